@@ -1,0 +1,164 @@
+//! Notices in the office record that this candidate has to act on: handing over, being the heir, stepping aside.
+
+use super::{Candidacy, Following, HANDOVER_LINE, State};
+use crate::entry::Held;
+use crate::flaw::Flaw;
+use crate::machine::{Event, Loss, Op};
+use crate::office::{Handover, Office, Refusal};
+use crate::outbox::Outbox;
+use crate::standing::Line;
+use crate::time::Timestamp;
+
+impl Candidacy {
+    /// What a leader owes to the office record, one call at a time.
+    pub(super) fn leader_duty(&mut self, now: Timestamp, held: &Held, out: &mut Outbox) -> Option<Op> {
+        if let Some(op) = self.own_transfer_notice(held, out) {
+            return Some(op);
+        }
+        let handover = self.handover_to_carry_out(held)?.clone();
+        let give_up_at = match self.handover.seen {
+            Some((nonce, until)) if nonce == handover.nonce => until,
+            _ => {
+                // The watch that is armed knows nothing of the heir.
+                self.disarm(out);
+                self.handover.line_read = false;
+                let until = now + handover.within;
+                self.handover.seen = Some((handover.nonce, until));
+                until
+            }
+        };
+        if handover.heir.is_none() {
+            self.drain(now, Loss::Resigned, None, out);
+            return None;
+        }
+        if now >= give_up_at {
+            return Some(self.refusal(Refusal::TimedOut));
+        }
+        (!self.handover.line_read).then(|| Op::Line(self.who.election.clone(), HANDOVER_LINE))
+    }
+
+    fn handover_to_carry_out(&self, held: &Held) -> Option<&Handover> {
+        if self.settings.flaws.has(Flaw::HandoverNotVoid) {
+            return self.office.handover.as_ref();
+        }
+        self.office.handover_from(held.token)
+    }
+
+    /// Writes down the handover that our own user asked for, so that the others make room.
+    fn own_transfer_notice(&mut self, held: &Held, out: &mut Outbox) -> Option<Op> {
+        let (heir, within, nonce) = self.wishes.transfer.clone()?;
+        if let Some(under_way) = self.office.handover_from(held.token) {
+            if under_way.nonce != nonce {
+                self.refuse_own_transfer(Refusal::Busy, out);
+            }
+            return None;
+        }
+        if let Some(refused) = self.office.handover.as_ref().filter(|handover| handover.nonce == nonce) {
+            let why = refused.refused.unwrap_or(Refusal::TimedOut);
+            self.refuse_own_transfer(why, out);
+            return None;
+        }
+        let handover = Handover { from: held.token, heir: Some(heir), nonce, within, refused: None };
+        Some(self.set_office(Office { handover: Some(handover), ..self.office.clone() }))
+    }
+
+    pub(super) fn refuse_own_transfer(&mut self, why: Refusal, out: &mut Outbox) {
+        if self.wishes.transfer.take().is_some() {
+            self.event(Event::TransferRefused(why), out);
+        }
+    }
+
+    fn refusal(&self, why: Refusal) -> Op {
+        let mut office = self.office.clone();
+        if let Some(handover) = &mut office.handover {
+            handover.refused = Some(why);
+        }
+        self.set_office(office)
+    }
+
+    fn set_office(&self, to: Office) -> Op {
+        Op::SetOffice(self.who.election.clone(), self.office.version, Box::new(to))
+    }
+
+    /// The line has been read: by a leader that hands over, by one who may have to step aside, or while paused.
+    pub(super) fn on_line(&mut self, now: Timestamp, line: Line, out: &mut Outbox) {
+        match &self.state {
+            State::Leading(held) => {
+                let held = held.clone();
+                self.handover.line_read = true;
+                self.on_line_behind_us(now, &held, &line, out);
+            }
+            State::Following(Following { held: Some(held), .. }) => {
+                let held = held.clone();
+                self.on_head_known(&held, &line, out);
+            }
+            State::Out => {
+                self.cursor = line.cursor;
+                self.look = false;
+                self.on_office(now, line.office, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Hands over if the heir is next and ready; refuses if it never will be; else waits for a hint.
+    fn on_line_behind_us(&mut self, now: Timestamp, held: &Held, line: &Line, out: &mut Outbox) {
+        let Some(handover) = self.handover_to_carry_out(held).cloned() else { return };
+        let Some(heir) = &handover.heir else { return };
+        let Some((first, behind)) = line.entries.split_first().filter(|(first, _)| first.is(held)) else {
+            // Not first, or not there: verify.
+            self.look = true;
+            return;
+        };
+        debug_assert!(first.is(held));
+        let is_heir =
+            |entry: &crate::entry::Entry| entry.id == heir.entry && entry.incarnation == Some(heir.incarnation);
+        let why = match behind.iter().position(is_heir) {
+            None if line.more => return,
+            None => Refusal::HeirGone,
+            Some(0) if behind[0].ready == Some(handover.nonce) => {
+                let ours = self.wishes.transfer.as_ref().is_some_and(|(_, _, nonce)| *nonce == handover.nonce);
+                let guard = (!self.settings.flaws.has(Flaw::HandoverUnguarded)).then(|| heir.entry.clone());
+                return match (ours, guard) {
+                    (true, Some(guard)) => self.cede(held.clone(), guard, out),
+                    (_, guard) => self.drain(now, Loss::Transferred, guard, out),
+                };
+            }
+            Some(0) => return,
+            Some(place) if behind[..place].iter().any(|entry| entry.is_foreign()) => Refusal::ForeignBetween,
+            Some(_) => return,
+        };
+        let op = self.refusal(why);
+        self.call(now, op, out);
+    }
+
+    /// What a follower owes to the office record: to be ready as the heir, or to step aside for it.
+    pub(super) fn follower_duty(&self) -> Option<Op> {
+        let State::Following(Following { held: Some(held), ahead, .. }) = &self.state else { return None };
+        let handover = self.office.handover.as_ref().filter(|handover| handover.refused.is_none())?;
+        let heir = handover.heir.as_ref()?;
+        let nonce = handover.nonce;
+        if heir.incarnation == held.incarnation {
+            let next = ahead.token == handover.from;
+            let said = self.handover.said_ready == Some(nonce);
+            return (next && !said).then(|| Op::Publish(held.clone(), self.who.value.clone(), Some(nonce)));
+        }
+        let between = handover.from < held.token && held.token < heir.token;
+        let settled = self.handover.stepped_aside == Some(nonce) || self.handover.found_void == Some(nonce);
+        // Whether the one that is asked leads at all: else the notice is void, and our place is ours.
+        (between && !settled).then(|| Op::Line(self.who.election.clone(), 1))
+    }
+
+    fn on_head_known(&mut self, held: &Held, line: &Line, out: &mut Outbox) {
+        let Some(handover) = &self.office.handover else { return };
+        let nonce = handover.nonce;
+        let asked_leads = line.entries.first().is_some_and(|head| head.token == handover.from);
+        let still_asked = line.office.handover.as_ref().is_some_and(|now| now.nonce == nonce && now.refused.is_none());
+        if asked_leads && still_asked {
+            self.handover.stepped_aside = Some(nonce);
+            self.withdraw(held.clone(), None, out);
+        } else {
+            self.handover.found_void = Some(nonce);
+        }
+    }
+}

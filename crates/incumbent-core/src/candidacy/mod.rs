@@ -1,0 +1,393 @@
+//! One candidate in one line: enlist, follow, verify, take office, lead, drain, hand over, lose, rejoin.
+//!
+//! The machine is level-triggered. Every input first lets time pass ([`Candidacy::on_time`]), then changes what is
+//! known, then [`Candidacy::step`] decides from the whole state what to do next. At most one call is out at a time;
+//! an answer to an older one is ignored. So a lost, late or doubled answer, a spurious wake-up or a wake-up that
+//! never came leads through the same code as the happy path.
+
+mod duties;
+mod progress;
+mod term;
+
+use bytes::Bytes;
+
+use crate::backoff::Backoff;
+use crate::entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Token};
+use crate::flaw::Flaw;
+use crate::keeper::Epoch;
+use crate::machine::{Answer, CallId, Candidate, Command, Event, Hint, Loss, Op, Output, SeatId, WatchId};
+use crate::office::{Heir, Office};
+use crate::outbox::Outbox;
+use crate::rng::Rng;
+use crate::settings::{Settings, stretch};
+use crate::standing::{Cursor, Fault, Target};
+use crate::time::Timestamp;
+
+/// The longest line that a leader reads while it hands over.
+pub(crate) const HANDOVER_LINE: usize = 64;
+
+/// One candidate in one line.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Candidacy {
+    seat: SeatId,
+    who: Candidate,
+    settings: Settings,
+    rng: Rng,
+    incarnation: Incarnation,
+    session: Option<Epoch>,
+    /// Until when this candidacy's entry cannot have been forgotten by the store.
+    deadline: Timestamp,
+    state: State,
+    office: Office,
+    cursor: Cursor,
+    call: Option<Call>,
+    next_call: u64,
+    backoff: Backoff,
+    watch: Option<WatchId>,
+    next_watch: u64,
+    /// Something may have changed since the last answer.
+    look: bool,
+    reread_at: Timestamp,
+    wishes: Wishes,
+    handover: Handing,
+}
+
+/// What the user wants of this seat.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Wishes {
+    leave: bool,
+    close: bool,
+    unhealthy: bool,
+    /// A term is over, and the user has not said yet that its work has stopped.
+    unstopped: bool,
+    /// A value to publish.
+    proclaim: Option<Bytes>,
+    transfer: Option<(Heir, std::time::Duration, Nonce)>,
+    /// Something failed for good.
+    failed: bool,
+}
+
+/// What this candidacy has done about notices in the office record.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Handing {
+    /// As the leader: the request being carried out, and when to give it up.
+    seen: Option<(Nonce, Timestamp)>,
+    /// As the leader: the line has been read since the last hint.
+    line_read: bool,
+    /// As one between leader and heir: stepped aside for this request.
+    stepped_aside: Option<Nonce>,
+    /// As one between: the leader was read, and the request was void then.
+    found_void: Option<Nonce>,
+    /// As the heir: said to be ready for this request.
+    said_ready: Option<Nonce>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum State {
+    /// Not in line.
+    Out,
+    /// An entry of ours may be there: the enlistment has not been answered.
+    Enlisting { stray: Option<Held>, sent: bool },
+    /// In line behind somebody, or trying again where there is no line.
+    Following(Following),
+    /// First in line, but the last proof of life is too old to take office on.
+    Unproven(Held),
+    /// First in line; the fences are being raised.
+    TakingOffice(Held),
+    /// In office.
+    Leading(Held),
+    /// In office, but the work is to stop.
+    Draining(Draining),
+    /// The term is over, but the entry stays until the user confirms that the work has stopped.
+    Holding(Held, Option<EntryId>),
+    /// The entry is being removed; with an heir, only if the heir's entry is there.
+    Withdrawing(Held, Option<EntryId>),
+    /// Over.
+    Done,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Following {
+    held: Option<Held>,
+    ahead: Entry,
+    /// Since when this version of `ahead` has been seen.
+    since: Timestamp,
+    look_again_at: Option<Timestamp>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Draining {
+    held: Held,
+    why: Loss,
+    hard_stop: Timestamp,
+    heir: Option<EntryId>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Call {
+    id: CallId,
+    op: Op,
+    sent_at: Timestamp,
+    until: Timestamp,
+}
+
+/// What a candidacy is told.
+#[derive(Clone, Debug)]
+pub(crate) enum SeatInput {
+    Tick,
+    Command(Command),
+    Close,
+    Answer(CallId, Result<Answer, Fault>),
+    Wake(WatchId, Hint),
+    SessionUp(Epoch, Timestamp),
+    SessionDown,
+    /// A renewal proved that the entries of this session live.
+    Proven(Timestamp),
+    /// A renewal found this entry gone.
+    Gone(Held),
+    /// There will be no session.
+    Refused,
+}
+
+impl Candidacy {
+    pub(crate) fn new(seat: SeatId, who: Candidate, settings: Settings, mut rng: Rng) -> Candidacy {
+        Candidacy {
+            seat,
+            who,
+            settings,
+            incarnation: rng.incarnation(),
+            rng,
+            session: None,
+            deadline: Timestamp::ZERO,
+            state: State::Out,
+            office: Office::default(),
+            cursor: Cursor::default(),
+            call: None,
+            next_call: 0,
+            backoff: Backoff::default(),
+            watch: None,
+            next_watch: 0,
+            look: false,
+            reread_at: Timestamp::ZERO,
+            wishes: Wishes {
+                leave: false,
+                close: false,
+                unhealthy: false,
+                unstopped: false,
+                proclaim: None,
+                transfer: None,
+                failed: false,
+            },
+            handover: Handing::default(),
+        }
+    }
+
+    /// A candidacy that only removes an entry which a late write left behind.
+    pub(crate) fn sweeper(seat: SeatId, stray: Held, epoch: Epoch, settings: Settings, rng: Rng) -> Candidacy {
+        let who = Candidate {
+            election: stray.election.clone(),
+            name: "".into(),
+            value: Bytes::new(),
+            fenced: false,
+            hold_until_stopped: false,
+            first_contact: None,
+        };
+        let mut sweeper = Candidacy::new(seat, who, settings, rng);
+        sweeper.incarnation = stray.incarnation;
+        sweeper.session = Some(epoch);
+        sweeper.wishes.leave = true;
+        sweeper.state = State::Withdrawing(stray, None);
+        sweeper
+    }
+
+    /// The entry that this candidacy believes to have, for the next renewal to look at.
+    pub(crate) fn entry(&self) -> Option<&Held> {
+        match &self.state {
+            State::Following(following) => following.held.as_ref(),
+            State::Unproven(held)
+            | State::TakingOffice(held)
+            | State::Leading(held)
+            | State::Holding(held, _)
+            | State::Withdrawing(held, _) => Some(held),
+            State::Draining(draining) => Some(&draining.held),
+            State::Out | State::Enlisting { .. } | State::Done => None,
+        }
+    }
+
+    /// Whether an entry of this incarnation is accounted for here.
+    pub(crate) fn accounts_for(&self, stray: &Held) -> bool {
+        let awaited = matches!(self.state, State::Enlisting { .. } | State::Following(_))
+            && self.incarnation == stray.incarnation;
+        awaited || self.entry().is_some_and(|held| held.incarnation == stray.incarnation)
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// Whether it is on its way out for good, so that another may stand in the same election after it.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.wishes.leave || self.is_done()
+    }
+
+    pub(crate) fn election(&self) -> &crate::name::ElectionName {
+        &self.who.election
+    }
+
+    /// Whether it waits for a proof of life before it can take office.
+    pub(crate) fn needs_proof(&self) -> bool {
+        matches!(self.state, State::Unproven(_))
+    }
+
+    pub(crate) fn handle(&mut self, now: Timestamp, input: SeatInput, out: &mut Outbox) {
+        self.on_time(now, out);
+        match input {
+            SeatInput::Tick => {}
+            SeatInput::Command(command) => self.on_command(now, command, out),
+            SeatInput::Close => {
+                self.wishes.leave = true;
+                self.wishes.close = true;
+            }
+            SeatInput::Answer(id, answer) => self.on_answer(now, id, answer, out),
+            SeatInput::Wake(id, hint) => self.on_wake(now, id, hint, out),
+            SeatInput::SessionUp(epoch, deadline) => {
+                self.session = Some(epoch);
+                self.deadline = deadline;
+            }
+            SeatInput::SessionDown => self.on_session_down(now, out),
+            SeatInput::Proven(deadline) => self.on_proven(deadline, out),
+            SeatInput::Gone(held) => {
+                if self.entry() == Some(&held) && !self.settings.flaws.has(Flaw::OwnEntryUnchecked) {
+                    self.on_entry_gone(now, out);
+                }
+            }
+            SeatInput::Refused => self.fail(now, out),
+        }
+        self.step(now, out);
+    }
+
+    /// When [`SeatInput::Tick`] is due.
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        let term = match &self.state {
+            State::Leading(_) => Some(self.deadline - self.settings.grace),
+            State::Draining(draining) => Some(draining.hard_stop.min(self.deadline)),
+            _ => None,
+        };
+        let work = match &self.call {
+            Some(call) => Some(call.until),
+            None => self.backoff.until().or_else(|| self.next_look()),
+        };
+        [term, work].into_iter().flatten().min()
+    }
+
+    /// When to look again although nothing told us to.
+    fn next_look(&self) -> Option<Timestamp> {
+        let reread = (!self.settings.flaws.has(Flaw::NoPeriodicReread)).then_some(self.reread_at);
+        match &self.state {
+            State::Out => self.barred().filter(|why| *why == Loss::Paused).and(reread),
+            State::Following(following) => {
+                [reread, following.look_again_at, self.evict_at(following)].into_iter().flatten().min()
+            }
+            State::Leading(_) => [reread, self.handover.seen.map(|(_, until)| until)].into_iter().flatten().min(),
+            State::Unproven(_) => reread,
+            State::Enlisting { .. }
+            | State::TakingOffice(_)
+            | State::Draining(_)
+            | State::Holding(..)
+            | State::Withdrawing(..)
+            | State::Done => None,
+        }
+    }
+
+    /// When the silence of the entry ahead is long enough to remove it.
+    fn evict_at(&self, following: &Following) -> Option<Timestamp> {
+        let ttl = following.ahead.observed?;
+        Some(following.since + stretch(ttl, self.settings.drift_ppm))
+    }
+
+    /// Why this candidate may not be in line, if it may not.
+    fn barred(&self) -> Option<Loss> {
+        if self.has_ended() {
+            Some(Loss::Ended)
+        } else if self.wishes.failed {
+            Some(Loss::Refused)
+        } else if self.wishes.close {
+            Some(Loss::Closing)
+        } else if self.office.paused.is_some() && !self.settings.flaws.has(Flaw::PauseIgnored) {
+            Some(Loss::Paused)
+        } else if self.wishes.unhealthy {
+            Some(Loss::Unhealthy)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the election ended after our first contact with it.
+    fn has_ended(&self) -> bool {
+        let tombstone = self.office.ended.as_ref().map(|ended| ended.id);
+        let at_first = self.who.first_contact.flatten();
+        tombstone.is_some() && tombstone != at_first && !self.settings.flaws.has(Flaw::EndIgnored)
+    }
+
+    fn new_entry(&self) -> NewEntry {
+        NewEntry { incarnation: self.incarnation, name: self.who.name.clone(), value: self.who.value.clone() }
+    }
+
+    fn call(&mut self, now: Timestamp, op: Op, out: &mut Outbox) {
+        let id = CallId(self.next_call);
+        self.next_call += 1;
+        out.push(Output::Call(self.seat, id, self.session, op.clone()));
+        self.call = Some(Call { id, op, sent_at: now, until: now + self.settings.renew_every });
+    }
+
+    fn event(&self, event: Event, out: &mut Outbox) {
+        out.push(Output::Event(self.seat, event));
+    }
+
+    /// Arms the watch that this state needs, unless it is armed already.
+    fn arm(&mut self, out: &mut Outbox) {
+        if self.watch.is_some() {
+            return;
+        }
+        let mut targets = vec![Target::Office];
+        match &self.state {
+            State::Following(Following { held: Some(held), ahead, .. }) => {
+                targets.push(Target::Gone(ahead.id.clone()));
+                targets.push(Target::Gone(held.entry.clone()));
+            }
+            State::Following(Following { held: None, .. }) => targets.push(Target::Head),
+            State::Unproven(held) | State::Leading(held) => {
+                targets.push(Target::Gone(held.entry.clone()));
+                if let Some(heir) = self.office.handover_from(held.token).and_then(|handover| handover.heir.as_ref()) {
+                    targets.push(Target::Entry(heir.entry.clone()));
+                }
+            }
+            State::Out => {}
+            _ => return,
+        }
+        let watch = WatchId(self.next_watch);
+        self.next_watch += 1;
+        self.watch = Some(watch);
+        let election = self.who.election.clone();
+        out.push(Output::Watch { seat: self.seat, watch, election, targets, from: self.cursor });
+    }
+
+    fn disarm(&mut self, out: &mut Outbox) {
+        if self.watch.take().is_some() {
+            out.push(Output::Unwatch(self.seat));
+        }
+    }
+
+    fn back_off(&mut self, now: Timestamp) {
+        let remaining = self.term().map(|_| self.deadline.since(now));
+        self.backoff.failed(now, &mut self.rng, self.settings.renew_every / 2, remaining);
+    }
+
+    /// The token of the term that is under way.
+    fn term(&self) -> Option<Token> {
+        match &self.state {
+            State::Leading(held) | State::Draining(Draining { held, .. }) => Some(held.token),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What to do next, and what answers, faults, hints and commands change.
+
+use super::{Call, Candidacy, Following, State};
+use crate::entry::Held;
+use crate::flaw::Flaw;
+use crate::machine::{Answer, CallId, Command, Event, Hint, Loss, Op, WatchId};
+use crate::office::{Office, Refusal};
+use crate::outbox::Outbox;
+use crate::standing::{Cas, Fault, Place, Standing};
+use crate::time::Timestamp;
+
+impl Candidacy {
+    /// Decides what to do next. Does nothing while a call is out or a failed one is being rested from.
+    pub(super) fn step(&mut self, now: Timestamp, out: &mut Outbox) {
+        // What stands against being in line comes first, whatever else is under way.
+        self.heed_bars(now, out);
+        if self.call.is_some() || self.backoff.resting(now) {
+            return;
+        }
+        match &self.state {
+            State::Out => self.step_out(now, out),
+            State::Enlisting { stray: Some(stray), .. } => self.call(now, Op::Withdraw(stray.clone(), None), out),
+            State::Enlisting { stray: None, .. } => self.enlist(now, out),
+            State::Following(_) => self.step_following(now, out),
+            State::Unproven(held) => {
+                if self.look || now >= self.reread_at {
+                    self.call(now, Op::Standing(held.clone()), out);
+                } else {
+                    self.arm(out);
+                }
+            }
+            State::TakingOffice(held) => self.call(now, Op::RaiseFences(held.token), out),
+            State::Leading(_) => self.step_leading(now, out),
+            State::Draining(_) | State::Holding(..) | State::Done => {}
+            State::Withdrawing(held, heir) => self.call(now, Op::Withdraw(held.clone(), heir.clone()), out),
+        }
+    }
+
+    fn heed_bars(&mut self, now: Timestamp, out: &mut Outbox) {
+        let Some(why) = self.barred().or(self.wishes.leave.then_some(Loss::Resigned)) else { return };
+        match &self.state {
+            // A seat that was let go leads on until its term is over.
+            State::Leading(_) if why != Loss::Resigned => self.drain(now, why, None, out),
+            State::Following(Following { held: Some(held), .. })
+            | State::Unproven(held)
+            | State::TakingOffice(held) => {
+                let held = held.clone();
+                self.withdraw(held, None, out);
+            }
+            State::Following(Following { held: None, .. }) => self.leave_line(out),
+            State::Enlisting { sent: false, .. } => self.leave_line(out),
+            State::Enlisting { sent: true, .. } if self.settings.flaws.has(Flaw::EnlistmentUnsettled) => {
+                self.leave_line(out)
+            }
+            _ => {}
+        }
+    }
+
+    fn step_out(&mut self, now: Timestamp, out: &mut Outbox) {
+        if self.has_ended() {
+            self.event(Event::Ended, out);
+            return self.finish(true, out);
+        }
+        if self.wishes.leave {
+            return self.finish(true, out);
+        }
+        if let Some(why) = self.barred() {
+            if why == Loss::Paused && (self.look || now >= self.reread_at) {
+                return self.call(now, Op::Line(self.who.election.clone(), 1), out);
+            }
+            return self.arm(out);
+        }
+        let lost_an_entry = self.next_call > 0;
+        if self.session.is_none() || self.wishes.unstopped || (lost_an_entry && self.settings.flaws.has(Flaw::NoRejoin))
+        {
+            return;
+        }
+        self.disarm(out);
+        self.incarnation = self.rng.incarnation();
+        self.state = State::Enlisting { stray: None, sent: false };
+        self.enlist(now, out);
+    }
+
+    fn enlist(&mut self, now: Timestamp, out: &mut Outbox) {
+        if let State::Enlisting { sent, .. } = &mut self.state {
+            *sent = true;
+        }
+        self.call(now, Op::Enlist(self.who.election.clone(), self.new_entry()), out);
+    }
+
+    fn step_following(&mut self, now: Timestamp, out: &mut Outbox) {
+        let State::Following(following) = &self.state else { return };
+        if self.evict_at(following).is_some_and(|at| now >= at) {
+            let op = Op::Evict(self.who.election.clone(), Box::new(following.ahead.clone()));
+            return self.call(now, op, out);
+        }
+        let due = now >= self.reread_at || following.look_again_at.is_some_and(|at| now >= at);
+        if self.look || due {
+            return match following.held.clone() {
+                Some(held) => self.call(now, Op::Standing(held), out),
+                None => self.enlist(now, out),
+            };
+        }
+        if let Some(op) = self.follower_duty() {
+            return self.call(now, op, out);
+        }
+        self.arm(out);
+    }
+
+    fn step_leading(&mut self, now: Timestamp, out: &mut Outbox) {
+        let State::Leading(held) = &self.state else { return };
+        let held = held.clone();
+        if self.look || now >= self.reread_at {
+            return self.call(now, Op::Standing(held), out);
+        }
+        if let Some(value) = self.wishes.proclaim.clone() {
+            return self.call(now, Op::Publish(held, value, None), out);
+        }
+        if let Some(op) = self.leader_duty(now, &held, out) {
+            return self.call(now, op, out);
+        }
+        self.arm(out);
+    }
+
+    fn finish(&mut self, certain: bool, out: &mut Outbox) {
+        self.disarm(out);
+        self.state = State::Done;
+        self.event(Event::Done { certain }, out);
+    }
+
+    pub(super) fn on_command(&mut self, now: Timestamp, command: Command, out: &mut Outbox) {
+        match command {
+            Command::Release => self.on_release(now, out),
+            Command::Leave => self.wishes.leave = true,
+            Command::Proclaim(value) => {
+                self.who.value = value.clone();
+                if self.term().is_some() {
+                    self.wishes.proclaim = Some(value);
+                } else {
+                    self.event(Event::Proclaimed(Cas::Refused), out);
+                }
+            }
+            Command::Transfer(heir, within) => {
+                let nonce = self.rng.nonce();
+                match &self.state {
+                    State::Leading(_) if self.wishes.transfer.is_some() => {
+                        self.event(Event::TransferRefused(Refusal::Busy), out);
+                    }
+                    State::Leading(held) if held.incarnation == heir.incarnation => {
+                        self.event(Event::TransferRefused(Refusal::LeadsAlready), out);
+                    }
+                    State::Leading(_) => self.wishes.transfer = Some((heir, within, nonce)),
+                    _ => self.event(Event::TransferRefused(Refusal::Leaving), out),
+                }
+            }
+            Command::Healthy(healthy) => self.wishes.unhealthy = !healthy,
+            Command::Lapsed(token) => {
+                if self.term() == Some(token) {
+                    self.lose(now, Loss::LocalDeadline, out);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_wake(&mut self, now: Timestamp, id: WatchId, hint: Hint, out: &mut Outbox) {
+        if self.watch != Some(id) {
+            return;
+        }
+        self.watch = None;
+        self.look = true;
+        self.handover.line_read = false;
+        if hint == Hint::Lost && self.call.is_none() {
+            self.back_off(now);
+        }
+        if self.settings.flaws.has(Flaw::WinWithoutVerifying)
+            && let State::Following(Following { held: Some(held), .. }) = &self.state
+        {
+            let held = held.clone();
+            self.on_first_in_line(now, held, out);
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, now: Timestamp, id: CallId, answer: Result<Answer, Fault>, out: &mut Outbox) {
+        let Some(call) = self.call.take_if(|call| call.id == id) else { return };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(fault) => return self.on_fault(now, call.op, fault, out),
+        };
+        self.backoff.succeeded();
+        match (&call.op, answer) {
+            (Op::Enlist(..) | Op::Standing(_), Answer::Standing(standing)) => {
+                self.on_standing(now, &call, *standing, out)
+            }
+            (Op::Withdraw(held, heir), Answer::Cas(cas)) => self.on_withdrawal(held, heir.is_some(), cas, out),
+            (Op::Publish(_, value, ready), Answer::Cas(cas)) => self.on_published(value, *ready, cas, out),
+            (Op::SetOffice(..), Answer::Cas(_)) => self.look = true,
+            (Op::Evict(..), Answer::Cas(cas)) => self.on_evicted(now, cas),
+            (Op::Line(..), Answer::Line(line)) => self.on_line(now, *line, out),
+            (Op::RaiseFences(_), Answer::Raised) => self.on_fences_raised(now, out),
+            // An answer that does not fit its question says nothing.
+            (op, _) => self.on_fault(now, op.clone(), Fault::OutcomeUnknown, out),
+        }
+    }
+
+    /// The only place where a role changes for better or for worse because of what the store says.
+    fn on_standing(&mut self, now: Timestamp, call: &Call, standing: Standing, out: &mut Outbox) {
+        self.on_office(now, standing.office, out);
+        if matches!(self.state, State::Done | State::Withdrawing(..) | State::Holding(..) | State::Out) {
+            return;
+        }
+        self.cursor = standing.cursor;
+        self.look = false;
+        // A watch that was armed for an earlier answer may wait for the wrong entry.
+        self.disarm(out);
+        match standing.place {
+            Place::Leading(_) if self.term().is_some() => {}
+            Place::Leading(held) => self.on_first_in_line(now, held, out),
+            Place::Behind { held, ahead, look_again } => {
+                if self.term().is_some() {
+                    return self.lose(now, Loss::Superseded, out);
+                }
+                let seen_at = if self.settings.flaws.has(Flaw::RivalTimedFromSend) { call.sent_at } else { now };
+                let since = match &self.state {
+                    State::Following(before)
+                        if before.ahead.id == ahead.id && before.ahead.version == ahead.version =>
+                    {
+                        before.since
+                    }
+                    _ => seen_at,
+                };
+                let news = !matches!(&self.state, State::Following(before) if before.ahead.token == ahead.token);
+                if news {
+                    self.event(Event::Following(Box::new(ahead.clone())), out);
+                }
+                let look_again_at = look_again.map(|wait| now + wait);
+                self.state = State::Following(Following { held, ahead, since, look_again_at });
+            }
+            Place::Gone => {
+                if !(self.term().is_some() && self.settings.flaws.has(Flaw::OwnEntryUnchecked)) {
+                    self.on_entry_gone(now, out);
+                }
+            }
+        }
+    }
+
+    /// Takes in the office record, and with it when to read again.
+    pub(super) fn on_office(&mut self, now: Timestamp, office: Office, out: &mut Outbox) {
+        if self.who.first_contact.is_none() {
+            let tombstone = office.ended.as_ref().map(|ended| ended.id);
+            self.who.first_contact = Some(tombstone);
+            self.event(Event::FirstContact(tombstone), out);
+        }
+        let was_paused = self.office.paused.is_some();
+        self.office = office;
+        if self.office.paused.is_some() && !was_paused {
+            self.event(Event::Out(Loss::Paused), out);
+        }
+        self.reread_at = now + self.rng.jitter(self.settings.reread_every);
+    }
+
+    fn on_withdrawal(&mut self, withdrawn: &Held, guarded: bool, cas: Cas, out: &mut Outbox) {
+        match &mut self.state {
+            State::Enlisting { stray, .. } if stray.as_ref() == Some(withdrawn) => *stray = None,
+            State::Withdrawing(held, heir) if held == withdrawn => match cas {
+                Cas::Done => self.on_withdrawn(out),
+                // The heir is gone. The term is over all the same, and a token never becomes valid again: make room.
+                Cas::Refused if guarded => *heir = None,
+                Cas::Refused => self.on_withdrawn(out),
+            },
+            _ => {}
+        }
+    }
+
+    fn on_published(&mut self, value: &bytes::Bytes, ready: Option<crate::entry::Nonce>, cas: Cas, out: &mut Outbox) {
+        if ready.is_some() {
+            self.handover.said_ready = ready;
+        } else {
+            self.wishes.proclaim.take_if(|waiting| waiting == value);
+            self.event(Event::Proclaimed(cas), out);
+        }
+        if cas == Cas::Refused {
+            self.look = true;
+        }
+    }
+
+    fn on_evicted(&mut self, now: Timestamp, cas: Cas) {
+        self.look = true;
+        if let (Cas::Refused, State::Following(following)) = (cas, &mut self.state) {
+            // It has shown life since: the next read says with which version. Until then it is not silent.
+            following.since = now;
+        }
+    }
+
+    pub(super) fn on_fault(&mut self, now: Timestamp, op: Op, fault: Fault, out: &mut Outbox) {
+        match (op, fault) {
+            // The participant tells everyone that the session is gone.
+            (_, Fault::SessionGone) => {}
+            (Op::Enlist(..), Fault::AlreadyInLine(held)) => {
+                self.state = State::Enlisting { stray: Some(held), sent: true };
+            }
+            (Op::Withdraw(..), Fault::Permanent) => {
+                self.wishes.leave = true;
+                if !self.wishes.failed {
+                    self.wishes.failed = true;
+                    self.event(Event::Failed, out);
+                }
+                self.finish(false, out);
+            }
+            (Op::Withdraw(..), _) if self.settings.flaws.has(Flaw::WithdrawalForgotten) => self.on_withdrawn(out),
+            (Op::Enlist(..), Fault::Permanent) => {
+                // Nothing was written; a place that is tried for again and again may be ours to leave all the same.
+                if let State::Enlisting { sent, .. } = &mut self.state {
+                    *sent = false;
+                }
+                self.fail(now, out);
+            }
+            (_, Fault::Permanent) => self.fail(now, out),
+            (_, Fault::Unavailable | Fault::OutcomeUnknown | Fault::AlreadyInLine(_)) => self.back_off(now),
+        }
+    }
+}

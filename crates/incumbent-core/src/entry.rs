@@ -1,0 +1,167 @@
+//! A place in line: tokens, incarnations, entries as others see them and as their owner holds them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::name::ElectionName;
+
+/// A fencing token: the store's own order of entry. It strictly grows from leader to leader.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(u64);
+
+impl Token {
+    /// The largest token: it fits a signed 64-bit column everywhere.
+    pub const MAX: u64 = i64::MAX as u64;
+
+    /// A token from the store's number; `None` for zero and for more than [`Token::MAX`].
+    pub const fn new(number: u64) -> Option<Token> {
+        if number == 0 || number > Token::MAX { None } else { Some(Token(number)) }
+    }
+
+    /// The number, for a resource to compare.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// What tells one enlistment from every other: random, and new each time a candidate enters a line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(u128);
+
+impl Incarnation {
+    /// An incarnation from 128 random bits.
+    pub const fn from_bits(bits: u128) -> Incarnation {
+        Incarnation(bits)
+    }
+
+    /// The bits it was made from.
+    pub const fn to_bits(self) -> u128 {
+        self.0
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0 >> 96)
+    }
+}
+
+impl std::str::FromStr for Incarnation {
+    type Err = std::num::ParseIntError;
+    fn from_str(text: &str) -> Result<Incarnation, Self::Err> {
+        u128::from_str_radix(text, 16).map(Incarnation)
+    }
+}
+
+/// The store's name for an entry (a key, a node, a file). Opaque to everyone else.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(Arc<str>);
+
+impl EntryId {
+    /// Wraps the store's name for an entry.
+    pub fn new(id: impl Into<Arc<str>>) -> EntryId {
+        EntryId(id.into())
+    }
+
+    /// The store's name for the entry.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An opaque number that changes whenever the thing it belongs to changes. Zero: there is no such thing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Version(pub u64);
+
+impl Version {
+    /// The version of what does not exist.
+    pub const NONE: Version = Version(0);
+}
+
+/// Ties a notice in the office record to the answers that it gets. Random.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Nonce(pub u64);
+
+/// An entry as its owner holds it: all that is needed to act on it, guarded.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Held {
+    /// The election whose line it stands in.
+    pub election: ElectionName,
+    /// The store's name for it. A store may reuse the name; name and token together are unique.
+    pub entry: EntryId,
+    /// Its place in the store's order, and the fencing token once it leads.
+    pub token: Token,
+    /// The enlistment that made it.
+    pub incarnation: Incarnation,
+}
+
+/// What a candidate puts in line.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct NewEntry {
+    /// Makes the call idempotent: the same incarnation is never in line twice.
+    pub incarnation: Incarnation,
+    /// The candidate's name, for people.
+    pub name: Arc<str>,
+    /// What the candidate advertises.
+    pub value: Bytes,
+}
+
+/// An entry as others see it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Entry {
+    /// The store's name for it.
+    pub id: EntryId,
+    /// Its place in the store's order, and the fencing token once it leads.
+    pub token: Token,
+    /// The enlistment that made it; `None` for a foreign candidate, made by another library.
+    pub incarnation: Option<Incarnation>,
+    /// The candidate's name; a foreign candidate may have none.
+    pub name: Option<Arc<str>>,
+    /// What the candidate advertises.
+    pub value: Bytes,
+    /// The handover for which this candidate has said that it is ready.
+    pub ready: Option<Nonce>,
+    /// Changes with every change of the entry. Where rivals forget the dead, it changes with each renewal too.
+    pub version: Version,
+    /// `Some(ttl)`: rivals remove this entry once they have seen the same version for `ttl`. `None`: the store does.
+    pub observed: Option<Duration>,
+}
+
+impl Entry {
+    /// Whether another library made it: it obeys no notices.
+    pub fn is_foreign(&self) -> bool {
+        self.incarnation.is_none()
+    }
+
+    /// Whether this is the entry that `held` holds.
+    pub fn is(&self, held: &Held) -> bool {
+        self.id == held.entry && self.token == held.token
+    }
+}

@@ -1,0 +1,234 @@
+//! Keeps one session: opens it, renews it, and opens another when the store has forgotten it.
+//!
+//! It owns no entries. [`Participant`](crate::Participant) tells the candidacies what a renewal proved.
+
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::flaw::Flaw;
+use crate::lease::Lease;
+use crate::rng::Rng;
+use crate::settings::{Settings, SettingsError};
+use crate::standing::{Fault, Liveness, Renewal};
+use crate::time::Timestamp;
+
+/// Numbers the sessions of one process, so that an answer from an older one is recognised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Epoch(pub u64);
+
+/// Numbers the attempts to open or renew.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Attempt(pub u64);
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Keeper {
+    settings: Settings,
+    state: State,
+    backoff: Backoff,
+    next_attempt: u64,
+    next_epoch: u64,
+    wanted: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum State {
+    Closed,
+    Opening(Try),
+    Open { epoch: Epoch, lease: Lease, renew_every: Duration, renew_at: Timestamp, renewing: Option<Try> },
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Try {
+    attempt: Attempt,
+    sent_at: Timestamp,
+    until: Timestamp,
+}
+
+/// What the keeper wants done.
+pub(crate) enum Order {
+    Open(Attempt),
+    Renew(Attempt, Epoch),
+}
+
+/// What an answer changed.
+pub(crate) enum Change {
+    Nothing,
+    Up { epoch: Epoch, deadline: Timestamp },
+    Renewed { epoch: Epoch, deadline: Timestamp, renewal: Renewal },
+    Down,
+    Refused(Option<SettingsError>),
+}
+
+impl Keeper {
+    pub(crate) fn new(settings: Settings) -> Keeper {
+        Keeper {
+            settings,
+            state: State::Closed,
+            backoff: Backoff::default(),
+            next_attempt: 0,
+            next_epoch: 0,
+            wanted: false,
+        }
+    }
+
+    /// Whether a session is to be kept at all.
+    pub(crate) fn want(&mut self, wanted: bool) {
+        self.wanted = wanted;
+    }
+
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        match &self.state {
+            State::Open { epoch, .. } => Some(*epoch),
+            State::Closed | State::Opening(_) => None,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Timestamp {
+        match &self.state {
+            State::Open { lease, .. } => lease.deadline(),
+            State::Closed | State::Opening(_) => Timestamp::ZERO,
+        }
+    }
+
+    /// A proof of life is needed before the next one is due.
+    pub(crate) fn renew_soon(&mut self, now: Timestamp) {
+        if let State::Open { renew_at, .. } = &mut self.state {
+            *renew_at = (*renew_at).min(now);
+        }
+    }
+
+    /// What is due now. Ask until it answers `None`.
+    pub(crate) fn due(&mut self, now: Timestamp, rng: &mut Rng) -> Option<Order> {
+        self.give_up_late_attempt(now, rng);
+        if self.backoff.resting(now) {
+            return None;
+        }
+        let patience = self.settings.renew_every;
+        match &mut self.state {
+            State::Closed if self.wanted => {
+                let attempt = Attempt(self.next_attempt);
+                self.next_attempt += 1;
+                self.state = State::Opening(Try { attempt, sent_at: now, until: now + patience });
+                Some(Order::Open(attempt))
+            }
+            State::Open { epoch, renew_every, renew_at, renewing: renewing @ None, .. } if now >= *renew_at => {
+                let attempt = Attempt(self.next_attempt);
+                self.next_attempt += 1;
+                *renewing = Some(Try { attempt, sent_at: now, until: now + *renew_every });
+                *renew_at = now + *renew_every;
+                Some(Order::Renew(attempt, *epoch))
+            }
+            State::Closed | State::Opening(_) | State::Open { .. } => None,
+        }
+    }
+
+    pub(crate) fn on_opened(
+        &mut self,
+        now: Timestamp,
+        rng: &mut Rng,
+        attempt: Attempt,
+        answer: Result<Liveness, Fault>,
+    ) -> Change {
+        let State::Opening(tried) = &self.state else { return Change::Nothing };
+        if tried.attempt != attempt {
+            return Change::Nothing;
+        }
+        let sent_at = tried.sent_at;
+        self.state = State::Closed;
+        let liveness = match answer {
+            Ok(liveness) => liveness,
+            Err(Fault::Permanent) => return self.refuse(None),
+            Err(_) => {
+                self.failed(now, rng);
+                return Change::Nothing;
+            }
+        };
+        let renew_every = self.settings.renew_every.min(liveness.ttl / 3);
+        let margin = self.settings.margin + liveness.margin;
+        if let Err(error) = (Settings { ttl: liveness.ttl, renew_every, margin, ..self.settings }).check() {
+            return self.refuse(Some(error));
+        }
+        self.backoff.succeeded();
+        let epoch = Epoch(self.next_epoch);
+        self.next_epoch += 1;
+        let lease = Lease::opened(&self.settings, &liveness, sent_at);
+        let deadline = lease.deadline();
+        self.state = State::Open { epoch, lease, renew_every, renew_at: sent_at + renew_every, renewing: None };
+        Change::Up { epoch, deadline }
+    }
+
+    pub(crate) fn on_renewed(
+        &mut self,
+        now: Timestamp,
+        rng: &mut Rng,
+        attempt: Attempt,
+        answer: Result<Renewal, Fault>,
+    ) -> Change {
+        let State::Open { epoch, lease, renewing, .. } = &mut self.state else { return Change::Nothing };
+        let Some(tried) = renewing.take_if(|tried| tried.attempt == attempt) else { return Change::Nothing };
+        match answer {
+            Ok(renewal) => {
+                let from_answer = self.settings.flaws.has(Flaw::DeadlineFromAnswer);
+                lease.renewed(if from_answer { now } else { tried.sent_at }, renewal.ttl);
+                self.backoff.succeeded();
+                Change::Renewed { epoch: *epoch, deadline: lease.deadline(), renewal }
+            }
+            Err(Fault::SessionGone) => self.gone(),
+            Err(Fault::Unavailable | Fault::OutcomeUnknown | Fault::AlreadyInLine(_) | Fault::Permanent) => {
+                self.failed(now, rng);
+                self.renew_soon(now);
+                Change::Nothing
+            }
+        }
+    }
+
+    /// The store has forgotten the session: open another at once.
+    pub(crate) fn gone(&mut self) -> Change {
+        self.state = State::Closed;
+        self.backoff.succeeded();
+        Change::Down
+    }
+
+    /// Ends the session, if there is one.
+    pub(crate) fn close(&mut self) -> Option<Epoch> {
+        let epoch = self.epoch();
+        self.state = State::Closed;
+        self.wanted = false;
+        epoch
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        let due = match &self.state {
+            State::Closed => self.wanted.then_some(Timestamp::ZERO),
+            State::Opening(tried) => return Some(tried.until),
+            State::Open { renewing: Some(tried), .. } => return Some(tried.until),
+            State::Open { renew_at, .. } => Some(*renew_at),
+        };
+        due.map(|at| self.backoff.until().map_or(at, |until| until.max(at)))
+    }
+
+    fn refuse(&mut self, error: Option<SettingsError>) -> Change {
+        self.wanted = false;
+        Change::Refused(error)
+    }
+
+    fn give_up_late_attempt(&mut self, now: Timestamp, rng: &mut Rng) {
+        let late = match &mut self.state {
+            State::Opening(tried) if now >= tried.until => {
+                self.state = State::Closed;
+                true
+            }
+            State::Open { renewing, .. } => renewing.take_if(|tried| now >= tried.until).is_some(),
+            State::Closed | State::Opening(_) => false,
+        };
+        if late {
+            self.failed(now, rng);
+            self.renew_soon(now);
+        }
+    }
+
+    fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
+        let remaining = self.epoch().map(|_| self.deadline().since(now));
+        self.backoff.failed(now, rng, self.settings.renew_every / 2, remaining);
+    }
+}

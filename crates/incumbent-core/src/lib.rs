@@ -1,0 +1,39 @@
+//! Leader election as pure state machines.
+//!
+//! Nothing in this crate does I/O, reads a clock or draws a random number by itself: time comes in as an argument,
+//! randomness as a seed, and what is to be done comes out. What production runs is what the simulator and the
+//! model checker run: the same code, not a model of it.
+//!
+//! - [`Participant`] is one process: a session and any number of candidacies. It is the only machine that a
+//!   driver has to know.
+//! - [`Lease`] says until when a session may be believed to live.
+//! - The rest is the vocabulary that machines and stores share.
+
+mod backoff;
+mod candidacy;
+mod entry;
+mod flaw;
+mod keeper;
+mod lease;
+mod machine;
+mod name;
+mod office;
+mod outbox;
+mod participant;
+mod rng;
+mod settings;
+mod standing;
+mod time;
+
+pub use entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Token, Version};
+pub use flaw::{Flaw, Flaws};
+pub use keeper::{Attempt, Epoch};
+pub use lease::Lease;
+pub use machine::{Answer, CallId, Candidate, Command, Event, Hint, Input, Loss, Op, Output, SeatId, WatchId};
+pub use name::{ElectionName, MAX_NAME_BYTES, MAX_VALUE_BYTES, NameError, check_candidate_name, check_value};
+pub use office::{Ended, Handover, Heir, LastTerm, MAX_REASON_BYTES, Office, Paused, Refusal};
+pub use participant::Participant;
+pub use rng::Rng;
+pub use settings::{Settings, SettingsError};
+pub use standing::{Cas, Cursor, Fault, ForgottenBy, Line, Liveness, Place, Proof, Renewal, Standing, StoreId, Target};
+pub use time::Timestamp;

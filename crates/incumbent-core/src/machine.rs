@@ -1,0 +1,255 @@
+//! What goes into a [`Participant`](crate::Participant) and what comes out of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::entry::{Entry, Held, NewEntry, Nonce, Token, Version};
+use crate::keeper::{Attempt, Epoch};
+use crate::name::ElectionName;
+use crate::office::{Heir, Office, Refusal};
+use crate::settings::SettingsError;
+use crate::standing::{Cas, Cursor, Fault, Line, Liveness, Renewal, Standing, Target};
+use crate::time::Timestamp;
+
+/// Numbers the candidacies of one process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SeatId(pub u64);
+
+/// Numbers the calls of one candidacy. An answer to any but the newest is ignored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CallId(pub u64);
+
+/// Numbers the watches of one candidacy. A wake-up from any but the newest is ignored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WatchId(pub u64);
+
+/// What a candidate stands for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Candidate {
+    /// The election.
+    pub election: ElectionName,
+    /// The candidate's name, for people.
+    pub name: Arc<str>,
+    /// What it advertises.
+    pub value: Bytes,
+    /// Whether there are fences to raise before it is in office.
+    pub fenced: bool,
+    /// Whether the entry stays until the user has confirmed that the work has stopped, however long that takes.
+    /// Otherwise the entry goes at the hard stop, with or without that confirmation.
+    pub hold_until_stopped: bool,
+    /// The tombstone that was there at first contact with this election, if first contact has been made.
+    pub first_contact: Option<Option<Nonce>>,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// Time has passed.
+    Tick,
+    /// A candidate takes a seat. The seat's number must be new.
+    Stand(SeatId, Candidate),
+    /// The user of a seat wants something.
+    Command(SeatId, Command),
+    /// [`Output::OpenSession`] was answered.
+    Opened(Attempt, Result<Liveness, Fault>),
+    /// [`Output::Renew`] was answered.
+    Renewed(Attempt, Result<Renewal, Fault>),
+    /// [`Output::Call`] was answered.
+    Answer(SeatId, CallId, Result<Answer, Fault>),
+    /// [`Output::Watch`] has something to say, or has been lost: both mean "look again".
+    Wake(SeatId, WatchId, Hint),
+    /// Every seat leaves: leaders drain first. When all are gone the session is closed.
+    Close,
+}
+
+/// What a watch said.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Hint {
+    /// Something may have changed.
+    Changed,
+    /// The watch itself was lost; something may have changed.
+    Lost,
+}
+
+/// What the user of a seat wants.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Command {
+    /// The work of the term has stopped; give the office back. Also confirms the stop of a term that was lost.
+    Release,
+    /// Do not stand again: leave the line now, or when the present term is over.
+    Leave,
+    /// Advertise another value.
+    Proclaim(Bytes),
+    /// The work has stopped; hand the office to this candidate, or keep it.
+    Transfer(Heir, Duration),
+    /// Whether the candidate is fit to lead. An unfit one leaves the line.
+    Healthy(bool),
+    /// Someone looked at the clock and saw that the term with this token is over.
+    Lapsed(Token),
+}
+
+/// What is to be done, or has come to pass.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Output {
+    /// Open a session with this TTL.
+    OpenSession(Attempt, Duration),
+    /// Renew this session.
+    Renew {
+        /// Names the attempt in the answer.
+        attempt: Attempt,
+        /// The session.
+        epoch: Epoch,
+        /// The entries that we believe to hold.
+        held: Vec<Held>,
+    },
+    /// Close this session; no answer is needed.
+    CloseSession(Epoch),
+    /// Make one call. It replaces the seat's earlier call, whose answer is no longer wanted.
+    Call(SeatId, CallId, Option<Epoch>, Op),
+    /// Watch. It replaces the seat's earlier watch.
+    Watch {
+        /// Whose watch it is.
+        seat: SeatId,
+        /// Names the watch in the wake-up.
+        watch: WatchId,
+        /// In which election.
+        election: ElectionName,
+        /// What to wait for: any one of these.
+        targets: Vec<Target>,
+        /// From where.
+        from: Cursor,
+    },
+    /// Stop the seat's watch.
+    Unwatch(SeatId),
+    /// Tell the user of the seat.
+    Event(SeatId, Event),
+    /// A session was refused because these settings cannot be safe with the TTL that the store grants.
+    SettingsRefused(SettingsError),
+    /// All seats are gone and the session is closed or was never open. The answer to [`Input::Close`].
+    Closed,
+}
+
+/// A call to the store, or to the fences.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// `Session::enlist`
+    Enlist(ElectionName, NewEntry),
+    /// `Session::standing`
+    Standing(Held),
+    /// `Session::withdraw`
+    Withdraw(Held, Option<crate::entry::EntryId>),
+    /// `Session::publish`
+    Publish(Held, Bytes, Option<Nonce>),
+    /// `Store::line`
+    Line(ElectionName, usize),
+    /// `Store::set_office`
+    SetOffice(ElectionName, Version, Box<Office>),
+    /// `Store::evict`
+    Evict(ElectionName, Box<Entry>),
+    /// Raise every fence of this seat to this token.
+    RaiseFences(Token),
+}
+
+/// The answer to an [`Op`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Answer {
+    /// To [`Op::Enlist`] and [`Op::Standing`].
+    Standing(Box<Standing>),
+    /// To [`Op::Withdraw`], [`Op::Publish`], [`Op::SetOffice`] and [`Op::Evict`].
+    Cas(Cas),
+    /// To [`Op::Line`].
+    Line(Box<Line>),
+    /// To [`Op::RaiseFences`]: all are raised.
+    Raised,
+}
+
+/// What the user of a seat is told.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// In line, behind this entry.
+    Following(Box<Entry>),
+    /// Out of the line for now, and why.
+    Out(Loss),
+    /// In office: the fences are raised, the deadline is in the future. [`Event::Unelected`] follows, exactly once.
+    Elected {
+        /// Our entry; its token is the fencing token.
+        held: Held,
+        /// Until when the leadership may be believed.
+        deadline: Timestamp,
+    },
+    /// The deadline has moved.
+    Deadline(Timestamp),
+    /// Stop the work, then say [`Command::Release`].
+    Stopping {
+        /// Why.
+        why: Loss,
+        /// When the term is over, whether or not the work has stopped.
+        hard_stop: Timestamp,
+    },
+    /// The term is over.
+    Unelected(Loss),
+    /// The entry of the last term has certainly left the line.
+    Released,
+    /// The handover that [`Command::Transfer`] asked for is refused: the leader leads on.
+    TransferRefused(Refusal),
+    /// The value has been published, or the entry was no longer ours.
+    Proclaimed(Cas),
+    /// First contact with the election: the tombstone that was there.
+    FirstContact(Option<Nonce>),
+    /// The election has ended.
+    Ended,
+    /// Something that trying again cannot mend. The seat leaves the line.
+    Failed,
+    /// The last event of a seat: its entry has certainly left the line, if `certain`.
+    Done {
+        /// Whether nothing of it is left in the store.
+        certain: bool,
+    },
+}
+
+/// Why a term ended, or why a candidate is out of the line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// There is no session yet.
+    #[error("there is no session with the store")]
+    NoSession,
+    /// The store has forgotten the session.
+    #[error("the session expired")]
+    Expired,
+    /// No proof of life came in time: the store may have handed the office on.
+    #[error("the local deadline passed without a proof of life")]
+    LocalDeadline,
+    /// Somebody deleted the entry.
+    #[error("the entry was deleted by somebody else")]
+    EntryDeleted,
+    /// An operator removed the leader.
+    #[error("deposed by an operator")]
+    Deposed,
+    /// An older entry stands ahead of ours.
+    #[error("superseded: an older entry stands ahead")]
+    Superseded,
+    /// The election has ended.
+    #[error("the election has ended")]
+    Ended,
+    /// The election is paused.
+    #[error("the election is paused")]
+    Paused,
+    /// The candidate is not fit to lead.
+    #[error("the candidate is unhealthy")]
+    Unhealthy,
+    /// The leader gave the office back, or was asked to.
+    #[error("resigned")]
+    Resigned,
+    /// The office was handed to another candidate.
+    #[error("the office was transferred")]
+    Transferred,
+    /// The client is being closed.
+    #[error("the client is closing")]
+    Closing,
+    /// The store refused something for good.
+    #[error("the store refused for good")]
+    Refused,
+}

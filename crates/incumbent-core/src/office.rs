@@ -1,0 +1,122 @@
+//! The office record: the election's small versioned record beside the line, changed by compare-and-set only.
+//!
+//! Its fields are independent, so that a pause and a transfer that race cannot erase each other: each
+//! writer changes its own field of the record that it read, and reads again when the record has moved on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::entry::{EntryId, Incarnation, Nonce, Token, Version};
+
+/// The longest reason for a pause, in bytes.
+pub const MAX_REASON_BYTES: usize = 1024;
+
+/// What stands in the office record, and the version it was read at.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Office {
+    /// The version that was read. [`Version::NONE`]: there is no record.
+    pub version: Version,
+    /// The leader is asked to hand the office on.
+    pub handover: Option<Handover>,
+    /// Nobody takes office, and nobody stays in it.
+    pub paused: Option<Paused>,
+    /// The election is over for all who knew it before.
+    pub ended: Option<Ended>,
+    /// The last leader that an operator removed, so that it can say why it lost.
+    pub deposed: Option<Token>,
+    /// How the last term ended. Written only where STONITH or the doctor needs it.
+    pub last_term: Option<LastTerm>,
+}
+
+impl Office {
+    /// Whether it says nothing: stores keep no record then.
+    pub fn is_blank(&self) -> bool {
+        let Office { version: _, handover, paused, ended, deposed, last_term } = self;
+        handover.is_none() && paused.is_none() && ended.is_none() && deposed.is_none() && last_term.is_none()
+    }
+
+    /// The handover that the leader with this token has to carry out, if there is one.
+    pub fn handover_from(&self, token: Token) -> Option<&Handover> {
+        self.handover.as_ref().filter(|handover| handover.from == token && handover.refused.is_none())
+    }
+}
+
+/// A request to hand the office on. Void unless `from` leads now.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Handover {
+    /// The leader that is asked.
+    pub from: Token,
+    /// Who is to lead next. `None`: whoever is next in line; the leader goes to its end.
+    pub heir: Option<Heir>,
+    /// Tells this request from every other.
+    pub nonce: Nonce,
+    /// How long the leader tries, counted from when it first sees the request: hosts share no clock.
+    pub within: Duration,
+    /// Set by the leader when it will not: it leads on.
+    pub refused: Option<Refusal>,
+}
+
+/// The candidate that is to lead next.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Heir {
+    /// Its enlistment: a candidate that left and came back is another one.
+    pub incarnation: Incarnation,
+    /// Its entry.
+    pub entry: EntryId,
+    /// Its place in line.
+    pub token: Token,
+}
+
+/// Why a leader refuses to hand over. It leads on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The heir is no longer in line.
+    #[error("the heir is no longer in line")]
+    HeirGone,
+    /// A candidate of another library stands between: it will not step aside.
+    #[error("a candidate of another library stands between the leader and the heir, and will not step aside")]
+    ForeignBetween,
+    /// The heir was not next in line and ready within the time given.
+    #[error("the heir was not next in line and ready in time")]
+    TimedOut,
+    /// Another handover is under way.
+    #[error("another handover is under way")]
+    Busy,
+    /// The leader is on its way out of office for another reason.
+    #[error("the leader is already leaving office")]
+    Leaving,
+    /// The heir is the leader itself.
+    #[error("the heir leads already")]
+    LeadsAlready,
+}
+
+/// The election is paused.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Paused {
+    /// For people.
+    pub reason: Arc<str>,
+}
+
+/// The election's tombstone.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Ended {
+    /// Tells this end from every other. Those who meet it at first contact come after the end and start
+    /// afresh; those who knew the election without it have been ended.
+    pub id: Nonce,
+    /// How long the tombstone stays, so that everyone who was away meets it: the longest TTL.
+    pub keep: Duration,
+}
+
+/// How a term ended.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LastTerm {
+    /// The term's token.
+    pub token: Token,
+    /// Who held it.
+    pub incarnation: Incarnation,
+    /// Where it ran.
+    pub host: Arc<str>,
+    /// Whether it was given back, as opposed to lost.
+    pub left_cleanly: bool,
+}

@@ -1,0 +1,282 @@
+//! One process: its session, and its candidacies in any number of elections.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::candidacy::{Candidacy, SeatInput};
+use crate::entry::Held;
+use crate::flaw::Flaw;
+use crate::keeper::{Change, Keeper, Order};
+use crate::machine::{Candidate, Event, Input, Output, SeatId};
+use crate::name::ElectionName;
+use crate::outbox::Outbox;
+use crate::rng::Rng;
+use crate::settings::Settings;
+use crate::standing::{Fault, Renewal};
+use crate::time::Timestamp;
+
+/// Sweepers have seat numbers from here on, so that they meet no user's.
+const FIRST_SWEEPER: u64 = 1 << 63;
+
+/// The strays that one renewal may bring to light are withdrawn, this many at a time.
+const MAX_STRAYS: usize = 64;
+
+/// One process in any number of elections, on one session.
+///
+/// After each [`handle`](Participant::handle), take [`poll_output`](Participant::poll_output) until it answers `None`,
+/// then ask [`poll_timeout`](Participant::poll_timeout) when to come back with [`Input::Tick`]. Ticks that come too
+/// early do nothing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Participant {
+    settings: Settings,
+    rng: Rng,
+    keeper: Keeper,
+    seats: BTreeMap<SeatId, Candidacy>,
+    /// Who stands in each election: one candidacy each.
+    standing: BTreeMap<ElectionName, SeatId>,
+    /// Who stands in an election once the present candidacy there, which is leaving, has gone.
+    queued: BTreeMap<ElectionName, SeatId>,
+    timeouts: BTreeSet<(Timestamp, SeatId)>,
+    timeout_of: BTreeMap<SeatId, Timestamp>,
+    next_sweeper: u64,
+    closing: bool,
+    out: Outbox,
+}
+
+impl Participant {
+    /// A process that has no session yet. The seed makes its incarnations unique: give it real randomness.
+    pub fn new(settings: Settings, seed: [u64; 4]) -> Participant {
+        Participant {
+            settings,
+            rng: Rng::from_seed(seed),
+            keeper: Keeper::new(settings),
+            seats: BTreeMap::new(),
+            standing: BTreeMap::new(),
+            queued: BTreeMap::new(),
+            timeouts: BTreeSet::new(),
+            timeout_of: BTreeMap::new(),
+            next_sweeper: FIRST_SWEEPER,
+            closing: false,
+            out: Outbox::default(),
+        }
+    }
+
+    /// Whether a candidate may stand in this election: at most one candidacy each, and one waiting for it to leave.
+    pub fn may_stand(&self, election: &ElectionName) -> bool {
+        let leaving = match self.standing.get(election).and_then(|seat| self.seats.get(seat)) {
+            None => true,
+            Some(candidacy) => candidacy.is_leaving(),
+        };
+        leaving && !self.queued.contains_key(election) && !self.closing
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, now: Timestamp, input: Input) {
+        match input {
+            Input::Tick => {}
+            Input::Stand(seat, candidate) => self.on_stand(now, seat, candidate),
+            Input::Command(seat, command) => self.tell(now, seat, SeatInput::Command(command)),
+            Input::Opened(attempt, answer) => {
+                let change = self.keeper.on_opened(now, &mut self.rng, attempt, answer);
+                self.on_change(now, change);
+            }
+            Input::Renewed(attempt, answer) => {
+                let change = self.keeper.on_renewed(now, &mut self.rng, attempt, answer);
+                self.on_change(now, change);
+            }
+            Input::Answer(seat, call, answer) => {
+                let session_gone = answer == Err(Fault::SessionGone);
+                self.tell(now, seat, SeatInput::Answer(call, answer));
+                if session_gone && self.keeper.epoch().is_some() {
+                    let change = self.keeper.gone();
+                    self.on_change(now, change);
+                }
+            }
+            Input::Wake(seat, watch, hint) => self.tell(now, seat, SeatInput::Wake(watch, hint)),
+            Input::Close => {
+                self.closing = true;
+                self.tell_all(now, &SeatInput::Close);
+            }
+        }
+        self.on_time(now);
+        self.close_if_empty();
+    }
+
+    /// What is to be done, oldest first.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.out.pop()
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let seat = self.timeouts.first().map(|(at, _)| *at);
+        [self.keeper.next_timeout(), seat].into_iter().flatten().min()
+    }
+
+    /// How many candidacies there are, those that are leaving included.
+    pub fn seats(&self) -> usize {
+        self.seats.len()
+    }
+
+    fn on_stand(&mut self, now: Timestamp, seat: SeatId, candidate: Candidate) {
+        debug_assert!(!self.seats.contains_key(&seat), "seat numbers are never used twice");
+        if !self.may_stand(&candidate.election) {
+            self.out.push(Output::Event(seat, Event::Failed));
+            self.out.push(Output::Event(seat, Event::Done { certain: true }));
+            return;
+        }
+        let election = candidate.election.clone();
+        let candidacy = Candidacy::new(seat, candidate, self.settings, self.rng.fork());
+        self.seats.insert(seat, candidacy);
+        self.keeper.want(true);
+        match self.standing.entry(election.clone()) {
+            Entry::Occupied(_) => {
+                self.queued.insert(election, seat);
+            }
+            Entry::Vacant(free) => {
+                free.insert(seat);
+                self.seat_down(now, seat);
+            }
+        }
+    }
+
+    /// The election is free for this seat now.
+    fn seat_down(&mut self, now: Timestamp, seat: SeatId) {
+        match self.keeper.epoch() {
+            Some(epoch) => self.tell(now, seat, SeatInput::SessionUp(epoch, self.keeper.deadline())),
+            None => self.tell(now, seat, SeatInput::Tick),
+        }
+    }
+
+    fn on_change(&mut self, now: Timestamp, change: Change) {
+        match change {
+            Change::Nothing => {}
+            Change::Up { epoch, deadline } => self.tell_all(now, &SeatInput::SessionUp(epoch, deadline)),
+            Change::Down => self.tell_all(now, &SeatInput::SessionDown),
+            Change::Renewed { epoch, deadline, renewal } => self.on_renewal(now, epoch, deadline, renewal),
+            Change::Refused(error) => {
+                if let Some(error) = error {
+                    self.out.push(Output::SettingsRefused(error));
+                }
+                self.tell_all(now, &SeatInput::Refused);
+            }
+        }
+    }
+
+    fn on_renewal(&mut self, now: Timestamp, epoch: crate::keeper::Epoch, deadline: Timestamp, renewal: Renewal) {
+        let gone: BTreeSet<&Held> = renewal.gone.iter().collect();
+        let unproven: BTreeSet<&Held> = renewal.unproven.iter().collect();
+        for seat in self.seat_ids() {
+            let entry = self.seats.get(&seat).and_then(Candidacy::entry);
+            let input = match entry {
+                Some(held) if gone.contains(held) => SeatInput::Gone(held.clone()),
+                Some(held) if unproven.contains(held) => continue,
+                _ => SeatInput::Proven(deadline),
+            };
+            self.tell(now, seat, input);
+        }
+        if self.settings.flaws.has(Flaw::EnlistmentUnsettled) {
+            return;
+        }
+        for stray in renewal.stray.into_iter().take(MAX_STRAYS) {
+            if !self.seats.values().any(|candidacy| candidacy.accounts_for(&stray)) {
+                let seat = SeatId(self.next_sweeper);
+                self.next_sweeper += 1;
+                let sweeper = Candidacy::sweeper(seat, stray, epoch, self.settings, self.rng.fork());
+                self.seats.insert(seat, sweeper);
+                self.tell(now, seat, SeatInput::Tick);
+            }
+        }
+    }
+
+    fn on_time(&mut self, now: Timestamp) {
+        // Each seat is told at most once: a timeout that stays in the past would otherwise never let go.
+        let due: Vec<SeatId> = self.timeouts.iter().take_while(|(at, _)| *at <= now).map(|(_, seat)| *seat).collect();
+        for seat in due {
+            self.tell(now, seat, SeatInput::Tick);
+        }
+        while let Some(order) = self.keeper.due(now, &mut self.rng) {
+            self.out.push(match order {
+                Order::Open(attempt) => Output::OpenSession(attempt, self.settings.ttl),
+                Order::Renew(attempt, epoch) => {
+                    let held = self.seats.values().filter_map(|candidacy| candidacy.entry().cloned()).collect();
+                    Output::Renew { attempt, epoch, held }
+                }
+            });
+        }
+    }
+
+    fn seat_ids(&self) -> Vec<SeatId> {
+        self.seats.keys().copied().collect()
+    }
+
+    fn tell_all(&mut self, now: Timestamp, input: &SeatInput) {
+        for seat in self.seat_ids() {
+            // One that waits for its election to be free gets the session when it is.
+            if !self.is_queued(seat) || matches!(input, SeatInput::Close | SeatInput::Refused) {
+                self.tell(now, seat, input.clone());
+            }
+        }
+    }
+
+    fn is_queued(&self, seat: SeatId) -> bool {
+        self.seats.get(&seat).is_some_and(|candidacy| self.queued.get(candidacy.election()) == Some(&seat))
+    }
+
+    fn tell(&mut self, now: Timestamp, seat: SeatId, input: SeatInput) {
+        let Some(candidacy) = self.seats.get_mut(&seat) else { return };
+        candidacy.handle(now, input, &mut self.out);
+        if candidacy.needs_proof() {
+            self.keeper.renew_soon(now);
+        }
+        let done = candidacy.is_done();
+        let timeout = candidacy.next_timeout().filter(|_| !done);
+        self.set_timeout(seat, timeout);
+        if done {
+            self.stand_up(now, seat);
+        }
+    }
+
+    fn set_timeout(&mut self, seat: SeatId, timeout: Option<Timestamp>) {
+        let before = match timeout {
+            Some(at) => self.timeout_of.insert(seat, at),
+            None => self.timeout_of.remove(&seat),
+        };
+        if before == timeout {
+            return;
+        }
+        if let Some(at) = before {
+            self.timeouts.remove(&(at, seat));
+        }
+        if let Some(at) = timeout {
+            self.timeouts.insert((at, seat));
+        }
+    }
+
+    /// The candidacy is over; the one that waited for its election comes next.
+    fn stand_up(&mut self, now: Timestamp, seat: SeatId) {
+        let Some(candidacy) = self.seats.remove(&seat) else { return };
+        let election = candidacy.election();
+        if self.queued.get(election) == Some(&seat) {
+            self.queued.remove(election);
+        }
+        if self.standing.get(election) == Some(&seat) {
+            self.standing.remove(election);
+            if let Some((election, next)) = self.queued.remove_entry(election) {
+                self.standing.insert(election, next);
+                self.seat_down(now, next);
+            }
+        }
+    }
+
+    fn close_if_empty(&mut self) {
+        if !self.closing || !self.seats.is_empty() {
+            return;
+        }
+        self.closing = false;
+        if let Some(epoch) = self.keeper.close() {
+            self.out.push(Output::CloseSession(epoch));
+        }
+        self.out.push(Output::Closed);
+    }
+}

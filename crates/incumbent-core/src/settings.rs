@@ -1,0 +1,147 @@
+//! The times that everything else follows from, and the arithmetic that says whether they can be safe.
+
+use std::time::Duration;
+
+use crate::flaw::Flaws;
+
+/// The times of a session and of the terms that it carries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Settings {
+    /// How long a session outlives its last proof of life.
+    pub ttl: Duration,
+    /// How long the work of a leader may take to stop.
+    pub grace: Duration,
+    /// How often the session is renewed.
+    pub renew_every: Duration,
+    /// How far this host's clock may be off the store's, in parts per million of the time that passes.
+    pub drift_ppm: u32,
+    /// Taken off every deadline, for what the arithmetic does not know (scheduling, the store's granularity).
+    pub margin: Duration,
+    /// How often a candidate looks again although nothing told it to: hints get lost.
+    pub reread_every: Duration,
+    /// Known-bad variants, for the simulation.
+    pub flaws: Flaws,
+}
+
+impl Settings {
+    /// Settings for a TTL, with the usual shares of it: renewed every third, a fifth for the grace (3 s of 15 s).
+    pub fn for_ttl(ttl: Duration) -> Settings {
+        Settings {
+            ttl,
+            grace: ttl / 5,
+            renew_every: ttl / 3,
+            drift_ppm: 1_000,
+            margin: ttl / 50,
+            reread_every: ttl * 2,
+            flaws: Flaws::NONE,
+        }
+    }
+
+    /// Refuses settings under which a leader could not renew twice before it has to stop its work.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if self.renew_every.is_zero() || self.reread_every.is_zero() {
+            return Err(SettingsError::ZeroInterval);
+        }
+        if self.drift_ppm >= 500_000 {
+            return Err(SettingsError::Drift { ppm: self.drift_ppm });
+        }
+        let lasts = shrink(self.ttl, self.drift_ppm);
+        let spent = self.margin + self.grace + self.renew_every * 2;
+        if lasts < spent {
+            return Err(SettingsError::Unsafe {
+                ttl: self.ttl,
+                lasts,
+                margin: self.margin,
+                grace: self.grace,
+                renew_every: self.renew_every,
+                short_by: spent - lasts,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings::for_ttl(Duration::from_secs(15))
+    }
+}
+
+/// The part of `duration` that has surely passed on another clock when all of it has passed on ours.
+pub(crate) fn shrink(duration: Duration, drift_ppm: u32) -> Duration {
+    duration - scaled(duration, drift_ppm)
+}
+
+/// What has to pass on our clock so that `duration` has surely passed on another.
+pub(crate) fn stretch(duration: Duration, drift_ppm: u32) -> Duration {
+    duration + scaled(duration, drift_ppm)
+}
+
+fn scaled(duration: Duration, ppm: u32) -> Duration {
+    let nanos = duration.as_nanos().saturating_mul(u128::from(ppm)) / 1_000_000;
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(duration)
+}
+
+/// Why settings are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// An interval of zero would never rest.
+    #[error("an interval is zero: renewals and re-reads need time between them")]
+    ZeroInterval,
+    /// No clock is that bad.
+    #[error("a drift of {ppm} ppm leaves nothing of the TTL: at most 499999 are allowed")]
+    Drift {
+        /// The drift that was asked for.
+        ppm: u32,
+    },
+    /// A leader could not renew twice before it has to stop its work.
+    #[error(
+        "these settings cannot be safe: a TTL of {ttl:?} lasts {lasts:?} after clock drift, but margin {margin:?} + grace {grace:?} \
+         + two renewals of {renew_every:?} need {short_by:?} more; raise the TTL, or lower the grace or the renewal interval"
+    )]
+    Unsafe {
+        /// The TTL asked for.
+        ttl: Duration,
+        /// What drift leaves of it.
+        lasts: Duration,
+        /// The margin asked for.
+        margin: Duration,
+        /// The grace asked for.
+        grace: Duration,
+        /// The renewal interval asked for.
+        renew_every: Duration,
+        /// By how much the TTL is too short.
+        short_by: Duration,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_shares_are_safe_for_every_ttl() {
+        for ms in [1, 10, 100, 2_000, 15_000, 3_600_000] {
+            Settings::for_ttl(Duration::from_millis(ms)).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn settings_that_leave_no_room_for_two_renewals_are_refused_with_the_arithmetic() {
+        let settings = Settings { grace: Duration::from_secs(6), ..Settings::default() };
+        let error = settings.check().unwrap_err();
+        assert!(matches!(error, SettingsError::Unsafe { .. }));
+        let text = error.to_string();
+        for part in ["15s", "14.985s", "300ms", "6s", "5s", "1.315s"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
+    }
+
+    #[test]
+    fn drift_shortens_our_own_time_and_lengthens_what_we_wait_for_others() {
+        let ttl = Duration::from_secs(10);
+        assert_eq!(shrink(ttl, 1_000), Duration::from_millis(9_990));
+        assert_eq!(stretch(ttl, 1_000), Duration::from_millis(10_010));
+    }
+}

@@ -1,0 +1,163 @@
+//! What a store answers: where a candidate stands, who is in line, and whether its session lives.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::entry::{Entry, EntryId, Held};
+use crate::office::Office;
+
+/// Where in the store's history an answer was made. A watch from here misses nothing that came later.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Cursor(pub u64);
+
+/// Which store this is: a restored or replaced store has another identity.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoreId(Arc<str>);
+
+impl StoreId {
+    /// Wraps the store's own identity.
+    pub fn new(id: impl Into<Arc<str>>) -> StoreId {
+        StoreId(id.into())
+    }
+
+    /// The identity, for people and for comparing.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for StoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for StoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where a candidate stands, and what the office record says, seen in one step.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Standing {
+    /// Its place.
+    pub place: Place,
+    /// The office record at the same moment.
+    pub office: Office,
+    /// Where to watch from.
+    pub cursor: Cursor,
+}
+
+/// A candidate's place.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Place {
+    /// Our entry is there, it is ours, and nothing older is.
+    Leading(Held),
+    /// Somebody older is there.
+    Behind {
+        /// Our entry; `None` in stores without a line, where one has to try again.
+        held: Option<Held>,
+        /// The newest of those older than us.
+        ahead: Entry,
+        /// When trying again makes sense, in stores that cannot tell us.
+        look_again: Option<Duration>,
+    },
+    /// Our entry is not there, or is no longer ours.
+    Gone,
+}
+
+/// Those in line, oldest first.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Line {
+    /// The oldest entries, at most as many as were asked for.
+    pub entries: Vec<Entry>,
+    /// Whether there are more.
+    pub more: bool,
+    /// The office record at the same moment.
+    pub office: Office,
+    /// Where to watch from.
+    pub cursor: Cursor,
+}
+
+/// What a watch waits for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Target {
+    /// This entry goes.
+    Gone(EntryId),
+    /// This entry goes, or its value or readiness changes. Renewals do not count.
+    Entry(EntryId),
+    /// Another entry is the first in line, or its value changes.
+    Head,
+    /// The office record changes.
+    Office,
+}
+
+/// What keeps a session alive, and who forgets it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Liveness {
+    /// The TTL that the store granted, which may be more than was asked for.
+    pub ttl: Duration,
+    /// Who removes our entries when we fall silent.
+    pub forgotten_by: ForgottenBy,
+    /// Which renewal an answer proves.
+    pub proof: Proof,
+    /// What the store's own granularity takes from the TTL (ZooKeeper: a tick), on top of the setting.
+    pub margin: Duration,
+}
+
+/// Who removes the entries of a session that fell silent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ForgottenBy {
+    /// The store does, once the TTL has passed.
+    Store,
+    /// Rivals do, once they have seen no renewal for the TTL by their own clock.
+    Rivals,
+}
+
+/// Which renewal counts as proof of life when one is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Proof {
+    /// The answered one.
+    Answered,
+    /// The one before: the answered one only proves that the channel carried it (ZooKeeper).
+    OneBefore,
+}
+
+/// A proof of life.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Renewal {
+    /// The TTL that the store granted with this renewal.
+    pub ttl: Duration,
+    /// Of the entries that were named, those that are no longer there or no longer ours.
+    pub gone: Vec<Held>,
+    /// Of the entries that were named, those that this renewal did not prove, in stores where each has its own lease.
+    pub unproven: Vec<Held>,
+    /// Entries of this session that were not named: left by a write that arrived late. They are to be withdrawn.
+    pub stray: Vec<Held>,
+}
+
+/// How a compare-and-set went.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cas {
+    /// It is done, or was done before.
+    Done,
+    /// What it was guarded by is no longer so; nothing was changed.
+    Refused,
+}
+
+/// Why a call failed, as far as the machines have to know. The details stay with the caller.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Fault {
+    /// The store cannot be reached or cannot answer: nothing was changed. Try again.
+    Unavailable,
+    /// Nobody knows whether it happened. Settled by repeating it.
+    OutcomeUnknown,
+    /// The store has forgotten the session, and with it its entries.
+    SessionGone,
+    /// This session is in this line already, as another incarnation.
+    AlreadyInLine(Held),
+    /// Trying again will not help.
+    Permanent,
+}

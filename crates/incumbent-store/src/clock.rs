@@ -1,0 +1,159 @@
+//! The clock that counts suspended time, and the one that tests can pause.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use incumbent_core::Timestamp;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Where time comes from. Stores read none; the library does, and the memory store, which is its own server.
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// Now.
+    fn now(&self) -> Timestamp;
+
+    /// A timer on this clock. Needs a tokio runtime.
+    fn alarm(&self) -> io::Result<Box<dyn Alarm>>;
+}
+
+/// One timer.
+pub trait Alarm: Send {
+    /// Rings at `at`, or never. Replaces what was set before.
+    fn set(&mut self, at: Option<Timestamp>);
+
+    /// Ready once the time that was set has come.
+    fn poll_ring(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// `CLOCK_BOOTTIME`: it goes on while the machine sleeps, unlike [`std::time::Instant`] and tokio's timers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        let now = clock_gettime(ClockId::Boottime);
+        // The boot-time clock counts from boot: neither part is ever negative.
+        Timestamp::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    }
+
+    fn alarm(&self) -> io::Result<Box<dyn Alarm>> {
+        let fd = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        #[allow(deprecated, reason = "its successor is unsafe, for descriptors that change hands; an OwnedFd cannot")]
+        let timer = AsyncFd::with_interest(fd, Interest::READABLE)?;
+        Ok(Box::new(BootAlarm { timer, at: None }))
+    }
+}
+
+struct BootAlarm {
+    timer: AsyncFd<rustix::fd::OwnedFd>,
+    at: Option<Timestamp>,
+}
+
+impl Alarm for BootAlarm {
+    fn set(&mut self, at: Option<Timestamp>) {
+        if self.at == at {
+            return;
+        }
+        self.at = at;
+        // A zero time would switch the timer off: the past is one nanosecond after boot.
+        let nanos = at.map_or(0, |at| at.as_nanos().clamp(1, i64::MAX as u64));
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
+        let spec = Itimerspec { it_interval: zero, it_value: value };
+        // It cannot fail: the descriptor is a timer of ours and the times are well formed.
+        let set = timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::ABSTIME, &spec);
+        debug_assert!(set.is_ok(), "{set:?}");
+    }
+
+    fn poll_ring(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let Poll::Ready(guard) = self.timer.poll_read_ready(cx) else { return Poll::Pending };
+            let Ok(mut guard) = guard else {
+                // The runtime is shutting down: nobody will be woken any more.
+                return Poll::Pending;
+            };
+            let mut ticks = [0; 8];
+            match guard.try_io(|fd| rustix::io::read(fd, &mut ticks).map_err(io::Error::from)) {
+                Ok(Ok(_)) => {
+                    self.at = None;
+                    return Poll::Ready(());
+                }
+                Ok(Err(_)) => return Poll::Pending,
+                // Not ready after all: ask again, so that the waker is kept.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Tokio's clock, which tests can pause and which then jumps to the next timer by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    origin: Instant,
+}
+
+impl TokioClock {
+    /// A clock that starts at one hour now: times before the start can be written down, too.
+    pub fn new() -> TokioClock {
+        TokioClock { origin: Instant::now() }
+    }
+
+    const START: Duration = Duration::from_secs(3600);
+}
+
+impl Default for TokioClock {
+    fn default() -> TokioClock {
+        TokioClock::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + TokioClock::START + self.origin.elapsed()
+    }
+
+    fn alarm(&self) -> io::Result<Box<dyn Alarm>> {
+        Ok(Box::new(TokioAlarm { origin: self.origin, sleep: None }))
+    }
+}
+
+struct TokioAlarm {
+    origin: Instant,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Alarm for TokioAlarm {
+    fn set(&mut self, at: Option<Timestamp>) {
+        let Some(at) = at.filter(|at| *at != Timestamp::MAX) else {
+            self.sleep = None;
+            return;
+        };
+        let at = self.origin + at.since(Timestamp::ZERO + TokioClock::START);
+        match &mut self.sleep {
+            Some(sleep) if sleep.deadline() == at => {}
+            Some(sleep) => sleep.as_mut().reset(at),
+            None => self.sleep = Some(Box::pin(sleep_until(at))),
+        }
+    }
+
+    fn poll_ring(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(sleep) = &mut self.sleep else { return Poll::Pending };
+        match sleep.as_mut().poll(cx) {
+            Poll::Ready(()) => {
+                self.sleep = None;
+                Poll::Ready(())
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a store can fail with, by who has to act.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use incumbent_core::{Fault, Held, NameError};
+
+type Source = Arc<dyn Error + Send + Sync>;
+
+/// Why a call to a store failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store cannot be reached or cannot answer. Nothing was changed; try again.
+    #[error("the store is unavailable: {what}")]
+    Unavailable {
+        /// What was tried.
+        what: String,
+        /// What went wrong.
+        #[source]
+        source: Option<Source>,
+    },
+    /// The call may or may not have had its effect. Repeat it.
+    #[error("the outcome is unknown: {what}")]
+    OutcomeUnknown {
+        /// What was tried.
+        what: String,
+        /// What went wrong.
+        #[source]
+        source: Option<Source>,
+    },
+    /// The store has forgotten the session, and with it its entries.
+    #[error("the session has expired")]
+    SessionGone,
+    /// This session stands in this election already.
+    #[error("this session is in the line of {:?} already, with token {}", .0.election, .0.token)]
+    AlreadyInLine(Held),
+    /// Something of another library, or of another dialect, is in the way.
+    #[error("foreign data: {what}")]
+    Foreign {
+        /// What it is and where.
+        what: String,
+    },
+    /// Something is damaged. Nothing was deleted.
+    #[error("damaged data: {what}")]
+    Corrupt {
+        /// What it is and where.
+        what: String,
+    },
+    /// The store does not let us.
+    #[error("denied: {what}")]
+    Denied {
+        /// What was refused.
+        what: String,
+        /// What the store said.
+        #[source]
+        source: Option<Source>,
+    },
+    /// A stated bound was crossed.
+    #[error("limit: {what}")]
+    Limit {
+        /// Which one, and by what.
+        what: String,
+    },
+    /// The caller asked for something that makes no sense.
+    #[error("misuse: {what}")]
+    Misuse {
+        /// What it was.
+        what: String,
+    },
+}
+
+impl StoreError {
+    /// An [`Unavailable`](StoreError::Unavailable) with its cause.
+    pub fn unavailable(what: impl Into<String>, source: impl Error + Send + Sync + 'static) -> StoreError {
+        StoreError::Unavailable { what: what.into(), source: Some(Arc::new(source)) }
+    }
+
+    /// An [`OutcomeUnknown`](StoreError::OutcomeUnknown) with its cause.
+    pub fn unknown(what: impl Into<String>, source: impl Error + Send + Sync + 'static) -> StoreError {
+        StoreError::OutcomeUnknown { what: what.into(), source: Some(Arc::new(source)) }
+    }
+
+    /// What the machines have to know of it.
+    pub fn fault(&self) -> Fault {
+        match self {
+            StoreError::Unavailable { .. } => Fault::Unavailable,
+            StoreError::OutcomeUnknown { .. } => Fault::OutcomeUnknown,
+            StoreError::SessionGone => Fault::SessionGone,
+            StoreError::AlreadyInLine(held) => Fault::AlreadyInLine(held.clone()),
+            StoreError::Foreign { .. }
+            | StoreError::Corrupt { .. }
+            | StoreError::Denied { .. }
+            | StoreError::Limit { .. }
+            | StoreError::Misuse { .. } => Fault::Permanent,
+        }
+    }
+}
+
+impl From<NameError> for StoreError {
+    fn from(error: NameError) -> StoreError {
+        StoreError::Limit { what: error.to_string() }
+    }
+}

@@ -1,0 +1,25 @@
+//! The seam: what leader election needs of a coordination system.
+//!
+//! A store implements [`Store`] and [`Session`]. It makes one attempt per call, never retries, reads no clock, and
+//! keeps no opinion about who should lead: the machines in `incumbent-core` do that. Whoever writes a store runs the
+//! conformance suite of `incumbent-testkit` against it.
+//!
+//! The words of the protocol ([`Entry`], [`Standing`], [`Office`] and so on) come from `incumbent-core` and are
+//! re-exported here, so that a store depends on this crate alone.
+
+mod clock;
+mod error;
+pub mod memory;
+mod promises;
+mod seam;
+
+pub use clock::{Alarm, BootClock, Clock, TokioClock};
+pub use error::StoreError;
+pub use incumbent_core::{
+    Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Handover, Heir, Held, Incarnation, LastTerm,
+    Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry, Nonce, Office, Paused,
+    Place, Proof, Refusal, Renewal, Standing, StoreId, Target, Timestamp, Token, Version, check_candidate_name,
+    check_value,
+};
+pub use promises::{LineKind, Promises, TokenStrength};
+pub use seam::{Fut, Session, Store, Wake};

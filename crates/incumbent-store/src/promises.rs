@@ -1,0 +1,65 @@
+//! What a store can keep, for `explain` and for those who require it.
+
+use std::time::Duration;
+
+use incumbent_core::{ForgottenBy, StoreId};
+
+/// What a store promises. Read from the server where the server knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Promises {
+    /// Which store it is.
+    pub store: StoreId,
+    /// Whether tokens survive what the store itself may suffer.
+    pub tokens: TokenStrength,
+    /// Whether there is a line.
+    pub line: LineKind,
+    /// Who removes those that fell silent.
+    pub forgotten_by: ForgottenBy,
+    /// Whether changes are told, or have to be looked for.
+    pub watches: bool,
+    /// The smallest TTL that it grants.
+    pub smallest_ttl: Duration,
+    /// How late it may notice that a TTL has passed.
+    pub granularity: Duration,
+    /// What else people should know, one sentence each.
+    pub caveats: Vec<String>,
+}
+
+impl Promises {
+    /// The strongest promises; a store lowers what it cannot keep.
+    pub fn new(store: StoreId) -> Promises {
+        Promises {
+            store,
+            tokens: TokenStrength::Durable,
+            line: LineKind::Fair,
+            forgotten_by: ForgottenBy::Store,
+            watches: true,
+            smallest_ttl: Duration::ZERO,
+            granularity: Duration::ZERO,
+            caveats: Vec::new(),
+        }
+    }
+}
+
+/// What tokens survive. Ordered: a stronger one satisfies who requires a weaker one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum TokenStrength {
+    /// They last as long as the process that keeps them.
+    Process,
+    /// A crash or a failover of the store may lose some.
+    Volatile,
+    /// They never go back.
+    Durable,
+}
+
+/// How candidates wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LineKind {
+    /// First in, first out.
+    Fair,
+    /// There is one record, and whoever is quick gets it.
+    Single,
+}

@@ -1,0 +1,88 @@
+//! The two traits that a store implements.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_core::{
+    Cas, Cursor, ElectionName, Entry, EntryId, Held, Line, Liveness, NewEntry, Nonce, Office, Renewal, Standing,
+    StoreId, Target, Version,
+};
+
+use crate::{Promises, StoreError};
+
+/// The answer to one call. Dropping it cancels the call; the outcome is then unknown.
+pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A hint to come. It resolves once: something that was watched may have changed, or (an error) the watch was lost.
+/// Either way the answer is to read again. Dropping it ends the watch.
+pub type Wake = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+
+/// A coordination system in which elections are held.
+///
+/// Every method makes one attempt: it may dial, but it does not retry. A write whose answer was lost is
+/// [`StoreError::OutcomeUnknown`]; every write may be repeated, since it is guarded.
+pub trait Store: Debug + Send + Sync + 'static {
+    /// What this store can keep, read from the server.
+    fn promises(&self) -> Fut<'_, Promises>;
+
+    /// Opens a session that outlives its last renewal by about `ttl`; the server may grant another TTL.
+    fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>>;
+
+    /// The oldest `limit` entries, the office record and a cursor, seen in one step.
+    fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line>;
+
+    /// Waits until one of `targets` has changed since `from`. A change between `from` and this call wakes at once.
+    ///
+    /// It is a hint: it may come without a change, and a store may lose one. A store that cannot watch answers with
+    /// a future that never resolves, and says so in its promises.
+    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake;
+
+    /// Replaces the office record if it still has the version `was` ([`Version::NONE`]: if there is none).
+    ///
+    /// `to.version` is ignored. A record that says nothing is removed; one with a tombstone goes when
+    /// `Ended::keep` has passed, by the server's own means where it has them, else with a later write.
+    fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas>;
+
+    /// Removes exactly the entry that was seen: same id, same token, same version. [`Cas::Done`] if it was gone
+    /// already, [`Cas::Refused`] if it has changed since.
+    fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas>;
+}
+
+/// What proves to the store that a process lives. It carries at most one entry in each election.
+pub trait Session: Debug + Send + Sync + 'static {
+    /// What keeps it alive, and who forgets it. As granted when it was opened.
+    fn liveness(&self) -> Liveness;
+
+    /// The identity of the store that granted it.
+    fn store_id(&self) -> StoreId;
+
+    /// Proves that we live, and tells which of the entries in `held` are gone and which others there are.
+    fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal>;
+
+    /// Puts an entry at the end of the line and answers where it stands. Drawing the token and becoming visible is
+    /// one atomic step.
+    ///
+    /// If an entry of this session and this incarnation is there already, nothing is added. If one of this session
+    /// and another incarnation is: [`StoreError::AlreadyInLine`].
+    fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing>;
+
+    /// Where our entry stands. The only maker of leaders: in one step it sees that the entry is there and ours, that
+    /// nothing older is, and what the office record says.
+    ///
+    /// Nobody leads past an expired entry without removing it in the same step.
+    fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing>;
+
+    /// Changes the value of our entry, and its readiness for a handover. [`Cas::Refused`] if it is no longer ours.
+    fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas>;
+
+    /// Removes our entry. [`Cas::Done`]: it is certainly gone, or was before. With an heir: only while the heir's
+    /// entry is there, in the same step; else [`Cas::Refused`], and nothing is changed.
+    fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas>;
+
+    /// Ends the session and removes all its entries.
+    fn close(&self) -> Fut<'_, ()>;
+}
