@@ -1,0 +1,98 @@
+# Each target does the set-up that it needs (scripts/setup), and says nothing where there is nothing to do.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+# `make sim` runs the seeds FROM, FROM + 1, and so on: SEEDS of them.
+SEEDS ?= 10000
+FROM ?= 1
+# `make faults` goes through more of them, always the same, so that two runs can be compared.
+FAULT_SEEDS ?= 100000
+
+# What has to be installed, as groups of scripts/setup.
+SIM_NEEDS := build rust
+BUILD_NEEDS := $(SIM_NEEDS) protoc
+LINT_NEEDS := $(BUILD_NEEDS) lint
+TEST_NEEDS := $(BUILD_NEEDS) etcd
+FAULT_NEEDS := $(TEST_NEEDS)
+
+# Crates with fault tests that use real processes, behind their feature `faults`: one line each.
+FAULT_CRATES := \
+	incumbent-cli \
+	incumbent-etcd \
+	incumbent-file \
+	incumbent-guardian
+
+SIM := $(CARGO) run --release --quiet --locked -p incumbent-sim --
+
+.PHONY: help
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## Run every test that needs no faults, documentation examples included
+	@scripts/setup $(TEST_NEEDS)
+	@$(CARGO) test --workspace --locked
+
+.PHONY: lint
+lint: ## Check format, lints, documentation and the rules of the project
+	@scripts/setup $(LINT_NEEDS)
+	@scripts/lint
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
+	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps --locked --quiet
+	@echo "lint: clean"
+
+.PHONY: sim
+sim: ## Show that known-bad variants are caught, then simulate SEEDS=10000 seeds FROM=1
+	@scripts/setup $(SIM_NEEDS)
+	@$(SIM) --flaws
+	@$(SIM) --seeds $(SEEDS) --from $(FROM)
+
+.PHONY: bench
+bench: ## Measure the heart on the memory store, each line beside a yardstick
+	@scripts/setup $(SIM_NEEDS)
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --bin heart
+
+.PHONY: bench-file
+bench-file: ## Measure the directory as a store, beside flock(1) on the same machine
+	@scripts/setup $(SIM_NEEDS)
+	@$(CARGO) build --release --quiet --locked -p incumbent-cli
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features file --bin file -- target/release/incumbent
+
+.PHONY: demo
+demo: ## See it work: real processes, a killed leader, a stopped one, a refused late write
+	@scripts/setup $(SIM_NEEDS)
+	@$(CARGO) run --quiet --locked -p incumbent-cli -- demo
+
+.PHONY: bench-etcd
+bench-etcd: ## Measure elections on etcd beside Go's, in one run; the chart is target/bench-etcd.svg
+	@scripts/setup $(BUILD_NEEDS) etcd go etcd_peer
+	@mkdir -p target
+	@GO111MODULE=off GOPATH=/usr/share/gocode go build -o target/etcd-peer bench/peers/etcd/main.go
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features etcd --bin etcd -- target/etcd-peer target/bench-etcd.svg
+
+# For scripts/lint.
+.PHONY: fault-crates
+fault-crates:
+	@printf '%s\n' $(FAULT_CRATES)
+
+.PHONY: faults
+faults: ## Run the fault tests: real processes, and FAULT_SEEDS=100000 simulated seeds
+	@scripts/setup $(FAULT_NEEDS)
+	@for crate in $(FAULT_CRATES); do $(CARGO) test --locked -p $$crate --features faults; done
+	@$(SIM) --flaws
+	@$(SIM) --seeds $(FAULT_SEEDS) --from 1
+
+.PHONY: doc
+doc: ## Build the documentation of all crates
+	@scripts/setup $(BUILD_NEEDS)
+	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps --locked
+
+# Not part of .ci/run: cargo-deny takes minutes to compile, and its advisories come over the network.
+.PHONY: deny
+deny: ## Check licences, sources and security advisories of dependencies (installs cargo-deny)
+	@scripts/setup $(BUILD_NEEDS) deny
+	@$(CARGO) deny check
