@@ -34,19 +34,23 @@ pub enum Flaw {
     HandoverUnguarded,
     /// A handover that was meant for another leader is carried out.
     HandoverNotVoid,
-    /// The office record is written without comparing its version.
-    OfficeOverwritten,
     /// A silent rival is timed from when the read was sent, not from when its answer came.
     RivalTimedFromSend,
-    /// A silent rival is evicted without comparing its version.
-    EvictionUnguarded,
     /// The tombstone of an ended election is ignored.
     EndIgnored,
+    /// The session is renewed so late that the work has to stop before.
+    RenewsTooRarely,
+    /// The alarm for a handover stays set when the handover is over.
+    AlarmLeftBehind,
+    /// Where there is no line, one that leaves does not wait for the answer to its last try.
+    TryUnsettled,
+    /// Those between leader and heir do not step aside.
+    NobodyStepsAside,
 }
 
 impl Flaw {
     /// Every flaw.
-    pub const ALL: [Flaw; 18] = [
+    pub const ALL: [Flaw; 20] = [
         Flaw::DeadlineFromAnswer,
         Flaw::TtlAsAsked,
         Flaw::RenewalRevives,
@@ -61,10 +65,12 @@ impl Flaw {
         Flaw::PauseIgnored,
         Flaw::HandoverUnguarded,
         Flaw::HandoverNotVoid,
-        Flaw::OfficeOverwritten,
         Flaw::RivalTimedFromSend,
-        Flaw::EvictionUnguarded,
         Flaw::EndIgnored,
+        Flaw::RenewsTooRarely,
+        Flaw::AlarmLeftBehind,
+        Flaw::TryUnsettled,
+        Flaw::NobodyStepsAside,
     ];
 }
 

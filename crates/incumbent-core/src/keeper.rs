@@ -12,7 +12,7 @@ use crate::settings::{Settings, SettingsError};
 use crate::standing::{Fault, Liveness, Renewal};
 use crate::time::Timestamp;
 
-/// Numbers the sessions of one process, so that an answer from an older one is recognised.
+/// Tells the sessions of one process apart: a session has the number of the attempt that opened it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Epoch(pub u64);
 
@@ -26,7 +26,6 @@ pub(crate) struct Keeper {
     state: State,
     backoff: Backoff,
     next_attempt: u64,
-    next_epoch: u64,
     wanted: bool,
 }
 
@@ -34,7 +33,14 @@ pub(crate) struct Keeper {
 enum State {
     Closed,
     Opening(Try),
-    Open { epoch: Epoch, lease: Lease, renew_every: Duration, renew_at: Timestamp, renewing: Option<Try> },
+    Open {
+        epoch: Epoch,
+        lease: Lease,
+        rest: Duration,
+        renew_every: Duration,
+        renew_at: Timestamp,
+        renewing: Option<Try>,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -42,6 +48,16 @@ struct Try {
     attempt: Attempt,
     sent_at: Timestamp,
     until: Timestamp,
+}
+
+/// A session as candidacies know it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session {
+    pub(crate) epoch: Epoch,
+    /// Until when the store cannot have forgotten it.
+    pub(crate) deadline: Timestamp,
+    /// How long one who gave the office back stays out of the line.
+    pub(crate) rest: Duration,
 }
 
 /// What the keeper wants done.
@@ -53,7 +69,7 @@ pub(crate) enum Order {
 /// What an answer changed.
 pub(crate) enum Change {
     Nothing,
-    Up { epoch: Epoch, deadline: Timestamp },
+    Up(Session),
     Renewed { epoch: Epoch, deadline: Timestamp, renewal: Renewal },
     Down,
     Refused(Option<SettingsError>),
@@ -61,14 +77,7 @@ pub(crate) enum Change {
 
 impl Keeper {
     pub(crate) fn new(settings: Settings) -> Keeper {
-        Keeper {
-            settings,
-            state: State::Closed,
-            backoff: Backoff::default(),
-            next_attempt: 0,
-            next_epoch: 0,
-            wanted: false,
-        }
+        Keeper { settings, state: State::Closed, backoff: Backoff::default(), next_attempt: 0, wanted: false }
     }
 
     /// Whether a session is to be kept at all.
@@ -83,10 +92,13 @@ impl Keeper {
         }
     }
 
-    pub(crate) fn deadline(&self) -> Timestamp {
+    /// The session, if there is one.
+    pub(crate) fn session(&self) -> Option<Session> {
         match &self.state {
-            State::Open { lease, .. } => lease.deadline(),
-            State::Closed | State::Opening(_) => Timestamp::ZERO,
+            State::Open { epoch, lease, rest, .. } => {
+                Some(Session { epoch: *epoch, deadline: lease.deadline(), rest: *rest })
+            }
+            State::Closed | State::Opening(_) => None,
         }
     }
 
@@ -149,12 +161,14 @@ impl Keeper {
             return self.refuse(Some(error));
         }
         self.backoff.succeeded();
-        let epoch = Epoch(self.next_epoch);
-        self.next_epoch += 1;
+        let epoch = Epoch(attempt.0);
         let lease = Lease::opened(&self.settings, &liveness, sent_at);
-        let deadline = lease.deadline();
-        self.state = State::Open { epoch, lease, renew_every, renew_at: sent_at + renew_every, renewing: None };
-        Change::Up { epoch, deadline }
+        let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest };
+        let rarely = self.settings.flaws.has(Flaw::RenewsTooRarely);
+        let renew_every = if rarely { liveness.ttl * 9 / 10 } else { renew_every };
+        let (rest, renew_at) = (liveness.rest, sent_at + renew_every);
+        self.state = State::Open { epoch, lease, rest, renew_every, renew_at, renewing: None };
+        Change::Up(session)
     }
 
     pub(crate) fn on_renewed(
@@ -228,7 +242,8 @@ impl Keeper {
     }
 
     fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
-        let remaining = self.epoch().map(|_| self.deadline().since(now));
+        // What counts is when a leader has to begin to stop, not when it has to have stopped.
+        let remaining = self.session().map(|session| (session.deadline - self.settings.grace).since(now));
         self.backoff.failed(now, rng, self.settings.renew_every / 2, remaining);
     }
 }

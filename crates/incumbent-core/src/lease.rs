@@ -75,7 +75,13 @@ mod tests {
     }
 
     fn liveness(proof: Proof) -> Liveness {
-        Liveness { ttl: SECOND * 10, forgotten_by: ForgottenBy::Store, proof, margin: Duration::ZERO }
+        Liveness {
+            ttl: SECOND * 10,
+            forgotten_by: ForgottenBy::Store,
+            proof,
+            margin: Duration::ZERO,
+            rest: Duration::ZERO,
+        }
     }
 
     #[test]

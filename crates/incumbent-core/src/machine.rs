@@ -228,8 +228,8 @@ pub enum Loss {
     /// An operator removed the leader.
     #[error("deposed by an operator")]
     Deposed,
-    /// An older entry stands ahead of ours.
-    #[error("superseded: an older entry stands ahead")]
+    /// Another leader stands before this one: an older entry in the line, or a newer term among peers.
+    #[error("superseded by another leader")]
     Superseded,
     /// The election has ended.
     #[error("the election has ended")]

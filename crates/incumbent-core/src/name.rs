@@ -8,6 +8,9 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// The largest value that a candidate may advertise, in bytes.
 pub const MAX_VALUE_BYTES: usize = 64 * 1024;
 
+/// The longest line that is read whole: by an operator, and by a leader that hands over.
+pub const MAX_LINE: usize = 10_000;
+
 /// The name of an election: 1 to 255 bytes, segments joined by `/`, e.g. `jobs/nightly`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ElectionName(Arc<str>);

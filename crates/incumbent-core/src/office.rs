@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::{EntryId, Incarnation, Nonce, Token, Version};
+use crate::name::MAX_LINE;
 
 /// The longest reason for a pause, in bytes.
 pub const MAX_REASON_BYTES: usize = 1024;
@@ -74,6 +75,9 @@ pub enum Refusal {
     /// The heir is no longer in line.
     #[error("the heir is no longer in line")]
     HeirGone,
+    /// The heir is further back in line than anybody reads.
+    #[error("the heir is not among the first {MAX_LINE} in line")]
+    TooFar,
     /// A candidate of another library stands between: it will not step aside.
     #[error("a candidate of another library stands between the leader and the heir, and will not step aside")]
     ForeignBetween,

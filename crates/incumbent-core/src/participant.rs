@@ -2,11 +2,12 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::candidacy::{Candidacy, SeatInput};
 use crate::entry::Held;
 use crate::flaw::Flaw;
-use crate::keeper::{Change, Keeper, Order};
+use crate::keeper::{Change, Epoch, Keeper, Order};
 use crate::machine::{Candidate, Event, Input, Output, SeatId};
 use crate::name::ElectionName;
 use crate::outbox::Outbox;
@@ -28,10 +29,11 @@ const MAX_STRAYS: usize = 64;
 /// early do nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Participant {
-    settings: Settings,
+    settings: Arc<Settings>,
     rng: Rng,
     keeper: Keeper,
-    seats: BTreeMap<SeatId, Candidacy>,
+    /// Boxed: the nodes of a tree are not always full.
+    seats: BTreeMap<SeatId, Box<Candidacy>>,
     /// Who stands in each election: one candidacy each.
     standing: BTreeMap<ElectionName, SeatId>,
     /// Who stands in an election once the present candidacy there, which is leaving, has gone.
@@ -47,9 +49,9 @@ impl Participant {
     /// A process that has no session yet. The seed makes its incarnations unique: give it real randomness.
     pub fn new(settings: Settings, seed: [u64; 4]) -> Participant {
         Participant {
-            settings,
-            rng: Rng::from_seed(seed),
             keeper: Keeper::new(settings),
+            settings: Arc::new(settings),
+            rng: Rng::from_seed(seed),
             seats: BTreeMap::new(),
             standing: BTreeMap::new(),
             queued: BTreeMap::new(),
@@ -85,7 +87,9 @@ impl Participant {
                 self.on_change(now, change);
             }
             Input::Answer(seat, call, answer) => {
-                let session_gone = answer == Err(Fault::SessionGone);
+                // An answer to an older call speaks of an older session.
+                let awaited = self.seats.get(&seat).is_some_and(|candidacy| candidacy.awaits(call));
+                let session_gone = awaited && answer == Err(Fault::SessionGone);
                 self.tell(now, seat, SeatInput::Answer(call, answer));
                 if session_gone && self.keeper.epoch().is_some() {
                     let change = self.keeper.gone();
@@ -126,7 +130,7 @@ impl Participant {
             return;
         }
         let election = candidate.election.clone();
-        let candidacy = Candidacy::new(seat, candidate, self.settings, self.rng.fork());
+        let candidacy = Box::new(Candidacy::new(seat, candidate, self.settings.clone(), self.rng.fork()));
         self.seats.insert(seat, candidacy);
         self.keeper.want(true);
         match self.standing.entry(election.clone()) {
@@ -142,8 +146,8 @@ impl Participant {
 
     /// The election is free for this seat now.
     fn seat_down(&mut self, now: Timestamp, seat: SeatId) {
-        match self.keeper.epoch() {
-            Some(epoch) => self.tell(now, seat, SeatInput::SessionUp(epoch, self.keeper.deadline())),
+        match self.keeper.session() {
+            Some(session) => self.tell(now, seat, SeatInput::SessionUp(session)),
             None => self.tell(now, seat, SeatInput::Tick),
         }
     }
@@ -151,7 +155,7 @@ impl Participant {
     fn on_change(&mut self, now: Timestamp, change: Change) {
         match change {
             Change::Nothing => {}
-            Change::Up { epoch, deadline } => self.tell_all(now, &SeatInput::SessionUp(epoch, deadline)),
+            Change::Up(session) => self.tell_all(now, &SeatInput::SessionUp(session)),
             Change::Down => self.tell_all(now, &SeatInput::SessionDown),
             Change::Renewed { epoch, deadline, renewal } => self.on_renewal(now, epoch, deadline, renewal),
             Change::Refused(error) => {
@@ -163,11 +167,12 @@ impl Participant {
         }
     }
 
-    fn on_renewal(&mut self, now: Timestamp, epoch: crate::keeper::Epoch, deadline: Timestamp, renewal: Renewal) {
-        let gone: BTreeSet<&Held> = renewal.gone.iter().collect();
+    fn on_renewal(&mut self, now: Timestamp, epoch: Epoch, deadline: Timestamp, renewal: Renewal) {
+        let blind = self.settings.flaws.has(Flaw::OwnEntryUnchecked);
+        let gone: BTreeSet<&Held> = renewal.gone.iter().filter(|_| !blind).collect();
         let unproven: BTreeSet<&Held> = renewal.unproven.iter().collect();
         for seat in self.seat_ids() {
-            let entry = self.seats.get(&seat).and_then(Candidacy::entry);
+            let entry = self.seats.get(&seat).and_then(|candidacy| candidacy.entry());
             let input = match entry {
                 Some(held) if gone.contains(held) => SeatInput::Gone(held.clone()),
                 Some(held) if unproven.contains(held) => continue,
@@ -182,7 +187,7 @@ impl Participant {
             if !self.seats.values().any(|candidacy| candidacy.accounts_for(&stray)) {
                 let seat = SeatId(self.next_sweeper);
                 self.next_sweeper += 1;
-                let sweeper = Candidacy::sweeper(seat, stray, epoch, self.settings, self.rng.fork());
+                let sweeper = Box::new(Candidacy::sweeper(seat, stray, epoch, self.settings.clone(), self.rng.fork()));
                 self.seats.insert(seat, sweeper);
                 self.tell(now, seat, SeatInput::Tick);
             }
@@ -199,7 +204,8 @@ impl Participant {
             self.out.push(match order {
                 Order::Open(attempt) => Output::OpenSession(attempt, self.settings.ttl),
                 Order::Renew(attempt, epoch) => {
-                    let held = self.seats.values().filter_map(|candidacy| candidacy.entry().cloned()).collect();
+                    let held =
+                        self.seats.values_mut().filter_map(|candidacy| candidacy.name_entry().cloned()).collect();
                     Output::Renew { attempt, epoch, held }
                 }
             });
@@ -226,7 +232,7 @@ impl Participant {
     fn tell(&mut self, now: Timestamp, seat: SeatId, input: SeatInput) {
         let Some(candidacy) = self.seats.get_mut(&seat) else { return };
         candidacy.handle(now, input, &mut self.out);
-        if candidacy.needs_proof() {
+        if candidacy.needs_proof(now) {
             self.keeper.renew_soon(now);
         }
         let done = candidacy.is_done();

@@ -105,6 +105,9 @@ pub struct Liveness {
     pub proof: Proof,
     /// What the store's own granularity takes from the TTL (ZooKeeper: a tick), on top of the setting.
     pub margin: Duration,
+    /// How long one who gave the office back stays out, so that others get it. Zero where there is a line, which has
+    /// an end to go to.
+    pub rest: Duration,
 }
 
 /// Who removes the entries of a session that fell silent.

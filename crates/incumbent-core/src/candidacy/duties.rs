@@ -1,9 +1,10 @@
 //! Notices in the office record that this candidate has to act on: handing over, being the heir, stepping aside.
 
-use super::{Candidacy, Following, HANDOVER_LINE, State};
+use super::{Candidacy, Following, State};
 use crate::entry::Held;
 use crate::flaw::Flaw;
 use crate::machine::{Event, Loss, Op};
+use crate::name::MAX_LINE;
 use crate::office::{Handover, Office, Refusal};
 use crate::outbox::Outbox;
 use crate::standing::Line;
@@ -15,7 +16,13 @@ impl Candidacy {
         if let Some(op) = self.own_transfer_notice(held, out) {
             return Some(op);
         }
-        let handover = self.handover_to_carry_out(held)?.clone();
+        let Some(handover) = self.handover_to_carry_out(held).cloned() else {
+            // Carried out, refused or withdrawn: there is nothing to give up any more, and no alarm for it.
+            if !self.settings.flaws.has(Flaw::AlarmLeftBehind) {
+                self.handover.seen = None;
+            }
+            return None;
+        };
         let give_up_at = match self.handover.seen {
             Some((nonce, until)) if nonce == handover.nonce => until,
             _ => {
@@ -34,7 +41,7 @@ impl Candidacy {
         if now >= give_up_at {
             return Some(self.refusal(Refusal::TimedOut));
         }
-        (!self.handover.line_read).then(|| Op::Line(self.who.election.clone(), HANDOVER_LINE))
+        (!self.handover.line_read).then(|| Op::Line(self.who.election.clone(), MAX_LINE))
     }
 
     fn handover_to_carry_out(&self, held: &Held) -> Option<&Handover> {
@@ -114,7 +121,7 @@ impl Candidacy {
         let is_heir =
             |entry: &crate::entry::Entry| entry.id == heir.entry && entry.incarnation == Some(heir.incarnation);
         let why = match behind.iter().position(is_heir) {
-            None if line.more => return,
+            None if line.more => Refusal::TooFar,
             None => Refusal::HeirGone,
             Some(0) if behind[0].ready == Some(handover.nonce) => {
                 let ours = self.wishes.transfer.as_ref().is_some_and(|(_, _, nonce)| *nonce == handover.nonce);
@@ -143,7 +150,8 @@ impl Candidacy {
             let said = self.handover.said_ready == Some(nonce);
             return (next && !said).then(|| Op::Publish(held.clone(), self.who.value.clone(), Some(nonce)));
         }
-        let between = handover.from < held.token && held.token < heir.token;
+        let stays = self.settings.flaws.has(Flaw::NobodyStepsAside);
+        let between = handover.from < held.token && held.token < heir.token && !stays;
         let settled = self.handover.stepped_aside == Some(nonce) || self.handover.found_void == Some(nonce);
         // Whether the one that is asked leads at all: else the notice is void, and our place is ours.
         (between && !settled).then(|| Op::Line(self.who.election.clone(), 1))

@@ -8,13 +8,18 @@
 mod duties;
 mod progress;
 mod term;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::backoff::Backoff;
 use crate::entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Token};
 use crate::flaw::Flaw;
-use crate::keeper::Epoch;
+use crate::keeper::{Epoch, Session};
 use crate::machine::{Answer, CallId, Candidate, Command, Event, Hint, Loss, Op, Output, SeatId, WatchId};
 use crate::office::{Heir, Office};
 use crate::outbox::Outbox;
@@ -23,20 +28,23 @@ use crate::settings::{Settings, stretch};
 use crate::standing::{Cursor, Fault, Target};
 use crate::time::Timestamp;
 
-/// The longest line that a leader reads while it hands over.
-pub(crate) const HANDOVER_LINE: usize = 64;
-
 /// One candidate in one line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Candidacy {
     seat: SeatId,
     who: Candidate,
-    settings: Settings,
+    /// Shared with the other candidacies: there may be many thousands.
+    settings: Arc<Settings>,
     rng: Rng,
     incarnation: Incarnation,
     session: Option<Epoch>,
+    /// How long this candidate stays out after it gave a place back.
+    rest: Duration,
+    stay_out_until: Timestamp,
     /// Until when this candidacy's entry cannot have been forgotten by the store.
     deadline: Timestamp,
+    /// The entry that the last renewal was asked about.
+    named: Option<Token>,
     state: State,
     office: Office,
     cursor: Cursor,
@@ -62,7 +70,7 @@ struct Wishes {
     unstopped: bool,
     /// A value to publish.
     proclaim: Option<Bytes>,
-    transfer: Option<(Heir, std::time::Duration, Nonce)>,
+    transfer: Option<(Heir, Duration, Nonce)>,
     /// Something failed for good.
     failed: bool,
 }
@@ -113,6 +121,8 @@ struct Following {
     /// Since when this version of `ahead` has been seen.
     since: Timestamp,
     look_again_at: Option<Timestamp>,
+    /// Where there is no line: another try is under way, and may have made us an entry.
+    trying: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -139,7 +149,7 @@ pub(crate) enum SeatInput {
     Close,
     Answer(CallId, Result<Answer, Fault>),
     Wake(WatchId, Hint),
-    SessionUp(Epoch, Timestamp),
+    SessionUp(Session),
     SessionDown,
     /// A renewal proved that the entries of this session live.
     Proven(Timestamp),
@@ -150,7 +160,7 @@ pub(crate) enum SeatInput {
 }
 
 impl Candidacy {
-    pub(crate) fn new(seat: SeatId, who: Candidate, settings: Settings, mut rng: Rng) -> Candidacy {
+    pub(crate) fn new(seat: SeatId, who: Candidate, settings: Arc<Settings>, mut rng: Rng) -> Candidacy {
         Candidacy {
             seat,
             who,
@@ -158,7 +168,10 @@ impl Candidacy {
             incarnation: rng.incarnation(),
             rng,
             session: None,
+            rest: Duration::ZERO,
+            stay_out_until: Timestamp::ZERO,
             deadline: Timestamp::ZERO,
+            named: None,
             state: State::Out,
             office: Office::default(),
             cursor: Cursor::default(),
@@ -183,7 +196,7 @@ impl Candidacy {
     }
 
     /// A candidacy that only removes an entry which a late write left behind.
-    pub(crate) fn sweeper(seat: SeatId, stray: Held, epoch: Epoch, settings: Settings, rng: Rng) -> Candidacy {
+    pub(crate) fn sweeper(seat: SeatId, stray: Held, epoch: Epoch, settings: Arc<Settings>, rng: Rng) -> Candidacy {
         let who = Candidate {
             election: stray.election.clone(),
             name: "".into(),
@@ -214,11 +227,22 @@ impl Candidacy {
         }
     }
 
+    /// The same, and notes that the renewal which is now sent will be about it.
+    pub(crate) fn name_entry(&mut self) -> Option<&Held> {
+        self.named = self.entry().map(|held| held.token);
+        self.entry()
+    }
+
     /// Whether an entry of this incarnation is accounted for here.
     pub(crate) fn accounts_for(&self, stray: &Held) -> bool {
         let awaited = matches!(self.state, State::Enlisting { .. } | State::Following(_))
             && self.incarnation == stray.incarnation;
         awaited || self.entry().is_some_and(|held| held.incarnation == stray.incarnation)
+    }
+
+    /// Whether this is the call whose answer is wanted.
+    pub(crate) fn awaits(&self, id: CallId) -> bool {
+        self.call.as_ref().is_some_and(|call| call.id == id)
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -234,9 +258,9 @@ impl Candidacy {
         &self.who.election
     }
 
-    /// Whether it waits for a proof of life before it can take office.
-    pub(crate) fn needs_proof(&self) -> bool {
-        matches!(self.state, State::Unproven(_))
+    /// Whether it waits for a proof of life before it can take office. With a fresh one, only the next look is missing.
+    pub(crate) fn needs_proof(&self, now: Timestamp) -> bool {
+        matches!(self.state, State::Unproven(_)) && now >= self.deadline - self.settings.grace
     }
 
     pub(crate) fn handle(&mut self, now: Timestamp, input: SeatInput, out: &mut Outbox) {
@@ -250,14 +274,15 @@ impl Candidacy {
             }
             SeatInput::Answer(id, answer) => self.on_answer(now, id, answer, out),
             SeatInput::Wake(id, hint) => self.on_wake(now, id, hint, out),
-            SeatInput::SessionUp(epoch, deadline) => {
-                self.session = Some(epoch);
-                self.deadline = deadline;
+            SeatInput::SessionUp(session) => {
+                self.session = Some(session.epoch);
+                self.deadline = session.deadline;
+                self.rest = session.rest;
             }
             SeatInput::SessionDown => self.on_session_down(now, out),
             SeatInput::Proven(deadline) => self.on_proven(deadline, out),
             SeatInput::Gone(held) => {
-                if self.entry() == Some(&held) && !self.settings.flaws.has(Flaw::OwnEntryUnchecked) {
+                if self.entry() == Some(&held) {
                     self.on_entry_gone(now, out);
                 }
             }
@@ -284,7 +309,11 @@ impl Candidacy {
     fn next_look(&self) -> Option<Timestamp> {
         let reread = (!self.settings.flaws.has(Flaw::NoPeriodicReread)).then_some(self.reread_at);
         match &self.state {
-            State::Out => self.barred().filter(|why| *why == Loss::Paused).and(reread),
+            State::Out => match self.barred() {
+                Some(Loss::Paused) => reread,
+                Some(_) => None,
+                None => self.may_rejoin().then_some(self.stay_out_until),
+            },
             State::Following(following) => {
                 [reread, following.look_again_at, self.evict_at(following)].into_iter().flatten().min()
             }
@@ -322,6 +351,13 @@ impl Candidacy {
         }
     }
 
+    /// Whether only time keeps this candidate out of the line.
+    fn may_rejoin(&self) -> bool {
+        let lost_an_entry = self.next_call > 0;
+        let flawed = lost_an_entry && self.settings.flaws.has(Flaw::NoRejoin);
+        self.session.is_some() && !self.wishes.unstopped && !flawed
+    }
+
     /// Whether the election ended after our first contact with it.
     fn has_ended(&self) -> bool {
         let tombstone = self.office.ended.as_ref().map(|ended| ended.id);
@@ -356,7 +392,9 @@ impl Candidacy {
                 targets.push(Target::Gone(held.entry.clone()));
             }
             State::Following(Following { held: None, .. }) => targets.push(Target::Head),
-            State::Unproven(held) | State::Leading(held) => {
+            // Only one in office hands over. To watch an heir that is gone would fire at once, again and again.
+            State::Unproven(held) => targets.push(Target::Gone(held.entry.clone())),
+            State::Leading(held) => {
                 targets.push(Target::Gone(held.entry.clone()));
                 if let Some(heir) = self.office.handover_from(held.token).and_then(|handover| handover.heir.as_ref()) {
                     targets.push(Target::Entry(heir.entry.clone()));

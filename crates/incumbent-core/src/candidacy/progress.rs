@@ -47,6 +47,12 @@ impl Candidacy {
                 let held = held.clone();
                 self.withdraw(held, None, out);
             }
+            // The try under way is settled first: it may have made us an entry.
+            State::Following(Following { held: None, trying: true, .. })
+                if !self.settings.flaws.has(Flaw::TryUnsettled) =>
+            {
+                self.state = State::Enlisting { stray: None, sent: true };
+            }
             State::Following(Following { held: None, .. }) => self.leave_line(out),
             State::Enlisting { sent: false, .. } => self.leave_line(out),
             State::Enlisting { sent: true, .. } if self.settings.flaws.has(Flaw::EnlistmentUnsettled) => {
@@ -65,14 +71,13 @@ impl Candidacy {
             return self.finish(true, out);
         }
         if let Some(why) = self.barred() {
-            if why == Loss::Paused && (self.look || now >= self.reread_at) {
+            // A hint is answered with a look whatever bars us: armed again from the old cursor, the watch would fire at once.
+            if self.look || (why == Loss::Paused && now >= self.reread_at) {
                 return self.call(now, Op::Line(self.who.election.clone(), 1), out);
             }
             return self.arm(out);
         }
-        let lost_an_entry = self.next_call > 0;
-        if self.session.is_none() || self.wishes.unstopped || (lost_an_entry && self.settings.flaws.has(Flaw::NoRejoin))
-        {
+        if !self.may_rejoin() || now < self.stay_out_until {
             return;
         }
         self.disarm(out);
@@ -82,24 +87,27 @@ impl Candidacy {
     }
 
     fn enlist(&mut self, now: Timestamp, out: &mut Outbox) {
-        if let State::Enlisting { sent, .. } = &mut self.state {
-            *sent = true;
+        if let State::Enlisting { sent: tried, .. } | State::Following(Following { trying: tried, .. }) =
+            &mut self.state
+        {
+            *tried = true;
         }
         self.call(now, Op::Enlist(self.who.election.clone(), self.new_entry()), out);
     }
 
     fn step_following(&mut self, now: Timestamp, out: &mut Outbox) {
         let State::Following(following) = &self.state else { return };
-        if self.evict_at(following).is_some_and(|at| now >= at) {
-            let op = Op::Evict(self.who.election.clone(), Box::new(following.ahead.clone()));
-            return self.call(now, op, out);
-        }
         let due = now >= self.reread_at || following.look_again_at.is_some_and(|at| now >= at);
+        // A look comes before an eviction: after one, only the look tells who is ahead now.
         if self.look || due {
             return match following.held.clone() {
                 Some(held) => self.call(now, Op::Standing(held), out),
                 None => self.enlist(now, out),
             };
+        }
+        if self.evict_at(following).is_some_and(|at| now >= at) {
+            let op = Op::Evict(self.who.election.clone(), Box::new(following.ahead.clone()));
+            return self.call(now, op, out);
         }
         if let Some(op) = self.follower_duty() {
             return self.call(now, op, out);
@@ -191,7 +199,7 @@ impl Candidacy {
             (Op::Enlist(..) | Op::Standing(_), Answer::Standing(standing)) => {
                 self.on_standing(now, &call, *standing, out)
             }
-            (Op::Withdraw(held, heir), Answer::Cas(cas)) => self.on_withdrawal(held, heir.is_some(), cas, out),
+            (Op::Withdraw(held, heir), Answer::Cas(cas)) => self.on_withdrawal(now, held, heir.is_some(), cas, out),
             (Op::Publish(_, value, ready), Answer::Cas(cas)) => self.on_published(value, *ready, cas, out),
             (Op::SetOffice(..), Answer::Cas(_)) => self.look = true,
             (Op::Evict(..), Answer::Cas(cas)) => self.on_evicted(now, cas),
@@ -233,7 +241,7 @@ impl Candidacy {
                     self.event(Event::Following(Box::new(ahead.clone())), out);
                 }
                 let look_again_at = look_again.map(|wait| now + wait);
-                self.state = State::Following(Following { held, ahead, since, look_again_at });
+                self.state = State::Following(Following { held, ahead, since, look_again_at, trying: false });
             }
             Place::Gone => {
                 if !(self.term().is_some() && self.settings.flaws.has(Flaw::OwnEntryUnchecked)) {
@@ -255,17 +263,18 @@ impl Candidacy {
         if self.office.paused.is_some() && !was_paused {
             self.event(Event::Out(Loss::Paused), out);
         }
-        self.reread_at = now + self.rng.jitter(self.settings.reread_every);
+        let never = self.settings.flaws.has(Flaw::NoPeriodicReread);
+        self.reread_at = if never { Timestamp::MAX } else { now + self.rng.jitter(self.settings.reread_every) };
     }
 
-    fn on_withdrawal(&mut self, withdrawn: &Held, guarded: bool, cas: Cas, out: &mut Outbox) {
+    fn on_withdrawal(&mut self, now: Timestamp, withdrawn: &Held, guarded: bool, cas: Cas, out: &mut Outbox) {
         match &mut self.state {
             State::Enlisting { stray, .. } if stray.as_ref() == Some(withdrawn) => *stray = None,
             State::Withdrawing(held, heir) if held == withdrawn => match cas {
-                Cas::Done => self.on_withdrawn(out),
+                Cas::Done => self.on_withdrawn(now, out),
                 // The heir is gone. The term is over all the same, and a token never becomes valid again: make room.
                 Cas::Refused if guarded => *heir = None,
-                Cas::Refused => self.on_withdrawn(out),
+                Cas::Refused => self.on_withdrawn(now, out),
             },
             _ => {}
         }
@@ -306,7 +315,7 @@ impl Candidacy {
                 }
                 self.finish(false, out);
             }
-            (Op::Withdraw(..), _) if self.settings.flaws.has(Flaw::WithdrawalForgotten) => self.on_withdrawn(out),
+            (Op::Withdraw(..), _) if self.settings.flaws.has(Flaw::WithdrawalForgotten) => self.on_withdrawn(now, out),
             (Op::Enlist(..), Fault::Permanent) => {
                 // Nothing was written; a place that is tried for again and again may be ours to leave all the same.
                 if let State::Enlisting { sent, .. } = &mut self.state {
@@ -315,6 +324,14 @@ impl Candidacy {
                 self.fail(now, out);
             }
             (_, Fault::Permanent) => self.fail(now, out),
+            (Op::RaiseFences(_), _) => {
+                // A fence that refuses may know a newer leader: see whether we are still first before trying again.
+                if let State::TakingOffice(held) = &self.state {
+                    self.state = State::Unproven(held.clone());
+                    self.look = true;
+                }
+                self.back_off(now);
+            }
             (_, Fault::Unavailable | Fault::OutcomeUnknown | Fault::AlreadyInLine(_)) => self.back_off(now),
         }
     }

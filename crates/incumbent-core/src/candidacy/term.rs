@@ -65,11 +65,17 @@ impl Candidacy {
         self.disarm(out);
         self.event(Event::Elected { held: held.clone(), deadline: self.deadline }, out);
         self.wishes.unstopped = true;
+        // What was to be proclaimed is in the entry already.
+        self.wishes.proclaim = None;
         self.handover = super::Handing::default();
         self.state = State::Leading(held);
     }
 
     pub(super) fn on_proven(&mut self, deadline: Timestamp, out: &mut Outbox) {
+        // A renewal that did not ask about our entry proves the session, but the entry may have been removed.
+        if self.entry().is_some_and(|held| self.named != Some(held.token)) {
+            return;
+        }
         self.deadline = deadline;
         if self.term().is_some() {
             self.event(Event::Deadline(deadline), out);
@@ -152,7 +158,7 @@ impl Candidacy {
                 let deposed = self.office.deposed == Some(token);
                 self.lose(now, if deposed { Loss::Deposed } else { Loss::EntryDeleted }, out);
             }
-            State::Withdrawing(..) | State::Holding(..) => self.on_withdrawn(out),
+            State::Withdrawing(..) | State::Holding(..) => self.on_withdrawn(now, out),
             _ => self.leave_line(out),
         }
     }
@@ -165,7 +171,7 @@ impl Candidacy {
         self.backoff.succeeded();
         match &self.state {
             State::Leading(_) | State::Draining(_) => self.lose(now, Loss::Expired, out),
-            State::Withdrawing(..) | State::Holding(..) => self.on_withdrawn(out),
+            State::Withdrawing(..) | State::Holding(..) => self.on_withdrawn(now, out),
             State::Done => {}
             State::Out
             | State::Enlisting { .. }
@@ -197,7 +203,8 @@ impl Candidacy {
     }
 
     /// The entry has certainly left the line.
-    pub(super) fn on_withdrawn(&mut self, out: &mut Outbox) {
+    pub(super) fn on_withdrawn(&mut self, now: Timestamp, out: &mut Outbox) {
+        self.stay_out_until = now + self.rest;
         self.leave_line(out);
         self.event(Event::Released, out);
     }

@@ -1,0 +1,263 @@
+//! What the simulation found, kept small: each test drives one participant by hand.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{
+    Answer, Attempt, CallId, Candidate, Cas, Command, Cursor, ElectionName, Entry, EntryId, Event, Fault, ForgottenBy,
+    Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce, Office, Op, Output, Participant, Place,
+    Proof, Refusal, Renewal, SeatId, Settings, Standing, Target, Timestamp, Token, Version, WatchId,
+};
+
+const SEAT: SeatId = SeatId(7);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A participant with one candidate, and what it last put out.
+struct Driven {
+    machine: Participant,
+    now: Timestamp,
+    call: Option<(CallId, Op)>,
+    calls: u32,
+    renewal: Option<Attempt>,
+    renewals: u32,
+    watch: Option<WatchId>,
+    targets: Vec<Target>,
+    events: Vec<Event>,
+}
+
+impl Driven {
+    /// In a session of ten seconds, with its enlistment on the way.
+    fn standing(forgotten_by: ForgottenBy) -> Driven {
+        let settings = Settings { drift_ppm: 0, margin: Duration::ZERO, ..Settings::for_ttl(SECOND * 10) };
+        let mut driven = Driven {
+            machine: Participant::new(settings, [1; 4]),
+            now: Timestamp::ZERO + SECOND * 100,
+            call: None,
+            calls: 0,
+            renewal: None,
+            renewals: 0,
+            watch: None,
+            targets: Vec::new(),
+            events: Vec::new(),
+        };
+        let candidate = Candidate {
+            election: election(),
+            name: "c".into(),
+            value: Bytes::new(),
+            fenced: false,
+            hold_until_stopped: false,
+            first_contact: None,
+        };
+        driven.feed(Input::Stand(SEAT, candidate));
+        let liveness = Liveness {
+            ttl: SECOND * 10,
+            forgotten_by,
+            proof: Proof::Answered,
+            margin: Duration::ZERO,
+            rest: Duration::ZERO,
+        };
+        driven.feed(Input::Opened(Attempt(0), Ok(liveness)));
+        driven
+    }
+
+    /// In office with token 5.
+    fn leading() -> (Driven, Held) {
+        let mut driven = Driven::standing(ForgottenBy::Store);
+        let held = driven.held(5);
+        driven.answer(standing(Place::Leading(held.clone()), Office::default()));
+        assert!(matches!(driven.events.last(), Some(Event::Elected { .. })));
+        (driven, held)
+    }
+
+    fn feed(&mut self, input: Input) {
+        self.machine.handle(self.now, input);
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                Output::Call(SEAT, id, _, op) => {
+                    self.call = Some((id, op));
+                    self.calls += 1;
+                }
+                Output::Renew { attempt, .. } => {
+                    self.renewal = Some(attempt);
+                    self.renewals += 1;
+                }
+                Output::Watch { watch, targets, .. } => {
+                    self.watch = Some(watch);
+                    self.targets = targets;
+                }
+                Output::Event(SEAT, event) => self.events.push(event),
+                _ => {}
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let (id, _) = self.call.take().expect("a call is out");
+        self.feed(Input::Answer(SEAT, id, Ok(answer)));
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+        self.feed(Input::Tick);
+    }
+
+    fn renewed(&mut self) {
+        let attempt = self.renewal.take().expect("a renewal is out");
+        self.feed(Input::Renewed(attempt, Ok(Renewal { ttl: SECOND * 10, ..Renewal::default() })));
+    }
+
+    fn asks(&self) -> &Op {
+        &self.call.as_ref().expect("a call is out").1
+    }
+
+    /// The entry that the enlistment on the way makes, with this token.
+    fn held(&self, token: u64) -> Held {
+        let Op::Enlist(_, entry) = self.asks() else { panic!("no enlistment is on the way") };
+        Held { election: election(), entry: EntryId::new("ours"), token: number(token), incarnation: entry.incarnation }
+    }
+}
+
+fn election() -> ElectionName {
+    ElectionName::new("e").unwrap()
+}
+
+fn number(token: u64) -> Token {
+    Token::new(token).unwrap()
+}
+
+fn rival(token: u64, version: u64, observed: Option<Duration>) -> Entry {
+    Entry {
+        id: EntryId::new(token.to_string()),
+        token: number(token),
+        incarnation: Some(Incarnation::from_bits(9)),
+        name: None,
+        value: Bytes::new(),
+        ready: None,
+        version: Version(version),
+        observed,
+    }
+}
+
+fn standing(place: Place, office: Office) -> Answer {
+    Answer::Standing(Box::new(Standing { place, office, cursor: Cursor(1) }))
+}
+
+#[test]
+fn after_an_eviction_the_next_thing_is_a_look() {
+    let mut driven = Driven::standing(ForgottenBy::Rivals);
+    let held = driven.held(5);
+    let ahead = rival(4, 1, Some(SECOND * 10));
+    driven.answer(standing(Place::Behind { held: Some(held.clone()), ahead, look_again: None }, Office::default()));
+    driven.wait(SECOND * 4);
+    driven.renewed();
+    driven.wait(SECOND * 4);
+    driven.renewed();
+    driven.wait(SECOND * 3);
+    assert!(matches!(driven.asks(), Op::Evict(..)));
+    driven.answer(Answer::Cas(Cas::Done));
+    assert_eq!(driven.asks(), &Op::Standing(held));
+}
+
+#[test]
+fn a_handover_that_was_refused_leaves_no_alarm_behind() {
+    let (mut driven, held) = Driven::leading();
+    let heir = Heir { incarnation: Incarnation::from_bits(1), entry: EntryId::new("heir"), token: number(6) };
+    let mut handover = Handover { from: held.token, heir: Some(heir), nonce: Nonce(1), within: SECOND, refused: None };
+    let asked = Office { version: Version(2), handover: Some(handover.clone()), ..Office::default() };
+    driven.feed(Input::Wake(SEAT, driven.watch.unwrap(), Hint::Changed));
+    driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
+    let entries = vec![Entry { id: held.entry.clone(), token: held.token, ..rival(5, 1, None) }];
+    driven.answer(Answer::Line(Box::new(Line { entries, more: false, office: asked, cursor: Cursor(2) })));
+    assert!(matches!(driven.asks(), Op::SetOffice(..)), "the heir is not there, and the leader says so");
+    driven.answer(Answer::Cas(Cas::Done));
+    handover.refused = Some(Refusal::HeirGone);
+    let refused = Office { version: Version(3), handover: Some(handover), ..Office::default() };
+    driven.answer(standing(Place::Leading(held), refused));
+    driven.wait(SECOND * 2);
+    assert!(driven.machine.poll_timeout().unwrap() > driven.now, "no alarm stays in the past");
+}
+
+#[test]
+fn one_that_is_out_because_it_is_unhealthy_answers_a_hint_with_a_look() {
+    let (mut driven, _) = Driven::leading();
+    driven.feed(Input::Command(SEAT, Command::Healthy(false)));
+    driven.feed(Input::Command(SEAT, Command::Release));
+    driven.answer(Answer::Cas(Cas::Done));
+    assert!(driven.call.is_none());
+    driven.feed(Input::Wake(SEAT, driven.watch.unwrap(), Hint::Changed));
+    assert!(matches!(driven.asks(), Op::Line(..)), "else the watch fires from the same cursor for ever");
+}
+
+#[test]
+fn a_late_answer_about_an_older_session_leaves_the_new_one_alone() {
+    let (mut driven, _) = Driven::leading();
+    let elected = driven.events.len();
+    driven.feed(Input::Answer(SEAT, CallId(0), Err(Fault::SessionGone)));
+    assert_eq!(driven.events.len(), elected, "the term goes on");
+    driven.wait(SECOND * 4);
+    assert!(driven.renewal.is_some(), "the session is renewed, not opened again");
+}
+
+#[test]
+fn one_that_was_proven_waits_for_its_look_without_renewing_in_circles() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    // Nothing is answered until its proof is too old to take office on.
+    driven.wait(SECOND * 9);
+    driven.wait(SECOND / 2);
+    driven.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert!(driven.events.iter().all(|event| !matches!(event, Event::Elected { .. })));
+    // The first was sent before it was in line, and did not ask about its entry.
+    driven.renewed();
+    driven.renewed();
+    assert_eq!(driven.asks(), &Op::Standing(held));
+    let renewals = driven.renewals;
+    driven.feed(Input::Tick);
+    driven.feed(Input::Command(SEAT, Command::Healthy(true)));
+    assert_eq!(driven.renewals, renewals, "the proof is fresh");
+}
+
+#[test]
+fn where_there_is_no_line_one_that_leaves_settles_the_try_under_way_first() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let behind = Place::Behind { held: None, ahead: rival(4, 1, None), look_again: Some(SECOND) };
+    driven.answer(standing(behind.clone(), Office::default()));
+    driven.wait(SECOND);
+    let held = driven.held(5);
+    driven.feed(Input::Command(SEAT, Command::Leave));
+    assert!(!driven.events.iter().any(|event| matches!(event, Event::Done { .. })), "the try may have made an entry");
+    driven.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert_eq!(driven.asks(), &Op::Withdraw(held, None));
+    driven.answer(Answer::Cas(Cas::Done));
+    assert_eq!(driven.events.last(), Some(&Event::Done { certain: true }));
+}
+
+#[test]
+fn a_renewal_that_did_not_ask_about_the_entry_does_not_prove_it() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    driven.wait(SECOND * 4);
+    driven.wait(SECOND / 2);
+    assert!(driven.renewal.is_some() && matches!(driven.asks(), Op::Enlist(..)), "sent while it was not in line");
+    driven.answer(standing(Place::Leading(held), Office::default()));
+    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })));
+    driven.renewed();
+    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "no later deadline is told");
+    driven.wait(SECOND * 3);
+    driven.renewed();
+    assert!(matches!(driven.events.last(), Some(Event::Deadline(_))), "the next renewal asked about it");
+}
+
+#[test]
+fn one_that_cannot_take_office_yet_does_not_watch_an_heir() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    let heir = Heir { incarnation: Incarnation::from_bits(1), entry: EntryId::new("heir"), token: number(6) };
+    let handover = Handover { from: held.token, heir: Some(heir), nonce: Nonce(1), within: SECOND, refused: None };
+    let asked = Office { version: Version(2), handover: Some(handover), ..Office::default() };
+    driven.wait(SECOND * 9);
+    driven.wait(SECOND / 2);
+    driven.answer(standing(Place::Leading(held.clone()), asked));
+    assert_eq!(driven.targets, [Target::Office, Target::Gone(held.entry)]);
+}

@@ -1,0 +1,612 @@
+//! One process, driven by hand: what it does on each thing that can happen, in the order in which it does it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_core::*;
+
+const TTL: Duration = Duration::from_secs(15);
+const SEAT: SeatId = SeatId(1);
+
+/// A participant, the time, and what it has put out.
+struct Desk {
+    participant: Participant,
+    now: Timestamp,
+    outputs: Vec<Output>,
+    /// What was put out before this has been dealt with.
+    seen: usize,
+}
+
+fn liveness() -> Liveness {
+    Liveness {
+        ttl: TTL,
+        forgotten_by: ForgottenBy::Store,
+        proof: Proof::Answered,
+        margin: Duration::ZERO,
+        rest: Duration::ZERO,
+    }
+}
+
+fn election() -> ElectionName {
+    ElectionName::new("e").unwrap()
+}
+
+fn candidate() -> Candidate {
+    Candidate {
+        election: election(),
+        name: "a".into(),
+        value: Bytes::from("value"),
+        fenced: false,
+        hold_until_stopped: false,
+        first_contact: None,
+    }
+}
+
+fn token(number: u64) -> Token {
+    Token::new(number).unwrap()
+}
+
+/// Somebody else in line.
+fn other(number: u64) -> Entry {
+    Entry {
+        id: EntryId::new(number.to_string()),
+        token: token(number),
+        incarnation: Some(Incarnation::from_bits(u128::from(number))),
+        name: Some("other".into()),
+        value: Bytes::new(),
+        ready: None,
+        version: Version(number),
+        observed: None,
+    }
+}
+
+fn standing(place: Place, office: Office) -> Result<Answer, Fault> {
+    Ok(Answer::Standing(Box::new(Standing { place, office, cursor: Cursor(7) })))
+}
+
+fn behind(held: &Held, ahead: Entry) -> Place {
+    Place::Behind { held: Some(held.clone()), ahead, look_again: None }
+}
+
+fn paused() -> Office {
+    Office { version: Version(3), paused: Some(Paused { reason: "why".into() }), ..Office::default() }
+}
+
+impl Desk {
+    fn new(settings: Settings) -> Desk {
+        let now = Timestamp::ZERO + Duration::from_secs(1000);
+        Desk { participant: Participant::new(settings, [1, 2, 3, 4]), now, outputs: Vec::new(), seen: 0 }
+    }
+
+    /// A desk with a session and a candidate that is enlisting.
+    fn standing(candidate: Candidate) -> Desk {
+        let mut desk = Desk::new(Settings::for_ttl(TTL));
+        desk.handle(Input::Stand(SEAT, candidate));
+        desk.open();
+        desk
+    }
+
+    /// A desk whose candidate leads with token 5.
+    fn leading(candidate: Candidate) -> (Desk, Held) {
+        let mut desk = Desk::standing(candidate);
+        let held = desk.enlisted(5);
+        desk.answer(standing(Place::Leading(held.clone()), Office::default()));
+        assert!(desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
+        (desk, held)
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.participant.handle(self.now, input);
+        while let Some(output) = self.participant.poll_output() {
+            self.outputs.push(output);
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.handle(Input::Tick);
+    }
+
+    fn open(&mut self) {
+        let attempt = self.outputs.iter().rev().find_map(|output| match output {
+            Output::OpenSession(attempt, _) => Some(*attempt),
+            _ => None,
+        });
+        self.handle(Input::Opened(attempt.expect("a session is wanted"), Ok(liveness())));
+    }
+
+    fn renewal(&self) -> Option<(Attempt, Vec<Held>)> {
+        self.outputs.iter().rev().find_map(|output| match output {
+            Output::Renew { attempt, held, .. } => Some((*attempt, held.clone())),
+            _ => None,
+        })
+    }
+
+    fn renewed(&mut self, answer: Result<Renewal, Fault>) {
+        let (attempt, _) = self.renewal().expect("a renewal is under way");
+        self.handle(Input::Renewed(attempt, answer));
+    }
+
+    /// The newest call, and whose it is.
+    fn call(&self) -> (SeatId, CallId, Op) {
+        let call = self.outputs.iter().rev().find_map(|output| match output {
+            Output::Call(seat, id, _, op) => Some((*seat, *id, op.clone())),
+            _ => None,
+        });
+        call.expect("a call is out")
+    }
+
+    fn calls(&self) -> usize {
+        self.recent().iter().filter(|output| matches!(output, Output::Call(..))).count()
+    }
+
+    fn answer(&mut self, answer: Result<Answer, Fault>) {
+        let (seat, id, _) = self.call();
+        self.handle(Input::Answer(seat, id, answer));
+    }
+
+    /// The entry that the enlistment under way makes.
+    fn enlisted(&self, number: u64) -> Held {
+        let (_, _, Op::Enlist(election, entry)) = self.call() else { panic!("{:?}", self.call()) };
+        let incarnation = entry.incarnation;
+        Held { election, entry: EntryId::new(number.to_string()), token: token(number), incarnation }
+    }
+
+    fn watch(&self) -> (WatchId, Vec<Target>) {
+        let watch = self.outputs.iter().rev().find_map(|output| match output {
+            Output::Watch { watch, targets, .. } => Some((*watch, targets.clone())),
+            _ => None,
+        });
+        watch.expect("a watch is armed")
+    }
+
+    fn wake(&mut self) {
+        let (watch, _) = self.watch();
+        self.handle(Input::Wake(SEAT, watch, Hint::Changed));
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let event = |output: &Output| match output {
+            Output::Event(_, event) => Some(event.clone()),
+            _ => None,
+        };
+        self.recent().iter().filter_map(event).collect()
+    }
+
+    /// What was put out since the last `clear`.
+    fn recent(&self) -> &[Output] {
+        &self.outputs[self.seen..]
+    }
+
+    fn clear(&mut self) {
+        self.seen = self.outputs.len();
+    }
+}
+
+fn proof() -> Renewal {
+    Renewal { ttl: TTL, ..Renewal::default() }
+}
+
+#[test]
+fn the_deadline_counts_from_when_the_session_was_asked_for() {
+    let mut desk = Desk::new(Settings { drift_ppm: 0, margin: Duration::ZERO, ..Settings::for_ttl(TTL) });
+    let asked = desk.now;
+    desk.handle(Input::Stand(SEAT, candidate()));
+    desk.pass(Duration::from_secs(4));
+    desk.open();
+    let held = desk.enlisted(5);
+    desk.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert!(desk.events().contains(&Event::Elected { held, deadline: asked + TTL }));
+}
+
+#[test]
+fn a_hint_is_verified_and_may_be_wrong() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    desk.answer(standing(behind(&held, other(4)), Office::default()));
+    let (_, targets) = desk.watch();
+    assert!(targets.contains(&Target::Gone(EntryId::new("4"))), "the predecessor: {targets:?}");
+    assert!(targets.contains(&Target::Gone(held.entry.clone())), "our own entry: {targets:?}");
+    assert!(targets.contains(&Target::Office), "the office record: {targets:?}");
+    desk.clear();
+    desk.wake();
+    assert_eq!(desk.call().2, Op::Standing(held.clone()));
+    // The predecessor is gone, but an older one is there.
+    desk.answer(standing(behind(&held, other(2)), Office::default()));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
+    assert!(desk.watch().1.contains(&Target::Gone(EntryId::new("2"))));
+}
+
+#[test]
+fn an_enlistment_without_an_answer_is_repeated_as_the_same_incarnation() {
+    for fault in [Fault::OutcomeUnknown, Fault::Unavailable] {
+        let mut desk = Desk::standing(candidate());
+        let first = desk.enlisted(5);
+        desk.answer(Err(fault));
+        desk.clear();
+        desk.pass(Duration::from_secs(1));
+        assert_eq!(desk.enlisted(5), first);
+    }
+}
+
+#[test]
+fn a_call_that_is_never_answered_is_given_up_and_repeated() {
+    let mut desk = Desk::standing(candidate());
+    let (seat, late, _) = desk.call();
+    let first = desk.enlisted(5);
+    desk.pass(TTL / 3);
+    desk.pass(TTL / 3);
+    let (_, again, _) = desk.call();
+    assert_ne!(late, again);
+    assert_eq!(desk.enlisted(5), first);
+    // The answer to the first one comes at last, and means nothing any more.
+    desk.clear();
+    desk.handle(Input::Answer(seat, late, standing(Place::Leading(first), Office::default())));
+    assert!(desk.events().is_empty());
+}
+
+#[test]
+fn an_unreachable_store_is_not_hammered() {
+    let mut desk = Desk::standing(candidate());
+    for _ in 0..600 {
+        let before = desk.calls();
+        if before > 0 {
+            desk.answer(Err(Fault::Unavailable));
+        }
+        desk.pass(Duration::from_millis(100));
+    }
+    // A minute with pauses that grow up to 2.5 s.
+    assert!((20..60).contains(&desk.calls()), "{} calls", desk.calls());
+}
+
+#[test]
+fn nobody_is_in_office_before_the_fences_are_raised() {
+    let mut desk = Desk::standing(Candidate { fenced: true, ..candidate() });
+    let held = desk.enlisted(5);
+    desk.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert_eq!(desk.call().2, Op::RaiseFences(token(5)));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
+    desk.answer(Err(Fault::Unavailable));
+    desk.pass(Duration::from_secs(1));
+    assert_eq!(desk.call().2, Op::Standing(held.clone()), "are we first at all?");
+    desk.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert_eq!(desk.call().2, Op::RaiseFences(token(5)));
+    desk.answer(Ok(Answer::Raised));
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
+}
+
+#[test]
+fn fences_that_took_too_long_to_raise_make_nobody_a_leader() {
+    let mut desk = Desk::standing(Candidate { fenced: true, ..candidate() });
+    let held = desk.enlisted(5);
+    desk.answer(standing(Place::Leading(held), Office::default()));
+    let (seat, id, _) = desk.call();
+    desk.now = desk.now + TTL;
+    desk.handle(Input::Answer(seat, id, Ok(Answer::Raised)));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
+}
+
+#[test]
+fn a_renewal_that_is_answered_after_the_deadline_revives_nothing() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.pass(TTL / 3);
+    let (attempt, _) = desk.renewal().unwrap();
+    desk.pass(TTL);
+    assert!(desk.events().contains(&Event::Unelected(Loss::LocalDeadline)), "{:?}", desk.events());
+    desk.clear();
+    desk.handle(Input::Renewed(attempt, Ok(proof())));
+    let revived = |event: &Event| matches!(event, Event::Elected { .. } | Event::Deadline(_));
+    assert!(!desk.events().iter().any(revived), "{:?}", desk.events());
+    // The entry is withdrawn: its token never becomes valid again.
+    assert!(matches!(desk.call().2, Op::Withdraw(gone, None) if gone == held));
+}
+
+#[test]
+fn the_work_is_asked_to_stop_a_grace_before_the_deadline() {
+    let (mut desk, _) = Desk::leading(candidate());
+    let Some(Event::Elected { deadline, .. }) = desk.events().last().cloned() else { panic!() };
+    desk.now = deadline - Settings::for_ttl(TTL).grace;
+    desk.handle(Input::Tick);
+    assert!(desk.events().contains(&Event::Stopping { why: Loss::LocalDeadline, hard_stop: deadline }));
+    assert!(!desk.events().contains(&Event::Unelected(Loss::LocalDeadline)));
+    desk.now = deadline;
+    desk.handle(Input::Tick);
+    assert!(desk.events().contains(&Event::Unelected(Loss::LocalDeadline)));
+}
+
+#[test]
+fn the_term_ends_before_the_withdrawal_is_sent() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.clear();
+    desk.handle(Input::Command(SEAT, Command::Release));
+    let over = desk.recent().iter().position(|output| *output == Output::Event(SEAT, Event::Unelected(Loss::Resigned)));
+    let sent = desk.recent().iter().position(|output| matches!(output, Output::Call(_, _, _, Op::Withdraw(..))));
+    assert!(over.unwrap() < sent.unwrap(), "{:?}", desk.outputs);
+    desk.answer(Err(Fault::OutcomeUnknown));
+    desk.clear();
+    desk.pass(Duration::from_secs(1));
+    assert_eq!(desk.call().2, Op::Withdraw(held.clone(), None), "driven to the end");
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    assert!(desk.events().contains(&Event::Released));
+    assert_ne!(desk.enlisted(9).incarnation, held.incarnation, "back in line, as another incarnation");
+}
+
+#[test]
+fn a_paused_election_is_left_and_entered_again_when_it_goes_on() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    desk.answer(standing(Place::Leading(held.clone()), paused()));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
+    assert_eq!(desk.call().2, Op::Withdraw(held, None));
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    let (watch, targets) = desk.watch();
+    assert_eq!(targets, [Target::Office]);
+    desk.handle(Input::Wake(SEAT, watch, Hint::Changed));
+    let resumed = Line { entries: vec![], more: false, office: Office::default(), cursor: Cursor(9) };
+    desk.answer(Ok(Answer::Line(Box::new(resumed))));
+    assert!(matches!(desk.call().2, Op::Enlist(..)));
+}
+
+#[test]
+fn a_leader_drains_before_a_pause_takes_the_office() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.wake();
+    desk.answer(standing(Place::Leading(held.clone()), paused()));
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: Loss::Paused, .. })));
+    assert!(!matches!(desk.call().2, Op::Withdraw(..)), "the work has not stopped yet");
+    desk.handle(Input::Command(SEAT, Command::Release));
+    assert_eq!(desk.call().2, Op::Withdraw(held, None));
+}
+
+#[test]
+fn an_expired_session_ends_the_term_and_the_candidate_stands_again_once_its_work_has_stopped() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.pass(TTL / 3);
+    desk.renewed(Err(Fault::SessionGone));
+    assert!(desk.events().contains(&Event::Unelected(Loss::Expired)));
+    let calls = desk.calls();
+    desk.open();
+    desk.pass(Duration::from_secs(1));
+    assert_eq!(desk.calls(), calls, "the work of the last term may still run");
+    desk.handle(Input::Command(SEAT, Command::Release));
+    assert_ne!(desk.enlisted(9).incarnation, held.incarnation);
+}
+
+#[test]
+fn an_entry_found_gone_by_a_renewal_ends_the_term() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.pass(TTL / 3);
+    assert_eq!(desk.renewal().unwrap().1, std::slice::from_ref(&held));
+    desk.renewed(Ok(Renewal { gone: vec![held], ..proof() }));
+    assert!(desk.events().contains(&Event::Unelected(Loss::EntryDeleted)));
+}
+
+#[test]
+fn an_entry_that_a_renewal_did_not_prove_keeps_its_old_deadline() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.pass(TTL / 3);
+    desk.renewed(Ok(Renewal { unproven: vec![held], ..proof() }));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Deadline(_))));
+    desk.pass(TTL / 3);
+    desk.renewed(Ok(proof()));
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Deadline(_))));
+}
+
+#[test]
+fn a_stray_entry_of_our_session_is_swept_away() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.pass(TTL / 3);
+    let stray = Held { token: token(8), incarnation: Incarnation::from_bits(99), entry: EntryId::new("8"), ..held };
+    desk.renewed(Ok(Renewal { stray: vec![stray.clone()], ..proof() }));
+    let (seat, _, op) = desk.call();
+    assert_ne!(seat, SEAT);
+    assert_eq!(op, Op::Withdraw(stray, None));
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    assert_eq!(desk.participant.seats(), 1);
+}
+
+#[test]
+fn an_entry_of_an_earlier_incarnation_is_withdrawn_and_never_adopted() {
+    let mut desk = Desk::standing(candidate());
+    let stray = Held { incarnation: Incarnation::from_bits(99), ..desk.enlisted(3) };
+    desk.answer(Err(Fault::AlreadyInLine(stray.clone())));
+    assert_eq!(desk.call().2, Op::Withdraw(stray, None));
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    assert!(matches!(desk.call().2, Op::Enlist(..)));
+}
+
+#[test]
+fn a_silent_rival_is_evicted_when_its_ttl_has_passed_since_its_last_sign_of_life() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    let ahead = Entry { observed: Some(TTL), ..other(4) };
+    desk.answer(standing(behind(&held, ahead.clone()), Office::default()));
+    desk.pass(TTL - Duration::from_secs(1));
+    // It shows life: the silence begins again, from when the answer is here.
+    desk.wake();
+    let renewed = Entry { version: Version(77), ..ahead };
+    desk.answer(standing(behind(&held, renewed.clone()), Office::default()));
+    desk.clear();
+    desk.pass(TTL);
+    assert!(!desk.recent().iter().any(|output| matches!(output, Output::Call(_, _, _, Op::Evict(..)))));
+    desk.pass(Duration::from_millis(100));
+    assert_eq!(desk.call().2, Op::Evict(election(), Box::new(renewed)));
+}
+
+fn handover(from: u64, heir: &Held) -> Handover {
+    Handover {
+        from: token(from),
+        heir: Some(Heir { incarnation: heir.incarnation, entry: heir.entry.clone(), token: heir.token }),
+        nonce: Nonce(42),
+        within: Duration::from_secs(10),
+        refused: None,
+    }
+}
+
+fn with(handover: Handover) -> Office {
+    Office { version: Version(3), handover: Some(handover), ..Office::default() }
+}
+
+#[test]
+fn an_heir_says_that_it_is_ready_only_when_it_is_next() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    let office = with(handover(1, &held));
+    desk.answer(standing(behind(&held, other(3)), office.clone()));
+    assert!(!matches!(desk.call().2, Op::Publish(..)), "3 stands between");
+    desk.wake();
+    desk.answer(standing(behind(&held, other(1)), office));
+    assert!(matches!(desk.call().2, Op::Publish(ours, _, Some(Nonce(42))) if ours == held));
+}
+
+#[test]
+fn one_between_steps_aside_once_and_only_for_a_leader_that_leads() {
+    let heir = Held { token: token(7), entry: EntryId::new("7"), ..Desk::standing(candidate()).enlisted(7) };
+    let heir = Held { incarnation: Incarnation::from_bits(7), ..heir };
+    for (head, steps_aside) in [(1, true), (2, false)] {
+        let mut desk = Desk::standing(candidate());
+        let held = desk.enlisted(5);
+        let office = with(handover(1, &heir));
+        desk.answer(standing(behind(&held, other(3)), office.clone()));
+        assert_eq!(desk.call().2, Op::Line(election(), 1));
+        let line = Line { entries: vec![other(head)], more: true, office: office.clone(), cursor: Cursor(8) };
+        desk.answer(Ok(Answer::Line(Box::new(line))));
+        if !steps_aside {
+            assert!(!matches!(desk.call().2, Op::Withdraw(..)), "the request is void");
+            continue;
+        }
+        assert_eq!(desk.call().2, Op::Withdraw(held, None));
+        desk.answer(Ok(Answer::Cas(Cas::Done)));
+        let again = desk.enlisted(6);
+        let calls = desk.calls();
+        desk.answer(standing(behind(&again, other(3)), office));
+        assert_eq!(desk.calls(), calls, "once for each request");
+    }
+}
+
+#[test]
+fn a_leader_hands_over_to_an_heir_that_is_next_and_ready_and_guards_the_last_step() {
+    let (mut desk, held) = Desk::leading(candidate());
+    let heir =
+        Held { token: token(7), entry: EntryId::new("7"), incarnation: Incarnation::from_bits(7), ..held.clone() };
+    desk.wake();
+    desk.answer(standing(Place::Leading(held.clone()), with(handover(5, &heir))));
+    assert!(matches!(desk.call().2, Op::Line(..)));
+    let own = Entry { incarnation: Some(held.incarnation), ..other(5) };
+    let line = |ready| Line {
+        entries: vec![own.clone(), Entry { ready, ..other(7) }],
+        more: false,
+        office: with(handover(5, &heir)),
+        cursor: Cursor(8),
+    };
+    desk.answer(Ok(Answer::Line(Box::new(line(None)))));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Stopping { .. })), "the heir is not ready");
+    assert!(desk.watch().1.contains(&Target::Entry(heir.entry.clone())), "it will say so in its entry");
+    desk.wake();
+    desk.answer(standing(Place::Leading(held.clone()), with(handover(5, &heir))));
+    desk.answer(Ok(Answer::Line(Box::new(line(Some(Nonce(42)))))));
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: Loss::Transferred, .. })));
+    desk.handle(Input::Command(SEAT, Command::Release));
+    assert_eq!(desk.call().2, Op::Withdraw(held.clone(), Some(heir.entry)));
+    // The heir has vanished. The term is over all the same: make room.
+    desk.answer(Ok(Answer::Cas(Cas::Refused)));
+    assert_eq!(desk.call().2, Op::Withdraw(held, None));
+}
+
+#[test]
+fn a_handover_that_was_meant_for_another_leader_is_void() {
+    let (mut desk, held) = Desk::leading(candidate());
+    let heir =
+        Held { token: token(7), entry: EntryId::new("7"), incarnation: Incarnation::from_bits(7), ..held.clone() };
+    desk.wake();
+    let calls = desk.calls();
+    desk.answer(standing(Place::Leading(held), with(handover(4, &heir))));
+    assert_eq!(desk.calls(), calls);
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Stopping { .. })));
+}
+
+#[test]
+fn a_handover_to_somebody_who_left_is_refused_and_the_leader_leads_on() {
+    let (mut desk, held) = Desk::leading(candidate());
+    let heir =
+        Held { token: token(7), entry: EntryId::new("7"), incarnation: Incarnation::from_bits(7), ..held.clone() };
+    desk.wake();
+    let office = with(handover(5, &heir));
+    desk.answer(standing(Place::Leading(held.clone()), office.clone()));
+    let own = Entry { incarnation: Some(held.incarnation), ..other(5) };
+    let line = Line { entries: vec![own], more: false, office, cursor: Cursor(8) };
+    desk.answer(Ok(Answer::Line(Box::new(line))));
+    let (_, _, Op::SetOffice(_, was, to)) = desk.call() else { panic!("{:?}", desk.call()) };
+    assert_eq!(was, Version(3));
+    assert_eq!(to.handover.unwrap().refused, Some(Refusal::HeirGone));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Unelected(_))));
+}
+
+#[test]
+fn a_tombstone_met_at_first_contact_is_somebody_elses_and_a_later_one_is_ours() {
+    let ended =
+        |id| Office { version: Version(id), ended: Some(Ended { id: Nonce(id), keep: TTL }), ..Office::default() };
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    desk.answer(standing(behind(&held, other(4)), ended(1)));
+    assert!(desk.events().contains(&Event::FirstContact(Some(Nonce(1)))));
+    assert!(!desk.events().contains(&Event::Ended));
+    desk.wake();
+    desk.answer(standing(behind(&held, other(4)), ended(2)));
+    assert_eq!(desk.call().2, Op::Withdraw(held, None));
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    assert!(desk.events().ends_with(&[Event::Released, Event::Ended, Event::Done { certain: true }]));
+    assert_eq!(desk.participant.seats(), 0);
+}
+
+#[test]
+fn one_who_stands_after_one_who_leaves_waits_until_the_entry_is_gone() {
+    let (mut desk, _) = Desk::leading(candidate());
+    assert!(!desk.participant.may_stand(&election()));
+    desk.handle(Input::Command(SEAT, Command::Leave));
+    assert!(desk.participant.may_stand(&election()));
+    let calls = desk.calls();
+    desk.handle(Input::Stand(SeatId(2), candidate()));
+    assert_eq!(desk.calls(), calls, "one candidacy at a time");
+    assert!(!desk.participant.may_stand(&election()));
+    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    let (seat, _, op) = desk.call();
+    assert_eq!(seat, SeatId(2));
+    assert!(matches!(op, Op::Enlist(..)));
+}
+
+#[test]
+fn closing_drains_leaders_withdraws_everyone_and_ends_the_session() {
+    let (mut desk, _) = Desk::leading(candidate());
+    desk.handle(Input::Close);
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: Loss::Closing, .. })));
+    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    assert!(matches!(desk.outputs[..], [.., Output::CloseSession(_), Output::Closed]), "{:?}", desk.outputs.last());
+}
+
+#[test]
+fn a_held_place_stays_after_the_hard_stop_until_the_work_has_stopped() {
+    let (mut desk, held) = Desk::leading(Candidate { hold_until_stopped: true, ..candidate() });
+    desk.wake();
+    desk.answer(standing(Place::Leading(held.clone()), paused()));
+    let calls = desk.calls();
+    desk.pass(TTL / 5);
+    assert!(desk.events().contains(&Event::Unelected(Loss::Paused)), "the grace is over");
+    assert_eq!(desk.calls(), calls, "but the place is kept");
+    desk.handle(Input::Command(SEAT, Command::Release));
+    assert_eq!(desk.call().2, Op::Withdraw(held, None));
+}
+
+#[test]
+fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
+    let mut desk = Desk::new(Settings::for_ttl(TTL));
+    desk.handle(Input::Stand(SEAT, candidate()));
+    let short = Liveness { ttl: Duration::from_secs(4), ..liveness() };
+    desk.handle(Input::Opened(Attempt(0), Ok(short)));
+    assert!(desk.outputs.iter().any(|output| matches!(output, Output::SettingsRefused(_))), "{:?}", desk.outputs);
+    assert!(desk.events().ends_with(&[Event::Failed, Event::Done { certain: true }]), "{:?}", desk.events());
+}
