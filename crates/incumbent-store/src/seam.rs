@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,12 @@ pub trait Session: Debug + Send + Sync + 'static {
     /// Removes our entry. [`Cas::Done`]: it is certainly gone, or was before. With an heir: only while the heir's
     /// entry is there, in the same step; else [`Cas::Refused`], and nothing is changed.
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas>;
+
+    /// A descriptor that keeps this session's entries in line, within the TTL, for as long as a copy of it is open in any
+    /// process: a lock, say. For a guardian, which has work to stop when we are killed. `None`: there is no such thing.
+    fn lifeline(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Ends the session and removes all its entries.
     fn close(&self) -> Fut<'_, ()>;

@@ -3,7 +3,8 @@
 //! It is pure: time comes in as an argument, and what a step touched comes out for whoever waits. The memory store
 //! puts it behind a lock; the simulation puts it behind a network that loses, delays and doubles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,7 +49,14 @@ pub struct Table {
     /// Grows with every change. Tokens, versions and cursors are all points on it, so none ever comes back.
     change: u64,
     sessions: BTreeMap<SessionKey, SessionRow>,
+    /// Which entry a session has in which election. One map for all: most sessions stand in few elections, and a map
+    /// for each would be mostly empty room. `None` comes before every election, for ranges to begin with.
+    places: BTreeMap<(SessionKey, Option<ElectionName>), Token>,
     elections: BTreeMap<ElectionName, ElectionRow>,
+    /// The sessions that the store forgets, by when: every step looks for those that are due.
+    session_ends: BTreeSet<(Timestamp, SessionKey)>,
+    /// The tombstones, by when they go.
+    tombstone_ends: BTreeSet<(Timestamp, ElectionName)>,
     /// When an election was last forgotten because nothing was left of it.
     last_forgotten: u64,
     touched: Vec<(ElectionName, Target)>,
@@ -59,23 +67,44 @@ struct SessionRow {
     ttl: Duration,
     expires_at: Timestamp,
     renewed: u64,
-    entries: BTreeMap<ElectionName, Token>,
+    /// Nobody will call for it any more: it goes with its last entry.
+    abandoned: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ElectionRow {
-    entries: BTreeMap<Token, EntryRow>,
+    /// Boxed, like the record: with ten thousand elections most lines are short and most offices say nothing.
+    entries: BTreeMap<Token, Box<EntryRow>>,
     head_changed: u64,
-    office: Office,
+    /// `None`: there is no record.
+    office: Option<Box<OfficeRow>>,
     office_changed: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OfficeRow {
+    office: Office,
     tombstone_until: Option<Timestamp>,
+}
+
+impl ElectionRow {
+    /// An election that may have been here before: whoever watches it from before it was forgotten is to look again.
+    fn since(last_forgotten: u64) -> ElectionRow {
+        ElectionRow {
+            entries: BTreeMap::new(),
+            head_changed: last_forgotten,
+            office: None,
+            office_changed: last_forgotten,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EntryRow {
+    id: EntryId,
     /// `None`: a foreign candidate, which stays until it is removed.
     owner: Option<(SessionKey, Incarnation)>,
-    name: Option<std::sync::Arc<str>>,
+    name: Option<Arc<str>>,
     value: Bytes,
     ready: Option<Nonce>,
     changed: u64,
@@ -89,7 +118,10 @@ impl Table {
             id,
             change: 0,
             sessions: BTreeMap::new(),
+            places: BTreeMap::new(),
             elections: BTreeMap::new(),
+            session_ends: BTreeSet::new(),
+            tombstone_ends: BTreeSet::new(),
             last_forgotten: 0,
             touched: Vec::new(),
         }
@@ -117,31 +149,38 @@ impl Table {
 
     /// When the next session or tombstone is due to go, if nothing happens before.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        let sessions = self.sessions.values().map(|session| session.expires_at).filter(|_| self.store_forgets());
-        sessions.chain(self.elections.values().filter_map(|election| election.tombstone_until)).min()
+        let session = self.session_ends.first().map(|(at, _)| *at);
+        let tombstone = self.tombstone_ends.first().map(|(at, _)| *at);
+        session.into_iter().chain(tombstone).min()
     }
 
     /// Removes the sessions and tombstones whose time has passed.
     pub fn expire(&mut self, now: Timestamp) {
-        if self.store_forgets() {
-            let over = |session: &SessionRow| session.expires_at <= now;
-            let expired: Vec<_> = self.sessions.iter().filter(|(_, row)| over(row)).map(|(key, _)| *key).collect();
-            expired.into_iter().for_each(|key| self.drop_session(key));
+        while let Some((_, key)) = self.session_ends.first().copied().filter(|(at, _)| *at <= now) {
+            self.drop_session(key);
         }
-        let over = |row: &ElectionRow| row.tombstone_until.is_some_and(|until| until <= now);
-        let ended: Vec<_> = self.elections.iter().filter(|(_, row)| over(row)).map(|(name, _)| name.clone()).collect();
-        for election in ended {
+        while let Some((at, election)) = self.tombstone_ends.first().filter(|(at, _)| *at <= now).cloned() {
             let mut office = self.office(&election);
             office.ended = None;
             self.write_office(now, &election, office);
+            debug_assert!(!self.tombstone_ends.contains(&(at, election)), "a tombstone goes once");
         }
     }
 
     /// Starts every session's TTL again, as a failover of the server does.
     pub fn extend_all(&mut self, now: Timestamp, by: Duration) {
-        for session in self.sessions.values_mut() {
+        for (key, session) in &mut self.sessions {
+            if self.session_ends.remove(&(session.expires_at, *key)) {
+                self.session_ends.insert((now + session.ttl + by, *key));
+            }
             session.expires_at = now + session.ttl + by;
         }
+    }
+
+    /// Forgets every session, and with them their entries.
+    pub fn forget_sessions(&mut self) {
+        let keys: Vec<_> = self.sessions.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.drop_session(key));
     }
 
     /// Opens a session.
@@ -149,9 +188,24 @@ impl Table {
         self.expire(now);
         let renewed = self.next_change();
         let key = SessionKey(renewed);
-        self.sessions.insert(key, SessionRow { ttl, expires_at: now + ttl, renewed, entries: BTreeMap::new() });
+        let expires_at = now + ttl;
+        self.sessions.insert(key, SessionRow { ttl, expires_at, renewed, abandoned: false });
+        if self.store_forgets() {
+            self.session_ends.insert((expires_at, key));
+        }
         let forgotten_by = self.shape.forgotten_by;
-        (key, Liveness { ttl, forgotten_by, proof: Proof::Answered, margin: Duration::ZERO })
+        // Twice the time after which those who wait look again.
+        let rest = if self.shape.line == LineKind::Single { ttl / 5 } else { Duration::ZERO };
+        (key, Liveness { ttl, forgotten_by, proof: Proof::Answered, margin: Duration::ZERO, rest })
+    }
+
+    /// Nobody will use the session any more, and nobody has closed it: its entries stay until they expire or rivals
+    /// remove them, as those of a process that died. The session itself is then forgotten, too.
+    pub fn abandon_session(&mut self, key: SessionKey) {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.abandoned = true;
+        }
+        self.forget_if_abandoned(key);
     }
 
     /// Ends a session and removes its entries.
@@ -162,22 +216,21 @@ impl Table {
     /// Proof of life. See [`Session::renew`](crate::Session::renew).
     pub fn renew(&mut self, now: Timestamp, key: SessionKey, held: &[Held]) -> Result<Renewal, StoreError> {
         self.expire(now);
+        let store_forgets = self.store_forgets();
         let renewed = self.next_change();
         let session = self.sessions.get_mut(&key).ok_or(StoreError::SessionGone)?;
-        session.expires_at = now + session.ttl;
+        let was = std::mem::replace(&mut session.expires_at, now + session.ttl);
         session.renewed = renewed;
+        if store_forgets && was != session.expires_at {
+            self.session_ends.remove(&(was, key));
+            self.session_ends.insert((session.expires_at, key));
+        }
         let ttl = session.ttl;
-        let named =
-            |election: &ElectionName, token| held.iter().any(|held| held.token == token && held.election == *election);
-        let strays: Vec<_> = session
-            .entries
-            .iter()
-            .filter(|(election, token)| !named(election, **token))
-            .map(|(e, t)| (e.clone(), *t))
-            .collect();
-        let stray = strays.into_iter().filter_map(|(election, token)| self.held(&election, token)).collect();
-        let gone = held.iter().filter(|held| !self.owns(key, held)).cloned().collect();
-        Ok(Renewal { ttl, gone, unproven: Vec::new(), stray })
+        let (owned, gone): (Vec<_>, Vec<_>) = held.iter().partition(|held| self.owns(key, held));
+        let named: HashSet<Token> = owned.iter().map(|held| held.token).collect();
+        let stray = self.places_of(key).filter(|(_, token)| !named.contains(token));
+        let stray = stray.filter_map(|(election, token)| self.held(election, token)).collect();
+        Ok(Renewal { ttl, gone: gone.into_iter().cloned().collect(), unproven: Vec::new(), stray })
     }
 
     /// Enters the line. See [`Session::enlist`](crate::Session::enlist).
@@ -192,7 +245,7 @@ impl Table {
         check_value(&entry.value)?;
         self.expire(now);
         let session = self.sessions.get(&key).ok_or(StoreError::SessionGone)?;
-        if let Some(token) = session.entries.get(election).copied() {
+        if let Some(token) = self.place(key, election) {
             let held = self.held(election, token).ok_or(StoreError::SessionGone)?;
             if held.incarnation != entry.incarnation {
                 return Err(StoreError::AlreadyInLine(held));
@@ -200,9 +253,9 @@ impl Table {
             return Ok(self.standing_of(key, &held));
         }
         if self.shape.line == LineKind::Single
-            && let Some((token, _)) = self.first(election)
+            && let Some((token, row)) = self.first(election)
         {
-            let ahead = self.entry(election, token);
+            let ahead = self.entry(token, row);
             let look_again = Some(session.ttl / 10);
             return Ok(self.stand(election, Place::Behind { held: None, ahead, look_again }));
         }
@@ -274,10 +327,11 @@ impl Table {
     /// Who is in line. See [`Store::line`](crate::Store::line).
     pub fn line(&mut self, now: Timestamp, election: &ElectionName, limit: usize) -> Line {
         self.expire(now);
-        let tokens: Vec<_> =
-            self.elections.get(election).into_iter().flat_map(|row| row.entries.keys().copied()).collect();
-        let entries = tokens.iter().take(limit).map(|token| self.entry(election, *token)).collect();
-        Line { entries, more: tokens.len() > limit, office: self.office(election), cursor: Cursor(self.change) }
+        let row = self.elections.get(election);
+        let mut rows = row.into_iter().flat_map(|row| &row.entries);
+        let entries = rows.by_ref().take(limit).map(|(token, row)| self.entry(*token, row)).collect();
+        let more = rows.next().is_some();
+        Line { entries, more, office: self.office(election), cursor: Cursor(self.change) }
     }
 
     /// Whether a watch that starts at `from` has something to say already.
@@ -285,10 +339,7 @@ impl Table {
         let row = self.elections.get(election);
         targets.iter().any(|target| match target {
             Target::Gone(id) => !self.has_entry(election, id),
-            Target::Entry(id) => match row.and_then(|row| row.entries.get(&token_of(id)?)) {
-                Some(entry) => entry.changed > from.0,
-                None => true,
-            },
+            Target::Entry(id) => self.entry_row(election, id).is_none_or(|(_, entry)| entry.changed > from.0),
             Target::Head => row.map_or(self.last_forgotten, |row| row.head_changed) > from.0,
             Target::Office => row.map_or(self.last_forgotten, |row| row.office_changed) > from.0,
         })
@@ -307,22 +358,25 @@ impl Table {
     /// Removes exactly what was seen. See [`Store::evict`](crate::Store::evict).
     pub fn evict(&mut self, now: Timestamp, election: &ElectionName, seen: &Entry) -> Cas {
         self.expire(now);
-        if token_of(&seen.id) != Some(seen.token) || !self.has_entry(election, &seen.id) {
-            return Cas::Done;
+        match self.entry_row(election, &seen.id) {
+            Some((token, row)) if token == seen.token => {
+                if self.entry(token, row).version != seen.version {
+                    return Cas::Refused;
+                }
+                self.remove(election, token);
+                Cas::Done
+            }
+            _ => Cas::Done,
         }
-        if self.entry(election, seen.token).version != seen.version {
-            return Cas::Refused;
-        }
-        self.remove(election, seen.token);
-        Cas::Done
     }
 
     /// Puts a candidate of another library in line: no incarnation, no name, no session.
     pub fn enlist_foreign(&mut self, election: &ElectionName, value: Bytes) -> Entry {
         let token = self.next_token();
-        let row = EntryRow { owner: None, name: None, value, ready: None, changed: token.get() };
+        let row = EntryRow { id: id_of(token), owner: None, name: None, value, ready: None, changed: token.get() };
+        let entry = self.entry(token, &row);
         self.insert_row(election, token, row);
-        self.entry(election, token)
+        entry
     }
 
     fn store_forgets(&self) -> bool {
@@ -341,7 +395,9 @@ impl Table {
     }
 
     fn insert(&mut self, key: SessionKey, election: &ElectionName, entry: &NewEntry, token: Token) -> Standing {
+        let id = id_of(token);
         let row = EntryRow {
+            id: id.clone(),
             owner: Some((key, entry.incarnation)),
             name: Some(entry.name.clone()),
             value: entry.value.clone(),
@@ -349,18 +405,17 @@ impl Table {
             changed: token.get(),
         };
         self.insert_row(election, token, row);
-        if let Some(session) = self.sessions.get_mut(&key) {
-            session.entries.insert(election.clone(), token);
-        }
+        self.places.insert((key, Some(election.clone())), token);
         let incarnation = entry.incarnation;
-        let held = Held { election: election.clone(), entry: id_of(token), token, incarnation };
+        let held = Held { election: election.clone(), entry: id, token, incarnation };
         self.standing_of(key, &held)
     }
 
     fn insert_row(&mut self, election: &ElectionName, token: Token, entry: EntryRow) {
         let changed = entry.changed;
-        let row = self.elections.entry(election.clone()).or_default();
-        row.entries.insert(token, entry);
+        let last_forgotten = self.last_forgotten;
+        let row = self.elections.entry(election.clone()).or_insert_with(|| ElectionRow::since(last_forgotten));
+        row.entries.insert(token, Box::new(entry));
         if row.entries.keys().next() == Some(&token) {
             row.head_changed = changed;
             self.touched.push((election.clone(), Target::Head));
@@ -376,47 +431,64 @@ impl Table {
             row.head_changed = changed;
             self.touched.push((election.clone(), Target::Head));
         }
-        self.touched.push((election.clone(), Target::Gone(id_of(token))));
-        self.touched.push((election.clone(), Target::Entry(id_of(token))));
-        if let Some((key, _)) = entry.owner
-            && let Some(session) = self.sessions.get_mut(&key)
-        {
-            session.entries.remove(election);
+        self.touched.push((election.clone(), Target::Gone(entry.id.clone())));
+        self.touched.push((election.clone(), Target::Entry(entry.id)));
+        if let Some((key, _)) = entry.owner {
+            self.places.remove(&(key, Some(election.clone())));
+            self.forget_if_abandoned(key);
         }
         self.forget_if_empty(election);
     }
 
     fn forget_if_empty(&mut self, election: &ElectionName) {
-        if self.elections.get(election).is_some_and(|row| row.entries.is_empty() && row.office.is_blank()) {
+        if self.elections.get(election).is_some_and(|row| row.entries.is_empty() && row.office.is_none()) {
             self.elections.remove(election);
             self.last_forgotten = self.change;
         }
     }
 
+    fn forget_if_abandoned(&mut self, key: SessionKey) {
+        let abandoned = self.sessions.get(&key).is_some_and(|session| session.abandoned);
+        if abandoned && self.places_of(key).next().is_none() {
+            self.drop_session(key);
+        }
+    }
+
     fn drop_session(&mut self, key: SessionKey) {
         if let Some(session) = self.sessions.remove(&key) {
-            session.entries.iter().for_each(|(election, token)| self.remove(election, *token));
+            self.session_ends.remove(&(session.expires_at, key));
+            let entries: Vec<_> = self.places_of(key).map(|(election, token)| (election.clone(), token)).collect();
+            entries.iter().for_each(|(election, token)| self.remove(election, *token));
         }
     }
 
     fn write_office(&mut self, now: Timestamp, election: &ElectionName, mut office: Office) {
         let changed = self.next_change();
         office.version = if office.is_blank() { Version::NONE } else { Version(changed) };
-        let row = self.elections.entry(election.clone()).or_default();
-        let same_end = row.office.ended == office.ended;
-        row.tombstone_until = match &office.ended {
-            Some(_) if same_end => row.tombstone_until,
+        let last_forgotten = self.last_forgotten;
+        let row = self.elections.entry(election.clone()).or_insert_with(|| ElectionRow::since(last_forgotten));
+        let was = row.office.take();
+        let was_until = was.as_ref().and_then(|was| was.tombstone_until);
+        let until = match &office.ended {
+            Some(_) if was.is_some_and(|was| was.office.ended == office.ended) => was_until,
             Some(ended) => Some(now + ended.keep),
             None => None,
         };
-        row.office = office;
+        row.office = (!office.is_blank()).then(|| Box::new(OfficeRow { office, tombstone_until: until }));
         row.office_changed = changed;
+        if until != was_until {
+            if let Some(at) = was_until {
+                self.tombstone_ends.remove(&(at, election.clone()));
+            }
+            self.tombstone_ends.extend(until.map(|at| (at, election.clone())));
+        }
         self.touched.push((election.clone(), Target::Office));
         self.forget_if_empty(election);
     }
 
     fn office(&self, election: &ElectionName) -> Office {
-        self.elections.get(election).map(|row| row.office.clone()).unwrap_or_default()
+        let row = self.elections.get(election).and_then(|row| row.office.as_ref());
+        row.map(|row| row.office.clone()).unwrap_or_default()
     }
 
     fn first(&self, election: &ElectionName) -> Option<(Token, &EntryRow)> {
@@ -424,18 +496,34 @@ impl Table {
         Some((*token, entry))
     }
 
+    fn entry_row(&self, election: &ElectionName, id: &EntryId) -> Option<(Token, &EntryRow)> {
+        let token = token_of(id)?;
+        let row = self.elections.get(election)?.entries.get(&token)?;
+        // `7` and `07` are the same token, but only one of them is the entry's name.
+        (row.id == *id).then_some((token, row))
+    }
+
     fn has_entry(&self, election: &ElectionName, id: &EntryId) -> bool {
-        token_of(id)
-            .is_some_and(|token| self.elections.get(election).is_some_and(|row| row.entries.contains_key(&token)))
+        self.entry_row(election, id).is_some()
     }
 
     fn owns(&self, key: SessionKey, held: &Held) -> bool {
-        self.sessions.get(&key).is_some_and(|session| session.entries.get(&held.election) == Some(&held.token))
+        self.place(key, &held.election) == Some(held.token)
+    }
+
+    fn place(&self, key: SessionKey, election: &ElectionName) -> Option<Token> {
+        self.places.get(&(key, Some(election.clone()))).copied()
+    }
+
+    fn places_of(&self, key: SessionKey) -> impl Iterator<Item = (&ElectionName, Token)> {
+        let places = self.places.range((key, None)..(SessionKey(key.0 + 1), None));
+        places.filter_map(|((_, election), token)| Some((election.as_ref()?, *token)))
     }
 
     fn held(&self, election: &ElectionName, token: Token) -> Option<Held> {
-        let (_, incarnation) = self.elections.get(election)?.entries.get(&token)?.owner?;
-        Some(Held { election: election.clone(), entry: id_of(token), token, incarnation })
+        let row = self.elections.get(election)?.entries.get(&token)?;
+        let (_, incarnation) = row.owner?;
+        Some(Held { election: election.clone(), entry: row.id.clone(), token, incarnation })
     }
 
     fn standing_of(&self, key: SessionKey, held: &Held) -> Standing {
@@ -445,8 +533,8 @@ impl Table {
         let older = self.elections.get(&held.election).and_then(|row| row.entries.range(..held.token).next_back());
         let place = match older {
             None => Place::Leading(held.clone()),
-            Some((token, _)) => {
-                let ahead = self.entry(&held.election, *token);
+            Some((token, row)) => {
+                let ahead = self.entry(*token, row);
                 Place::Behind { held: Some(held.clone()), ahead, look_again: None }
             }
         };
@@ -457,20 +545,19 @@ impl Table {
         Standing { place, office: self.office(election), cursor: Cursor(self.change) }
     }
 
-    /// The entry as others see it; a blank foreign one if it is not there.
-    fn entry(&self, election: &ElectionName, token: Token) -> Entry {
-        let row = self.elections.get(election).and_then(|row| row.entries.get(&token));
-        let session = row.and_then(|row| row.owner).and_then(|(key, _)| self.sessions.get(&key));
-        let renewed = session.filter(|_| !self.store_forgets()).map(|session| session.renewed);
+    /// The entry as others see it.
+    fn entry(&self, token: Token, row: &EntryRow) -> Entry {
+        let observed_session = || self.sessions.get(&row.owner?.0);
+        let session = if self.store_forgets() { None } else { observed_session() };
         Entry {
-            id: id_of(token),
+            id: row.id.clone(),
             token,
-            incarnation: row.and_then(|row| row.owner).map(|(_, incarnation)| incarnation),
-            name: row.and_then(|row| row.name.clone()),
-            value: row.map(|row| row.value.clone()).unwrap_or_default(),
-            ready: row.and_then(|row| row.ready),
-            version: Version(row.map_or(0, |row| row.changed).max(renewed.unwrap_or(0))),
-            observed: session.filter(|_| !self.store_forgets()).map(|session| session.ttl),
+            incarnation: row.owner.map(|(_, incarnation)| incarnation),
+            name: row.name.clone(),
+            value: row.value.clone(),
+            ready: row.ready,
+            version: Version(session.map_or(0, |session| session.renewed).max(row.changed)),
+            observed: session.map(|session| session.ttl),
         }
     }
 }
@@ -493,8 +580,10 @@ impl Table {
         token: Token,
     ) -> Result<Standing, StoreError> {
         self.expire(now);
-        let session = self.sessions.get(&key).ok_or(StoreError::SessionGone)?;
-        if session.entries.contains_key(election) {
+        if !self.sessions.contains_key(&key) {
+            return Err(StoreError::SessionGone);
+        }
+        if self.place(key, election).is_some() {
             return self.enlist(now, key, election, entry);
         }
         Ok(self.insert(key, election, entry, token))
