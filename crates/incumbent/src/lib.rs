@@ -1,1 +1,75 @@
-//! placeholder
+//! Leader election for people who run replicas.
+//!
+//! Every leader holds a **fencing token**, which grows from leader to leader, and a **deadline**, so that a leader
+//! that has lost office can do no harm.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # type BoxError = Box<dyn std::error::Error + Send + Sync>;
+//! # #[derive(Clone)] struct Db;
+//! # impl Db { async fn write(&self, _job: u32, _token: &incumbent::FencingToken) -> Result<(), BoxError> { Ok(()) } }
+//! # async fn next_job() -> u32 { 7 }
+//! # async fn example(db: Db) -> Result<(), BoxError> {
+//! let client = incumbent::Client::builder().ttl(Duration::from_secs(15)).connect("memory://docs").await?;
+//! let election = client.election("jobs/nightly")?;
+//!
+//! // A place in line. It rejoins by itself.
+//! let mut seat = election.candidate("node-1").value("10.0.0.7:80").stand().await?;
+//! while let Some(office) = seat.elected().await? { // None: the election has ended
+//!     let term = office.term(); // Clone + Send + 'static, for spawned work
+//!     office.guard(async { // dropped when leadership is lost
+//!         loop {
+//!             tokio::select! {
+//!                 _ = term.stopping() => break, // soft: drain, within the grace
+//!                 job = next_job() => db.write(job, term.token()).await?, // the database refuses an older token
+//!             }
+//! #           break;
+//!         }
+//!         Ok::<_, BoxError>(())
+//!     }).await?;
+//!     office.resign().await?; // dropping it releases the office, too; this says whether that is certain
+//! #   break;
+//! }
+//! # Ok(()) }
+//! # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+//! # runtime.block_on(async { tokio::spawn(example(Db)).await.unwrap().unwrap() });
+//! ```
+//!
+//! Where to go from here: [`Client`] for the settings, [`Candidate`] for standing once or for running a closure in
+//! each term, [`Term`] for what spawned work needs, [`fence`] for guarding a resource, [`Observer`] for those who only
+//! want to know who leads, [`Operator`] for acting from outside.
+
+mod candidacy;
+mod candidate;
+mod client;
+mod connect;
+mod driver;
+mod election;
+mod error;
+pub mod fence;
+mod leadership;
+mod observer;
+mod operator;
+mod port;
+mod term;
+#[cfg(feature = "test-util")]
+pub mod testing;
+
+pub use candidacy::{Candidacy, Events, Role, Roles, SeatEvent};
+pub use candidate::Candidate;
+pub use client::{Client, ClientBuilder};
+pub use election::{Election, Fenced, Fencing, Unfenced};
+pub use error::{
+    ConnectError, Lost, OperatorError, ProclaimError, ReadError, ResignError, SeatError, StandError, TransferError,
+    TransferRefused,
+};
+pub use fence::{Fence, FenceError, FencingToken};
+pub use incumbent_core::{
+    ElectionName, Incarnation, Loss, NameError, Refusal, Settings, SettingsError, Timestamp, Token,
+};
+pub use incumbent_store as store;
+pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};
+pub use leadership::Leadership;
+pub use observer::{Leader, Observation, Observer, Reading, Status};
+pub use operator::{Member, Operator};
+pub use term::Term;

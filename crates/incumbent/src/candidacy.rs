@@ -1,0 +1,201 @@
+//! A candidacy: a place in line that looks after itself.
+
+use std::sync::Arc;
+
+use incumbent_core::{Command, Loss, SeatId, Token};
+use tokio::sync::broadcast;
+
+use crate::election::{Election, Fenced, Fencing};
+use crate::error::SeatError;
+use crate::leadership::Leadership;
+use crate::observer::{Leader, Observation, Observer};
+use crate::port::{Seat, TermState};
+use crate::term::Term;
+
+/// A place in line. It gets back in line by itself after an expired session, a lost entry, a pause or a term.
+///
+/// Dropping it leaves the line; a [`Leadership`] that was taken from it lasts until it is given back.
+#[derive(Debug)]
+pub struct Candidacy<F: Fencing = Fenced> {
+    election: Election<F>,
+    id: SeatId,
+    pub(crate) shared: Arc<Seat>,
+}
+
+/// What a candidate is at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Role {
+    /// Not in line, and why.
+    Out(Loss),
+    /// In line behind somebody.
+    Following {
+        /// The name of the one right ahead, if it has one.
+        ahead: Option<Arc<str>>,
+        /// The token of the one right ahead.
+        token: Token,
+    },
+    /// In office.
+    Leading {
+        /// The fencing token.
+        token: Token,
+    },
+}
+
+/// What happened to a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SeatEvent {
+    /// It is in office.
+    Elected(Token),
+    /// Its work is to stop, and why.
+    Stopping(Loss),
+    /// Its term is over, and why.
+    Unelected(Loss),
+    /// It is out of the line, or in it behind another.
+    Role(Role),
+    /// Somebody leads now, perhaps this candidate itself. It coalesces, as an [`Observer`](crate::Observer) does.
+    NewLeader(Leader),
+    /// The election has ended. Nothing follows.
+    Ended,
+    /// Events were missed, because they were not taken in time: so many.
+    Missed(u64),
+}
+
+/// Events of one candidacy. See [`Candidacy::events`].
+#[derive(Debug)]
+pub struct Events {
+    receiver: broadcast::Receiver<SeatEvent>,
+    observer: Observer,
+    leads: Option<Token>,
+    /// There is nothing more to observe; the seat itself has the last word.
+    blind: bool,
+    over: bool,
+}
+
+impl Events {
+    /// The next one; `None` when the candidacy is over. Safe to cancel.
+    pub async fn next(&mut self) -> Option<SeatEvent> {
+        while !self.over {
+            let event = tokio::select! {
+                biased;
+                event = self.receiver.recv() => match event {
+                    Ok(event) => event,
+                    Err(broadcast::error::RecvError::Lagged(missed)) => SeatEvent::Missed(missed),
+                    Err(broadcast::error::RecvError::Closed) => break,
+                },
+                seen = self.observer.next(), if !self.blind => match seen {
+                    // A leader that proclaims another value is no new leader.
+                    Some(Observation::Leader(leader)) if self.leads != Some(leader.token) => {
+                        self.leads = Some(leader.token);
+                        SeatEvent::NewLeader(leader)
+                    }
+                    Some(_) => continue,
+                    None => {
+                        self.blind = true;
+                        continue;
+                    }
+                },
+            };
+            self.over = event == SeatEvent::Ended;
+            return Some(event);
+        }
+        self.over = true;
+        None
+    }
+}
+
+/// The role of one candidacy, each time that it is another. See [`Candidacy::roles`].
+#[derive(Debug)]
+pub struct Roles {
+    shared: Arc<Seat>,
+    seen: Option<Role>,
+}
+
+impl Roles {
+    /// The role now, at first; then each one that differs from the last that was given. It coalesces. When the candidacy
+    /// is over it waits for ever: [`Candidacy::elected`] says that. Safe to cancel.
+    pub async fn next(&mut self) -> Role {
+        let shared = self.shared.clone();
+        let role = shared.wait(|state| (self.seen.as_ref() != Some(&state.role)).then(|| state.role.clone())).await;
+        self.seen = Some(role.clone());
+        role
+    }
+}
+
+impl<F: Fencing> Candidacy<F> {
+    pub(crate) fn new(election: Election<F>, id: SeatId, shared: Arc<Seat>) -> Candidacy<F> {
+        Candidacy { election, id, shared }
+    }
+
+    /// Waits until this candidate is in office. `Ok(None)`: the election has ended. Safe to cancel.
+    pub async fn elected(&mut self) -> Result<Option<Leadership<F>>, SeatError> {
+        let next = self.shared.wait(|state| {
+            if let Some(term) = state.elected.take() {
+                return Some(Ok(Some(term)));
+            }
+            match (&state.failed, state.ended, state.done) {
+                (Some(error), _, _) => Some(Err(error.clone())),
+                (None, true, _) => Some(Ok(None)),
+                (None, false, Some(_)) => Some(Err(SeatError::Closed)),
+                (None, false, None) => None,
+            }
+        });
+        Ok(next.await?.map(|term| self.leadership(term)))
+    }
+
+    fn leadership(&self, state: Arc<TermState>) -> Leadership<F> {
+        let term = Term {
+            state,
+            seat: self.shared.clone(),
+            id: self.id,
+            port: self.election.client.port.clone(),
+            fencing: std::marker::PhantomData,
+        };
+        Leadership::new(term, self.election.roll(), self.election.client.settings.ttl)
+    }
+
+    /// What this candidate is at the moment.
+    pub fn role(&self) -> Role {
+        self.shared.state().role.clone()
+    }
+
+    /// What happens to this candidate from now on.
+    pub fn events(&self) -> Events {
+        let observer = self.election.observe();
+        Events { receiver: self.shared.events(), observer, leads: None, blind: false, over: false }
+    }
+
+    /// What this candidate is, as it changes. Unlike [`events`](Candidacy::events) it does not watch who leads, so it
+    /// costs the store nothing, however long the line is.
+    pub fn roles(&self) -> Roles {
+        Roles { shared: self.shared.clone(), seen: None }
+    }
+
+    /// Whether this candidate is fit to lead. An unfit one leaves the line, and an unfit leader its office, after
+    /// draining; a fit one gets back in line.
+    pub fn set_healthy(&self, healthy: bool) {
+        self.election.client.port.command(self.id, Command::Healthy(healthy));
+    }
+
+    /// Leaves the line for good, and waits until nothing is left in it. A leadership that was taken from here lasts
+    /// until it is given back, and so does this wait.
+    pub async fn withdraw(self) -> Result<(), SeatError> {
+        if !self.election.client.port.command(self.id, Command::Leave) {
+            return Err(SeatError::Closed);
+        }
+        let certain = self.shared.wait(|state| match (&state.failed, state.done) {
+            (Some(error), Some(_)) => Some(Err(error.clone())),
+            (None, Some(true)) => Some(Ok(())),
+            (None, Some(false)) => Some(Err(SeatError::Closed)),
+            (_, None) => None,
+        });
+        certain.await
+    }
+}
+
+impl<F: Fencing> Drop for Candidacy<F> {
+    fn drop(&mut self) {
+        self.election.client.port.command(self.id, Command::Leave);
+    }
+}

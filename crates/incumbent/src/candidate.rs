@@ -1,0 +1,164 @@
+//! A candidate, before it stands.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use incumbent_core::{check_candidate_name, check_value};
+
+use crate::candidacy::{Candidacy, Role};
+use crate::election::{Election, Fenced, Fencing};
+use crate::error::{Lost, SeatError, StandError};
+use crate::fence::Fence;
+use crate::leadership::Leadership;
+use crate::port::{Request, Seat};
+use crate::term::Term;
+
+/// One who may stand in an election: a name for people, a value that it advertises, and the fences to raise.
+#[derive(Clone, Debug)]
+#[must_use = "a candidate does nothing until it stands"]
+pub struct Candidate<F: Fencing = Fenced> {
+    election: Election<F>,
+    name: String,
+    value: Bytes,
+    fences: Vec<Arc<dyn Fence>>,
+    hold_until_stopped: bool,
+}
+
+impl Candidate<Fenced> {
+    /// A fence to raise before this candidate is in office: from then on the resource refuses every older leader.
+    /// May be called several times. If one cannot be raised, the candidate does not take office.
+    pub fn fence(mut self, fence: impl Fence) -> Candidate {
+        self.fences.push(Arc::new(fence));
+        self
+    }
+
+    /// The same, for a fence that is shared.
+    pub fn shared_fence(mut self, fence: Arc<dyn Fence>) -> Candidate {
+        self.fences.push(fence);
+        self
+    }
+}
+
+impl<F: Fencing> Candidate<F> {
+    pub(crate) fn new(election: Election<F>, name: String) -> Candidate<F> {
+        Candidate { election, name, value: Bytes::new(), fences: Vec::new(), hold_until_stopped: false }
+    }
+
+    /// What it advertises: an address, for instance. At most 64 KiB.
+    pub fn value(mut self, value: impl Into<Bytes>) -> Candidate<F> {
+        self.value = value.into();
+        self
+    }
+
+    /// Keeps the place in line after a term until its [`Leadership`] has been dropped or given back, however long
+    /// that takes. For supervisors, which know when the work has really stopped. Unless this is set, the place is
+    /// given up at the hard stop, when the grace is over.
+    pub fn hold_until_stopped(mut self) -> Candidate<F> {
+        self.hold_until_stopped = true;
+        self
+    }
+
+    /// Enters the line, and answers once it is there (or the election turns out to be paused).
+    ///
+    /// While the store cannot be reached this waits; dropping the future leaves the line.
+    pub async fn stand(self) -> Result<Candidacy<F>, StandError> {
+        check_candidate_name(&self.name)?;
+        check_value(&self.value)?;
+        let client = &self.election.client;
+        let shared = Seat::new(self.election.first_contact.clone());
+        let id = client.port.next_seat();
+        let candidate = incumbent_core::Candidate {
+            election: self.election.name.clone(),
+            name: self.name.into(),
+            value: self.value,
+            fenced: !self.fences.is_empty(),
+            hold_until_stopped: self.hold_until_stopped,
+            first_contact: self.election.first_contact.get().copied(),
+        };
+        let request = Request::Stand { seat: id, candidate, fences: self.fences, shared: shared.clone() };
+        if !client.port.send(request) {
+            return Err(SeatError::Closed.into());
+        }
+        // From here on dropping the future drops the seat, which leaves the line.
+        let seat = Candidacy::new(self.election, id, shared.clone());
+        let standing = shared.wait(|state| match (&state.failed, state.done, &state.role) {
+            (Some(error), _, _) => Some(Err(error.clone())),
+            (None, Some(_), _) => Some(Err(if state.ended { SeatError::Ended } else { SeatError::Closed })),
+            (None, None, Role::Out(incumbent_core::Loss::NoSession)) => None,
+            (None, None, _) => Some(Ok(())),
+        });
+        standing.await?;
+        Ok(seat)
+    }
+
+    /// Leads if nobody else does. `None`: somebody else leads, and nothing is left in the line.
+    pub async fn try_once(self) -> Result<Option<Leadership<F>>, StandError> {
+        let mut seat = self.stand().await?;
+        let elected = seat.shared.wait(|state| match &state.role {
+            _ if state.failed.is_some() || state.done.is_some() || state.elected.is_some() => Some(true),
+            Role::Following { .. } | Role::Out(incumbent_core::Loss::Paused) => Some(false),
+            Role::Out(_) | Role::Leading { .. } => None,
+        });
+        if elected.await {
+            return seat.elected().await.map_err(StandError::from);
+        }
+        match seat.withdraw().await {
+            Ok(()) | Err(SeatError::Ended) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Stands, and does the work for each term, until the work ends by itself or the election ends.
+    ///
+    /// The work is dropped when its term is lost (watch [`Term::stopping`] inside to stop gracefully before that),
+    /// and begins anew with the next term. When it returns, the office is given back and so is what it returned.
+    /// `Ok(None)`: the election has ended.
+    ///
+    /// In a spawned task the closure has to own what it uses (`async move`); to borrow from around it there, write the
+    /// loop with [`Candidacy::elected`].
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let client = incumbent::Client::connect("memory://run").await?;
+    /// let mut terms = 0;
+    /// let done = client.election("jobs/nightly")?.candidate("node-1").run(async |term| {
+    ///     terms += 1; // borrowed state lives across terms
+    ///     term.check()?;
+    ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(term.token().get())
+    /// }).await?;
+    /// assert_eq!(terms, 1);
+    /// assert!(done.is_some());
+    /// # Ok(()) }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub async fn run<T, E>(self, mut work: impl AsyncFnMut(Term<F>) -> Result<T, E>) -> Result<Option<T>, E>
+    where
+        E: From<StandError>,
+    {
+        let mut seat = self.stand().await?;
+        loop {
+            let office = match seat.elected().await {
+                Ok(Some(office)) => office,
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(StandError::from(error).into()),
+            };
+            let term = office.term();
+            let lost = lost(term.clone());
+            let done = tokio::select! {
+                biased;
+                _ = lost => continue,
+                done = work(term) => done?,
+            };
+            // Whether the entry is certainly gone does not change what the work returned.
+            let _ = office.resign().await;
+            return Ok(Some(done));
+        }
+    }
+}
+
+/// Boxed, so that a spawned [`Candidate::run`] is seen to be `Send`: the compiler cannot look through both a borrow and
+/// an async closure that is called again and again.
+fn lost<F: Fencing>(term: Term<F>) -> Pin<Box<dyn Future<Output = Lost> + Send>> {
+    Box::pin(async move { term.lost().await })
+}

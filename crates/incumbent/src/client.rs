@@ -1,0 +1,170 @@
+//! A client: one session with one store, for any number of elections.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use incumbent_core::{ElectionName, NameError, Settings};
+use incumbent_store::{BootClock, Clock, Promises, Store, TokenStrength};
+use tokio::sync::oneshot;
+
+use crate::connect::connect;
+use crate::driver::Driver;
+use crate::election::{Election, Fenced, Fencing};
+use crate::error::ConnectError;
+use crate::port::{Port, Request};
+
+/// One process's link to a store: one session, shared by all its elections. Cheap to clone.
+///
+/// Work that needs a tokio runtime runs on the one that the client was made on.
+#[derive(Clone, Debug)]
+pub struct Client<F: Fencing = Fenced> {
+    pub(crate) port: Port,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) settings: Settings,
+    fencing: PhantomData<fn() -> F>,
+}
+
+impl Client<Fenced> {
+    /// Starts with the defaults: a TTL of 15 s, renewed every third of it, and a grace of 3 s.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder {
+            ttl: Duration::from_secs(15),
+            grace: None,
+            margin: None,
+            drift_ppm: None,
+            tokens: None,
+            clock: None,
+        }
+    }
+
+    /// A client with the defaults, by URL.
+    pub async fn connect(url: &str) -> Result<Client, ConnectError> {
+        Client::builder().connect(url).await
+    }
+}
+
+impl<F: Fencing> Client<F> {
+    /// An election, by its name. Nothing is written or read yet.
+    pub fn election(&self, name: &str) -> Result<Election<F>, NameError> {
+        let name = ElectionName::new(name)?;
+        Ok(Election { client: self.clone(), name, first_contact: Arc::new(OnceLock::new()) })
+    }
+
+    /// What the store can keep, read from the server.
+    pub async fn promises(&self) -> Result<Promises, incumbent_store::StoreError> {
+        self.store.promises().await
+    }
+
+    /// The times that this client works with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Leaves every line, and gives back every office once its work has stopped (within the grace); then ends the
+    /// session. `true`: all that is done. `false`: it was not within this time; what is left expires with the session.
+    pub async fn close(self, within: Duration) -> bool {
+        let (done, closed) = oneshot::channel();
+        if !self.port.send(Request::Close(done)) {
+            return true;
+        }
+        matches!(tokio::time::timeout(within, closed).await, Ok(Ok(())))
+    }
+}
+
+/// Makes a [`Client`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ClientBuilder {
+    ttl: Duration,
+    grace: Option<Duration>,
+    margin: Option<Duration>,
+    drift_ppm: Option<u32>,
+    tokens: Option<TokenStrength>,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl ClientBuilder {
+    /// How long the session outlives its last proof of life: how long a crash can go unnoticed. 15 s unless set.
+    pub fn ttl(mut self, ttl: Duration) -> ClientBuilder {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long the work of a leader may take to stop. A fifth of the TTL unless set.
+    pub fn grace(mut self, grace: Duration) -> ClientBuilder {
+        self.grace = Some(grace);
+        self
+    }
+
+    /// Taken off every deadline. A fiftieth of the TTL unless set.
+    pub fn margin(mut self, margin: Duration) -> ClientBuilder {
+        self.margin = Some(margin);
+        self
+    }
+
+    /// How far this host's clock may be off the store's, in parts per million. 1000 unless set.
+    pub fn drift_ppm(mut self, ppm: u32) -> ClientBuilder {
+        self.drift_ppm = Some(ppm);
+        self
+    }
+
+    /// Refuses a store whose tokens are weaker than this.
+    pub fn require(mut self, tokens: TokenStrength) -> ClientBuilder {
+        self.tokens = Some(tokens);
+        self
+    }
+
+    /// Reads the time from this clock. The boot-time clock unless set; tests give tokio's, and pause it.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> ClientBuilder {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Connects to the store that the URL names, e.g. `memory://name`.
+    pub async fn connect(self, url: &str) -> Result<Client, ConnectError> {
+        let settings = self.settings()?;
+        let store = connect(url, &settings).await?;
+        self.finish(store, settings).await
+    }
+
+    /// Uses a store that the caller made.
+    pub async fn with_store(self, store: impl Store) -> Result<Client, ConnectError> {
+        self.with_shared_store(Arc::new(store)).await
+    }
+
+    /// Uses a store that the caller made and shares.
+    pub async fn with_shared_store(self, store: Arc<dyn Store>) -> Result<Client, ConnectError> {
+        let settings = self.settings()?;
+        self.finish(store, settings).await
+    }
+
+    fn settings(&self) -> Result<Settings, ConnectError> {
+        let usual = Settings::for_ttl(self.ttl);
+        let settings = Settings {
+            grace: self.grace.unwrap_or(usual.grace),
+            margin: self.margin.unwrap_or(usual.margin),
+            drift_ppm: self.drift_ppm.unwrap_or(usual.drift_ppm),
+            ..usual
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    async fn finish(self, store: Arc<dyn Store>, settings: Settings) -> Result<Client, ConnectError> {
+        if let Some(required) = self.tokens {
+            let promises = store.promises().await?;
+            if promises.tokens < required {
+                let what = format!("tokens that are {required:?} at least; its tokens are {:?}", promises.tokens);
+                return Err(ConnectError::Promise { what });
+            }
+        }
+        let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
+        let (port, requests) = Port::new(clock.clone());
+        let driver = Driver::new(settings, store.clone(), clock, requests)
+            .map_err(|error| ConnectError::Timer(error.to_string()))?;
+        tokio::spawn(driver.run());
+        Ok(Client { port, store, settings, fencing: PhantomData })
+    }
+}

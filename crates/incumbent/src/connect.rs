@@ -1,0 +1,123 @@
+//! From a URL to a store. Each kind of store has a cargo feature that only adds its scheme here.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use incumbent_core::Settings;
+use incumbent_store::Store;
+use incumbent_store::memory::{MemoryStore, Shape};
+
+use crate::error::ConnectError;
+
+/// The schemes that this build knows.
+const KNOWN: &[&str] = &[
+    "memory",
+    #[cfg(feature = "file")]
+    "file",
+    #[cfg(feature = "etcd")]
+    "etcd",
+    #[cfg(feature = "etcd")]
+    "etcds",
+];
+
+/// Stores in this process's memory, by name: two clients with the same URL meet in the same elections.
+static MEMORY: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
+
+pub(crate) async fn connect(url: &str, _settings: &Settings) -> Result<Arc<dyn Store>, ConnectError> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        let example = KNOWN.last().unwrap_or(&"memory");
+        return Err(ConnectError::Url { what: format!("it has no scheme; write e.g. {example}://...") });
+    };
+    match scheme {
+        "memory" => {
+            let name = rest.strip_prefix("//").unwrap_or(rest);
+            let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+            let store = stores.entry(name.to_owned()).or_insert_with(|| MemoryStore::new(Shape::FAIR));
+            Ok(Arc::new(store.clone()))
+        }
+        #[cfg(feature = "file")]
+        "file" => file::open(rest).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Ok(Arc::new(incumbent_etcd::EtcdStore::from_url(url)?)),
+        _ => Err(ConnectError::UnknownScheme { scheme: scheme.to_owned(), known: KNOWN.join(", ") }),
+    }
+}
+
+/// `file:///absolute/path?ttl=none&network=allow`
+#[cfg(feature = "file")]
+mod file {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use incumbent_file::{FileOptions, FileStore, Ttl};
+    use incumbent_store::Store;
+
+    use crate::error::ConnectError;
+
+    pub(super) async fn open(rest: &str) -> Result<Arc<dyn Store>, ConnectError> {
+        let (path, options) = parse(rest).map_err(|what| ConnectError::Url { what })?;
+        Ok(Arc::new(FileStore::open_with(path, options)?))
+    }
+
+    fn parse(rest: &str) -> Result<(PathBuf, FileOptions), String> {
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let path = match path.strip_prefix("//") {
+            Some(path) => path.strip_prefix("localhost").unwrap_or(path),
+            None => path,
+        };
+        if !path.starts_with('/') {
+            return Err("a file store needs an absolute path, with three slashes: file:///path/to/directory".into());
+        }
+        let mut options = FileOptions::new();
+        for setting in query.split('&').filter(|setting| !setting.is_empty()) {
+            options = match setting {
+                "ttl=none" => options.ttl(Ttl::None),
+                "network=allow" => options.allow_network_fs(true),
+                _ => return Err(format!("a file store knows ttl=none and network=allow, not {setting:?}")),
+            };
+        }
+        Ok((PathBuf::from(OsString::from_vec(decode(path)?)), options))
+    }
+
+    /// `%20` and the like.
+    fn decode(path: &str) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::with_capacity(path.len());
+        let mut rest = path.bytes();
+        while let Some(byte) = rest.next() {
+            if byte != b'%' {
+                bytes.push(byte);
+                continue;
+            }
+            let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+            match (digit(), digit()) {
+                (Some(high), Some(low)) if (high, low) != (0, 0) => bytes.push((high * 16 + low) as u8),
+                _ => return Err("a percent sign in the path needs two hexadecimal digits after it, as in %20".into()),
+            }
+        }
+        Ok(bytes)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn paths_are_absolute_and_may_be_escaped() {
+            assert_eq!(parse("///var/lib/a%20b").unwrap().0, PathBuf::from("/var/lib/a b"));
+            assert_eq!(parse("//localhost/var").unwrap().0, PathBuf::from("/var"));
+            assert_eq!(parse("/var").unwrap().0, PathBuf::from("/var"));
+            for bad in ["//var", "var", "", "///a%2", "///a%zz", "///a%00"] {
+                assert!(parse(bad).is_err(), "{bad}");
+            }
+        }
+
+        #[test]
+        fn settings_are_known_ones() {
+            assert_eq!(parse("///var?ttl=none").unwrap().1.ttl, Ttl::None);
+            assert!(parse("///var?network=allow&ttl=none").unwrap().1.allow_network_fs);
+            assert!(parse("///var?ttl=5s").unwrap_err().contains("ttl=5s"));
+        }
+    }
+}

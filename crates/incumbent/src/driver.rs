@@ -1,0 +1,540 @@
+//! Runs a [`Participant`] against a store: the only place where the machine, the clock and the network meet.
+//!
+//! One task per client. It makes the calls that the machine asks for, hands the answers back, and tells the handles
+//! what has happened. It decides nothing.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::{AbortHandle, Abortable, Aborted};
+use futures_util::stream::{FuturesUnordered, Stream};
+use incumbent_core::{
+    Answer, Attempt, CallId, Cas, Command, ElectionName, Epoch, Event, Fault, Hint, Input, Liveness, Loss, Op, Output,
+    Participant, Renewal, SeatId, Settings, Timestamp, WatchId,
+};
+use incumbent_store::{Alarm, Clock, Session, Store, StoreError, StoreId};
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::candidacy::{Role, SeatEvent};
+use crate::error::SeatError;
+use crate::fence::{Fence, FenceError, FencingToken};
+use crate::port::{Phase, Request, Seat, TermState};
+
+/// How many things are taken in before other tasks get a turn.
+const TURN: usize = 128;
+
+/// Something that was waited for.
+enum Done {
+    Opened(Attempt, Result<Arc<dyn Session>, StoreError>),
+    Renewed(Attempt, Result<Renewal, StoreError>),
+    Answer(SeatId, CallId, Result<Answer, CallError>),
+    Wake(SeatId, WatchId, Hint),
+    Closed,
+}
+
+/// Why a call failed: the store or a fence said so.
+enum CallError {
+    Store(StoreError),
+    Fence(FenceError),
+}
+
+type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+pub(crate) struct Driver {
+    participant: Participant,
+    settings: Settings,
+    store: Arc<dyn Store>,
+    store_id: Option<StoreId>,
+    clock: Arc<dyn Clock>,
+    alarm: Box<dyn Alarm>,
+    alarm_at: Option<Timestamp>,
+    requests: mpsc::UnboundedReceiver<Request>,
+    hung_up: bool,
+    /// The session that the machine knows, and the one that has just been opened.
+    session: Option<(Epoch, Arc<dyn Session>)>,
+    /// The session is being closed.
+    closing_session: bool,
+    /// Every handle is gone: when to stop cleaning up, whether or not the store answers.
+    give_up_at: Option<Timestamp>,
+    seats: BTreeMap<SeatId, Chair>,
+    /// Why no session can be had, for those who fail for it.
+    session_error: Option<SeatError>,
+    work: FuturesUnordered<Abortable<Work>>,
+    closing: Vec<oneshot::Sender<()>>,
+    over: bool,
+}
+
+/// What the driver keeps for a seat.
+struct Chair {
+    election: ElectionName,
+    shared: Arc<Seat>,
+    fences: Arc<[Arc<dyn Fence>]>,
+    call: Option<AbortHandle>,
+    watch: Option<AbortHandle>,
+    term: Option<Arc<TermState>>,
+    error: Option<SeatError>,
+    /// A fence has called the token stale that we are taking office with.
+    called_stale: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        settings: Settings,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        requests: mpsc::UnboundedReceiver<Request>,
+    ) -> io::Result<Driver> {
+        Ok(Driver {
+            participant: Participant::new(settings, random_seed()?),
+            settings,
+            store,
+            store_id: None,
+            alarm: clock.alarm()?,
+            alarm_at: None,
+            clock,
+            requests,
+            hung_up: false,
+            session: None,
+            closing_session: false,
+            give_up_at: None,
+            seats: BTreeMap::new(),
+            session_error: None,
+            work: FuturesUnordered::new(),
+            closing: Vec::new(),
+            over: false,
+        })
+    }
+
+    pub(crate) async fn run(mut self) {
+        poll_fn(|cx| self.poll(cx)).await;
+        // Nobody will ever be told again.
+        for chair in self.seats.into_values() {
+            chair.finish(false);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..TURN {
+            if self.over {
+                return Poll::Ready(());
+            }
+            if !self.poll_once(cx) {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Takes in one thing that has happened. `false`: nothing has.
+    fn poll_once(&mut self, cx: &mut Context<'_>) -> bool {
+        // Time first: a deadline that has passed is heeded before anything that came late.
+        self.set_alarm();
+        if self.alarm.poll_ring(cx).is_ready() {
+            self.alarm_at = None;
+            self.over |= self.give_up_at.is_some_and(|at| self.clock.now() >= at);
+            self.take_in(cx, Input::Tick);
+            return true;
+        }
+        if !self.hung_up
+            && let Poll::Ready(request) = self.requests.poll_recv(cx)
+        {
+            self.on_request(cx, request);
+            return true;
+        }
+        match Pin::new(&mut self.work).poll_next(cx) {
+            Poll::Ready(Some(Ok(done))) => self.on_done(cx, done),
+            Poll::Ready(Some(Err(Aborted))) => {}
+            Poll::Ready(None) | Poll::Pending => return false,
+        }
+        true
+    }
+
+    /// An alarm that rings too early does no harm, and is cheaper than setting it anew for each step.
+    fn set_alarm(&mut self) {
+        let next = [self.participant.poll_timeout(), self.give_up_at].into_iter().flatten().min();
+        let Some(at) = next else { return };
+        if self.alarm_at.is_none_or(|set| at < set) {
+            self.alarm_at = Some(at);
+            self.alarm.set(Some(at));
+        }
+    }
+
+    fn on_request(&mut self, cx: &mut Context<'_>, request: Option<Request>) {
+        match request {
+            Some(Request::Stand { seat, candidate, fences, shared }) => {
+                if !self.participant.may_stand(&candidate.election) {
+                    let error = SeatError::AlreadyInLine;
+                    shared.change(|state| {
+                        state.failed = Some(error);
+                        state.done = Some(true);
+                    });
+                    return;
+                }
+                let chair = Chair {
+                    election: candidate.election.clone(),
+                    shared,
+                    fences: fences.into(),
+                    call: None,
+                    watch: None,
+                    term: None,
+                    error: None,
+                    called_stale: false,
+                };
+                self.seats.insert(seat, chair);
+                self.take_in(cx, Input::Stand(seat, candidate));
+            }
+            Some(Request::Command(seat, command)) => {
+                if command == Command::Leave {
+                    self.give_back_unclaimed(cx, seat);
+                }
+                self.take_in(cx, Input::Command(seat, command));
+            }
+            Some(Request::Close(reply)) => {
+                self.closing.push(reply);
+                self.take_in(cx, Input::Close);
+            }
+            None => {
+                // Every handle is gone: clean up, and go, too.
+                self.hung_up = true;
+                self.give_up_at = Some(self.clock.now() + self.settings.ttl * 2);
+                self.take_in(cx, Input::Close);
+            }
+        }
+    }
+
+    /// An office that nobody has taken, and nobody will, is given back.
+    fn give_back_unclaimed(&mut self, cx: &mut Context<'_>, seat: SeatId) {
+        let unclaimed = self.seats.get(&seat).and_then(|chair| chair.shared.state().elected.take());
+        if unclaimed.is_some() {
+            self.take_in(cx, Input::Command(seat, Command::Release));
+        }
+    }
+
+    fn on_done(&mut self, cx: &mut Context<'_>, done: Done) {
+        match done {
+            Done::Opened(attempt, result) => {
+                let answer = self.on_opened(attempt, result);
+                self.take_in(cx, Input::Opened(attempt, answer));
+            }
+            Done::Renewed(attempt, result) => {
+                let answer = result.map_err(|error| {
+                    tracing::debug!(%error, "renewal failed");
+                    error.fault()
+                });
+                self.take_in(cx, Input::Renewed(attempt, answer));
+            }
+            Done::Answer(seat, call, result) => {
+                let answer = result.map_err(|error| self.on_call_error(seat, error));
+                self.take_in(cx, Input::Answer(seat, call, answer));
+            }
+            Done::Wake(seat, watch, hint) => self.take_in(cx, Input::Wake(seat, watch, hint)),
+            Done::Closed => self.on_session_closed(),
+        }
+    }
+
+    fn on_opened(&mut self, attempt: Attempt, result: Result<Arc<dyn Session>, StoreError>) -> Result<Liveness, Fault> {
+        let session = match result {
+            Ok(session) => session,
+            Err(error) => {
+                tracing::debug!(%error, "opening a session failed");
+                let fault = error.fault();
+                self.session_error = Some(error.into());
+                return Err(fault);
+            }
+        };
+        let is = session.store_id();
+        let was = self.store_id.get_or_insert_with(|| is.clone());
+        if *was != is {
+            tracing::error!(%was, %is, "the store was replaced");
+            self.session_error = Some(SeatError::StoreReplaced { was: was.clone(), is });
+            return Err(Fault::Permanent);
+        }
+        let liveness = session.liveness();
+        self.session = Some((Epoch(attempt.0), session));
+        Ok(liveness)
+    }
+
+    fn on_call_error(&mut self, seat: SeatId, error: CallError) -> Fault {
+        let (fault, error) = match error {
+            CallError::Store(error) => (error.fault(), SeatError::Store(error)),
+            CallError::Fence(error) => self.on_fence_error(seat, error),
+        };
+        tracing::debug!(?seat, %error, "call failed");
+        if fault == Fault::Permanent
+            && let Some(chair) = self.seats.get_mut(&seat)
+        {
+            chair.error = Some(error);
+        }
+        fault
+    }
+
+    /// A fence that calls us stale knows a newer leader, or the history of another store. The machine looks once more
+    /// whether we are first in line: if we are, then there is no newer leader.
+    fn on_fence_error(&mut self, seat: SeatId, error: FenceError) -> (Fault, SeatError) {
+        let stale = matches!(error, FenceError::Stale { .. });
+        let (Some(chair), Some(store)) = (self.seats.get_mut(&seat), &self.store_id) else {
+            return (error.fault(), SeatError::Fence(error));
+        };
+        let again = std::mem::replace(&mut chair.called_stale, stale);
+        match (stale, again) {
+            (true, false) => (Fault::Unavailable, SeatError::Fence(error)),
+            (true, true) => (Fault::Permanent, SeatError::Fence(error.seen_leading(store))),
+            (false, _) => (error.fault(), SeatError::Fence(error)),
+        }
+    }
+
+    fn on_session_closed(&mut self) {
+        for reply in self.closing.drain(..) {
+            // Whoever asked may have stopped waiting.
+            let _ = reply.send(());
+        }
+        self.over = true;
+    }
+
+    fn take_in(&mut self, cx: &mut Context<'_>, input: Input) {
+        self.participant.handle(self.clock.now(), input);
+        while let Some(output) = self.participant.poll_output() {
+            self.carry_out(cx, output);
+        }
+    }
+
+    fn carry_out(&mut self, cx: &mut Context<'_>, output: Output) {
+        match output {
+            Output::OpenSession(attempt, ttl) => {
+                let store = self.store.clone();
+                self.begin(Box::pin(async move { Done::Opened(attempt, store.open_session(ttl).await) }));
+            }
+            Output::Renew { attempt, epoch, held } => {
+                let Some(session) = self.session(epoch) else { return };
+                let renew = async move { Done::Renewed(attempt, session.renew(&held).await) };
+                self.begin(Box::pin(renew));
+            }
+            Output::CloseSession(epoch) => {
+                if let Some(session) = self.session(epoch) {
+                    self.closing_session = true;
+                    self.begin(Box::pin(close(session, self.settings.renew_every)));
+                }
+            }
+            Output::Closed => {
+                if !self.closing_session {
+                    self.on_session_closed();
+                }
+            }
+            Output::Call(seat, call, epoch, op) => self.call(seat, call, epoch, op),
+            Output::Watch { seat, watch, election, targets, from } => {
+                let wake = self.store.watch(&election, &targets, from);
+                let handle = self.begin(Box::pin(awaken(seat, watch, wake)));
+                if let Some(chair) = self.seats.get_mut(&seat) {
+                    replace(&mut chair.watch, Some(handle));
+                }
+            }
+            Output::Unwatch(seat) => {
+                if let Some(chair) = self.seats.get_mut(&seat) {
+                    replace(&mut chair.watch, None);
+                }
+            }
+            Output::Event(seat, event) => self.tell(cx, seat, event),
+            Output::SettingsRefused(error) => self.session_error = Some(error.into()),
+        }
+    }
+
+    fn session(&self, epoch: Epoch) -> Option<Arc<dyn Session>> {
+        self.session.as_ref().filter(|(known, _)| *known == epoch).map(|(_, session)| session.clone())
+    }
+
+    fn call(&mut self, seat: SeatId, call: CallId, epoch: Option<Epoch>, op: Op) {
+        let session = epoch.and_then(|epoch| self.session(epoch));
+        let work: Work = match (op, self.seats.get(&seat), &self.store_id) {
+            (Op::RaiseFences(token), Some(chair), Some(store)) => {
+                let token = FencingToken::new(token, store.clone());
+                let raise = raise(chair.election.clone(), chair.fences.clone(), token);
+                Box::pin(async move { Done::Answer(seat, call, raise.await.map_err(CallError::Fence)) })
+            }
+            (op, ..) => {
+                let store = self.store.clone();
+                let ask = async move { ask(&*store, session, op).await.map_err(CallError::Store) };
+                Box::pin(async move { Done::Answer(seat, call, ask.await) })
+            }
+        };
+        let handle = self.begin(work);
+        if let Some(chair) = self.seats.get_mut(&seat) {
+            replace(&mut chair.call, Some(handle));
+        }
+    }
+
+    fn begin(&mut self, work: Work) -> AbortHandle {
+        let (handle, registration) = AbortHandle::new_pair();
+        self.work.push(Abortable::new(work, registration));
+        handle
+    }
+
+    fn tell(&mut self, cx: &mut Context<'_>, seat: SeatId, event: Event) {
+        let Some(chair) = self.seats.get_mut(&seat) else { return };
+        match event {
+            Event::FirstContact(tombstone) => chair.shared.on_first_contact(tombstone),
+            Event::Following(ahead) => {
+                chair.called_stale = false;
+                chair.shared.following(&ahead);
+            }
+            Event::Out(why) => chair.role(Role::Out(why)),
+            Event::Elected { held, deadline } => {
+                if let Some(store) = &self.store_id {
+                    let session = self.session.as_ref().map(|(_, session)| Arc::downgrade(session));
+                    chair.on_elected(FencingToken::new(held.token, store.clone()), deadline, session);
+                }
+            }
+            Event::Deadline(deadline) => {
+                if let Some(term) = &chair.term {
+                    term.extend(deadline);
+                }
+            }
+            Event::Stopping { why, hard_stop } => {
+                if let Some(term) = &chair.term {
+                    term.phase.send_replace(Phase::Stopping(why, hard_stop));
+                }
+                chair.shared.tell(|| SeatEvent::Stopping(why));
+                self.give_back_unclaimed(cx, seat);
+            }
+            Event::Unelected(why) => {
+                chair.on_unelected(why);
+                self.give_back_unclaimed(cx, seat);
+            }
+            Event::Released => chair.released(true),
+            Event::TransferRefused(why) => {
+                chair.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why)))
+            }
+            Event::Proclaimed(cas) => {
+                chair.shared.change(|state| state.proclaimed = (state.proclaimed.0 + 1, cas == Cas::Done));
+            }
+            Event::Ended => {
+                chair.shared.change(|state| state.ended = true);
+                chair.shared.tell(|| SeatEvent::Ended);
+            }
+            Event::Failed => {
+                let error = chair.error.take().or_else(|| self.session_error.clone()).unwrap_or(SeatError::Closed);
+                chair.shared.change(|state| state.failed = Some(error));
+            }
+            Event::Done { certain } => {
+                if let Some(chair) = self.seats.remove(&seat) {
+                    chair.finish(certain);
+                }
+            }
+        }
+    }
+}
+
+impl Chair {
+    fn role(&self, role: Role) {
+        self.shared.change(|state| state.role = role.clone());
+        self.shared.tell(|| SeatEvent::Role(role));
+    }
+
+    fn on_elected(&mut self, token: FencingToken, deadline: Timestamp, session: Option<Weak<dyn Session>>) {
+        let number = token.token;
+        let term = Arc::new(TermState::new(self.election.clone(), token, deadline, session));
+        self.term = Some(term.clone());
+        self.shared.change(|state| {
+            state.role = Role::Leading { token: number };
+            state.elected = Some(term);
+        });
+        self.shared.tell(|| SeatEvent::Elected(number));
+    }
+
+    fn on_unelected(&mut self, why: Loss) {
+        if let Some(term) = &self.term {
+            term.end(why);
+        }
+        if matches!(why, Loss::Expired | Loss::EntryDeleted | Loss::Deposed) {
+            self.released(true);
+        }
+        self.shared.change(|state| state.role = Role::Out(why));
+        self.shared.tell(|| SeatEvent::Unelected(why));
+    }
+
+    /// The entry of the last term has left the line, if `certain`; else nobody will ever know.
+    fn released(&mut self, certain: bool) {
+        if let Some(term) = &self.term {
+            term.released.send_if_modified(|released| released.is_none() && released.replace(certain).is_none());
+        }
+    }
+
+    /// The seat is over.
+    fn finish(mut self, certain: bool) {
+        replace(&mut self.call, None);
+        replace(&mut self.watch, None);
+        if let Some(term) = &self.term {
+            term.end(Loss::Closing);
+        }
+        self.released(certain);
+        self.shared.change(|state| state.done = Some(certain));
+    }
+}
+
+fn replace(slot: &mut Option<AbortHandle>, by: Option<AbortHandle>) {
+    if let Some(before) = std::mem::replace(slot, by) {
+        before.abort();
+    }
+}
+
+async fn awaken(seat: SeatId, watch: WatchId, wake: incumbent_store::Wake) -> Done {
+    let hint = match wake.await {
+        Ok(()) => Hint::Changed,
+        Err(error) => {
+            tracing::debug!(?seat, %error, "watch lost");
+            Hint::Lost
+        }
+    };
+    Done::Wake(seat, watch, hint)
+}
+
+async fn close(session: Arc<dyn Session>, within: Duration) -> Done {
+    // A session that cannot be closed now expires later.
+    match tokio::time::timeout(within, session.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "closing the session failed"),
+        Err(_) => tracing::debug!("closing the session took too long"),
+    }
+    Done::Closed
+}
+
+async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Result<Answer, StoreError> {
+    let session = || session.as_deref().ok_or(StoreError::SessionGone);
+    Ok(match op {
+        Op::Enlist(election, entry) => Answer::Standing(Box::new(session()?.enlist(&election, &entry).await?)),
+        Op::Standing(held) => Answer::Standing(Box::new(session()?.standing(&held).await?)),
+        Op::Withdraw(held, heir) => Answer::Cas(session()?.withdraw(&held, heir.as_ref()).await?),
+        Op::Publish(held, value, ready) => Answer::Cas(session()?.publish(&held, &value, ready).await?),
+        Op::Line(election, limit) => Answer::Line(Box::new(store.line(&election, limit).await?)),
+        Op::SetOffice(election, was, to) => Answer::Cas(store.set_office(&election, was, &to).await?),
+        Op::Evict(election, seen) => Answer::Cas(store.evict(&election, &seen).await?),
+        // Only a seat that we know has fences, and only with a session that told us which store it is.
+        Op::RaiseFences(_) => return Err(StoreError::SessionGone),
+    })
+}
+
+async fn raise(
+    election: ElectionName,
+    fences: Arc<[Arc<dyn Fence>]>,
+    token: FencingToken,
+) -> Result<Answer, FenceError> {
+    for fence in fences.iter() {
+        fence.raise(&election, token.clone()).await?;
+    }
+    Ok(Answer::Raised)
+}
+
+fn random_seed() -> io::Result<[u64; 4]> {
+    let mut bytes = [[0; 8]; 4];
+    for part in &mut bytes {
+        // So few bytes always come at once.
+        getrandom(&mut part[..], GetRandomFlags::empty())?;
+    }
+    Ok(bytes.map(u64::from_ne_bytes))
+}

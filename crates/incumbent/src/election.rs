@@ -1,0 +1,93 @@
+//! An election: where candidates stand, observers watch and operators act.
+
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock};
+
+use incumbent_core::{ElectionName, Nonce};
+
+use crate::candidate::Candidate;
+use crate::client::Client;
+use crate::error::ReadError;
+use crate::observer::{Leader, Observer, Reading, Status};
+use crate::operator::{Operator, Roll};
+
+/// Whether an election gives fencing tokens. Sealed: there are these two.
+pub trait Fencing: sealed::Sealed + Clone + Debug + Send + Sync + 'static {}
+
+/// Every leader has a fencing token, higher than all before it.
+#[derive(Clone, Copy, Debug)]
+pub enum Fenced {}
+
+/// There are no tokens (bully, ring): two leaders at a time are possible, and nothing can tell them apart.
+#[derive(Clone, Copy, Debug)]
+pub enum Unfenced {}
+
+impl Fencing for Fenced {}
+impl Fencing for Unfenced {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Fenced {}
+    impl Sealed for super::Unfenced {}
+}
+
+/// A named contest: one office, one line of candidates. Cheap to clone.
+///
+/// The election is *opened* by the first answer that any handle made from this one gets from the store. If it is
+/// ended after that, they all say so; whoever opens it later starts afresh.
+#[derive(Clone, Debug)]
+pub struct Election<F: Fencing = Fenced> {
+    pub(crate) client: Client<F>,
+    pub(crate) name: ElectionName,
+    /// The tombstone that was there at first contact.
+    pub(crate) first_contact: Arc<OnceLock<Option<Nonce>>>,
+}
+
+impl<F: Fencing> Election<F> {
+    /// Its name.
+    pub fn name(&self) -> &ElectionName {
+        &self.name
+    }
+
+    /// A candidate that can stand here. The name is for people.
+    pub fn candidate(&self, name: impl Into<String>) -> Candidate<F> {
+        Candidate::new(self.clone(), name.into())
+    }
+
+    /// Watches who leads, without being a candidate.
+    pub fn observe(&self) -> Observer {
+        Observer::new(self.roll(), self.first_contact.clone())
+    }
+
+    /// Who leads now, read from the store.
+    pub async fn leader(&self) -> Result<Reading<Option<Leader>>, ReadError> {
+        let reading = self.roll().reading(1).await?;
+        Ok(reading.map(|line| line.entries.first().map(Leader::from)))
+    }
+
+    /// Those in line, oldest first: the first one leads. At most 10,000.
+    pub async fn candidates(&self) -> Result<Reading<Vec<Leader>>, ReadError> {
+        let reading = self.roll().reading(incumbent_core::MAX_LINE).await?;
+        Ok(reading.map(|line| line.entries.iter().map(Leader::from).collect()))
+    }
+
+    /// Who is in line and what operators have ordered: why somebody leads, or nobody does.
+    pub async fn status(&self) -> Result<Reading<Status>, ReadError> {
+        let reading = self.roll().reading(incumbent_core::MAX_LINE).await?;
+        Ok(reading.map(Status::from))
+    }
+
+    /// Acts on the election from outside.
+    pub fn operator(&self) -> Operator {
+        Operator::new(self.roll(), self.client.settings.ttl)
+    }
+
+    pub(crate) fn roll(&self) -> Roll {
+        Roll {
+            store: self.client.store.clone(),
+            election: self.name.clone(),
+            settings: self.client.settings,
+            port: self.client.port.clone(),
+        }
+    }
+}

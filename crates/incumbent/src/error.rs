@@ -1,0 +1,269 @@
+//! What can go wrong, per operation, by who has to act.
+
+use std::time::Duration;
+
+use incumbent_core::{Loss, NameError, Refusal, SettingsError, Token};
+use incumbent_store::StoreError;
+
+use crate::election::{Fenced, Fencing};
+use crate::fence::FenceError;
+use crate::leadership::Leadership;
+use crate::observer::Leader;
+
+/// A leadership is over, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the leadership is over: {why}")]
+pub struct Lost {
+    why: Loss,
+}
+
+impl Lost {
+    pub(crate) fn new(why: Loss) -> Lost {
+        Lost { why }
+    }
+
+    /// Why.
+    pub fn reason(&self) -> Loss {
+        self.why
+    }
+}
+
+/// Why a client could not be made.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The settings cannot be safe. The message has the arithmetic.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The URL names a kind of store that is not built in.
+    #[error("unknown store {scheme:?}: this build knows {known}")]
+    UnknownScheme {
+        /// The part before the colon.
+        scheme: String,
+        /// What could be written instead.
+        known: String,
+    },
+    /// The URL is malformed.
+    #[error("malformed store URL: {what}")]
+    Url {
+        /// What is wrong with it. Never the URL itself, which may carry a password.
+        what: String,
+    },
+    /// The store does not promise what was required.
+    #[error("the store does not promise what is required: {what}")]
+    Promise {
+        /// What is missing.
+        what: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// This process cannot make a timer.
+    #[error("cannot make a timer: {0}")]
+    Timer(String),
+}
+
+/// Why a candidate could not stand.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StandError {
+    /// The candidate's name or value is not acceptable.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// What the seat says.
+    #[error(transparent)]
+    Seat(#[from] SeatError),
+}
+
+/// Why a candidacy is over.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SeatError {
+    /// The election has ended. Those who open it anew start afresh.
+    #[error("the election has ended")]
+    Ended,
+    /// The client is closed.
+    #[error("the client is closed")]
+    Closed,
+    /// This client has a candidate in this election already. Another one needs its own client.
+    #[error("this client already has a candidate in this election; a second one needs a client of its own")]
+    AlreadyInLine,
+    /// The store refused for good.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A fence refused for good.
+    #[error("cannot take office: {0}")]
+    Fence(#[from] FenceError),
+    /// The TTL that the store grants makes the settings unsafe.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Another store answers under the same address: tokens of the old one cannot be compared with its own.
+    #[error(
+        "the store was replaced: it was {was}, and is {is} now; whether old tokens still count is an operator's decision"
+    )]
+    StoreReplaced {
+        /// The identity that was seen first.
+        was: incumbent_store::StoreId,
+        /// The identity now.
+        is: incumbent_store::StoreId,
+    },
+}
+
+/// Why giving the office back is not certain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResignError {
+    /// The store has not confirmed it. It goes on in the background, and ends with the session at the latest.
+    #[error(
+        "the outcome is unknown after {waited:?}: the entry leaves the line in the background, with the session at the latest"
+    )]
+    OutcomeUnknown {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The client is closed. The entry leaves the line with the session.
+    #[error("the client is closed: the entry leaves the line when the session expires")]
+    Closed,
+}
+
+/// Why a value could not be proclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProclaimError {
+    /// The value is too large.
+    #[error(transparent)]
+    Value(NameError),
+    /// The leadership is over.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+/// How handing over failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError<F: Fencing = Fenced> {
+    /// The leader leads on; here is its office.
+    #[error("the transfer is refused and the leader leads on: {why}")]
+    Refused {
+        /// The leadership, as it was.
+        office: Leadership<F>,
+        /// Why.
+        why: TransferRefused,
+    },
+    /// The office was lost on the way.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The office was given up for the heir, but somebody else leads now.
+    #[error("the office was given up, but {} leads now, not the heir", .leader.as_ref().map_or_else(|| "nobody".into(), |leader| leader.to_string()))]
+    Other {
+        /// Who leads.
+        leader: Option<Leader>,
+    },
+    /// The office was given up for the heir, and nobody could be read as leading in time.
+    #[error("the office was given up, but it is not known who leads now: {0}")]
+    Unknown(ReadError),
+}
+
+/// Why a transfer never began, or was given up.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferRefused {
+    /// No candidate has this name or id.
+    #[error("no candidate {0:?} is in line")]
+    NoSuchCandidate(String),
+    /// Several candidates have this name: use an id.
+    #[error("{name:?} fits {}: name one by its id", .ids.join(", "))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// The ids that it fits.
+        ids: Vec<String>,
+    },
+    /// The candidate is another library's, and does not take part in handovers.
+    #[error("the candidate was made by another library, which knows no handover")]
+    Foreign,
+    /// The leader refused.
+    #[error(transparent)]
+    Leader(#[from] Refusal),
+    /// The line could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// Why nothing could be read.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The store did not answer in time.
+    #[error("the store did not answer within {waited:?}: {last}")]
+    TimedOut {
+        /// How long it was tried.
+        waited: Duration,
+        /// The last error.
+        last: StoreError,
+    },
+    /// The store refused for good.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why an operator's act failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OperatorError {
+    /// Nobody leads.
+    #[error("nobody leads")]
+    Vacant,
+    /// The one that was named does not lead.
+    #[error("token {asked} does not lead{}", .leads.map_or_else(|| ": nobody does".to_owned(), |token| format!(": {token} does")))]
+    NotLeading {
+        /// The token that was named.
+        asked: Token,
+        /// The token that leads.
+        leads: Option<Token>,
+    },
+    /// The transfer was refused: the leader leads on.
+    #[error("refused, the leader leads on: {0}")]
+    Refused(#[from] TransferRefused),
+    /// Somebody else leads now.
+    #[error("the office was given up, but {} leads now, not the heir", .leader.as_ref().map_or_else(|| "nobody".into(), |leader| leader.to_string()))]
+    Other {
+        /// Who.
+        leader: Option<Leader>,
+    },
+    /// Candidates of another library are in line: they obey no notices.
+    #[error("candidates of another library are in line and will not obey: {}", .entries.join(", "))]
+    Foreign {
+        /// Their entries.
+        entries: Vec<String>,
+    },
+    /// It has not come to pass in time. What was written stays, unless the message says otherwise.
+    #[error("not done within {waited:?}: {what}")]
+    TimedOut {
+        /// How long it was waited for.
+        waited: Duration,
+        /// What is missing.
+        what: String,
+    },
+    /// The election is not paused, or there is nothing to undo.
+    #[error("there is nothing to do: {what}")]
+    Nothing {
+        /// What was looked for.
+        what: String,
+    },
+    /// What was given is not acceptable.
+    #[error("{what}")]
+    Misuse {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl From<StoreError> for OperatorError {
+    fn from(error: StoreError) -> OperatorError {
+        OperatorError::Read(ReadError::Store(error))
+    }
+}

@@ -1,0 +1,485 @@
+//! A mark on disk: where its file is, what is in it, and how it is replaced so that no crash takes it back.
+//!
+//! It compares no tokens: what may be written is decided above, under the lock that this file gives out.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use incumbent_core::{ElectionName, StoreId, Token};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstatfs, mkdirat, openat, renameat, statat};
+
+use super::FenceError;
+use super::mark::Mark;
+
+/// How long to wait for a process that holds the lock, before the fence is said to be unavailable.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// More than any mark needs.
+const MAX_FILE_BYTES: u64 = 4096;
+/// The longest part of an encoded name in one file name; with its suffix it stays below the 255 of a file system.
+const CHUNK_BYTES: usize = 200;
+const MAGIC: &str = "incumbent-fence";
+const VERSION: u32 = 1;
+
+/// The files of one election in a directory of fences.
+#[derive(Debug)]
+pub(super) struct MarkFile {
+    election: ElectionName,
+    /// The directory that holds the files. Held open, so that moving it away does not change what is guarded.
+    dir: File,
+    dir_path: PathBuf,
+    stem: String,
+}
+
+/// The lock of one election. It is given back when dropped, and by the kernel when the process dies.
+#[derive(Debug)]
+pub(super) struct Locked<'a> {
+    files: &'a MarkFile,
+    lock: File,
+}
+
+impl MarkFile {
+    /// Finds or makes the directory. With `any_filesystem`, one whose locks do not hold is taken too.
+    pub(super) fn open(root: &Path, election: &ElectionName, any_filesystem: bool) -> Result<MarkFile, FenceError> {
+        let (mut dir, mut dir_path) = (open_root(root)?, root.to_owned());
+        check_directory(&dir, root, any_filesystem)?;
+        let encoded = encode_name(election.as_str());
+        let mut stem = encoded.as_str();
+        // A name too long for one file name goes on below a directory. The plus sign, which no encoded name has,
+        // tells such a directory from every file.
+        while stem.len() > CHUNK_BYTES {
+            let (chunk, rest) = stem.split_at(CHUNK_BYTES);
+            let name = format!("{chunk}+");
+            dir_path.push(&name);
+            dir = open_child_directory(&dir, &name).map_err(|e| FenceError::io(about("opening", &dir_path), e))?;
+            stem = rest;
+        }
+        Ok(MarkFile { election: election.clone(), dir, dir_path, stem: stem.to_owned() })
+    }
+
+    /// Waits for the lock, for a second at most: whoever holds it has a few small writes to make.
+    pub(super) fn lock(&self) -> Result<Locked<'_>, FenceError> {
+        let path = self.path("lock");
+        let started = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match self.try_lock() {
+                Ok(Some(lock)) => return Ok(Locked { files: self, lock }),
+                Ok(None) if started.elapsed() < LOCK_WAIT => {
+                    thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(20));
+                }
+                Ok(None) => {
+                    let what = format!("{} is locked by another process or thread", path.display());
+                    return Err(FenceError::Unavailable { what, source: None });
+                }
+                Err(error) => return Err(FenceError::io(about("locking", &path), error)),
+            }
+        }
+    }
+
+    fn try_lock(&self) -> io::Result<Option<File>> {
+        let lock = self.open_at("lock", OFlags::RDWR | OFlags::CREATE)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            other => other?,
+        }
+        // Somebody may have removed the lock file between our open and our lock: then others lock another file.
+        let named = match statat(&self.dir, self.name("lock"), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        let held = lock.metadata()?;
+        Ok((named.st_ino == held.ino() && named.st_dev == held.dev()).then_some(lock))
+    }
+
+    fn open_at(&self, suffix: &str, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(openat(&self.dir, self.name(suffix), flags, Mode::RUSR | Mode::WUSR)?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "it is not a regular file"));
+        }
+        Ok(file)
+    }
+
+    fn name(&self, suffix: &str) -> String {
+        format!("{}.{suffix}", self.stem)
+    }
+
+    fn path(&self, suffix: &str) -> PathBuf {
+        self.dir_path.join(self.name(suffix))
+    }
+}
+
+impl Locked<'_> {
+    /// The mark, or `None` if there has never been one.
+    pub(super) fn read(&self) -> Result<Option<Mark>, FenceError> {
+        let path = self.files.path("mark");
+        let mut text = String::new();
+        let read = self
+            .files
+            .open_at("mark", OFlags::RDONLY)
+            .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
+        match read {
+            Ok(_) => decode(&self.files.election, &text)
+                .map(Some)
+                .map_err(|why| FenceError::Corrupt { what: format!("{}: {why}", path.display()) }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(FenceError::Corrupt { what: format!("{}: it is not text", path.display()) })
+            }
+            Err(error) => Err(FenceError::io(about("reading", &path), error)),
+        }
+    }
+
+    /// Replaces the mark. When it returns well, no crash and no power cut brings the earlier one back.
+    pub(super) fn replace(&self, mark: &Mark) -> Result<(), FenceError> {
+        let path = self.files.path("mark");
+        self.prepare(mark)
+            .and_then(|()| self.publish())
+            .and_then(|()| self.files.dir.sync_all())
+            .map_err(|error| FenceError::io(about("writing", &path), error))
+    }
+
+    /// The new mark, complete and on disk before anybody can see it. One name is enough, since we hold the lock; what
+    /// a crash left under it is overwritten.
+    fn prepare(&self, mark: &Mark) -> io::Result<()> {
+        let mut file = self.files.open_at("tmp", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+        file.write_all(encode(&self.files.election, mark).as_bytes())?;
+        file.sync_all()
+    }
+
+    /// The moment at which the mark changes for every other process. It is durable only once the directory is synced.
+    fn publish(&self) -> io::Result<()> {
+        Ok(renameat(&self.files.dir, self.files.name("tmp"), &self.files.dir, self.files.name("mark"))?)
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Closing would do, but for a child that was forked a moment ago and has not yet closed its copy. Nothing can
+        // be done if it fails: closing follows.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+/// Replaces `path` by a file with these bytes: all of them or none, also after a power cut.
+pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let dir = File::open(parent_of(path))?;
+    let mut temporary = name.to_owned();
+    temporary.push(".fence-tmp");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(&dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
+    if let Ok(before) = path.symlink_metadata()
+        && before.is_file()
+    {
+        file.set_permissions(before.permissions())?;
+    }
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    renameat(&dir, &temporary, &dir, name)?;
+    dir.sync_all()
+}
+
+fn about(doing: &str, path: &Path) -> String {
+    format!("{doing} {}", path.display())
+}
+
+fn open_root(root: &Path) -> Result<File, FenceError> {
+    let open = || {
+        let made = match rustix::fs::mkdir(root, Mode::RWXU) {
+            Ok(()) => true,
+            Err(rustix::io::Errno::EXIST) => false,
+            Err(error) => return Err(error.into()),
+        };
+        // Also where it was there already: whoever made it may have died before this, and a power cut would take it
+        // and every mark in it. A parent that we may not read was made by somebody else, who looks after it.
+        match File::open(parent_of(root)).and_then(|parent| parent.sync_all()) {
+            Err(error) if made || error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+            _ => {}
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(File::from(rustix::fs::open(root, flags, Mode::empty())?))
+    };
+    open().map_err(|error| FenceError::io(about("opening the directory", root), error))
+}
+
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn open_child_directory(dir: &File, name: &str) -> io::Result<File> {
+    match mkdirat(dir, name, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // Also where it was there already: whoever made it may have died before this.
+    dir.sync_all()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(openat(dir, name, flags, Mode::empty())?))
+}
+
+/// Refuses a directory in which somebody else could take the mark back, or where a lock may not hold.
+fn check_directory(dir: &File, path: &Path, any_filesystem: bool) -> Result<(), FenceError> {
+    let denied = |why: &str| FenceError::Denied { what: format!("{} {why}", path.display()), source: None };
+    let unreadable = |error| FenceError::io(about("looking at", path), error);
+    let seen = dir.metadata().map_err(unreadable)?;
+    if seen.uid() != rustix::process::geteuid().as_raw() {
+        return Err(denied("belongs to another user"));
+    }
+    if seen.mode() & 0o022 != 0 {
+        return Err(denied("can be written by other users: take that right away (chmod 700)"));
+    }
+    let kind = fstatfs(dir).map_err(|error| unreadable(error.into()))?.f_type;
+    if !any_filesystem && is_shared_filesystem(kind as u64) {
+        return Err(denied("is on a network or user-space file system, where locks may not hold"));
+    }
+    Ok(())
+}
+
+/// NFS, CIFS, SMB2, 9P and FUSE, by the numbers of statfs(2).
+fn is_shared_filesystem(kind: u64) -> bool {
+    // The type is signed on some machines: only its lower half carries the number.
+    matches!(kind & 0xffff_ffff, 0x6969 | 0xff53_4d42 | 0xfe53_4d42 | 0x0102_1997 | 0x6573_5546)
+}
+
+/// A file name for every election name, and never the same one for two: everything but letters, digits, `-`, `_` and
+/// inner dots is written as `%` and two digits.
+fn encode_name(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len());
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => encoded.push(char::from(byte)),
+            b'.' if at > 0 => encoded.push('.'),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+/// Text, so that an operator can read it. The last line is the CRC-32 of all that stands before it.
+fn encode(election: &ElectionName, mark: &Mark) -> String {
+    let token = mark.token.map_or(0, Token::get);
+    let mut text = format!("{MAGIC} {VERSION}\nelection {election}\nstore {}\ntoken {token}\n", mark.store);
+    let sum = crc32(text.as_bytes());
+    text.push_str(&format!("crc32 {sum:08x}\n"));
+    text
+}
+
+fn decode(election: &ElectionName, text: &str) -> Result<Mark, &'static str> {
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err("it is too long to be a fence's mark");
+    }
+    let mut lines = text.lines();
+    let version = lines.next().and_then(|line| line.strip_prefix(MAGIC)).ok_or("it is not a fence's mark, or torn")?;
+    match version.strip_prefix(' ').and_then(|number| number.parse::<u32>().ok()) {
+        Some(VERSION) => {}
+        Some(_) => return Err("it was written by another version of this library"),
+        None => return Err("it is not a fence's mark, or torn"),
+    }
+    let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
+    let torn = "it is torn or was changed by hand";
+    let named = field("election").ok_or(torn)?;
+    let store = field("store").ok_or(torn)?;
+    let number = field("token").and_then(|number| number.parse::<u64>().ok()).ok_or(torn)?;
+    let token = if number == 0 { None } else { Some(Token::new(number).ok_or(torn)?) };
+    let mark = Mark { token, store: StoreId::new(store) };
+    let written_for = ElectionName::new(named).map_err(|_| torn)?;
+    // What we would write ourselves, to the byte: that covers the sum, and anything before, between or after.
+    if encode(&written_for, &mark) != text {
+        return Err(torn);
+    }
+    if written_for != *election {
+        return Err("it belongs to another election");
+    }
+    Ok(mark)
+}
+
+/// The usual CRC-32 (IEEE), bit by bit: a mark has a few hundred bytes.
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut sum = u32::MAX;
+    for byte in bytes {
+        sum ^= u32::from(*byte);
+        for _ in 0..8 {
+            sum = if sum & 1 == 1 { (sum >> 1) ^ 0xedb8_8320 } else { sum >> 1 };
+        }
+    }
+    !sum
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::super::file::tests::Folder;
+    use super::*;
+
+    fn election(name: &str) -> ElectionName {
+        ElectionName::new(name).unwrap()
+    }
+
+    fn mark(number: u64) -> Mark {
+        Mark { token: Token::new(number), store: StoreId::new("store-1") }
+    }
+
+    fn open(folder: &Folder, name: &str) -> MarkFile {
+        MarkFile::open(folder.path(), &election(name), false).unwrap()
+    }
+
+    #[test]
+    fn the_checksum_is_the_usual_crc_32() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let name = election("jobs/nightly");
+        for mark in [mark(1), mark(Token::MAX), Mark { token: None, store: StoreId::new("a b") }] {
+            assert_eq!(decode(&name, &encode(&name, &mark)), Ok(mark));
+        }
+    }
+
+    #[test]
+    fn a_mark_with_any_byte_missing_or_changed_is_refused() {
+        let name = election("jobs/nightly");
+        let good = encode(&name, &mark(41));
+        for end in 0..good.len() {
+            assert!(decode(&name, &good[..end]).is_err(), "cut after {end} bytes");
+        }
+        for at in 0..good.len() {
+            let mut bytes = good.clone().into_bytes();
+            bytes[at] ^= 1;
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(decode(&name, &text).is_err(), "byte {at} changed: {text:?}");
+        }
+        assert!(decode(&name, &format!("{good}\n")).is_err());
+    }
+
+    #[test]
+    fn a_newer_version_and_another_election_are_told_apart_from_damage() {
+        let name = election("jobs/nightly");
+        let newer = encode(&name, &mark(41)).replacen("fence 1", "fence 2", 1);
+        assert_eq!(decode(&name, &newer), Err("it was written by another version of this library"));
+        let other = encode(&election("jobs/hourly"), &mark(41));
+        assert_eq!(decode(&name, &other), Err("it belongs to another election"));
+    }
+
+    #[test]
+    fn no_two_elections_share_a_file_and_every_name_fits_a_file_system() {
+        let folder = Folder::new();
+        let long = "/é".repeat(85).trim_start_matches('/').to_owned();
+        let mut names = vec!["a", "a/b", "a%2Fb", "a+b", "a.b", ".a", "a.mark", "a.lock", "a.tmp", "A", "é", "a b"]
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        // Around the lengths at which a name goes on below a directory, and the longest of all.
+        names.extend([199, 200, 201, 255].map(|length| "x".repeat(length)));
+        names.extend([long.clone(), format!("{long}x"), "é".repeat(127)]);
+        let mut seen = BTreeSet::new();
+        for (number, name) in (1..).zip(&names) {
+            let files = open(&folder, name);
+            let locked = files.lock().unwrap();
+            assert_eq!(locked.read().unwrap(), None, "{name}");
+            locked.replace(&mark(number)).unwrap();
+            assert!(seen.insert(files.path("mark")), "{name}");
+        }
+        for (number, name) in (1..).zip(&names) {
+            assert_eq!(open(&folder, name).lock().unwrap().read().unwrap(), Some(mark(number)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_crash_before_the_rename_keeps_the_old_mark_and_does_not_hinder_the_next() {
+        let folder = Folder::new();
+        let files = open(&folder, "e");
+        files.lock().unwrap().replace(&mark(5)).unwrap();
+
+        files.lock().unwrap().prepare(&mark(6)).unwrap();
+        assert_eq!(files.lock().unwrap().read().unwrap(), Some(mark(5)));
+
+        // A crash in the middle of that write.
+        fs::write(files.path("tmp"), "incumbent-f").unwrap();
+        assert_eq!(files.lock().unwrap().read().unwrap(), Some(mark(5)));
+        files.lock().unwrap().replace(&mark(7)).unwrap();
+        assert_eq!(files.lock().unwrap().read().unwrap(), Some(mark(7)));
+    }
+
+    #[test]
+    fn a_crash_after_the_rename_keeps_the_new_mark() {
+        let folder = Folder::new();
+        let files = open(&folder, "e");
+        files.lock().unwrap().replace(&mark(5)).unwrap();
+        let locked = files.lock().unwrap();
+        locked.prepare(&mark(6)).unwrap();
+        locked.publish().unwrap();
+        drop(locked);
+        assert_eq!(open(&folder, "e").lock().unwrap().read().unwrap(), Some(mark(6)));
+    }
+
+    #[test]
+    fn a_lock_file_that_was_replaced_no_longer_counts() {
+        let folder = Folder::new();
+        let files = open(&folder, "e");
+        let held = files.lock().unwrap();
+        fs::remove_file(files.path("lock")).unwrap();
+        fs::write(files.path("lock"), "").unwrap();
+        // The old lock is still held, but by a file without a name: the new one is free.
+        assert!(files.try_lock().unwrap().is_some());
+        drop(held);
+    }
+
+    #[test]
+    fn files_and_directories_are_for_their_owner_alone() {
+        let folder = Folder::new();
+        let root = folder.path().join("fences");
+        let files = MarkFile::open(&root, &election(&"x".repeat(255)), false).unwrap();
+        files.lock().unwrap().replace(&mark(1)).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&root), 0o700);
+        assert_eq!(mode(&files.dir_path), 0o700);
+        assert_eq!(mode(&files.path("mark")), 0o600);
+        assert_eq!(mode(&files.path("lock")), 0o600);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() {
+        let folder = Folder::new();
+        let root = folder.path().join("open");
+        fs::create_dir(&root).unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o770)).unwrap();
+        let refused = MarkFile::open(&root, &election("e"), false);
+        assert!(matches!(&refused, Err(FenceError::Denied { what, .. }) if what.contains("chmod")), "{refused:?}");
+    }
+
+    #[test]
+    fn symbolic_links_are_not_followed() {
+        let folder = Folder::new();
+        let files = open(&folder, "e");
+        files.lock().unwrap().replace(&mark(5)).unwrap();
+        fs::rename(files.path("mark"), folder.path().join("elsewhere")).unwrap();
+        symlink(folder.path().join("elsewhere"), files.path("mark")).unwrap();
+        let refused = files.lock().unwrap().read();
+        assert!(matches!(refused, Err(FenceError::Denied { .. })), "{refused:?}");
+
+        symlink(folder.path(), folder.path().join("link")).unwrap();
+        let refused = MarkFile::open(&folder.path().join("link"), &election("e"), false);
+        assert!(matches!(refused, Err(FenceError::Denied { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn network_and_user_space_file_systems_are_known_by_their_numbers() {
+        assert!(is_shared_filesystem(0x6969));
+        assert!(is_shared_filesystem(i64::from(0xff53_4d42_u32 as i32) as u64));
+        assert!(!is_shared_filesystem(0xef53));
+        assert!(!is_shared_filesystem(0x0102_1994));
+    }
+}

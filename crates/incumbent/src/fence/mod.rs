@@ -1,0 +1,105 @@
+//! Fences: resources that refuse the writes of a leader that has lost office.
+//!
+//! A leader can be paused, cut off or slow, lose its office, and only then send its last write. No clock and no lock
+//! stops that write: the resource has to. So every leader holds a [`FencingToken`], tokens grow from leader to leader,
+//! and a resource remembers the highest token that it has seen, its *mark*, and refuses every lower one. Checking the
+//! token and writing is **one atomic step** at the resource; a check before the write is not a fence.
+//!
+//! A fence that is attached to a candidate is raised before the candidate sees its office, so the leader before it is
+//! shut out even if the new one has not written yet.
+//!
+//! - [`MemoryFence`] guards a value in this process.
+//! - [`FileFence`] keeps its mark in a directory, across crashes, for files and for work of this host.
+//! - `EtcdFence` (with the feature `etcd`) keeps its mark in etcd, and guards what is written there.
+//! - A database is its own best fence: implement [`Fence`] with an `UPDATE .. SET mark = $1 WHERE mark <= $1`, and
+//!   put the same condition into the transaction of every write.
+//!
+//! A fence knows nothing of sessions, deadlines or lines: a token and a mark are all that it compares.
+
+mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod file;
+mod mark;
+mod mark_file;
+mod memory;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use error::FenceError;
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdFence;
+pub use file::FileFence;
+pub use incumbent_core::{ElectionName, StoreId, Token};
+pub use memory::MemoryFence;
+
+/// A future on the heap, as a trait object needs it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A resource that refuses older tokens.
+///
+/// Attach it to a candidate; it is raised each time that the candidate is elected, inside the term's deadline and
+/// before the candidate sees its office. If it cannot be raised, the candidate is not in office.
+///
+/// # What an implementation must keep
+/// - The mark never goes back, whatever crashes, and it is durable before `raise` answers.
+/// - A lower token is refused by `raise` and by every write, and the write's check is part of the write.
+/// - The mark remembers which store its token came from. Numbers of two stores do not compare: a token of another
+///   store is [`FenceError::StoreReplaced`], which an operator has to settle.
+/// - Calls may be repeated, and dropped half-way.
+pub trait Fence: fmt::Debug + Send + Sync + 'static {
+    /// Raises the mark to `to`, if it is not there already. From then on lower tokens are refused.
+    ///
+    /// It is a maximum: repeating it changes nothing, and a token below the mark is [`FenceError::Stale`].
+    fn raise<'a>(&'a self, election: &'a ElectionName, to: FencingToken) -> BoxFuture<'a, Result<(), FenceError>>;
+}
+
+impl<F: Fence + ?Sized> Fence for Arc<F> {
+    fn raise<'a>(&'a self, election: &'a ElectionName, to: FencingToken) -> BoxFuture<'a, Result<(), FenceError>> {
+        (**self).raise(election, to)
+    }
+}
+
+/// What a leader shows to a resource: a number that strictly grows from leader to leader, and the store that made it.
+///
+/// Numbers of two stores do not compare, so there is no order on this type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FencingToken {
+    /// The number, which the resource compares.
+    pub token: Token,
+    /// The identity of the store that made it.
+    pub store: StoreId,
+}
+
+impl FencingToken {
+    /// Puts the two together.
+    pub fn new(token: Token, store: StoreId) -> FencingToken {
+        FencingToken { token, store }
+    }
+
+    /// The bare number, for a column or a header. It fits a signed 64-bit integer.
+    pub fn get(&self) -> u64 {
+        self.token.get()
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.token, self.store)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_reads_as_its_number_and_its_store() {
+        let token = FencingToken::new(Token::new(41).unwrap(), StoreId::new("etcd-cdf8"));
+        assert_eq!(token.to_string(), "41@etcd-cdf8");
+        assert_eq!(token.get(), 41);
+    }
+}

@@ -1,0 +1,135 @@
+//! A leadership: the unique handle of the one who is in office.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::time::Duration;
+
+use incumbent_core::{Command, Heir};
+
+use crate::election::{Fenced, Fencing};
+use crate::error::{ReadError, ResignError, TransferError};
+use crate::operator::{Member, Roll};
+use crate::port::Phase;
+use crate::term::Term;
+
+/// The office, held. There is one for each term; dropping it gives the office back.
+///
+/// Everything that a [`Term`] can be asked can be asked here.
+pub struct Leadership<F: Fencing = Fenced> {
+    term: Term<F>,
+    roll: Roll,
+    /// How long `resign` waits for certainty.
+    patience: Duration,
+    given_back: bool,
+    fencing: PhantomData<fn() -> F>,
+}
+
+impl<F: Fencing> std::fmt::Debug for Leadership<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Leadership").field(&self.term).finish()
+    }
+}
+
+impl<F: Fencing> Deref for Leadership<F> {
+    type Target = Term<F>;
+    fn deref(&self) -> &Term<F> {
+        &self.term
+    }
+}
+
+impl<F: Fencing> Leadership<F> {
+    pub(crate) fn new(term: Term<F>, roll: Roll, patience: Duration) -> Leadership<F> {
+        Leadership { term, roll, patience, given_back: false, fencing: PhantomData }
+    }
+
+    /// A copy for the work that is done under this leadership.
+    pub fn term(&self) -> Term<F> {
+        self.term.clone()
+    }
+
+    /// Runs the work for as long as the leadership lasts.
+    ///
+    /// `Ok(Some(_))` or `Err(_)`: the work ended by itself, and this is what it said. `Ok(None)`: the leadership was
+    /// lost, and the work has been dropped. Watch [`Term::stopping`] inside to stop gracefully before that.
+    pub async fn guard<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<Option<T>, E> {
+        tokio::select! {
+            biased;
+            _ = self.term.lost() => Ok(None),
+            done = work => done.map(Some),
+        }
+    }
+
+    /// Gives the office back, the work having stopped. `Ok`: the entry has certainly left the line.
+    ///
+    /// A leadership that was lost before has nothing to give back, and that is well, too. On an error the entry may
+    /// still be there: its removal goes on in the background, and ends with the session at the latest.
+    pub async fn resign(mut self) -> Result<(), ResignError> {
+        self.give_back();
+        let mut released = self.term.state.released.subscribe();
+        let certain = released.wait_for(Option::is_some);
+        match tokio::time::timeout(self.patience, certain).await {
+            Ok(Ok(certain)) if *certain == Some(true) => Ok(()),
+            Ok(_) => Err(ResignError::Closed),
+            Err(_) => Err(ResignError::OutcomeUnknown { waited: self.patience }),
+        }
+    }
+
+    /// Hands the office to another candidate, the work having stopped.
+    ///
+    /// The candidate is named by its name or, where two have the same, by its id. If the office cannot be handed
+    /// over, the leader leads on and gets its leadership back inside the error; if the heir disappears in the very
+    /// last moment, the office is lost and the error says so.
+    pub async fn transfer_to(mut self, to: impl Into<Member>, within: Duration) -> Result<(), TransferError<F>> {
+        let to = to.into();
+        let heir = match self.heir(&to).await {
+            Ok(heir) => heir,
+            Err(why) => return Err(TransferError::Refused { office: self, why }),
+        };
+        let before = self.term.seat.state().refused.0;
+        if !self.term.port.command(self.term.id, Command::Transfer(heir.clone(), within)) {
+            return Err(TransferError::Lost(crate::Lost::new(incumbent_core::Loss::Closing)));
+        }
+        let seat = self.term.seat.clone();
+        let refused = seat.wait(|state| if state.refused.0 > before { state.refused.1 } else { None });
+        tokio::select! {
+            biased;
+            lost = self.term.lost() => {
+                if lost.reason() != incumbent_core::Loss::Transferred {
+                    return Err(TransferError::Lost(lost));
+                }
+            }
+            why = refused => {
+                return Err(TransferError::Refused { office: self, why: crate::error::TransferRefused::Leader(why) });
+            }
+        }
+        self.given_back = true;
+        self.roll.until_leads(&heir, self.patience).await.map_err(TransferError::from_outcome)
+    }
+
+    async fn heir(&self, to: &Member) -> Result<Heir, crate::error::TransferRefused> {
+        let line = self.roll.read().await.map_err(|error: ReadError| crate::error::TransferRefused::Read(error))?;
+        crate::operator::find_heir(&line, to)
+    }
+
+    /// Whether the office has been lost, without looking at the clock.
+    pub fn is_over(&self) -> bool {
+        matches!(*self.term.state.phase.borrow(), Phase::Over(_))
+    }
+
+    fn give_back(&mut self) {
+        if !self.given_back {
+            self.given_back = true;
+            if !self.term.port.command(self.term.id, Command::Release) {
+                // Nobody is left to say it: the runner is gone, and took the session with it.
+                self.term.state.released.send_replace(Some(false));
+            }
+        }
+    }
+}
+
+impl<F: Fencing> Drop for Leadership<F> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}

@@ -1,0 +1,337 @@
+//! Watching who leads, without being a candidate.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_core::Stream;
+use incumbent_core::{Cursor, Entry, Incarnation, Line, Nonce, Target, Timestamp, Token};
+use incumbent_store::{StoreError, StoreId, Wake};
+use tokio::time::{Sleep, sleep};
+
+use crate::operator::Roll;
+use crate::port::Port;
+
+/// Somebody in line. The first one leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// Its name; a candidate of another library may have none.
+    pub name: Option<Arc<str>>,
+    /// Its enlistment; a candidate of another library has none.
+    pub id: Option<Incarnation>,
+    /// What it advertises.
+    pub value: Bytes,
+    /// Its place in line, and its fencing token once it leads.
+    pub token: Token,
+}
+
+impl From<&Entry> for Leader {
+    fn from(entry: &Entry) -> Leader {
+        Leader { name: entry.name.clone(), id: entry.incarnation, value: entry.value.clone(), token: entry.token }
+    }
+}
+
+impl fmt::Display for Leader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name} (token {})", self.token),
+            None => write!(f, "a candidate of another library (token {})", self.token),
+        }
+    }
+}
+
+/// An election as an operator sees it: who is in line, and what has been ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// Those in line, oldest first: the first one leads. At most 10,000.
+    pub candidates: Vec<Leader>,
+    /// The election is paused, and why: nobody leads, and nobody will.
+    pub paused: Option<Arc<str>>,
+    /// The election was ended a while ago. Those who knew it are gone; those who come now start afresh.
+    pub ended: bool,
+    /// The leader with this token is asked to hand over, to the candidate with that token or to whoever is next.
+    pub handover: Option<(Token, Option<Token>)>,
+    /// The leader with this token was removed by an operator.
+    pub deposed: Option<Token>,
+}
+
+impl From<Line> for Status {
+    fn from(line: Line) -> Status {
+        let leads = line.entries.first().map(|head| head.token);
+        let handover = leads.and_then(|token| line.office.handover_from(token));
+        Status {
+            candidates: line.entries.iter().map(Leader::from).collect(),
+            handover: handover.map(|handover| (handover.from, handover.heir.as_ref().map(|heir| heir.token))),
+            paused: line.office.paused.map(|paused| paused.reason),
+            ended: line.office.ended.is_some(),
+            deposed: line.office.deposed,
+        }
+    }
+}
+
+/// Something that was read, and when.
+#[derive(Clone, Debug)]
+pub struct Reading<T> {
+    value: T,
+    sent_at: Timestamp,
+    port: Port,
+}
+
+impl<T> Reading<T> {
+    pub(crate) fn new(value: T, sent_at: Timestamp, port: Port) -> Reading<T> {
+        Reading { value, sent_at, port }
+    }
+
+    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> Reading<U> {
+        Reading { value: f(self.value), sent_at: self.sent_at, port: self.port }
+    }
+
+    /// What was read.
+    pub fn get(&self) -> &T {
+        &self.value
+    }
+
+    /// What was read, without its age.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+
+    /// How old the answer may be: the time since the question was sent.
+    pub fn age(&self) -> Duration {
+        self.port.now().since(self.sent_at)
+    }
+}
+
+impl<T> std::ops::Deref for Reading<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// What an observer sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Observation {
+    /// This one leads, with this value.
+    Leader(Leader),
+    /// Nobody leads.
+    Vacant,
+    /// The election is paused: nobody leads, and nobody will.
+    Paused {
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+    /// The election has ended. Nothing follows.
+    Ended,
+    /// The store cannot be read: what was seen last may no longer be so.
+    Stale,
+    /// The store can be read again, and what was seen last is still so, or what follows is.
+    Current,
+    /// Another store answers now: tokens start anew, and may be lower than before.
+    StoreReset,
+}
+
+/// A stream of what there is to see. It coalesces: what changed and changed back between two looks is not seen, and
+/// somebody who takes observations slowly gets the newest. Tokens never go back, unless [`Observation::StoreReset`]
+/// comes first.
+#[derive(Debug)]
+pub struct Observer {
+    roll: Roll,
+    first_contact: Arc<OnceLock<Option<Nonce>>>,
+    last: Option<Observation>,
+    highest: Option<Token>,
+    store_id: Option<StoreId>,
+    stale: bool,
+    over: bool,
+    failures: u32,
+    doing: Doing,
+    /// Seen, but not taken yet.
+    next: Option<Observation>,
+}
+
+/// A question that the observer owns: it outlives the `next` that asked it.
+type Asking<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
+enum Doing {
+    /// Read the line next.
+    Read,
+    Reading(Asking<Line>),
+    /// A token went back: is it another store?
+    Identifying(Asking<(StoreId, Line)>),
+    /// Waiting for a hint, and at most so long.
+    Waiting(Wake, Pin<Box<Sleep>>),
+    Resting(Pin<Box<Sleep>>),
+}
+
+impl fmt::Debug for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Doing::Read | Doing::Reading(_) => "Reading",
+            Doing::Identifying(_) => "Identifying",
+            Doing::Waiting(..) => "Waiting",
+            Doing::Resting(_) => "Resting",
+        })
+    }
+}
+
+impl Observer {
+    pub(crate) fn new(roll: Roll, first_contact: Arc<OnceLock<Option<Nonce>>>) -> Observer {
+        Observer {
+            roll,
+            first_contact,
+            last: None,
+            highest: None,
+            store_id: None,
+            stale: false,
+            over: false,
+            failures: 0,
+            doing: Doing::Read,
+            next: None,
+        }
+    }
+
+    /// The next thing to see; `None` after [`Observation::Ended`]. Safe to cancel.
+    pub async fn next(&mut self) -> Option<Observation> {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Observation>> {
+        loop {
+            if let Some(observation) = self.next.take() {
+                return Poll::Ready(Some(observation));
+            }
+            if self.over {
+                return Poll::Ready(None);
+            }
+            match &mut self.doing {
+                Doing::Read => {
+                    let roll = self.roll.clone();
+                    let limit = self.roll.settings.renew_every;
+                    self.doing = Doing::Reading(Box::pin(async move { roll.line_within(1, limit).await }));
+                }
+                Doing::Reading(reading) => match std::task::ready!(reading.as_mut().poll(cx)) {
+                    Ok(line) => {
+                        self.failures = 0;
+                        if self.went_back(&line) || self.store_id.is_none() {
+                            self.identify(line);
+                        } else {
+                            self.see(&line);
+                        }
+                    }
+                    Err(error) => self.fail(&error),
+                },
+                Doing::Identifying(identity) => match std::task::ready!(identity.as_mut().poll(cx)) {
+                    Ok((id, line)) => self.on_identity(id, &line),
+                    Err(error) => self.fail(&error),
+                },
+                Doing::Waiting(wake, limit) => {
+                    let hint = wake.as_mut().poll(cx);
+                    let late = limit.as_mut().poll(cx);
+                    match hint {
+                        Poll::Ready(Err(error)) => {
+                            tracing::debug!(%error, "watch lost");
+                            self.rest();
+                        }
+                        Poll::Ready(Ok(())) => self.doing = Doing::Read,
+                        Poll::Pending if late.is_ready() => self.doing = Doing::Read,
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
+                Doing::Resting(rest) => {
+                    std::task::ready!(rest.as_mut().poll(cx));
+                    self.doing = Doing::Read;
+                }
+            }
+        }
+    }
+
+    fn went_back(&self, line: &Line) -> bool {
+        let token = line.entries.first().map(|entry| entry.token);
+        token.is_some() && token < self.highest
+    }
+
+    fn identify(&mut self, line: Line) {
+        let store = self.roll.store.clone();
+        let identity = async move { store.promises().await.map(|promises| (promises.store, line)) };
+        self.doing = Doing::Identifying(Box::pin(identity));
+    }
+
+    fn on_identity(&mut self, id: StoreId, line: &Line) {
+        match self.store_id.replace(id.clone()) {
+            Some(before) if before != id => {
+                self.highest = None;
+                self.last = None;
+                self.next = Some(Observation::StoreReset);
+                self.doing = Doing::Read;
+            }
+            // The same store with a lower token: an answer from the past. Look again.
+            Some(_) if self.went_back(line) => self.rest(),
+            _ => self.see(line),
+        }
+    }
+
+    /// Takes in what was read, and waits for the next change.
+    fn see(&mut self, line: &Line) {
+        self.wait(line.cursor);
+        let tombstone = line.office.ended.as_ref().map(|ended| ended.id);
+        let at_first = *self.first_contact.get_or_init(|| tombstone);
+        let observation = if tombstone.is_some() && tombstone != at_first {
+            Observation::Ended
+        } else if let Some(head) = line.entries.first() {
+            self.highest = self.highest.max(Some(head.token));
+            Observation::Leader(Leader::from(head))
+        } else if let Some(paused) = &line.office.paused {
+            Observation::Paused { reason: paused.reason.clone() }
+        } else {
+            Observation::Vacant
+        };
+        self.over = observation == Observation::Ended;
+        if std::mem::take(&mut self.stale) {
+            // What changed meanwhile is told by the read after this one.
+            self.next = Some(Observation::Current);
+            self.over = false;
+            if self.last.as_ref() != Some(&observation) {
+                self.doing = Doing::Read;
+            }
+        } else if self.last.as_ref() != Some(&observation) {
+            self.last = Some(observation.clone());
+            self.next = Some(observation);
+        }
+    }
+
+    fn wait(&mut self, from: Cursor) {
+        let wake = self.roll.store.watch(&self.roll.election, &[Target::Head, Target::Office], from);
+        // Hints get lost: look again now and then, and often where there are none at all.
+        let limit = Box::pin(sleep(self.roll.settings.renew_every));
+        self.doing = Doing::Waiting(wake, limit);
+    }
+
+    fn fail(&mut self, error: &StoreError) {
+        tracing::debug!(%error, "cannot read who leads");
+        if !self.stale {
+            self.stale = true;
+            self.next = Some(Observation::Stale);
+        }
+        self.rest();
+    }
+
+    fn rest(&mut self) {
+        let longest = self.roll.settings.renew_every / 2;
+        let rest = (longest / 64).saturating_mul(1 << self.failures.min(6)).max(Duration::from_millis(1));
+        self.failures = self.failures.saturating_add(1);
+        self.doing = Doing::Resting(Box::pin(sleep(rest)));
+    }
+}
+
+impl Stream for Observer {
+    type Item = Observation;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Observation>> {
+        self.poll(cx)
+    }
+}

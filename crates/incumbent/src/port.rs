@@ -1,0 +1,258 @@
+//! The sealed seam inside the library: what the user's handles say to whatever runs the election, and what they share
+//! with it. A driver over a store is one such runner; elections among peers are another. Handles know neither.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use incumbent_core::{Candidate, Command, Entry, Loss, Nonce, SeatId, Timestamp};
+use incumbent_store::{Clock, Session};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+
+use crate::candidacy::{Role, SeatEvent};
+use crate::error::SeatError;
+use crate::fence::{Fence, FencingToken};
+
+/// How many events a slow listener may be behind before it is told that it missed some.
+const EVENTS: usize = 64;
+
+/// What handles say to the runner.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Stand { seat: SeatId, candidate: Candidate, fences: Vec<Arc<dyn Fence>>, shared: Arc<Seat> },
+    Command(SeatId, Command),
+    Close(oneshot::Sender<()>),
+}
+
+/// The handles' end of the runner. The runner ends some time after the last one has been dropped.
+///
+/// The queue is not bounded by itself, but by the handles: each has a fixed number of things to say.
+#[derive(Clone, Debug)]
+pub(crate) struct Port(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    requests: mpsc::UnboundedSender<Request>,
+    next_seat: AtomicU64,
+    clock: Arc<dyn Clock>,
+}
+
+impl Port {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> (Port, mpsc::UnboundedReceiver<Request>) {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        (Port(Arc::new(Inner { requests, next_seat: AtomicU64::new(0), clock })), receiver)
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    pub(crate) fn next_seat(&self) -> SeatId {
+        SeatId(self.0.next_seat.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether there is somebody to hear it: the runner is gone once the client is closed or the runtime ends.
+    pub(crate) fn send(&self, request: Request) -> bool {
+        self.0.requests.send(request).is_ok()
+    }
+
+    pub(crate) fn command(&self, seat: SeatId, command: Command) -> bool {
+        self.send(Request::Command(seat, command))
+    }
+}
+
+/// What a seat's handles and the runner share.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    state: Mutex<SeatState>,
+    changed: Notify,
+    events: OnceLock<broadcast::Sender<SeatEvent>>,
+    /// The election's first contact, shared with the `Election` handle.
+    first_contact: Arc<OnceLock<Option<Nonce>>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SeatState {
+    pub(crate) role: Role,
+    /// A leadership that nobody has taken yet.
+    pub(crate) elected: Option<Arc<TermState>>,
+    pub(crate) ended: bool,
+    pub(crate) failed: Option<SeatError>,
+    /// The seat is over; whether nothing of it is left in the store.
+    pub(crate) done: Option<bool>,
+    /// How the proclamations so far have gone, and how many there were.
+    pub(crate) proclaimed: (u64, bool),
+    /// Why the last transfer was refused, and how many have been.
+    pub(crate) refused: (u64, Option<incumbent_core::Refusal>),
+}
+
+impl Seat {
+    pub(crate) fn new(first_contact: Arc<OnceLock<Option<Nonce>>>) -> Arc<Seat> {
+        let state = SeatState {
+            role: Role::Out(Loss::NoSession),
+            elected: None,
+            ended: false,
+            failed: None,
+            done: None,
+            proclaimed: (0, false),
+            refused: (0, None),
+        };
+        Arc::new(Seat { state: Mutex::new(state), changed: Notify::new(), events: OnceLock::new(), first_contact })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, SeatState> {
+        // A panic in another thread cannot leave a half-made change: every change is one assignment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut SeatState)) {
+        change(&mut self.state());
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until `ready` answers something. Safe to cancel.
+    pub(crate) async fn wait<T>(&self, mut ready: impl FnMut(&mut SeatState) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(value) = ready(&mut self.state()) {
+                return value;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn events(&self) -> broadcast::Receiver<SeatEvent> {
+        self.events.get_or_init(|| broadcast::Sender::new(EVENTS)).subscribe()
+    }
+
+    pub(crate) fn tell(&self, event: impl FnOnce() -> SeatEvent) {
+        if let Some(events) = self.events.get() {
+            // Nobody listens: nobody misses it.
+            let _ = events.send(event());
+        }
+    }
+
+    pub(crate) fn on_first_contact(&self, tombstone: Option<Nonce>) {
+        let _ = self.first_contact.set(tombstone);
+    }
+
+    pub(crate) fn following(&self, ahead: &Entry) {
+        let role = Role::Following { ahead: ahead.name.clone(), token: ahead.token };
+        self.change(|state| state.role = role.clone());
+        self.tell(|| SeatEvent::Role(role));
+    }
+}
+
+/// How far a term has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Serving,
+    Stopping(Loss, Timestamp),
+    Over(Loss),
+}
+
+/// What a term's handles and the runner share.
+#[derive(Debug)]
+pub(crate) struct TermState {
+    pub(crate) election: incumbent_core::ElectionName,
+    pub(crate) token: FencingToken,
+    /// Nanoseconds; zero once the term is over, and then for ever.
+    deadline: AtomicU64,
+    moved: Notify,
+    /// The session that carries it. Terms are copied far and wide: they must not keep it open.
+    session: Option<Weak<dyn Session>>,
+    pub(crate) phase: watch::Sender<Phase>,
+    /// Whether the entry has certainly left the line.
+    pub(crate) released: watch::Sender<Option<bool>>,
+}
+
+impl TermState {
+    pub(crate) fn new(
+        election: incumbent_core::ElectionName,
+        token: FencingToken,
+        deadline: Timestamp,
+        session: Option<Weak<dyn Session>>,
+    ) -> TermState {
+        TermState {
+            election,
+            token,
+            deadline: AtomicU64::new(deadline.as_nanos()),
+            moved: Notify::new(),
+            session,
+            phase: watch::Sender::new(Phase::Serving),
+            released: watch::Sender::new(None),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Timestamp {
+        Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Waits until the deadline is another than the one that was seen. Safe to cancel.
+    pub(crate) async fn deadline_after(&self, seen: Timestamp) -> Timestamp {
+        loop {
+            let moved = self.moved.notified();
+            let deadline = self.deadline();
+            if deadline != seen {
+                return deadline;
+            }
+            moved.await;
+        }
+    }
+
+    pub(crate) fn session(&self) -> Option<Arc<dyn Session>> {
+        self.session.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Moves the deadline, unless the term is over: a late answer never revives one.
+    pub(crate) fn extend(&self, to: Timestamp) {
+        let mut seen = self.deadline.load(Ordering::Acquire);
+        while seen != 0 {
+            match self.deadline.compare_exchange_weak(seen, to.as_nanos(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return self.moved.notify_waiters(),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Ends the term for all its handles if the deadline has passed. Answers whether it is over, and whether this
+    /// call was the one that noticed.
+    pub(crate) fn lapse(&self, now: Timestamp) -> Lapse {
+        let mut seen = self.deadline.load(Ordering::Acquire);
+        loop {
+            if seen == 0 {
+                return Lapse::Over;
+            }
+            if now.as_nanos() < seen {
+                return Lapse::Serving;
+            }
+            // A renewal may have moved the deadline since we looked: then it counts, for nobody has been told yet.
+            match self.deadline.compare_exchange_weak(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.moved.notify_waiters();
+                    return Lapse::Noticed;
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    pub(crate) fn end(&self, why: Loss) {
+        self.deadline.store(0, Ordering::Release);
+        self.moved.notify_waiters();
+        self.phase.send_if_modified(|phase| {
+            let over = matches!(phase, Phase::Over(_));
+            if !over {
+                *phase = Phase::Over(why);
+            }
+            !over
+        });
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lapse {
+    Serving,
+    Over,
+    Noticed,
+}

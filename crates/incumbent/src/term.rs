@@ -1,0 +1,149 @@
+//! A term: the cheap copy of a leadership, for the work that is done under it.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_core::{Command, ElectionName, Loss, SeatId, Timestamp, check_value};
+
+use crate::election::{Fenced, Fencing};
+use crate::error::{Lost, ProclaimError};
+use crate::fence::FencingToken;
+use crate::port::{Lapse, Phase, Port, Seat, TermState};
+
+/// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works under it.
+///
+/// A term ends for all its copies at once, and never comes back. There is no `is_leader()` to keep in a variable:
+/// ask [`check`](Term::check) right before each step that only a leader may take, and give
+/// [`token`](Term::token) to the resource, which refuses older ones.
+#[derive(Clone)]
+pub struct Term<F: Fencing = Fenced> {
+    pub(crate) state: Arc<TermState>,
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) id: SeatId,
+    pub(crate) port: Port,
+    pub(crate) fencing: PhantomData<fn() -> F>,
+}
+
+impl<F: Fencing> std::fmt::Debug for Term<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Term")
+            .field("election", &self.state.election)
+            .field("token", &self.state.token)
+            .field("phase", &*self.state.phase.borrow())
+            .finish()
+    }
+}
+
+impl Term<Fenced> {
+    /// The fencing token: give it to the resource with every write. It is higher than that of every earlier leader.
+    pub fn token(&self) -> &FencingToken {
+        &self.state.token
+    }
+}
+
+impl<F: Fencing> Term<F> {
+    /// The election.
+    pub fn election(&self) -> &ElectionName {
+        &self.state.election
+    }
+
+    /// Fails at once when the term is over, by the clock, whether or not anybody had time to notice yet.
+    ///
+    /// It costs a look at the clock. It says nothing about the next moment: what must not be done by a former leader
+    /// has to be refused by the resource, by the token.
+    #[inline]
+    pub fn check(&self) -> Result<(), Lost> {
+        if self.port.now() < self.state.deadline() { Ok(()) } else { self.check_slowly() }
+    }
+
+    #[cold]
+    fn check_slowly(&self) -> Result<(), Lost> {
+        match self.state.lapse(self.port.now()) {
+            Lapse::Serving => Ok(()),
+            Lapse::Over => Err(self.lost_now()),
+            Lapse::Noticed => {
+                // The machine hears of it too: it must never extend what a user has seen end.
+                if let Some(token) = incumbent_core::Token::new(self.state.token.get()) {
+                    self.port.command(self.id, Command::Lapsed(token));
+                }
+                self.state.end(Loss::LocalDeadline);
+                Err(self.lost_now())
+            }
+        }
+    }
+
+    /// How long the term lasts if no further renewal succeeds. Zero when it is over.
+    pub fn remaining(&self) -> Duration {
+        self.state.deadline().since(self.port.now())
+    }
+
+    /// When the term is over if no further renewal succeeds, on the client's clock. [`Timestamp::ZERO`] when it is over.
+    pub fn deadline(&self) -> Timestamp {
+        self.state.deadline()
+    }
+
+    /// Waits until the deadline is another than `seen`, and answers with it: for those who enforce it from outside,
+    /// such as a guardian of processes. [`Timestamp::ZERO`]: the term is over. Safe to cancel.
+    pub async fn deadline_after(&self, seen: Timestamp) -> Timestamp {
+        self.state.deadline_after(seen).await
+    }
+
+    /// A copy of the descriptor that stands for the session where the store has one (the file store: its lock). As long
+    /// as any process has a copy open, the office is not handed on before the TTL has passed, even if this process is
+    /// killed: a guardian keeps one until the work has stopped.
+    pub fn lifeline(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(session) = self.state.session() else { return Ok(None) };
+        session.lifeline().map(|descriptor| descriptor.try_clone_to_owned()).transpose()
+    }
+
+    /// Waits until the work should stop: drain, and then give the office back. There is the grace for it.
+    ///
+    /// Resolves at once when the term is over.
+    pub async fn stopping(&self) -> Lost {
+        let mut phase = self.state.phase.subscribe();
+        // The sender lives in the state that we hold: it cannot be gone.
+        let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
+        self.lost_now()
+    }
+
+    /// Whether the work should stop, without waiting.
+    pub fn is_stopping(&self) -> bool {
+        *self.state.phase.borrow() != Phase::Serving
+    }
+
+    /// Waits until the term is over.
+    pub async fn lost(&self) -> Lost {
+        let mut phase = self.state.phase.subscribe();
+        let _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await;
+        self.lost_now()
+    }
+
+    /// Advertises another value under the same token, and waits until others can see it.
+    pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<(), ProclaimError> {
+        let value = value.into();
+        check_value(&value).map_err(ProclaimError::Value)?;
+        self.check()?;
+        let before = self.seat.state().proclaimed.0;
+        if !self.port.command(self.id, Command::Proclaim(value)) {
+            return Err(ProclaimError::Lost(Lost::new(Loss::Closing)));
+        }
+        let published = self.seat.wait(|state| (state.proclaimed.0 > before).then_some(state.proclaimed.1));
+        tokio::select! {
+            biased;
+            published = published => if published { Ok(()) } else { Err(self.lost_now().into()) },
+            lost = self.lost() => Err(lost.into()),
+        }
+    }
+
+    fn lost_now(&self) -> Lost {
+        match *self.state.phase.borrow() {
+            Phase::Over(why) | Phase::Stopping(why, _) => Lost::new(why),
+            // The deadline is latched a moment before the phase is.
+            Phase::Serving => Lost::new(Loss::LocalDeadline),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! For tests of code that runs under a leadership: an office without a store, and a client on paused time.
+//!
+//! A store that loses, delays and refuses on request is `FaultStore` in `incumbent-testkit`; it wraps the store that
+//! [`client`] gives, or any other.
+
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use incumbent_core::{Command, ElectionName, Loss, Refusal, SeatId, Settings, Timestamp, Token};
+use incumbent_store::memory::{MemoryStore, Shape};
+use incumbent_store::{Clock, StoreId, TokioClock};
+use tokio::sync::mpsc;
+
+use crate::client::Client;
+use crate::error::ConnectError;
+use crate::fence::FencingToken;
+use crate::leadership::Leadership;
+use crate::operator::Roll;
+use crate::port::{Phase, Port, Request, Seat, TermState};
+use crate::term::Term;
+
+/// A client on a memory store of its own, both on tokio's clock: in a test with paused time everything that takes
+/// time takes none.
+///
+/// ```
+/// # use std::time::Duration;
+/// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(async {
+/// let (client, store) = incumbent::testing::client(Duration::from_secs(15)).await.unwrap();
+/// let mut seat = client.election("jobs").unwrap().candidate("a").stand().await.unwrap();
+/// let office = seat.elected().await.unwrap().unwrap();
+/// tokio::time::sleep(Duration::from_secs(3600)).await; // an hour passes at once, and every renewal happens
+/// assert!(office.check().is_ok());
+/// drop((seat, office, client));
+/// # let _ = store;
+/// # });
+/// ```
+pub async fn client(ttl: Duration) -> Result<(Client, MemoryStore), ConnectError> {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::with_clock(Shape::FAIR, clock.clone());
+    let client = Client::builder().ttl(ttl).clock(clock).with_store(store.clone()).await?;
+    Ok((client, store))
+}
+
+/// Steers an [`office`].
+#[derive(Debug)]
+pub struct Control {
+    term: Arc<TermState>,
+    clock: Arc<dyn Clock>,
+    grace: Duration,
+}
+
+impl Control {
+    /// Asks the work to stop, as a pause or a transfer would. There is the grace for it, but nobody enforces it here.
+    pub fn stop(&self, why: Loss) {
+        let hard_stop = self.clock.now() + self.grace;
+        self.term.phase.send_if_modified(|phase| {
+            let serving = *phase == Phase::Serving;
+            if serving {
+                *phase = Phase::Stopping(why, hard_stop);
+            }
+            serving
+        });
+    }
+
+    /// Ends the term, as an expired session or a deleted entry would.
+    pub fn lose(&self, why: Loss) {
+        self.term.end(why);
+    }
+
+    /// Sets how long the term lasts from now on.
+    pub fn set_remaining(&self, remaining: Duration) {
+        self.term.extend(self.clock.now() + remaining);
+    }
+
+    /// Waits until the office has been given back.
+    pub async fn given_back(&self) {
+        let mut released = self.term.released.subscribe();
+        // The sender lives in the state that we hold: it cannot be gone.
+        let _ = released.wait_for(Option::is_some).await;
+    }
+}
+
+/// An office that nobody stood for: a leadership with this token, and what steers it. Needs a tokio runtime.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use incumbent::{Loss, testing};
+///
+/// let (office, control) = testing::office("jobs", 7).unwrap();
+/// let term = office.term();
+/// assert_eq!(term.token().get(), 7);
+/// control.lose(Loss::Expired);
+/// assert_eq!(term.check().unwrap_err().reason(), Loss::Expired);
+/// # });
+/// ```
+pub fn office(election: &str, token: u64) -> Option<(Leadership, Control)> {
+    let election = ElectionName::new(election).ok()?;
+    let settings = Settings::default();
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let (port, requests) = Port::new(clock.clone());
+    let token = FencingToken::new(Token::new(token)?, StoreId::new("testing"));
+    let deadline = Timestamp::from_nanos(u64::MAX - 1);
+    let state = Arc::new(TermState::new(election.clone(), token, deadline, None));
+    let seat = Seat::new(Arc::new(OnceLock::new()));
+    tokio::spawn(obey(requests, state.clone(), seat.clone()));
+    let control = Control { term: state.clone(), clock: clock.clone(), grace: settings.grace };
+    let store = Arc::new(MemoryStore::with_clock(Shape::FAIR, clock));
+    let roll = Roll { store, election, settings, port: port.clone() };
+    let term = Term { state, seat, id: SeatId(0), port, fencing: PhantomData };
+    Some((Leadership::new(term, roll, settings.ttl), control))
+}
+
+/// Does what a runner would: gives back, proclaims, and refuses to transfer, for there is nobody to transfer to.
+async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermState>, seat: Arc<Seat>) {
+    while let Some(request) = requests.recv().await {
+        match request {
+            Request::Command(_, Command::Release) => {
+                term.end(Loss::Resigned);
+                term.released.send_replace(Some(true));
+            }
+            Request::Command(_, Command::Proclaim(_)) => {
+                seat.change(|state| state.proclaimed = (state.proclaimed.0 + 1, true));
+            }
+            Request::Command(_, Command::Transfer(..)) => {
+                seat.change(|state| state.refused = (state.refused.0 + 1, Some(Refusal::HeirGone)));
+            }
+            Request::Command(..) | Request::Stand { .. } => {}
+            Request::Close(done) => {
+                let _ = done.send(());
+            }
+        }
+    }
+}
