@@ -1,1 +1,19 @@
-//! placeholder
+//! For those who write a store, and for tests of what stands on one.
+//!
+//! - [`mod@conformance`]: what every store must do, as a suite that a store runs against itself.
+//! - [`mod@elections`]: what users must be able to do on every store, through the library.
+//! - [`FaultStore`]: a store that loses, delays, doubles and refuses, on request or from a seed.
+//! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that can be cut, stalled
+//!   and delayed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite speaks by panicking")]
+
+pub mod conformance;
+pub mod elections;
+mod fault;
+#[cfg(feature = "servers")]
+pub mod proxy;
+#[cfg(feature = "servers")]
+pub mod servers;
+
+pub use fault::{Call, FaultStore, Faults, Mishap, Odds};

@@ -1,0 +1,102 @@
+//! Names and values: up to the stated limits everything is kept as it is, beyond them nothing is written.
+
+use bytes::Bytes;
+use incumbent_store::{ElectionName, MAX_NAME_BYTES, MAX_VALUE_BYTES, NewEntry, StoreError};
+
+use super::harness::Harness;
+use super::scene::{Scene, held_of, new_entry};
+
+/// A clear error, and nothing in line.
+pub async fn names_and_values_beyond_the_limits_are_refused<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let too_much = Bytes::from(vec![7; MAX_VALUE_BYTES + 1]);
+    for entry in [
+        NewEntry { name: "".into(), ..new_entry() },
+        NewEntry { name: "x".repeat(MAX_NAME_BYTES + 1).into(), ..new_entry() },
+        NewEntry { name: "two\nlines".into(), ..new_entry() },
+        NewEntry { value: too_much.clone(), ..new_entry() },
+    ] {
+        let refused = member.enlist_as(&scene.election, &entry).await;
+        assert!(matches!(refused, Err(StoreError::Limit { .. })), "{:?}: {refused:?}", entry.name);
+        assert_eq!(scene.tokens().await, []);
+    }
+    let held = member.stand(&scene.election).await;
+    let refused = member.session.publish(&held, &too_much, None).await;
+    assert!(matches!(refused, Err(StoreError::Limit { .. })), "{refused:?}");
+    assert_eq!(scene.seen(&held).await.value, "10.0.0.7:80");
+}
+
+/// The longest and the strangest come back as they went in.
+pub async fn names_and_values_at_the_limits_are_kept<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let largest: Bytes = (0..MAX_VALUE_BYTES).map(|number| number as u8).collect();
+    let longest = format!("{}/", scene.election);
+    let longest = format!("{longest}{}", "n".repeat(MAX_NAME_BYTES - longest.len()));
+    let longest = ElectionName::new(&longest).unwrap();
+    let names = ["x".repeat(MAX_NAME_BYTES), "ü".repeat(MAX_NAME_BYTES / 2), r#"a "b" \ 'c' /{}: %s"#.to_owned()];
+    for (name, value) in names.iter().zip([&largest, &Bytes::new(), &largest]) {
+        let entry = NewEntry { name: name.as_str().into(), value: value.clone(), ..new_entry() };
+        let held = held_of(&member.enlist_as(&longest, &entry).await.unwrap()).unwrap();
+        let seen = scene.seen(&held).await;
+        assert_eq!((seen.name.as_deref(), seen.incarnation), (Some(name.as_str()), Some(entry.incarnation)));
+        assert!(seen.value == *value, "the value of {name:?} has changed");
+        member.withdraw(&held).await;
+    }
+}
+
+/// One name is not the beginning of another, and no character means anything.
+pub async fn elections_with_similar_names_are_kept_apart<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let base = scene.election.as_str();
+    let ends = [
+        "",
+        "x",
+        "/a",
+        "/A",
+        "/a/b",
+        "/a b",
+        "/a%2Fb",
+        "/a%2fb",
+        "/a.b",
+        "/a:b",
+        "/a_b",
+        "/a-b",
+        "/*",
+        "/?",
+        "/[a]",
+        "/{a}",
+        "/ä",
+        "/a\u{308}",
+        "/'",
+        "/\"",
+        "/\\",
+        "/$1",
+        "/;",
+        "/,",
+        "/...",
+        "/.a",
+        "/ a",
+        "/a ",
+        "/~",
+        "/#",
+        "/@",
+    ];
+    let mut held = Vec::new();
+    for end in ends {
+        let election = ElectionName::new(&format!("{base}{end}")).unwrap();
+        assert_eq!(scene.line_of(&election).await.entries, [], "{election}: nobody stands here yet");
+        held.push(member.stand(&election).await);
+    }
+    for held in &held {
+        assert!(member.leads(held).await, "{held:?}");
+        assert_eq!(scene.line_of(&held.election).await.entries.len(), 1, "{held:?}");
+    }
+    let renewal = member.session.renew(&held).await.unwrap();
+    assert_eq!((renewal.gone, renewal.stray), (vec![], vec![]), "a renewal knows every name");
+    let first = held.remove(0);
+    member.withdraw(&first).await;
+    assert_eq!(member.session.renew(&held).await.unwrap().gone, []);
+}

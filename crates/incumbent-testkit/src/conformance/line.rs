@@ -1,0 +1,267 @@
+//! The line: its order, entering it, standing in it and leaving it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_store::{Cas, Nonce, Place, StoreError};
+use tokio::time::timeout;
+
+use super::harness::Harness;
+use super::scene::{Scene, held_of, new_entry, poll_once};
+
+/// Whoever came first leads first; without a line, whoever comes while the office is vacant.
+pub async fn the_line_is_first_in_first_out<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    if !scene.has_line() {
+        return one_record_is_taken_and_freed(&scene).await;
+    }
+    let members = scene.members_in_line(5).await;
+    let tokens: Vec<_> = members.iter().map(|(_, held)| held.token).collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    assert_eq!(scene.tokens().await, tokens);
+    for number in 0..members.len() {
+        for (waiting, (member, held)) in members.iter().enumerate().skip(number) {
+            assert_eq!(member.leads(held).await, waiting == number, "{waiting} while {number} leads");
+        }
+        members[number].0.withdraw(&members[number].1).await;
+    }
+    assert_eq!(scene.tokens().await, []);
+}
+
+async fn one_record_is_taken_and_freed(scene: &Scene) {
+    let (first, second) = (scene.member().await, scene.member().await);
+    let held = first.stand(&scene.election).await;
+    assert!(first.leads(&held).await);
+    let entry = new_entry();
+    let refused = second.enlist_as(&scene.election, &entry).await.unwrap().place;
+    let Place::Behind { held: None, ahead, look_again: Some(_) } = refused else { panic!("{refused:?}") };
+    assert!(ahead.is(&held));
+    assert_eq!(scene.tokens().await, [held.token]);
+    first.withdraw(&held).await;
+    let taken = second.enlist_as(&scene.election, &entry).await.unwrap().place;
+    let Place::Leading(taken) = taken else { panic!("{taken:?}") };
+    assert!(taken.token > held.token);
+}
+
+/// The newest of those older than us, as others see it.
+pub async fn a_candidate_behind_is_shown_the_one_right_ahead<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let leader = scene.member().await;
+    let mut ahead_held = leader.stand(&scene.election).await;
+    let mut followers = Vec::new();
+    for _ in 0..3 {
+        let follower = scene.member().await;
+        let standing = follower.enlist(&scene.election).await;
+        let Place::Behind { ahead, held, .. } = &standing.place else { panic!("{standing:?}") };
+        assert!(ahead.is(&ahead_held), "{ahead:?} is not {ahead_held:?}");
+        assert_eq!(ahead.incarnation, Some(ahead_held.incarnation));
+        assert_eq!(ahead.name.as_deref(), Some("node-1"));
+        assert_eq!(ahead.value, "10.0.0.7:80");
+        assert_eq!(held.is_some(), scene.has_line());
+        ahead_held = held.clone().unwrap_or(ahead_held);
+        followers.push(follower);
+    }
+}
+
+/// The same incarnation is never in line twice, however often it asks.
+pub async fn enlisting_again_as_the_same_incarnation_adds_nothing<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let entry = new_entry();
+    let first = held_of(&member.enlist_as(&scene.election, &entry).await.unwrap()).unwrap();
+    for _ in 0..3 {
+        let again = member.enlist_as(&scene.election, &entry).await.unwrap();
+        assert_eq!(again.place, Place::Leading(first.clone()));
+    }
+    assert_eq!(scene.tokens().await, [first.token]);
+}
+
+/// A dropped call may or may not have had its effect: the same call again settles it.
+pub async fn an_enlistment_that_was_cancelled_is_settled_by_repeating_it<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    for patience_micros in [0, 1, 100, 1_000, 10_000] {
+        let election = harness.election();
+        let member = scene.member().await;
+        let entry = new_entry();
+        let mut cancelled = member.session.enlist(&election, &entry);
+        if patience_micros == 0 {
+            let _ = poll_once(&mut cancelled).await;
+        } else {
+            let _ = timeout(Duration::from_micros(patience_micros), &mut cancelled).await;
+        }
+        drop(cancelled);
+        let held = held_of(&member.enlist_as(&election, &entry).await.unwrap()).unwrap();
+        assert!(member.leads(&held).await);
+        // A write that was cancelled on its way may still arrive: it must find its incarnation there.
+        let renewal = member.session.renew(std::slice::from_ref(&held)).await.unwrap();
+        assert_eq!((renewal.gone, renewal.stray), (vec![], vec![]));
+        let line = scene.line_of(&election).await.entries;
+        assert_eq!(line.iter().map(|entry| entry.token).collect::<Vec<_>>(), [held.token]);
+    }
+}
+
+/// One session has one place in a line.
+pub async fn a_second_candidacy_of_one_session_is_refused_and_names_the_first<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let held = member.stand(&scene.election).await;
+    match member.enlist_as(&scene.election, &new_entry()).await {
+        Err(StoreError::AlreadyInLine(first)) => assert_eq!(first, held),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(scene.tokens().await, [held.token]);
+    member.withdraw(&held).await;
+    let again = member.stand(&scene.election).await;
+    assert!(member.leads(&again).await);
+}
+
+/// A withdrawn entry never stands again, not even when the same session stands anew.
+pub async fn standing_says_gone_for_an_entry_that_was_withdrawn<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let held = member.stand(&scene.election).await;
+    member.withdraw(&held).await;
+    assert_eq!(member.place(&held).await, Place::Gone);
+    let again = member.stand(&scene.election).await;
+    assert_eq!(member.place(&held).await, Place::Gone);
+    assert!(member.leads(&again).await);
+}
+
+/// Nobody leads with somebody else's entry.
+pub async fn standing_says_gone_for_an_entry_of_another_session<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let (owner, thief) = (scene.member().await, scene.member().await);
+    let held = owner.stand(&scene.election).await;
+    assert_eq!(thief.place(&held).await, Place::Gone);
+    assert!(owner.leads(&held).await);
+    thief.withdraw(&held).await;
+    assert!(owner.leads(&held).await, "nobody withdraws for another");
+    assert_eq!(thief.session.publish(&held, &Bytes::from_static(b"mine"), None).await.unwrap(), Cas::Refused);
+    assert_eq!(scene.seen(&held).await.value, "10.0.0.7:80");
+}
+
+/// All that matters is that nothing older is left.
+pub async fn several_predecessors_may_go_at_once<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    if !scene.has_line() {
+        return one_record_is_taken_and_freed(&scene).await;
+    }
+    let members = scene.members_in_line(4).await;
+    let [first, second, third, last] = members.as_slice() else { unreachable!() };
+    tokio::join!(second.0.withdraw(&second.1), first.0.withdraw(&first.1), third.0.withdraw(&third.1));
+    assert!(last.0.leads(&last.1).await);
+    assert_eq!(scene.tokens().await, [last.1.token]);
+}
+
+/// Everybody sees what a candidate advertises, and that it is ready for a handover; its place stays.
+pub async fn publishing_changes_the_value_and_the_readiness<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let held = member.stand(&scene.election).await;
+    let before = scene.seen(&held).await;
+    assert_eq!((before.ready, before.name.as_deref()), (None, Some("node-1")));
+    // Bytes are bytes, and a nonce has 64 bits.
+    for (value, ready) in [
+        (Bytes::from_static(b"second"), Some(Nonce(u64::MAX))),
+        (Bytes::from_static(b"\0\n\xff not text"), Some(Nonce(0))),
+        (Bytes::new(), None),
+    ] {
+        let was = scene.seen(&held).await;
+        assert_eq!(member.session.publish(&held, &value, ready).await.unwrap(), Cas::Done);
+        let now = scene.seen(&held).await;
+        assert_eq!((&now.value, now.ready), (&value, ready));
+        assert_ne!(now.version, was.version, "a change shows in the version");
+        assert_eq!((now.incarnation, now.name), (before.incarnation, before.name.clone()));
+    }
+    assert!(member.leads(&held).await);
+}
+
+/// What is no longer ours is not written to.
+pub async fn publishing_is_refused_for_an_entry_that_is_gone<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let held = member.stand(&scene.election).await;
+    member.withdraw(&held).await;
+    let value = Bytes::from_static(b"late");
+    assert_eq!(member.session.publish(&held, &value, None).await.unwrap(), Cas::Refused);
+    assert_eq!(scene.tokens().await, []);
+    let again = member.stand(&scene.election).await;
+    assert_eq!(member.session.publish(&held, &value, None).await.unwrap(), Cas::Refused);
+    assert_eq!(scene.seen(&again).await.value, "10.0.0.7:80");
+}
+
+/// A withdrawal whose answer was lost is repeated until it is certain.
+pub async fn withdrawing_again_is_done_and_touches_nobody_else<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let (member, other) = (scene.member().await, scene.member().await);
+    let held = member.stand(&scene.election).await;
+    member.withdraw(&held).await;
+    member.withdraw(&held).await;
+    let others = other.stand(&scene.election).await;
+    member.withdraw(&held).await;
+    assert!(other.leads(&others).await);
+    other.withdraw(&others).await;
+    let again = member.stand(&scene.election).await;
+    member.withdraw(&held).await;
+    assert!(member.leads(&again).await, "a late withdrawal does not reach the next entry");
+}
+
+/// The office is not given up into nothing.
+pub async fn withdrawing_for_an_heir_is_done_only_while_the_heir_is_there<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let (leader, heir) = (scene.member().await, scene.member().await);
+    let election = harness.election();
+    let gone = heir.stand(&election).await;
+    heir.withdraw(&gone).await;
+    let held = leader.stand(&scene.election).await;
+    assert_eq!(leader.withdraw_for(&held, Some(&gone.entry)).await, Cas::Refused);
+    assert!(leader.leads(&held).await, "nothing was changed");
+    if scene.has_line() {
+        let next = heir.stand(&scene.election).await;
+        assert_eq!(leader.withdraw_for(&held, Some(&next.entry)).await, Cas::Done);
+        assert!(heir.leads(&next).await);
+        assert_eq!(leader.place(&held).await, Place::Gone);
+        assert_eq!(leader.withdraw_for(&held, Some(&next.entry)).await, Cas::Done, "it was done before");
+    }
+}
+
+/// The oldest come first, and whether there are more is told.
+pub async fn a_line_is_cut_at_the_limit_and_says_so<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let count = if scene.has_line() { 5 } else { 1 };
+    let members = scene.members_in_line(count).await;
+    let tokens: Vec<_> = members.iter().map(|(_, held)| held.token).collect();
+    for limit in 0..=count + 1 {
+        let line = scene.store.line(&scene.election, limit).await.unwrap();
+        let seen: Vec<_> = line.entries.iter().map(|entry| entry.token).collect();
+        assert_eq!(seen, tokens[..limit.min(count)], "limit {limit}");
+        assert_eq!(line.more, limit < count, "limit {limit}");
+    }
+    let empty = scene.store.line(&harness.election(), 5).await.unwrap();
+    assert_eq!((empty.entries, empty.more), (vec![], false));
+}
+
+/// Other libraries hold elections, too.
+pub async fn a_foreign_candidate_stands_in_line_without_an_incarnation<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let Some(foreign) = harness.enlist_foreign(&scene.election, Bytes::from_static(b"stranger")).await else {
+        // Nobody else writes here: then no entry of ours may look like a stranger's.
+        let held = member.stand(&scene.election).await;
+        assert_eq!(scene.seen(&held).await.incarnation, Some(held.incarnation));
+        return;
+    };
+    assert!(foreign.is_foreign());
+    let line = scene.line().await.entries;
+    assert_eq!(line.iter().map(|entry| (entry.token, entry.is_foreign())).collect::<Vec<_>>(), [(foreign.token, true)]);
+    assert_eq!(line[0].value, "stranger");
+    let entry = new_entry();
+    let standing = member.enlist_as(&scene.election, &entry).await.unwrap();
+    let Place::Behind { ahead, .. } = &standing.place else { panic!("{standing:?}") };
+    assert!(ahead.is_foreign());
+    assert_eq!(ahead.token, foreign.token);
+    let seen = scene.line().await.entries.swap_remove(0);
+    assert_eq!(scene.store.evict(&scene.election, &seen).await.unwrap(), Cas::Done);
+    let held = held_of(&member.enlist_as(&scene.election, &entry).await.unwrap()).unwrap();
+    assert!(member.leads(&held).await);
+}

@@ -1,0 +1,203 @@
+//! The office record: compare-and-set, nothing else.
+
+use std::time::Duration;
+
+use incumbent_store::{
+    Cas, ElectionName, Ended, EntryId, Handover, Heir, Incarnation, LastTerm, Nonce, Office, Paused, Refusal, Store,
+    Token, Version,
+};
+
+use super::harness::Harness;
+use super::scene::Scene;
+
+fn token(number: u64) -> Token {
+    Token::new(number).expect("a token")
+}
+
+/// A record in which every field says something.
+fn full(refused: Option<Refusal>) -> Office {
+    let heir =
+        Heir { incarnation: Incarnation::from_bits(u128::MAX - 1), entry: EntryId::new("entry/7"), token: token(7) };
+    Office {
+        version: Version(12345),
+        handover: Some(Handover {
+            from: token(Token::MAX),
+            heir: Some(heir),
+            nonce: Nonce(u64::MAX),
+            within: Duration::new(5, 1_000_000),
+            refused,
+        }),
+        paused: Some(Paused { reason: "Wartung: \"später\" \\ 日本\nsecond line".into() }),
+        ended: Some(Ended { id: Nonce(3), keep: Duration::from_secs(3600) }),
+        deposed: Some(token(4)),
+        last_term: Some(LastTerm {
+            token: token(5),
+            incarnation: Incarnation::from_bits(6),
+            host: "host \u{1F600}".into(),
+            left_cleanly: true,
+        }),
+    }
+}
+
+async fn read(store: &dyn Store, election: &ElectionName) -> Office {
+    store.line(election, 0).await.expect("the line").office
+}
+
+async fn set(scene: &Scene, was: Version, to: &Office) -> Cas {
+    scene.store.set_office(&scene.election, was, to).await.expect("a compare-and-set")
+}
+
+/// Whoever has not seen the newest record writes nothing; what is written is read back word for word.
+pub async fn an_office_record_that_has_moved_on_is_not_overwritten<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let other = harness.store().await;
+    let mut versions = vec![read(&*scene.store, &scene.election).await.version];
+    assert_eq!(versions, [Version::NONE]);
+    for refused in [
+        None,
+        Some(Refusal::HeirGone),
+        Some(Refusal::ForeignBetween),
+        Some(Refusal::TimedOut),
+        Some(Refusal::Busy),
+        Some(Refusal::Leaving),
+        Some(Refusal::LeadsAlready),
+    ] {
+        let office = full(refused);
+        let newest = *versions.last().expect("one at least");
+        assert_eq!(set(&scene, newest, &office).await, Cas::Done);
+        let now = read(&*other, &scene.election).await;
+        assert!(!versions.contains(&now.version), "a version comes back: {:?} after {versions:?}", now.version);
+        assert_eq!(Office { version: office.version, ..now.clone() }, office);
+        for old in &versions {
+            assert_eq!(set(&scene, *old, &Office::default()).await, Cas::Refused, "{old:?}");
+        }
+        assert_eq!(read(&*other, &scene.election).await, now, "a refusal changes nothing");
+        versions.push(now.version);
+    }
+    let sparse =
+        Office { handover: Some(Handover { heir: None, ..full(None).handover.unwrap() }), ..Office::default() };
+    assert_eq!(set(&scene, *versions.last().unwrap(), &sparse).await, Cas::Done);
+    let now = read(&*other, &scene.election).await;
+    assert_eq!(Office { version: Version::NONE, ..now }, sparse);
+}
+
+/// A pause and a transfer that race are both there in the end, and no increment is lost.
+pub async fn racing_writers_of_the_office_record_erase_nothing_of_each_other<H: Harness>(harness: &H) {
+    const ROUNDS: u64 = 8;
+    let scene = Scene::set(harness).await;
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..6 {
+        let (store, election) = (harness.store().await, scene.election.clone());
+        writers.spawn(async move {
+            for round in 1..=ROUNDS {
+                write_own_field(&*store, &election, writer, round).await;
+            }
+        });
+    }
+    while let Some(ended) = writers.join_next().await {
+        ended.expect("no writer saw its field changed by another");
+    }
+    let office = read(&*scene.store, &scene.election).await;
+    assert_eq!(office.deposed, Some(token(3 * ROUNDS)), "every increment of the three who count");
+    assert_eq!(office.paused.map(|paused| paused.reason.to_string()), Some(ROUNDS.to_string()));
+    assert_eq!(office.handover.map(|handover| handover.nonce), Some(Nonce(ROUNDS)));
+    assert_eq!(office.last_term.map(|term| term.token), Some(token(ROUNDS)));
+}
+
+/// Writers 0 to 2 have a field of their own; the others count together in one.
+async fn write_own_field(store: &dyn Store, election: &ElectionName, writer: u32, round: u64) {
+    // Each refusal means that another writer got through: a bound on all writes bounds the refusals.
+    for _ in 0..1000 {
+        let mut office = read(store, election).await;
+        let was = office.version;
+        match writer {
+            0 => {
+                let before = office.paused.replace(Paused { reason: round.to_string().into() });
+                assert_eq!(before.map_or("0".into(), |paused| paused.reason), (round - 1).to_string().into());
+            }
+            1 => {
+                let handover = Handover { nonce: Nonce(round), ..full(None).handover.unwrap() };
+                let before = office.handover.replace(handover);
+                assert_eq!(before.map_or(0, |handover| handover.nonce.0), round - 1);
+            }
+            2 => {
+                let before =
+                    office.last_term.replace(LastTerm { token: token(round), ..full(None).last_term.unwrap() });
+                assert_eq!(before.map_or(0, |term| term.token.get()), round - 1);
+            }
+            _ => office.deposed = Some(token(office.deposed.map_or(0, Token::get) + 1)),
+        }
+        tokio::task::yield_now().await;
+        if store.set_office(election, was, &office).await.expect("a compare-and-set") == Cas::Done {
+            return;
+        }
+    }
+    panic!("writer {writer} never got through");
+}
+
+/// A record that says nothing is no record, and an old version does not bring it back.
+pub async fn a_blank_office_record_is_removed<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    assert_eq!(set(&scene, Version::NONE, &Office::default()).await, Cas::Done);
+    assert_eq!(read(&*scene.store, &scene.election).await, Office::default());
+    assert_eq!(set(&scene, Version::NONE, &full(None)).await, Cas::Done);
+    let first = read(&*scene.store, &scene.election).await.version;
+    assert_ne!(first, Version::NONE);
+    assert_eq!(set(&scene, first, &Office::default()).await, Cas::Done);
+    assert_eq!(read(&*scene.store, &scene.election).await, Office::default());
+    assert_eq!(set(&scene, first, &full(None)).await, Cas::Refused);
+    assert_eq!(set(&scene, Version::NONE, &full(None)).await, Cas::Done);
+    assert_ne!(read(&*scene.store, &scene.election).await.version, first, "a version never comes back");
+}
+
+/// By the store's own means, or with a later write; the rest of the record stays.
+pub async fn a_tombstone_goes_after_its_time<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let long = Ended { id: Nonce(1), keep: Duration::from_secs(3600) };
+    let office = Office { ended: Some(long.clone()), deposed: Some(token(9)), ..Office::default() };
+    assert_eq!(set(&scene, Version::NONE, &office).await, Cas::Done);
+    assert_eq!(read(&*scene.store, &scene.election).await.ended, Some(long));
+    let was = read(&*scene.store, &scene.election).await.version;
+    let short = Ended { id: Nonce(2), keep: scene.ttl };
+    assert_eq!(set(&scene, was, &Office { ended: Some(short.clone()), ..office }).await, Cas::Done);
+    assert_eq!(read(&*scene.store, &scene.election).await.ended, Some(short));
+    let mut writes = 0;
+    scene
+        .until("the tombstone goes", async || {
+            let mut office = read(&*scene.store, &scene.election).await;
+            if office.ended.is_none() {
+                return true;
+            }
+            // A later write: of the record, which does not start the time again, and of the line.
+            writes += 1;
+            office.paused = Some(Paused { reason: format!("write {writes}").into() });
+            set(&scene, office.version, &office).await;
+            let held = member.stand(&scene.election).await;
+            member.withdraw(&held).await;
+            false
+        })
+        .await;
+    let office = read(&*scene.store, &scene.election).await;
+    assert_eq!(office.deposed, Some(token(9)), "only the tombstone goes");
+}
+
+/// Nobody takes office without having seen what the record says; it stays when the line is empty.
+pub async fn the_office_record_is_seen_with_every_standing<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let (leader, follower) = (scene.member().await, scene.member().await);
+    assert_eq!(set(&scene, Version::NONE, &full(None)).await, Cas::Done);
+    let office = read(&*scene.store, &scene.election).await;
+    assert_eq!(leader.enlist(&scene.election).await.office, office);
+    assert_eq!(follower.enlist(&scene.election).await.office, office);
+    let held = scene.line().await.entries.swap_remove(0);
+    let renewal = leader.session.renew(&[]).await.unwrap();
+    let held = renewal.stray.into_iter().find(|stray| held.is(stray)).expect("the leader's entry");
+    assert_eq!(set(&scene, office.version, &full(Some(Refusal::Busy))).await, Cas::Done);
+    let office = read(&*scene.store, &scene.election).await;
+    assert_eq!(leader.session.standing(&held).await.unwrap().office, office);
+    leader.session.close().await.unwrap();
+    follower.session.close().await.unwrap();
+    let line = scene.line().await;
+    assert_eq!((line.entries, line.office), (vec![], office));
+}

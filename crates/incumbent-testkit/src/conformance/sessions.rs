@@ -1,0 +1,155 @@
+//! Sessions: what they carry, what keeps them, and what is left when they end.
+
+use bytes::Bytes;
+use incumbent_store::{Cas, Fault, Held, Place, StoreError};
+
+use super::harness::Harness;
+use super::scene::{Scene, held_of, new_entry};
+
+/// What one session does to its entries does nothing to another's.
+pub async fn two_sessions_are_independent<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let other_handle = harness.store().await;
+    let (first, second) = (scene.member().await, scene.member().await);
+    let (left, right) = (harness.election(), harness.election());
+    let in_left = first.stand(&left).await;
+    let in_right = second.stand(&right).await;
+    assert!(first.leads(&in_left).await && second.leads(&in_right).await);
+    first.session.close().await.unwrap();
+    assert!(second.leads(&in_right).await);
+    assert_eq!(scene.line_of(&left).await.entries, []);
+    let seen = other_handle.line(&right, 10).await.unwrap().entries;
+    assert!(seen.len() == 1 && seen[0].is(&in_right), "every handle sees the same: {seen:?}");
+}
+
+/// One proof of life for all of them.
+pub async fn one_session_stands_in_many_elections<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        held.push(member.stand(&harness.election()).await);
+    }
+    let renewal = member.session.renew(&held).await.unwrap();
+    assert_eq!((renewal.gone, renewal.unproven, renewal.stray), (vec![], vec![], vec![]));
+    for held in &held {
+        assert!(member.leads(held).await);
+    }
+    let left = held.swap_remove(7);
+    member.withdraw(&left).await;
+    assert_eq!(member.place(&left).await, Place::Gone);
+    for held in &held {
+        assert!(member.leads(held).await, "only one was withdrawn");
+    }
+}
+
+/// Entries that are gone are found out with the next proof of life, and so are those that nobody knew of.
+pub async fn a_renewal_names_what_is_gone_and_what_was_not_named<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let kept = member.stand(&harness.election()).await;
+    let old = member.stand(&scene.election).await;
+    let named = |held: &[&Held]| held.iter().map(|held| (*held).clone()).collect::<Vec<_>>();
+    let unnamed = member.session.renew(&named(&[&kept])).await.unwrap();
+    assert_eq!((unnamed.gone, unnamed.stray), (vec![], vec![old.clone()]));
+    member.withdraw(&old).await;
+    let gone = member.session.renew(&named(&[&kept, &old])).await.unwrap();
+    assert_eq!((gone.gone, gone.stray), (vec![old.clone()], vec![]));
+    let new = member.stand(&scene.election).await;
+    let both = member.session.renew(&named(&[&old, &kept])).await.unwrap();
+    assert_eq!((both.gone, both.stray), (vec![old], vec![new.clone()]));
+    let well = member.session.renew(&named(&[&new, &kept])).await.unwrap();
+    assert_eq!((well.gone, well.stray), (vec![], vec![]));
+    assert!(!well.ttl.is_zero());
+}
+
+/// A session lives as long as it is renewed, however long that is.
+pub async fn a_renewed_session_stays<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let held = member.stand(&scene.election).await;
+    if scene.is_leased() {
+        // One that is not renewed shows when the TTL has passed, twice.
+        for _ in 0..2 {
+            let silent = scene.session().await;
+            let election = harness.election();
+            silent.enlist(&election, &new_entry()).await.unwrap();
+            scene.until("the silent one goes", async || scene.line_of(&election).await.entries.is_empty()).await;
+        }
+    } else {
+        let before = scene.seen(&held).await.version;
+        member.session.renew(std::slice::from_ref(&held)).await.unwrap();
+        assert_ne!(scene.seen(&held).await.version, before, "rivals see that it lives");
+    }
+    assert!(member.leads(&held).await);
+    assert_eq!(member.session.renew(std::slice::from_ref(&held)).await.unwrap().gone, []);
+}
+
+/// Nothing is left, and nothing comes back.
+pub async fn closing_a_session_removes_its_entries<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let (member, other) = (scene.member().await, scene.member().await);
+    let elsewhere = harness.election();
+    member.stand(&scene.election).await;
+    member.stand(&elsewhere).await;
+    member.session.close().await.unwrap();
+    assert_eq!(scene.tokens().await, []);
+    assert_eq!(scene.line_of(&elsewhere).await.entries, []);
+    let late = member.session.enlist(&scene.election, &new_entry()).await;
+    assert!(late.is_err(), "a closed session stands nowhere: {late:?}");
+    assert!(member.session.renew(&[]).await.is_err());
+    member.session.close().await.expect("closing again is no error");
+    let held = other.stand(&scene.election).await;
+    assert!(other.leads(&held).await);
+}
+
+/// The store forgets the silent, or leaves that to rivals, who see that no version changes.
+pub async fn a_silent_session_is_forgotten_by_whom_the_store_says<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let silent = scene.session().await;
+    let elsewhere = harness.election();
+    let mut held = Vec::new();
+    for election in [&scene.election, &elsewhere] {
+        held.push(held_of(&silent.enlist(election, &new_entry()).await.unwrap()).unwrap());
+    }
+    if scene.is_leased() {
+        assert_eq!(scene.seen(&held[0]).await.observed, None);
+        scene
+            .until("all its entries go", async || {
+                scene.tokens().await.is_empty() && scene.line_of(&elsewhere).await.entries.is_empty()
+            })
+            .await;
+        let fault = |error: StoreError| error.fault();
+        assert_eq!(silent.renew(&held).await.map_err(fault), Err(Fault::SessionGone));
+        assert_eq!(silent.standing(&held[0]).await.map_err(fault), Err(Fault::SessionGone));
+        assert_eq!(silent.enlist(&scene.election, &new_entry()).await.map_err(fault), Err(Fault::SessionGone));
+        let published = silent.publish(&held[0], &Bytes::new(), None).await;
+        assert!(matches!(published, Ok(Cas::Refused) | Err(StoreError::SessionGone)), "{published:?}");
+        let withdrawn = silent.withdraw(&held[0], None).await;
+        assert!(matches!(withdrawn, Ok(Cas::Done) | Err(StoreError::SessionGone)), "{withdrawn:?}");
+        assert_eq!(scene.tokens().await, []);
+    } else {
+        let seen = scene.seen(&held[0]).await;
+        assert_eq!(seen.observed, Some(silent.liveness().ttl));
+        assert_eq!(scene.seen(&held[0]).await.version, seen.version, "reading is no sign of life");
+        assert_eq!(scene.store.evict(&scene.election, &seen).await.unwrap(), Cas::Done);
+        let renewal = silent.renew(&held).await.unwrap();
+        assert_eq!((renewal.gone, renewal.stray), (vec![held[0].clone()], vec![]));
+        assert_eq!(silent.standing(&held[0]).await.unwrap().place, Place::Gone);
+        assert!(matches!(silent.standing(&held[1]).await.unwrap().place, Place::Leading(_)));
+    }
+}
+
+/// Identity and forgetting: promised, granted and shown alike, on every handle.
+pub async fn a_session_and_its_store_say_the_same_about_themselves<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let other = harness.store().await.promises().await.unwrap();
+    let session = scene.session().await;
+    let liveness = session.liveness();
+    assert_eq!(session.store_id(), scene.promises.store);
+    assert_eq!(other.store, scene.promises.store);
+    assert_eq!(liveness.forgotten_by, scene.promises.forgotten_by);
+    assert!(liveness.ttl >= scene.promises.smallest_ttl && !liveness.ttl.is_zero());
+    assert!(liveness.margin < liveness.ttl, "nothing would be left of the TTL");
+    session.close().await.unwrap();
+}

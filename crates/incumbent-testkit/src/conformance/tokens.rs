@@ -1,0 +1,56 @@
+//! Tokens grow, whatever happens to those who held the older ones.
+
+use incumbent_store::{Cas, Ended, Nonce, Office};
+
+use super::harness::Harness;
+use super::scene::Scene;
+
+/// Nobody is left in line, and still the next token is greater than every one before.
+pub async fn tokens_grow_over_withdrawals_and_an_emptied_line<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        // A new session each time, and one that stands twice.
+        let member = scene.member().await;
+        for _ in 0..2 {
+            let held = member.stand(&scene.election).await;
+            tokens.push(held.token);
+            member.withdraw(&held).await;
+            assert_eq!(scene.tokens().await, []);
+        }
+    }
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+/// The store, or a rival, removes the silent one; the next token is greater all the same.
+pub async fn tokens_grow_over_a_session_that_fell_silent<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let (silent, next) = (scene.member().await, scene.member().await);
+    let old = silent.stand(&scene.election).await;
+    drop(silent);
+    if scene.is_leased() {
+        scene.until("the silent session is forgotten", async || scene.tokens().await.is_empty()).await;
+    } else {
+        scene.evict(&old).await;
+    }
+    let new = next.stand(&scene.election).await;
+    assert!(new.token > old.token, "{new:?} after {old:?}");
+    assert!(next.leads(&new).await);
+}
+
+/// An election that was ended, and of which nothing is left, starts with a greater token.
+pub async fn tokens_grow_over_an_ended_election<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let old = member.stand(&scene.election).await;
+    let version = scene.line().await.office.version;
+    let ended = Office { ended: Some(Ended { id: Nonce(7), keep: scene.ttl }), ..Office::default() };
+    assert_eq!(scene.store.set_office(&scene.election, version, &ended).await.unwrap(), Cas::Done);
+    member.withdraw(&old).await;
+    let version = scene.line().await.office.version;
+    assert_eq!(scene.store.set_office(&scene.election, version, &Office::default()).await.unwrap(), Cas::Done);
+    let line = scene.line().await;
+    assert!(line.office.is_blank() && line.entries.is_empty(), "{line:?}");
+    let new = member.stand(&scene.election).await;
+    assert!(new.token > old.token, "{new:?} after {old:?}");
+}

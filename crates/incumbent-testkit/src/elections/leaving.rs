@@ -1,0 +1,135 @@
+//! Giving back, dropping, cancelling, closing: nothing is left behind.
+
+use std::time::Duration;
+
+use incumbent::{Loss, SeatError};
+
+use super::stage::{Stage, WITHIN, lead};
+use crate::conformance::Harness;
+
+/// `resign` says that the entry is gone, and it is.
+pub async fn giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (seats, office) = stage.line_of(&["a"]).await;
+    let (term, token) = (office.term(), office.token().token);
+    drop(seats);
+    office.resign().await.expect("certain");
+    assert!(stage.line().await.entries.iter().all(|entry| entry.token != token));
+    assert_eq!(term.check().expect_err("over").reason(), Loss::Resigned);
+    assert_eq!(term.lost().await.reason(), Loss::Resigned);
+    assert_eq!(term.remaining(), Duration::ZERO);
+}
+
+/// Dropping the handle is enough.
+pub async fn a_dropped_leadership_is_given_back(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
+    let term = office.term();
+    drop(office);
+    lead(&mut seats[1]).await.check().expect("in office");
+    term.check().expect_err("over");
+}
+
+/// The leadership is what counts, not the seat that it came from.
+pub async fn a_dropped_seat_leaves_the_line_and_its_leadership_lasts(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (seats, office) = stage.line_of(&["a", "b"]).await;
+    drop(seats);
+    stage.until_names(&["a"]).await;
+    tokio::time::sleep(harness.ttl() * 2).await;
+    office.check().expect("renewed all the while");
+    assert_eq!(stage.names().await, ["a"]);
+    office.resign().await.expect("certain");
+    stage.until_empty().await;
+}
+
+/// Dropping `stand` at any moment leaves nothing in line.
+pub async fn cancelled_campaigns_leave_no_entry(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let client = stage.client().await;
+    let election = client.election(stage.election.as_str()).expect("a name");
+    let mut finished = 0;
+    for polls in 0..40 {
+        let mut standing = Box::pin(election.candidate("a").stand());
+        for _ in 0..polls {
+            if futures_poll(&mut standing).await {
+                finished += 1;
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    // The last one got far enough to see that the place was to be had at all.
+    let office = election.candidate("b").stand().await.expect("a place").elected().await.expect("goes on");
+    drop(office);
+    let _ = finished;
+    stage.until_empty().await;
+}
+
+/// `elected` may be dropped and asked again.
+pub async fn a_cancelled_wait_keeps_the_place(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
+    let had = stage.names().await;
+    for _ in 0..3 {
+        let waited = tokio::time::timeout(Duration::from_millis(5), seats[1].elected()).await;
+        assert!(waited.is_err(), "{waited:?}");
+    }
+    assert_eq!(stage.names().await, had);
+    office.resign().await.expect("certain");
+    lead(&mut seats[1]).await.check().expect("in office");
+}
+
+/// `close` asks leaders to stop, waits for them, and ends the session.
+pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let client = stage.client().await;
+    let election = client.election(stage.election.as_str()).expect("a name");
+    let mut seat = election.candidate("a").stand().await.expect("a place");
+    let office = lead(&mut seat).await;
+    let working = tokio::spawn(async move {
+        let why = office.stopping().await.reason();
+        office.check().expect("in office while it drains");
+        office.resign().await.expect("certain");
+        why
+    });
+    assert!(client.clone().close(WITHIN).await);
+    assert_eq!(working.await.expect("no panic"), Loss::Closing);
+    assert!(stage.names().await.is_empty());
+    assert!(matches!(seat.elected().await, Err(SeatError::Closed)));
+    assert!(election.candidate("b").stand().await.is_err());
+    assert!(client.close(WITHIN).await, "closing again is well");
+}
+
+/// Handles that are dropped clean up behind them.
+pub async fn dropping_every_handle_leaves_nothing(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    drop(office);
+    drop(seats);
+    stage.until_empty().await;
+}
+
+/// A supervisor's candidate gives its place up only once the work has stopped.
+pub async fn a_supervised_candidate_keeps_its_place_until_the_work_has_stopped(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let election = stage.election().await;
+    let mut seat = election.candidate("a").hold_until_stopped().stand().await.expect("a place");
+    let office = lead(&mut seat).await;
+    let second = stage.stand("b").await;
+    let operator = election.operator();
+    let resigning = tokio::spawn(async move { operator.resign(WITHIN).await });
+    // The grace is over, and the work has not stopped.
+    office.lost().await;
+    tokio::time::sleep(harness.ttl()).await;
+    assert_eq!(stage.names().await.first().map(String::as_str), Some("a"));
+    drop(office);
+    resigning.await.expect("no panic").expect("resigned");
+    drop((seat, second));
+    stage.until_empty().await;
+}
+
+/// Polls once; `true`: it is ready.
+async fn futures_poll<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready())).await
+}

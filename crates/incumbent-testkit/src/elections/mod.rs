@@ -1,0 +1,65 @@
+//! What every store must make possible for those who use the library on it: the same tests as a user would write,
+//! with the same [`Harness`](crate::conformance::Harness) as the suite at the seam.
+//!
+//! ```text
+//! incumbent_testkit::elections!(etcd_elections, Time::Real, EtcdHarness::start().await);
+//! ```
+
+mod leaving;
+mod notices;
+mod stage;
+mod standing;
+mod watching;
+
+pub use leaving::*;
+pub use notices::*;
+pub use standing::*;
+pub use watching::*;
+
+/// One test per behaviour: `elections!(module_name, Time::Virtual, harness_expression)`.
+#[macro_export]
+macro_rules! elections {
+    ($module:ident, $time:expr, $harness:expr) => {
+        $crate::suite_tests! { elections, $module, $time, $harness;
+            candidates_lead_one_after_the_other_with_growing_tokens
+            a_candidate_that_nobody_rivals_leads_at_once
+            a_client_stands_once_in_an_election_and_again_after_leaving
+            one_session_holds_many_elections
+            a_leader_whose_entry_is_deleted_loses_office_and_gets_back_in_line
+            a_follower_whose_entry_is_deleted_gets_back_in_line
+            several_predecessors_gone_at_once_make_the_next_one_lead
+            trying_once_leads_or_leaves_nothing_behind
+            running_does_the_work_once_and_leaves
+            running_goes_on_with_the_next_term_after_a_loss
+            fences_are_raised_before_anybody_is_in_office
+            a_fence_that_refuses_for_good_keeps_the_candidate_out_of_office
+            an_unhealthy_candidate_leaves_the_line_and_comes_back
+            bad_names_and_large_values_are_refused_before_anything_is_written
+            an_observer_sees_leaders_values_and_vacancy
+            an_observer_is_told_of_pause_and_end
+            tokens_never_go_back_for_an_observer
+            a_proclamation_changes_the_value_and_not_the_leader
+            readings_have_an_age
+            events_tell_of_election_and_loss
+            giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one
+            a_dropped_leadership_is_given_back
+            a_dropped_seat_leaves_the_line_and_its_leadership_lasts
+            cancelled_campaigns_leave_no_entry
+            a_cancelled_wait_keeps_the_place
+            closing_a_client_drains_and_leaves_nothing
+            dropping_every_handle_leaves_nothing
+            a_supervised_candidate_keeps_its_place_until_the_work_has_stopped
+            an_office_goes_to_a_candidate_that_is_not_next
+            a_leader_hands_its_own_office_over
+            a_transfer_to_somebody_unknown_or_ambiguous_is_refused
+            a_transfer_past_a_foreign_candidate_is_refused
+            a_leader_asked_to_resign_goes_to_the_end_of_the_line
+            a_deposed_leader_is_told_so
+            deposing_somebody_who_does_not_lead_is_refused
+            a_pause_empties_the_line_and_a_resumption_fills_it
+            a_pause_names_the_foreign_candidates
+            a_pause_and_a_transfer_that_race_do_not_erase_each_other
+            an_end_reaches_everyone_and_those_who_come_later_start_afresh
+        }
+    };
+}

@@ -1,0 +1,278 @@
+//! What operators and leaders ask for through the office record.
+
+use incumbent::{Loss, OperatorError, Refusal, Role, TransferError, TransferRefused};
+
+use super::stage::{Stage, WITHIN, lead};
+use crate::conformance::Harness;
+
+/// Those between step aside, and the leader hands over to the one that was named.
+pub async fn an_office_goes_to_a_candidate_that_is_not_next(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a", "b", "c", "d"]).await;
+    let operator = stage.election().await.operator();
+    if !stage.has_line().await {
+        let refused = operator.transfer("d", WITHIN).await;
+        assert!(matches!(refused, Err(OperatorError::Refused(TransferRefused::NoSuchCandidate(_)))), "{refused:?}");
+        return;
+    }
+    let before = office.token().get();
+    let stopping = tokio::spawn(async move {
+        let why = office.stopping().await.reason();
+        office.resign().await.expect("certain");
+        why
+    });
+    operator.transfer("d", WITHIN).await.expect("transferred");
+    assert_eq!(stopping.await.expect("no panic"), Loss::Transferred);
+    let office = lead(&mut seats[3]).await;
+    assert!(office.token().get() > before);
+    // Nobody is lost on the way, and the request is taken back.
+    stage.until("everyone in line again", |line| line.entries.len() == 4 && line.office.handover.is_none()).await;
+    operator.transfer("d", WITHIN).await.expect("the one that leads already");
+}
+
+/// The leader itself hands over; refused, it leads on.
+pub async fn a_leader_hands_its_own_office_over(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let office = match office.transfer_to("nobody", WITHIN).await {
+        Err(TransferError::Refused { office, why: TransferRefused::NoSuchCandidate(_) }) => office,
+        other => panic!("{other:?}"),
+    };
+    office.check().expect("still in office");
+    let office = match office.transfer_to("a", WITHIN).await {
+        Err(TransferError::Refused { office, why: TransferRefused::Leader(Refusal::LeadsAlready) }) => office,
+        other => panic!("{other:?}"),
+    };
+    if !stage.has_line().await {
+        return;
+    }
+    let term = office.term();
+    office.transfer_to("c", WITHIN).await.expect("transferred");
+    assert_eq!(term.check().expect_err("over").reason(), Loss::Transferred);
+    lead(&mut seats[2]).await.check().expect("in office");
+}
+
+/// A name that fits nobody or several is an error that says so, and nothing changes.
+pub async fn a_transfer_to_somebody_unknown_or_ambiguous_is_refused(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (seats, office) = stage.line_of(&["a", "twin", "twin"]).await;
+    let operator = stage.election().await.operator();
+    let refused = operator.transfer("nobody", WITHIN).await;
+    assert!(matches!(refused, Err(OperatorError::Refused(TransferRefused::NoSuchCandidate(_)))), "{refused:?}");
+    if stage.has_line().await {
+        let refused = operator.transfer("twin", WITHIN).await;
+        let Err(OperatorError::Refused(TransferRefused::Ambiguous { ids, .. })) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(ids.len(), 2);
+        office.check().expect("undisturbed");
+        let stopping = tokio::spawn(async move {
+            office.stopping().await;
+            drop(office);
+        });
+        operator.transfer(ids[1].as_str(), WITHIN).await.expect("an id fits one");
+        stopping.await.expect("no panic");
+        let line = stage.line().await;
+        assert_eq!(line.entries[0].incarnation.map(|id| id.to_string()).as_ref(), Some(&ids[1]));
+    }
+    drop(seats);
+}
+
+/// Another library's candidate will not step aside, so the leader leads on.
+pub async fn a_transfer_past_a_foreign_candidate_is_refused(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (seats, office) = stage.line_of(&["a"]).await;
+    if !stage.has_line().await {
+        // There is no place between two where there is only one.
+        return office.check().expect("in office");
+    }
+    let Some(foreign) = harness.enlist_foreign(&stage.election, "theirs".into()).await else {
+        return office.check().expect("in office");
+    };
+    let heir = stage.stand("b").await;
+    let operator = stage.election().await.operator();
+    let refused = operator.transfer("b", WITHIN).await;
+    let between = TransferRefused::Leader(Refusal::ForeignBetween).to_string();
+    assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(&between)), "{refused:?}");
+    let Err(TransferError::Refused { office, why }) = office.transfer_to("b", WITHIN).await else {
+        panic!("not refused")
+    };
+    assert!(matches!(why, TransferRefused::Leader(Refusal::ForeignBetween)), "{why:?}");
+    office.check().expect("undisturbed");
+    drop((seats, heir));
+    stage.store.evict(&stage.election, &foreign).await.expect("evicted");
+}
+
+/// Asked to resign, the leader drains, leaves, and stands again at the end.
+pub async fn a_leader_asked_to_resign_goes_to_the_end_of_the_line(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
+    let operator = stage.election().await.operator();
+    let stopping = tokio::spawn(async move {
+        let why = office.stopping().await.reason();
+        office.check().expect("in office while it drains");
+        office.resign().await.expect("certain");
+        why
+    });
+    operator.resign(WITHIN).await.expect("resigned");
+    assert_eq!(stopping.await.expect("no panic"), Loss::Resigned);
+    if stage.has_line().await {
+        let office = lead(&mut seats[1]).await;
+        stage.until_names(&["b", "a"]).await;
+        office.check().expect("in office");
+    }
+    let vacant = stage.client().await.election("nobody/is/here").expect("a name").operator().resign(WITHIN).await;
+    assert!(matches!(vacant, Err(OperatorError::Vacant)), "{vacant:?}");
+}
+
+/// Removed by an operator, the leader knows by whom.
+pub async fn a_deposed_leader_is_told_so(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
+    let token = office.token().token;
+    let operator = stage.election().await.operator();
+    assert_eq!(operator.depose(Some(token)).await.expect("deposed"), token);
+    let why = office.lost().await.reason();
+    // Where nothing is told, the next renewal finds the entry gone before anybody has read why.
+    let watches = stage.store.promises().await.expect("promises").watches;
+    assert!(why == Loss::Deposed || (!watches && why == Loss::EntryDeleted), "{why:?}");
+    drop(office);
+    if stage.has_line().await {
+        let second = lead(&mut seats[1]).await;
+        stage.until_names(&["b", "a"]).await;
+        second.check().expect("in office");
+    }
+}
+
+/// Only exactly the one that was named is removed.
+pub async fn deposing_somebody_who_does_not_lead_is_refused(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let operator = stage.election().await.operator();
+    let vacant = operator.depose(None).await;
+    assert!(matches!(vacant, Err(OperatorError::Vacant)), "{vacant:?}");
+    let (_seats, office) = stage.line_of(&["a", "b"]).await;
+    let other = incumbent::Token::new(office.token().get() + 1_000_000).expect("a token");
+    let refused = operator.depose(Some(other)).await;
+    assert!(matches!(refused, Err(OperatorError::NotLeading { .. })), "{refused:?}");
+    office.check().expect("undisturbed");
+}
+
+/// While paused nobody is in line; afterwards everyone is again.
+pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let operator = stage.election().await.operator();
+    let stopping = tokio::spawn(async move {
+        let why = office.stopping().await.reason();
+        drop(office);
+        why
+    });
+    operator.pause("maintenance", WITHIN).await.expect("paused");
+    assert_eq!(stopping.await.expect("no panic"), Loss::Paused);
+    assert!(stage.names().await.is_empty());
+    // One who comes now waits outside.
+    let late = stage.stand("d").await;
+    assert_eq!(late.role(), Role::Out(Loss::Paused));
+    assert!(stage.election().await.candidate("e").try_once().await.expect("an answer").is_none());
+    operator.resume().await.expect("resumed");
+    let again = operator.resume().await;
+    assert!(matches!(again, Err(OperatorError::Nothing { .. })), "{again:?}");
+    seats.push(late);
+    if stage.has_line().await {
+        stage.until("everyone in line", |line| line.entries.len() == 4).await;
+    }
+    let elected = futures_select(seats.iter_mut()).await;
+    elected.check().expect("in office");
+}
+
+/// They will not obey, so the pause does not pretend.
+pub async fn a_pause_names_the_foreign_candidates(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let operator = stage.election().await.operator();
+    let Some(foreign) = harness.enlist_foreign(&stage.election, "theirs".into()).await else {
+        operator.pause("nobody else", WITHIN).await.expect("paused");
+        return;
+    };
+    let refused = operator.pause("maintenance", WITHIN).await;
+    let Err(OperatorError::Foreign { entries }) = refused else { panic!("{refused:?}") };
+    assert_eq!(entries, [foreign.id.as_str()]);
+    assert!(stage.line().await.office.paused.is_none(), "nothing is changed");
+    stage.store.evict(&stage.election, &foreign).await.expect("evicted");
+}
+
+/// Independent fields, changed by compare-and-set: neither notice is lost.
+pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    if !stage.has_line().await {
+        return stage.until_empty().await;
+    }
+    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let working = tokio::spawn(async move {
+        office.stopping().await;
+        drop(office);
+    });
+    let (pausing, transferring) = (stage.election().await.operator(), stage.election().await.operator());
+    let handovers = async {
+        // The heir drains and leaves when the pause comes, whether it leads by then or not.
+        transferring.transfer("c", harness.ttl()).await
+    };
+    let leaders = async {
+        let office = seats[2].elected().await;
+        if let Ok(Some(office)) = office {
+            office.stopping().await;
+            drop(office);
+        }
+        std::future::pending::<()>().await
+    };
+    tokio::select! {
+        (paused, _either) = async { tokio::join!(pausing.pause("both", WITHIN), handovers) } => {
+            paused.expect("a pause is never erased");
+        }
+        () = leaders => {}
+    }
+    working.await.expect("no panic");
+    let line = stage.line().await;
+    assert!(line.office.paused.is_some() && line.entries.is_empty(), "{line:?}");
+}
+
+/// Leader, followers and observers hear of it, nothing is left, and a new handle is a new election.
+pub async fn an_end_reaches_everyone_and_those_who_come_later_start_afresh(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let election = stage.election().await;
+    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let token = office.token().get();
+    let stopping = tokio::spawn(async move {
+        let why = office.stopping().await.reason();
+        drop(office);
+        why
+    });
+    let old = stage.election().await;
+    old.leader().await.expect("first contact");
+    let mut old_seat = old.candidate("old").stand().await.expect("a place");
+    election.operator().end(WITHIN).await.expect("ended");
+    assert_eq!(stopping.await.expect("no panic"), Loss::Ended);
+    for seat in &mut seats {
+        assert!(seat.elected().await.expect("an orderly end").is_none());
+    }
+    assert!(old_seat.elected().await.expect("an orderly end").is_none());
+    assert!(stage.names().await.is_empty());
+    let again = old.candidate("old").stand().await;
+    assert!(again.is_err(), "the handle that knew the election before: {again:?}");
+    let mut seat = stage.stand("new").await;
+    let office = lead(&mut seat).await;
+    assert!(office.token().get() > token, "tokens never start again");
+}
+
+/// Whoever is elected first.
+async fn futures_select<'a>(seats: impl Iterator<Item = &'a mut incumbent::Candidacy>) -> incumbent::Leadership {
+    let mut waits: Vec<_> = seats.map(|seat| Box::pin(lead(seat))).collect();
+    std::future::poll_fn(|cx| {
+        for wait in &mut waits {
+            if let std::task::Poll::Ready(office) = wait.as_mut().poll(cx) {
+                return std::task::Poll::Ready(office);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,258 @@
+//! Standing, leading, losing and coming back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken, MemoryFence};
+use incumbent::store::{ElectionName, StoreId, Token};
+use incumbent::{Loss, Role, SeatError, StandError};
+
+use super::stage::{Stage, lead};
+use crate::conformance::Harness;
+
+/// A store holds one office at a time, and hands it on in the order of the line.
+pub async fn candidates_lead_one_after_the_other_with_growing_tokens(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let names = ["a", "b", "c"];
+    let (mut seats, mut office) = stage.line_of(&names).await;
+    let mut highest = 0;
+    for next in 1..=names.len() {
+        assert!(office.token().get() > highest, "{office:?}");
+        highest = office.token().get();
+        office.check().expect("in office");
+        drop(seats.remove(0));
+        office.resign().await.expect("certain");
+        if next < names.len() {
+            office = lead(&mut seats[0]).await;
+        } else {
+            break;
+        }
+    }
+    stage.until_empty().await;
+}
+
+/// Nothing stands in the way of the only candidate.
+pub async fn a_candidate_that_nobody_rivals_leads_at_once(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let mut seat = stage.stand("a").await;
+    let office = lead(&mut seat).await;
+    office.check().expect("in office");
+    assert!(office.remaining() > harness.ttl() / 4);
+    assert_eq!(seat.role(), Role::Leading { token: office.token().token });
+    assert_eq!(office.election(), &stage.election);
+}
+
+/// One candidacy for each session and election; leaving makes room for the next.
+pub async fn a_client_stands_once_in_an_election_and_again_after_leaving(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let election = stage.election().await;
+    let seat = election.candidate("a").stand().await.expect("a place");
+    let again = election.candidate("b").stand().await;
+    assert!(matches!(again, Err(StandError::Seat(SeatError::AlreadyInLine))), "{again:?}");
+    seat.withdraw().await.expect("certain");
+    let seat = election.candidate("b").stand().await.expect("a place");
+    // Whoever is on the way out makes room without being waited for.
+    drop(seat);
+    let mut seat = election.candidate("c").stand().await.expect("a place");
+    let _office = lead(&mut seat).await;
+    assert_eq!(stage.names().await, ["c"]);
+}
+
+/// Elections do not disturb each other, though they share a session.
+pub async fn one_session_holds_many_elections(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let client = stage.client().await;
+    let mut held = Vec::new();
+    for number in 0..10 {
+        let election = client.election(&format!("{}/{number}", stage.election)).expect("a name");
+        let mut seat = election.candidate("a").stand().await.expect("a place");
+        let office = lead(&mut seat).await;
+        held.push((seat, office));
+    }
+    let (seat, office) = held.remove(3);
+    office.resign().await.expect("certain");
+    seat.withdraw().await.expect("certain");
+    for (_, office) in &held {
+        office.check().expect("still in office");
+    }
+    assert!(client.close(super::stage::WITHIN).await || held.is_empty());
+}
+
+/// Somebody deletes the leader's entry: it notices, stops, and stands again with a higher token.
+pub async fn a_leader_whose_entry_is_deleted_loses_office_and_gets_back_in_line(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a"]).await;
+    let before = office.token().get();
+    evict_head(&stage).await;
+    assert_eq!(office.lost().await.reason(), Loss::EntryDeleted);
+    office.check().expect_err("over");
+    office.resign().await.expect("there is nothing to give back");
+    let office = lead(&mut seats[0]).await;
+    assert!(office.token().get() > before);
+}
+
+/// A follower whose entry is deleted stands again, at the end of the line.
+pub async fn a_follower_whose_entry_is_deleted_gets_back_in_line(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    if stage.has_line().await {
+        let line = stage.line().await;
+        stage.store.evict(&stage.election, &line.entries[1]).await.expect("evicted");
+        stage.until_names(&["a", "c", "b"]).await;
+    }
+    office.resign().await.expect("certain");
+    drop(seats.remove(0));
+    drop(seats.remove(1));
+    let office = lead(&mut seats[0]).await;
+    office.check().expect("in office");
+}
+
+/// "My predecessor is gone" is not "I lead", and neither is it "look at the one before it only".
+pub async fn several_predecessors_gone_at_once_make_the_next_one_lead(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["1", "2", "3", "4"]).await;
+    let mut last = seats.remove(3);
+    let before = office.token().get();
+    drop(seats);
+    drop(office);
+    let office = lead(&mut last).await;
+    assert!(office.token().get() > before);
+    stage.until_names(&["4"]).await;
+}
+
+/// `try_once` takes the office or goes.
+pub async fn trying_once_leads_or_leaves_nothing_behind(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let office = stage.election().await.candidate("a").try_once().await.expect("an answer").expect("the office");
+    let refused = stage.election().await.candidate("b").try_once().await.expect("an answer");
+    assert!(refused.is_none());
+    assert_eq!(stage.names().await, ["a"]);
+    office.check().expect("still in office");
+    office.resign().await.expect("certain");
+    stage.until_empty().await;
+}
+
+/// `run` stands, works, gives back and leaves.
+pub async fn running_does_the_work_once_and_leaves(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let candidate = stage.election().await.candidate("a");
+    let mut seen = Vec::new();
+    let done = candidate.run(async |term| {
+        seen.push(term.token().get());
+        term.check().expect("in office");
+        Ok::<_, StandError>("done")
+    });
+    assert_eq!(done.await.expect("no error"), Some("done"));
+    assert_eq!(seen.len(), 1);
+    stage.until_empty().await;
+}
+
+/// Work that is dropped with its term begins anew with the next one; what it borrows lives across terms.
+pub async fn running_goes_on_with_the_next_term_after_a_loss(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let candidate = stage.election().await.candidate("a");
+    let mut tokens = Vec::new();
+    let run = candidate.run(async |term| {
+        tokens.push(term.token().get());
+        if tokens.len() == 1 {
+            evict_head(&stage).await;
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, StandError>(())
+    });
+    run.await.expect("no error");
+    assert_eq!(tokens.len(), 2);
+    assert!(tokens[0] < tokens[1], "{tokens:?}");
+}
+
+/// The mark is up before the user can see the leadership, and older tokens are refused from then on.
+pub async fn fences_are_raised_before_anybody_is_in_office(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let fence = Arc::new(MemoryFence::new(&stage.election, Vec::new()));
+    let mut seats = Vec::new();
+    for name in ["a", "b"] {
+        let candidate = stage.election().await.candidate(name).shared_fence(fence.clone());
+        seats.push(candidate.stand().await.expect("a place"));
+    }
+    let first = lead(&mut seats[0]).await;
+    fence.write(first.token(), |log| log.push("first")).expect("the leader writes");
+    let old = first.token().clone();
+    drop(seats.remove(0));
+    drop(first);
+    let second = lead(&mut seats[0]).await;
+    // The new leader has written nothing yet, and the old one's late write is refused all the same.
+    let late = fence.write(&old, |log| log.push("late"));
+    assert!(matches!(late, Err(FenceError::Stale { .. })), "{late:?}");
+    fence.write(second.token(), |log| log.push("second")).expect("the leader writes");
+    assert_eq!(fence.write(second.token(), |log| log.clone()).expect("the leader reads"), ["first", "second"]);
+}
+
+/// A fence whose mark comes from another store is an error that an operator has to settle, and nobody leads.
+pub async fn a_fence_that_refuses_for_good_keeps_the_candidate_out_of_office(harness: &impl Harness) {
+    /// Counts how often it was asked.
+    #[derive(Debug)]
+    struct Elsewhere(AtomicU64);
+    impl Fence for Elsewhere {
+        fn raise<'a>(&'a self, _: &'a ElectionName, to: FencingToken) -> BoxFuture<'a, Result<(), FenceError>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let mark_store = StoreId::new("another store");
+            let error = FenceError::StoreReplaced { mark: Token::new(9), mark_store, token: to.token, store: to.store };
+            Box::pin(async move { Err(error) })
+        }
+    }
+    let stage = Stage::new(harness).await;
+    let fence = Arc::new(Elsewhere(AtomicU64::new(0)));
+    let candidate = stage.election().await.candidate("a").shared_fence(fence.clone());
+    let error = match candidate.stand().await {
+        Ok(mut seat) => seat.elected().await.expect_err("not in office"),
+        Err(StandError::Seat(error)) => error,
+        Err(other) => panic!("{other:?}"),
+    };
+    assert!(matches!(error, SeatError::Fence(FenceError::StoreReplaced { .. })), "{error:?}");
+    assert_eq!(fence.0.load(Ordering::Relaxed), 1);
+    stage.until_empty().await;
+}
+
+/// An unfit leader drains and leaves; fit again, it stands again.
+pub async fn an_unhealthy_candidate_leaves_the_line_and_comes_back(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
+    seats[0].set_healthy(false);
+    assert_eq!(office.stopping().await.reason(), Loss::Unhealthy);
+    office.resign().await.expect("certain");
+    let second = lead(&mut seats[1]).await;
+    stage.until_names(&["b"]).await;
+    seats[0].set_healthy(true);
+    second.check().expect("undisturbed");
+    drop(seats.remove(1));
+    second.resign().await.expect("certain");
+    lead(&mut seats[0]).await.check().expect("in office");
+}
+
+/// What cannot be written is refused before anything is.
+pub async fn bad_names_and_large_values_are_refused_before_anything_is_written(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let client = stage.client().await;
+    let long = "x".repeat(256);
+    for name in ["", "/a", "a/", "a//b", "a\nb", "..", long.as_str()] {
+        assert!(client.election(name).is_err(), "{name:?}");
+    }
+    let election = client.election(stage.election.as_str()).expect("a name");
+    let refused = election.candidate("").stand().await;
+    assert!(matches!(refused, Err(StandError::Name(_))), "{refused:?}");
+    let refused = election.candidate("a").value(vec![0; 64 * 1024 + 1]).stand().await;
+    assert!(matches!(refused, Err(StandError::Name(_))), "{refused:?}");
+    assert!(stage.names().await.is_empty());
+}
+
+async fn evict_head<H: Harness>(stage: &Stage<'_, H>) {
+    // An entry that is renewed meanwhile has another version: look again.
+    for _ in 0..1000 {
+        let line = stage.line().await;
+        let head = line.entries.first().expect("somebody in line");
+        if stage.store.evict(&stage.election, head).await.expect("an answer") == incumbent::store::Cas::Done {
+            return;
+        }
+    }
+    panic!("the entry kept changing");
+}

@@ -1,0 +1,279 @@
+//! A TCP proxy that forwards, cuts, stalls and delays on request, and counts what HTTP/2 clients ask for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// What happens to bytes on their way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// They pass.
+    Forward,
+    /// Connections are closed, and new ones at once.
+    Cut,
+    /// Connections stay, and nothing passes until this changes.
+    Stall,
+    /// Every piece waits this long, in both directions.
+    Delay(Duration),
+}
+
+type Ways = watch::Receiver<(Way, u64)>;
+
+/// A proxy in front of one address, on a port of its own. Dropping it closes its connections.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    /// The way, and how often connections have been cut.
+    way: watch::Sender<(Way, u64)>,
+    counts: Arc<Counts>,
+    task: AbortHandle,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    connections: AtomicU64,
+    requests: AtomicU64,
+    finished: AtomicU64,
+}
+
+impl Proxy {
+    /// A proxy in front of `target`, as `host:port`, that forwards for now.
+    pub async fn start(target: &str) -> Proxy {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let (way, ways) = watch::channel((Way::Forward, 0));
+        let counts = Arc::new(Counts::default());
+        let task = tokio::spawn(accept(listener, target.to_owned(), ways, counts.clone())).abort_handle();
+        Proxy { port, way, counts, task }
+    }
+
+    /// Where it listens, as `host:port`.
+    pub fn endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// From now on bytes go this way.
+    pub fn set(&self, way: Way) {
+        self.way.send_modify(|(now, cuts)| {
+            *now = way;
+            *cuts += u64::from(way == Way::Cut);
+        });
+    }
+
+    /// Closes the connections that are open now; new ones are served as before.
+    pub fn reset(&self) {
+        self.way.send_modify(|(_, cuts)| *cuts += 1);
+    }
+
+    /// How many connections have been made.
+    pub fn connections(&self) -> u64 {
+        self.counts.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many HTTP/2 requests have been started: each gRPC call is one, and each stream.
+    pub fn requests(&self) -> u64 {
+        self.counts.requests.load(Ordering::SeqCst)
+    }
+
+    /// How many HTTP/2 requests the client has not finished sending: the streams that it keeps open.
+    pub fn open_streams(&self) -> u64 {
+        self.requests() - self.counts.finished.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, target: String, ways: Ways, counts: Arc<Counts>) {
+    // Connections go with the task that holds this set.
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((client, _)) = listener.accept().await else { return };
+        while connections.try_join_next().is_some() {}
+        if ways.borrow().0 == Way::Cut {
+            continue;
+        }
+        counts.connections.fetch_add(1, Ordering::SeqCst);
+        connections.spawn(connect(client, target.clone(), ways.clone(), counts.clone()));
+    }
+}
+
+async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Counts>) {
+    let mut cut = ways.clone();
+    let cuts = cut.borrow().1;
+    let mut frames = Frames::default();
+    let serve = async {
+        let Ok(server) = TcpStream::connect(&target).await else { return };
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let up = pump(from_client, to_server, ways.clone(), |bytes| frames.count(bytes, &counts));
+        let down = pump(from_server, to_client, ways, |_| ());
+        tokio::select! { () = up => {}, () = down => {} }
+    };
+    // Whichever comes first: the end of the connection, or somebody who cuts it, if only for a moment.
+    tokio::select! {
+        () = serve => {}
+        _ = cut.wait_for(|(_, now)| *now != cuts) => {}
+    }
+    frames.end(&counts);
+}
+
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut ways: Ways, mut seen: impl FnMut(&[u8])) {
+    let mut piece = [0; 16 * 1024];
+    loop {
+        let Ok(length @ 1..) = from.read(&mut piece).await else { return };
+        if ways.wait_for(|(way, _)| *way != Way::Stall).await.is_err() {
+            return;
+        }
+        let (way, _) = *ways.borrow();
+        if let Way::Delay(delay) = way {
+            tokio::time::sleep(delay).await;
+        }
+        seen(&piece[..length]);
+        if to.write_all(&piece[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Follows HTTP/2 frames, from the client to the server.
+#[derive(Default)]
+struct Frames {
+    pending: Vec<u8>,
+    /// Bytes of the present frame that are still to come.
+    rest: usize,
+    greeted: bool,
+    open: HashSet<[u8; 4]>,
+}
+
+impl Frames {
+    const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const HEADER_BYTES: usize = 9;
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const RESET: u8 = 3;
+    const END_STREAM: u8 = 1;
+
+    fn count(&mut self, bytes: &[u8], counts: &Counts) {
+        self.pending.extend_from_slice(bytes);
+        if !self.greeted {
+            if self.pending.len() < Frames::GREETING.len() {
+                return;
+            }
+            // Another protocol has no frames to count.
+            self.rest = if self.pending.starts_with(Frames::GREETING) { Frames::GREETING.len() } else { usize::MAX };
+            self.greeted = true;
+        }
+        loop {
+            let skipped = self.rest.min(self.pending.len());
+            self.pending.drain(..skipped);
+            self.rest = self.rest.saturating_sub(skipped);
+            let [a, b, c, kind, flags, stream @ ..] = &self.pending[..] else { return };
+            let (Some(stream), 0) = (stream.first_chunk().copied(), self.rest) else { return };
+            let [a, b, c, kind, flags] = [*a, *b, *c, *kind, *flags];
+            self.rest = Frames::HEADER_BYTES + usize::from(a) * 0x10000 + usize::from(b) * 0x100 + usize::from(c);
+            // Headers may come a second time, at the end.
+            if kind == Frames::HEADERS && self.open.insert(stream) {
+                counts.requests.fetch_add(1, Ordering::SeqCst);
+            }
+            let ends = matches!(kind, Frames::DATA | Frames::HEADERS) && flags & Frames::END_STREAM != 0;
+            if (ends || kind == Frames::RESET) && self.open.remove(&stream) {
+                counts.finished.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// The connection is gone, and all that was open on it.
+    fn end(&mut self, counts: &Counts) {
+        counts.finished.fetch_add(self.open.drain().count() as u64, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(stream: u8, kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    }
+
+    #[test]
+    fn requests_and_open_streams_are_counted_however_the_bytes_are_cut() {
+        let bytes = [
+            Frames::GREETING.to_vec(),
+            frame(0, 4, 0, &[1; 6]),
+            frame(1, Frames::HEADERS, 4, b"unary"),
+            frame(1, Frames::DATA, Frames::END_STREAM, b"body"),
+            // It was cancelled after all had been sent.
+            frame(1, Frames::RESET, 0, &[0; 4]),
+            frame(3, Frames::HEADERS, 4, b"stream"),
+            frame(3, Frames::DATA, 0, &[1; 11]),
+            frame(5, Frames::HEADERS, 4, b"reset"),
+            frame(5, Frames::RESET, 0, &[0; 4]),
+        ]
+        .concat();
+        for cut in 1..bytes.len() {
+            let counts = Counts::default();
+            let mut frames = Frames::default();
+            bytes.chunks(cut).for_each(|piece| frames.count(piece, &counts));
+            assert_eq!(counts.requests.load(Ordering::SeqCst), 3, "in pieces of {cut}");
+            assert_eq!(counts.finished.load(Ordering::SeqCst), 2, "in pieces of {cut}");
+            frames.end(&counts);
+            assert_eq!(counts.finished.load(Ordering::SeqCst), 3, "in pieces of {cut}");
+        }
+    }
+
+    async fn echo() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.split();
+                    let _ = tokio::io::copy(&mut from, &mut to).await;
+                });
+            }
+        });
+        endpoint
+    }
+
+    #[tokio::test]
+    async fn bytes_pass_stall_and_are_cut() {
+        let proxy = Proxy::start(&echo().await).await;
+        let mut stream = TcpStream::connect(proxy.endpoint()).await.unwrap();
+        let mut back = [0; 4];
+        stream.write_all(b"ping").await.unwrap();
+        stream.read_exact(&mut back).await.unwrap();
+        assert_eq!(&back, b"ping");
+
+        proxy.set(Way::Stall);
+        stream.write_all(b"late").await.unwrap();
+        let stalled = tokio::time::timeout(Duration::from_millis(50), stream.read_exact(&mut back)).await;
+        assert!(stalled.is_err(), "nothing passes");
+        proxy.set(Way::Delay(Duration::from_millis(1)));
+        stream.read_exact(&mut back).await.unwrap();
+        assert_eq!(&back, b"late");
+
+        proxy.reset();
+        assert_eq!(stream.read(&mut back).await.unwrap_or(0), 0, "the connection is closed");
+        let mut again = TcpStream::connect(proxy.endpoint()).await.unwrap();
+        again.write_all(b"more").await.unwrap();
+        again.read_exact(&mut back).await.unwrap();
+        assert_eq!((&back, proxy.connections()), (b"more", 2));
+
+        proxy.set(Way::Cut);
+        assert_eq!(again.read(&mut back).await.unwrap_or(0), 0, "the connection is closed");
+    }
+}

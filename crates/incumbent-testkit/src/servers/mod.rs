@@ -1,0 +1,7 @@
+//! Real servers for tests: on free ports of the loopback address, in folders of their own, gone with the test.
+
+mod etcd;
+mod process;
+
+pub use etcd::{EtcdCluster, EtcdNode};
+pub use process::{Process, Scratch, free_port};

@@ -1,0 +1,137 @@
+//! A server's process and its folder. Both go when their handle goes, and also when the test is killed.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Starts its arguments and reports their pid. When its standard input ends, whoever held the other end is gone or wants
+/// them gone. Reaping comes last, so that the pid cannot become another process's before.
+const KEEPER: &str = r#"log=$1; shift
+"$@" </dev/null >>"$log" 2>&1 &
+echo $!
+read -r _
+kill -9 $!
+wait $!
+"#;
+
+/// A server that runs until this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    keeper: Child,
+    leash: Option<ChildStdin>,
+    pid: Pid,
+}
+
+impl Process {
+    /// Starts a program; what it says goes to the end of `log`.
+    pub fn start(program: &str, args: &[String], log: &Path) -> Process {
+        let mut keeper = Command::new("sh")
+            .args(["-c", KEEPER, "keeper"])
+            .arg(log)
+            .arg(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // A shell reports what it has killed.
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a shell");
+        let leash = keeper.stdin.take();
+        let mut pid = String::new();
+        let stdout = keeper.stdout.take().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut pid).expect("the pid of the server");
+        let pid = pid.trim().parse().ok().and_then(Pid::from_raw).expect("the pid of the server");
+        Process { keeper, leash, pid }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Stops it in its tracks: connections stay, nothing answers.
+    pub fn pause(&self) {
+        kill_process(self.pid, Signal::STOP).expect("it is ours");
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        kill_process(self.pid, Signal::CONT).expect("it is ours");
+    }
+
+    /// Kills it without warning, and waits until it is gone.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.leash = None;
+        // The keeper ends once it has reaped the server.
+        let _ = self.keeper.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Removes a folder when whoever held the other end of its standard input is gone, and its servers, too.
+const SWEEPER: &str = r#"read -r _; sleep 1; rm -rf "$1""#;
+
+/// A folder of one's own, in memory where there is such a place. Removed with everything in it.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    _sweeper: Child,
+}
+
+impl Scratch {
+    /// A new folder whose name begins with `name`.
+    pub fn new(name: &str) -> Scratch {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Scratch::within(memory, name) } else { Scratch::on_disk(name) }
+    }
+
+    /// The same where temporary files go, for those who want to pay for what a disk costs.
+    pub fn on_disk(name: &str) -> Scratch {
+        Scratch::within(&std::env::temp_dir(), name)
+    }
+
+    fn within(parent: &Path, name: &str) -> Scratch {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        for _ in 0..100 {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = parent.join(format!("incumbent-{name}-{}-{number}", std::process::id()));
+            if std::fs::create_dir(&path).is_ok() {
+                let mut sweeper = Command::new("sh");
+                sweeper.args(["-c", SWEEPER, "sweeper"]).arg(&path).stdin(Stdio::piped());
+                return Scratch { path, _sweeper: sweeper.spawn().expect("a shell") };
+            }
+        }
+        panic!("no folder can be made in {}", parent.display());
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is left for the system to clean up.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("an address").port()
+}

@@ -1,0 +1,164 @@
+//! The store that misbehaves does what it was asked to do, and nothing else.
+
+#![allow(clippy::unwrap_used, reason = "a test speaks by panicking")]
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use incumbent_store::memory::{MemoryStore, Shape};
+use incumbent_store::{
+    ElectionName, Fault, Held, Incarnation, NewEntry, Place, Session, Standing, Store, StoreError, Target, TokioClock,
+};
+use incumbent_testkit::{Call, FaultStore, Faults, Mishap, Odds};
+use tokio::time::{Instant, timeout};
+
+const TTL: Duration = Duration::from_secs(10);
+const LATE: Duration = Duration::from_secs(1);
+
+fn election() -> ElectionName {
+    ElectionName::new("jobs/nightly").unwrap()
+}
+
+fn entry() -> NewEntry {
+    NewEntry { incarnation: Incarnation::from_bits(1), name: "node-1".into(), value: "value".into() }
+}
+
+struct Scene {
+    memory: MemoryStore,
+    store: FaultStore,
+    faults: Faults,
+    session: Arc<dyn Session>,
+}
+
+async fn scene() -> Scene {
+    let memory = MemoryStore::with_clock(Shape::FAIR, Arc::new(TokioClock::new()));
+    let faults = Faults::none();
+    let store = FaultStore::new(Arc::new(memory.clone()), faults.clone());
+    let session = store.open_session(TTL).await.unwrap();
+    Scene { memory, store, faults, session }
+}
+
+impl Scene {
+    async fn enlist(&self) -> Result<Standing, StoreError> {
+        self.session.enlist(&election(), &entry()).await
+    }
+
+    async fn in_line(&self) -> usize {
+        self.memory.line(&election(), 10).await.unwrap().entries.len()
+    }
+}
+
+fn leading(standing: Standing) -> Held {
+    let Place::Leading(held) = standing.place else { panic!("{standing:?}") };
+    held
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_request_is_not_done_and_a_lost_answer_is() {
+    let scene = scene().await;
+    scene.faults.next(Call::Enlist, Mishap::LoseRequest);
+    scene.faults.next(Call::Enlist, Mishap::LoseAnswer);
+    assert_eq!(scene.enlist().await.unwrap_err().fault(), Fault::OutcomeUnknown);
+    assert_eq!(scene.in_line().await, 0);
+    assert_eq!(scene.enlist().await.unwrap_err().fault(), Fault::OutcomeUnknown);
+    assert_eq!(scene.in_line().await, 1);
+    let held = leading(scene.enlist().await.unwrap());
+    assert_eq!((held.incarnation, scene.in_line().await), (entry().incarnation, 1));
+    assert_eq!(scene.faults.calls(Call::Enlist), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_call_is_not_done_and_a_doubled_one_is_done_twice() {
+    let scene = scene().await;
+    scene.faults.next(Call::Enlist, Mishap::Refuse);
+    scene.faults.next(Call::Enlist, Mishap::Double);
+    assert_eq!(scene.enlist().await.unwrap_err().fault(), Fault::Unavailable);
+    assert_eq!(scene.in_line().await, 0);
+    let calls = scene.memory.calls();
+    leading(scene.enlist().await.unwrap());
+    assert_eq!(scene.memory.calls(), calls + 2);
+    assert_eq!(scene.in_line().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_request_is_done_late_and_a_delayed_answer_only_comes_late() {
+    for (mishap, in_line_meanwhile) in [(Mishap::DelayRequest(LATE), 0), (Mishap::DelayAnswer(LATE), 1)] {
+        let scene = scene().await;
+        scene.faults.next(Call::Enlist, mishap);
+        let began = Instant::now();
+        let entry = entry();
+        let election = election();
+        let mut call = scene.session.enlist(&election, &entry);
+        assert!(timeout(LATE / 2, &mut call).await.is_err());
+        assert_eq!(scene.in_line().await, in_line_meanwhile, "{mishap:?}");
+        leading(call.await.unwrap());
+        assert_eq!(began.elapsed(), LATE);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_cut_off_every_call_fails_and_afterwards_none_does() {
+    let scene = scene().await;
+    scene.faults.cut(Mishap::Refuse);
+    assert!(scene.enlist().await.is_err());
+    assert!(scene.store.line(&election(), 1).await.is_err());
+    assert!(scene.store.watch(&election(), &[Target::Head], Default::default()).await.is_err());
+    scene.faults.spare(Call::Renew);
+    assert!(scene.session.renew(&[]).await.is_ok());
+    assert!(scene.session.renew(&[]).await.is_err());
+    scene.faults.cut(Mishap::Hang);
+    assert!(timeout(100 * LATE, scene.session.renew(&[])).await.is_err());
+    scene.faults.heal();
+    assert_eq!(scene.session.renew(&[]).await.unwrap_err().fault(), Fault::SessionGone, "it was silent for too long");
+    assert!(scene.store.line(&election(), 1).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_watch_never_wakes_and_a_late_one_wakes_late() {
+    let scene = scene().await;
+    let held = leading(scene.enlist().await.unwrap());
+    let cursor = scene.store.line(&election(), 1).await.unwrap().cursor;
+    scene.faults.next(Call::Watch, Mishap::LoseAnswer);
+    scene.faults.next(Call::Watch, Mishap::DelayAnswer(LATE));
+    let targets = [Target::Gone(held.entry.clone())];
+    let mut lost = scene.store.watch(&election(), &targets, cursor);
+    let late = scene.store.watch(&election(), &targets, cursor);
+    let in_time = scene.store.watch(&election(), &targets, cursor);
+    scene.session.withdraw(&held, None).await.unwrap();
+    let began = Instant::now();
+    in_time.await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    late.await.unwrap();
+    assert_eq!(began.elapsed(), LATE);
+    assert!(lost.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_gives_the_same_mishaps() {
+    let odds = Odds {
+        lose_request: 100,
+        lose_answer: 100,
+        refuse: 100,
+        delay_request: 100,
+        delay_answer: 100,
+        double: 100,
+        longest_delay: LATE,
+    };
+    let mut histories = Vec::new();
+    for seed in [7, 7, 8] {
+        let memory = MemoryStore::with_clock(Shape::FAIR, Arc::new(TokioClock::new()));
+        let store = FaultStore::new(Arc::new(memory), Faults::seeded(seed, odds));
+        let mut history = Vec::new();
+        for _ in 0..200 {
+            let began = Instant::now();
+            let outcome = store.line(&election(), 1).await.map(|_| ()).map_err(|error| error.fault());
+            history.push((outcome, began.elapsed()));
+        }
+        histories.push(history);
+    }
+    assert_eq!(histories[0], histories[1]);
+    assert_ne!(histories[0], histories[2]);
+    let failed = histories[0].iter().filter(|(outcome, _)| outcome.is_err()).count();
+    assert!((20..120).contains(&failed), "three in ten fail: {failed} of 200");
+}
