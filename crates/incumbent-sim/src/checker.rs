@@ -1,0 +1,323 @@
+//! What must always be true, on global time. It sees everything and changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use incumbent_core::{Incarnation, Loss, Nonce, Office, SeatId, Timestamp, Token};
+
+use crate::clock::LocalClock;
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule.
+    pub rule: &'static str,
+    /// How.
+    pub text: String,
+    /// When, in nanoseconds of global time.
+    pub at: u64,
+}
+
+/// A leader's own belief: from being elected until it is told otherwise, gives the office back, or its own clock
+/// reaches the deadline.
+#[derive(Clone, Debug)]
+pub(crate) struct Belief {
+    pub(crate) election: usize,
+    pub(crate) process: usize,
+    pub(crate) boot: u32,
+    pub(crate) seat: SeatId,
+    pub(crate) token: Token,
+    pub(crate) deadline: Timestamp,
+}
+
+/// Who made an entry: the process, its boot, the seat, and the number of the call.
+pub(crate) type Maker = (usize, u32, SeatId, u64);
+
+#[derive(Clone, Debug, Default)]
+struct Record {
+    /// Every token that was ever in line, and whose it was.
+    owners: BTreeMap<Token, Option<Incarnation>>,
+    makers: BTreeMap<Token, Maker>,
+    newest: Option<Token>,
+    head: Option<Token>,
+    /// The tokens that were ever in office.
+    elected: BTreeSet<Token>,
+    /// The tokens that were removed although their owners lived, and when.
+    removed_early: BTreeMap<Token, u64>,
+    /// The terms that ended with a transfer, and whether their guarded withdrawal was refused.
+    transferred: BTreeMap<Token, bool>,
+    /// The leaders that were ever asked to hand over.
+    asked: BTreeSet<Token>,
+    changes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Checker {
+    elections: Vec<Record>,
+    beliefs: Vec<Belief>,
+    violation: Option<Violation>,
+    pub(crate) terms: u64,
+}
+
+impl Checker {
+    pub(crate) fn new(elections: usize) -> Checker {
+        Checker { elections: vec![Record::default(); elections], beliefs: Vec::new(), violation: None, terms: 0 }
+    }
+
+    pub(crate) fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    pub(crate) fn take_violation(&mut self) -> Option<Violation> {
+        self.violation.take()
+    }
+
+    /// Notes the first broken rule.
+    pub(crate) fn fail(&mut self, now: u64, rule: &'static str, text: String) {
+        self.violation.get_or_insert(Violation { rule, text, at: now });
+    }
+
+    pub(crate) fn beliefs(&self) -> &[Belief] {
+        &self.beliefs
+    }
+
+    /// How often leadership changed in an election.
+    pub(crate) fn changes(&self, election: usize) -> u64 {
+        self.elections[election].changes
+    }
+
+    pub(crate) fn maker(&self, election: usize, token: Token) -> Option<Maker> {
+        self.elections[election].makers.get(&token).copied()
+    }
+
+    /// An entry is in line. S1, S2.
+    pub(crate) fn in_line(
+        &mut self,
+        now: u64,
+        election: usize,
+        token: Token,
+        owner: Option<Incarnation>,
+        maker: Option<Maker>,
+    ) {
+        let record = &mut self.elections[election];
+        match record.owners.insert(token, owner) {
+            Some(before) if before != owner => {
+                self.fail(now, "S1", format!("{token:?} belongs to {owner:?}, and belonged to {before:?}"));
+            }
+            Some(_) => {}
+            None => {
+                let newest = record.newest;
+                record.newest = newest.max(Some(token));
+                if let Some(maker) = maker {
+                    record.makers.insert(token, maker);
+                }
+                if newest >= Some(token) {
+                    self.fail(now, "S2", format!("{token:?} came into line after {newest:?}"));
+                }
+            }
+        }
+    }
+
+    /// The first in line, whenever it changed. What every observer sees, so S7.
+    pub(crate) fn head(&mut self, now: u64, election: usize, head: Option<Token>) {
+        let record = &mut self.elections[election];
+        if let Some(token) = head {
+            let before = record.head.replace(token);
+            if before > Some(token) {
+                self.fail(now, "S7", format!("observers see {token:?} lead after {before:?}"));
+            }
+        }
+    }
+
+    /// Somebody other than its owner removed an entry while it may have been believed.
+    pub(crate) fn removed_early(&mut self, now: u64, election: usize, token: Token) {
+        self.elections[election].removed_early.entry(token).or_insert(now);
+    }
+
+    /// An eviction or a withdrawal was carried out. S9.
+    pub(crate) fn removed(&mut self, now: u64, election: usize, asked: Token, before: &[Token], after: &[Token]) {
+        if let Some(token) = before.iter().find(|token| **token != asked && !after.contains(token)) {
+            self.fail(now, "S9", format!("removing {asked:?} of e{election} removed {token:?}"));
+        }
+    }
+
+    /// The office record was written by someone who may change only some fields.
+    pub(crate) fn office_written(&mut self, now: u64, election: usize, fields: Fields, was: &Office, is: &Office) {
+        if let Some(handover) = &is.handover {
+            self.elections[election].asked.insert(handover.from);
+        }
+        let erased = [
+            (!fields.handover && was.handover != is.handover, "handover"),
+            (!fields.paused && was.paused != is.paused, "pause"),
+            (!fields.ended && was.ended != is.ended, "tombstone"),
+            (!fields.deposed && was.deposed != is.deposed, "deposition"),
+        ];
+        if let Some((_, field)) = erased.iter().find(|(erased, _)| *erased) {
+            self.fail(now, "OFFICE", format!("the {field} of e{election} was overwritten by one who had no say in it"));
+        }
+    }
+
+    /// A leader begins to believe. S4, S6.
+    pub(crate) fn elected(&mut self, now: u64, belief: Belief, clocks: &dyn Fn(usize) -> Timestamp) {
+        let election = belief.election;
+        self.terms += 1;
+        let record = &mut self.elections[election];
+        record.changes += 1;
+        if !record.elected.insert(belief.token) {
+            self.fail(now, "S6", format!("{:?} of e{election} is in office for the second time", belief.token));
+        }
+        let record = &self.elections[election];
+        let rival = self.beliefs.iter().find(|other| {
+            other.election == election
+                && clocks(other.process) < other.deadline
+                && !record.removed_early.contains_key(&other.token)
+                && !record.removed_early.contains_key(&belief.token)
+        });
+        if let Some(rival) = rival {
+            let text = format!(
+                "p{} takes office in e{election} with {:?} while p{} believes to lead with {:?}, by its clock for another {:?}",
+                belief.process,
+                belief.token,
+                rival.process,
+                rival.token,
+                rival.deadline.since(clocks(rival.process))
+            );
+            self.fail(now, "S4", text);
+        }
+        self.beliefs.push(belief);
+    }
+
+    /// A leader was told a later deadline. S6, and S5 for those that were deposed: no renewal proves them any more.
+    pub(crate) fn extended(
+        &mut self,
+        now: u64,
+        who: (usize, u32, SeatId),
+        deadline: Timestamp,
+        clock: &LocalClock,
+        ttl: u64,
+    ) {
+        let Some(belief) = self.beliefs.iter_mut().find(|belief| (belief.process, belief.boot, belief.seat) == who)
+        else {
+            let text = format!("p{} is told a deadline for a term that is over", who.0);
+            return self.fail(now, "S6", text);
+        };
+        let lapsed = clock.read(now) >= belief.deadline;
+        let token = belief.token;
+        belief.deadline = deadline;
+        let removed_at = self.elections[belief.election].removed_early.get(&token);
+        if removed_at.is_some_and(|removed_at| clock.when(deadline) > removed_at + ttl) {
+            self.fail(now, "S5", format!("p{} goes on with {token:?}, which was deposed", who.0));
+        }
+        if lapsed {
+            self.fail(now, "S6", format!("p{} revives {token:?}, whose deadline had passed", who.0));
+        }
+    }
+
+    /// A term is over, as far as its leader knows.
+    pub(crate) fn unelected(&mut self, who: (usize, u32, SeatId)) {
+        self.beliefs.retain(|belief| (belief.process, belief.boot, belief.seat) != who);
+    }
+
+    /// The process is gone, and its beliefs with it.
+    pub(crate) fn died(&mut self, process: usize) {
+        self.beliefs.retain(|belief| belief.process != process);
+    }
+
+    /// A deadline was told. S5.
+    pub(crate) fn deadline(&mut self, now: u64, process: usize, ends_at: u64, forgets_at: u64) {
+        if ends_at > forgets_at {
+            let by = (ends_at - forgets_at) as f64 / 1e9;
+            self.fail(now, "S5", format!("p{process} believes {by:.6} s longer than the store has to remember it"));
+        }
+    }
+
+    /// A rival removed an entry that had fallen silent. S5: never before its TTL has passed since its last renewal.
+    pub(crate) fn silenced(&mut self, now: u64, rival: usize, token: Token, forgets_at: u64) {
+        if now < forgets_at {
+            let by = (forgets_at - now) as f64 / 1e9;
+            self.fail(now, "S5", format!("p{rival} removed {token:?} {by:.6} s before it may be forgotten"));
+        }
+    }
+
+    /// A write was accepted by a fenced resource. S3.
+    pub(crate) fn accepted(&mut self, now: u64, election: usize, token: Token) {
+        let newer = self.elections[election].elected.last().copied();
+        if newer > Some(token) {
+            self.fail(
+                now,
+                "S3",
+                format!("a write with {token:?} got through in e{election} after {newer:?} took office"),
+            );
+        }
+    }
+
+    /// The fence stands at `level` as a leader takes office. S3.
+    pub(crate) fn fence(&mut self, now: u64, election: usize, token: Token, level: u64) {
+        if level < token.get() {
+            self.fail(now, "S3", format!("{token:?} is in office in e{election} and its fence is still at {level}"));
+        }
+    }
+
+    /// The fence moved to `level`: it still refuses all that came before the newest leader. S3.
+    pub(crate) fn fence_moved(&mut self, now: u64, election: usize, level: u64) {
+        if let Some(token) = self.elections[election].elected.last().copied() {
+            self.fence(now, election, token, level);
+        }
+    }
+
+    /// A term ended because the office was handed over.
+    pub(crate) fn term_ended(&mut self, election: usize, token: Token, why: Loss) {
+        if why == Loss::Transferred {
+            self.elections[election].transferred.insert(token, false);
+        }
+    }
+
+    /// A leader stops because the office record asks it to: was it asked?
+    pub(crate) fn asked_to_go(&mut self, now: u64, election: usize, token: Token) {
+        if !self.elections[election].asked.contains(&token) {
+            self.fail(
+                now,
+                "OFFICE",
+                format!("{token:?} of e{election} carries out a handover that was meant for another"),
+            );
+        }
+    }
+
+    /// An entry was withdrawn, or its withdrawal was refused for want of the heir. S8.
+    pub(crate) fn withdrawn(&mut self, now: u64, election: usize, token: Token, outcome: Withdrawal) {
+        let Some(refused) = self.elections[election].transferred.get_mut(&token) else { return };
+        match outcome {
+            Withdrawal::Refused => *refused = true,
+            Withdrawal::Done { heir_first: true } => {}
+            Withdrawal::Done { heir_first: false } if *refused => {}
+            Withdrawal::Done { heir_first: false } => {
+                self.fail(now, "S8", format!("{token:?} of e{election} was handed over, but the heir is not first"));
+            }
+        }
+    }
+
+    /// A leader takes office on an answer that stood against it.
+    pub(crate) fn barred(&mut self, now: u64, paused: bool, ended: Option<Nonce>) {
+        if paused {
+            self.fail(now, "PAUSE", "a candidate took office on an answer that said paused".into());
+        }
+        if ended.is_some() {
+            self.fail(now, "END", "a candidate took office on an answer that said ended".into());
+        }
+    }
+}
+
+/// What became of a withdrawal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Withdrawal {
+    Refused,
+    Done { heir_first: bool },
+}
+
+/// Which fields of the office record a writer has a say in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fields {
+    pub(crate) handover: bool,
+    pub(crate) paused: bool,
+    pub(crate) ended: bool,
+    pub(crate) deposed: bool,
+}

@@ -1,0 +1,460 @@
+//! What goes wrong, when it heals, and what must be true after that.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_core::{Entry, ForgottenBy, Hint, Input, Office, SeatId};
+
+use crate::scenario::{Kind, Weather};
+use crate::server::at;
+use crate::trace::trace;
+use crate::users::Deed;
+use crate::variant::WorldFlaw;
+use crate::world::{Happening, Phase, World};
+
+/// What goes wrong at a moment.
+#[derive(Clone, Debug)]
+pub(crate) enum Mishap {
+    Crash(usize),
+    Restart(usize),
+    /// It stands still: a signal, or a host that is suspended.
+    Stop {
+        process: usize,
+        suspend: bool,
+    },
+    GoOn(usize),
+    CutOff(usize),
+    Reconnect(usize),
+    ServerDown,
+    ServerUp,
+    FailOver,
+    Stale(usize),
+    NotStale(usize),
+    Clock(usize),
+    Foreign,
+    ForeignGone(usize, Box<Entry>),
+    /// Leaders die: of certain death their session is closed.
+    Death {
+        certain: bool,
+    },
+}
+
+/// Makes a mishap that befalls a process; some have two forms.
+type MishapTo = fn(usize, bool) -> Mishap;
+
+impl World {
+    pub(crate) fn plan_mishaps(&mut self) {
+        if self.scenario.kind == Kind::Deaths {
+            self.plan_death();
+        }
+        let luck = self.scenario.luck;
+        let processes = self.processes.len() as u64;
+        let plans: [(u64, MishapTo); 8] = [
+            (luck.crashes, |process, _| Mishap::Crash(process)),
+            (luck.pauses, |process, suspend| Mishap::Stop { process, suspend }),
+            (luck.partitions, |process, _| Mishap::CutOff(process)),
+            (luck.outages, |_, _| Mishap::ServerDown),
+            (luck.failovers, |_, _| Mishap::FailOver),
+            (luck.stale_servers, |process, _| Mishap::Stale(process)),
+            (luck.clock_changes, |process, _| Mishap::Clock(process)),
+            (luck.foreigners, |_, _| Mishap::Foreign),
+        ];
+        for (times, make) in plans {
+            for _ in 0..times {
+                let at = self.rng.below(self.scenario.chaos);
+                let process = self.rng.below(processes) as usize;
+                let suspend = self.chance(500);
+                self.after(at, Happening::Mishap(make(process, suspend)));
+            }
+        }
+    }
+
+    /// The next death comes when the last one is behind us.
+    fn plan_death(&mut self) {
+        let certain = self.chance(500);
+        self.after(2 * self.scenario.longest_ttl(), Happening::Mishap(Mishap::Death { certain }));
+    }
+
+    pub(crate) fn on_mishap(&mut self, mishap: Mishap) {
+        trace!(self, "world", "{mishap:?}");
+        let ttl = self.scenario.ttl();
+        match mishap {
+            Mishap::Crash(process) if self.stormy => {
+                self.crash(process);
+                self.later(ttl * 3, Mishap::Restart(process));
+            }
+            Mishap::Stop { process, suspend } if self.stormy => {
+                self.stop(process, suspend);
+                self.later(ttl * 5 / 2, Mishap::GoOn(process));
+            }
+            Mishap::CutOff(process) if self.stormy => {
+                self.cut_off.insert(process);
+                self.lose_watches(Some(process));
+                self.later(ttl * 5 / 2, Mishap::Reconnect(process));
+            }
+            Mishap::ServerDown if self.stormy => {
+                self.server_down = true;
+                self.lose_watches(None);
+                self.later(ttl * 3 / 2, Mishap::ServerUp);
+            }
+            Mishap::Stale(process) if self.stormy => {
+                self.on_stale_server.insert(process);
+                self.lose_watches(Some(process));
+                self.later(ttl * 5 / 2, Mishap::NotStale(process));
+            }
+            Mishap::Foreign if self.stormy => self.foreign_candidate(),
+            Mishap::FailOver if self.stormy => {
+                let by = Duration::from_nanos(self.rng.below(ttl));
+                self.server.fail_over(self.now, by);
+                self.after_step();
+            }
+            Mishap::Clock(process) if self.stormy => self.change_clock(process),
+            Mishap::Crash(_)
+            | Mishap::Stop { .. }
+            | Mishap::CutOff(_)
+            | Mishap::ServerDown
+            | Mishap::Stale(_)
+            | Mishap::Foreign
+            | Mishap::FailOver
+            | Mishap::Clock(_) => {}
+            Mishap::Restart(process) => self.restart(process),
+            Mishap::GoOn(process) => self.resume(process),
+            Mishap::Reconnect(process) => {
+                self.cut_off.remove(&process);
+            }
+            Mishap::ServerUp => self.server_down = false,
+            Mishap::NotStale(process) => {
+                self.on_stale_server.remove(&process);
+            }
+            Mishap::ForeignGone(election, entry) => {
+                self.server.table.evict(at(self.now), &self.names[election].clone(), &entry);
+                self.after_step();
+            }
+            Mishap::Death { certain } => self.leaders_die(certain),
+        }
+    }
+
+    /// Within `longest` from now.
+    fn later(&mut self, longest: u64, mishap: Mishap) {
+        let delay = self.rng.below(longest);
+        self.after(delay, Happening::Mishap(mishap));
+    }
+
+    fn crash(&mut self, process: usize) {
+        if self.processes[process].suspended {
+            self.processes[process].suspended = false;
+            self.processes[process].clock.thaw(self.now);
+        }
+        self.processes[process].crash();
+        self.checker.died(process);
+        self.server.drop_watches(Some(process));
+    }
+
+    fn restart(&mut self, process: usize) {
+        if self.processes[process].machine.is_none() {
+            self.boot(process);
+        }
+    }
+
+    fn stop(&mut self, process: usize, suspend: bool) {
+        let state = &mut self.processes[process];
+        if state.machine.is_none() || state.paused {
+            return;
+        }
+        state.paused = true;
+        if suspend && self.variant.has(WorldFlaw::ClockStopsInSuspend) {
+            state.suspended = true;
+            state.clock.freeze(self.now);
+        }
+        // Its alarm is set again when it goes on.
+        state.next_tick = None;
+        state.tick_serial += 1;
+    }
+
+    /// Some who watched are told that their watch is lost; the others wait in vain.
+    fn lose_watches(&mut self, of: Option<usize>) {
+        for ((process, boot, seat), watch) in self.server.drop_watches(of) {
+            if self.chance(600) {
+                let delay = self.rng.below(self.scenario.ttl() / 10);
+                let wake = Box::new(crate::process::Message::Input(Input::Wake(seat, watch, Hint::Lost)));
+                self.after(delay, Happening::Deliver { process, boot, message: wake });
+            }
+        }
+    }
+
+    fn foreign_candidate(&mut self) {
+        let election = self.rng.below(self.names.len() as u64) as usize;
+        let name = self.names[election].clone();
+        let single = self.scenario.shape.line == incumbent_store::LineKind::Single;
+        if single && self.server.head(self.now, &name).is_some() {
+            return;
+        }
+        let entry = self.server.table.enlist_foreign(&name, Bytes::from_static(b"foreign"));
+        self.checker.in_line(self.now, election, entry.token, None, None);
+        self.after_step();
+        self.later(self.scenario.ttl() * 4, Mishap::ForeignGone(election, Box::new(entry)));
+    }
+
+    fn change_clock(&mut self, process: usize) {
+        let drift =
+            self.scenario.settings.drift_ppm.max(if self.scenario.settings.margin.is_zero() { 50_000 } else { 0 });
+        let ppm = self.rng.below(2 * u64::from(drift) + 1) as i64 - i64::from(drift);
+        let back = -(self.rng.below(self.scenario.ttl()) as i64);
+        let clock = &mut self.processes[process].clock;
+        clock.set_rate(self.now, ppm);
+        if self.variant.has(WorldFlaw::ClockSetBack) {
+            clock.step(self.now, back);
+        }
+        if !self.processes[process].paused {
+            self.set_alarm(process);
+        }
+    }
+
+    /// Kills the leader of the first election that has one, and with it every leadership of that process.
+    fn leaders_die(&mut self, certain: bool) {
+        let Some(process) = self.checker.beliefs().first().map(|belief| belief.process) else {
+            return self.fail("L1", "nobody leads before anything has gone wrong".into());
+        };
+        let led = self.checker.beliefs().iter().filter(|belief| belief.process == process);
+        let elections = led.fold(0, |set, belief| set | 1 << belief.election);
+        let session = self.processes[process].session();
+        trace!(self, "world", "p{process} dies");
+        self.crash(process);
+        if let Some(session) = session.filter(|_| certain) {
+            self.server.table.close_session(session);
+            self.after_step();
+        }
+        let dead = self.entries_of_the_dead();
+        let by = self.replaced_within(dead + u64::from(!certain && dead == 0));
+        self.after(by, Happening::Phase(Phase::Replaced(elections)));
+        self.after(by + 1, Happening::Mishap(Mishap::Restart(process)));
+    }
+
+    /// How long the office may stay empty in a run where nothing else goes wrong.
+    fn replaced_within(&self, silent: u64) -> u64 {
+        let granted = self.scenario.granted.as_nanos() as u64;
+        let drift = u64::from(self.scenario.settings.drift_ppm);
+        // A hint, a look, the fences: each there and back.
+        let trips = 8 * self.weather.delay.1;
+        let silence = match self.scenario.shape.forgotten_by {
+            ForgottenBy::Store => granted * silent.min(1),
+            // The last sign of life that was seen may be as old as the TTL when the leader dies, and of several that
+            // are silent, each is seen only once the one behind it is gone.
+            ForgottenBy::Rivals => silent * 2 * (granted + granted * 3 * drift / 1_000_000),
+        };
+        let polls = if self.scenario.shape.watches { 0 } else { granted / 10 + granted / 10 * drift / 1_000_000 * 2 };
+        silence + polls + trips
+    }
+
+    pub(crate) fn on_phase(&mut self, phase: Phase) {
+        trace!(self, "world", "{phase:?}");
+        match phase {
+            Phase::Heal => self.heal(),
+            Phase::Settled => self.settled(),
+            Phase::Stable => self.stable(),
+            Phase::Over => self.all_gone(),
+            Phase::Order => self.give_order(),
+            Phase::Obeyed { election, operator, led_before } => self.obeyed(election, operator, led_before),
+            Phase::Replaced(elections) => {
+                if self.now + self.scenario.longest_ttl() * 12 < self.scenario.chaos {
+                    self.plan_death();
+                }
+                for election in (0..self.names.len()).filter(|election| elections & 1 << election != 0) {
+                    if self.believed_leader(election).is_none() {
+                        self.fail("L1", format!("nobody leads e{election} in time after a death"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn heal(&mut self) {
+        self.stormy = false;
+        self.under_operation = false;
+        self.weather = Weather::calm();
+        self.cut_off.clear();
+        self.on_stale_server.clear();
+        self.server_down = false;
+        let dead = self.entries_of_the_dead();
+        for process in 0..self.processes.len() {
+            self.resume(process);
+            self.restart(process);
+            let seats: Vec<SeatId> = self.processes[process].seats.keys().copied().collect();
+            seats.into_iter().for_each(|seat| self.set_healthy(process, seat, true));
+        }
+        for election in 0..self.names.len() {
+            self.tidy_office(election);
+            // Whoever is not standing may do so now; at least one does.
+            let process = self.rng.below(self.processes.len() as u64) as usize;
+            let boot = self.processes[process].boot;
+            for wait in 1..4 {
+                let delay = self.scenario.ttl() * wait;
+                self.after(delay, Happening::Deed(Deed::Stand { process, boot, election }));
+            }
+        }
+        let longest = self.scenario.longest_ttl();
+        self.after(longest * (10 + 3 * dead), Happening::Phase(Phase::Settled));
+    }
+
+    fn entries_of_the_dead(&mut self) -> u64 {
+        let mut dead = 0;
+        for election in 0..self.names.len() {
+            for entry in self.server.line(self.now, &self.names[election].clone()) {
+                let maker = self.checker.maker(election, entry.token);
+                let lives = |(process, boot, ..): crate::checker::Maker| {
+                    self.processes[process].boot == boot && self.processes[process].machine.is_some()
+                };
+                dead += u64::from(!maker.is_some_and(lives));
+            }
+        }
+        if self.scenario.shape.forgotten_by == ForgottenBy::Rivals { dead } else { 0 }
+    }
+
+    /// Takes back most pauses and sends most foreign candidates home.
+    fn tidy_office(&mut self, election: usize) {
+        let name = self.names[election].clone();
+        let office = self.server.office(self.now, &name);
+        if self.chance(800) {
+            self.server.table.set_office(
+                at(self.now),
+                &name,
+                office.version,
+                &Office { paused: None, ..office.clone() },
+            );
+        }
+        if self.chance(800) {
+            for entry in self.server.line(self.now, &name).into_iter().filter(Entry::is_foreign) {
+                self.server.table.evict(at(self.now), &name, &entry);
+            }
+        }
+        self.after_step();
+    }
+
+    pub(crate) fn believed_leader(&self, election: usize) -> Option<incumbent_core::Token> {
+        let in_office = |belief: &&crate::checker::Belief| {
+            belief.election == election && self.processes[belief.process].clock.read(self.now) < belief.deadline
+        };
+        self.checker.beliefs().iter().find(in_office).map(|belief| belief.token)
+    }
+
+    /// The store is reachable and nothing goes wrong: L1 and L4, and nobody blocks the line.
+    fn settled(&mut self) {
+        for election in 0..self.names.len() {
+            self.settled_election(election);
+        }
+        self.changes_when_settled = (0..self.names.len()).map(|election| self.checker.changes(election)).collect();
+        self.after(self.scenario.longest_ttl() * 5 / 2, Happening::Phase(Phase::Stable));
+    }
+
+    fn settled_election(&mut self, election: usize) {
+        let name = self.names[election].clone();
+        let line = self.server.line(self.now, &name);
+        let office = self.server.office(self.now, &name);
+        let leaders: Vec<_> =
+            self.checker.beliefs().iter().filter(|belief| belief.election == election).cloned().collect();
+        if office.paused.is_some() {
+            if let Some(leader) = leaders.first() {
+                self.fail("PAUSE", format!("p{} leads e{election}, which is paused", leader.process));
+            }
+            if let Some(entry) = line.iter().find(|entry| !entry.is_foreign() && self.owner_lives(election, entry)) {
+                self.fail("PAUSE", format!("{:?} stands in e{election}, which is paused", entry.token));
+            }
+            return;
+        }
+        let head = line.first();
+        if head.is_some_and(Entry::is_foreign) {
+            return;
+        }
+        let standing = self.processes.iter().filter(|process| process.seat_in(election).is_some()).count();
+        let [leader] = &leaders[..] else {
+            let text =
+                format!("e{election} has {} leaders and {standing} candidates; the line is {line:?}", leaders.len());
+            return self.fail("L1", text);
+        };
+        if head.map(|head| head.token) != Some(leader.token) {
+            let text = format!("p{} leads e{election} with {:?}, but first is {head:?}", leader.process, leader.token);
+            return self.fail("L1", text);
+        }
+        if self.scenario.shape.line == incumbent_store::LineKind::Fair {
+            self.check_line(election, &line);
+        }
+    }
+
+    fn owner_lives(&self, election: usize, entry: &Entry) -> bool {
+        self.checker.maker(election, entry.token).is_some_and(|(process, boot, seat, _)| {
+            self.processes[process].boot == boot && self.processes[process].seats.contains_key(&seat)
+        })
+    }
+
+    /// Everyone who stands is in line, and nobody else is.
+    fn check_line(&mut self, election: usize, line: &[Entry]) {
+        let owner = |entry: &Entry| self.checker.maker(election, entry.token);
+        let mut missing = None;
+        for (number, process) in self.processes.iter().enumerate() {
+            // One that let its seat go while it led leads on, and the next one waits for that.
+            let waits = process.seats.values().any(|seat| seat.election == election && seat.leaving);
+            if let Some(seat) = process.seat_in(election).filter(|_| !waits) {
+                let ours = |entry: &&Entry| {
+                    owner(entry).is_some_and(|(p, boot, s, _)| (p, boot, s) == (number, process.boot, seat))
+                };
+                if line.iter().filter(ours).count() != 1 {
+                    missing =
+                        Some(format!("p{number} {seat:?} stands in e{election}, and is not in line once: {line:?}"));
+                }
+            }
+        }
+        if let Some(text) = missing {
+            return self.fail("L4", text);
+        }
+        let store_forgets = self.scenario.shape.forgotten_by == ForgottenBy::Store;
+        let stray =
+            line.iter().find(|entry| store_forgets && !entry.is_foreign() && !self.owner_lives(election, entry));
+        if let Some(stray) = stray {
+            let text = format!("{:?} is in the line of e{election}, and nobody holds it", stray.token);
+            self.fail("L1", text);
+        }
+    }
+
+    /// Nothing went wrong for a while: nobody came into office or left it (L3). Then everyone leaves.
+    fn stable(&mut self) {
+        for election in 0..self.names.len() {
+            let changes = self.checker.changes(election);
+            if changes != self.changes_when_settled[election] {
+                self.fail("L3", format!("leadership of e{election} changed although nothing happened"));
+            }
+            if self.scenario.kind == Kind::Quiet && changes != 1 {
+                self.fail("L3", format!("e{election} had {changes} leaders in a run without faults"));
+            }
+        }
+        self.closing = true;
+        for process in 0..self.processes.len() {
+            self.command(process, Input::Close);
+        }
+        self.after(self.scenario.longest_ttl() * 4, Happening::Phase(Phase::Over));
+    }
+
+    /// Everyone has left, and nothing is left of them.
+    fn all_gone(&mut self) {
+        if let Some(process) = self.processes.iter().position(|process| !process.closed) {
+            self.fail("CLOSE", format!("p{process} did not close"));
+        }
+        for election in 0..self.names.len() {
+            let name = self.names[election].clone();
+            let line = self.server.line(self.now, &name);
+            for entry in line {
+                if entry.is_foreign() {
+                    self.server.table.evict(at(self.now), &name, &entry);
+                } else if self.scenario.shape.forgotten_by == ForgottenBy::Store || self.owner_lives(election, &entry) {
+                    self.fail("CLOSE", format!("everyone has left e{election}, but {:?} is in line", entry.token));
+                }
+            }
+            let version = self.server.office(self.now, &name).version;
+            self.server.table.set_office(at(self.now), &name, version, &Office::default());
+        }
+        self.server.table.expire(at(self.now));
+        if self.scenario.shape.forgotten_by == ForgottenBy::Store && !self.server.table.is_empty() {
+            self.fail("CLOSE", "everyone has left, and the store is not empty".into());
+        }
+        self.end();
+    }
+}

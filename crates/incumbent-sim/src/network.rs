@@ -1,0 +1,283 @@
+//! What lies between the processes and the server: it delays, loses and doubles, and it can be cut.
+
+use incumbent_core::{Answer, Attempt, CallId, Cas, Epoch, Fault, Hint, Input, Op, Place, SeatId, Token, WatchId};
+
+use crate::checker::{Fields, Withdrawal};
+use crate::process::{FirstInLine, Message};
+use crate::server::{Ask, Asker, Reply, held_in};
+use crate::trace::trace;
+use crate::variant::WorldFlaw;
+use crate::world::{Happening, Request, World};
+
+/// No seat gets this far.
+const NOBODYS_CALL: u64 = u64::MAX - 1;
+
+impl World {
+    fn delay(&mut self) -> u64 {
+        let (shortest, longest) = self.weather.delay;
+        let usual = shortest + self.rng.below(longest - shortest + 1);
+        if !self.chance(self.weather.late) {
+            return usual;
+        }
+        // Most that are late are still in time for somebody who waits; some come when nobody does any more.
+        let latest = if self.chance(600) { self.weather.latest / 8 } else { self.weather.latest };
+        usual + self.rng.below(latest)
+    }
+
+    /// Sends a request to the server, or not.
+    pub(crate) fn send(&mut self, from: Asker, ask: Ask) {
+        if self.is_cut_off(from) {
+            if self.chance(500) {
+                self.reply(from, fault(&ask, Fault::Unavailable));
+            }
+            return;
+        }
+        if self.chance(self.weather.lost) {
+            trace!(self, "network", "loses {ask:?}");
+            if self.chance(300) {
+                self.reply(from, fault(&ask, Fault::OutcomeUnknown));
+            }
+            return;
+        }
+        if self.chance(self.weather.doubled) {
+            let copy = Request { from, ask: ask.clone() };
+            let delay = self.delay() + self.rng.below(self.weather.latest / 2 + 1);
+            self.after(delay, Happening::Arrive(Box::new(copy)));
+        }
+        let delay = self.delay();
+        self.after(delay, Happening::Arrive(Box::new(Request { from, ask })));
+    }
+
+    fn is_cut_off(&self, asker: Asker) -> bool {
+        matches!(asker, Asker::Process { process, .. } if self.cut_off.contains(&process))
+    }
+
+    /// A request is at the server. Its sender may have crashed since: that changes nothing here.
+    pub(crate) fn arrive(&mut self, request: Request) {
+        let Request { from, ask } = &request;
+        if self.server_down {
+            if self.chance(500) {
+                self.reply(*from, fault(ask, Fault::Unavailable));
+            }
+            return;
+        }
+        if matches!(from, Asker::Process { process, .. } if self.on_stale_server.contains(process)) {
+            if let (Ask::Renew(attempt, ..), true) = (ask, self.variant.has(WorldFlaw::StaleServerBelieved)) {
+                let reply = self.server.acknowledge(*attempt);
+                self.reply(*from, reply);
+            }
+            return;
+        }
+        if let (Ask::Watch(watch), Asker::Process { process, boot }) = (ask, *from) {
+            if self.processes[process].boot == boot && self.server.watch(process, boot, watch) {
+                self.hint(process, boot, watch.seat, watch.watch, Hint::Changed);
+            }
+            return;
+        }
+        if let (Ask::Call(_, _, _, Op::Enlist(..)), true) = (ask, self.variant.has(WorldFlaw::TokenDrawnEarly)) {
+            let token = self.server.table.draw_token();
+            let delay = self.rng.below(self.scenario.ttl() / 20);
+            return self.after(delay, Happening::BecomeVisible(Box::new(request), token));
+        }
+        let reply = self.execute(*from, ask);
+        trace!(self, "server", "{from:?} {ask:?} => {reply:?}");
+        self.reply(*from, reply);
+        self.after_step();
+    }
+
+    pub(crate) fn become_visible(&mut self, request: &Request, token: Token) {
+        let Ask::Call(seat, call, Some(session), Op::Enlist(election, entry)) = &request.ask else { return };
+        let answer = self.server.enlist_late(self.now, *session, election, entry, token);
+        self.note_place(request.from, *seat, *call, &answer);
+        self.reply(request.from, Reply::Called(*seat, *call, answer));
+        self.after_step();
+    }
+
+    /// One step of the server, with everything that the checker has to see around it.
+    fn execute(&mut self, from: Asker, ask: &Ask) -> Reply {
+        let op = match ask {
+            Ask::Call(_, _, _, op) | Ask::Operate(_, op) => op,
+            Ask::Open(..) | Ask::Renew(..) | Ask::Close(_) | Ask::Watch(_) => {
+                return self.server.execute(self.now, ask);
+            }
+        };
+        match op {
+            Op::Evict(name, seen) => {
+                let election = self.election(name);
+                let before = self.server.tokens(self.now, name);
+                let forgets_at = self.server.forgets_entry_at(seen.token);
+                let reply = self.server.execute(self.now, ask);
+                let after = self.server.tokens(self.now, name);
+                self.checker.removed(self.now, election, seen.token, &before, &after);
+                let gone = before.contains(&seen.token) && !after.contains(&seen.token);
+                match from {
+                    Asker::Operator(_) if gone => self.checker.removed_early(self.now, election, seen.token),
+                    Asker::Process { process, .. } if gone => {
+                        self.checker.silenced(self.now, process, seen.token, forgets_at);
+                    }
+                    Asker::Operator(_) | Asker::Process { .. } => {}
+                }
+                reply
+            }
+            Op::SetOffice(name, ..) => {
+                let election = self.election(name);
+                let was = self.server.office(self.now, name);
+                let reply = self.server.execute(self.now, ask);
+                let is = self.server.office(self.now, name);
+                let fields = match from {
+                    Asker::Operator(operator) => self.operators[operator].fields(),
+                    Asker::Process { .. } => Fields { handover: true, ..Fields::default() },
+                };
+                self.checker.office_written(self.now, election, fields, &was, &is);
+                reply
+            }
+            Op::Withdraw(held, heir) => {
+                let election = self.election(&held.election);
+                let before = self.server.tokens(self.now, &held.election);
+                let was_there = before.contains(&held.token);
+                let reply = self.server.execute(self.now, ask);
+                let after = self.server.tokens(self.now, &held.election);
+                self.checker.removed(self.now, election, held.token, &before, &after);
+                let cas = match &reply {
+                    Reply::Called(_, _, Ok(Answer::Cas(cas))) => Some(*cas),
+                    _ => None,
+                };
+                let outcome = match cas {
+                    Some(Cas::Done) if was_there => {
+                        let head = self.server.head(self.now, &held.election).map(|head| head.id);
+                        let office = self.server.office(self.now, &held.election);
+                        let notice = office.handover_from(held.token).and_then(|handover| handover.heir.as_ref());
+                        let heir = heir.as_ref().or(notice.map(|heir| &heir.entry));
+                        Some(Withdrawal::Done { heir_first: head.as_ref() == heir })
+                    }
+                    Some(Cas::Refused) => Some(Withdrawal::Refused),
+                    _ => None,
+                };
+                if let Some(outcome) = outcome {
+                    self.checker.withdrawn(self.now, election, held.token, outcome);
+                }
+                reply
+            }
+            _ => {
+                let reply = self.server.execute(self.now, ask);
+                if let Reply::Called(seat, call, answer) = &reply {
+                    self.note_place(from, *seat, *call, answer);
+                }
+                reply
+            }
+        }
+    }
+
+    fn note_place(&mut self, from: Asker, seat: SeatId, call: CallId, answer: &Result<Answer, Fault>) {
+        let (Ok(Answer::Standing(standing)), Asker::Process { process, boot }) = (answer, from) else { return };
+        // What a doubled request does the second time, nobody asked for.
+        let state = Some(&mut self.processes[process]).filter(|state| state.boot == boot);
+        let executed = state.and_then(|state| state.seats.get_mut(&seat)).map(|seat| &mut seat.last_executed);
+        let doubled = executed.is_some_and(|last| std::mem::replace(last, call.0) == call.0);
+        if let Some(held) = held_in(standing) {
+            let election = self.election(&held.election);
+            let maker = Some((process, boot, seat, if doubled { NOBODYS_CALL } else { call.0 }));
+            self.checker.in_line(self.now, election, held.token, Some(held.incarnation), maker);
+        }
+    }
+
+    /// Sends an answer back, or not.
+    fn reply(&mut self, to: Asker, reply: Reply) {
+        let message = match (to, reply) {
+            (_, Reply::None) => return,
+            (Asker::Operator(operator), Reply::Operated(attempt, answer)) => {
+                if !self.chance(self.weather.lost) {
+                    let delay = self.delay();
+                    self.after(delay, Happening::Told { operator, attempt, answer: Box::new(answer) });
+                }
+                return;
+            }
+            (Asker::Operator(_), _) | (_, Reply::Operated(..)) => return,
+            (Asker::Process { .. }, Reply::Opened(attempt, answer)) => Message::Opened(attempt, answer),
+            (Asker::Process { .. }, Reply::Renewed(attempt, answer)) => Message::Input(Input::Renewed(attempt, answer)),
+            (Asker::Process { .. }, Reply::Called(seat, call, answer)) => {
+                Message::Input(Input::Answer(seat, call, answer))
+            }
+        };
+        if let Asker::Process { process, boot } = to {
+            self.send_to_process(process, boot, message);
+        }
+    }
+
+    pub(crate) fn send_to_process(&mut self, process: usize, boot: u32, message: Message) {
+        if self.chance(self.weather.lost) {
+            trace!(self, "network", "loses {message:?} for p{process}");
+            return;
+        }
+        if self.chance(self.weather.doubled) {
+            let delay = self.delay();
+            self.after(delay, Happening::Deliver { process, boot, message: Box::new(message.clone()) });
+        }
+        let delay = self.delay();
+        self.after(delay, Happening::Deliver { process, boot, message: Box::new(message) });
+    }
+
+    /// A watch has something to say. Hints get lost more easily than answers, and nobody notices.
+    pub(crate) fn hint(&mut self, process: usize, boot: u32, seat: SeatId, watch: WatchId, hint: Hint) {
+        if self.chance(self.weather.hints_lost) || self.cut_off.contains(&process) {
+            return;
+        }
+        self.send_to_process(process, boot, Message::Input(Input::Wake(seat, watch, hint)));
+    }
+
+    /// Sends a seat's call to where it belongs.
+    pub(crate) fn put_out_call(&mut self, process: usize, seat: SeatId, call: CallId, epoch: Option<Epoch>, op: Op) {
+        self.count_call(process);
+        let boot = self.processes[process].boot;
+        if let Some(state) = self.processes[process].seats.get_mut(&seat) {
+            state.last_call = call.0;
+            if let Op::Withdraw(held, _) = &op {
+                state.last_withdrawn = Some(held.clone());
+            }
+        }
+        if let Some(epoch) = epoch {
+            self.processes[process].epoch = epoch.0;
+        }
+        if let Op::RaiseFences(token) = op {
+            let Some(election) = self.processes[process].seats.get(&seat).map(|seat| seat.election) else { return };
+            if !self.chance(self.weather.lost) {
+                let times = 1 + u64::from(self.chance(self.weather.doubled));
+                for copy in 0..times {
+                    let delay = self.delay() + copy * self.rng.below(self.weather.latest / 2 + 1);
+                    self.after(delay, Happening::Raise { process, boot, seat, call, election, token });
+                }
+            }
+            return;
+        }
+        let session = epoch.and_then(|epoch| self.processes[process].sessions.get(&epoch.0).copied());
+        self.send(Asker::Process { process, boot }, Ask::Call(seat, call, session, op));
+    }
+
+    /// Notes what an answer said, as it reaches the one who acts on it.
+    pub(crate) fn note_answer(&mut self, process: usize, input: &Input) {
+        if let Input::Answer(seat, call, Ok(Answer::Standing(standing))) = input
+            && let Place::Leading(held) = &standing.place
+            && let Some(state) = self.processes[process].seats.get_mut(seat)
+            && state.term.is_none()
+            && state.last_call == call.0
+        {
+            let met = state.first_contact.flatten();
+            let ended = standing.office.ended.as_ref().map(|ended| ended.id);
+            // Without first contact, this answer is it: the tombstone in it is from before our time.
+            let ended = ended.filter(|id| state.first_contact.is_some() && Some(*id) != met);
+            let paused = standing.office.paused.is_some();
+            state.first_in_line = Some(FirstInLine { token: held.token, paused, ended });
+        }
+    }
+}
+
+/// The answer of a network that could not carry the question.
+fn fault(ask: &Ask, fault: Fault) -> Reply {
+    match ask {
+        Ask::Open(attempt) => Reply::Opened(Attempt(attempt.0), Err(fault)),
+        Ask::Renew(attempt, ..) => Reply::Renewed(*attempt, Err(fault)),
+        Ask::Call(seat, call, ..) => Reply::Called(*seat, *call, Err(fault)),
+        Ask::Operate(attempt, _) => Reply::Operated(*attempt, Err(fault)),
+        Ask::Close(_) | Ask::Watch(_) => Reply::None,
+    }
+}

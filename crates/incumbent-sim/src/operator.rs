@@ -1,0 +1,138 @@
+//! An operator: reads the line, then changes the office record or removes the leader, through the same network as
+//! everyone else and as often as it takes, within a bound.
+
+use std::time::Duration;
+
+use incumbent_core::{
+    Answer, Cas, ElectionName, Ended, Entry, Fault, Handover, Heir, Line, Nonce, Office, Op, Paused, Rng, Token,
+};
+
+use crate::checker::Fields;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Pause,
+    Resume,
+    End,
+    Transfer,
+    Resign,
+    Depose,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Operator {
+    pub(crate) wish: Wish,
+    name: ElectionName,
+    nonce: Nonce,
+    within: Duration,
+    keep: Duration,
+    dice: Rng,
+    tries: u32,
+    /// Numbers the attempts: an answer to an older one is ignored.
+    pub(crate) attempt: u64,
+    /// Who is to lead next, once that was decided.
+    pub(crate) heir: Option<Token>,
+    doing: Doing,
+}
+
+#[derive(Clone, Debug)]
+enum Doing {
+    Reading,
+    Writing(Option<Box<Entry>>),
+    Evicting,
+    Done,
+}
+
+const MOST_TRIES: u32 = 6;
+
+impl Operator {
+    pub(crate) fn new(wish: Wish, name: ElectionName, ttl: Duration, mut dice: Rng) -> Operator {
+        let within = ttl * (1 + dice.below(4) as u32) / 2;
+        let nonce = dice.nonce();
+        Operator {
+            wish,
+            name,
+            nonce,
+            within,
+            keep: ttl * 3,
+            dice,
+            tries: 0,
+            attempt: 0,
+            heir: None,
+            doing: Doing::Reading,
+        }
+    }
+
+    /// Which fields of the office record it has a say in.
+    pub(crate) fn fields(&self) -> Fields {
+        match self.wish {
+            Wish::Pause | Wish::Resume => Fields { paused: true, ..Fields::default() },
+            Wish::End => Fields { handover: true, paused: true, ended: true, deposed: true },
+            Wish::Transfer | Wish::Resign => Fields { handover: true, ..Fields::default() },
+            Wish::Depose => Fields { deposed: true, ..Fields::default() },
+        }
+    }
+
+    /// Starts, or starts over.
+    pub(crate) fn begin(&mut self) -> Option<Op> {
+        if matches!(self.doing, Doing::Done) || self.tries >= MOST_TRIES {
+            return None;
+        }
+        self.tries += 1;
+        self.attempt += 1;
+        self.doing = Doing::Reading;
+        Some(Op::Line(self.name.clone(), 64))
+    }
+
+    /// What to ask next.
+    pub(crate) fn on_answer(&mut self, answer: Result<Answer, Fault>) -> Option<Op> {
+        let Ok(answer) = answer else { return None };
+        match (std::mem::replace(&mut self.doing, Doing::Done), answer) {
+            (Doing::Reading, Answer::Line(line)) => {
+                let (office, evict) = self.decide(&line)?;
+                self.attempt += 1;
+                self.doing = Doing::Writing(evict);
+                Some(Op::SetOffice(self.name.clone(), line.office.version, Box::new(office)))
+            }
+            (Doing::Writing(Some(entry)), Answer::Cas(Cas::Done)) => {
+                self.attempt += 1;
+                self.doing = Doing::Evicting;
+                Some(Op::Evict(self.name.clone(), entry))
+            }
+            (Doing::Writing(_) | Doing::Evicting, Answer::Cas(Cas::Refused)) => self.begin_again(),
+            _ => None,
+        }
+    }
+
+    fn begin_again(&mut self) -> Option<Op> {
+        self.doing = Doing::Reading;
+        self.begin()
+    }
+
+    fn decide(&mut self, line: &Line) -> Option<(Office, Option<Box<Entry>>)> {
+        let was = line.office.clone();
+        let head = line.entries.first();
+        let (nonce, within) = (self.nonce, self.within);
+        let handover = |heir: Option<Heir>, from| Some(Handover { from, heir, nonce, within, refused: None });
+        match self.wish {
+            Wish::Pause => Some((Office { paused: Some(Paused { reason: "maintenance".into() }), ..was }, None)),
+            Wish::Resume => Some((Office { paused: None, ..was }, None)),
+            Wish::End => {
+                let ended = Some(Ended { id: self.nonce, keep: self.keep });
+                Some((Office { version: was.version, ended, ..Office::default() }, None))
+            }
+            Wish::Resign => Some((Office { handover: handover(None, head?.token), ..was }, None)),
+            Wish::Transfer => {
+                let behind = line.entries.get(1..)?;
+                let heir = behind.get(self.dice.below(behind.len() as u64) as usize)?;
+                self.heir = Some(heir.token);
+                let heir = Heir { incarnation: heir.incarnation?, entry: heir.id.clone(), token: heir.token };
+                Some((Office { handover: handover(Some(heir), head?.token), ..was }, None))
+            }
+            Wish::Depose => {
+                let head = head.filter(|head| !head.is_foreign())?;
+                Some((Office { deposed: Some(head.token), ..was }, Some(Box::new(head.clone()))))
+            }
+        }
+    }
+}

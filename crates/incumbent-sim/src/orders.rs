@@ -1,0 +1,63 @@
+//! Orders of an operator when nothing goes wrong: each must be obeyed within a bound, and what it asks for come true.
+
+use incumbent_core::Token;
+
+use crate::operator::Wish;
+use crate::world::{Happening, Phase, World};
+
+impl World {
+    pub(crate) fn give_order(&mut self) {
+        let election = self.rng.below(self.names.len() as u64) as usize;
+        let wishes = [Wish::Transfer, Wish::Transfer, Wish::Resign, Wish::Depose, Wish::Pause, Wish::End];
+        let mut wish = wishes[self.rng.below(wishes.len() as u64) as usize];
+        if self.server.office(self.now, &self.names[election].clone()).paused.is_some() {
+            wish = Wish::Resume;
+        }
+        let led_before = self.believed_leader(election);
+        let operator = self.hire(wish, election);
+        if wish == Wish::Transfer && self.chance(500) {
+            // The leader's own user hands over.
+            self.operators[operator].heir = self.transfer_by_leader(election);
+        } else {
+            self.retry_operation(operator, 0);
+        }
+        let by = self.obeyed_within();
+        self.after(by, Happening::Phase(Phase::Obeyed { election, operator, led_before }));
+    }
+
+    fn transfer_by_leader(&mut self, election: usize) -> Option<Token> {
+        let leader = self.checker.beliefs().iter().find(|belief| belief.election == election)?;
+        let (process, seat, token) = (leader.process, leader.seat, leader.token);
+        self.transfer(process, seat, election).filter(|heir| *heir != token)
+    }
+
+    /// The grace, and some trips there and back; where nobody is told, everyone has to look first.
+    fn obeyed_within(&self) -> u64 {
+        let grace = self.scenario.settings.grace.as_nanos() as u64;
+        let reread = self.scenario.settings.reread_every.as_nanos() as u64;
+        let looks = if self.scenario.shape.watches { 0 } else { 2 * reread + reread / 5 };
+        let stand_again = self.scenario.ttl();
+        grace * 2 + stand_again + looks + 40 * self.weather.delay.1
+    }
+
+    pub(crate) fn obeyed(&mut self, election: usize, operator: usize, led_before: Option<Token>) {
+        let leads = self.believed_leader(election);
+        let line = self.server.tokens(self.now, &self.names[election].clone());
+        let (wish, heir) = (self.operators[operator].wish, self.operators[operator].heir);
+        let obeyed = match wish {
+            Wish::Transfer => heir.is_none() || leads == heir,
+            Wish::Resign | Wish::Depose | Wish::End => leads.is_some() && leads > led_before,
+            Wish::Resume => leads.is_some(),
+            Wish::Pause => leads.is_none() && line.is_empty(),
+        };
+        if !obeyed {
+            let text = format!(
+                "{wish:?} of e{election} with heir {heir:?}: {leads:?} leads, before it {led_before:?}; {line:?}"
+            );
+            self.fail("ORDERS", text);
+        }
+        if self.now + self.obeyed_within() + self.scenario.longest_ttl() < self.scenario.chaos {
+            self.after(self.scenario.ttl() / 2, Happening::Phase(Phase::Order));
+        }
+    }
+}

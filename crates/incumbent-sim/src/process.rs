@@ -1,0 +1,128 @@
+//! One simulated process: the machine, its clock, its seats and their users. It does nothing by itself.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use incumbent_core::{Attempt, Held, Input, Liveness, Nonce, Participant, SeatId, Timestamp, Token};
+use incumbent_store::memory::SessionKey;
+
+use crate::clock::LocalClock;
+
+/// What arrives at a process.
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    Opened(Attempt, Result<(SessionKey, Liveness), incumbent_core::Fault>),
+    Input(Input),
+}
+
+/// A seat, as its user and its driver know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) election: usize,
+    pub(crate) fenced: bool,
+    pub(crate) term: Option<Term>,
+    /// The token of a term whose stop the user has still to confirm.
+    pub(crate) unconfirmed: Option<Token>,
+    pub(crate) stopping: bool,
+    pub(crate) leaving: bool,
+    pub(crate) failed: bool,
+    pub(crate) healthy: bool,
+    /// The call that was sent last, and the one that the server carried out last.
+    pub(crate) last_call: u64,
+    pub(crate) last_executed: u64,
+    pub(crate) last_withdrawn: Option<Held>,
+    pub(crate) first_contact: Option<Option<Nonce>>,
+    /// What the last answer said that put this seat first in line.
+    pub(crate) first_in_line: Option<FirstInLine>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    pub(crate) token: Token,
+    pub(crate) deadline: Timestamp,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct FirstInLine {
+    pub(crate) token: Token,
+    pub(crate) paused: bool,
+    pub(crate) ended: Option<Nonce>,
+}
+
+pub(crate) struct Process {
+    /// `None`: it has crashed.
+    pub(crate) machine: Option<Participant>,
+    pub(crate) boot: u32,
+    pub(crate) clock: LocalClock,
+    pub(crate) paused: bool,
+    pub(crate) suspended: bool,
+    /// What arrived while it was stopped.
+    pub(crate) inbox: VecDeque<Message>,
+    /// By the attempt that opened them, which is also their epoch.
+    pub(crate) sessions: BTreeMap<u64, SessionKey>,
+    /// The epoch that the machine used last.
+    pub(crate) epoch: u64,
+    pub(crate) seats: BTreeMap<SeatId, Seat>,
+    pub(crate) next_seat: u64,
+    /// What this process met at first contact with each election, until it was told that the election has ended.
+    pub(crate) contacts: BTreeMap<usize, Option<Nonce>>,
+    pub(crate) next_tick: Option<u64>,
+    pub(crate) tick_serial: u64,
+    /// Ticks at one moment: more than a few, and it spins.
+    pub(crate) ticks_now: (u64, u32),
+    /// Calls within one second.
+    pub(crate) calls_in: (u64, u32),
+    pub(crate) closed: bool,
+}
+
+impl Process {
+    pub(crate) fn new(clock: LocalClock) -> Process {
+        Process {
+            machine: None,
+            boot: 0,
+            clock,
+            paused: false,
+            suspended: false,
+            inbox: VecDeque::new(),
+            sessions: BTreeMap::new(),
+            epoch: 0,
+            seats: BTreeMap::new(),
+            next_seat: 0,
+            contacts: BTreeMap::new(),
+            next_tick: None,
+            tick_serial: 0,
+            ticks_now: (0, 0),
+            calls_in: (0, 0),
+            closed: false,
+        }
+    }
+
+    pub(crate) fn start(&mut self, machine: Participant) {
+        self.machine = Some(machine);
+        self.sessions.clear();
+        self.next_tick = None;
+        self.closed = false;
+    }
+
+    pub(crate) fn crash(&mut self) {
+        self.machine = None;
+        self.boot += 1;
+        self.paused = false;
+        self.inbox.clear();
+        self.seats.clear();
+        self.contacts.clear();
+        self.next_tick = None;
+        self.tick_serial += 1;
+    }
+
+    pub(crate) fn session(&self) -> Option<SessionKey> {
+        self.sessions.get(&self.epoch).copied()
+    }
+
+    /// The seat that stands in an election for good, if there is one.
+    pub(crate) fn seat_in(&self, election: usize) -> Option<SeatId> {
+        self.seats
+            .iter()
+            .find(|(_, seat)| seat.election == election && !seat.leaving && !seat.failed)
+            .map(|(id, _)| *id)
+    }
+}

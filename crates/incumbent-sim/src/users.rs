@@ -1,0 +1,454 @@
+//! The users of the seats: what they do when they are told something, and what they wish for on their own.
+
+use bytes::Bytes;
+use incumbent_core::{Candidate, Command, Event, Heir, Held, Input, Loss, SeatId, Timestamp, Token};
+
+use crate::checker::Belief;
+use crate::operator::{Operator, Wish};
+use crate::process::{Seat, Term};
+use crate::server::{Ask, Asker};
+use crate::trace::trace;
+use crate::variant::WorldFlaw;
+use crate::world::{Happening, World};
+
+/// What a user does at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deed {
+    Stand {
+        process: usize,
+        boot: u32,
+        election: usize,
+    },
+    /// The work of this term has stopped.
+    Stopped {
+        process: usize,
+        boot: u32,
+        seat: SeatId,
+        token: Token,
+    },
+    Write {
+        process: usize,
+        boot: u32,
+        seat: SeatId,
+        token: Token,
+    },
+    Recover {
+        process: usize,
+        boot: u32,
+        seat: SeatId,
+    },
+    /// Anything.
+    Wish,
+    /// An operator does something.
+    Operate,
+}
+
+impl World {
+    pub(crate) fn plan_wishes(&mut self) {
+        let luck = self.scenario.luck;
+        for _ in 0..luck.wishes {
+            let at = self.rng.below(self.scenario.chaos);
+            self.after(at, Happening::Deed(Deed::Wish));
+        }
+        for _ in 0..luck.operations {
+            let at = self.rng.below(self.scenario.chaos);
+            self.after(at, Happening::Deed(Deed::Operate));
+        }
+    }
+
+    pub(crate) fn on_deed(&mut self, deed: Deed) {
+        match deed {
+            Deed::Stand { process, boot, election } if self.runs(process, boot) => self.stand(process, election),
+            Deed::Stopped { process, boot, seat, token } if self.runs(process, boot) => {
+                self.stopped(process, seat, token);
+            }
+            Deed::Write { process, boot, seat, token } if self.runs(process, boot) => {
+                let state = &self.processes[process];
+                let now = state.clock.read(self.now);
+                let term = state.seats.get(&seat).and_then(|seat| seat.term.as_ref());
+                if let Some(election) = term
+                    .filter(|term| term.token == token && now < term.deadline)
+                    .and(state.seats.get(&seat).map(|seat| seat.election))
+                {
+                    let late = if self.stormy { self.scenario.ttl() * 2 } else { 1_000_000 };
+                    let delay = self.rng.below(late);
+                    self.after(delay, Happening::Write { election, token });
+                }
+            }
+            Deed::Recover { process, boot, seat } if self.runs(process, boot) => self.set_healthy(process, seat, true),
+            Deed::Stand { .. } | Deed::Stopped { .. } | Deed::Write { .. } | Deed::Recover { .. } => {}
+            Deed::Wish => self.wish(),
+            Deed::Operate => self.operate(),
+        }
+    }
+
+    fn runs(&self, process: usize, boot: u32) -> bool {
+        let state = &self.processes[process];
+        state.boot == boot && state.machine.is_some()
+    }
+
+    pub(crate) fn stand(&mut self, process: usize, election: usize) {
+        if self.closing {
+            return;
+        }
+        let name = self.names[election].clone();
+        let state = &mut self.processes[process];
+        // A stopped process takes no seats: its user is stopped too.
+        if state.paused || !state.machine.as_ref().is_some_and(|machine| machine.may_stand(&name)) {
+            return;
+        }
+        let id = SeatId(state.next_seat);
+        state.next_seat += 1;
+        let fenced = self.fences[election].is_some();
+        let hold_until_stopped = self.rng.below(3) == 0;
+        // Some stand again through the handle that they have; others open the election anew.
+        let known = self.chance(500);
+        let first_contact = self.processes[process].contacts.get(&election).copied().filter(|_| known);
+        let seat = Seat {
+            election,
+            fenced,
+            term: None,
+            unconfirmed: None,
+            stopping: false,
+            leaving: false,
+            failed: false,
+            healthy: true,
+            last_call: u64::MAX,
+            last_executed: u64::MAX,
+            last_withdrawn: None,
+            first_contact,
+            first_in_line: None,
+        };
+        self.processes[process].seats.insert(id, seat);
+        let candidate = Candidate {
+            election: name,
+            name: format!("p{process}").into(),
+            value: Bytes::from_static(b"value"),
+            fenced,
+            hold_until_stopped,
+            first_contact,
+        };
+        self.command(process, Input::Stand(id, candidate));
+    }
+
+    fn stopped(&mut self, process: usize, seat: SeatId, token: Token) {
+        let state = &mut self.processes[process];
+        if state.paused {
+            // The user is stopped with its process, and goes on with it.
+            let boot = state.boot;
+            let delay = self.scenario.ttl() / 20;
+            return self.after(delay, Happening::Deed(Deed::Stopped { process, boot, seat, token }));
+        }
+        let Some(user) = state.seats.get_mut(&seat) else { return };
+        if user.unconfirmed == Some(token) {
+            user.unconfirmed = None;
+            self.release(process, seat);
+        }
+    }
+
+    fn release(&mut self, process: usize, seat: SeatId) {
+        // Whoever gives the office back no longer believes to have it.
+        if !self.processes[process].paused {
+            let boot = self.processes[process].boot;
+            self.checker.unelected((process, boot, seat));
+        }
+        self.command(process, Input::Command(seat, Command::Release));
+    }
+
+    pub(crate) fn set_healthy(&mut self, process: usize, seat: SeatId, healthy: bool) {
+        if let Some(user) = self.processes[process].seats.get_mut(&seat) {
+            user.healthy = healthy;
+            self.command(process, Input::Command(seat, Command::Healthy(healthy)));
+        }
+    }
+
+    fn wish(&mut self) {
+        if !self.stormy {
+            return;
+        }
+        let process = self.rng.below(self.processes.len() as u64) as usize;
+        let election = self.rng.below(self.names.len() as u64) as usize;
+        let state = &self.processes[process];
+        if state.machine.is_none() || state.paused {
+            return;
+        }
+        let Some(seat) = state.seat_in(election) else { return self.stand(process, election) };
+        let Some(user) = state.seats.get(&seat) else { return };
+        let term = user.term.clone().filter(|_| !user.stopping);
+        let boot = state.boot;
+        match (self.rng.below(10), term) {
+            (0 | 1, Some(term)) => {
+                if let Some(user) = self.processes[process].seats.get_mut(&seat) {
+                    user.unconfirmed.take_if(|token| *token == term.token);
+                }
+                self.release(process, seat);
+            }
+            (2 | 3, Some(_)) => {
+                self.transfer(process, seat, election);
+            }
+            (4, _) => {
+                self.set_healthy(process, seat, false);
+                let delay = self.rng.below(self.scenario.ttl() * 2);
+                self.after(delay, Happening::Deed(Deed::Recover { process, boot, seat }));
+            }
+            (5, _) => {
+                let value = Bytes::from(self.now.to_string());
+                self.command(process, Input::Command(seat, Command::Proclaim(value)));
+            }
+            (6..=8, _) => {
+                if let Some(user) = self.processes[process].seats.get_mut(&seat) {
+                    user.leaving = true;
+                }
+                self.command(process, Input::Command(seat, Command::Leave));
+                // Some come back at once, before the old seat has left.
+                if self.chance(500) {
+                    self.stand(process, election);
+                }
+            }
+            (_, Some(term)) if self.processes[process].clock.read(self.now) >= term.deadline => {
+                self.command(process, Input::Command(seat, Command::Lapsed(term.token)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks for a handover to somebody in line, and says to whom.
+    pub(crate) fn transfer(&mut self, process: usize, seat: SeatId, election: usize) -> Option<Token> {
+        let line = self.server.line(self.now, &self.names[election].clone());
+        if line.is_empty() {
+            return None;
+        }
+        // Mostly to another; to oneself now and then.
+        let first = u64::from(line.len() > 1 && self.chance(900));
+        let pick = (first + self.rng.below(line.len() as u64 - first)) as usize;
+        let entry = line.get(pick)?;
+        let heir = Heir { incarnation: entry.incarnation?, entry: entry.id.clone(), token: entry.token };
+        let within = self.scenario.settings.ttl;
+        self.command(process, Input::Command(seat, Command::Transfer(heir, within)));
+        Some(entry.token)
+    }
+
+    fn operate(&mut self) {
+        if !self.stormy {
+            return;
+        }
+        let wishes = [Wish::Pause, Wish::Resume, Wish::End, Wish::Transfer, Wish::Transfer, Wish::Resign, Wish::Depose];
+        let wish = wishes[self.rng.below(wishes.len() as u64) as usize];
+        let election = self.rng.below(self.names.len() as u64) as usize;
+        if wish == Wish::Pause {
+            // Most pauses are taken back.
+            let delay = self.rng.below(self.scenario.ttl() * 4);
+            let operator = self.hire(Wish::Resume, election);
+            self.after(delay, Happening::RetryOperation { operator, attempt: 0 });
+        }
+        let operator = self.hire(wish, election);
+        self.retry_operation(operator, 0);
+    }
+
+    /// An operator that has not begun yet.
+    pub(crate) fn hire(&mut self, wish: Wish, election: usize) -> usize {
+        let dice = self.rng.fork();
+        let name = self.names[election].clone();
+        self.operators.push(Operator::new(wish, name, self.scenario.settings.ttl, dice));
+        self.operators.len() - 1
+    }
+
+    pub(crate) fn retry_operation(&mut self, operator: usize, attempt: u64) {
+        if self.operators[operator].attempt != attempt || !self.under_operation {
+            return;
+        }
+        if let Some(op) = self.operators[operator].begin() {
+            self.ask_as_operator(operator, op);
+        }
+    }
+
+    pub(crate) fn on_told(
+        &mut self,
+        operator: usize,
+        attempt: u64,
+        answer: Result<incumbent_core::Answer, incumbent_core::Fault>,
+    ) {
+        if self.operators[operator].attempt != attempt || !self.under_operation {
+            return;
+        }
+        if let Some(op) = self.operators[operator].on_answer(answer) {
+            self.ask_as_operator(operator, op);
+        }
+    }
+
+    fn ask_as_operator(&mut self, operator: usize, op: incumbent_core::Op) {
+        let attempt = self.operators[operator].attempt;
+        trace!(self, "operator", "{:?} {op:?}", self.operators[operator].wish);
+        self.send(Asker::Operator(operator), Ask::Operate(attempt, op));
+        self.after(self.scenario.ttl() / 2, Happening::RetryOperation { operator, attempt });
+    }
+
+    /// A write reaches the resource.
+    pub(crate) fn write(&mut self, election: usize, token: Token) {
+        let Some(level) = self.fences[election] else { return };
+        if token.get() >= level || self.variant.has(WorldFlaw::ResourceUnfenced) {
+            self.fences[election] = Some(level.max(token.get()));
+            self.checker.accepted(self.now, election, token);
+        }
+    }
+
+    pub(crate) fn raise(&mut self, election: usize, token: Token) {
+        if let Some(level) = &mut self.fences[election] {
+            let back = self.variant.has(WorldFlaw::FenceSetBack);
+            *level = if back { token.get() } else { token.get().max(*level) };
+            let level = *level;
+            self.checker.fence_moved(self.now, election, level);
+        }
+    }
+
+    pub(crate) fn on_user_event(&mut self, process: usize, seat: SeatId, event: Event) {
+        match event {
+            Event::Elected { held, deadline } => self.on_elected(process, seat, &held, deadline),
+            Event::Deadline(deadline) => {
+                let boot = self.processes[process].boot;
+                self.check_deadline(process, deadline);
+                let (clock, ttl) = (&self.processes[process].clock, self.scenario.granted.as_nanos() as u64);
+                self.checker.extended(self.now, (process, boot, seat), deadline, clock, ttl);
+                let term = self.processes[process].seats.get_mut(&seat).and_then(|seat| seat.term.as_mut());
+                if let Some(term) = term {
+                    term.deadline = deadline;
+                }
+            }
+            Event::Stopping { why, .. } => self.on_stopping(process, seat, why),
+            Event::Unelected(why) => self.on_unelected(process, seat, why),
+            Event::Released => self.on_released(process, seat),
+            Event::FirstContact(tombstone) => {
+                let state = &mut self.processes[process];
+                if let Some(user) = state.seats.get_mut(&seat) {
+                    user.first_contact = Some(tombstone);
+                    state.contacts.insert(user.election, tombstone);
+                }
+            }
+            Event::Failed => self.fail("FAILED", format!("p{process} {seat:?} failed for good, for no reason")),
+            Event::Done { certain } => self.on_done(process, seat, certain),
+            Event::Ended => {
+                let state = &mut self.processes[process];
+                if let Some(user) = state.seats.get_mut(&seat) {
+                    user.leaving = true;
+                    state.contacts.remove(&user.election);
+                }
+            }
+            Event::Following(_) | Event::Out(_) | Event::TransferRefused(_) | Event::Proclaimed(_) => {}
+        }
+    }
+
+    fn on_elected(&mut self, process: usize, seat: SeatId, held: &Held, deadline: Timestamp) {
+        let boot = self.processes[process].boot;
+        let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
+        let election = user.election;
+        let (twice, unconfirmed, fenced) = (user.term.is_some(), user.unconfirmed, user.fenced);
+        user.term = Some(Term { token: held.token, deadline });
+        user.unconfirmed = Some(held.token);
+        user.stopping = false;
+        let said = user.first_in_line.clone().filter(|said| said.token == held.token);
+        trace!(self, format!("p{process}"), "** leads {} with {:?}", held.election, held.token);
+        if twice {
+            self.fail("EVENTS", format!("p{process} {seat:?} is elected twice in a row"));
+        }
+        if let Some(token) = unconfirmed {
+            self.fail("EVENTS", format!("p{process} {seat:?} is elected before the work of {token:?} has stopped"));
+        }
+        match said {
+            Some(said) => self.checker.barred(self.now, said.paused, said.ended),
+            None => self.fail("WINNING", format!("p{process} leads with {:?}, but no answer said so", held.token)),
+        }
+        if fenced {
+            let level = self.fences[election].unwrap_or(0);
+            self.checker.fence(self.now, election, held.token, level);
+        }
+        self.check_deadline(process, deadline);
+        let belief = Belief { election, process, boot, seat, token: held.token, deadline };
+        let (processes, now) = (&self.processes, self.now);
+        self.checker.elected(now, belief, &|process| processes[process].clock.read(now));
+        let span = self.scenario.ttl() * 3;
+        for _ in 0..2 {
+            let delay = self.rng.below(span);
+            self.after(delay, Happening::Deed(Deed::Write { process, boot, seat, token: held.token }));
+        }
+    }
+
+    fn check_deadline(&mut self, process: usize, deadline: Timestamp) {
+        let state = &self.processes[process];
+        let ends_at = state.clock.when(deadline);
+        let forgets_at = state.session().map_or(0, |session| self.server.forgets_at(session));
+        self.checker.deadline(self.now, process, ends_at, forgets_at);
+    }
+
+    fn on_stopping(&mut self, process: usize, seat: SeatId, why: Loss) {
+        let boot = self.processes[process].boot;
+        let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
+        let Some(Term { token, .. }) = user.term else {
+            return self.fail("EVENTS", format!("p{process} {seat:?} is to stop work that it does not do"));
+        };
+        user.stopping = true;
+        let election = user.election;
+        if matches!(why, Loss::Transferred | Loss::Resigned) {
+            self.checker.asked_to_go(self.now, election, token);
+        }
+        self.stop_work(process, boot, seat, token);
+    }
+
+    /// Work takes a while to stop, at times longer than the grace.
+    fn stop_work(&mut self, process: usize, boot: u32, seat: SeatId, token: Token) {
+        let grace = self.scenario.settings.grace.as_nanos() as u64;
+        let delay = self.rng.below(if self.stormy { grace * 3 / 2 } else { grace / 2 });
+        self.after(delay, Happening::Deed(Deed::Stopped { process, boot, seat, token }));
+    }
+
+    fn on_unelected(&mut self, process: usize, seat: SeatId, why: Loss) {
+        let boot = self.processes[process].boot;
+        self.checker.unelected((process, boot, seat));
+        let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
+        let Some(term) = user.term.take() else {
+            return self.fail("EVENTS", format!("p{process} {seat:?} is unelected without having been elected"));
+        };
+        let (election, stopping) = (user.election, user.stopping);
+        if why == Loss::Transferred && !stopping {
+            // Its own transfer: the work had stopped before it asked.
+            user.unconfirmed = None;
+        }
+        let unconfirmed = user.unconfirmed;
+        trace!(self, format!("p{process}"), "** no longer leads with {:?}: {why}", term.token);
+        self.checker.term_ended(election, term.token, why);
+        if !stopping && let Some(token) = unconfirmed {
+            self.stop_work(process, boot, seat, token);
+        }
+    }
+
+    /// `Released` means that the entry is gone, for certain.
+    fn on_released(&mut self, process: usize, seat: SeatId) {
+        let Some(user) = self.processes[process].seats.get(&seat) else { return };
+        if let Some(held) = user.last_withdrawn.clone().filter(|held| self.server.has(held)) {
+            let text =
+                format!("p{process} {seat:?} is told that {:?} is released, and it is still in line", held.token);
+            self.fail("S8", text);
+        }
+    }
+
+    /// `Done` means that nothing is left, save what a late message may still bring.
+    fn on_done(&mut self, process: usize, seat: SeatId, certain: bool) {
+        let boot = self.processes[process].boot;
+        let Some(user) = self.processes[process].seats.remove(&seat) else { return };
+        if user.term.is_some() {
+            self.fail("EVENTS", format!("p{process} {seat:?} is done while it leads"));
+        }
+        let name = self.names[user.election].clone();
+        for entry in self.server.line(self.now, &name) {
+            let last = (process, boot, seat, user.last_call);
+            if certain && self.checker.maker(user.election, entry.token) == Some(last) {
+                let text = format!("p{process} {seat:?} is done for certain, and its {:?} is in line", entry.token);
+                self.fail("S8", text);
+            }
+        }
+        let back = if self.stormy { self.chance(800) } else { self.under_operation || !user.leaving };
+        if back {
+            let delay = self.rng.below(self.scenario.ttl());
+            self.after(delay, Happening::Deed(Deed::Stand { process, boot, election: user.election }));
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! The event loop: one queue, ordered by global time and then by when a thing was put there.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeSet, BinaryHeap};
+
+use incumbent_core::{Answer, ElectionName, Event, Fault, Input, Output, Participant, Rng, SeatId, Token};
+
+use crate::checker::{Checker, Violation};
+use crate::clock::LocalClock;
+use crate::faults::Mishap;
+use crate::operator::Operator;
+use crate::process::{Message, Process};
+use crate::scenario::{Kind, Scenario, Weather};
+use crate::server::{Ask, Asker, Server, Watch, at};
+use crate::trace::{Trace, trace};
+use crate::users::Deed;
+use crate::variant::Variant;
+
+/// What one run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed that it can be replayed from.
+    pub seed: u64,
+    /// The first rule that was broken.
+    pub violation: Option<Violation>,
+    /// How many events it took.
+    pub events: u64,
+    /// How many terms began.
+    pub terms: u64,
+    /// What happened, if it was asked for.
+    pub trace: String,
+}
+
+/// Runs one seed to its end, or to the first broken rule.
+pub fn run(seed: u64, variant: Variant, tracing: bool) -> Outcome {
+    let mut world = World::new(seed, variant, tracing);
+    world.start();
+    world.run();
+    Outcome {
+        seed,
+        violation: world.checker.take_violation(),
+        events: world.events,
+        terms: world.checker.terms,
+        trace: world.trace.into_text(),
+    }
+}
+
+/// No run gets here: a bound on the loop.
+const MOST_EVENTS: u64 = 2_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) from: Asker,
+    pub(crate) ask: Ask,
+}
+
+/// What happens at a moment.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    Tick { process: usize, serial: u64 },
+    Arrive(Box<Request>),
+    Deliver { process: usize, boot: u32, message: Box<Message> },
+    Told { operator: usize, attempt: u64, answer: Box<Result<Answer, Fault>> },
+    RetryOperation { operator: usize, attempt: u64 },
+    BecomeVisible(Box<Request>, Token),
+    Expire,
+    Raise { process: usize, boot: u32, seat: SeatId, call: incumbent_core::CallId, election: usize, token: Token },
+    Write { election: usize, token: Token },
+    Deed(Deed),
+    Mishap(Mishap),
+    Phase(Phase),
+}
+
+/// The stages of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Heal,
+    Settled,
+    Stable,
+    Over,
+    /// Of the elections in this set, each has a leader again.
+    Replaced(u8),
+    /// An operator gives an order, and it is obeyed.
+    Order,
+    Obeyed {
+        election: usize,
+        operator: usize,
+        led_before: Option<Token>,
+    },
+}
+
+struct Scheduled {
+    at: u64,
+    order: u64,
+    what: Happening,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Scheduled) -> bool {
+        self.order == other.order
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Scheduled) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Scheduled) -> Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) now: u64,
+    pub(crate) scenario: Scenario,
+    pub(crate) variant: Variant,
+    pub(crate) rng: Rng,
+    pub(crate) names: Vec<ElectionName>,
+    /// Which elections have a resource that compares tokens, and the largest token that it has seen.
+    pub(crate) fences: Vec<Option<u64>>,
+    pub(crate) server: Server,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) operators: Vec<Operator>,
+    pub(crate) checker: Checker,
+    pub(crate) trace: Trace,
+    pub(crate) weather: Weather,
+    /// Those that cannot reach the server.
+    pub(crate) cut_off: BTreeSet<usize>,
+    /// Those that talk to a server which is no longer the server.
+    pub(crate) on_stale_server: BTreeSet<usize>,
+    pub(crate) server_down: bool,
+    /// Users have wishes and faults happen.
+    pub(crate) stormy: bool,
+    /// Operators go on with what they began.
+    pub(crate) under_operation: bool,
+    /// Everyone leaves.
+    pub(crate) closing: bool,
+    pub(crate) changes_when_settled: Vec<u64>,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    order: u64,
+    events: u64,
+    expiry: Option<u64>,
+    over: bool,
+}
+
+impl World {
+    fn new(seed: u64, variant: Variant, tracing: bool) -> World {
+        let mut rng = Rng::from_number(seed);
+        let scenario = Scenario::draw(&mut rng, variant);
+        let drift = i64::from(if scenario.settings.drift_ppm == 0 { 50_000 } else { scenario.settings.drift_ppm });
+        let clock =
+            |rng: &mut Rng| LocalClock::new(1 + rng.below(1 << 40), rng.below(2 * drift as u64 + 1) as i64 - drift);
+        let names =
+            ["jobs/a", "jobs/b", "c"].iter().take(scenario.elections).filter_map(|name| ElectionName::new(name).ok());
+        World {
+            now: 0,
+            names: names.collect(),
+            fences: (0..scenario.elections).map(|_| (rng.below(3) > 0).then_some(0)).collect(),
+            server: Server::new(scenario.shape, scenario.granted, scenario.proof, variant),
+            processes: (0..scenario.processes).map(|_| Process::new(clock(&mut rng))).collect(),
+            operators: Vec::new(),
+            checker: Checker::new(scenario.elections),
+            trace: Trace::new(tracing),
+            weather: scenario.weather,
+            cut_off: BTreeSet::new(),
+            on_stale_server: BTreeSet::new(),
+            server_down: false,
+            stormy: scenario.kind == Kind::Chaos,
+            under_operation: true,
+            closing: false,
+            changes_when_settled: Vec::new(),
+            queue: BinaryHeap::new(),
+            order: 0,
+            events: 0,
+            expiry: None,
+            over: false,
+            scenario,
+            variant,
+            rng,
+        }
+    }
+
+    fn start(&mut self) {
+        trace!(self, "world", "{:?}, {}", self.scenario, self.variant);
+        for process in 0..self.processes.len() {
+            self.boot(process);
+        }
+        self.plan_mishaps();
+        if self.scenario.kind == Kind::Orders {
+            self.after(self.scenario.longest_ttl() * 2, Happening::Phase(Phase::Order));
+        }
+        self.plan_wishes();
+        self.after(self.scenario.chaos, Happening::Phase(Phase::Heal));
+    }
+
+    fn run(&mut self) {
+        while let Some(Reverse(Scheduled { at, what, .. })) = self.queue.pop() {
+            debug_assert!(at >= self.now, "time does not run backwards");
+            self.now = at;
+            self.events += 1;
+            self.happen(what);
+            if self.events >= MOST_EVENTS {
+                self.fail("SPIN", "the run does not end".into());
+            }
+            if self.over || self.checker.violation().is_some() {
+                break;
+            }
+        }
+        if let Some(violation) = self.checker.violation().cloned() {
+            trace!(self, "CHECK", "{}: {}", violation.rule, violation.text);
+        }
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Tick { process, serial } => self.on_tick(process, serial),
+            Happening::Arrive(request) => self.arrive(*request),
+            Happening::Deliver { process, boot, message } => self.deliver(process, boot, *message),
+            Happening::Told { operator, attempt, answer } => self.on_told(operator, attempt, *answer),
+            Happening::RetryOperation { operator, attempt } => self.retry_operation(operator, attempt),
+            Happening::BecomeVisible(request, token) => self.become_visible(&request, token),
+            Happening::Expire => {
+                self.expiry = None;
+                self.server.table.expire(at(self.now));
+                self.after_step();
+            }
+            Happening::Raise { process, boot, seat, call, election, token } => {
+                self.raise(election, token);
+                let answer = Input::Answer(seat, call, Ok(Answer::Raised));
+                self.send_to_process(process, boot, Message::Input(answer));
+            }
+            Happening::Write { election, token } => self.write(election, token),
+            Happening::Deed(deed) => self.on_deed(deed),
+            Happening::Mishap(mishap) => self.on_mishap(mishap),
+            Happening::Phase(phase) => self.on_phase(phase),
+        }
+    }
+
+    pub(crate) fn after(&mut self, delay: u64, what: Happening) {
+        self.order += 1;
+        self.queue.push(Reverse(Scheduled { at: self.now.saturating_add(delay), order: self.order, what }));
+    }
+
+    pub(crate) fn fail(&mut self, rule: &'static str, text: String) {
+        self.checker.fail(self.now, rule, text);
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.over = true;
+    }
+
+    /// True in `share` of a thousand cases.
+    pub(crate) fn chance(&mut self, share: u64) -> bool {
+        share > 0 && self.rng.below(1_000) < share
+    }
+
+    pub(crate) fn election(&self, name: &ElectionName) -> usize {
+        self.names.iter().position(|known| known == name).unwrap_or(0)
+    }
+
+    /// Starts a process that is not running.
+    pub(crate) fn boot(&mut self, process: usize) {
+        let seed = std::array::from_fn(|_| self.rng.next_u64());
+        self.processes[process].start(Participant::new(self.scenario.settings, seed));
+        trace!(self, format!("p{process}"), "starts");
+        for election in 0..self.names.len() {
+            if self.scenario.kind != Kind::Chaos || !self.stormy || self.chance(850) {
+                let boot = self.processes[process].boot;
+                let delay = self.rng.below(self.scenario.ttl() / 4);
+                self.after(delay, Happening::Deed(Deed::Stand { process, boot, election }));
+            }
+        }
+    }
+
+    /// Gives a process something to handle, or keeps it until the process is no longer stopped.
+    pub(crate) fn deliver(&mut self, process: usize, boot: u32, message: Message) {
+        let state = &mut self.processes[process];
+        if state.boot != boot || state.machine.is_none() {
+            return;
+        }
+        if state.paused {
+            return state.inbox.push_back(message);
+        }
+        self.feed(process, message);
+        self.pump(process);
+    }
+
+    /// Lets the machine handle one message; its outputs are taken afterwards.
+    fn feed(&mut self, process: usize, message: Message) {
+        if let Message::Input(input) = &message {
+            trace!(self, format!("p{process}"), "<- {input:?}");
+            self.note_answer(process, input);
+        }
+        let state = &mut self.processes[process];
+        let now = state.clock.read(self.now);
+        let Some(machine) = &mut state.machine else { return };
+        match message {
+            Message::Input(input) => machine.handle(now, input),
+            Message::Opened(attempt, answer) => {
+                let session = answer.as_ref().ok().map(|(session, _)| *session);
+                // A doubled opening makes two sessions: the first answer counts, the other session lapses.
+                if let Some(session) = session {
+                    state.sessions.entry(attempt.0).or_insert(session);
+                }
+                machine.handle(now, Input::Opened(attempt, answer.map(|(_, liveness)| liveness)));
+                trace!(self, format!("p{process}"), "<- Opened({attempt:?}, {session:?})");
+            }
+        }
+    }
+
+    /// Resumes a stopped process: what came meanwhile comes now.
+    pub(crate) fn resume(&mut self, process: usize) {
+        let state = &mut self.processes[process];
+        if !state.paused {
+            return;
+        }
+        state.paused = false;
+        if state.suspended {
+            state.suspended = false;
+            state.clock.thaw(self.now);
+        }
+        trace!(self, format!("p{process}"), "goes on");
+        let inbox = std::mem::take(&mut self.processes[process].inbox);
+        for message in inbox {
+            self.feed(process, message);
+            self.pump(process);
+        }
+        self.command(process, Input::Tick);
+    }
+
+    /// Hands a process something from its own host.
+    pub(crate) fn command(&mut self, process: usize, input: Input) {
+        let boot = self.processes[process].boot;
+        self.deliver(process, boot, Message::Input(input));
+    }
+
+    fn on_tick(&mut self, process: usize, serial: u64) {
+        let state = &mut self.processes[process];
+        if state.tick_serial != serial || state.machine.is_none() || state.paused {
+            return;
+        }
+        state.next_tick = None;
+        state.ticks_now = if state.ticks_now.0 == self.now { (self.now, state.ticks_now.1 + 1) } else { (self.now, 1) };
+        if state.ticks_now.1 > 8 {
+            let text = format!("p{process} asks for a tick at the same moment again and again");
+            return self.fail("SPIN", text);
+        }
+        let now = state.clock.read(self.now);
+        if let Some(machine) = &mut state.machine {
+            machine.handle(now, Input::Tick);
+        }
+        self.pump(process);
+    }
+
+    /// Carries out what the machine wants, and sets its alarm.
+    fn pump(&mut self, process: usize) {
+        while let Some(output) = self.processes[process].machine.as_mut().and_then(Participant::poll_output) {
+            self.put_out(process, output);
+        }
+        self.set_alarm(process);
+    }
+
+    pub(crate) fn set_alarm(&mut self, process: usize) {
+        let slack = self.scenario.timer_slack;
+        let slack = if slack > 0 && self.stormy { self.rng.below(slack) } else { 0 };
+        let state = &mut self.processes[process];
+        let due = state.machine.as_ref().and_then(Participant::poll_timeout).map(|due| state.clock.when(due));
+        let due = due.map(|due| due.max(self.now));
+        if due == state.next_tick {
+            return;
+        }
+        state.next_tick = due;
+        state.tick_serial += 1;
+        let serial = state.tick_serial;
+        if let Some(due) = due.filter(|due| *due < u64::MAX) {
+            self.after(due - self.now + slack, Happening::Tick { process, serial });
+        }
+    }
+
+    fn put_out(&mut self, process: usize, output: Output) {
+        trace!(self, format!("p{process}"), "-> {output:?}");
+        let boot = self.processes[process].boot;
+        let from = Asker::Process { process, boot };
+        match output {
+            Output::OpenSession(attempt, _) => {
+                self.count_call(process);
+                self.send(from, Ask::Open(attempt));
+            }
+            Output::Renew { attempt, epoch, held } => {
+                self.count_call(process);
+                self.processes[process].epoch = epoch.0;
+                match self.processes[process].sessions.get(&epoch.0) {
+                    Some(session) => self.send(from, Ask::Renew(attempt, *session, held)),
+                    None => self.fail("DRIVER", format!("p{process} renews {epoch:?}, which was never opened")),
+                }
+            }
+            Output::CloseSession(epoch) => {
+                if let Some(session) = self.processes[process].sessions.get(&epoch.0) {
+                    self.send(from, Ask::Close(*session));
+                }
+            }
+            Output::Call(seat, call, epoch, op) => self.put_out_call(process, seat, call, epoch, op),
+            Output::Watch { seat, watch, election, targets, from: cursor } => {
+                self.count_call(process);
+                self.server.unwatch((process, boot, seat));
+                self.send(from, Ask::Watch(Watch { seat, watch, election, targets, from: cursor }));
+            }
+            Output::Unwatch(seat) => self.server.unwatch((process, boot, seat)),
+            Output::Event(seat, event) => self.on_event(process, seat, event),
+            Output::SettingsRefused(error) => self.fail("SETTINGS", error.to_string()),
+            Output::Closed => self.processes[process].closed = true,
+        }
+    }
+
+    /// No machine calls without end.
+    pub(crate) fn count_call(&mut self, process: usize) {
+        let second = self.now / 1_000_000_000;
+        let most = 150 * self.names.len() as u32;
+        let calls = &mut self.processes[process].calls_in;
+        *calls = if calls.0 == second { (second, calls.1 + 1) } else { (second, 1) };
+        if calls.1 > most {
+            self.fail("SPIN", format!("p{process} made more than {most} calls in a second"));
+        }
+    }
+
+    fn on_event(&mut self, process: usize, seat: SeatId, event: Event) {
+        // Those that sweep up after late writes have no user.
+        if self.processes[process].seats.contains_key(&seat) {
+            self.on_user_event(process, seat, event);
+        }
+    }
+
+    /// After every step of the server: tell those who wait, look at who is first, and set the server's own alarm.
+    pub(crate) fn after_step(&mut self) {
+        let (touched, fired) = self.server.touched();
+        for (name, target) in &touched {
+            if *target == incumbent_core::Target::Head {
+                let election = self.election(name);
+                let head = self.server.head(self.now, name).map(|head| head.token);
+                self.checker.head(self.now, election, head);
+                trace!(self, "server", "{name}: first in line is {head:?}");
+            }
+        }
+        for ((process, boot, seat), watch) in fired {
+            self.hint(process, boot, seat, watch, incumbent_core::Hint::Changed);
+        }
+        if let Some(next) = self.server.table.next_expiry().map(incumbent_core::Timestamp::as_nanos)
+            && self.expiry.is_none_or(|set| next < set)
+        {
+            self.expiry = Some(next);
+            self.after(next.saturating_sub(self.now), Happening::Expire);
+        }
+    }
+}
