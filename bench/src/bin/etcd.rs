@@ -1,0 +1,284 @@
+//! Elections on etcd, beside Go's `concurrency.Election` on the same server, turn and turn about.
+//!
+//! `etcd PEER [SVG]`: PEER is the program made from `bench/peers/etcd`; SVG is where to put the chart.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot measure stops")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use incumbent::store::Store;
+use incumbent::{Client, Leadership};
+use incumbent_bench::plot::Plot;
+use incumbent_bench::{Table, Times, resident_bytes};
+use incumbent_etcd::etcd_client;
+use incumbent_etcd::{EtcdOptions, EtcdStore};
+use incumbent_testkit::servers::EtcdCluster;
+
+const TURNS: usize = 5;
+const CAMPAIGNS: usize = 200;
+const HANDOVERS: usize = 10;
+const RATE_MILLIS: u64 = 1500;
+const WAITING: usize = 1000;
+const FAILOVERS: usize = 3;
+/// What Go's sessions for the failover have, too.
+const TTL: Duration = Duration::from_secs(5);
+
+#[tokio::main]
+async fn main() {
+    let args: Vec<_> = std::env::args().collect();
+    match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [_, "follow", endpoint, election] => return stand_until_killed(endpoint, election).await,
+        [_, "memory", endpoint] => return println!("memory {}", waiting_bytes(endpoint).await),
+        _ => {}
+    }
+    let peer = Peer { program: args.get(1).expect("the program to compare with").clone() };
+    let cluster = EtcdCluster::start_on_disk(1).await;
+    let bench = Bench { endpoint: cluster.endpoints().remove(0), peer };
+    let mut table = Table::new("etcd: ours and Go's concurrency.Election", &["", "ours", "Go", "Go / ours"]);
+    let mut plot = Plot::new("Elections on etcd", ["Incumbent", "Go"]);
+    bench.campaigns(&mut table, &mut plot).await;
+    bench.handovers(&mut table, &mut plot).await;
+    bench.rates(&mut table, &mut plot).await;
+    bench.memory(&mut table, &mut plot).await;
+    bench.failovers(&mut table, &mut plot).await;
+    print!("{}", table.render());
+    if let Some(path) = args.get(2) {
+        std::fs::write(path, plot.render()).expect("the chart is written");
+    }
+}
+
+struct Bench {
+    endpoint: String,
+    peer: Peer,
+}
+
+/// Go's side.
+struct Peer {
+    program: String,
+}
+
+impl Peer {
+    fn ask(&self, endpoint: &str, args: &[&str]) -> Vec<u64> {
+        let output = Command::new(&self.program).arg(endpoint).args(args).output().expect("the peer runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        said.split_whitespace().skip(1).map(|number| number.parse().expect("a number")).collect()
+    }
+
+    fn times(&self, endpoint: &str, what: &str, rounds: usize, times: &mut Times) {
+        let numbers = self.ask(endpoint, &[what, &rounds.to_string()]);
+        numbers.into_iter().for_each(|nanos| times.push(Duration::from_nanos(nanos)));
+    }
+}
+
+impl Bench {
+    fn store(&self) -> EtcdStore {
+        EtcdStore::connect(&[&self.endpoint], &EtcdOptions::new()).expect("a store")
+    }
+
+    async fn client(&self) -> Client {
+        Client::builder().ttl(TTL * 6).with_store(self.store()).await.expect("a client")
+    }
+
+    /// Nobody else stands; the session is there. Beside it a bare put.
+    async fn campaigns(&self, table: &mut Table, plot: &mut Plot) {
+        let (mut ours, mut gos, mut puts) = (Times::default(), Times::default(), Times::default());
+        let client = self.client().await;
+        let mut bare = etcd_client::Client::connect([&self.endpoint], None).await.expect("a client");
+        for turn in 0..TURNS {
+            for round in 0..CAMPAIGNS {
+                let election = client.election(&format!("campaign-{turn}-{round}")).expect("a name");
+                let start = Instant::now();
+                let office = election.candidate("a").value("value").try_once().await.expect("a store");
+                ours.push(start.elapsed());
+                office.expect("nobody else stands").resign().await.expect("certain");
+                let start = Instant::now();
+                bare.put(format!("put-{turn}-{round}"), "value", None).await.expect("a put");
+                puts.push(start.elapsed());
+            }
+            self.peer.times(&self.endpoint, "campaign", CAMPAIGNS, &mut gos);
+        }
+        compare(table, plot, "uncontended campaign, p50, ms", millis(&ours, 50), millis(&gos, 50));
+        compare(table, plot, "uncontended campaign, p99, ms", millis(&ours, 99), millis(&gos, 99));
+        let (campaign, put) = (millis(&ours, 50), millis(&puts, 50));
+        table.row([
+            "campaign / bare put, p50".to_owned(),
+            format!("{:.2}", campaign / put),
+            format!("{:.2}", millis(&gos, 50) / put),
+            String::new(),
+        ]);
+    }
+
+    async fn handovers(&self, table: &mut Table, plot: &mut Plot) {
+        for (what, wait) in [("fresh", Duration::ZERO), ("waited", Duration::from_millis(300))] {
+            let (mut ours, mut gos) = (Times::default(), Times::default());
+            let (one, other) = (self.client().await, self.client().await);
+            let store = self.store();
+            for turn in 0..TURNS {
+                for round in 0..HANDOVERS {
+                    let name = format!("handover-{what}-{turn}-{round}");
+                    ours.push(handover(&store, [&one, &other], &name, wait).await);
+                }
+                self.peer.times(&self.endpoint, what, HANDOVERS, &mut gos);
+            }
+            let label = if what == "fresh" { "that has just joined" } else { "that has waited" };
+            for percent in [50, 90] {
+                let label = format!("handover to a follower {label}, p{percent}, ms");
+                compare(table, plot, &label, millis(&ours, percent), millis(&gos, percent));
+            }
+        }
+    }
+
+    async fn rates(&self, table: &mut Table, plot: &mut Plot) {
+        for at in [16, 128] {
+            let (mut ours, mut gos) = (0.0_f64, 0.0_f64);
+            for turn in 0..3 {
+                ours = ours.max(self.rate(at, turn).await);
+                let args = ["rate", &RATE_MILLIS.to_string(), &at.to_string()];
+                gos = gos.max(self.peer.ask(&self.endpoint, &args)[0] as f64);
+            }
+            let label = format!("elections won per second, {at} at once");
+            table.row([label.clone(), format!("{ours:.0}"), format!("{gos:.0}"), format!("{:.2}", gos / ours)]);
+            plot.pair(label, [ours, gos]);
+        }
+    }
+
+    async fn rate(&self, at: usize, turn: usize) -> f64 {
+        let client = Arc::new(self.client().await);
+        let won = Arc::new(AtomicU64::new(0));
+        let start = Instant::now();
+        let campaigns = (0..at).map(|number| {
+            let (client, won) = (client.clone(), won.clone());
+            tokio::spawn(async move {
+                for round in 0.. {
+                    if start.elapsed() >= Duration::from_millis(RATE_MILLIS) {
+                        return;
+                    }
+                    let election = client.election(&format!("rate-{at}-{turn}-{number}-{round}")).expect("a name");
+                    let office = election.candidate("a").value("value").try_once().await.expect("a store");
+                    won.fetch_add(1, Ordering::Relaxed);
+                    office.expect("nobody else stands").resign().await.expect("certain");
+                }
+            })
+        });
+        for campaign in campaigns.collect::<Vec<_>>() {
+            campaign.await.expect("no panic");
+        }
+        won.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
+    }
+
+    /// Each in a process of its own, so that nothing is left over from before.
+    async fn memory(&self, table: &mut Table, plot: &mut Plot) {
+        let this = Peer { program: std::env::current_exe().expect("a path").display().to_string() };
+        let ours = this.ask("memory", &[&self.endpoint])[0] as f64 / 1024.0;
+        let gos = self.peer.ask(&self.endpoint, &["memory", &WAITING.to_string()])[0] as f64 / 1024.0;
+        compare(table, plot, "memory per waiting candidacy, KiB", ours, gos);
+    }
+
+    /// From kill -9 of the leader's process to the follower in office; the TTL is five seconds for both.
+    async fn failovers(&self, table: &mut Table, plot: &mut Plot) {
+        let (mut ours, mut gos) = (Times::default(), Times::default());
+        let this = std::env::current_exe().expect("a path").display().to_string();
+        for round in 0..FAILOVERS {
+            ours.push(failover(&this, &["follow", &self.endpoint, &format!("failover-{round}")]));
+            gos.push(failover(&self.peer.program, &[&self.endpoint, "follow", "0", &format!("go-failover-{round}")]));
+        }
+        compare(table, plot, "failover after kill -9, TTL 5 s, p50, ms", millis(&ours, 50), millis(&gos, 50));
+    }
+}
+
+/// Bytes in memory per candidacy that waits.
+async fn waiting_bytes(endpoint: &str) -> u64 {
+    let client = async || {
+        let store = EtcdStore::connect(&[endpoint], &EtcdOptions::new()).expect("a store");
+        Client::builder().ttl(TTL * 6).with_store(store).await.expect("a client")
+    };
+    let (leaders, followers) = (client().await, client().await);
+    let mut offices = Vec::new();
+    for number in 0..WAITING {
+        let election = leaders.election(&format!("memory-{number}")).expect("a name");
+        let mut seat = election.candidate("leader").stand().await.expect("a place");
+        offices.push((elected(&mut seat).await, seat));
+    }
+    let before = resident_bytes().expect("Linux");
+    let mut seats = Vec::new();
+    for number in 0..WAITING {
+        let election = followers.election(&format!("memory-{number}")).expect("a name");
+        seats.push(election.candidate("follower").stand().await.expect("a place"));
+    }
+    // Until the watches are armed.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    resident_bytes().expect("Linux").saturating_sub(before) / WAITING as u64
+}
+
+/// From the leader's resignation to the follower in office.
+async fn handover(store: &EtcdStore, [one, other]: [&Client; 2], name: &str, wait: Duration) -> Duration {
+    let (leader, follower) = (one.election(name).expect("a name"), other.election(name).expect("a name"));
+    let mut seat = leader.candidate("leader").value("leader").stand().await.expect("a place");
+    let office = elected(&mut seat).await;
+    let mut waiting = follower.candidate("follower").value("follower").stand().await.expect("a place");
+    let task = tokio::spawn(async move {
+        let office = elected(&mut waiting).await;
+        (Instant::now(), office)
+    });
+    while store.line(leader.name(), 2).await.expect("a line").entries.len() < 2 {}
+    tokio::time::sleep(wait).await;
+    let start = Instant::now();
+    office.resign().await.expect("certain");
+    let (end, office) = task.await.expect("no panic");
+    seat.withdraw().await.expect("certain");
+    office.resign().await.expect("certain");
+    end - start
+}
+
+async fn elected(seat: &mut incumbent::Candidacy) -> Leadership {
+    seat.elected().await.expect("a place").expect("an election")
+}
+
+/// Two processes; the first one leads and is killed.
+fn failover(program: &str, args: &[&str]) -> Duration {
+    let start = || {
+        let mut child = Command::new(program).args(args).stdout(Stdio::piped()).spawn().expect("it runs");
+        let said = BufReader::new(child.stdout.take().expect("a pipe"));
+        (child, said)
+    };
+    let leads = |said: &mut BufReader<_>| {
+        let mut line = String::new();
+        said.read_line(&mut line).expect("a line");
+        assert_eq!(line, "leads\n");
+    };
+    let (mut leader, mut leader_said) = start();
+    leads(&mut leader_said);
+    let (mut follower, mut follower_said) = start();
+    std::thread::sleep(Duration::from_secs(1));
+    leader.kill().expect("it is ours");
+    let killed = Instant::now();
+    leads(&mut follower_said);
+    let taken = killed.elapsed();
+    follower.kill().expect("it is ours");
+    leader.wait().expect("it is ours");
+    follower.wait().expect("it is ours");
+    taken
+}
+
+async fn stand_until_killed(endpoint: &str, election: &str) {
+    let store = EtcdStore::connect(&[endpoint], &EtcdOptions::new()).expect("a store");
+    let client = Client::builder().ttl(TTL).with_store(store).await.expect("a client");
+    let mut seat = client.election(election).expect("a name").candidate("a").stand().await.expect("a place");
+    let _office = elected(&mut seat).await;
+    println!("leads");
+    std::future::pending::<()>().await;
+}
+
+fn millis(times: &Times, percent: usize) -> f64 {
+    times.percentile(percent).as_secs_f64() * 1000.0
+}
+
+fn compare(table: &mut Table, plot: &mut Plot, label: &str, ours: f64, gos: f64) {
+    table.row([label.to_owned(), format!("{ours:.2}"), format!("{gos:.2}"), format!("{:.2}", gos / ours)]);
+    plot.pair(label, [ours, gos]);
+}

@@ -1,0 +1,75 @@
+//! What the benchmarks share: taking times, and saying them as a table.
+//!
+//! These machines are noisy and differ from each other, so a number alone says little: each line has a yardstick that
+//! runs in the same process, turn and turn about with ours, and the ratio is what to compare.
+
+pub mod plot;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Times of one thing.
+#[derive(Clone, Debug, Default)]
+pub struct Times(Vec<Duration>);
+
+impl Times {
+    /// Adds one.
+    pub fn push(&mut self, time: Duration) {
+        self.0.push(time);
+    }
+
+    /// The time that so many percent are below. Zero if there is none.
+    pub fn percentile(&self, percent: usize) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().saturating_sub(1);
+        sorted.get(last * percent / 100).copied().unwrap_or_default()
+    }
+}
+
+/// A table with a heading, columns aligned.
+#[derive(Debug)]
+pub struct Table {
+    title: String,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new(title: &str, columns: &[&str]) -> Table {
+        Table { title: title.to_owned(), rows: vec![columns.iter().map(|column| (*column).to_owned()).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// The table as text.
+    pub fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width =
+            |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+        let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let mut text = format!("\n{}\n", self.title);
+        for (number, row) in self.rows.iter().enumerate() {
+            for (cell, width) in row.iter().zip(&widths) {
+                let _ = write!(text, "  {cell:<width$}");
+            }
+            text.push('\n');
+            if number == 0 {
+                let _ =
+                    writeln!(text, "  {}", "-".repeat(widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1)));
+            }
+        }
+        text
+    }
+}
+
+/// Bytes of this process that are in memory now.
+pub fn resident_bytes() -> std::io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("Rss:")).and_then(|rest| rest.split_whitespace().next());
+    let kib: u64 = kib.and_then(|kib| kib.parse().ok()).ok_or(std::io::ErrorKind::InvalidData)?;
+    Ok(kib * 1024)
+}
