@@ -1,0 +1,343 @@
+//! The bully election: the highest rank that answers leads.
+//!
+//! Whoever suspects the leader asks all higher ranks. An answer hands the election over to them; silence makes the
+//! asker leader. A partition has a leader in each part: no token, no promise.
+
+use bytes::Bytes;
+
+use super::group::{Group, MemberId};
+use super::pulse::{Pulse, PulseMessage, RankInput, RankOutput, RankSettings, RankSettingsError};
+use crate::rng::Rng;
+use crate::time::Timestamp;
+
+/// What members say to each other.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Message {
+    /// To higher ranks: does any of you live?
+    Election,
+    /// To a lower rank: I do; leave it to me.
+    Alive,
+    /// I lead from now on.
+    Coordinator,
+    /// Heartbeats.
+    Pulse(PulseMessage),
+}
+
+impl From<PulseMessage> for Message {
+    fn from(message: PulseMessage) -> Message {
+        Message::Pulse(message)
+    }
+}
+
+/// One member of a bully election.
+///
+/// After each [`Bully::handle`], take every [`Bully::poll_output`], in order, then wait until [`Bully::poll_timeout`] at the
+/// latest. A tick that comes early does nothing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Bully {
+    pulse: Pulse<Message>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Stage {
+    Quiet,
+    /// Higher ranks have been asked.
+    Asking {
+        until: Timestamp,
+    },
+    /// A higher rank lives: it has this long to become leader.
+    Deferring {
+        until: Timestamp,
+    },
+}
+
+impl Bully {
+    /// A member that starts now, advertising `value`.
+    pub fn new(
+        now: Timestamp,
+        group: Group,
+        settings: RankSettings,
+        value: Bytes,
+        rng: Rng,
+    ) -> Result<Bully, RankSettingsError> {
+        settings.check()?;
+        let mut bully = Bully { pulse: Pulse::new(now, group, settings, value, rng), stage: Stage::Quiet };
+        if settings.take_over {
+            bully.ask(now);
+        }
+        Ok(bully)
+    }
+
+    /// Something happened, or time has passed.
+    pub fn handle(&mut self, now: Timestamp, input: RankInput<Message>) {
+        if self.pulse.is_closed() {
+            return;
+        }
+        self.pulse.on_time(now);
+        match input {
+            RankInput::Tick => self.on_tick(now),
+            RankInput::Message(from, message) => {
+                if self.pulse.group.contains(from) && from != self.pulse.group.me() {
+                    self.on_message(now, from, message);
+                }
+            }
+            RankInput::Command(command) => self.pulse.on_command(now, command),
+        }
+        self.pulse.close_if_idle();
+    }
+
+    /// What is to be done next.
+    pub fn poll_output(&mut self) -> Option<RankOutput<Message>> {
+        self.pulse.pop()
+    }
+
+    /// When [`RankInput::Tick`] is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let stage = match self.stage {
+            Stage::Asking { until } | Stage::Deferring { until } => Some(until),
+            Stage::Quiet => None,
+        };
+        self.pulse.next_timeout().map(|pulse| stage.map_or(pulse, |stage| stage.min(pulse)))
+    }
+
+    /// Whether this member has been chosen. It is in office only between its events.
+    pub fn leads(&self) -> bool {
+        self.pulse.leads()
+    }
+
+    /// The leader that this member follows.
+    pub fn follows(&self, now: Timestamp) -> Option<MemberId> {
+        self.pulse.healthy_leader(now)
+    }
+
+    fn on_tick(&mut self, now: Timestamp) {
+        match self.stage {
+            Stage::Asking { until } if now >= until => self.win(now),
+            Stage::Deferring { until } if now >= until => self.ask(now),
+            Stage::Quiet if self.pulse.suspects(now) => {
+                self.pulse.give_up_leader(now);
+                self.ask(now);
+            }
+            _ => {}
+        }
+        if self.pulse.suspects(now) {
+            // An election is under way: no second alarm.
+            self.pulse.give_up_leader(now);
+        }
+    }
+
+    /// Asks all higher ranks. With none there, this member leads.
+    fn ask(&mut self, now: Timestamp) {
+        self.stage = Stage::Quiet;
+        if !self.pulse.is_fit(now) || self.pulse.leads() {
+            return;
+        }
+        let me = self.pulse.group.me();
+        let higher: Vec<_> = self.pulse.group.others().filter(|member| *member > me).collect();
+        if higher.is_empty() {
+            return self.win(now);
+        }
+        for member in higher {
+            self.pulse.send(member, Message::Election);
+        }
+        self.stage = Stage::Asking { until: now + self.pulse.settings.answer_timeout };
+    }
+
+    fn win(&mut self, now: Timestamp) {
+        self.stage = Stage::Quiet;
+        if !self.pulse.is_fit(now) {
+            return;
+        }
+        for member in self.pulse.group.others() {
+            self.pulse.send(member, Message::Coordinator);
+        }
+        self.pulse.lead(now);
+    }
+
+    fn on_message(&mut self, now: Timestamp, from: MemberId, message: Message) {
+        match message {
+            Message::Election => self.on_asked(now, from),
+            Message::Alive => {
+                if let Stage::Asking { .. } = self.stage {
+                    self.stage = Stage::Deferring { until: now + self.pulse.settings.leader_timeout };
+                }
+            }
+            Message::Coordinator => {
+                if self.accepts(now, from) {
+                    self.stage = Stage::Quiet;
+                    self.pulse.follow(now, from);
+                }
+            }
+            Message::Pulse(PulseMessage::Beat { echo, version, value }) => {
+                if self.accepts(now, from) {
+                    self.stage = Stage::Quiet;
+                    self.pulse.hear(now, from, echo, version, value);
+                }
+            }
+            Message::Pulse(PulseMessage::Heard { echo, version }) => self.pulse.on_heard(now, from, echo, version),
+            Message::Pulse(PulseMessage::Left) => {
+                if self.pulse.healthy_leader(now) == Some(from) {
+                    self.pulse.give_up_leader(now);
+                    self.ask(now);
+                }
+            }
+        }
+    }
+
+    fn on_asked(&mut self, now: Timestamp, from: MemberId) {
+        if from > self.pulse.group.me() || !self.pulse.is_fit(now) {
+            return;
+        }
+        self.pulse.send(from, Message::Alive);
+        let keeps_leader = !self.pulse.settings.take_over && self.pulse.healthy_leader(now).is_some();
+        if self.pulse.leads() {
+            self.pulse.send(from, Message::Coordinator);
+        } else if self.stage == Stage::Quiet && !keeps_leader {
+            self.ask(now);
+        }
+    }
+
+    /// Whether to follow one who says that it leads. Of two leaders the higher stays.
+    fn accepts(&mut self, now: Timestamp, leader: MemberId) -> bool {
+        let me = self.pulse.group.me();
+        if self.pulse.leads() && leader < me {
+            self.pulse.send(leader, Message::Coordinator);
+            return false;
+        }
+        if leader < me && self.pulse.settings.take_over && self.pulse.is_fit(now) {
+            if self.stage == Stage::Quiet {
+                self.ask(now);
+            }
+            return false;
+        }
+        self.pulse.healthy_leader(now).is_none_or(|followed| followed <= leader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::machine::Loss;
+    use crate::peers::event::{PeerCommand, PeerEvent};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(ms: u32) -> Timestamp {
+        Timestamp::ZERO + MS * ms
+    }
+
+    fn member(number: u16, settings: RankSettings) -> Bully {
+        let group = Group::new(MemberId(number), (1..=5).map(MemberId)).unwrap();
+        Bully::new(at(0), group, settings, Bytes::new(), Rng::from_number(1)).unwrap()
+    }
+
+    fn said(member: &mut Bully) -> Vec<RankOutput<Message>> {
+        std::iter::from_fn(|| member.poll_output()).collect()
+    }
+
+    fn send(to: u16, message: Message) -> RankOutput<Message> {
+        RankOutput::Send(MemberId(to), message)
+    }
+
+    fn beat() -> Message {
+        PulseMessage::Beat { echo: 0, version: 1, value: Some(Bytes::new()) }.into()
+    }
+
+    fn hears(member: &mut Bully, now: Timestamp, from: u16, message: Message) -> Vec<RankOutput<Message>> {
+        member.handle(now, RankInput::Message(MemberId(from), message));
+        said(member)
+    }
+
+    const PATIENT: RankSettings = RankSettings {
+        heartbeat: Duration::from_millis(250),
+        leader_timeout: Duration::from_millis(1_500),
+        answer_timeout: Duration::from_millis(500),
+        grace: Duration::from_millis(500),
+        majority: false,
+        take_over: false,
+    };
+
+    #[test]
+    fn who_suspects_the_leader_asks_the_higher_ranks_and_leaves_it_to_one_that_answers() {
+        let mut third = member(3, PATIENT);
+        hears(&mut third, at(0), 5, beat());
+        third.handle(at(1_500), RankInput::Tick);
+        let asked = [RankOutput::Event(PeerEvent::Vacant), send(4, Message::Election), send(5, Message::Election)];
+        assert_eq!(said(&mut third), asked);
+        hears(&mut third, at(1_600), 4, Message::Alive);
+        third.handle(at(2_000), RankInput::Tick);
+        assert!(!third.leads(), "the fourth has the election now");
+        hears(&mut third, at(2_100), 4, Message::Coordinator);
+        assert_eq!(third.follows(at(2_100)), Some(MemberId(4)));
+    }
+
+    #[test]
+    fn silence_of_all_higher_ranks_makes_a_leader_that_says_so_to_all() {
+        let mut fourth = member(4, PATIENT);
+        let answer = hears(&mut fourth, at(1_500), 3, Message::Election);
+        assert_eq!(answer, [send(3, Message::Alive), send(5, Message::Election)]);
+        fourth.handle(at(2_000), RankInput::Tick);
+        let outputs = said(&mut fourth);
+        for other in [1, 2, 3, 5] {
+            assert!(outputs.contains(&send(other, Message::Coordinator)));
+        }
+        let elected = PeerEvent::Elected { token: None, deadline: Timestamp::MAX };
+        assert!(outputs.contains(&RankOutput::Event(elected)));
+    }
+
+    #[test]
+    fn a_higher_rank_takes_over_a_healthy_leader_only_where_that_is_wanted() {
+        let mut patient = member(5, PATIENT);
+        hears(&mut patient, at(10), 3, beat());
+        assert_eq!(patient.follows(at(10)), Some(MemberId(3)));
+        let mut bully = member(5, RankSettings { take_over: true, ..PATIENT });
+        assert!(bully.leads(), "the highest asks nobody");
+        assert!(hears(&mut bully, at(10), 3, beat()).contains(&send(3, Message::Coordinator)));
+    }
+
+    #[test]
+    fn of_two_leaders_the_lower_steps_down() {
+        let mut fourth = member(4, PATIENT);
+        fourth.handle(at(1_500), RankInput::Tick);
+        fourth.handle(at(2_000), RankInput::Tick);
+        assert!(fourth.leads());
+        said(&mut fourth);
+        let outputs = hears(&mut fourth, at(2_100), 5, Message::Coordinator);
+        assert_eq!(outputs, [RankOutput::Event(PeerEvent::Unelected(Loss::Superseded))]);
+    }
+
+    #[test]
+    fn with_the_majority_rule_office_needs_answers_and_ends_without_them() {
+        let mut highest = member(5, RankSettings { take_over: true, majority: true, ..PATIENT });
+        assert!(highest.leads());
+        assert!(!said(&mut highest).iter().any(|output| matches!(output, RankOutput::Event(_))));
+        hears(&mut highest, at(10), 1, PulseMessage::Heard { echo: 0, version: 0 }.into());
+        let heard = hears(&mut highest, at(20), 2, PulseMessage::Heard { echo: 0, version: 0 }.into());
+        let elected = PeerEvent::Elected { token: None, deadline: at(1_500) };
+        assert_eq!(heard, [RankOutput::Event(elected)]);
+        highest.handle(at(1_000), RankInput::Tick);
+        highest.handle(at(1_500), RankInput::Tick);
+        let events: Vec<_> =
+            said(&mut highest).into_iter().filter(|output| matches!(output, RankOutput::Event(_))).collect();
+        let stopping = PeerEvent::Stopping { why: Loss::LocalDeadline, hard_stop: at(1_500) };
+        let unelected = PeerEvent::Unelected(Loss::LocalDeadline);
+        assert_eq!(events, [RankOutput::Event(stopping), RankOutput::Event(unelected)]);
+    }
+
+    #[test]
+    fn a_leader_that_gives_up_tells_the_others_who_elect_at_once_and_it_rests() {
+        let mut highest = member(5, RankSettings { take_over: true, ..PATIENT });
+        said(&mut highest);
+        highest.handle(at(100), RankInput::Command(PeerCommand::Release));
+        let outputs = said(&mut highest);
+        assert!(outputs.contains(&send(1, PulseMessage::Left.into())), "{outputs:?}");
+        assert_eq!(hears(&mut highest, at(200), 4, Message::Election), [], "it rests");
+        let mut fourth = member(4, PATIENT);
+        hears(&mut fourth, at(50), 5, beat());
+        let outputs = hears(&mut fourth, at(110), 5, PulseMessage::Left.into());
+        assert!(outputs.contains(&send(5, Message::Election)), "{outputs:?}");
+    }
+}

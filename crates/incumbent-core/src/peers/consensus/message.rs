@@ -1,0 +1,354 @@
+//! What members say to each other, what they write down, and what goes into and comes out of the machine.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::entry::{Nonce, Token};
+use crate::peers::event::{PeerCommand, PeerEvent};
+use crate::peers::group::{MemberId, checksum};
+use crate::time::Timestamp;
+
+/// How far a member's records reach: the election restriction made general.
+///
+/// Positions are compared by `token` first and `index` second; [`Position::NONE`] is below all others. A candidate is
+/// granted a vote only if its position is at least the voter's.
+///
+/// # What an application may assume
+/// Let a record be *stored* by a member once it is durable there, and *committed* once the leader under whose token
+/// it was written knows that a quorum (itself included) has stored it and everything before it. Then **every later
+/// leader has all committed records when it is elected**, provided that the application keeps to these rules:
+/// 1. A record's position is (token of the leader that wrote it, its index). A log has non-decreasing positions, and two
+///    members whose logs hold the same position hold the same records up to it (a leader sends what comes before,
+///    or the receiver checks it).
+/// 2. A member acknowledges a record only after it is durable.
+/// 3. On [`Output::Seal`] the member's data path refuses, in the same step and durably, every record that is sent
+///    under a lower token than the seal's, and only then reads its position for [`Input::Sealed`].
+/// 4. A leader counts a record of an *older* token as committed only through a committed record of its own token.
+///    (A new leader writes one record of its own first.)
+/// 5. A follower drops records only to take over those of a leader whose token it does not refuse.
+/// 6. A member that lost its records starts as [`Boot::Lost`]: it votes for those who have what the others had, and stands
+///    only once it has caught up.
+///
+/// An index alone is not a position: a deposed leader with ten uncommitted records would beat a majority with seven
+/// committed ones. An application without records leaves [`ConsensusSettings::positions`] off and may assume
+/// nothing but what tokens and deadlines promise.
+///
+/// [`ConsensusSettings::positions`]: super::ConsensusSettings::positions
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Position {
+    /// The token under which the last record was written; zero if there is none.
+    pub token: u64,
+    /// The last record's index.
+    pub index: u64,
+}
+
+impl Position {
+    /// No records.
+    pub const NONE: Position = Position { token: 0, index: 0 };
+}
+
+/// What a member says to another.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Message {
+    /// Would you vote for me in this term? Changes nothing.
+    PreVote {
+        /// The term that the sender would stand in.
+        term: Token,
+        /// Tells this asking from the sender's earlier ones.
+        round: u64,
+        /// The sender's position, as last known.
+        position: Position,
+    },
+    /// The answer to [`Message::PreVote`].
+    PreVoted {
+        /// The round that was asked in.
+        round: u64,
+        /// The term of the one who answers, which may be ahead; zero if it knows of none.
+        term: u64,
+        /// Whether it would.
+        granted: bool,
+    },
+    /// Vote for me in this term.
+    Vote {
+        /// The term that the sender stands in.
+        term: Token,
+        /// The sender's position, read after its data path refused older tokens.
+        position: Position,
+        /// The term whose leader has forfeited its lease in the sender's favour.
+        forfeited: Option<Token>,
+    },
+    /// The answer to [`Message::Vote`].
+    Voted {
+        /// The term that was asked for.
+        term: Token,
+        /// Whether the sender has this vote.
+        granted: bool,
+    },
+    /// I lead this term.
+    Heartbeat {
+        /// The term.
+        term: Token,
+        /// When it was sent, by the leader's clock; opaque to others.
+        echo: u64,
+        /// Whether a quorum has confirmed the term.
+        in_office: bool,
+        /// Which of this term's values is proclaimed.
+        version: u64,
+        /// That value, for a member that has not acknowledged it.
+        value: Option<Bytes>,
+    },
+    /// The answer to [`Message::Heartbeat`]: a promise to vote for nobody else for a while.
+    Ack {
+        /// The term.
+        term: Token,
+        /// The heartbeat's.
+        echo: u64,
+        /// How long the promise lasts, in nanoseconds by the sender's clock, from some moment after the heartbeat
+        /// was sent.
+        promise: u64,
+        /// The sender's position, as last known.
+        position: Position,
+        /// The newest of this term's values that the sender has; zero for none.
+        version: u64,
+    },
+    /// Your term is over: I know this one.
+    Stale {
+        /// The sender's term.
+        term: Token,
+    },
+    /// Stand now: I have forfeited my lease in this term.
+    TimeoutNow {
+        /// The forfeited term.
+        term: Token,
+    },
+    /// I have lost my state. Which is the highest term that you know?
+    AskTerm {
+        /// Tells this asking from those of earlier lives.
+        nonce: Nonce,
+    },
+    /// The answer to [`Message::AskTerm`].
+    TellTerm {
+        /// From the question.
+        nonce: Nonce,
+        /// The highest term that the sender knows; zero if it knows of none.
+        term: u64,
+        /// The sender's position, as last known.
+        position: Position,
+    },
+}
+
+/// Who leads, as a member tells someone who is not one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Report {
+    /// From the question.
+    pub nonce: Nonce,
+    /// The newest term in which the sender knows of a leader in office; zero if there was none.
+    pub term: u64,
+    /// That leader, unless it has left office or has not been heard for too long.
+    pub leader: Option<MemberId>,
+    /// Which of the term's values.
+    pub version: u64,
+    /// What the leader proclaims.
+    pub value: Bytes,
+}
+
+/// Whom a member has voted for in its term.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Ballot {
+    /// Nobody yet.
+    #[default]
+    Free,
+    /// This member.
+    For(MemberId),
+    /// Nobody, and it will stay so: it may have voted in this term in an earlier life.
+    Forfeit,
+}
+
+/// What a member writes down, durably, before it answers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Stored {
+    /// The highest term seen; zero before the first.
+    pub term: u64,
+    /// The vote in that term.
+    pub ballot: Ballot,
+    /// How long this member abstains after a restart: the largest election timeout of its settings.
+    pub abstain: Duration,
+    /// How far the records that this member has lost may have reached: what it votes for must reach at least as far, and
+    /// so must it to stand itself.
+    pub catch_up: Position,
+}
+
+const STORED_MAGIC: [u8; 8] = *b"incumb\0\x01";
+/// The length of [`Stored::encode`]'s answer.
+pub const STORED_BYTES: usize = 8 + 8 + 2 + 8 + 1 + 2 + 8 + 8 + 8 + 8;
+
+impl Stored {
+    /// The bytes to write, for this member of this group. Write them to a new file, flush it, rename it into place,
+    /// flush the directory; only then say [`Input::Persisted`].
+    pub fn encode(&self, group: u64, me: MemberId) -> [u8; STORED_BYTES] {
+        let (kind, voted) = match self.ballot {
+            Ballot::Free => (0, 0),
+            Ballot::For(member) => (1, member.0),
+            Ballot::Forfeit => (2, 0),
+        };
+        let abstain = u64::try_from(self.abstain.as_nanos()).unwrap_or(u64::MAX);
+        let mut bytes = Vec::with_capacity(STORED_BYTES);
+        bytes.extend(STORED_MAGIC);
+        bytes.extend(group.to_le_bytes());
+        bytes.extend(me.0.to_le_bytes());
+        bytes.extend(self.term.to_le_bytes());
+        bytes.push(kind);
+        bytes.extend(u16::to_le_bytes(voted));
+        for number in [abstain, self.catch_up.token, self.catch_up.index] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(checksum(bytes.iter().copied()).to_le_bytes());
+        let mut array = [0; STORED_BYTES];
+        array.copy_from_slice(&bytes);
+        array
+    }
+
+    /// Reads what [`Stored::encode`] made. `None` for anything else: damaged, cut short, another member's, another
+    /// group's. Boot from that as [`Boot::Lost`].
+    pub fn decode(bytes: &[u8], group: u64, me: MemberId) -> Option<Stored> {
+        let bytes: &[u8; STORED_BYTES] = bytes.try_into().ok()?;
+        let number = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+        let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let (body, _) = bytes.split_at(STORED_BYTES - 8);
+        let sound = body.starts_with(&STORED_MAGIC) && number(STORED_BYTES - 8)? == checksum(body.iter().copied());
+        if !sound || number(8)? != group || short(16) != me.0 {
+            return None;
+        }
+        let ballot = match bytes[26] {
+            0 => Ballot::Free,
+            1 => Ballot::For(MemberId(short(27))),
+            2 => Ballot::Forfeit,
+            _ => return None,
+        };
+        let catch_up = Position { token: number(37)?, index: number(45)? };
+        let term = number(18)?;
+        (term <= Token::MAX).then_some(Stored { term, ballot, abstain: Duration::from_nanos(number(29)?), catch_up })
+    }
+}
+
+/// How a member starts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Boot {
+    /// For the first time ever: someone who knows has said so. A missing file alone does not say so.
+    New,
+    /// With what was written down last.
+    Restarted(Stored),
+    /// What was written down is missing or damaged.
+    Lost,
+}
+
+/// Numbers the states to be written. A later one includes the earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PersistId(pub u64);
+
+/// Numbers the seals. An answer to any but the newest is ignored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SealId(pub u64);
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// Time has passed.
+    Tick,
+    /// A member says something. Who it is has been authenticated.
+    Message(MemberId, Message),
+    /// This state and all before it are durable.
+    Persisted(PersistId),
+    /// This state could not be written. The member takes no part from then on.
+    PersistFailed(PersistId),
+    /// The answer to [`Output::Seal`].
+    Sealed(SealId, Position),
+    /// The records of this member reach this far, durably. For pre-votes, transfers, and to see whether a member that lost
+    /// its records has caught up; votes ask with [`Output::Seal`].
+    Position(Position),
+    /// The user wants something.
+    Command(PeerCommand),
+    /// Someone who is not a member asks who leads.
+    Asked(Client, Nonce),
+}
+
+/// Names someone who is not a member, for the answer. The transport's own number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Client(pub u64);
+
+/// What is to be done, in this order: an event that ends a term comes before the message that lets another begin.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Output {
+    /// Say this to a member. May be lost, late, doubled or overtaken.
+    Send(MemberId, Message),
+    /// Answer someone who is not a member.
+    Answer(Client, Report),
+    /// Write this down durably, then say [`Input::Persisted`]. States may be skipped for a later one, never reordered.
+    Persist(PersistId, Stored),
+    /// Refuse records of lower tokens from now on, durably, then read the position: one step. See [`Position`].
+    Seal(SealId, Token),
+    /// Tell the user.
+    Event(PeerEvent),
+}
+
+/// What a member knows of who leads.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct Known {
+    pub(super) term: u64,
+    pub(super) leader: Option<MemberId>,
+    pub(super) version: u64,
+    pub(super) value: Bytes,
+}
+
+/// The last time that a leader was heard.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Contact {
+    pub(super) leader: MemberId,
+    pub(super) term: Token,
+    /// Until then no other candidate gets this member's vote.
+    pub(super) promised_until: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored() -> Stored {
+        Stored {
+            term: 7,
+            ballot: Ballot::For(MemberId(3)),
+            abstain: Duration::from_secs(3),
+            catch_up: Position { token: 5, index: 9 },
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for ballot in [Ballot::Free, Ballot::For(MemberId(2)), Ballot::Forfeit] {
+            let stored = Stored { ballot, ..stored() };
+            assert_eq!(Stored::decode(&stored.encode(11, MemberId(1)), 11, MemberId(1)), Some(stored));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_every_cut_and_every_mix_up_is_found() {
+        let good = stored().encode(11, MemberId(1));
+        for bit in 0..STORED_BYTES * 8 {
+            let mut bad = good;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Stored::decode(&bad, 11, MemberId(1)), None, "bit {bit}");
+        }
+        for len in 0..STORED_BYTES {
+            assert_eq!(Stored::decode(&good[..len], 11, MemberId(1)), None);
+        }
+        assert_eq!(Stored::decode(&good, 12, MemberId(1)), None, "another group's");
+        assert_eq!(Stored::decode(&good, 11, MemberId(2)), None, "another member's");
+    }
+
+    #[test]
+    fn the_token_of_a_position_outweighs_its_index() {
+        assert!(Position { token: 2, index: 7 } > Position { token: 1, index: 10 });
+        assert!(Position { token: 2, index: 8 } > Position { token: 2, index: 7 });
+    }
+}

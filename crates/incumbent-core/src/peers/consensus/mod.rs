@@ -1,0 +1,422 @@
+//! Raft's election without Raft's log: one leader per term, terms as tokens, a lease that a quorum has promised.
+//!
+//! [`Consensus`] is one member of a fixed group; one group holds one election. It does no I/O: messages, states to
+//! be written and events come out of [`Consensus::poll_output`], and what happened goes into [`Consensus::handle`].
+//!
+//! What makes two leaders at a time impossible, as long as clocks keep within the drift:
+//! - A vote is durable before it is answered, so each member has one vote per term.
+//! - An acknowledged heartbeat is a promise to vote for nobody else for `election_min`. Such a voter refuses a
+//!   [`Message::Vote`] and does not even adopt its term: a request whose pre-vote was won earlier may come late.
+//! - The leader counts a promise from when the heartbeat was *sent*, shortened by drift on both sides. Once a quorum's
+//!   promises are over, so is the term.
+//! - A restarted member abstains for `election_max`, for it may have promised something that it forgot.
+//! - [`Message::TimeoutNow`] is sent after the term has ended at the sender. It frees voters from promises made in exactly
+//!   that term, for one candidacy.
+//!
+//! A member whose state is lost does not vote. It comes back by itself once ALL others have told it the highest
+//! term, in which it abstains ([`Boot::Lost`]).
+
+mod disk;
+mod message;
+mod observer;
+mod rejoin;
+mod settings;
+mod term;
+#[cfg(test)]
+mod tests;
+mod vote;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use message::{
+    Ballot, Boot, Client, Input, Message, Output, PersistId, Position, Report, STORED_BYTES, SealId, Stored,
+};
+pub use observer::{Observer, ObserverEvent, ObserverOutput};
+pub use settings::{ConsensusSettings, ConsensusSettingsError};
+
+use crate::entry::{Nonce, Token};
+use crate::machine::Loss;
+use crate::peers::event::{Abstention, PeerCommand, PeerEvent};
+use crate::peers::flaw::PeerFlaw;
+use crate::peers::group::{Group, MemberId};
+use crate::rng::Rng;
+use crate::settings::stretch;
+use crate::time::Timestamp;
+use disk::Disk;
+use message::{Contact, Known};
+use rejoin::Rejoining;
+use term::Leading;
+use vote::Asked;
+
+/// One member of a consensus group.
+///
+/// After each [`Consensus::handle`], take every [`Consensus::poll_output`], in order, then wait until
+/// [`Consensus::poll_timeout`] at the latest. A tick that comes early does nothing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Consensus {
+    group: Group,
+    settings: ConsensusSettings,
+    rng: Rng,
+    stored: Stored,
+    disk: Disk,
+    role: Role,
+    /// Until when this member votes for nobody, having just restarted.
+    abstains_until: Timestamp,
+    /// The last leader that was heard in this life.
+    contact: Option<Contact>,
+    /// When this member stands, unless it hears something.
+    stands_at: Timestamp,
+    /// A request for our vote that waits for the data path.
+    asked: Option<Asked>,
+    next_seal: u64,
+    known: Known,
+    /// As last heard from the application.
+    position: Position,
+    value: Bytes,
+    healthy: bool,
+    closing: bool,
+    /// What was last said about voting.
+    said: Option<Abstention>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Role {
+    /// The state is lost; the others are being asked.
+    Rejoining(Rejoining),
+    Follower,
+    /// Asking whether an election would be won, so that a member that was cut off does not disturb.
+    Sounding {
+        round: Timestamp,
+        would: BTreeSet<MemberId>,
+        repeat_at: Timestamp,
+    },
+    /// Standing in the present term. `position` is there once the data path is sealed.
+    Candidate {
+        position: Option<Position>,
+        forfeited: Option<Token>,
+        votes: BTreeSet<MemberId>,
+        repeat_at: Timestamp,
+    },
+    Leader(Leading),
+    /// Takes no part any more.
+    Out,
+}
+
+/// What a member does at present.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PeerRole {
+    /// It lost its state, and asks the others for the highest term.
+    Rejoining,
+    /// It follows a leader or waits for one.
+    Follower,
+    /// It asks whether it would be elected.
+    Sounding,
+    /// It asks for votes.
+    Candidate,
+    /// It was elected in its term. It is in office only between [`PeerEvent::Elected`] and [`PeerEvent::Unelected`].
+    Leader,
+    /// It takes no part any more.
+    Out,
+}
+
+impl Consensus {
+    /// A member that starts now, advertising `value`. The seed must be fresh in each life.
+    pub fn new(
+        now: Timestamp,
+        group: Group,
+        settings: ConsensusSettings,
+        boot: Boot,
+        value: Bytes,
+        rng: Rng,
+    ) -> Result<Consensus, ConsensusSettingsError> {
+        settings.check()?;
+        let boot = match boot {
+            Boot::Lost if settings.flaws.has(PeerFlaw::WipedStartsAfresh) => Boot::New,
+            boot => boot,
+        };
+        let stored = match boot {
+            Boot::Restarted(stored) => stored,
+            Boot::New | Boot::Lost => Stored { abstain: settings.election_max, ..Stored::default() },
+        };
+        let mut member = Consensus {
+            group,
+            settings,
+            rng,
+            stored,
+            disk: Disk::default(),
+            role: Role::Follower,
+            abstains_until: now,
+            contact: None,
+            stands_at: now,
+            asked: None,
+            next_seal: 0,
+            known: Known::default(),
+            position: Position::NONE,
+            value,
+            healthy: true,
+            closing: false,
+            said: None,
+        };
+        member.boot(now, boot);
+        Ok(member)
+    }
+
+    fn boot(&mut self, now: Timestamp, boot: Boot) {
+        // A promise of an earlier life was as long as the settings of that life said.
+        let abstain = self.stored.abstain.max(self.settings.election_max);
+        if boot != Boot::New && !self.settings.flaws.has(PeerFlaw::NoAbstention) {
+            self.abstains_until = now + stretch(abstain, self.settings.drift_ppm);
+        }
+        match boot {
+            Boot::Lost => self.role = Role::Rejoining(Rejoining::new(now, self.rng.nonce())),
+            Boot::New => self.persist(),
+            Boot::Restarted(_) if self.stored.abstain < self.settings.election_max => {
+                self.stored.abstain = self.settings.election_max;
+                self.persist();
+            }
+            Boot::Restarted(_) => {}
+        }
+        self.rest(now);
+        self.on_time(now);
+    }
+
+    /// Something happened, or time has passed.
+    pub fn handle(&mut self, now: Timestamp, input: Input) {
+        if matches!(self.role, Role::Out) {
+            return;
+        }
+        // Time first: a late answer must never meet a term that should be over.
+        self.on_time(now);
+        match input {
+            // Only a tick makes silence count: after a pause, what has arrived meanwhile is heard first.
+            Input::Tick if now >= self.stands_at => self.on_silence(now),
+            Input::Tick => {}
+            Input::Message(from, message) => {
+                if self.group.contains(from) && from != self.group.me() {
+                    self.on_message(now, from, message);
+                }
+            }
+            Input::Persisted(id) => {
+                self.disk.on_persisted(id);
+                self.count_votes(now);
+                self.look_at_lease(now);
+                self.after_rejoining(now);
+            }
+            Input::PersistFailed(_) => self.fail(now),
+            Input::Sealed(id, position) => self.on_sealed(now, id, position),
+            Input::Position(position) => self.position = position,
+            Input::Command(command) => self.on_command(now, command),
+            Input::Asked(client, nonce) => self.on_asked(now, client, nonce),
+        }
+        self.say_abstention(now);
+        self.close_if_idle();
+    }
+
+    /// What is to be done next.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.disk.pop()
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        match &self.role {
+            Role::Out => None,
+            Role::Rejoining(rejoining) => rejoining.next_timeout(),
+            Role::Follower => Some(self.stands_at),
+            Role::Sounding { repeat_at, .. } | Role::Candidate { repeat_at, .. } => {
+                Some(self.stands_at.min(*repeat_at))
+            }
+            Role::Leader(leading) => Some(leading.next_timeout(&self.settings, self.stands_at)),
+        }
+    }
+
+    /// This member and its group.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// The highest term that this member knows; zero before the first.
+    pub fn term(&self) -> u64 {
+        self.stored.term
+    }
+
+    /// The term in which this member is in office, whether or not it is draining.
+    pub fn office(&self) -> Option<Token> {
+        match &self.role {
+            Role::Leader(leading) if leading.holds_lease() => Token::new(self.stored.term),
+            _ => None,
+        }
+    }
+
+    /// What this member does at present.
+    pub fn role(&self) -> PeerRole {
+        match &self.role {
+            Role::Rejoining(_) => PeerRole::Rejoining,
+            Role::Follower => PeerRole::Follower,
+            Role::Sounding { .. } => PeerRole::Sounding,
+            Role::Candidate { .. } => PeerRole::Candidate,
+            Role::Leader(_) => PeerRole::Leader,
+            Role::Out => PeerRole::Out,
+        }
+    }
+
+    fn on_time(&mut self, now: Timestamp) {
+        match &self.role {
+            Role::Out | Role::Follower => {}
+            Role::Rejoining(_) => self.ask_for_terms(now),
+            Role::Leader(_) => self.lead_on(now),
+            Role::Sounding { .. } | Role::Candidate { .. } => self.stand_on(now),
+        }
+        if now >= self.abstains_until && self.stored.abstain > self.settings.election_max {
+            // Every promise of the life with the longer timeout is over.
+            self.stored.abstain = self.settings.election_max;
+            self.persist();
+        }
+        self.say_abstention(now);
+    }
+
+    fn on_message(&mut self, now: Timestamp, from: MemberId, message: Message) {
+        if let Role::Rejoining(_) = self.role {
+            // Whatever is said here could break a promise that was forgotten.
+            if let Message::TellTerm { nonce, term, position } = message {
+                self.on_term_told(from, nonce, term, position);
+            }
+            return;
+        }
+        match message {
+            Message::PreVote { term, round, position } => self.on_pre_vote_asked(now, from, term, round, position),
+            Message::PreVoted { round, term, granted } => self.on_pre_voted(now, from, round, term, granted),
+            Message::Vote { term, position, forfeited } => self.on_vote_asked(now, from, term, position, forfeited),
+            Message::Voted { term, granted } => self.on_voted(now, from, term, granted),
+            Message::Heartbeat { term, echo, in_office, version, value } => {
+                self.on_heartbeat(now, from, term, echo, in_office, (version, value));
+            }
+            Message::Ack { term, echo, promise, position, version } => {
+                let promise = Duration::from_nanos(promise);
+                self.on_ack(now, from, term, Timestamp::from_nanos(echo), promise, (position, version));
+            }
+            Message::Stale { term } => self.observe(now, term),
+            Message::TimeoutNow { term } => self.on_timeout_now(now, from, term),
+            Message::AskTerm { nonce } => {
+                let tell = Message::TellTerm { nonce, term: self.stored.term, position: self.position };
+                self.send(from, tell);
+            }
+            Message::TellTerm { .. } => {}
+        }
+    }
+
+    fn on_command(&mut self, now: Timestamp, command: PeerCommand) {
+        match command {
+            PeerCommand::Release => self.on_release(now),
+            PeerCommand::Transfer(heir) => self.on_transfer(now, heir),
+            PeerCommand::Proclaim(value) => self.on_proclaim(now, value),
+            PeerCommand::Healthy(healthy) => {
+                self.healthy = healthy;
+                if !healthy {
+                    self.drain(now, Loss::Unhealthy);
+                    self.give_up_standing(now);
+                }
+            }
+            PeerCommand::Close => {
+                self.closing = true;
+                self.drain(now, Loss::Closing);
+                self.give_up_standing(now);
+            }
+        }
+    }
+
+    /// A higher term is known: whatever this member was, it is a follower in that term.
+    fn observe(&mut self, now: Timestamp, term: Token) {
+        if term.get() <= self.stored.term {
+            return;
+        }
+        self.lose(now, Loss::Superseded);
+        self.stored.term = term.get();
+        self.stored.ballot = Ballot::Free;
+        self.asked = None;
+        self.become_follower(now);
+        self.persist();
+    }
+
+    fn become_follower(&mut self, now: Timestamp) {
+        if !matches!(self.role, Role::Follower) {
+            self.role = Role::Follower;
+            self.rest(now);
+        }
+    }
+
+    /// Draws when to stand, unless something is heard before.
+    fn rest(&mut self, now: Timestamp) {
+        let spread = self.settings.election_max - self.settings.election_min;
+        let nanos = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
+        let drawn = if nanos > 1 { self.rng.below(nanos) } else { 0 };
+        let at = now + self.settings.election_min + Duration::from_nanos(drawn);
+        self.stands_at = at.max(self.abstains_until);
+    }
+
+    fn persist(&mut self) {
+        let id = self.disk.next_id();
+        self.disk.push(Output::Persist(id, self.stored));
+    }
+
+    fn send(&mut self, to: MemberId, message: Message) {
+        self.disk.push_when_durable(Output::Send(to, message));
+    }
+
+    fn event(&mut self, event: PeerEvent) {
+        self.disk.push(Output::Event(event));
+    }
+
+    /// Why this member may not vote, if it may not.
+    fn abstention(&self, now: Timestamp) -> Option<Abstention> {
+        match &self.role {
+            Role::Out => Some(Abstention::CannotPersist),
+            Role::Rejoining(_) if self.group.members().len() == 1 => Some(Abstention::StateLostAlone),
+            Role::Rejoining(_) => Some(Abstention::StateLost),
+            _ if now < self.abstains_until => Some(Abstention::Restarted),
+            _ => None,
+        }
+    }
+
+    fn say_abstention(&mut self, now: Timestamp) {
+        let abstention = self.abstention(now);
+        if abstention != self.said && !matches!(self.role, Role::Out) {
+            self.said = abstention;
+            self.event(abstention.map_or(PeerEvent::Voting, PeerEvent::NotVoting));
+        }
+    }
+
+    /// The disk has failed: what was promised in memory may be forgotten, so nothing more is promised.
+    fn fail(&mut self, now: Timestamp) {
+        self.lose(now, Loss::Refused);
+        self.disk.drop_held();
+        self.event(PeerEvent::NotVoting(Abstention::CannotPersist));
+        self.role = Role::Out;
+    }
+
+    fn close_if_idle(&mut self) {
+        if self.closing && !matches!(self.role, Role::Leader(_) | Role::Out) {
+            self.event(PeerEvent::Closed);
+            self.role = Role::Out;
+        }
+    }
+
+    fn on_asked(&mut self, now: Timestamp, client: Client, nonce: Nonce) {
+        let mut report = Report {
+            nonce,
+            term: self.known.term,
+            leader: self.known.leader,
+            version: self.known.version,
+            value: self.known.value.clone(),
+        };
+        let mine = report.leader == Some(self.group.me());
+        let heard = self.contact.is_some_and(|contact| now < contact.promised_until);
+        if !mine && !heard {
+            report.leader = None;
+        }
+        self.disk.push(Output::Answer(client, report));
+    }
+}

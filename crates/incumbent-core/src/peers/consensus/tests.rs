@@ -1,0 +1,409 @@
+//! Members talking to each other directly, message by message.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::peers::event::TransferRefusal;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + MS * u32::try_from(ms).unwrap()
+}
+
+fn member(number: u16, boot: Boot, settings: ConsensusSettings, now: Timestamp) -> Consensus {
+    let group = Group::new(MemberId(number), (0..3).map(MemberId)).unwrap();
+    let value = Bytes::from(format!("value {number}"));
+    Consensus::new(now, group, settings, boot, value, Rng::from_number(u64::from(number) + 1)).unwrap()
+}
+
+fn fresh(number: u16) -> Consensus {
+    member(number, Boot::New, ConsensusSettings::default(), at(0))
+}
+
+fn term(number: u64) -> Token {
+    Token::new(number).unwrap()
+}
+
+/// Takes the outputs; the disk answers at once.
+fn outputs(member: &mut Consensus, now: Timestamp) -> Vec<Output> {
+    let mut taken = Vec::new();
+    while let Some(output) = member.poll_output() {
+        if let Output::Persist(id, _) = output {
+            member.handle(now, Input::Persisted(id));
+        }
+        taken.push(output);
+    }
+    taken
+}
+
+fn events(outputs: &[Output]) -> Vec<PeerEvent> {
+    outputs
+        .iter()
+        .filter_map(|output| if let Output::Event(event) = output { Some(event.clone()) } else { None })
+        .collect()
+}
+
+fn says(outputs: &[Output], to: u16, message: &Message) -> bool {
+    outputs.contains(&Output::Send(MemberId(to), message.clone()))
+}
+
+/// Delivers everything between the members, at one moment, until nothing is left to say. The answer is what the users
+/// were told.
+fn talk(members: &mut [Consensus], now: Timestamp) -> Vec<(u16, PeerEvent)> {
+    let mut told = Vec::new();
+    let mut flying = VecDeque::new();
+    for _ in 0..10_000 {
+        for member in members.iter_mut() {
+            let me = member.group().me();
+            for output in outputs(member, now) {
+                match output {
+                    Output::Send(to, message) => flying.push_back((me, to, message)),
+                    Output::Event(event) => told.push((me.0, event)),
+                    _ => {}
+                }
+            }
+        }
+        let Some((from, to, message)) = flying.pop_front() else { return told };
+        if let Some(member) = members.iter_mut().find(|member| member.group().me() == to) {
+            member.handle(now, Input::Message(from, message));
+        }
+    }
+    panic!("they talk without end");
+}
+
+/// Three members of which the first leads term 1, elected at the returned moment.
+fn with_leader() -> (Vec<Consensus>, Timestamp) {
+    let mut members: Vec<_> = (0..3).map(fresh).collect();
+    talk(&mut members, at(0));
+    let now = members[0].poll_timeout().unwrap();
+    members[0].handle(now, Input::Tick);
+    talk(&mut members, now);
+    assert_eq!(members[0].office(), Some(term(1)));
+    (members, now)
+}
+
+#[test]
+fn a_silent_group_elects_one_and_all_learn_its_value() {
+    let mut members: Vec<_> = (0..3).map(fresh).collect();
+    talk(&mut members, at(0));
+    let now = members[0].poll_timeout().unwrap();
+    members[0].handle(now, Input::Tick);
+    let told = talk(&mut members, now);
+    let lease = ConsensusSettings::default().lease_of(MS * 1_500);
+    let elected = PeerEvent::Elected { token: Some(term(1)), deadline: now + lease - MS * 50 };
+    assert!(told.contains(&(0, elected)), "{told:?}");
+    let news = PeerEvent::NewLeader { leader: MemberId(0), term: Some(term(1)), value: "value 0".into() };
+    assert!(told.contains(&(1, news.clone())) && told.contains(&(2, news)), "{told:?}");
+}
+
+#[test]
+fn nothing_is_said_before_the_state_that_it_depends_on_is_durable() {
+    let mut voter = fresh(1);
+    outputs(&mut voter, at(0));
+    let ask = Message::Vote { term: term(1), position: Position::NONE, forfeited: None };
+    voter.handle(at(1), Input::Message(MemberId(0), ask));
+    let mut ids = Vec::new();
+    while let Some(output) = voter.poll_output() {
+        match output {
+            Output::Persist(id, stored) => ids.push((id, stored)),
+            other => panic!("said before it was durable: {other:?}"),
+        }
+    }
+    let (last, stored) = *ids.last().unwrap();
+    assert_eq!((stored.term, stored.ballot), (1, Ballot::For(MemberId(0))));
+    voter.handle(at(2), Input::Persisted(ids[0].0));
+    assert_eq!(voter.poll_output(), None, "the term is durable, the vote is not");
+    voter.handle(at(3), Input::Persisted(last));
+    assert!(says(&outputs(&mut voter, at(3)), 0, &Message::Voted { term: term(1), granted: true }));
+}
+
+#[test]
+fn a_member_whose_disk_fails_falls_silent_and_says_so() {
+    let mut voter = fresh(1);
+    outputs(&mut voter, at(0));
+    let ask = Message::Vote { term: term(1), position: Position::NONE, forfeited: None };
+    voter.handle(at(1), Input::Message(MemberId(0), ask));
+    voter.handle(at(2), Input::PersistFailed(PersistId(2)));
+    let said = outputs(&mut voter, at(2));
+    assert_eq!(events(&said), [PeerEvent::NotVoting(Abstention::CannotPersist)]);
+    assert!(!said.iter().any(|output| matches!(output, Output::Send(..))));
+    assert_eq!(voter.poll_timeout(), None);
+}
+
+#[test]
+fn a_voter_that_hears_a_leader_refuses_a_later_term_and_does_not_adopt_it() {
+    let (mut members, now) = with_leader();
+    let late = Message::Vote { term: term(9), position: Position::NONE, forfeited: None };
+    members[1].handle(now + MS * 1_499, Input::Message(MemberId(2), late.clone()));
+    let said = outputs(&mut members[1], now);
+    assert!(says(&said, 2, &Message::Voted { term: term(9), granted: false }));
+    assert_eq!(members[1].term(), 1);
+    members[1].handle(now + MS * 1_500, Input::Message(MemberId(2), late));
+    let said = outputs(&mut members[1], now);
+    assert!(says(&said, 2, &Message::Voted { term: term(9), granted: true }), "the promise is over: {said:?}");
+}
+
+#[test]
+fn a_leader_with_a_lease_refuses_votes_and_one_without_quorum_drains_and_ends_at_its_deadline() {
+    let (mut members, now) = with_leader();
+    let settings = ConsensusSettings::default();
+    let deadline = now + settings.lease_of(settings.election_min) - settings.margin;
+    let leader = &mut members[0];
+    let ask = Message::Vote { term: term(2), position: Position::NONE, forfeited: None };
+    leader.handle(now + MS, Input::Message(MemberId(2), ask));
+    assert_eq!(leader.office(), Some(term(1)));
+    leader.handle(deadline - settings.grace, Input::Tick);
+    let said = outputs(leader, now);
+    assert!(events(&said).contains(&PeerEvent::Stopping { why: Loss::LocalDeadline, hard_stop: deadline }), "{said:?}");
+    leader.handle(deadline, Input::Tick);
+    assert_eq!(events(&outputs(leader, now)), [PeerEvent::Unelected(Loss::LocalDeadline)]);
+    assert_eq!(leader.office(), None);
+}
+
+#[test]
+fn an_acknowledgement_counts_from_when_its_heartbeat_was_sent_and_a_late_one_revives_nothing() {
+    let (mut members, now) = with_leader();
+    let settings = ConsensusSettings::default();
+    let leader = &mut members[0];
+    let ack = |echo: Timestamp| {
+        let promise = 1_500_000_000;
+        Message::Ack { term: term(1), echo: echo.as_nanos(), promise, position: Position::NONE, version: 1 }
+    };
+    let sent = now + MS * 250;
+    leader.handle(sent, Input::Tick);
+    outputs(leader, sent);
+    leader.handle(sent + MS * 500, Input::Message(MemberId(1), ack(sent)));
+    let deadline = sent + settings.lease_of(MS * 1_500) - settings.margin;
+    assert!(events(&outputs(leader, now)).contains(&PeerEvent::Deadline(deadline)));
+    leader.handle(deadline + MS, Input::Message(MemberId(1), ack(sent + MS * 500)));
+    assert_eq!(leader.office(), None, "the term was over when the answer came");
+}
+
+#[test]
+fn a_restarted_member_keeps_its_vote_and_votes_for_nobody_until_old_promises_are_over() {
+    let stored = Stored { term: 4, ballot: Ballot::For(MemberId(0)), abstain: MS * 3_000, catch_up: Position::NONE };
+    let mut voter = member(1, Boot::Restarted(stored), ConsensusSettings::default(), at(0));
+    assert_eq!(events(&outputs(&mut voter, at(0))), [PeerEvent::NotVoting(Abstention::Restarted)]);
+    let ask = |number| Message::Vote { term: term(number), position: Position::NONE, forfeited: Some(term(4)) };
+    voter.handle(at(3_002), Input::Message(MemberId(2), ask(5)));
+    assert!(says(&outputs(&mut voter, at(0)), 2, &Message::Voted { term: term(5), granted: false }));
+    // 3 s and what drift may add to them.
+    voter.handle(at(3_003), Input::Message(MemberId(2), ask(4)));
+    let said = outputs(&mut voter, at(0));
+    assert_eq!(events(&said), [PeerEvent::Voting]);
+    assert!(says(&said, 2, &Message::Voted { term: term(4), granted: false }), "that vote is given");
+    voter.handle(at(3_004), Input::Message(MemberId(2), ask(5)));
+    assert!(says(&outputs(&mut voter, at(0)), 2, &Message::Voted { term: term(5), granted: true }));
+}
+
+#[test]
+fn the_abstention_of_a_longer_timeout_outlives_the_change_of_settings() {
+    let stored = Stored { term: 1, abstain: MS * 10_000, ..Stored::default() };
+    let mut voter = member(1, Boot::Restarted(stored), ConsensusSettings::default(), at(0));
+    voter.handle(at(10_000), Input::Tick);
+    assert_eq!(events(&outputs(&mut voter, at(0))), [PeerEvent::NotVoting(Abstention::Restarted)]);
+    voter.handle(at(10_010), Input::Tick);
+    let written = outputs(&mut voter, at(0)).into_iter().find_map(|output| match output {
+        Output::Persist(_, stored) => Some(stored.abstain),
+        _ => None,
+    });
+    assert_eq!(written, Some(MS * 3_000), "now the shorter time will do");
+}
+
+#[test]
+fn a_wiped_member_waits_for_all_others_and_abstains_in_the_highest_term() {
+    let mut wiped = member(1, Boot::Lost, ConsensusSettings::default(), at(0));
+    let said = outputs(&mut wiped, at(0));
+    assert_eq!(events(&said), [PeerEvent::NotVoting(Abstention::StateLost)]);
+    let nonce = said
+        .iter()
+        .find_map(|output| match output {
+            Output::Send(_, Message::AskTerm { nonce }) => Some(*nonce),
+            _ => None,
+        })
+        .unwrap();
+    let tell = |nonce, term| Message::TellTerm { nonce, term, position: Position::NONE };
+    wiped.handle(at(1), Input::Message(MemberId(0), tell(nonce, 7)));
+    wiped.handle(at(2), Input::Message(MemberId(2), tell(Nonce(nonce.0 ^ 1), 9)));
+    let ask = |number| Message::Vote { term: term(number), position: Position::NONE, forfeited: None };
+    wiped.handle(at(9_000), Input::Message(MemberId(0), ask(8)));
+    assert_eq!(wiped.role(), PeerRole::Rejoining, "one other has not answered in this life");
+    assert!(
+        !outputs(&mut wiped, at(9_000)).iter().any(|output| matches!(output, Output::Send(_, Message::Voted { .. })))
+    );
+    wiped.handle(at(9_001), Input::Message(MemberId(2), tell(nonce, 5)));
+    outputs(&mut wiped, at(9_001));
+    assert_eq!((wiped.role(), wiped.term()), (PeerRole::Follower, 7));
+    wiped.handle(at(9_002), Input::Message(MemberId(0), ask(7)));
+    assert!(says(&outputs(&mut wiped, at(9_002)), 0, &Message::Voted { term: term(7), granted: false }));
+    wiped.handle(at(9_003), Input::Message(MemberId(0), ask(8)));
+    assert!(says(&outputs(&mut wiped, at(9_003)), 0, &Message::Voted { term: term(8), granted: true }));
+}
+
+#[test]
+fn a_group_of_one_leads_alone_and_cannot_come_back_from_a_lost_state() {
+    let group = Group::new(MemberId(0), [MemberId(0)]).unwrap();
+    let start = |boot| {
+        let settings = ConsensusSettings::default();
+        Consensus::new(at(0), group.clone(), settings, boot, Bytes::new(), Rng::from_number(1)).unwrap()
+    };
+    let mut alone = start(Boot::New);
+    outputs(&mut alone, at(0));
+    alone.handle(at(3_000), Input::Tick);
+    let said = outputs(&mut alone, at(3_000));
+    assert!(said.contains(&Output::Event(PeerEvent::Elected { token: Some(term(1)), deadline: Timestamp::MAX })));
+    let mut lost = start(Boot::Lost);
+    lost.handle(at(100_000), Input::Tick);
+    assert_eq!(events(&outputs(&mut lost, at(0))), [PeerEvent::NotVoting(Abstention::StateLostAlone)]);
+    assert_eq!(lost.role(), PeerRole::Rejoining);
+}
+
+#[test]
+fn a_transfer_ends_the_term_before_the_heir_stands_and_the_heir_wins_at_once() {
+    let (mut members, now) = with_leader();
+    members[0].handle(now, Input::Command(PeerCommand::Transfer(MemberId(2))));
+    let said = outputs(&mut members[0], now);
+    let ended = said.iter().position(|output| *output == Output::Event(PeerEvent::Unelected(Loss::Transferred)));
+    let sent = said.iter().position(|output| matches!(output, Output::Send(_, Message::TimeoutNow { .. })));
+    assert!(ended.unwrap() < sent.unwrap());
+    members[2].handle(now, Input::Message(MemberId(0), Message::TimeoutNow { term: term(1) }));
+    let told = talk(&mut members, now);
+    assert!(told.iter().any(|(who, event)| *who == 2 && matches!(event, PeerEvent::Elected { .. })), "{told:?}");
+    assert_eq!((members[0].office(), members[2].office()), (None, Some(term(2))));
+}
+
+#[test]
+fn a_forced_vote_frees_only_those_who_heard_a_leader_in_exactly_the_forfeited_term() {
+    let (mut members, now) = with_leader();
+    let forced = |number, forfeited| Message::Vote {
+        term: term(number),
+        position: Position::NONE,
+        forfeited: Some(term(forfeited)),
+    };
+    let refused = Message::Voted { term: term(3), granted: false };
+    members[1].handle(now, Input::Message(MemberId(2), forced(3, 2)));
+    assert!(says(&outputs(&mut members[1], now), 2, &refused), "another term was forfeited");
+    members[1].handle(now, Input::Message(MemberId(2), forced(2, 1)));
+    assert!(says(&outputs(&mut members[1], now), 2, &Message::Voted { term: term(2), granted: true }));
+}
+
+#[test]
+fn a_late_or_doubled_timeout_now_does_nothing() {
+    let (mut members, now) = with_leader();
+    let order = Input::Message(MemberId(0), Message::TimeoutNow { term: term(1) });
+    members[2].handle(now, order.clone());
+    assert_eq!((members[2].role(), members[2].term()), (PeerRole::Candidate, 2));
+    members[2].handle(now, order.clone());
+    assert_eq!(members[2].term(), 2);
+    let mut stranger = fresh(1);
+    stranger.handle(now, order);
+    assert_eq!((stranger.role(), stranger.term()), (PeerRole::Follower, 0), "it never heard that leader");
+}
+
+#[test]
+fn a_transfer_to_nobody_to_the_silent_or_to_one_behind_is_refused_and_the_leader_leads_on() {
+    let (mut members, now) = with_leader();
+    let leader = &mut members[0];
+    leader.handle(now, Input::Position(Position { token: 1, index: 3 }));
+    let mut refusal = |heir, now| {
+        leader.handle(now, Input::Command(PeerCommand::Transfer(MemberId(heir))));
+        events(&outputs(leader, now))
+    };
+    assert_eq!(refusal(7, now), [PeerEvent::TransferRefused(TransferRefusal::NotAMember)]);
+    assert_eq!(refusal(0, now), [PeerEvent::TransferRefused(TransferRefusal::NotAMember)]);
+    assert_eq!(refusal(1, now), [PeerEvent::TransferRefused(TransferRefusal::HeirBehind)]);
+    assert_eq!(leader.office(), Some(term(1)));
+    members[1].handle(now, Input::Command(PeerCommand::Transfer(MemberId(2))));
+    let said = events(&outputs(&mut members[1], now));
+    assert_eq!(said, [PeerEvent::TransferRefused(TransferRefusal::NotInOffice)]);
+}
+
+#[test]
+fn a_vote_waits_for_the_seal_and_compares_what_was_read_after_it() {
+    let settings = ConsensusSettings { positions: true, ..ConsensusSettings::default() };
+    let mut voter = member(1, Boot::New, settings, at(0));
+    outputs(&mut voter, at(0));
+    let ours = Position { token: 2, index: 7 };
+    for (theirs, granted) in [(Position { token: 1, index: 10 }, false), (Position { token: 2, index: 7 }, true)] {
+        let number = voter.term() + 3;
+        let ask = Message::Vote { term: term(number), position: theirs, forfeited: None };
+        voter.handle(at(1), Input::Message(MemberId(0), ask));
+        let said = outputs(&mut voter, at(1));
+        let seal = said.iter().find_map(|output| match output {
+            Output::Seal(id, floor) if floor.get() == number => Some(*id),
+            _ => None,
+        });
+        assert!(!said.iter().any(|output| matches!(output, Output::Send(..))), "not before the seal: {said:?}");
+        voter.handle(at(2), Input::Sealed(seal.unwrap(), ours));
+        let said = outputs(&mut voter, at(2));
+        assert!(says(&said, 0, &Message::Voted { term: term(number), granted }), "{theirs:?}: {said:?}");
+    }
+}
+
+#[test]
+fn an_unhealthy_leader_drains_and_does_not_stand_but_votes() {
+    let (mut members, now) = with_leader();
+    members[0].handle(now, Input::Command(PeerCommand::Healthy(false)));
+    assert!(matches!(events(&outputs(&mut members[0], now))[..], [PeerEvent::Stopping { why: Loss::Unhealthy, .. }]));
+    members[0].handle(now, Input::Command(PeerCommand::Release));
+    let told = talk(&mut members, now);
+    assert!(told.contains(&(0, PeerEvent::Unelected(Loss::Unhealthy))), "{told:?}");
+    assert_eq!(members[0].office(), None);
+    assert!(members[1..].iter().any(|member| member.office() == Some(term(2))), "the fittest stood at once: {told:?}");
+}
+
+#[test]
+fn closing_drains_ends_the_term_and_is_the_last_that_is_heard() {
+    let (mut members, now) = with_leader();
+    members[0].handle(now, Input::Command(PeerCommand::Close));
+    members[0].handle(now, Input::Command(PeerCommand::Release));
+    let said = events(&outputs(&mut members[0], now));
+    assert!(said.ends_with(&[PeerEvent::Unelected(Loss::Closing), PeerEvent::Closed]), "{said:?}");
+    assert_eq!((members[0].poll_timeout(), members[0].role()), (None, PeerRole::Out));
+}
+
+#[test]
+fn a_member_cut_off_and_back_deposes_nobody() {
+    let (mut members, now) = with_leader();
+    let alone = &mut members[2];
+    for _ in 0..5 {
+        let due = alone.poll_timeout().unwrap();
+        alone.handle(due, Input::Tick);
+        outputs(alone, due);
+    }
+    assert_eq!((alone.role(), alone.term()), (PeerRole::Sounding, 1), "it only asked whether it would win");
+    let ask = Message::PreVote { term: term(2), round: 1, position: Position::NONE };
+    members[1].handle(now + MS, Input::Message(MemberId(2), ask));
+    let said = outputs(&mut members[1], now);
+    assert!(says(&said, 2, &Message::PreVoted { round: 1, term: 1, granted: false }), "{said:?}");
+}
+
+#[test]
+fn a_proclaimed_value_reaches_members_and_those_who_ask_them() {
+    let (mut members, now) = with_leader();
+    members[0].handle(now, Input::Command(PeerCommand::Proclaim("new".into())));
+    let told = talk(&mut members, now);
+    for who in [1, 2] {
+        let news = PeerEvent::NewLeader { leader: MemberId(0), term: Some(term(1)), value: "new".into() };
+        assert!(told.contains(&(who, news)), "{told:?}");
+        let member = &mut members[usize::from(who)];
+        member.handle(now, Input::Asked(Client(5), Nonce(6)));
+        let report = Report { nonce: Nonce(6), term: 1, leader: Some(MemberId(0)), version: 2, value: "new".into() };
+        assert_eq!(outputs(member, now), [Output::Answer(Client(5), report)]);
+    }
+}
+
+#[test]
+fn a_follower_that_restarted_is_told_the_value_again() {
+    let (mut members, now) = with_leader();
+    let stored = Stored { term: 1, ballot: Ballot::For(MemberId(0)), abstain: MS * 3_000, ..Stored::default() };
+    members[1] = member(1, Boot::Restarted(stored), ConsensusSettings::default(), now);
+    let mut told = Vec::new();
+    for beat in 1..=2 {
+        let now = now + MS * 250 * beat;
+        members[0].handle(now, Input::Tick);
+        told.extend(talk(&mut members, now));
+    }
+    assert!(told.iter().any(|(who, event)| *who == 1 && matches!(event, PeerEvent::NewLeader { .. })), "{told:?}");
+}

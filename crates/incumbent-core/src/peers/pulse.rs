@@ -1,0 +1,452 @@
+//! What bully and ring elections share: the leader's heartbeats, who suspects it, the majority rule, and what the user is
+//! told. How a leader is chosen is not known here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::event::{PeerCommand, PeerEvent, TransferRefusal};
+use super::group::{Group, MemberId};
+use crate::machine::Loss;
+use crate::rng::Rng;
+use crate::time::Timestamp;
+
+/// The times and rules of a bully or ring election. All members must use the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RankSettings {
+    /// How often the leader sends a heartbeat.
+    pub heartbeat: Duration,
+    /// After how much silence the leader is suspected.
+    pub leader_timeout: Duration,
+    /// How long an answer may take before the one who was asked counts as dead.
+    pub answer_timeout: Duration,
+    /// How long the work of a leader may take to stop.
+    pub grace: Duration,
+    /// Lead only while a majority answers. It narrows the time with two leaders; it does not exclude it.
+    pub majority: bool,
+    /// Whether a member takes over from a healthy leader of lower rank: the textbook's rule, at the price of a change
+    /// of leader whenever a higher rank returns.
+    pub take_over: bool,
+}
+
+impl Default for RankSettings {
+    fn default() -> RankSettings {
+        RankSettings {
+            heartbeat: Duration::from_millis(250),
+            leader_timeout: Duration::from_millis(1_500),
+            answer_timeout: Duration::from_millis(500),
+            grace: Duration::from_millis(500),
+            majority: false,
+            take_over: true,
+        }
+    }
+}
+
+impl RankSettings {
+    /// Refuses settings under which a healthy leader would be suspected after one lost heartbeat.
+    pub fn check(&self) -> Result<(), RankSettingsError> {
+        if self.heartbeat.is_zero() || self.answer_timeout.is_zero() {
+            return Err(RankSettingsError::ZeroInterval);
+        }
+        let grace = if self.majority { self.grace } else { Duration::ZERO };
+        let needs = self.heartbeat.saturating_mul(2).saturating_add(grace);
+        if self.leader_timeout < needs {
+            return Err(RankSettingsError::TooShort {
+                leader_timeout: self.leader_timeout,
+                heartbeat: self.heartbeat,
+                grace,
+                short_by: needs - self.leader_timeout,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Why settings are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum RankSettingsError {
+    /// An interval of zero would never rest.
+    #[error("an interval is zero: heartbeats and answers need time")]
+    ZeroInterval,
+    /// One lost heartbeat would depose a healthy leader.
+    #[error(
+        "a leader that is suspected after {leader_timeout:?} cannot miss a heartbeat: two heartbeats of {heartbeat:?} + grace {grace:?} need \
+         {short_by:?} more"
+    )]
+    TooShort {
+        /// The timeout asked for.
+        leader_timeout: Duration,
+        /// The heartbeat interval asked for.
+        heartbeat: Duration,
+        /// The grace, where the majority rule makes it count.
+        grace: Duration,
+        /// By how much the timeout is too short.
+        short_by: Duration,
+    },
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum RankInput<M> {
+    /// Time has passed.
+    Tick,
+    /// A member says something. Who it is has been authenticated.
+    Message(MemberId, M),
+    /// The user wants something.
+    Command(PeerCommand),
+}
+
+/// What is to be done, or has come to pass, in this order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum RankOutput<M> {
+    /// Say this to a member. May be lost, late, doubled or overtaken.
+    Send(MemberId, M),
+    /// Tell the user.
+    Event(PeerEvent),
+}
+
+/// What leader and followers say to each other.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PulseMessage {
+    /// I lead.
+    Beat {
+        /// When it was sent, by the leader's clock; opaque to others.
+        echo: u64,
+        /// Which of the leader's values is proclaimed.
+        version: u64,
+        /// That value, for a member that has not acknowledged it.
+        value: Option<Bytes>,
+    },
+    /// The answer to [`PulseMessage::Beat`].
+    Heard {
+        /// The heartbeat's.
+        echo: u64,
+        /// The leader's value that the sender has; zero for none.
+        version: u64,
+    },
+    /// I no longer lead: elect another.
+    Left,
+}
+
+/// The part of a member that beats and listens.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Pulse<M> {
+    pub(super) group: Group,
+    pub(super) settings: RankSettings,
+    value: Bytes,
+    version: u64,
+    post: Post,
+    known: Option<(MemberId, u64, Bytes)>,
+    healthy: bool,
+    closing: bool,
+    closed: bool,
+    /// Having given the office back, this member does not stand before then.
+    rests_until: Timestamp,
+    out: VecDeque<RankOutput<M>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Post {
+    /// Follows this leader, or waits for one to be heard.
+    Listening {
+        leader: Option<MemberId>,
+        heard_at: Timestamp,
+    },
+    Leading {
+        beat_at: Timestamp,
+        heard: BTreeMap<MemberId, Heard>,
+        office: Office,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Heard {
+    sent_at: Timestamp,
+    version: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Office {
+    /// No majority answers.
+    Unconfirmed,
+    Held {
+        deadline: Timestamp,
+    },
+    Draining {
+        why: Loss,
+        hard_stop: Timestamp,
+    },
+}
+
+impl<M: From<PulseMessage>> Pulse<M> {
+    pub(super) fn new(now: Timestamp, group: Group, settings: RankSettings, value: Bytes, mut rng: Rng) -> Pulse<M> {
+        // Versions of one life are never taken for those of another.
+        let version = rng.next_u64() | 1;
+        Pulse {
+            group,
+            settings,
+            value,
+            version,
+            post: Post::Listening { leader: None, heard_at: now },
+            known: None,
+            healthy: true,
+            closing: false,
+            closed: false,
+            rests_until: now,
+            out: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<RankOutput<M>> {
+        self.out.pop_front()
+    }
+
+    pub(super) fn send(&mut self, to: MemberId, message: impl Into<M>) {
+        self.out.push_back(RankOutput::Send(to, message.into()));
+    }
+
+    fn event(&mut self, event: PeerEvent) {
+        self.out.push_back(RankOutput::Event(event));
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Whether this member may be elected.
+    pub(super) fn is_fit(&self, now: Timestamp) -> bool {
+        self.healthy && !self.closing && now >= self.rests_until
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        matches!(self.post, Post::Leading { .. })
+    }
+
+    /// The leader that is followed, unless it has been silent for too long.
+    pub(super) fn healthy_leader(&self, now: Timestamp) -> Option<MemberId> {
+        match &self.post {
+            Post::Listening { leader, .. } if !self.suspects(now) => *leader,
+            _ => None,
+        }
+    }
+
+    /// Whether nobody has been heard for too long.
+    pub(super) fn suspects(&self, now: Timestamp) -> bool {
+        match &self.post {
+            Post::Listening { heard_at, .. } => now >= *heard_at + self.settings.leader_timeout,
+            Post::Leading { .. } => false,
+        }
+    }
+
+    /// Forgets the silent leader and listens anew.
+    pub(super) fn give_up_leader(&mut self, now: Timestamp) {
+        if let Post::Listening { leader, heard_at } = &mut self.post {
+            *heard_at = now;
+            if leader.take().is_some() && self.known.take().is_some() {
+                self.event(PeerEvent::Vacant);
+            }
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Timestamp> {
+        match &self.post {
+            _ if self.closed => None,
+            Post::Listening { heard_at, .. } => Some(*heard_at + self.settings.leader_timeout),
+            Post::Leading { beat_at, office, .. } => Some(match office {
+                Office::Unconfirmed => *beat_at,
+                Office::Held { deadline } => (*beat_at).min(*deadline - self.settings.grace),
+                Office::Draining { hard_stop, .. } => (*beat_at).min(*hard_stop),
+            }),
+        }
+    }
+
+    /// Lets time pass for a leader.
+    pub(super) fn on_time(&mut self, now: Timestamp) {
+        let Post::Leading { beat_at, office, .. } = &mut self.post else { return };
+        let due = now >= *beat_at;
+        match office {
+            Office::Held { deadline } if now >= *deadline => self.leave_office(Loss::LocalDeadline),
+            Office::Held { deadline } if now >= *deadline - self.settings.grace => self.drain(now, Loss::LocalDeadline),
+            Office::Draining { why, hard_stop } if now >= *hard_stop => {
+                let why = *why;
+                self.end_term(now, why);
+            }
+            _ => {}
+        }
+        if due {
+            self.beat(now);
+        }
+    }
+
+    fn beat(&mut self, now: Timestamp) {
+        let Post::Leading { beat_at, heard, .. } = &mut self.post else { return };
+        *beat_at = now + self.settings.heartbeat;
+        let version = self.version;
+        let knows: Vec<_> = heard.iter().filter(|(_, heard)| heard.version == version).map(|(who, _)| *who).collect();
+        for member in self.group.others() {
+            let value = (!knows.contains(&member)).then(|| self.value.clone());
+            self.send(member, PulseMessage::Beat { echo: now.as_nanos(), version, value });
+        }
+    }
+
+    /// This member has been chosen.
+    pub(super) fn lead(&mut self, now: Timestamp) {
+        if self.leads() {
+            return;
+        }
+        self.known = None;
+        self.post = Post::Leading { beat_at: now, heard: BTreeMap::new(), office: Office::Unconfirmed };
+        self.beat(now);
+        self.look_at_majority(now);
+    }
+
+    /// Another has been chosen, or is heard to lead.
+    pub(super) fn follow(&mut self, now: Timestamp, leader: MemberId) {
+        if self.leads() {
+            self.leave_office(Loss::Superseded);
+        }
+        self.post = Post::Listening { leader: Some(leader), heard_at: now };
+    }
+
+    /// Takes in a heartbeat of the leader that is followed, and answers it.
+    pub(super) fn hear(&mut self, now: Timestamp, from: MemberId, echo: u64, version: u64, value: Option<Bytes>) {
+        self.follow(now, from);
+        let same = matches!(&self.known, Some((leader, known, _)) if *leader == from && *known == version);
+        if let Some(value) = value.filter(|_| !same) {
+            self.known = Some((from, version, value.clone()));
+            self.event(PeerEvent::NewLeader { leader: from, term: None, value });
+        }
+        let has = self.known.as_ref().filter(|(leader, ..)| *leader == from).map_or(0, |(_, version, _)| *version);
+        self.send(from, PulseMessage::Heard { echo, version: has });
+    }
+
+    pub(super) fn on_heard(&mut self, now: Timestamp, from: MemberId, echo: u64, version: u64) {
+        let Post::Leading { heard, .. } = &mut self.post else { return };
+        let sent_at = Timestamp::from_nanos(echo);
+        if sent_at > now {
+            return;
+        }
+        let known = heard.entry(from).or_insert(Heard { sent_at, version });
+        known.sent_at = known.sent_at.max(sent_at);
+        known.version = version;
+        self.look_at_majority(now);
+    }
+
+    fn look_at_majority(&mut self, now: Timestamp) {
+        let Post::Leading { heard, office, .. } = &mut self.post else { return };
+        let mut sent: Vec<_> = heard.values().map(|heard| heard.sent_at).collect();
+        sent.sort_unstable_by(|a, b| b.cmp(a));
+        let deadline = match self.group.quorum() - 1 {
+            others if self.settings.majority && others > 0 => match sent.get(others - 1) {
+                Some(sent_at) => *sent_at + self.settings.leader_timeout,
+                None => return,
+            },
+            _ => Timestamp::MAX,
+        };
+        match office {
+            Office::Unconfirmed if now < deadline - self.settings.grace => {
+                *office = Office::Held { deadline };
+                self.event(PeerEvent::Elected { token: None, deadline });
+            }
+            Office::Held { deadline: known } if deadline > *known => {
+                *known = deadline;
+                self.event(PeerEvent::Deadline(deadline));
+            }
+            _ => {}
+        }
+    }
+
+    fn drain(&mut self, now: Timestamp, why: Loss) {
+        let Post::Leading { office, .. } = &mut self.post else { return };
+        match office {
+            Office::Unconfirmed if why != Loss::LocalDeadline => self.end_term(now, why),
+            Office::Held { deadline } => {
+                let hard_stop = (*deadline).min(now + self.settings.grace);
+                *office = Office::Draining { why, hard_stop };
+                self.event(PeerEvent::Stopping { why, hard_stop });
+            }
+            Office::Unconfirmed | Office::Draining { .. } => {}
+        }
+    }
+
+    /// Ends the term for the user. The member may go on beating: a majority may answer again.
+    fn leave_office(&mut self, why: Loss) {
+        let Post::Leading { office, .. } = &mut self.post else { return };
+        if !matches!(office, Office::Unconfirmed) {
+            *office = Office::Unconfirmed;
+            self.event(PeerEvent::Unelected(why));
+        }
+    }
+
+    /// Ends the term; unless it was for want of a majority, another is to lead.
+    fn end_term(&mut self, now: Timestamp, why: Loss) {
+        self.leave_office(why);
+        if why == Loss::LocalDeadline || !self.leads() {
+            return;
+        }
+        self.post = Post::Listening { leader: None, heard_at: now };
+        for member in self.group.others() {
+            self.send(member, PulseMessage::Left);
+        }
+    }
+
+    pub(super) fn on_command(&mut self, now: Timestamp, command: PeerCommand) {
+        match command {
+            PeerCommand::Release => {
+                let Post::Leading { office, .. } = &self.post else { return };
+                let why = match office {
+                    Office::Unconfirmed => return,
+                    Office::Held { .. } => Loss::Resigned,
+                    Office::Draining { why, .. } => *why,
+                };
+                if why != Loss::LocalDeadline {
+                    self.rests_until = now + self.settings.leader_timeout * 2;
+                }
+                self.end_term(now, why);
+            }
+            PeerCommand::Transfer(_) => self.event(PeerEvent::TransferRefused(TransferRefusal::RankDecides)),
+            PeerCommand::Proclaim(value) => {
+                self.value = value;
+                self.version = self.version.wrapping_add(2);
+                self.beat(now);
+            }
+            PeerCommand::Healthy(healthy) => {
+                self.healthy = healthy;
+                if !healthy {
+                    self.drain(now, Loss::Unhealthy);
+                }
+            }
+            PeerCommand::Close => {
+                self.closing = true;
+                self.drain(now, Loss::Closing);
+            }
+        }
+    }
+
+    pub(super) fn close_if_idle(&mut self) {
+        if self.closing && !self.leads() && !self.closed {
+            self.closed = true;
+            self.event(PeerEvent::Closed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_accepted_and_hasty_settings_are_refused_with_the_numbers() {
+        RankSettings::default().check().unwrap();
+        let hasty =
+            RankSettings { leader_timeout: Duration::from_millis(900), majority: true, ..RankSettings::default() };
+        let text = hasty.check().unwrap_err().to_string();
+        for part in ["900ms", "250ms", "500ms", "need 100ms more"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
+        let restless = RankSettings { answer_timeout: Duration::ZERO, ..RankSettings::default() };
+        assert_eq!(restless.check(), Err(RankSettingsError::ZeroInterval));
+    }
+}

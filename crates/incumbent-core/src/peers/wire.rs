@@ -1,0 +1,499 @@
+//! The messages of peers as bytes: compact, bounded, versioned. Whatever comes in, decoding ends with a message or a reason.
+//!
+//! A frame is `version u8, group u64, sender u16, kind u8, fields`, numbers little-endian, with lists and values
+//! preceded by their length. Its length on the wire and its authenticity are the transport's: it bounds a frame by
+//! [`MAX_FRAME_BYTES`] before it reads it, and checks who sent it before it decodes it.
+
+use bytes::Bytes;
+
+use super::bully;
+use super::consensus::{self, Position, Report};
+use super::group::{MAX_MEMBERS, MemberId};
+use super::pulse::PulseMessage;
+use super::ring;
+use crate::entry::{Nonce, Token};
+use crate::name::MAX_VALUE_BYTES;
+
+/// The version that is written, and the only one that is read.
+pub const VERSION: u8 = 1;
+/// The longest frame: a value, and what stands around it.
+pub const MAX_FRAME_BYTES: usize = MAX_VALUE_BYTES + 128;
+
+/// One message and what is needed to place it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Frame {
+    /// The group's [`fingerprint`](super::Group::fingerprint).
+    pub group: u64,
+    /// Who says it. [`Frame::OUTSIDER`] for someone who is not a member.
+    pub from: MemberId,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a frame says.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Body {
+    /// Among the members of a consensus group.
+    Consensus(consensus::Message),
+    /// Among the members of a bully election.
+    Bully(bully::Message),
+    /// Among the members of a ring election.
+    Ring(ring::Message),
+    /// Someone asks who leads.
+    Ask(Nonce),
+    /// A member tells who leads.
+    Tell(Report),
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// It is longer than [`MAX_FRAME_BYTES`].
+    #[error("a frame of {bytes} bytes: at most {MAX_FRAME_BYTES} are allowed")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// It ends before it is complete.
+    #[error("the frame is cut short")]
+    CutShort,
+    /// It goes on after it is complete.
+    #[error("{bytes} bytes follow the end of the frame")]
+    Trailing {
+        /// How many.
+        bytes: usize,
+    },
+    /// It is of another version.
+    #[error("the frame has version {version}: this is version {VERSION}")]
+    Version {
+        /// Its version.
+        version: u8,
+    },
+    /// It is of another group, or of another election.
+    #[error("the frame is of another group or election")]
+    OtherGroup,
+    /// It is of a kind that there is not.
+    #[error("there is no message of kind {kind}")]
+    Kind {
+        /// The kind.
+        kind: u8,
+    },
+    /// A number, a list or a value is out of bounds.
+    #[error("a field is out of bounds")]
+    OutOfBounds,
+}
+
+impl Frame {
+    /// The sender's number where it is not a member.
+    pub const OUTSIDER: MemberId = MemberId(u16::MAX);
+
+    /// The frame as bytes, or [`WireError::OutOfBounds`] if a value or list is larger than any reader accepts.
+    pub fn encode(&self) -> Result<Vec<u8>, WireError> {
+        let mut writer = Writer(Vec::with_capacity(64));
+        writer.u8(VERSION);
+        writer.u64(self.group);
+        writer.member(self.from);
+        match &self.body {
+            Body::Consensus(message) => writer.consensus(message)?,
+            Body::Bully(message) => writer.bully(message)?,
+            Body::Ring(message) => writer.ring(message)?,
+            Body::Ask(nonce) => {
+                writer.u8(kind::ASK);
+                writer.u64(nonce.0);
+            }
+            Body::Tell(report) => {
+                writer.u8(kind::TELL);
+                writer.u64(report.nonce.0);
+                writer.u64(report.term);
+                writer.optional_member(report.leader);
+                writer.u64(report.version);
+                writer.value(&report.value)?;
+            }
+        }
+        Ok(writer.0)
+    }
+
+    /// Reads a frame for this group.
+    pub fn decode(bytes: &[u8], group: u64) -> Result<Frame, WireError> {
+        if bytes.len() > MAX_FRAME_BYTES {
+            return Err(WireError::TooLong { bytes: bytes.len() });
+        }
+        let mut reader = Reader(bytes);
+        match reader.u8()? {
+            VERSION => {}
+            version => return Err(WireError::Version { version }),
+        }
+        if reader.u64()? != group {
+            return Err(WireError::OtherGroup);
+        }
+        let from = reader.member()?;
+        let kind = reader.u8()?;
+        let body = reader.body(kind)?;
+        match reader.0.len() {
+            0 => Ok(Frame { group, from, body }),
+            bytes => Err(WireError::Trailing { bytes }),
+        }
+    }
+}
+
+/// The kinds of messages. A number is never used for another kind.
+mod kind {
+    pub(super) const PRE_VOTE: u8 = 1;
+    pub(super) const PRE_VOTED: u8 = 2;
+    pub(super) const VOTE: u8 = 3;
+    pub(super) const VOTED: u8 = 4;
+    pub(super) const HEARTBEAT: u8 = 5;
+    pub(super) const ACK: u8 = 6;
+    pub(super) const STALE: u8 = 7;
+    pub(super) const TIMEOUT_NOW: u8 = 8;
+    pub(super) const ASK_TERM: u8 = 9;
+    pub(super) const TELL_TERM: u8 = 10;
+    pub(super) const ASK: u8 = 11;
+    pub(super) const TELL: u8 = 12;
+    pub(super) const BULLY: u8 = 32;
+    pub(super) const RING: u8 = 64;
+    pub(super) const ELECTION: u8 = 0;
+    pub(super) const ALIVE_OR_PASSED: u8 = 1;
+    pub(super) const COORDINATOR: u8 = 2;
+    pub(super) const BEAT: u8 = 3;
+    pub(super) const HEARD: u8 = 4;
+    pub(super) const LEFT: u8 = 5;
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u8(&mut self, number: u8) {
+        self.0.push(number);
+    }
+
+    fn u64(&mut self, number: u64) {
+        self.0.extend(number.to_le_bytes());
+    }
+
+    fn member(&mut self, member: MemberId) {
+        self.0.extend(member.0.to_le_bytes());
+    }
+
+    fn optional_member(&mut self, member: Option<MemberId>) {
+        self.u8(u8::from(member.is_some()));
+        if let Some(member) = member {
+            self.member(member);
+        }
+    }
+
+    fn position(&mut self, position: Position) {
+        self.u64(position.token);
+        self.u64(position.index);
+    }
+
+    fn value(&mut self, value: &Bytes) -> Result<(), WireError> {
+        let len = u32::try_from(value.len()).map_err(|_| WireError::OutOfBounds)?;
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(WireError::OutOfBounds);
+        }
+        self.0.extend(len.to_le_bytes());
+        self.0.extend_from_slice(value);
+        Ok(())
+    }
+
+    fn optional_value(&mut self, value: Option<&Bytes>) -> Result<(), WireError> {
+        self.u8(u8::from(value.is_some()));
+        value.map_or(Ok(()), |value| self.value(value))
+    }
+
+    fn members(&mut self, members: &[MemberId]) -> Result<(), WireError> {
+        if members.len() > MAX_MEMBERS {
+            return Err(WireError::OutOfBounds);
+        }
+        self.u8(members.len() as u8);
+        members.iter().for_each(|member| self.member(*member));
+        Ok(())
+    }
+
+    fn consensus(&mut self, message: &consensus::Message) -> Result<(), WireError> {
+        use consensus::Message;
+        match message {
+            Message::PreVote { term, round, position } => {
+                self.u8(kind::PRE_VOTE);
+                self.u64(term.get());
+                self.u64(*round);
+                self.position(*position);
+            }
+            Message::PreVoted { round, term, granted } => {
+                self.u8(kind::PRE_VOTED);
+                self.u64(*round);
+                self.u64(*term);
+                self.u8(u8::from(*granted));
+            }
+            Message::Vote { term, position, forfeited } => {
+                self.u8(kind::VOTE);
+                self.u64(term.get());
+                self.position(*position);
+                self.u64(forfeited.map_or(0, Token::get));
+            }
+            Message::Voted { term, granted } => {
+                self.u8(kind::VOTED);
+                self.u64(term.get());
+                self.u8(u8::from(*granted));
+            }
+            Message::Heartbeat { term, echo, in_office, version, value } => {
+                self.u8(kind::HEARTBEAT);
+                self.u64(term.get());
+                self.u64(*echo);
+                self.u8(u8::from(*in_office));
+                self.u64(*version);
+                self.optional_value(value.as_ref())?;
+            }
+            Message::Ack { term, echo, promise, position, version } => {
+                self.u8(kind::ACK);
+                self.u64(term.get());
+                self.u64(*echo);
+                self.u64(*promise);
+                self.position(*position);
+                self.u64(*version);
+            }
+            Message::Stale { term } => {
+                self.u8(kind::STALE);
+                self.u64(term.get());
+            }
+            Message::TimeoutNow { term } => {
+                self.u8(kind::TIMEOUT_NOW);
+                self.u64(term.get());
+            }
+            Message::AskTerm { nonce } => {
+                self.u8(kind::ASK_TERM);
+                self.u64(nonce.0);
+            }
+            Message::TellTerm { nonce, term, position } => {
+                self.u8(kind::TELL_TERM);
+                self.u64(nonce.0);
+                self.u64(*term);
+                self.position(*position);
+            }
+        }
+        Ok(())
+    }
+
+    fn pulse(&mut self, base: u8, message: &PulseMessage) -> Result<(), WireError> {
+        match message {
+            PulseMessage::Beat { echo, version, value } => {
+                self.u8(base + kind::BEAT);
+                self.u64(*echo);
+                self.u64(*version);
+                self.optional_value(value.as_ref())?;
+            }
+            PulseMessage::Heard { echo, version } => {
+                self.u8(base + kind::HEARD);
+                self.u64(*echo);
+                self.u64(*version);
+            }
+            PulseMessage::Left => self.u8(base + kind::LEFT),
+        }
+        Ok(())
+    }
+
+    fn bully(&mut self, message: &bully::Message) -> Result<(), WireError> {
+        use bully::Message;
+        match message {
+            Message::Election => self.u8(kind::BULLY + kind::ELECTION),
+            Message::Alive => self.u8(kind::BULLY + kind::ALIVE_OR_PASSED),
+            Message::Coordinator => self.u8(kind::BULLY + kind::COORDINATOR),
+            Message::Pulse(message) => self.pulse(kind::BULLY, message)?,
+        }
+        Ok(())
+    }
+
+    fn ring(&mut self, message: &ring::Message) -> Result<(), WireError> {
+        use ring::Message;
+        match message {
+            Message::Election { hop, starter, seen, best } => {
+                self.u8(kind::RING + kind::ELECTION);
+                self.u64(*hop);
+                self.member(*starter);
+                self.members(seen)?;
+                self.optional_member(*best);
+            }
+            Message::Passed { hop } => {
+                self.u8(kind::RING + kind::ALIVE_OR_PASSED);
+                self.u64(*hop);
+            }
+            Message::Coordinator { hop, leader, seen } => {
+                self.u8(kind::RING + kind::COORDINATOR);
+                self.u64(*hop);
+                self.member(*leader);
+                self.members(seen)?;
+            }
+            Message::Pulse(message) => self.pulse(kind::RING, message)?,
+        }
+        Ok(())
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(WireError::CutShort)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, WireError> {
+        self.take::<1>().map(|[number]| number)
+    }
+
+    fn u64(&mut self) -> Result<u64, WireError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn flag(&mut self) -> Result<bool, WireError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(WireError::OutOfBounds),
+        }
+    }
+
+    fn member(&mut self) -> Result<MemberId, WireError> {
+        self.take().map(u16::from_le_bytes).map(MemberId)
+    }
+
+    fn optional_member(&mut self) -> Result<Option<MemberId>, WireError> {
+        self.flag()?.then(|| self.member()).transpose()
+    }
+
+    /// A term that somebody may lead.
+    fn term(&mut self) -> Result<Token, WireError> {
+        Token::new(self.u64()?).ok_or(WireError::OutOfBounds)
+    }
+
+    /// A term, or zero for none.
+    fn term_or_zero(&mut self) -> Result<u64, WireError> {
+        let term = self.u64()?;
+        if term > Token::MAX { Err(WireError::OutOfBounds) } else { Ok(term) }
+    }
+
+    fn position(&mut self) -> Result<Position, WireError> {
+        Ok(Position { token: self.term_or_zero()?, index: self.u64()? })
+    }
+
+    fn nonce(&mut self) -> Result<Nonce, WireError> {
+        self.u64().map(Nonce)
+    }
+
+    fn value(&mut self) -> Result<Bytes, WireError> {
+        let len = usize::try_from(self.take().map(u32::from_le_bytes)?).map_err(|_| WireError::OutOfBounds)?;
+        if len > MAX_VALUE_BYTES {
+            return Err(WireError::OutOfBounds);
+        }
+        let (value, rest) = self.0.split_at_checked(len).ok_or(WireError::CutShort)?;
+        self.0 = rest;
+        Ok(Bytes::copy_from_slice(value))
+    }
+
+    fn optional_value(&mut self) -> Result<Option<Bytes>, WireError> {
+        self.flag()?.then(|| self.value()).transpose()
+    }
+
+    fn members(&mut self) -> Result<Vec<MemberId>, WireError> {
+        let len = usize::from(self.u8()?);
+        if len > MAX_MEMBERS {
+            return Err(WireError::OutOfBounds);
+        }
+        (0..len).map(|_| self.member()).collect()
+    }
+
+    fn body(&mut self, kind: u8) -> Result<Body, WireError> {
+        match kind {
+            kind::ASK => Ok(Body::Ask(self.nonce()?)),
+            kind::TELL => Ok(Body::Tell(Report {
+                nonce: self.nonce()?,
+                term: self.term_or_zero()?,
+                leader: self.optional_member()?,
+                version: self.u64()?,
+                value: self.value()?,
+            })),
+            ..kind::BULLY => self.consensus(kind).map(Body::Consensus),
+            kind::BULLY..kind::RING => self.bully(kind).map(Body::Bully),
+            _ => self.ring(kind).map(Body::Ring),
+        }
+    }
+
+    fn consensus(&mut self, kind: u8) -> Result<consensus::Message, WireError> {
+        use consensus::Message;
+        Ok(match kind {
+            kind::PRE_VOTE => Message::PreVote { term: self.term()?, round: self.u64()?, position: self.position()? },
+            kind::PRE_VOTED => {
+                Message::PreVoted { round: self.u64()?, term: self.term_or_zero()?, granted: self.flag()? }
+            }
+            kind::VOTE => Message::Vote {
+                term: self.term()?,
+                position: self.position()?,
+                forfeited: Token::new(self.term_or_zero()?),
+            },
+            kind::VOTED => Message::Voted { term: self.term()?, granted: self.flag()? },
+            kind::HEARTBEAT => Message::Heartbeat {
+                term: self.term()?,
+                echo: self.u64()?,
+                in_office: self.flag()?,
+                version: self.u64()?,
+                value: self.optional_value()?,
+            },
+            kind::ACK => Message::Ack {
+                term: self.term()?,
+                echo: self.u64()?,
+                promise: self.u64()?,
+                position: self.position()?,
+                version: self.u64()?,
+            },
+            kind::STALE => Message::Stale { term: self.term()? },
+            kind::TIMEOUT_NOW => Message::TimeoutNow { term: self.term()? },
+            kind::ASK_TERM => Message::AskTerm { nonce: self.nonce()? },
+            kind::TELL_TERM => {
+                Message::TellTerm { nonce: self.nonce()?, term: self.term_or_zero()?, position: self.position()? }
+            }
+            kind => return Err(WireError::Kind { kind }),
+        })
+    }
+
+    fn pulse(&mut self, kind: u8, base: u8) -> Result<PulseMessage, WireError> {
+        Ok(match kind - base {
+            kind::BEAT => PulseMessage::Beat { echo: self.u64()?, version: self.u64()?, value: self.optional_value()? },
+            kind::HEARD => PulseMessage::Heard { echo: self.u64()?, version: self.u64()? },
+            kind::LEFT => PulseMessage::Left,
+            _ => return Err(WireError::Kind { kind }),
+        })
+    }
+
+    fn bully(&mut self, kind: u8) -> Result<bully::Message, WireError> {
+        use bully::Message;
+        Ok(match kind - kind::BULLY {
+            kind::ELECTION => Message::Election,
+            kind::ALIVE_OR_PASSED => Message::Alive,
+            kind::COORDINATOR => Message::Coordinator,
+            _ => Message::Pulse(self.pulse(kind, kind::BULLY)?),
+        })
+    }
+
+    fn ring(&mut self, kind: u8) -> Result<ring::Message, WireError> {
+        use ring::Message;
+        Ok(match kind - kind::RING {
+            kind::ELECTION => Message::Election {
+                hop: self.u64()?,
+                starter: self.member()?,
+                seen: self.members()?,
+                best: self.optional_member()?,
+            },
+            kind::ALIVE_OR_PASSED => Message::Passed { hop: self.u64()? },
+            kind::COORDINATOR => {
+                Message::Coordinator { hop: self.u64()?, leader: self.member()?, seen: self.members()? }
+            }
+            _ => Message::Pulse(self.pulse(kind, kind::RING)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+//! Exhaustive checks within bounds.
+
+pub mod consensus;
+pub mod ranks;

@@ -1,0 +1,318 @@
+//! One member: the machine, and the process, disk and application around it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use incumbent_core::peers::consensus::{
+    Boot, Consensus, ConsensusSettings, Input, Output, PeerRole, PersistId, Stored,
+};
+use incumbent_core::peers::{Group, MemberId, PeerCommand, PeerEvent};
+use incumbent_core::{Loss, Rng};
+
+use super::clock::{HostClock, True};
+use super::faults::Fault;
+use super::network::{MS, Network};
+use super::oracle::{Oracle, Rule};
+use super::records::{Data, Ledger, Records};
+use super::{Happening, Inner, Packet, World};
+
+/// One member and its host.
+pub(crate) struct Member {
+    who: usize,
+    of: usize,
+    settings: ConsensusSettings,
+    clock: HostClock,
+    rng: Rng,
+    pub(crate) life: u32,
+    /// `None`: down.
+    pub(crate) machine: Option<Consensus>,
+    pub(crate) paused_until: True,
+    disk: Option<Stored>,
+    writing: VecDeque<(PersistId, Stored)>,
+    records: Records,
+    ledger: Option<Ledger>,
+    timer: u64,
+    led: bool,
+    wiped: bool,
+    /// What it advertises.
+    pub(crate) value: Bytes,
+    /// Who leads, in which term, and with which value, as far as its user knows.
+    pub(crate) knows: Option<(MemberId, u64, Bytes)>,
+    pub(crate) votes: bool,
+}
+
+impl Member {
+    pub(crate) fn new(who: usize, of: usize, settings: ConsensusSettings, clock: HostClock, rng: Rng) -> Member {
+        Member {
+            who,
+            of,
+            settings,
+            clock,
+            rng,
+            life: 0,
+            machine: None,
+            paused_until: 0,
+            disk: None,
+            writing: VecDeque::new(),
+            records: Records::default(),
+            ledger: None,
+            timer: 0,
+            led: false,
+            wiped: false,
+            value: Bytes::from(format!("value of m{who}")),
+            knows: None,
+            votes: true,
+        }
+    }
+
+    /// Up, with its disk, taking part, and with every committed record: so that another may lose its own.
+    pub(crate) fn is_whole(&self, oracle: &Oracle) -> bool {
+        oracle.is_complete(self.records.log())
+            && self.machine.as_ref().is_some_and(|machine| machine.role() != PeerRole::Rejoining)
+            && self.votes
+    }
+
+    fn start(&mut self, now: True, first: bool) -> Option<Consensus> {
+        let boot = match self.disk {
+            Some(stored) => Boot::Restarted(stored),
+            None if first => Boot::New,
+            None => Boot::Lost,
+        };
+        let group = Group::new(MemberId(self.who as u16), (0..self.of as u16).map(MemberId)).ok()?;
+        let rng = self.rng.fork();
+        Consensus::new(self.clock.shows(now), group, self.settings, boot, self.value.clone(), rng).ok()
+    }
+}
+
+impl World {
+    pub(crate) fn boot(&mut self, who: usize, first: bool) {
+        let now = self.now;
+        let member = &mut self.members[who];
+        if member.machine.is_some() {
+            return;
+        }
+        member.life += 1;
+        member.machine = member.start(now, first);
+        self.trace(|| format!("m{who} starts"));
+        let position = self.members[who].records.position();
+        self.input(who, Input::Position(position));
+    }
+
+    pub(crate) fn crash(&mut self, who: usize, wiped: bool, down: u64) {
+        let now = self.now;
+        self.oracle.ended(who);
+        let member = &mut self.members[who];
+        if member.machine.take().is_none() {
+            return;
+        }
+        // Of the writes under way, some got to the disk: the first so many.
+        let done = member.rng.below(member.writing.len() as u64 + 1) as usize;
+        let last = member.writing.drain(..).take(done).next_back();
+        member.disk = last.map(|(_, stored)| stored).or(member.disk);
+        (member.ledger, member.led, member.knows, member.votes) = (None, false, None, true);
+        member.paused_until = now;
+        if wiped {
+            (member.disk, member.records, member.wiped) = (None, Records::default(), true);
+            self.oracle.wiped(who);
+        }
+        self.at(now + down, Happening::Restart(who));
+    }
+
+    pub(crate) fn within(&mut self, who: usize, what: Inner) {
+        match what {
+            Inner::Timer(timer) => {
+                if self.members[who].timer == timer {
+                    self.input(who, Input::Tick);
+                }
+            }
+            Inner::Written(id) => {
+                let member = &mut self.members[who];
+                while let Some((written, stored)) = member.writing.pop_front() {
+                    member.disk = Some(stored);
+                    if written == id {
+                        break;
+                    }
+                }
+                self.input(who, Input::Persisted(id));
+            }
+            Inner::Sealed(id, token) => {
+                let position = self.members[who].records.seal(token);
+                self.input(who, Input::Sealed(id, position));
+            }
+            Inner::Write => self.write(who),
+            Inner::Command(command) => {
+                if let PeerCommand::Proclaim(value) = &command {
+                    self.members[who].value = value.clone();
+                    if let Some(known) = self.members[who].knows.as_mut().filter(|known| usize::from(known.0.0) == who)
+                    {
+                        known.2 = value.clone();
+                    }
+                }
+                self.trace(|| format!("m{who} is told {command:?}"));
+                self.input(who, Input::Command(command));
+            }
+        }
+    }
+
+    /// Hands something to a machine and does what it says.
+    pub(crate) fn input(&mut self, who: usize, input: Input) {
+        let member = &mut self.members[who];
+        let shown = member.clock.shows(self.now);
+        let Some(machine) = member.machine.as_mut() else { return };
+        machine.handle(shown, input);
+        let leads = machine.role() == PeerRole::Leader;
+        let term = machine.term();
+        let won = leads && !std::mem::replace(&mut member.led, leads);
+        member.led = leads;
+        if won {
+            self.trace(|| format!("m{who} wins the vote of term {term}"));
+        }
+        while let Some(output) = self.members[who].machine.as_mut().and_then(Consensus::poll_output) {
+            self.act(who, output);
+        }
+        if won {
+            self.oracle.won(self.now, who, term);
+            self.mute_winner(who);
+        }
+        self.arm(who);
+    }
+
+    /// Now and then the winner of a vote is not heard for a while, and others stand meanwhile.
+    fn mute_winner(&mut self, who: usize) {
+        let (now, hosts) = (self.now, self.members.len());
+        let rng = &mut self.members[who].rng;
+        if rng.below(6) != 0 {
+            return;
+        }
+        let until = now + rng.below(2_500) * MS;
+        let after = Network { late: rng.below(500), late_by_ms: 1_500, ..Network::default() };
+        self.at(now, Happening::Fault(Fault::Weather(Network::mute(who, hosts))));
+        self.at(until, Happening::Fault(Fault::Weather(after)));
+    }
+
+    fn arm(&mut self, who: usize) {
+        let member = &mut self.members[who];
+        let Some(due) = member.machine.as_ref().and_then(Consensus::poll_timeout) else { return };
+        member.timer += 1;
+        let late = member.rng.below(3 * MS);
+        let at = member.clock.true_time_of(due).max(self.now) + late;
+        let (life, timer) = (member.life, member.timer);
+        self.at(at, Happening::Within { who, life, what: Inner::Timer(timer) });
+    }
+
+    fn act(&mut self, who: usize, output: Output) {
+        let (now, life) = (self.now, self.members[who].life);
+        match output {
+            Output::Send(to, message) => {
+                self.oracle.said(now, who, to, &message);
+                self.trace(|| format!("m{who} -> {to:?} {message:?}"));
+                self.send(who, usize::from(to.0), &Packet::Peer(message));
+            }
+            Output::Answer(client, report) => self.send(who, client.0 as usize, &Packet::Told(report)),
+            Output::Persist(id, stored) => {
+                let member = &mut self.members[who];
+                member.writing.push_back((id, stored));
+                let at = now + member.rng.below(20 * MS);
+                self.at(at, Happening::Within { who, life, what: Inner::Written(id) });
+            }
+            Output::Seal(id, token) => {
+                let at = now + self.members[who].rng.below(10 * MS);
+                self.at(at, Happening::Within { who, life, what: Inner::Sealed(id, token.get()) });
+            }
+            Output::Event(event) => self.on_event(who, event),
+        }
+    }
+
+    fn on_event(&mut self, who: usize, event: PeerEvent) {
+        self.trace(|| format!("m{who} ** {event:?}"));
+        let now = self.now;
+        let member = &mut self.members[who];
+        match event {
+            PeerEvent::Elected { token, deadline } => {
+                let token = token.map_or(0, incumbent_core::Token::get);
+                let until = member.clock.true_time_of(deadline);
+                member.knows = Some((MemberId(who as u16), token, member.value.clone()));
+                member.ledger = Some(Ledger::new(token));
+                let log = member.records.log().clone();
+                if self.transferred_at.take().is_some_and(|at| now - at < 100 * MS) {
+                    self.outcome.transfers += 1;
+                }
+                self.oracle.elected(now, who, self.members[who].life, token, until, &log);
+                self.write(who);
+            }
+            PeerEvent::Deadline(deadline) => {
+                let until = member.clock.true_time_of(deadline);
+                self.oracle.extended(now, who, until);
+            }
+            PeerEvent::Stopping { .. } => {
+                // Some work stops in time, some does not.
+                let after = member.rng.below(600) * MS;
+                let life = member.life;
+                self.at(now + after, Happening::Within { who, life, what: Inner::Command(PeerCommand::Release) });
+            }
+            PeerEvent::Unelected(why) => {
+                member.knows = None;
+                self.outcome.deadlines += u64::from(why == Loss::LocalDeadline);
+                if !self.oracle.ended(who) {
+                    self.oracle.breaks(Rule::S6NoRevival, now, format!("m{who} left an office that it did not hold"));
+                }
+            }
+            PeerEvent::NewLeader { leader, term, value } => {
+                member.knows = Some((leader, term.map_or(0, incumbent_core::Token::get), value));
+            }
+            PeerEvent::Vacant => member.knows = None,
+            PeerEvent::NotVoting(_) => member.votes = false,
+            PeerEvent::Voting => {
+                member.votes = true;
+                self.outcome.rejoined += u64::from(std::mem::take(&mut member.wiped));
+            }
+            PeerEvent::TransferRefused(_) | PeerEvent::Closed => {}
+        }
+    }
+
+    /// The application of a member in office writes a record and sends its log to the others; again and again.
+    fn write(&mut self, who: usize) {
+        let (now, id) = (self.now, self.rng.next_u64());
+        let leads = self.oracle.leader(now).map(|(leader, _)| leader) == Some(who);
+        let member = &mut self.members[who];
+        let Some(token) = member.ledger.as_ref().map(|ledger| ledger.token).filter(|_| leads) else { return };
+        if !member.records.write(token, id) {
+            return;
+        }
+        let (position, log, life) = (member.records.position(), member.records.log().clone(), member.life);
+        let again = now + (40 + member.rng.below(120)) * MS;
+        self.note_stored(who, who, token, position);
+        self.input(who, Input::Position(position));
+        for to in (0..self.members.len()).filter(|to| *to != who) {
+            self.send(who, to, &Packet::Data(Data::Log(token, log.clone())));
+        }
+        self.at(again, Happening::Within { who, life, what: Inner::Write });
+    }
+
+    pub(crate) fn on_data(&mut self, who: usize, from: usize, data: Data) {
+        match data {
+            Data::Log(token, log) => {
+                let Some(stored) = self.members[who].records.take_over(token, &log) else { return };
+                let position = self.members[who].records.position();
+                self.input(who, Input::Position(position));
+                self.send(who, from, &Packet::Data(Data::Stored(token, stored)));
+            }
+            Data::Stored(token, position) => self.note_stored(who, from, token, position),
+        }
+    }
+
+    fn note_stored(&mut self, who: usize, by: usize, token: u64, position: incumbent_core::peers::consensus::Position) {
+        let quorum = self.members.len() / 2 + 1;
+        let member = &mut self.members[who];
+        let Some(ledger) = member.ledger.as_mut().filter(|ledger| ledger.token == token) else { return };
+        ledger.note(by, position);
+        let committed = ledger.committed(quorum);
+        let log = Arc::clone(member.records.log());
+        // The log may have been taken over from another leader since.
+        let own = log.get(committed.wrapping_sub(1)).is_some_and(|record| record.token == token);
+        if own {
+            self.oracle.committed(self.now, who, &log[..committed]);
+        }
+    }
+}
