@@ -1,0 +1,360 @@
+//! A store's directory: whether it may be used, whose it is, and what dead processes have left in it.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use incumbent_store::{StoreError, StoreId};
+use rustix::fs::{Mode, OFlags, fstat, fstatfs};
+use rustix::process::geteuid;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::disk::{Disk, DiskError, Lock};
+use crate::floor::Floor;
+use crate::options::FileOptions;
+use crate::place::{ELECTIONS, goes_on};
+use crate::record::{Identity, Record, corrupt};
+use crate::venue::Venue;
+
+pub(crate) const SESSIONS: &str = "sessions";
+pub(crate) const EVICTIONS: &str = "evictions";
+pub(crate) const BELLS: &str = "bells";
+const TRASH: &str = "trash";
+const IDENTITY: &str = "incumbent";
+/// What a new identity is called until it is linked to its name.
+const NEW_IDENTITY: &str = "incumbent.new.";
+/// How deep discarded directories can lie in each other before the rest waits for the next sweep.
+const TRASH_DEPTH: usize = 16;
+
+/// File systems whose locks, renames or watches are not those of one host, by the number that statfs(2) gives.
+const NETWORK: [(u32, &str); 17] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x0102_1997, "9p"),
+    (0x6573_5546, "FUSE"),
+    (0x00c3_6400, "Ceph"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "kAFS"),
+    (0x7375_7245, "Coda"),
+    (0x564c, "NCP"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x786f_4256, "VirtualBox shared folders"),
+    (0x1373_3370, "virtiofs"),
+];
+
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) disk: Disk,
+    pub(crate) floor: Floor,
+    pub(crate) options: FileOptions,
+    pub(crate) id: StoreId,
+    /// Which boot of the host this is.
+    pub(crate) boot: u128,
+    /// In which namespace this process's pid means something. Zero: unknown.
+    pub(crate) pid_namespace: u64,
+    chores: Mutex<Vec<Chore>>,
+    /// Held by whoever does chores, so that who comes next knows that they are done.
+    broom: Mutex<()>,
+}
+
+/// What nobody has to wait for: deleting takes milliseconds on some disks, and is nothing that anyone can see.
+#[derive(Debug)]
+enum Chore {
+    Delete(String),
+    Tidy { election: String, gone: u64 },
+}
+
+impl Directory {
+    /// Opens a directory, and makes it if it is not there.
+    pub(crate) fn open(path: &Path, options: FileOptions) -> Result<Directory, StoreError> {
+        let disk = open_root(path)?;
+        check_owner(&disk)?;
+        if !options.allow_network_fs {
+            check_file_system(&disk)?;
+        }
+        let id = match read_identity(&disk)? {
+            Some(id) => id,
+            None => found(&disk)?,
+        };
+        forget_other_identities(&disk)?;
+        let floor = Floor::default();
+        floor.read(&disk)?;
+        let boot = boot_id();
+        let pid_namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+        let id = StoreId::new(format!("{id:032x}"));
+        Ok(Directory {
+            disk,
+            floor,
+            options,
+            id,
+            boot,
+            pid_namespace,
+            chores: Mutex::default(),
+            broom: Mutex::default(),
+        })
+    }
+
+    /// Takes something out of sight in one step; deleting it is left for later. Whether it was there.
+    pub(crate) fn discard(&self, path: &str) -> Result<bool, DiskError> {
+        let trash = format!("{TRASH}/{:032x}", random());
+        match self.disk.rename(path, &trash) {
+            Ok(()) => {}
+            Err(error) if error.is_missing() => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        self.chores().push(Chore::Delete(trash));
+        Ok(true)
+    }
+
+    /// Leaves it for later to tidy up after an entry.
+    pub(crate) fn tidy_later(&self, election: &str, gone: u64) {
+        self.chores().push(Chore::Tidy { election: election.to_owned(), gone });
+    }
+
+    /// Whether something was left for later.
+    pub(crate) fn has_chores(&self) -> bool {
+        !self.chores().is_empty()
+    }
+
+    /// Does what was left for later. If it does not come to it, a sweep does.
+    pub(crate) fn do_chores(&self) {
+        let _broom = self.broom.lock().unwrap_or_else(PoisonError::into_inner);
+        // Tidying up takes things out of sight, too; it leaves nothing to tidy up.
+        for _ in 0..2 {
+            let chores = std::mem::take(&mut *self.chores());
+            for chore in chores {
+                match chore {
+                    Chore::Delete(path) => self.delete(&path, TRASH_DEPTH),
+                    Chore::Tidy { election, gone } => Venue::at(self, election).tidy(gone),
+                }
+            }
+        }
+    }
+
+    fn chores(&self) -> MutexGuard<'_, Vec<Chore>> {
+        self.chores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Deletes what nobody can see any more. What cannot be deleted now is left for the next sweep.
+    fn delete(&self, path: &str, depth: usize) {
+        let names = self.disk.list(path).ok().flatten();
+        let Some(names) = names else {
+            let _ = self.disk.remove_file(path);
+            return;
+        };
+        if depth == 0 {
+            return;
+        }
+        names.iter().for_each(|name| self.delete(&format!("{path}/{name}"), depth - 1));
+        let _ = self.disk.remove_dir(path);
+    }
+
+    /// Removes what processes left that are certainly dead. With `all`, looks into every election for it.
+    ///
+    /// A session's file goes last: it is what says that there is something to look for.
+    pub(crate) fn sweep(&self, all: bool) -> Result<(), StoreError> {
+        self.do_chores();
+        let (dead, living) = self.sessions()?;
+        for name in self.disk.list(EVICTIONS)?.unwrap_or_default() {
+            let of_living = name.split('.').next().is_some_and(|session| living.contains(session));
+            if !of_living {
+                self.discard(&format!("{EVICTIONS}/{name}"))?;
+            }
+        }
+        for name in self.disk.list(BELLS)?.unwrap_or_default() {
+            let path = format!("{BELLS}/{name}");
+            if let Ok(false) = self.disk.write_pipe(&path, &[]) {
+                self.disk.remove_file(&path)?;
+            }
+        }
+        if all || !dead.is_empty() {
+            self.sweep_elections(ELECTIONS, TRASH_DEPTH)?;
+        }
+        dead.iter().try_for_each(|name| self.disk.remove_file(&format!("{SESSIONS}/{name}")))?;
+        let trash = self.disk.list(TRASH)?.unwrap_or_default();
+        self.chores().extend(trash.into_iter().map(|name| Chore::Delete(format!("{TRASH}/{name}"))));
+        Ok(())
+    }
+
+    /// The names of dead sessions and of living ones.
+    fn sessions(&self) -> Result<(BTreeSet<String>, BTreeSet<String>), StoreError> {
+        let (mut dead, mut living) = (BTreeSet::new(), BTreeSet::new());
+        for name in self.disk.list(SESSIONS)?.unwrap_or_default() {
+            match self.disk.probe(&format!("{SESSIONS}/{name}"))?.0 {
+                Lock::Free => dead.insert(name),
+                Lock::Held => living.insert(name),
+                Lock::Missing => false,
+            };
+        }
+        Ok((dead, living))
+    }
+
+    /// Whether no session lives here.
+    pub(crate) fn is_deserted(&self) -> Result<bool, StoreError> {
+        Ok(self.sessions()?.1.is_empty())
+    }
+
+    fn sweep_elections(&self, path: &str, depth: usize) -> Result<(), StoreError> {
+        for name in self.disk.list(path)?.unwrap_or_default() {
+            let inner = format!("{path}/{name}");
+            match goes_on(&name) {
+                true if depth > 0 => self.sweep_elections(&inner, depth - 1)?,
+                true => {}
+                // One damaged election does not keep the others from being swept: whoever stands in it is told.
+                false => match Venue::at(self, inner).sweep() {
+                    Err(StoreError::Corrupt { .. }) => {}
+                    swept => swept?,
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        self.do_chores();
+    }
+}
+
+/// 128 random bits.
+pub(crate) fn random() -> u128 {
+    let mut bits = [0; 16];
+    let mut filled = 0;
+    while filled < bits.len() {
+        // It only fails where the kernel is older than this store can run on, or is interrupted.
+        filled += getrandom(&mut bits[filled..], GetRandomFlags::empty()).unwrap_or(0);
+    }
+    u128::from_le_bytes(bits)
+}
+
+fn open_root(path: &Path) -> Result<Disk, StoreError> {
+    let cannot = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            let source = Some(std::sync::Arc::new(error) as _);
+            StoreError::Denied { what: format!("cannot open the directory {}", path.display()), source }
+        }
+        _ => StoreError::unavailable(format!("cannot open the directory {}", path.display()), error),
+    };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(cannot)?;
+    let path = std::path::absolute(path).map_err(cannot)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| cannot(errno.into()))?;
+    Ok(Disk::new(root, path))
+}
+
+fn check_owner(disk: &Disk) -> Result<(), StoreError> {
+    let stat = fstat(disk.root()).map_err(|errno| {
+        StoreError::unavailable(format!("cannot look at {}", disk.path().display()), std::io::Error::from(errno))
+    })?;
+    let denied = |why: String| StoreError::Denied { what: format!("{}: {why}", disk.path().display()), source: None };
+    let (owner, us) = (stat.st_uid, geteuid().as_raw());
+    if owner != us {
+        return Err(denied(format!("it belongs to user {owner}, and we are user {us}")));
+    }
+    if stat.st_mode & 0o022 != 0 {
+        let mode = stat.st_mode & 0o777;
+        return Err(denied(format!("others may write to it (mode {mode:o}): use a directory of mode 700")));
+    }
+    Ok(())
+}
+
+fn check_file_system(disk: &Disk) -> Result<(), StoreError> {
+    let stat = fstatfs(disk.root()).map_err(|errno| {
+        StoreError::unavailable(format!("cannot look at {}", disk.path().display()), std::io::Error::from(errno))
+    })?;
+    match network_file_system(stat.f_type as u32) {
+        None => Ok(()),
+        Some(name) => Err(StoreError::Denied {
+            what: format!(
+                "{} is on {name}: locks and watches there are not those of one host; use a local directory, \
+                 or a store that is made for many hosts",
+                disk.path().display()
+            ),
+            source: None,
+        }),
+    }
+}
+
+/// The name of a file system that cannot be trusted with this.
+fn network_file_system(number: u32) -> Option<&'static str> {
+    NETWORK.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
+}
+
+fn read_identity(disk: &Disk) -> Result<Option<u128>, StoreError> {
+    let Some(bytes) = disk.read(IDENTITY)? else { return Ok(None) };
+    Identity::decode(&bytes, disk, IDENTITY).map(|identity| Some(identity.id))
+}
+
+/// Makes a store of an empty directory. Of those who race to do it, one identity wins.
+///
+/// Everything else is laid first: a directory with an identity and no floor is damaged, not new.
+fn found(disk: &Disk) -> Result<u128, StoreError> {
+    let ours = |name: &str| {
+        [SESSIONS, EVICTIONS, TRASH, BELLS, ELECTIONS, "floor", IDENTITY].contains(&name)
+            || name.starts_with(NEW_IDENTITY)
+    };
+    if let Some(name) = disk.list(".")?.unwrap_or_default().iter().find(|name| !ours(name)) {
+        let what = format!("{} holds {name}: it is neither empty nor a store", disk.path().display());
+        return Err(StoreError::Foreign { what });
+    }
+    for dir in [SESSIONS, EVICTIONS, TRASH, BELLS, ELECTIONS] {
+        disk.make_dir(dir)?;
+    }
+    Floor::lay(disk)?;
+    let path = format!("{NEW_IDENTITY}{:032x}", random());
+    let file = disk.create(&path)?;
+    disk.write(&file, &path, &Identity { id: random() }.encode())?;
+    disk.sync(&file, &path)?;
+    match disk.link(&path, IDENTITY) {
+        // Missing: somebody found the winner's identity in place and removed ours.
+        Err(error) if !error.is_taken() && !error.is_missing() => return Err(error.into()),
+        _ => disk.sync_dir(".")?,
+    }
+    // The directory's own name, as far as we may: if a power cut takes it away, the next store here is another one.
+    if let Some(above) = disk.path().parent() {
+        let _ = std::fs::File::open(above).and_then(|above| above.sync_all());
+    }
+    read_identity(disk)?.ok_or_else(|| corrupt(disk, IDENTITY, "it was removed"))
+}
+
+/// Removes the identities that lost, and those of processes that died on the way. There is one in place by now.
+fn forget_other_identities(disk: &Disk) -> Result<(), StoreError> {
+    for name in disk.list(".")?.unwrap_or_default().iter().filter(|name| name.starts_with(NEW_IDENTITY)) {
+        disk.remove_file(name)?;
+    }
+    Ok(())
+}
+
+/// Which boot of the host this is; zero where the kernel does not say.
+fn boot_id() -> u128 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_and_user_space_file_systems_are_known_and_local_ones_are_not_among_them() {
+        for (number, name) in [(0x6969, "NFS"), (0xff53_4d42, "CIFS"), (0x0102_1997, "9p"), (0x6573_5546, "FUSE")] {
+            assert_eq!(network_file_system(number), Some(name));
+        }
+        for local in [0xef53, 0x0102_1994, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0x2fc1_2fc1] {
+            assert_eq!(network_file_system(local), None, "{local:x}");
+        }
+    }
+
+    #[test]
+    fn random_numbers_differ() {
+        assert_ne!(random(), random());
+    }
+}

@@ -1,0 +1,51 @@
+//! Leader election over a directory: many processes, one host, no server.
+//!
+//! ```text
+//! <directory>/incumbent        whose it is: written once
+//!             floor/<n>        the one counter: nothing is ever drawn at or below the largest name
+//!             sessions/<id>    one file per session, locked for as long as its process lives; with a heartbeat
+//!             elections/<name> one directory per election in which somebody stands or something is noted
+//!             evictions/ trash/    on their way out
+//!             bells/           for those who wait without notifications from the kernel
+//! ```
+//!
+//! - **A process that dies is replaced at once.** Its session is an open file with a lock, which the kernel releases however
+//!   the process ends. The next in line is woken by the kernel, sees the free lock, and removes the dead one's entry in
+//!   the same step in which it takes its place.
+//! - **A process that is stopped is replaced after its TTL.** Its heartbeat stands still, its rivals see that, and one of
+//!   them evicts it: in one step that fails if the heartbeat has moved after all.
+//! - **A token never comes twice and never goes back**: not after a crash, not after a reboot, not when an election is
+//!   removed and made again. Before a token is given to anyone, the floor is on the disk.
+//! - **Nobody holds up anybody.** No lock is held across a step; whoever is stopped or killed between any two system
+//!   calls leaves a directory in which all others go on. How is said in the module `shelf`.
+//! - **Nothing is left** at the end but the identity and the floor.
+//!
+//! It does not matter whether two stores are opened on one directory in two processes or in one.
+//!
+//! A process that forks without exec gives its child the session's lock: as long as the child lives, the parent's
+//! death is not seen at once, but after the TTL. Descriptors are closed on exec.
+
+mod blocking;
+mod directory;
+mod disk;
+mod fault;
+mod floor;
+mod glimpse;
+mod hub;
+mod office;
+mod options;
+mod owner;
+mod place;
+mod porch;
+mod record;
+mod session;
+mod shelf;
+mod store;
+mod venue;
+mod watch;
+
+#[cfg(feature = "fault-points")]
+#[doc(hidden)]
+pub use fault::start_fault_points;
+pub use options::{FileOptions, Ttl};
+pub use store::FileStore;

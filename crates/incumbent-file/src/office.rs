@@ -1,0 +1,134 @@
+//! The office record of one election: the largest number on its shelf, changed by compare-and-set.
+//!
+//! Records that were replaced and those that say nothing are taken off the shelf, smallest first, so that none that
+//! was replaced can ever be the largest again.
+
+use incumbent_store::{BootClock, Cas, Clock, Office, StoreError, Version};
+
+use crate::place::{ELECTIONS, above};
+use crate::record::{OfficeRecord, Record, corrupt};
+use crate::shelf::{RECORD, Shelf, TRIES};
+use crate::venue::Venue;
+
+/// The office record that counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Tip {
+    /// Zero: there is none.
+    pub(crate) number: u64,
+    pub(crate) office: Office,
+    tombstone_until_nanos: u64,
+}
+
+impl Venue<'_> {
+    /// The record that counts. A tombstone whose time has passed is removed first.
+    pub(crate) fn tip(&self) -> Result<Tip, StoreError> {
+        for _ in 0..TRIES {
+            let (tip, boot) = self.newest()?;
+            if !self.is_over(&tip, boot) {
+                return Ok(tip);
+            }
+            let office = Office { ended: None, ..tip.office.clone() };
+            self.replace(tip.office.version, &office)?;
+        }
+        Err(self.too_busy())
+    }
+
+    /// Replaces the record if it still has the version `was`.
+    pub(crate) fn set_office(&self, was: Version, to: &Office) -> Result<Cas, StoreError> {
+        let tip = self.tip()?;
+        if tip.office.version != was {
+            return Ok(Cas::Refused);
+        }
+        if was == Version::NONE && to.is_blank() {
+            return Ok(Cas::Done);
+        }
+        self.replace(was, to)
+    }
+
+    fn replace(&self, was: Version, to: &Office) -> Result<Cas, StoreError> {
+        let (tip, _) = self.newest()?;
+        let tombstone_until_nanos = match &to.ended {
+            None => 0,
+            // The same tombstone does not stay longer because something else is written beside it.
+            ended if *ended == tip.office.ended => tip.tombstone_until_nanos,
+            Some(ended) => (BootClock.now() + ended.keep).as_nanos(),
+        };
+        let record = OfficeRecord { office: to.clone(), boot: self.directory().boot, tombstone_until_nanos };
+        let still = || Ok(self.newest()?.0.office.version == was);
+        let Some(number) = self.shelve(Shelf::Office, &record.encode(), still)? else {
+            self.directory().tidy_later(self.path(), 0);
+            return Ok(Cas::Refused);
+        };
+        self.settle(number, to.is_blank())?;
+        Ok(Cas::Done)
+    }
+
+    /// Makes the new record last, and the directories that lead to it, then takes off the shelf what no longer counts.
+    fn settle(&self, newest: u64, blank: bool) -> Result<(), StoreError> {
+        let office = self.sub(Shelf::Office.name());
+        let dirs = [office.as_str(), self.path()].into_iter().chain(above(self.path()).rev()).chain([ELECTIONS]);
+        for dir in dirs {
+            match self.disk().sync_dir(dir) {
+                // Missing: somebody has replaced ours already, by nothing, and tidied up.
+                Err(error) if !error.is_missing() => return Err(error.unknown()),
+                _ => {}
+            }
+        }
+        // It counts already: what cannot be removed now is left for the next who tidies up.
+        let _ = self.clear_office(newest, blank);
+        if blank {
+            self.directory().tidy_later(self.path(), 0);
+        }
+        Ok(())
+    }
+
+    /// Takes off the shelf what an earlier writer left there.
+    pub(crate) fn tidy_office(&self) -> Result<(), StoreError> {
+        let (tip, _) = self.newest()?;
+        if tip.number > 0 {
+            self.disk().sync_dir(&self.sub(Shelf::Office.name()))?;
+            self.clear_office(tip.number, tip.office.is_blank())?;
+        }
+        Ok(())
+    }
+
+    fn clear_office(&self, newest: u64, blank: bool) -> Result<(), StoreError> {
+        for older in self.numbers(Shelf::Office)?.into_iter().filter(|number| *number < newest) {
+            self.unshelve(Shelf::Office, older)?;
+        }
+        if blank {
+            // First those that were replaced, then the one that says nothing: not the other way round after a power cut.
+            self.disk().sync_dir(&self.sub(Shelf::Office.name()))?;
+            self.unshelve(Shelf::Office, newest)?;
+        }
+        Ok(())
+    }
+
+    /// The largest number and what stands there, with the boot it was written in.
+    fn newest(&self) -> Result<(Tip, u128), StoreError> {
+        for _ in 0..TRIES {
+            let Some(number) = self.numbers(Shelf::Office)?.last().copied() else {
+                return Ok((Tip { number: 0, office: Office::default(), tombstone_until_nanos: 0 }, 0));
+            };
+            let dir = self.on_shelf(Shelf::Office, number);
+            let path = format!("{dir}/{RECORD}");
+            let Some(bytes) = self.disk().read(&path)? else {
+                if self.disk().exists(&dir)? {
+                    return Err(corrupt(self.disk(), &path, "it is missing"));
+                }
+                continue;
+            };
+            let record = OfficeRecord::decode(&bytes, self.disk(), &path)?;
+            let OfficeRecord { mut office, boot, tombstone_until_nanos } = record;
+            office.version = if office.is_blank() { Version::NONE } else { Version(number) };
+            return Ok((Tip { number, office, tombstone_until_nanos }, boot));
+        }
+        Err(self.too_busy())
+    }
+
+    /// Whether its tombstone has stood for long enough. After a reboot everyone comes for the first time.
+    fn is_over(&self, tip: &Tip, boot: u128) -> bool {
+        let rebooted = boot != self.directory().boot && !self.directory().options.allow_network_fs;
+        tip.office.ended.is_some() && (rebooted || BootClock.now().as_nanos() >= tip.tombstone_until_nanos)
+    }
+}

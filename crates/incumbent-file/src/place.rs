@@ -1,0 +1,90 @@
+//! Where in the directory an election is held: names of elections as names of files.
+
+use incumbent_store::ElectionName;
+
+/// The directory that holds all elections.
+pub(crate) const ELECTIONS: &str = "elections";
+/// File systems allow 255 bytes in a name.
+const PIECE_BYTES: usize = 240;
+
+/// The directory of an election, relative to the root.
+///
+/// Lower-case letters, digits, `-`, `_` and dots stand for themselves and everything else is `%xx`, so that no two names
+/// meet on a file system that folds case or Unicode. What is too long for one name goes on in a directory below; a
+/// `+` at the end says so. Nothing is hashed: two elections never share a directory.
+pub(crate) fn path_of(election: &ElectionName) -> String {
+    let mut encoded = String::new();
+    for (at, byte) in election.as_str().bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => encoded.push(byte.into()),
+            b'.' if at > 0 => encoded.push('.'),
+            _ => encoded.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    let mut path = String::from(ELECTIONS);
+    let mut rest = encoded.as_str();
+    // It is all ASCII: it can be cut anywhere.
+    while rest.len() > PIECE_BYTES {
+        let (piece, more) = rest.split_at(PIECE_BYTES);
+        path.push('/');
+        path.push_str(piece);
+        path.push('+');
+        rest = more;
+    }
+    path.push('/');
+    path.push_str(rest);
+    path
+}
+
+/// Whether a directory below `elections` only leads to longer names.
+pub(crate) fn goes_on(name: &str) -> bool {
+    name.ends_with('+')
+}
+
+/// The directories above an election's own, down from `elections`, outermost first.
+pub(crate) fn above(path: &str) -> impl DoubleEndedIterator<Item = &str> {
+    let inner = path.get(ELECTIONS.len() + 1..).unwrap_or_default();
+    let cuts: Vec<_> = inner.match_indices('/').map(|(at, _)| ELECTIONS.len() + 1 + at).collect();
+    cuts.into_iter().map(|at| &path[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn path(name: &str) -> String {
+        path_of(&ElectionName::new(name).unwrap())
+    }
+
+    #[test]
+    fn a_plain_name_is_readable_and_a_strange_one_is_escaped() {
+        assert_eq!(path("jobs/nightly"), "elections/jobs%2fnightly");
+        assert_eq!(path(".hidden+"), "elections/%2ehidden%2b");
+        assert_eq!(path("v1.2"), "elections/v1.2");
+    }
+
+    #[test]
+    fn the_longest_names_fit_and_no_two_share_a_directory() {
+        let mut seen = BTreeSet::new();
+        for character in ["a", "A", "é", "/x"] {
+            let mut name = String::from("n");
+            while name.len() + character.len() <= 255 {
+                name.push_str(character);
+                let path = path(&name);
+                assert!(path.split('/').all(|piece| piece.len() <= 255), "{path}");
+                assert!(seen.insert(path.to_lowercase()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_directories_above_are_those_that_have_to_be_made_first() {
+        let long = path(&"A".repeat(255));
+        let above: Vec<_> = above(&long).collect();
+        assert_eq!(above.len(), 3);
+        assert!(above.iter().all(|path| goes_on(path)));
+        assert_eq!(super::above(&path("jobs")).count(), 0);
+    }
+}

@@ -1,0 +1,246 @@
+//! Bells that other processes ring, for those who get no notifications from the kernel.
+//!
+//! The kernel gives each user few notification instances (128 by default), and one of a thousand waiting processes may get
+//! none. Such a store has one pipe in `bells/<id>`. Where it waits for something, it hangs a second name of that pipe:
+//! `elections/<name>/bells/<what>.<id>.<number>`. Whoever changes something lists what hangs there (mostly nothing),
+//! and writes the number into each pipe that asked for this change. So nobody looks again and again, and nobody is
+//! woken by what does not concern it.
+//!
+//! It is a hint that can be lost, where somebody changes what is not its own and dies before it rings. (If it was its own
+//! entry, its death is told by the kernel.) Those who wait look again by themselves now and then, for such cases.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::fd::OwnedFd;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::directory::{BELLS, Directory, random};
+use crate::disk::DiskError;
+use crate::hub::Bell;
+use crate::venue::Venue;
+
+/// What somebody waits for in an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// The entry with this token left the line.
+    Gone(u64),
+    /// Somebody came or left.
+    Line,
+    /// Somebody published something.
+    Said,
+    /// The office record changed.
+    Office,
+}
+
+impl News {
+    fn name(self) -> String {
+        match self {
+            News::Gone(number) => format!("gone-{number}"),
+            News::Line => "line".into(),
+            News::Said => "said".into(),
+            News::Office => "office".into(),
+        }
+    }
+}
+
+/// The one pipe of a store, and who in this process waits on it.
+#[derive(Debug)]
+pub(crate) struct Porch {
+    directory: Arc<Directory>,
+    state: Mutex<State>,
+    /// Apart from the state: a task that is spawned on a runtime which is ending says its last words at once.
+    reader: Mutex<Option<AbortHandle>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pipe: Option<Pipe>,
+    bells: HashMap<u64, Arc<Bell>>,
+    last: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Pipe {
+    id: u128,
+    end: Arc<OwnedFd>,
+}
+
+impl Porch {
+    pub(crate) fn new(directory: Arc<Directory>) -> Porch {
+        Porch { directory, state: Mutex::default(), reader: Mutex::default() }
+    }
+
+    /// Rings `bell` at this news, until what is returned is dropped.
+    pub(crate) fn hang(
+        self: &Arc<Porch>,
+        runtime: &Handle,
+        venue: &Venue<'_>,
+        news: News,
+        bell: &Arc<Bell>,
+    ) -> Result<Hung, DiskError> {
+        let pipe = self.pipe()?;
+        let hung = {
+            let mut state = self.state();
+            state.last += 1;
+            let number = state.last;
+            let path = venue.sub(&format!("{BELLS}/{}.{:032x}.{number}", news.name(), pipe.id));
+            self.directory.disk.link(&path_of(pipe.id), &path)?;
+            state.bells.insert(number, bell.clone());
+            Hung { porch: self.clone(), number, path, venue: venue.path().to_owned() }
+        };
+        let mut reader = self.reader();
+        if reader.as_ref().is_none_or(AbortHandle::is_finished) {
+            let task = runtime.spawn(read(LastWords(Arc::downgrade(self)), pipe.end));
+            *reader = Some(task.abort_handle());
+        }
+        Ok(hung)
+    }
+
+    fn pipe(&self) -> Result<Pipe, DiskError> {
+        let mut state = self.state();
+        let there = |pipe: &Pipe| self.directory.disk.exists(&path_of(pipe.id)).unwrap_or(false);
+        if let Some(pipe) = state.pipe.clone().filter(there) {
+            return Ok(pipe);
+        }
+        // None yet, or somebody who swept took it for a dead one's before it was open.
+        let id = random();
+        let end = Arc::new(self.directory.disk.make_pipe(&path_of(id))?);
+        let pipe = Pipe { id, end };
+        state.pipe = Some(pipe.clone());
+        drop(state);
+        // Who waits on the old pipe is told so, and asks again.
+        let old = self.reader().take();
+        if let Some(old) = old {
+            old.abort();
+        }
+        Ok(pipe)
+    }
+
+    fn reader(&self) -> MutexGuard<'_, Option<AbortHandle>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self, number: u64) {
+        if let Some(bell) = self.state().bells.get(&number) {
+            bell.ring();
+        }
+    }
+
+    fn lose_all(&self) {
+        self.state().bells.values().for_each(|bell| bell.lose());
+    }
+}
+
+impl Drop for Porch {
+    fn drop(&mut self) {
+        let reader = self.reader().take();
+        if let Some(reader) = reader {
+            reader.abort();
+        }
+        let pipe = self.state().pipe.take();
+        if let Some(pipe) = pipe {
+            // What is left is swept: nobody has it open.
+            let _ = self.directory.disk.remove_file(&path_of(pipe.id));
+        }
+    }
+}
+
+/// A bell that hangs in an election.
+#[derive(Debug)]
+pub(crate) struct Hung {
+    porch: Arc<Porch>,
+    number: u64,
+    path: String,
+    venue: String,
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        self.porch.state().bells.remove(&self.number);
+        let _ = self.porch.directory.disk.remove_file(&self.path);
+        // It may have been all that was left in the election.
+        let venue = Venue::at(&self.porch.directory, self.venue.clone());
+        if self.porch.directory.disk.remove_dir(&venue.sub(BELLS)).is_ok() {
+            venue.tidy(0);
+        }
+    }
+}
+
+impl Venue<'_> {
+    /// Tells those who wait for this. Whoever cannot be told is dead, and its bell is taken down.
+    pub(crate) fn ring(&self, news: &[News]) {
+        let wanted: Vec<_> = news.iter().map(|news| news.name()).collect();
+        for (name, number) in self.bells() {
+            if name.split('.').next().is_some_and(|what| wanted.iter().any(|wanted| wanted == what)) {
+                let path = self.sub(&format!("{BELLS}/{name}"));
+                if let Ok(false) = self.disk().write_pipe(&path, &number.to_le_bytes()) {
+                    let _ = self.disk().remove_file(&path);
+                }
+            }
+        }
+    }
+
+    /// Takes down the bells of the dead. Whether any is left.
+    pub(crate) fn take_down_bells(&self) -> bool {
+        let mut left = false;
+        for (name, _) in self.bells() {
+            let path = self.sub(&format!("{BELLS}/{name}"));
+            match self.disk().write_pipe(&path, &[]) {
+                Ok(false) => drop(self.disk().remove_file(&path)),
+                _ => left = true,
+            }
+        }
+        left
+    }
+
+    fn bells(&self) -> Vec<(String, u64)> {
+        let names = self.disk().list(&self.sub(BELLS)).ok().flatten().unwrap_or_default();
+        names.into_iter().filter_map(|name| Some((name.clone(), name.rsplit('.').next()?.parse().ok()?))).collect()
+    }
+}
+
+fn path_of(id: u128) -> String {
+    format!("{BELLS}/{id:032x}")
+}
+
+/// Tells everyone if the task ends, be it because its runtime does.
+struct LastWords(Weak<Porch>);
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        if let Some(porch) = self.0.upgrade() {
+            porch.lose_all();
+        }
+    }
+}
+
+/// Reads numbers for as long as the porch is there.
+async fn read(porch: LastWords, pipe: Arc<OwnedFd>) {
+    #[allow(deprecated, reason = "its successor is unsafe, for descriptors that change hands; an OwnedFd cannot")]
+    let Ok(pipe) = AsyncFd::with_interest(pipe, Interest::READABLE) else { return };
+    let mut numbers = [0; 8 * 512];
+    loop {
+        let Ok(mut ready) = pipe.readable().await else { return };
+        let read = ready.try_io(|pipe| rustix::io::read(pipe.get_ref(), &mut numbers).map_err(io::Error::from));
+        let read = match read {
+            Ok(Ok(read)) => read,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(Err(_)) => return,
+            Err(_) => continue,
+        };
+        let Some(porch) = porch.0.upgrade() else { return };
+        // Numbers are written whole, so that they are read whole.
+        for number in numbers[..read].chunks_exact(8) {
+            porch.ring(number.try_into().map_or(0, u64::from_le_bytes));
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! A session: a locked file that the kernel unlocks when we die, and a heartbeat in it for when we are stopped.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_store::{
+    BootClock, Cas, Clock, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, Liveness, NewEntry, Nonce, Proof,
+    Renewal, Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
+};
+use rustix::fd::OwnedFd;
+
+use crate::blocking::on_disk;
+use crate::directory::{Directory, EVICTIONS, SESSIONS, random};
+use crate::disk::DiskError;
+use crate::options::Ttl;
+use crate::owner::session_name;
+use crate::place::path_of;
+use crate::record::{EntryRecord, Record, Said, SessionRecord, encode_beat};
+use crate::shelf::{Shelf, TRIES};
+use crate::venue::{Venue, id_of, number_of};
+
+/// Calls about the same election wait for each other, in one of this many lanes.
+const LANES: usize = 64;
+
+/// The session of one process in one directory.
+pub(crate) struct FileSession {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    directory: Arc<Directory>,
+    id: u128,
+    ttl: Duration,
+    /// The locked file. It stays open until all of this is dropped; once its name is gone, the lock means nothing.
+    file: OwnedFd,
+    /// Whoever changes an entry holds it for reading, so that no change comes after the end.
+    open: RwLock<bool>,
+    /// Where the heartbeat stands in the file, and the last one written.
+    beat_at: u64,
+    beat: Mutex<u64>,
+    entries: Mutex<BTreeMap<ElectionName, Mine>>,
+    lanes: [Mutex<()>; LANES],
+}
+
+/// An entry of ours.
+#[derive(Clone, Debug)]
+struct Mine {
+    held: Held,
+    /// How often it has published something.
+    said: u64,
+}
+
+impl FileSession {
+    /// Locks a new file, writes it, and only then gives it the name under which others find it.
+    pub(crate) fn open(directory: Arc<Directory>, ttl: Duration) -> Result<FileSession, StoreError> {
+        directory.sweep(false)?;
+        let observed = (directory.options.ttl == Ttl::OfSession).then_some(ttl);
+        for _ in 0..TRIES {
+            let record = SessionRecord {
+                id: random(),
+                pid: std::process::id(),
+                pid_namespace: directory.pid_namespace,
+                boot: directory.boot,
+                observed,
+            };
+            let beat = BootClock.now().as_nanos();
+            let mut bytes = record.encode();
+            let beat_at = bytes.len() as u64;
+            bytes.extend_from_slice(&encode_beat(beat));
+            match publish_file(&directory, record.id, &bytes) {
+                Ok(Some(file)) => {
+                    let inner = Inner {
+                        directory,
+                        id: record.id,
+                        ttl,
+                        file,
+                        open: RwLock::new(true),
+                        beat_at,
+                        beat: Mutex::new(beat),
+                        entries: Mutex::default(),
+                        lanes: std::array::from_fn(|_| Mutex::default()),
+                    };
+                    return Ok(FileSession { inner: Arc::new(inner) });
+                }
+                // Somebody who sweeps has found it before it was locked, and took it for a dead one's.
+                Ok(None) => {}
+                Err(error) if error.is_missing() && directory.disk.exists(SESSIONS)? => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let what = format!("no session can be opened in {}", directory.disk.path().display());
+        Err(StoreError::Unavailable { what, source: None })
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        job: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let inner = self.inner.clone();
+        on_disk(what, inner.directory.clone(), move |_| job(&inner)).await
+    }
+}
+
+fn publish_file(directory: &Directory, id: u128, bytes: &[u8]) -> Result<Option<OwnedFd>, DiskError> {
+    let disk = &directory.disk;
+    let path = format!("{SESSIONS}/{}", session_name(id));
+    let new = format!("{path}.new");
+    let file = disk.create(&new)?;
+    if !disk.lock(&file, &new)? {
+        return Ok(None);
+    }
+    disk.write(&file, &new, bytes)?;
+    disk.sync(&file, &new)?;
+    disk.rename(&new, &path)?;
+    Ok(Some(file))
+}
+
+impl Session for FileSession {
+    fn liveness(&self) -> Liveness {
+        let ttl = self.inner.ttl;
+        Liveness {
+            ttl,
+            forgotten_by: ForgottenBy::Rivals,
+            proof: Proof::Answered,
+            margin: Duration::ZERO,
+            rest: Duration::ZERO,
+        }
+    }
+
+    fn store_id(&self) -> StoreId {
+        self.inner.directory.id.clone()
+    }
+
+    fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal> {
+        let held = held.to_vec();
+        Box::pin(self.run("renewing the session", move |inner| inner.renew(&held)))
+    }
+
+    fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing> {
+        let (election, entry) = (election.clone(), entry.clone());
+        Box::pin(self.run("enlisting", move |inner| inner.enlist(&election, &entry)))
+    }
+
+    fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing> {
+        let held = held.clone();
+        Box::pin(self.run("reading the line", move |inner| inner.standing(&held)))
+    }
+
+    fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas> {
+        let (held, said) = (held.clone(), Said { value: value.clone(), ready });
+        Box::pin(self.run("publishing", move |inner| inner.publish(&held, &said)))
+    }
+
+    fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {
+        let (held, heir) = (held.clone(), heir.cloned());
+        Box::pin(self.run("withdrawing", move |inner| inner.withdraw(&held, heir.as_ref())))
+    }
+
+    fn lifeline(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.inner.file.as_fd())
+    }
+
+    fn close(&self) -> Fut<'_, ()> {
+        Box::pin(self.run("closing the session", Inner::close))
+    }
+}
+
+impl Inner {
+    /// The new heartbeat first, then whatever stands against us is removed, then we look what is left: see
+    /// [`crate::venue`]. Nothing is synced: a session does not outlive the host's uptime.
+    fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
+        let _alive = self.alive()?;
+        let path = format!("{SESSIONS}/{}", session_name(self.id));
+        {
+            let mut beat = lock(&self.beat);
+            *beat = BootClock.now().as_nanos().max(*beat + 1);
+            self.directory.disk.overwrite(&self.file, &path, self.beat_at, &encode_beat(*beat))?;
+        }
+        if self.directory.disk.names_of(&self.file, &path)? == 0 {
+            return Err(StoreError::SessionGone);
+        }
+        self.cancel_evictions()?;
+        let mut gone = Vec::new();
+        for held in held {
+            if !self.still_has(held)? {
+                gone.push(held.clone());
+            }
+        }
+        let others: Vec<_> =
+            lock(&self.entries).values().map(|mine| &mine.held).filter(|mine| !held.contains(mine)).cloned().collect();
+        let mut stray = Vec::new();
+        for other in others {
+            if self.still_has(&other)? {
+                stray.push(other);
+            }
+        }
+        Ok(Renewal { ttl: self.ttl, gone, unproven: Vec::new(), stray })
+    }
+
+    fn cancel_evictions(&self) -> Result<(), StoreError> {
+        let disk = &self.directory.disk;
+        let ours = format!("{}.", session_name(self.id));
+        for name in disk.list(EVICTIONS)?.unwrap_or_default().iter().filter(|name| name.starts_with(&ours)) {
+            match disk.remove_dir(&format!("{EVICTIONS}/{name}")) {
+                Ok(()) => {}
+                // The entry is in there: it was evicted, and we shall find it gone.
+                Err(error) if error.is_taken() || error.is_missing() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {
+        check_candidate_name(&entry.name)?;
+        check_value(&entry.value)?;
+        let _alive = self.alive()?;
+        let _lane = self.lane(election);
+        let venue = self.venue(election);
+        if let Some(held) = self.entry_in(election)
+            && self.still_has(&held)?
+        {
+            if held.incarnation != entry.incarnation {
+                return Err(StoreError::AlreadyInLine(held));
+            }
+            return self.stand(&venue, &held);
+        }
+        let record = EntryRecord {
+            session: self.id,
+            incarnation: entry.incarnation,
+            name: entry.name.clone(),
+            value: entry.value.clone(),
+        };
+        let number = venue.shelve(Shelf::Line, &record.encode(), || Ok(true))?;
+        let Some(token) = number.and_then(Token::new) else { return Err(venue.too_busy()) };
+        let held = Held { election: election.clone(), entry: id_of(token), token, incarnation: entry.incarnation };
+        lock(&self.entries).insert(election.clone(), Mine { held: held.clone(), said: 0 });
+        self.stand(&venue, &held).inspect_err(|error| {
+            // Trying again will not help, so nobody will: an entry of which its owner knows nothing must not stay.
+            if error.fault() == Fault::Permanent && venue.remove(held.token.get()).is_ok() {
+                self.forget(&held);
+            }
+        })
+    }
+
+    /// Where we stand, once our token is one that is never given again. It is in line already, so what fails here
+    /// leaves the outcome unknown.
+    fn stand(&self, venue: &Venue<'_>, held: &Held) -> Result<Standing, StoreError> {
+        let durable = self.directory.floor.raise_durably(&self.directory.disk, held.token.get());
+        durable.and_then(|()| venue.standing(held)).map_err(|error| match error {
+            StoreError::Unavailable { what, source } => StoreError::OutcomeUnknown { what, source },
+            error => error,
+        })
+    }
+
+    fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
+        let _alive = self.alive()?;
+        let venue = self.venue(&held.election);
+        if self.entry_in(&held.election).as_ref() == Some(held) {
+            return venue.standing(held);
+        }
+        let seen = venue.seen()?;
+        let cursor = seen.cursor();
+        Ok(Standing { place: incumbent_store::Place::Gone, office: seen.tip.office, cursor })
+    }
+
+    fn publish(&self, held: &Held, said: &Said) -> Result<Cas, StoreError> {
+        check_value(&said.value)?;
+        let _alive = self.alive()?;
+        let _lane = self.lane(&held.election);
+        if !self.still_has(held)? {
+            return Ok(Cas::Refused);
+        }
+        let venue = self.venue(&held.election);
+        let times = lock(&self.entries).get(&held.election).map_or(0, |mine| mine.said) + 1;
+        venue.say(held.token.get(), times, said)?;
+        if let Some(mine) = lock(&self.entries).get_mut(&held.election) {
+            mine.said = times;
+        }
+        // Who evicts compares this, too.
+        self.cancel_evictions()?;
+        if !self.still_has(held)? {
+            self.directory.tidy_later(venue.path(), held.token.get());
+            return Ok(Cas::Refused);
+        }
+        Ok(Cas::Done)
+    }
+
+    fn withdraw(&self, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
+        let _alive = self.alive()?;
+        let _lane = self.lane(&held.election);
+        if !self.still_has(held)? {
+            return Ok(Cas::Done);
+        }
+        let venue = self.venue(&held.election);
+        let cas = match heir.map(number_of) {
+            None => venue.remove(held.token.get()).map(|()| Cas::Done)?,
+            Some(Some(heir)) => venue.remove_before(held.token.get(), heir)?,
+            Some(None) => Cas::Refused,
+        };
+        if cas == Cas::Done {
+            self.forget(held);
+        }
+        Ok(cas)
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        // Waits for those who are changing an entry.
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if !*open {
+            return Ok(());
+        }
+        let entries: Vec<_> = lock(&self.entries).values().map(|mine| mine.held.clone()).collect();
+        for held in entries {
+            self.venue(&held.election).remove(held.token.get())?;
+            self.forget(&held);
+        }
+        self.directory.disk.remove_file(&format!("{SESSIONS}/{}", session_name(self.id)))?;
+        *open = false;
+        drop(open);
+        // The last one out looks into every corner.
+        let deserted = self.directory.is_deserted()?;
+        self.directory.sweep(deserted)?;
+        self.directory.do_chores();
+        Ok(())
+    }
+
+    fn alive(&self) -> Result<RwLockReadGuard<'_, bool>, StoreError> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        if *open { Ok(open) } else { Err(StoreError::SessionGone) }
+    }
+
+    fn venue(&self, election: &ElectionName) -> Venue<'_> {
+        Venue::at(&self.directory, path_of(election))
+    }
+
+    /// A call whose future was dropped goes on: the next about the same election waits for it.
+    fn lane(&self, election: &ElectionName) -> MutexGuard<'_, ()> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(election);
+        lock(&self.lanes[(hash % LANES as u64) as usize])
+    }
+
+    fn entry_in(&self, election: &ElectionName) -> Option<Held> {
+        lock(&self.entries).get(election).map(|mine| mine.held.clone())
+    }
+
+    /// Whether the entry is ours and still there. No token comes twice: if it is there, it is the same one.
+    fn still_has(&self, held: &Held) -> Result<bool, StoreError> {
+        if self.entry_in(&held.election).as_ref() != Some(held) {
+            return Ok(false);
+        }
+        let there = self.venue(&held.election).has(held.token.get())?;
+        if !there {
+            self.forget(held);
+        }
+        Ok(there)
+    }
+
+    fn forget(&self, held: &Held) {
+        let mut entries = lock(&self.entries);
+        if entries.get(&held.election).is_some_and(|mine| mine.held == *held) {
+            entries.remove(&held.election);
+        }
+    }
+}
+
+impl Drop for Inner {
+    /// Whoever drops a session without closing it is gone at once, too. What fails here, others sweep up.
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+impl fmt::Debug for FileSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSession").field("id", &session_name(self.inner.id)).finish_non_exhaustive()
+    }
+}
+
+/// A panic elsewhere leaves nothing half done that these guard.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,142 @@
+//! The store: a directory, opened.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_store::{
+    Cas, Cursor, ElectionName, Entry, ForgottenBy, Fut, Line, Office, Promises, Session, Store, StoreError, Target,
+    Version, Wake,
+};
+
+use crate::blocking::on_disk;
+use crate::directory::Directory;
+use crate::glimpse::Glimpse;
+use crate::hub::Hub;
+use crate::options::{FileOptions, Ttl};
+use crate::place::path_of;
+use crate::porch::Porch;
+use crate::session::FileSession;
+use crate::venue::{Venue, number_of};
+use crate::watch::Watch;
+
+/// Elections in a directory, for the processes of one host.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), incumbent_store::StoreError> {
+/// use incumbent_store::Store;
+/// let store = incumbent_file::FileStore::open("/var/lib/jobs/elections")?;
+/// let session = store.open_session(std::time::Duration::from_secs(15)).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct FileStore {
+    directory: Arc<Directory>,
+    hub: Arc<Hub>,
+    porch: Arc<Porch>,
+}
+
+impl FileStore {
+    /// Opens a directory, and makes it if it is not there.
+    pub fn open(path: impl AsRef<Path>) -> Result<FileStore, StoreError> {
+        FileStore::open_with(path, FileOptions::default())
+    }
+
+    /// Opens a directory with options. It blocks for a few system calls.
+    pub fn open_with(path: impl AsRef<Path>, options: FileOptions) -> Result<FileStore, StoreError> {
+        let directory = Arc::new(Directory::open(path.as_ref(), options)?);
+        let hub = Arc::new(Hub::new(!options.without_notifications));
+        let porch = Arc::new(Porch::new(directory.clone()));
+        Ok(FileStore { directory, hub, porch })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.directory.disk.path().to_owned()
+    }
+
+    fn promised(&self) -> Promises {
+        let mut promises = Promises::new(self.directory.id.clone());
+        promises.forgotten_by = ForgottenBy::Rivals;
+        promises.caveats.push("One host: processes on other hosts do not see this directory's elections.".into());
+        promises.caveats.push(
+            "A process that dies is replaced at once, unless a child that it forked without exec is still there: \
+             then after the TTL."
+                .into(),
+        );
+        if self.directory.options.ttl == Ttl::None {
+            promises.caveats.push(
+                "A leader that is stopped and not dead is never replaced: eviction after the TTL is turned off.".into(),
+            );
+        }
+        if self.directory.options.allow_network_fs {
+            promises.caveats.push(
+                "The check for network file systems is turned off: if hosts share this directory, it promises nothing."
+                    .into(),
+            );
+        }
+        if !self.hub.is_available() {
+            promises.caveats.push(
+                "The host has no file notification left for this user (fs.inotify.max_user_instances): a change whose \
+                 maker dies before it can say so is not told, and seen when candidates next look by themselves."
+                    .into(),
+            );
+        }
+        promises
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        election: &ElectionName,
+        job: impl FnOnce(&Venue<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (directory, path) = (self.directory.clone(), path_of(election));
+        on_disk(what, directory, move |directory| job(&Venue::at(directory, path))).await
+    }
+}
+
+impl Store for FileStore {
+    fn promises(&self) -> Fut<'_, Promises> {
+        Box::pin(async { Ok(self.promised()) })
+    }
+
+    fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
+        let directory = self.directory.clone();
+        Box::pin(on_disk("opening a session", directory, move |directory| {
+            let session: Arc<dyn Session> = Arc::new(FileSession::open(directory.clone(), ttl)?);
+            Ok(session)
+        }))
+    }
+
+    fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
+        Box::pin(self.run("reading the line", election, move |venue| venue.line(limit)))
+    }
+
+    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
+        let from = Glimpse::from_cursor(from);
+        let watch = Watch {
+            directory: self.directory.clone(),
+            hub: self.hub.clone(),
+            porch: self.porch.clone(),
+            path: path_of(election),
+            targets: targets.to_vec(),
+            from,
+        };
+        Box::pin(watch.wait())
+    }
+
+    fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
+        let to = to.clone();
+        Box::pin(self.run("writing the office record", election, move |venue| venue.set_office(was, &to)))
+    }
+
+    fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
+        let number = number_of(&seen.id).filter(|number| *number == seen.token.get());
+        let version = seen.version;
+        Box::pin(self.run("evicting", election, move |venue| match number {
+            Some(number) => venue.evict(number, version),
+            None => Ok(Cas::Done),
+        }))
+    }
+}

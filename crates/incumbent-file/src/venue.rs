@@ -1,0 +1,409 @@
+//! The directory in which one election is held: who is in line, who is dead, and how entries go.
+//!
+//! ```text
+//! elections/<name>/line/<n>/record      an entry; n is its token
+//!                  office/<n>/record    the office record; the largest n counts
+//!                  said/<n>.<k>         what the candidate with token n published last
+//!                  aims/<shelf>.<n>.<id>/record     prepared, not visible yet
+//!                  bells/<what>.<id>.<number>       somebody waits for this, without notifications from the kernel
+//! ```
+//!
+//! An entry leaves the line by one rename, and where that rename leads says under which condition it may go:
+//! - to `trash`: it is our own, or its owner is certainly dead;
+//! - into the heir's entry: only while the heir's entry is there;
+//! - into `evictions/<session>.<n>.<id>`: only while its owner has not renewed. Every renewal removes what is there against
+//!   its session *after* the new heartbeat is written, and an evictor compares the heartbeat *after* it has made the
+//!   directory. So either the evictor sees the new heartbeat, or the owner removes the directory before its renewal is
+//!   answered, and the rename fails. An evictor that is stopped in between can do no harm when it goes on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use incumbent_store::{Cas, Cursor, Entry, EntryId, Held, Line, Place, Standing, StoreError, Token, Version};
+
+use crate::directory::{BELLS, Directory, EVICTIONS, random};
+use crate::disk::{Disk, Lock};
+use crate::glimpse::Glimpse;
+use crate::office::Tip;
+use crate::owner::{Owner, Owners, owner, session_name};
+use crate::place::above;
+use crate::porch::News;
+use crate::record::{EntryRecord, Record, Said, corrupt};
+use crate::shelf::{RECORD, Shelf, TRIES};
+
+/// Where one election is held.
+#[derive(Debug)]
+pub(crate) struct Venue<'a> {
+    directory: &'a Directory,
+    path: String,
+}
+
+/// What stood in an election's directory at one moment.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) tip: Tip,
+    pub(crate) line: Vec<u64>,
+    /// How often each candidate has published something; those that never did are missing.
+    pub(crate) said: BTreeMap<u64, u64>,
+}
+
+impl<'a> Venue<'a> {
+    pub(crate) fn at(directory: &'a Directory, path: String) -> Venue<'a> {
+        Venue { directory, path }
+    }
+
+    pub(crate) fn directory(&self) -> &'a Directory {
+        self.directory
+    }
+
+    pub(crate) fn disk(&self) -> &'a Disk {
+        &self.directory.disk
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn sub(&self, name: &str) -> String {
+        format!("{}/{name}", self.path)
+    }
+
+    /// Makes the election's directories.
+    pub(crate) fn make(&self) -> Result<(), StoreError> {
+        for _ in 0..TRIES {
+            let mut dirs: Vec<_> = above(&self.path).map(str::to_owned).collect();
+            dirs.push(self.path.clone());
+            dirs.extend(["line", "office", "said", "aims", BELLS].map(|name| self.sub(name)));
+            match dirs.iter().try_for_each(|dir| self.disk().make_dir(dir).map(drop)) {
+                Ok(()) => return Ok(()),
+                // Somebody tidied up in between. If the root itself is gone, trying again does not help.
+                Err(error) if error.is_missing() && self.disk().exists(crate::place::ELECTIONS)? => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(self.too_busy())
+    }
+
+    /// All of it at one moment.
+    ///
+    /// Three directories are read, one after the other, and yet it is one moment, the one at which the line was read:
+    /// the office record was the same before and after, and no number of it ever comes back.
+    pub(crate) fn seen(&self) -> Result<Seen, StoreError> {
+        for _ in 0..TRIES {
+            let tip = self.tip()?;
+            let said = self.said()?;
+            let line = self.numbers(Shelf::Line)?;
+            if self.numbers(Shelf::Office)?.last().copied().unwrap_or(0) == tip.number {
+                return Ok(Seen { tip, line, said });
+            }
+        }
+        Err(self.too_busy())
+    }
+
+    /// Where the entry with this token stands. Those directly ahead that are certainly dead are removed.
+    ///
+    /// That nothing older is there stays so: nothing is ever shelved below a number that is there.
+    pub(crate) fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
+        for _ in 0..TRIES {
+            let seen = self.seen()?;
+            let stand = |place| Standing { place, cursor: seen.cursor(), office: seen.tip.office.clone() };
+            let Ok(at) = seen.line.binary_search(&held.token.get()) else { return Ok(stand(Place::Gone)) };
+            for number in seen.line[..at].iter().rev() {
+                if let Some(ahead) = self.living_entry(*number, &seen.said, &Owners::default())? {
+                    let held = Some(held.clone());
+                    return Ok(stand(Place::Behind { held, ahead, look_again: None }));
+                }
+            }
+            if at == 0 {
+                // Whoever leads acts with this token: it must not be given again, whatever happens to the host.
+                self.directory.floor.raise_durably(self.disk(), held.token.get())?;
+                return Ok(stand(Place::Leading(held.clone())));
+            }
+        }
+        Err(self.too_busy())
+    }
+
+    /// The oldest `limit` of those who live.
+    pub(crate) fn line(&self, limit: usize) -> Result<Line, StoreError> {
+        let seen = self.seen()?;
+        let owners = Owners::default();
+        let mut entries = Vec::new();
+        let mut more = false;
+        for number in &seen.line {
+            let Some(entry) = self.living_entry(*number, &seen.said, &owners)? else { continue };
+            if entries.len() == limit {
+                more = true;
+                break;
+            }
+            entries.push(entry);
+        }
+        let cursor = seen.cursor();
+        if let Some(newest) = entries.last() {
+            self.directory.floor.raise_durably(self.disk(), newest.token.get())?;
+        }
+        Ok(Line { entries, more, office: seen.tip.office, cursor })
+    }
+
+    /// The entry as others see it; `None` if it is not there. A certainly dead one is removed.
+    pub(crate) fn living_entry(
+        &self,
+        number: u64,
+        said: &BTreeMap<u64, u64>,
+        owners: &Owners,
+    ) -> Result<Option<Entry>, StoreError> {
+        let Some(record) = self.entry_record(number)? else { return Ok(None) };
+        match owners.of(self.directory, record.session)? {
+            Owner::Dead => {
+                self.remove(number)?;
+                Ok(None)
+            }
+            Owner::Living { record: session, beat } => {
+                let times = said.get(&number).copied().unwrap_or(0);
+                self.entry(number, record, session.observed, beat, times)
+            }
+        }
+    }
+
+    fn entry(
+        &self,
+        number: u64,
+        record: EntryRecord,
+        observed: Option<Duration>,
+        beat: u64,
+        mut times: u64,
+    ) -> Result<Option<Entry>, StoreError> {
+        let path = self.on_shelf(Shelf::Line, number);
+        let token = Token::new(number).ok_or_else(|| corrupt(self.disk(), &path, "it is no token"))?;
+        for _ in 0..TRIES {
+            let said = match times {
+                0 => Some(Said { value: record.value.clone(), ready: None }),
+                times => self.read_said(number, times)?,
+            };
+            if let Some(said) = said {
+                return Ok(Some(Entry {
+                    id: id_of(token),
+                    token,
+                    incarnation: Some(record.incarnation),
+                    name: Some(record.name),
+                    value: said.value,
+                    ready: said.ready,
+                    // Both only grow, so their sum changes whenever one of them does.
+                    version: Version(beat.wrapping_add(times)),
+                    observed,
+                }));
+            }
+            // It has published something newer, or it is gone.
+            if !self.disk().exists(&path)? {
+                return Ok(None);
+            }
+            times = self.said()?.get(&number).copied().unwrap_or(0);
+        }
+        Err(self.too_busy())
+    }
+
+    /// What stands in an entry; `None` if there is no such entry.
+    pub(crate) fn entry_record(&self, number: u64) -> Result<Option<EntryRecord>, StoreError> {
+        let dir = self.on_shelf(Shelf::Line, number);
+        let path = format!("{dir}/{RECORD}");
+        match self.disk().read(&path)? {
+            Some(bytes) => EntryRecord::decode(&bytes, self.disk(), &path).map(Some),
+            None if self.disk().exists(&dir)? => Err(corrupt(self.disk(), &path, "it is missing")),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the entry is there.
+    pub(crate) fn has(&self, number: u64) -> Result<bool, StoreError> {
+        Ok(self.disk().exists(&self.on_shelf(Shelf::Line, number))?)
+    }
+
+    /// Whether the entry is there and its owner lives.
+    pub(crate) fn lives(&self, number: u64) -> Result<bool, StoreError> {
+        let Some(record) = self.entry_record(number)? else { return Ok(false) };
+        Ok(matches!(owner(self.directory, record.session)?, Owner::Living { .. }))
+    }
+
+    /// Removes an entry that is ours or whose owner is dead.
+    pub(crate) fn remove(&self, number: u64) -> Result<(), StoreError> {
+        if self.unshelve(Shelf::Line, number)? {
+            self.ring(&[News::Gone(number), News::Line]);
+        }
+        self.directory.tidy_later(&self.path, number);
+        Ok(())
+    }
+
+    /// Removes our entry in one step with seeing that the heir's is there.
+    pub(crate) fn remove_before(&self, number: u64, heir: u64) -> Result<Cas, StoreError> {
+        if !self.has(number)? {
+            return Ok(Cas::Done);
+        }
+        if heir == number || !self.lives(heir)? {
+            return Ok(Cas::Refused);
+        }
+        self.close_numbers(Shelf::Line, number)?;
+        let inside = format!("{}/before.{number}", self.on_shelf(Shelf::Line, heir));
+        match self.disk().rename(&self.on_shelf(Shelf::Line, number), &inside) {
+            Ok(()) => {}
+            Err(error) if error.is_missing() && self.has(number)? => return Ok(Cas::Refused),
+            Err(error) if error.is_missing() => return Ok(Cas::Done),
+            Err(error) => return Err(error.into()),
+        }
+        self.ring(&[News::Gone(number), News::Line]);
+        // If it stays there, it goes with the heir's entry.
+        let _ = self.directory.discard(&inside);
+        self.directory.tidy_later(&self.path, number);
+        Ok(Cas::Done)
+    }
+
+    /// Removes exactly the entry that was seen.
+    pub(crate) fn evict(&self, number: u64, seen: Version) -> Result<Cas, StoreError> {
+        let Some(record) = self.entry_record(number)? else { return Ok(Cas::Done) };
+        let dir = format!("{EVICTIONS}/{}.{number}.{:032x}", session_name(record.session), random());
+        self.disk().make_dir(&dir)?;
+        let cas = self.evict_into(&dir, number, seen);
+        // Nobody else uses it, and a sweep finds it.
+        let _ = self.directory.discard(&dir);
+        if matches!(cas, Ok(Cas::Done)) {
+            self.directory.tidy_later(&self.path, number);
+        }
+        cas
+    }
+
+    fn evict_into(&self, dir: &str, number: u64, seen: Version) -> Result<Cas, StoreError> {
+        let said = self.said()?;
+        let Some(entry) = self.living_entry(number, &said, &Owners::default())? else { return Ok(Cas::Done) };
+        if entry.version != seen {
+            return Ok(Cas::Refused);
+        }
+        self.close_numbers(Shelf::Line, number)?;
+        match self.disk().rename(&self.on_shelf(Shelf::Line, number), &format!("{dir}/{number}")) {
+            Ok(()) => {
+                self.ring(&[News::Gone(number), News::Line]);
+                Ok(Cas::Done)
+            }
+            // Its owner has renewed, or it is gone.
+            Err(error) if error.is_missing() => Ok(if self.has(number)? { Cas::Refused } else { Cas::Done }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes every entry whose owner is dead, and the directory if nothing is left in it.
+    pub(crate) fn sweep(&self) -> Result<(), StoreError> {
+        let owners = Owners::default();
+        for number in self.numbers(Shelf::Line)? {
+            let Some(record) = self.entry_record(number)? else { continue };
+            if let Owner::Dead = owners.of(self.directory, record.session)? {
+                self.remove(number)?;
+            }
+        }
+        self.directory.tidy_later(&self.path, 0);
+        Ok(())
+    }
+
+    /// How often each candidate has published something.
+    pub(crate) fn said(&self) -> Result<BTreeMap<u64, u64>, StoreError> {
+        let mut said = BTreeMap::new();
+        for name in self.disk().list(&self.sub("said"))?.unwrap_or_default() {
+            if let Some((number, times)) = said_name(&name) {
+                let newest: &mut u64 = said.entry(number).or_default();
+                *newest = times.max(*newest);
+            }
+        }
+        Ok(said)
+    }
+
+    fn read_said(&self, number: u64, times: u64) -> Result<Option<Said>, StoreError> {
+        let path = self.said_path(number, times);
+        let bytes = self.disk().read(&path)?;
+        bytes.map(|bytes| Said::decode(&bytes, self.disk(), &path)).transpose()
+    }
+
+    /// Writes down what a candidate says for the `times`th time. Not synced: it dies with the candidate.
+    pub(crate) fn say(&self, number: u64, times: u64, said: &Said) -> Result<(), StoreError> {
+        let path = self.said_path(number, times);
+        let new = format!("{path}.new");
+        self.disk().remove_file(&new)?;
+        let file = match self.disk().create(&new) {
+            Err(error) if error.is_missing() => {
+                self.make()?;
+                self.disk().create(&new)?
+            }
+            created => created?,
+        };
+        self.disk().write(&file, &new, &said.encode())?;
+        self.disk().rename(&new, &path)?;
+        self.ring(&[News::Said]);
+        if times > 1 {
+            self.disk().remove_file(&self.said_path(number, times - 1))?;
+        }
+        Ok(())
+    }
+
+    fn said_path(&self, number: u64, times: u64) -> String {
+        self.sub(&format!("said/{number}.{times}"))
+    }
+
+    /// Removes what the entry `gone` has said, and the election's directory if nothing is left in it.
+    ///
+    /// It changes nothing that anyone can see, so what fails is left for the next who tidies up.
+    pub(crate) fn tidy(&self, gone: u64) {
+        let said = self.disk().list(&self.sub("said")).ok().flatten().unwrap_or_default();
+        // The line is read after what was said: of an entry that is not there by then, everything may go.
+        let Ok(line) = self.numbers(Shelf::Line) else { return };
+        let is_over = |number: u64| line.is_empty() || (number == gone && line.binary_search(&gone).is_err());
+        for name in said {
+            let number = name.split('.').next().and_then(|number| number.parse().ok());
+            if number.is_some_and(is_over) {
+                let _ = self.disk().remove_file(&self.sub(&format!("said/{name}")));
+            }
+        }
+        if line.is_empty() {
+            self.tidy_dirs();
+        }
+    }
+
+    fn tidy_dirs(&self) {
+        if self.tidy_office().is_err() || self.take_down_bells() {
+            return;
+        }
+        for name in self.disk().list(&self.sub("aims")).ok().flatten().unwrap_or_default() {
+            let dir = self.sub(&format!("aims/{name}"));
+            match self.disk().probe(&format!("{dir}/{RECORD}")) {
+                Ok((Lock::Free | Lock::Missing, _)) => drop(self.directory.discard(&dir)),
+                // Somebody is about to come.
+                _ => return,
+            }
+        }
+        let own = ["office", "line", "aims", "said", BELLS].map(|name| self.sub(name));
+        let dirs = own.iter().map(String::as_str).chain([self.path.as_str()]).chain(above(&self.path).rev());
+        for dir in dirs {
+            match self.disk().remove_dir(dir) {
+                Err(error) if !error.is_missing() => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// What was seen, in short: see [`Glimpse`].
+    pub(crate) fn cursor(&self) -> Cursor {
+        Glimpse::of(self.tip.number, self.line.first().copied(), &self.said).cursor()
+    }
+}
+
+/// The store's name for an entry.
+pub(crate) fn id_of(token: Token) -> EntryId {
+    EntryId::new(token.to_string())
+}
+
+/// The number in an entry's name.
+pub(crate) fn number_of(id: &EntryId) -> Option<u64> {
+    id.as_str().parse().ok().and_then(Token::new).map(Token::get)
+}
+
+/// `<n>.<k>`; what is still being written has a third part.
+fn said_name(name: &str) -> Option<(u64, u64)> {
+    let (number, times) = name.split_once('.')?;
+    Some((number.parse().ok()?, times.parse().ok()?))
+}

@@ -1,0 +1,269 @@
+//! Waiting for a change, without a thread and without looking again and again.
+//!
+//! A watch first arms a bell on the inodes that its targets stand for, then looks whether anything has changed already. The
+//! kernel rings when an entry leaves the line, when a session's file is closed because its process died, when an office
+//! record appears. That is a hint: the file is closed a moment before its lock is free, so after a close the
+//! watch looks a few times more, ever more slowly, before it waits again.
+//!
+//! Where the host has no notifications left, deaths are told by a descriptor of the process, and everything else by
+//! whoever changes it: see [`crate::porch`].
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use incumbent_store::{StoreError, Target};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+use crate::blocking::on_disk;
+use crate::directory::{Directory, SESSIONS};
+use crate::glimpse::Glimpse;
+use crate::hub::{Armed, Bell, Hub, Unwatched, Watched};
+use crate::owner::{Owner, owner, session_name};
+use crate::place::{ELECTIONS, above};
+use crate::porch::{Hung, News, Porch};
+use crate::shelf::Shelf;
+use crate::venue::{Venue, number_of};
+
+/// How long to wait for a lock that should be free already: doubled each time, half a second in all.
+const FIRST_SETTLE: Duration = Duration::from_millis(1);
+const SETTLES: u32 = 9;
+/// How often to look where a death is not told: the owner is in another pid namespace, or left its lock to a child.
+const LOOK_OFTEN: Duration = Duration::from_secs(1);
+
+/// What is watched, and what of it was seen.
+pub(crate) struct Watch {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) porch: Arc<Porch>,
+    pub(crate) path: String,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) from: Glimpse,
+}
+
+enum Look {
+    Changed,
+    /// The kernel rings when something happens.
+    Armed(Arc<Bell>, Vec<Armed>),
+    /// Whoever changes something rings, and these become readable when an owner dies. `false`: not all is told.
+    Hung(Arc<Bell>, Vec<Hung>, Vec<OwnedFd>, bool),
+}
+
+impl Watch {
+    /// Returns when one of the targets may have changed.
+    pub(crate) async fn wait(self) -> Result<(), StoreError> {
+        let watch = Arc::new(self);
+        loop {
+            match watch.clone().arm().await? {
+                Look::Changed => return Ok(()),
+                Look::Armed(bell, _armed) => {
+                    bell.rung().await;
+                    bell.check()?;
+                    if bell.was_closed() && watch.settles().await? {
+                        return Ok(());
+                    }
+                }
+                Look::Hung(bell, _hung, deaths, all_told) => {
+                    let told = rung_or_died(&bell, deaths);
+                    let died = if all_told { told.await } else { timeout(LOOK_OFTEN, told).await.unwrap_or(false) };
+                    bell.check()?;
+                    if died {
+                        if watch.settles().await? {
+                            return Ok(());
+                        }
+                        // Somebody else keeps the lock of the one who died: a child of its.
+                        sleep(LOOK_OFTEN).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Arms first and looks afterwards, so that nothing falls in between.
+    async fn arm(self: Arc<Watch>) -> Result<Look, StoreError> {
+        on_disk("watching", self.directory.clone(), move |_| {
+            let runtime = Handle::current();
+            let bell = Arc::new(Bell::default());
+            let look = match self.arm_all(&runtime, &bell)? {
+                Some(armed) => Look::Armed(bell, armed),
+                None => self.hang_all(&runtime, bell)?,
+            };
+            Ok(if self.changed()? { Look::Changed } else { look })
+        })
+        .await
+    }
+
+    /// Whether something has changed, if not now then soon.
+    async fn settles(self: &Arc<Watch>) -> Result<bool, StoreError> {
+        for doubled in 0..SETTLES {
+            let watch = self.clone();
+            if on_disk("watching", self.directory.clone(), move |_| watch.changed()).await? {
+                return Ok(true);
+            }
+            sleep(FIRST_SETTLE * 2u32.pow(doubled)).await;
+        }
+        Ok(false)
+    }
+
+    fn venue(&self) -> Venue<'_> {
+        Venue::at(&self.directory, self.path.clone())
+    }
+
+    /// The bells on all that the targets stand for; `None` if one of them cannot be had.
+    fn arm_all(&self, runtime: &Handle, bell: &Arc<Bell>) -> Result<Option<Vec<Armed>>, StoreError> {
+        let mut armed = Vec::new();
+        for (path, what) in self.inodes()? {
+            // Where something is not there yet, whoever makes it has to pass through what is above it.
+            let dirs =
+                [path.as_str(), self.path.as_str()].into_iter().chain(above(&self.path).rev()).chain([ELECTIONS]);
+            for (at, dir) in dirs.enumerate() {
+                let what = if at == 0 { what } else { Watched::Arrivals };
+                match self.hub.arm(runtime, self.directory.disk.full(dir), what, bell) {
+                    Ok(bell) => {
+                        armed.push(bell);
+                        break;
+                    }
+                    Err(Unwatched::Missing) => {}
+                    Err(Unwatched::Exhausted) => return Ok(None),
+                }
+            }
+        }
+        Ok(Some(armed))
+    }
+
+    /// The bells that others ring. Where they cannot be hung, it looks often.
+    fn hang_all(&self, runtime: &Handle, bell: Arc<Bell>) -> Result<Look, StoreError> {
+        let venue = self.venue();
+        let mut hung = Vec::new();
+        let (deaths, mut all_told) = self.deaths()?;
+        for news in self.news() {
+            let hang = || self.porch.hang(runtime, &venue, news, &bell);
+            let made = match hang() {
+                Err(error) if error.is_missing() => {
+                    venue.make()?;
+                    hang()
+                }
+                made => made,
+            };
+            match made {
+                Ok(bell) => hung.push(bell),
+                Err(_) => all_told = false,
+            }
+        }
+        Ok(Look::Hung(bell, hung, deaths, all_told))
+    }
+
+    fn news(&self) -> Vec<News> {
+        let mut news = Vec::new();
+        for target in &self.targets {
+            match target {
+                Target::Office => news.push(News::Office),
+                Target::Gone(id) => news.extend(number_of(id).map(News::Gone)),
+                Target::Entry(id) => news.extend(number_of(id).map(News::Gone).into_iter().chain([News::Said])),
+                Target::Head => news.extend([News::Line, News::Said]),
+            }
+        }
+        news
+    }
+
+    fn inodes(&self) -> Result<Vec<(String, Watched)>, StoreError> {
+        let venue = self.venue();
+        let mut inodes = Vec::new();
+        for target in &self.targets {
+            match target {
+                Target::Office => inodes.push((venue.sub(Shelf::Office.name()), Watched::Arrivals)),
+                Target::Gone(_) => {}
+                Target::Entry(_) => inodes.push((venue.sub("said"), Watched::Arrivals)),
+                Target::Head => {
+                    inodes.push((venue.sub(Shelf::Line.name()), Watched::Traffic));
+                    inodes.push((venue.sub("said"), Watched::Arrivals));
+                }
+            }
+        }
+        for number in self.entries()? {
+            inodes.push((venue.on_shelf(Shelf::Line, number), Watched::Itself));
+            if let Some(record) = venue.entry_record(number)? {
+                inodes.push((format!("{SESSIONS}/{}", session_name(record.session)), Watched::Holder));
+            }
+        }
+        Ok(inodes)
+    }
+
+    /// The entries whose owners' deaths matter.
+    fn entries(&self) -> Result<Vec<u64>, StoreError> {
+        let mut entries = Vec::new();
+        for target in &self.targets {
+            match target {
+                Target::Gone(id) | Target::Entry(id) => entries.extend(number_of(id)),
+                Target::Head => entries.extend(self.venue().head()?),
+                Target::Office => {}
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Descriptors of the owners' processes, and whether there is one for each owner that is not this process.
+    fn deaths(&self) -> Result<(Vec<OwnedFd>, bool), StoreError> {
+        let (mut deaths, mut all) = (Vec::new(), true);
+        for number in self.entries()? {
+            let Some(entry) = self.venue().entry_record(number)? else { continue };
+            let Owner::Living { record, .. } = owner(&self.directory, entry.session)? else { continue };
+            let known = record.pid_namespace != 0 && record.pid_namespace == self.directory.pid_namespace;
+            if known && record.pid == std::process::id() {
+                continue;
+            }
+            let pid = i32::try_from(record.pid).ok().and_then(Pid::from_raw).filter(|_| known);
+            // The owner is found alive after this (or the watch returns), so the pid is still its own.
+            match pid.map(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK)) {
+                Some(Ok(death)) => deaths.push(death),
+                _ => all = false,
+            }
+        }
+        Ok((deaths, all))
+    }
+
+    fn changed(&self) -> Result<bool, StoreError> {
+        let venue = self.venue();
+        for target in &self.targets {
+            let changed = match target {
+                Target::Gone(id) => !number_of(id).map_or(Ok(false), |number| venue.lives(number))?,
+                Target::Entry(id) => {
+                    !number_of(id).map_or(Ok(false), |number| venue.lives(number))? || venue.said_differs(self.from)?
+                }
+                Target::Head => {
+                    venue.head_differs(self.from)?
+                        || venue.said_differs(self.from)?
+                        || !venue.head()?.map_or(Ok(true), |head| venue.lives(head))?
+                }
+                Target::Office => venue.office_differs(self.from)?,
+            };
+            if changed {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Returns when the bell rings, or (with `true`) when one of the descriptors becomes readable.
+async fn rung_or_died(bell: &Bell, descriptors: Vec<OwnedFd>) -> bool {
+    #[allow(deprecated, reason = "its successor is unsafe, for descriptors that change hands; an OwnedFd cannot")]
+    let readable = |fd| AsyncFd::with_interest(fd, Interest::READABLE);
+    let descriptors: Vec<_> = descriptors.into_iter().filter_map(|fd| readable(fd).ok()).collect();
+    let mut rung = pin!(bell.rung());
+    poll_fn(|cx| {
+        if rung.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(false);
+        }
+        let ready = |fd: &AsyncFd<OwnedFd>| fd.poll_read_ready(cx).is_ready();
+        if descriptors.iter().any(ready) { Poll::Ready(true) } else { Poll::Pending }
+    })
+    .await
+}

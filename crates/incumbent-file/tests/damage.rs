@@ -1,0 +1,299 @@
+//! Directories and files that are not as they should be: a clear error that names them, and nothing is deleted.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what must be so")]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_file::FileStore;
+use incumbent_store::{
+    Cas, ElectionName, Ended, Handover, Heir, Held, Incarnation, LastTerm, NewEntry, Nonce, Office, Paused, Place,
+    Refusal, Session, Store, StoreError, Token, Version,
+};
+
+mod dirs;
+
+fn election() -> ElectionName {
+    ElectionName::new("jobs/nightly").unwrap()
+}
+
+async fn enlist(session: &Arc<dyn Session>) -> Result<Held, StoreError> {
+    let entry = NewEntry { incarnation: Incarnation::from_bits(1), name: "test".into(), value: "value".into() };
+    match session.enlist(&election(), &entry).await?.place {
+        Place::Leading(held) | Place::Behind { held: Some(held), .. } => Ok(held),
+        other => panic!("{other:?}"),
+    }
+}
+
+struct Stage {
+    _dir: dirs::TempDir,
+    path: PathBuf,
+    store: FileStore,
+}
+
+impl Stage {
+    fn set() -> Stage {
+        let dir = dirs::TempDir::new();
+        let path = dir.path().join("store");
+        let store = FileStore::open(&path).unwrap();
+        Stage { _dir: dir, path, store }
+    }
+
+    async fn session(&self) -> Arc<dyn Session> {
+        self.store.open_session(Duration::from_secs(15)).await.unwrap()
+    }
+
+    fn in_election(&self, path: &str) -> PathBuf {
+        self.path.join("elections/jobs%2fnightly").join(path)
+    }
+}
+
+fn assert_corrupt<T: std::fmt::Debug>(answer: Result<T, StoreError>, file: &Path, why: &str) {
+    match answer {
+        Err(StoreError::Corrupt { what }) => {
+            assert!(what.contains(file.to_str().unwrap()), "{what} does not name {}", file.display());
+            assert!(what.contains(why), "{what} does not say {why:?}");
+        }
+        other => panic!("{other:?} instead of {why:?}"),
+    }
+}
+
+/// What can have happened to a file, and what is said about it.
+fn damages(whole: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
+    let mut flipped = whole.to_vec();
+    *flipped.last_mut().unwrap() ^= 1;
+    let mut longer = whole.to_vec();
+    longer.extend_from_slice(b"more");
+    let later = String::from_utf8_lossy(whole).lines().next().unwrap().replace(" 1", " 2") + "\nwhatever comes then";
+    vec![
+        (Vec::new(), "it is empty"),
+        (whole[..whole.len() / 2].to_vec(), "it is truncated"),
+        (whole[..whole.len() - 1].to_vec(), "it is truncated"),
+        (flipped, "its checksum is wrong"),
+        (longer, "there is something after its end"),
+        (later.into_bytes(), "it was written by a later version (format 2, this one knows 1)"),
+        (b"hello\n".to_vec(), "of incumbent"),
+        (vec![0; 4096], "it was not written by incumbent"),
+    ]
+}
+
+#[tokio::test]
+async fn a_damaged_entry_is_named_to_whoever_reads_the_line_and_is_not_deleted() {
+    let stage = Stage::set();
+    let (leader, follower) = (stage.session().await, stage.session().await);
+    let held = enlist(&leader).await.unwrap();
+    let file = stage.in_election("line").join(held.token.to_string()).join("record");
+    let whole = fs::read(&file).unwrap();
+    for (bytes, why) in damages(&whole) {
+        fs::write(&file, &bytes).unwrap();
+        assert_corrupt(stage.store.line(&election(), 10).await, &file, why);
+        assert_corrupt(enlist(&follower).await, &file, why);
+        assert_eq!(fs::read(&file).unwrap(), bytes, "it is as it was found");
+        assert_eq!(follower.renew(&[]).await.unwrap().stray, [], "nobody stands behind it without knowing");
+    }
+    fs::write(&file, &whole).unwrap();
+    assert!(enlist(&follower).await.is_ok(), "once it is mended, all goes on");
+}
+
+#[tokio::test]
+async fn a_damaged_office_record_is_named_and_never_read_as_nothing() {
+    let stage = Stage::set();
+    let session = stage.session().await;
+    let office = Office { paused: Some(Paused { reason: "a test".into() }), ..Office::default() };
+    assert_eq!(stage.store.set_office(&election(), Version::NONE, &office).await.unwrap(), Cas::Done);
+    let version = stage.store.line(&election(), 1).await.unwrap().office.version;
+    let file = stage.in_election("office").join(version.0.to_string()).join("record");
+    for (bytes, why) in damages(&fs::read(&file).unwrap()) {
+        fs::write(&file, &bytes).unwrap();
+        assert_corrupt(stage.store.line(&election(), 1).await, &file, why);
+        assert_corrupt(stage.store.set_office(&election(), version, &Office::default()).await, &file, why);
+        assert_corrupt(enlist(&session).await, &file, why);
+        assert_eq!(fs::read(&file).unwrap(), bytes, "it is as it was found");
+    }
+    fs::remove_file(&file).unwrap();
+    assert_corrupt(stage.store.line(&election(), 1).await, &file, "it is missing");
+}
+
+#[tokio::test]
+async fn a_damaged_session_of_a_living_process_is_named() {
+    let stage = Stage::set();
+    let (leader, follower) = (stage.session().await, stage.session().await);
+    enlist(&leader).await.unwrap();
+    let sessions: Vec<_> =
+        fs::read_dir(stage.path.join("sessions")).unwrap().map(|file| file.unwrap().path()).collect();
+    for file in &sessions {
+        fs::write(file, "incumbent session 9\n").unwrap();
+    }
+    let Err(StoreError::Corrupt { what }) = enlist(&follower).await else { panic!("it is not told") };
+    assert!(what.contains("sessions/") && what.contains("a later version"), "{what}");
+    assert!(sessions.iter().all(|file| file.exists()));
+}
+
+#[tokio::test]
+async fn a_damaged_identity_or_floor_is_named_and_not_made_anew() {
+    let stage = Stage::set();
+    let identity = stage.path.join("incumbent");
+    let whole = fs::read(&identity).unwrap();
+    for (bytes, why) in damages(&whole) {
+        fs::write(&identity, &bytes).unwrap();
+        assert_corrupt(FileStore::open(&stage.path), &identity, why);
+        assert_eq!(fs::read(&identity).unwrap(), bytes);
+    }
+    fs::write(&identity, &whole).unwrap();
+    let floor = stage.path.join("floor");
+    fs::write(floor.join("notes.txt"), "").unwrap();
+    assert_corrupt(FileStore::open(&stage.path), &floor.join("notes.txt"), "it was not written by incumbent");
+    fs::remove_dir_all(&floor).unwrap();
+    assert_corrupt(FileStore::open(&stage.path), &floor, "tokens could be given twice");
+    fs::create_dir(&floor).unwrap();
+    assert_corrupt(FileStore::open(&stage.path), &floor, "tokens could be given twice");
+}
+
+#[tokio::test]
+async fn something_foreign_in_the_line_is_named() {
+    let stage = Stage::set();
+    let session = stage.session().await;
+    enlist(&session).await.unwrap();
+    for name in ["README", "007", "0"] {
+        let foreign = stage.in_election("line").join(name);
+        fs::write(&foreign, "hello").unwrap();
+        assert_corrupt(stage.store.line(&election(), 1).await, &foreign, "it was not put there by incumbent");
+        fs::remove_file(&foreign).unwrap();
+    }
+    let file = stage.in_election("line/900");
+    fs::write(&file, "hello").unwrap();
+    assert_corrupt(stage.store.line(&election(), 10).await, &file, "");
+    fs::remove_file(&file).unwrap();
+    symlink("/etc/passwd", stage.path.join("sessions/0123")).unwrap();
+    let answer = stage.store.open_session(Duration::from_secs(15)).await.map(drop);
+    assert_corrupt(answer, &stage.path.join("sessions/0123"), "symbolic");
+}
+
+#[test]
+fn a_directory_with_other_things_in_it_is_not_taken_over() {
+    let dir = dirs::TempDir::new();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(dir.path().join("letter.txt"), "dear").unwrap();
+    match FileStore::open(dir.path()) {
+        Err(StoreError::Foreign { what }) => assert!(what.contains("letter.txt"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was added");
+}
+
+#[test]
+fn a_directory_that_others_may_write_to_is_refused() {
+    let stage = Stage::set();
+    for mode in [0o770, 0o702, 0o722] {
+        fs::set_permissions(&stage.path, fs::Permissions::from_mode(mode)).unwrap();
+        match FileStore::open(&stage.path) {
+            Err(StoreError::Denied { what, .. }) => assert!(what.contains(&format!("mode {mode:o}")), "{what}"),
+            other => panic!("{mode:o}: {other:?}"),
+        }
+    }
+    fs::set_permissions(&stage.path, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(FileStore::open(&stage.path).is_ok(), "others may look");
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_refused() {
+    let us = rustix::process::geteuid();
+    // Root's own directory, or anyone else's when we are root.
+    let dir = dirs::TempDir::new();
+    let other = if us.is_root() {
+        let other = dir.path().join("other");
+        fs::create_dir(&other).unwrap();
+        std::os::unix::fs::chown(&other, Some(4242), None).unwrap();
+        other
+    } else {
+        PathBuf::from("/")
+    };
+    match FileStore::open(&other) {
+        Err(StoreError::Denied { what, .. }) => assert!(what.contains("it belongs to user"), "{what}"),
+        answer => panic!("{answer:?}"),
+    }
+}
+
+#[test]
+fn what_is_made_is_for_its_owner_alone() {
+    let stage = Stage::set();
+    let mode = |path: &str| fs::metadata(stage.path.join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(""), 0o700);
+    assert_eq!(mode("sessions"), 0o700);
+    assert_eq!(mode("incumbent"), 0o600);
+}
+
+#[test]
+fn a_link_in_place_of_the_directory_is_refused() {
+    let stage = Stage::set();
+    let link = stage.path.with_file_name("link");
+    symlink(&stage.path, &link).unwrap();
+    assert!(FileStore::open(&link).is_err());
+}
+
+/// What is noted in the office record comes back as it was, whichever process reads it.
+#[tokio::test]
+async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
+    let stage = Stage::set();
+    let token = Token::new(7).unwrap();
+    let incarnation = Incarnation::from_bits(u128::MAX / 3);
+    let mut refusals = vec![None];
+    refusals.extend(
+        [
+            Refusal::HeirGone,
+            Refusal::ForeignBetween,
+            Refusal::TimedOut,
+            Refusal::Busy,
+            Refusal::Leaving,
+            Refusal::LeadsAlready,
+        ]
+        .map(Some),
+    );
+    let mut was = Version::NONE;
+    for refused in refusals {
+        let heir = Heir { incarnation, entry: incumbent_store::EntryId::new("9"), token };
+        let within = Duration::from_millis(1500);
+        let office = Office {
+            version: Version::NONE,
+            handover: Some(Handover { from: token, heir: Some(heir), nonce: Nonce(3), within, refused }),
+            paused: Some(Paused { reason: "für später".into() }),
+            ended: Some(Ended { id: Nonce(4), keep: Duration::from_secs(3600) }),
+            deposed: Some(token),
+            last_term: Some(LastTerm { token, incarnation, host: "host".into(), left_cleanly: true }),
+        };
+        assert_eq!(stage.store.set_office(&election(), was, &office).await.unwrap(), Cas::Done);
+        let read = FileStore::open(&stage.path).unwrap().line(&election(), 1).await.unwrap().office;
+        was = read.version;
+        assert_eq!(read, Office { version: was, ..office });
+    }
+}
+
+/// The floor is all that remembers: an election that was removed does not begin again at one.
+#[tokio::test]
+async fn tokens_go_on_after_everything_else_is_gone_and_the_store_is_opened_again() {
+    let stage = Stage::set();
+    let mut last = 0;
+    for _ in 0..3 {
+        let store = FileStore::open(&stage.path).unwrap();
+        let session = store.open_session(Duration::from_secs(15)).await.unwrap();
+        let held = enlist(&session).await.unwrap();
+        assert!(held.token.get() > last);
+        last = held.token.get();
+        session.close().await.unwrap();
+        assert!(!stage.in_election("").exists());
+        assert!(stage.path.join("floor").join(last.to_string()).exists());
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_was_removed_ends_the_session() {
+    let stage = Stage::set();
+    let session = stage.session().await;
+    let held = enlist(&session).await.unwrap();
+    fs::remove_dir_all(&stage.path).unwrap();
+    let renewed = session.renew(std::slice::from_ref(&held)).await;
+    assert!(matches!(renewed, Err(StoreError::SessionGone)), "{renewed:?}");
+}

@@ -1,0 +1,153 @@
+//! Processes that do what they are told, from the side of the test that tells them.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+pub(crate) struct Actor {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    ended: bool,
+}
+
+/// How a process stands after it was told something.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Told {
+    Answer(String),
+    /// It ended before it answered.
+    Ended,
+}
+
+impl Actor {
+    pub(crate) fn start(store: &Path) -> Actor {
+        Actor::start_with(store, None, &[])
+    }
+
+    pub(crate) fn start_with(store: &Path, fault: Option<String>, arguments: &[&str]) -> Actor {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent-file-actor"));
+        command.arg(store).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        match fault {
+            Some(fault) => command.env("INCUMBENT_FAULT", fault),
+            None => command.env_remove("INCUMBENT_FAULT"),
+        };
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Actor { child, stdin, stdout, ended: false }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Tells it something, without waiting for the answer.
+    pub(crate) fn tell(&mut self, what: &str) {
+        // It may be dead by now: then there is no answer either.
+        let _ = writeln!(self.stdin.as_mut().unwrap(), "{what}");
+    }
+
+    pub(crate) fn answer(&mut self) -> Told {
+        let mut line = String::new();
+        match self.stdout.read_line(&mut line) {
+            Ok(0) | Err(_) => Told::Ended,
+            Ok(_) => Told::Answer(line.trim_end().to_owned()),
+        }
+    }
+
+    pub(crate) fn ask(&mut self, what: &str) -> Told {
+        self.tell(what);
+        self.answer()
+    }
+
+    /// Asks for something that must be answered.
+    pub(crate) fn must(&mut self, what: &str) -> String {
+        match self.ask(what) {
+            Told::Answer(answer) => answer,
+            Told::Ended => panic!("it ended at {what:?}"),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits until it has stopped or ended. Whether it has stopped.
+    pub(crate) fn wait_stopped(&mut self) -> bool {
+        let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
+        self.ended = !status.stopped();
+        status.stopped()
+    }
+
+    /// Nothing more will be told.
+    pub(crate) fn end_of_input(&mut self) {
+        self.stdin = None;
+    }
+
+    /// All answers until it ends.
+    pub(crate) fn answers(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| match self.answer() {
+            Told::Answer(answer) => Some(answer),
+            Told::Ended => None,
+        })
+        .collect()
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.end(true);
+    }
+
+    /// Lets it end by itself, with its input.
+    pub(crate) fn finish(mut self) {
+        self.end(false);
+    }
+
+    fn end(&mut self, kill: bool) {
+        self.stdin = None;
+        if self.ended {
+            return;
+        }
+        if kill {
+            self.signal(Signal::KILL);
+        }
+        waitpid(Some(self.pid()), WaitOptions::empty()).unwrap();
+        self.ended = true;
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        self.end(true);
+    }
+}
+
+/// The token in an answer of `enlist`, `standing` or `lead`.
+pub(crate) fn token(answer: &str) -> Option<u64> {
+    answer.strip_prefix("leading ").or_else(|| answer.strip_prefix("behind ")).and_then(|token| token.parse().ok())
+}
+
+/// What is left in a store's directory, except for its identity, its floor and its empty skeleton.
+pub(crate) fn leftovers(store: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    for entry in std::fs::read_dir(store).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        match name.as_str() {
+            "incumbent" => {}
+            "floor" => {
+                let names = std::fs::read_dir(entry.path()).unwrap().count();
+                assert!(names > 0, "the floor is gone");
+            }
+            "sessions" | "elections" | "evictions" | "trash" | "bells" => {
+                let inside = std::fs::read_dir(entry.path()).unwrap();
+                left.extend(inside.map(|inner| format!("{name}/{:?}", inner.unwrap().file_name())));
+            }
+            other => left.push(other.to_owned()),
+        }
+    }
+    left
+}
