@@ -1,0 +1,51 @@
+//! Signals to everything below a process, with no risk for a stranger that was given a dead process's pid.
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, getpgid, getpgrp, kill_process_group, pidfd_open, pidfd_send_signal};
+
+use crate::tree::Process;
+
+/// After so many rounds something forks faster than it is killed one by one.
+const ROUNDS_ONE_BY_ONE: u32 = 16;
+
+/// Sends a signal to a process that was listed, if it is still that process.
+pub(crate) fn signal(process: &Process, signal: Signal) {
+    // With the pidfd in hand the process that it names cannot change any more; what is left is to see that it is the listed one.
+    let Ok(pidfd) = pidfd_open(process.pid, PidfdFlags::empty()) else { return };
+    if Process::read(process.pid).is_some_and(|now| now.started == process.started) {
+        // What fails here: the process is gone (good), or another user's (it is met again in the next round).
+        let _ = pidfd_send_signal(&pidfd, signal);
+    }
+}
+
+/// Kills all that are listed. To be repeated until the kernel says that nobody is left.
+pub(crate) fn kill(listed: &[Process], round: u32) {
+    for process in listed.iter().filter(|process| !process.zombie) {
+        signal(process, Signal::KILL);
+    }
+    if round >= ROUNDS_ONE_BY_ONE {
+        kill_groups(listed);
+    }
+}
+
+/// A chain of processes that fork and exit outruns a walk, but not a group's kill, which no fork in flight can escape. A group's number
+/// cannot be another's while a member lives; it was seen alive just now, and numbers are given out in turn.
+fn kill_groups(listed: &[Process]) {
+    let mut groups: Vec<Pid> = listed.iter().filter_map(|process| process.group).collect();
+    groups.sort_unstable_by_key(|group| group.as_raw_pid());
+    groups.dedup();
+    // Our own group, and the one of whoever started us.
+    let ours = [Some(getpgrp()), rustix::process::getppid().and_then(|parent| getpgid(Some(parent)).ok())];
+    for group in groups.into_iter().filter(|group| !ours.contains(&Some(*group))) {
+        group_signal(group, Signal::KILL);
+    }
+}
+
+/// Sends a signal to a process group. The caller knows that the number is still its own.
+pub(crate) fn group_signal(group: Pid, signal: Signal) {
+    match kill_process_group(group, signal) {
+        // Nobody is left in it, or only other users' processes: the walk deals with them.
+        Ok(()) | Err(Errno::SRCH | Errno::PERM) => {}
+        Err(error) => debug_assert!(false, "{error}"),
+    }
+}

@@ -1,0 +1,80 @@
+//! Keeps a command's processes from outliving the leadership that they run under.
+//!
+//! A leader whose work is a program (`incumbent run ... -- COMMAND`) must stop that program before somebody else may take office, also
+//! when the leader's own process is stopped, starved or killed. So the program is not its child. A small process with one thread,
+//! the *guardian*, stands between them:
+//!
+//! ```text
+//! supervisor (tokio, holds the office)  <-- socket, pidfd -->  guardian (one thread)  -->  COMMAND  -->  its children
+//!   subreaper, watches the guardian from a thread of its own     subreaper, boot-time timer
+//! ```
+//!
+//! * The supervisor sends each new deadline. If none comes in time, the guardian kills COMMAND and all its descendants and asks nobody,
+//!   from 50 ms before the deadline on. So it does when the socket ends (the supervisor died), and when ordered.
+//! * The guardian is the *child subreaper* of everything that COMMAND starts: whatever forks twice, calls `setsid`, closes its
+//!   descriptors or ignores SIGTERM is still found below it, and the kernel itself says when none is left ("no child").
+//! * If the guardian is killed, its orphans become the supervisor's children, who kills them; COMMAND's own process is killed by the
+//!   kernel at once (parent-death signal: sound here, as the guardian has one thread). If the guardian is stopped, the supervisor
+//!   kills by itself when the time has come, first the descendants, then the guardian.
+//! * A new COMMAND is started only when nothing is left of the one before: [`Event::Empty`] is the moment to give up the office.
+//! * Descriptors that stand for the office (a lock) can be given to the guardian ([`Guardian::hold`]): they stay open until the last
+//!   descendant is gone, even if the supervisor is killed.
+//!
+//! # What remains
+//! A fencing token is the answer to these; no process can be:
+//! * Supervisor and guardian are both stopped (or the whole machine is): nobody runs who could kill.
+//! * Supervisor and guardian are both killed at the same moment: COMMAND's own process dies with the guardian, its descendants do not.
+//!   The guardian goes by another name than its supervisor, so that no kill by name finds both. As process 1 of a container,
+//!   the end of [`main_if_guardian`]'s init ends the container, and so everything.
+//! * A process in uninterruptible sleep dies only when the kernel lets it. A descendant that changed its user cannot be killed by a
+//!   guardian without privileges. In both cases [`Event::Empty`] does not come until they are gone.
+//! * Work that COMMAND hands to somebody else (a service manager, a container daemon, `at`) is not among its descendants.
+//! * A descendant that forks and exits forever, in a new session each time, can outrun the walk over `/proc`.
+//!
+//! # Use
+//! The guardian is the same executable, started again: `main` begins with [`main_if_guardian`].
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use incumbent_guardian::{CommandSpec, Event, Guardian, main_if_guardian};
+//! # fn deadline() -> incumbent_core::Timestamp { incumbent_core::Timestamp::MAX }
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     main_if_guardian();
+//!     let mut guardian = Guardian::start()?;
+//!     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//!     runtime.block_on(async {
+//!         guardian.spawn(&CommandSpec::new(["nightly", "--all"]), deadline())?;
+//!         while let Some(event) = guardian.event().await {
+//!             match event {
+//!                 Event::CommandExited(exit) => println!("the command ended with {}", exit.code()),
+//!                 Event::Empty => break, // now the office may be given up
+//!                 _ => {}
+//!             }
+//!         }
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! Linux only: it needs `/proc`, pidfds (5.4) and boot-time timers.
+
+mod channel;
+mod clock;
+mod generation;
+mod handle;
+mod hunt;
+mod init;
+mod launch;
+mod orphans;
+mod spec;
+mod stage;
+mod terminal;
+mod tree;
+mod warden;
+mod watch;
+mod wire;
+
+pub use handle::{Event, Guardian, OrderError, StartError};
+pub use spec::{CommandSpec, Exit, NotStarted, Step};
+pub use stage::main_if_guardian;

@@ -1,0 +1,59 @@
+//! What a dead guardian leaves to its supervisor: its orphans, which the kernel makes the supervisor's children, since that is a
+//! subreaper too. They are told apart from the supervisor's own children, and killed.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, WaitOptions, getpgrp, getpid, getsid, waitpid};
+
+use crate::hunt;
+use crate::tree::{self, Process};
+
+/// Guardians of this process that are alive: one's death is no reason to kill another.
+static GUARDIANS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Time between two rounds: nobody else but these processes' deaths is waited for.
+const PAUSE: Duration = Duration::from_millis(2);
+/// A look into `/proc` may miss who is born meanwhile, two in a row will not unless somebody forks as fast as we look.
+const LOOKS: u32 = 2;
+
+pub(crate) fn enrol(guardian: Pid) {
+    guardians().insert(guardian.as_raw_pid());
+}
+
+pub(crate) fn strike_off(guardian: Pid) {
+    guardians().remove(&guardian.as_raw_pid());
+}
+
+fn guardians() -> MutexGuard<'static, BTreeSet<i32>> {
+    GUARDIANS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills and waits until no orphan is left. The guardian must have been waited for: its orphans are ours from that moment on.
+pub(crate) fn sweep(shared_session: bool) {
+    let mut clean_looks = 0;
+    for round in 0.. {
+        let found = tree::descendants(getpid(), |process| is_our_own(process, shared_session));
+        let orphans = found.iter().filter(|process| process.parent == Some(getpid()));
+        for orphan in orphans.filter(|process| process.zombie) {
+            let _ = waitpid(Some(orphan.pid), WaitOptions::NOHANG);
+        }
+        clean_looks = if found.is_empty() { clean_looks + 1 } else { 0 };
+        if clean_looks == LOOKS {
+            return;
+        }
+        hunt::kill(&found, round);
+        if !found.is_empty() {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Our own children are in our process group, or at least in our session if the guardian had another: a process can leave a session but
+/// never enter one.
+fn is_our_own(process: &Process, shared_session: bool) -> bool {
+    let in_session = !shared_session && process.session.is_some_and(|session| getsid(None) == Ok(session));
+    in_session || process.group == Some(getpgrp()) || guardians().contains(&process.pid.as_raw_pid())
+}

@@ -1,0 +1,57 @@
+//! Which of our processes is this? The same executable plays all parts; this is where they part ways.
+
+use std::env;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use nix::sys::signal::SigSet;
+
+use crate::{init, launch, warden};
+
+/// The first argument of the guardian.
+const GUARDIAN: &str = "__guardian";
+/// The first argument of a process that is about to become the command.
+const LAUNCH: &str = "__guardian-exec";
+
+/// Must be the first thing in `main`: does not return if this process was started to be a guardian, or to become its command.
+///
+/// As process 1 it does not return either: the program is then started again as a child, and this process stays behind as its init,
+/// which passes signals on, waits for every orphan, and ends as the child ends.
+pub fn main_if_guardian() {
+    let mut args = env::args_os().skip(1);
+    match args.next() {
+        Some(stage) if stage == GUARDIAN => warden::main(),
+        Some(stage) if stage == LAUNCH => launch::main(args),
+        _ if rustix::process::getpid().is_init() => init::main(),
+        _ => {}
+    }
+}
+
+/// Blocks every signal, and makes sure that the death of a child is seen.
+pub(crate) fn take_signals() -> io::Result<()> {
+    // Whoever started the program may have ignored SIGCHLD, which is inherited: children would then vanish without a word. Any
+    // handler ends that, and no program that we start inherits it.
+    signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
+    Ok(SigSet::all().thread_block()?)
+}
+
+/// The guardian, yet to be started.
+pub(crate) fn guardian() -> Command {
+    again(GUARDIAN)
+}
+
+/// A process that is to become a command, yet to be started.
+pub(crate) fn launcher() -> Command {
+    again(LAUNCH)
+}
+
+fn again(stage: &str) -> Command {
+    // Not by its path: the file may have been replaced by an upgrade since.
+    let mut command = Command::new("/proc/self/exe");
+    // Not by its name either: `pkill incumbent` must not take the guardian together with the supervisor that it guards against.
+    command.arg0("guardian").arg(stage);
+    command
+}

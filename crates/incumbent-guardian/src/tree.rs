@@ -1,0 +1,146 @@
+//! Which processes descend from which, as `/proc` shows it. Reads only.
+//!
+//! No reading of `/proc` is atomic: a process may be born or die meanwhile. So a listing is a hint about whom to signal next, and never
+//! proof that nobody is left; and whoever signals checks with a pidfd in hand that the process is still the one that was listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use rustix::process::Pid;
+
+/// One process, as its `stat` file shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    pub(crate) parent: Option<Pid>,
+    pub(crate) group: Option<Pid>,
+    pub(crate) session: Option<Pid>,
+    /// Dead, and not yet waited for.
+    pub(crate) zombie: bool,
+    /// Clock ticks since boot: together with the pid, it names a process for all time.
+    pub(crate) started: u64,
+}
+
+impl Process {
+    pub(crate) fn read(pid: Pid) -> Option<Process> {
+        let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+        Process::parse(&stat)
+    }
+
+    fn parse(stat: &[u8]) -> Option<Process> {
+        // The second field is the program's name in brackets; it may hold brackets and spaces itself, and bytes of any kind.
+        let name = stat.iter().position(|byte| *byte == b'(')?;
+        let rest = stat.iter().rposition(|byte| *byte == b')')? + 1;
+        let pid = |text: &str| text.parse().ok().map(Pid::from_raw);
+        let own = pid(str::from_utf8(&stat[..name]).ok()?.trim())??;
+        let fields: Vec<&str> = str::from_utf8(&stat[rest..]).ok()?.split_ascii_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Process {
+            pid: own,
+            parent: pid(field(4)?)?,
+            group: pid(field(5)?)?,
+            session: pid(field(6)?)?,
+            zombie: matches!(field(3)?, "Z" | "X"),
+            started: field(22)?.parse().ok()?,
+        })
+    }
+}
+
+/// The children of a process.
+pub(crate) fn children(of: Pid) -> Vec<Process> {
+    children_by_kernel(of).unwrap_or_else(|| scan().into_iter().filter(|process| process.parent == Some(of)).collect())
+}
+
+/// Everything below a process but what is below those that are spared. Parents come before their children.
+pub(crate) fn descendants(of: Pid, spare: impl Fn(&Process) -> bool) -> Vec<Process> {
+    if let Some(first) = children_by_kernel(of) {
+        return walk(first, spare, |pid| children_by_kernel(pid).unwrap_or_default());
+    }
+    let mut families: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
+    for process in scan() {
+        families.entry(process.parent.map_or(0, Pid::as_raw_pid)).or_default().push(process);
+    }
+    let first = families.remove(&of.as_raw_pid()).unwrap_or_default();
+    walk(first, spare, |pid| families.remove(&pid.as_raw_pid()).unwrap_or_default())
+}
+
+fn walk(
+    first: Vec<Process>,
+    spare: impl Fn(&Process) -> bool,
+    mut children: impl FnMut(Pid) -> Vec<Process>,
+) -> Vec<Process> {
+    let mut found: Vec<Process> = first.into_iter().filter(|process| !spare(process)).collect();
+    let mut seen: BTreeSet<i32> = found.iter().map(|process| process.pid.as_raw_pid()).collect();
+    let mut next = 0;
+    while let Some(process) = found.get(next).copied() {
+        // A reused pid could close a circle in a listing that was read over time: nobody is visited twice.
+        found.extend(children(process.pid).into_iter().filter(|child| seen.insert(child.pid.as_raw_pid())));
+        next += 1;
+    }
+    found
+}
+
+/// `None` if this kernel does not list children (CONFIG_PROC_CHILDREN), or the process is gone.
+fn children_by_kernel(of: Pid) -> Option<Vec<Process>> {
+    let mut found = Vec::new();
+    // Each thread has children of its own.
+    for task in fs::read_dir(format!("/proc/{}/task", of.as_raw_pid())).ok()?.flatten() {
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(list) => {
+                let pids = list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw));
+                found.extend(pids.filter_map(Process::read));
+            }
+            // The thread has ended while we looked.
+            Err(_) if !task.path().exists() => {}
+            Err(_) => return None,
+        }
+    }
+    Some(found)
+}
+
+/// Every process there is.
+fn scan() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
+    pids.filter_map(Process::read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpid;
+
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+        let stat = b"42 (a) S 1 (b) R 7 42 41 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 10 11\n";
+        let pid = |raw| Pid::from_raw(raw);
+        let process = Process::parse(stat).unwrap();
+        assert_eq!(process.pid, pid(42).unwrap());
+        assert_eq!((process.parent, process.group, process.session), (pid(7), pid(42), pid(41)));
+        assert_eq!((process.zombie, process.started), (false, 987654));
+    }
+
+    #[test]
+    fn a_stat_file_that_makes_no_sense_is_nobody() {
+        for stat in [&b""[..], b"42", b"42 (x", b"42 (x) S", b"0 (x) S 1 1 1", b") 42 ("] {
+            assert_eq!(Process::parse(stat), None, "{stat:?}");
+        }
+    }
+
+    #[test]
+    fn a_child_is_listed_below_its_parent_and_a_whole_scan_agrees() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let found = children(getpid());
+        assert!(found.iter().any(|process| process.pid == pid), "{found:?}");
+        let scanned = scan();
+        let same = scanned.iter().find(|process| process.pid == pid).unwrap();
+        assert_eq!(same.parent, Some(getpid()));
+        assert!(descendants(getpid(), |_| false).iter().any(|process| process.pid == pid));
+        assert!(!descendants(getpid(), |process| process.pid == pid).iter().any(|process| process.pid == pid));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(Process::read(pid).filter(|process| process.parent == Some(getpid())), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! The guardian process: one thread that waits for orders, the clock, and its children, and kills when it is time.
+//!
+//! It knows nothing of elections. It trusts nobody to tell it that the end has come: the timer, the end of the channel and the
+//! supervisor's pidfd each suffice.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::exit;
+use std::time::Duration;
+
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpgid, getpid, getppid, pidfd_open, set_child_subreaper, setpgid, setsid,
+};
+
+use crate::channel::{Channel, Received};
+use crate::clock::{Timer, now};
+use crate::generation::Generation;
+use crate::stage;
+use crate::tree::Process;
+use crate::wire::{Order, Report};
+
+/// Orders taken in one turn, so that a flood of them cannot keep the guardian from its clock.
+const ORDERS_PER_TURN: usize = 64;
+/// Descriptors kept for the supervisor.
+const MAX_HELD: usize = 64;
+/// How long the supervisor may take to say hello.
+const FIRST_ORDER: Duration = Duration::from_secs(10);
+
+/// The stage itself.
+pub(crate) fn main() -> ! {
+    let Ok(channel) = Channel::from_stdin() else {
+        eprintln!("this is the guardian, which only its supervisor can start");
+        exit(2)
+    };
+    match Warden::enter(channel) {
+        Ok(warden) => exit(warden.run()),
+        Err(error) => {
+            eprintln!("guardian: {error}");
+            exit(1)
+        }
+    }
+}
+
+struct Warden {
+    channel: Channel,
+    signals: SignalFd,
+    timer: Timer,
+    supervisor: OwnedFd,
+    /// The supervisor's process group: the terminal's home.
+    home: Option<Pid>,
+    orders_heard: u64,
+    /// What a supervisor that does not read must still learn once it goes on. At most one generation's reports.
+    unsent: VecDeque<Report>,
+    held: Vec<OwnedFd>,
+    generation: Option<Generation>,
+    /// The supervisor is gone: end with the last descendant.
+    leaving: bool,
+}
+
+impl Warden {
+    fn enter(channel: Channel) -> std::io::Result<Warden> {
+        // From here on, no signal but KILL and STOP does anything: whoever signals a whole group, session or control group, means
+        // the command, and the supervisor passes on what is meant for it.
+        stage::take_signals()?;
+        // The name that `ps` and `pkill` see. Only for people: failing is no harm.
+        let _ = rustix::thread::set_name(c"guardian");
+        set_child_subreaper(Some(getpid()))?;
+        let parent = getppid().ok_or(io::Errno::SRCH)?;
+        let supervisor = pidfd_open(parent, PidfdFlags::empty())?;
+        // Opened after a death and a reuse, it would name somebody else: still being the parent rules that out.
+        if getppid() != Some(parent) {
+            return Err(io::Errno::SRCH.into());
+        }
+        if Process::read(getpid()).is_none_or(|found| found.parent != Some(parent)) {
+            return Err(std::io::Error::other(
+                "/proc does not show this process: it must be mounted for its namespace",
+            ));
+        }
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let mut warden = Warden {
+            channel,
+            signals: SignalFd::with_flags(&SigSet::all(), flags)?,
+            timer: Timer::new()?,
+            supervisor,
+            home: getpgid(Some(parent)).ok(),
+            orders_heard: 0,
+            unsent: VecDeque::new(),
+            held: Vec::new(),
+            generation: None,
+            leaving: false,
+        };
+        warden.greet()?;
+        Ok(warden)
+    }
+
+    /// Waits for the first order, and settles in a session of our own, out of reach of the terminal's signals; or only in a process
+    /// group of our own, where the command needs the terminal.
+    fn greet(&mut self) -> std::io::Result<()> {
+        self.timer.set(Some(now() + FIRST_ORDER))?;
+        let (frame, descriptor) = loop {
+            match self.channel.receive()? {
+                Received::Frame(frame, descriptor) => break (frame, descriptor),
+                Received::End => exit(0),
+                Received::Nothing if self.rung() => return Err(io::Errno::TIMEDOUT.into()),
+                Received::Nothing => self.wait()?,
+            }
+        };
+        let (Ok(Order::Hello { terminal }), Some(stdin)) = (Order::decode(&frame), descriptor) else {
+            return Err(io::Errno::BADMSG.into());
+        };
+        rustix::stdio::dup2_stdin(stdin)?;
+        if terminal {
+            setpgid(None, None)?
+        } else {
+            setsid().map(drop)?
+        }
+        self.orders_heard = 1;
+        self.report(Report::Heard(1));
+        Ok(())
+    }
+
+    fn run(mut self) -> i32 {
+        loop {
+            self.take_orders();
+            self.send_unsent();
+            if let Some(generation) = &mut self.generation {
+                let reports = generation.advance(now(), self.home);
+                let ended = reports.contains(&Report::Empty);
+                if ended {
+                    self.generation = None;
+                }
+                reports.into_iter().for_each(|report| self.report(report));
+            }
+            if self.leaving && self.generation.is_none() {
+                return 0;
+            }
+            let alarm = self.generation.as_ref().and_then(Generation::next_alarm);
+            // Neither can fail with descriptors of our own; if they do, killing all is the one safe thing left.
+            if self.timer.set(alarm).and_then(|()| self.wait()).is_err() {
+                self.leave();
+            }
+            // Only the wake-up matters: what it was is found out by asking.
+            while let Ok(Some(_)) = self.signals.read_signal() {}
+        }
+    }
+
+    /// Waits for anything to happen. Spurious returns do no harm.
+    fn wait(&self) -> io::Result<()> {
+        let launch = self.generation.as_ref().and_then(Generation::launching);
+        let sources = [Some(self.timer.as_fd()), Some(self.signals.as_fd()), launch];
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut ready: Vec<PollFd<'_>> = sources.into_iter().flatten().map(readable).collect();
+        // Once the supervisor is gone, both would be ready for ever.
+        if !self.leaving {
+            let full = if self.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            ready.push(PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::IN | full));
+            ready.push(readable(self.supervisor.as_fd()));
+        }
+        io::retry_on_intr(|| poll(&mut ready, None)).map(drop)
+    }
+
+    fn rung(&self) -> bool {
+        let nothing = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.timer, PollFlags::IN)], Some(&nothing)).is_ok_and(|ready| ready > 0)
+    }
+
+    fn take_orders(&mut self) {
+        let before = self.orders_heard;
+        for _ in 0..ORDERS_PER_TURN {
+            if self.leaving {
+                return;
+            }
+            match self.channel.receive() {
+                Ok(Received::Nothing) => break,
+                Ok(Received::Frame(frame, descriptor)) => match Order::decode(&frame) {
+                    Ok(order) => self.obey(order, descriptor),
+                    Err(_) => self.leave(),
+                },
+                Ok(Received::End) | Err(_) => self.leave(),
+            }
+        }
+        if self.orders_heard > before {
+            self.report(Report::Heard(self.orders_heard));
+        }
+        if self.supervisor_is_dead() {
+            self.leave();
+        }
+    }
+
+    /// A socket ends when its last holder closes it; the process itself is what counts.
+    fn supervisor_is_dead(&self) -> bool {
+        let nothing = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.supervisor, PollFlags::IN)], Some(&nothing)).is_ok_and(|ready| ready > 0)
+    }
+
+    fn obey(&mut self, order: Order, descriptor: Option<OwnedFd>) {
+        self.orders_heard += 1;
+        let generation = self.generation.as_mut();
+        match order {
+            Order::Spawn { spec, deadline, foreground } => {
+                // The supervisor's side refuses this already; two generations at once are what must never be.
+                if generation.is_some() {
+                    return self.leave();
+                }
+                match Generation::start(&spec, deadline, foreground) {
+                    Ok(generation) => self.generation = Some(generation),
+                    Err(reason) => {
+                        self.report(Report::NotStarted(reason));
+                        self.report(Report::Empty);
+                    }
+                }
+            }
+            Order::Deadline(deadline) => generation.into_iter().for_each(|it| it.set_deadline(deadline)),
+            Order::Terminate { grace } => generation.into_iter().for_each(|it| it.terminate(now() + grace)),
+            Order::Kill => generation.into_iter().for_each(Generation::kill),
+            Order::Signal(signal) => {
+                if let (Some(generation), Some(signal)) = (generation, Signal::from_named_raw(signal)) {
+                    generation.signal(signal);
+                }
+            }
+            Order::Hold => self.held.extend(descriptor.filter(|_| self.held.len() < MAX_HELD)),
+            Order::LetGo => self.held.clear(),
+            Order::Hello { .. } => self.leave(),
+        }
+    }
+
+    fn leave(&mut self) {
+        self.leaving = true;
+        if let Some(generation) = &mut self.generation {
+            generation.kill();
+        }
+    }
+
+    /// A supervisor that is stopped reads nothing, and the socket fills: what happened is kept for later, the rest is not worth it.
+    fn report(&mut self, report: Report) {
+        self.send_unsent();
+        let full = !self.unsent.is_empty() || self.channel.send(&report.encode(), None) == Err(io::Errno::AGAIN);
+        if full && !matches!(report, Report::Heard(_) | Report::Killing) {
+            self.unsent.push_back(report);
+        }
+    }
+
+    fn send_unsent(&mut self) {
+        while let Some(report) = self.unsent.front() {
+            if self.channel.send(&report.encode(), None) == Err(io::Errno::AGAIN) {
+                return;
+            }
+            self.unsent.pop_front();
+        }
+    }
+}

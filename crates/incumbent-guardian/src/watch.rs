@@ -1,0 +1,257 @@
+//! The supervisor's side of the watch: a thread that hears the guardian, and acts in its place when it does not answer.
+//!
+//! A thread and not a task: a runtime that is busy must not keep the last line of defence from its work.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Child;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use incumbent_core::Timestamp;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, getpgrp, pidfd_send_signal};
+use tokio::sync::mpsc;
+
+use crate::channel::{Channel, Received};
+use crate::clock::{Timer, kill_at, now};
+use crate::handle::Event;
+use crate::wire::{Order, Report};
+use crate::{hunt, orphans, terminal, tree};
+
+/// How long the guardian may be silent about an order.
+const HEARING_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the guardian may be silent when it should be killing.
+const KILLING_PATIENCE: Duration = Duration::from_millis(250);
+/// Time between two rounds of killing in the guardian's place.
+const STRIKE_PAUSE: Duration = Duration::from_millis(20);
+
+/// What the handle and the watching thread share.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) channel: Channel,
+    /// Written to when the state has changed.
+    wake: OwnedFd,
+    state: Mutex<State>,
+}
+
+/// What the guardian was told and what it said.
+#[derive(Debug, Default)]
+struct State {
+    sent: u64,
+    heard: u64,
+    /// When the guardian last said anything.
+    heard_at: Timestamp,
+    /// When the oldest order was sent that it has not answered; or when it was last nudged.
+    unheard_since: Timestamp,
+    /// A generation lives, as far as we know.
+    busy: bool,
+    foreground: bool,
+    /// When it must be gone.
+    deadline: Timestamp,
+    /// When an order to stop it should have had its effect.
+    stop_by: Option<Timestamp>,
+    /// The time has come and the guardian had not answered: we kill, too, until it says that nobody is left.
+    struck: Option<u32>,
+    next_strike: Timestamp,
+    /// The handle was dropped.
+    dropped: bool,
+    /// The guardian is dead.
+    gone: bool,
+}
+
+impl Link {
+    pub(crate) fn new(channel: Channel) -> rustix::io::Result<Link> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags)?;
+        let state = State { sent: 1, heard: 1, heard_at: now(), ..State::default() };
+        Ok(Link { channel, wake, state: Mutex::new(state) })
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.state().gone
+    }
+
+    /// Sends an order, and remembers what must follow from it.
+    pub(crate) fn send(&self, order: &Order, descriptor: Option<rustix::fd::BorrowedFd<'_>>) -> rustix::io::Result<()> {
+        let mut state = self.state();
+        self.channel.send(&order.encode(), descriptor)?;
+        let now = now();
+        if state.sent == state.heard {
+            state.unheard_since = now;
+        }
+        state.sent += 1;
+        let stop_by = |state: &State, at: Timestamp| Some(state.stop_by.map_or(at, |before| before.min(at)));
+        match order {
+            Order::Spawn { deadline, foreground, .. } => {
+                state.busy = true;
+                state.foreground = *foreground;
+                state.deadline = *deadline;
+                state.stop_by = None;
+                state.struck = None;
+            }
+            // What has begun is not taken back.
+            Order::Deadline(deadline) if state.struck.is_none() => state.deadline = *deadline,
+            Order::Terminate { grace } => state.stop_by = stop_by(&state, now + *grace + KILLING_PATIENCE),
+            Order::Kill => state.stop_by = stop_by(&state, now + KILLING_PATIENCE),
+            Order::Deadline(_) | Order::Hello { .. } | Order::Signal(_) | Order::Hold | Order::LetGo => {}
+        }
+        drop(state);
+        self.wake();
+        Ok(())
+    }
+
+    /// The handle is gone: the guardian is to kill everything and to end.
+    pub(crate) fn finish(&self) {
+        let mut state = self.state();
+        state.dropped = true;
+        state.stop_by = Some(now() + KILLING_PATIENCE);
+        drop(state);
+        self.channel.finish();
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // It fails only when it is full of wake-ups that were not read yet.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// When the guardian should have begun to kill, whatever it was told.
+    fn end_by(&self) -> Timestamp {
+        self.stop_by.unwrap_or(Timestamp::MAX).min(kill_at(self.deadline))
+    }
+
+    fn next_alarm(&self) -> Option<Timestamp> {
+        let nudge = (self.sent > self.heard).then_some(self.unheard_since + HEARING_PATIENCE);
+        let strike = self.busy.then(|| if self.struck.is_some() { self.next_strike } else { self.end_by() });
+        nudge.into_iter().chain(strike).min()
+    }
+}
+
+/// The thread's own part.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) link: Arc<Link>,
+    pub(crate) child: Child,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) timer: Timer,
+    pub(crate) events: mpsc::Sender<Event>,
+    /// The guardian is in our own session, for the terminal's sake.
+    pub(crate) shared_session: bool,
+}
+
+impl Watch {
+    pub(crate) fn run(mut self) {
+        while !self.wait() {
+            self.hear();
+            self.act();
+        }
+        self.bury();
+    }
+
+    /// Waits for something to happen. True if the guardian is dead.
+    fn wait(&mut self) -> bool {
+        let alarm = self.link.state().next_alarm();
+        // It cannot fail with a timer of our own.
+        let _ = self.timer.set(alarm);
+        let wake = self.link.wake.as_fd();
+        let sources = [self.pidfd.as_fd(), self.link.channel.as_fd(), wake, self.timer.as_fd()];
+        let mut ready = sources.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let waited = rustix::io::retry_on_intr(|| poll(&mut ready, None));
+        let dead = !ready[0].revents().is_empty();
+        // The channel ends a moment before the process does; from then on only the process is worth waiting for.
+        if waited.is_ok() && !dead && ready[1].revents().intersects(PollFlags::HUP) {
+            self.hear();
+            let mut death = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            let patience = rustix::time::Timespec { tv_sec: 0, tv_nsec: KILLING_PATIENCE.as_nanos() as _ };
+            if rustix::io::retry_on_intr(|| poll(&mut death, Some(&patience))) == Ok(0) {
+                let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+            }
+        }
+        let _ = rustix::io::read(wake, &mut [0; 8]);
+        dead
+    }
+
+    fn hear(&self) {
+        while let Ok(Received::Frame(frame, _)) = self.link.channel.receive() {
+            let mut state = self.link.state();
+            state.heard_at = now();
+            let event = match Report::decode(&frame) {
+                Ok(Report::Heard(orders)) => {
+                    state.heard = orders;
+                    state.unheard_since = state.heard_at;
+                    None
+                }
+                Ok(Report::Started { pid }) => Some(Event::Started { pid }),
+                Ok(Report::NotStarted(reason)) => Some(Event::NotStarted(reason)),
+                Ok(Report::Exited(exit)) => Some(Event::CommandExited(exit)),
+                Ok(Report::Empty) => {
+                    state.busy = false;
+                    Some(Event::Empty)
+                }
+                Ok(Report::Killing) | Err(_) => None,
+            };
+            drop(state);
+            event.into_iter().for_each(|event| self.tell(event));
+        }
+    }
+
+    /// Does what the guardian should have done.
+    fn act(&self) {
+        let mut state = self.link.state();
+        let now = now();
+        if state.sent > state.heard && now >= state.unheard_since + HEARING_PATIENCE {
+            // Most likely somebody has stopped it.
+            let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
+            state.unheard_since = now;
+        }
+        let due = state.busy && now >= if state.struck.is_some() { state.next_strike } else { state.end_by() };
+        if !due {
+            return;
+        }
+        let round = state.struck.map_or(0, |round| round.saturating_add(1));
+        state.struck = Some(round);
+        state.next_strike = now + STRIKE_PAUSE;
+        let silent = now >= state.end_by().max(state.heard_at) + KILLING_PATIENCE;
+        drop(state);
+        hunt::kill(&tree::descendants(Pid::from_child(&self.child), |_| false), round);
+        if silent {
+            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        }
+    }
+
+    /// The guardian is dead. If that was not its own decision, there may be orphans, which are ours now.
+    fn bury(mut self) {
+        self.hear();
+        let guardian = Pid::from_child(&self.child);
+        // Dead already: this does not wait.
+        let _ = self.child.wait();
+        orphans::strike_off(guardian);
+        let mut state = self.link.state();
+        let (busy, foreground) = (state.busy, state.foreground);
+        state.gone = true;
+        drop(state);
+        if busy {
+            orphans::sweep(self.shared_session);
+            if foreground {
+                terminal::give_to(getpgrp());
+            }
+        }
+        self.tell(Event::GuardianDied);
+        if busy {
+            self.link.state().busy = false;
+            self.tell(Event::Empty);
+        }
+    }
+
+    /// The queue holds every event of one generation, and the next is not started before its last was taken: there is always room.
+    fn tell(&self, event: Event) {
+        let told = self.events.try_send(event);
+        debug_assert!(!matches!(told, Err(mpsc::error::TrySendError::Full(_))));
+    }
+}

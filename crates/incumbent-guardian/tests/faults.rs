@@ -1,0 +1,291 @@
+//! Stopped, killed and misled: no process of a command outlives its leadership. Real processes, real signals.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this is a test, though it has no test harness")]
+
+mod theatre;
+
+use std::fs::File;
+use std::io::Write;
+use std::process::Command;
+
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use theatre::{HORDE, Show, alive, comes_true, is_running, kill, kinds, parent, state, stop_and_wait};
+
+fn main() {
+    incumbent_guardian::main_if_guardian();
+    theatre::play_part();
+    theatre::run(&[
+        ("a_stopped_supervisor_does_not_keep_its_command_alive", a_stopped_supervisor_does_not_keep_its_command_alive),
+        (
+            "a_supervisor_stopped_for_less_than_the_deadline_goes_on",
+            a_supervisor_stopped_for_less_than_the_deadline_goes_on,
+        ),
+        ("a_killed_command_takes_its_descendants_along", a_killed_command_takes_its_descendants_along),
+        ("a_killed_guardian_leaves_nobody_behind", a_killed_guardian_leaves_nobody_behind),
+        (
+            "a_guardian_killed_at_the_very_start_leaves_nobody_behind",
+            a_guardian_killed_at_the_very_start_leaves_nobody_behind,
+        ),
+        ("a_stopped_guardian_does_not_keep_its_command_alive", a_stopped_guardian_does_not_keep_its_command_alive),
+        (
+            "a_stopped_guardian_does_not_keep_an_order_from_its_effect",
+            a_stopped_guardian_does_not_keep_an_order_from_its_effect,
+        ),
+        ("a_stopped_guardian_is_woken", a_stopped_guardian_is_woken),
+        ("the_command_dies_with_both_of_its_watchers", the_command_dies_with_both_of_its_watchers),
+        ("signals_to_the_guardian_do_nothing", signals_to_the_guardian_do_nothing),
+        ("a_chain_of_forks_is_caught", a_chain_of_forks_is_caught),
+        ("a_stopped_command_is_killed_like_any_other", a_stopped_command_is_killed_like_any_other),
+        ("no_two_generations_are_ever_alive_at_once", no_two_generations_are_ever_alive_at_once),
+        ("the_terminal_is_lent_and_taken_back", the_terminal_is_lent_and_taken_back),
+        ("a_killed_guardian_gives_the_terminal_back", a_killed_guardian_gives_the_terminal_back),
+        ("process_one_waits_for_every_orphan", process_one_waits_for_every_orphan),
+        ("a_supervisor_killed_in_a_container_ends_it", a_supervisor_killed_in_a_container_ends_it),
+    ])
+}
+
+fn a_stopped_supervisor_does_not_keep_its_command_alive() {
+    let mut show = Show::of(&["ttl=1000", "renew"], "horde");
+    show.stage_is_set(HORDE);
+    stop_and_wait(show.pid());
+    show.stage_is_empty();
+    assert_eq!(state(show.pid()), Some('T'), "it had no part in this");
+    // And when it wakes, it learns what has happened.
+    kill(show.pid(), Signal::CONT);
+    show.says("exited 137");
+    show.says("empty");
+    assert_eq!(show.code(), 137);
+}
+
+fn a_supervisor_stopped_for_less_than_the_deadline_goes_on() {
+    let mut show = Show::of(&["renew"], "idle");
+    show.command();
+    show.stage_is_set(&["idle"]);
+    stop_and_wait(show.pid());
+    kill(show.pid(), Signal::CONT);
+    kill(show.pid(), Signal::USR1);
+    // The signal was passed on, so both have heard each other again.
+    show.says("exited 138");
+    show.says("empty");
+    assert_eq!(show.code(), 138);
+}
+
+fn a_killed_command_takes_its_descendants_along() {
+    let mut show = Show::of(&["grace=50"], "horde");
+    let command = show.command();
+    show.stage_is_set(HORDE);
+    kill(command, Signal::KILL);
+    show.says("exited 137");
+    show.says("empty");
+    assert_eq!(alive(&show.tag), []);
+    assert_eq!(show.code(), 137);
+}
+
+fn a_killed_guardian_leaves_nobody_behind() {
+    let mut show = Show::of(&["renew"], "horde");
+    show.stage_is_set(HORDE);
+    kill(show.guardian, Signal::KILL);
+    show.says("guardian died");
+    assert_eq!(alive(&show.tag), []);
+    assert_eq!(show.line(), "empty");
+    assert_eq!(show.code(), 70);
+}
+
+fn a_guardian_killed_at_the_very_start_leaves_nobody_behind() {
+    // The horde is being raised while its guardian dies: each try cuts in elsewhere.
+    for _ in 0..20 {
+        let mut show = Show::of(&["renew"], "horde");
+        comes_true("somebody is there", || !alive(&show.tag).is_empty());
+        kill(show.guardian, Signal::KILL);
+        show.says("guardian died");
+        assert_eq!(alive(&show.tag), []);
+        assert_eq!(show.code(), 70);
+    }
+}
+
+fn a_stopped_guardian_does_not_keep_its_command_alive() {
+    let mut show = Show::of(&["renew"], "horde");
+    show.stage_is_set(HORDE);
+    stop_and_wait(show.guardian);
+    // The supervisor loses its office: the deadline is now, and the guardian does not answer.
+    kill(show.pid(), Signal::USR2);
+    show.says("guardian died");
+    assert_eq!(alive(&show.tag), []);
+    assert_eq!(show.line(), "empty");
+    assert_eq!(show.code(), 70);
+}
+
+fn a_stopped_guardian_does_not_keep_an_order_from_its_effect() {
+    let mut show = Show::of(&["grace=50"], "horde");
+    show.stage_is_set(HORDE);
+    stop_and_wait(show.guardian);
+    kill(show.pid(), Signal::TERM);
+    show.says("guardian died");
+    assert_eq!(alive(&show.tag), []);
+    assert_eq!(show.code(), 70);
+}
+
+fn a_stopped_guardian_is_woken() {
+    let show = Show::of(&["ttl=6000", "renew"], "idle");
+    show.command();
+    stop_and_wait(show.guardian);
+    // An order without an answer, soon enough before the deadline.
+    comes_true("it goes on", || state(show.guardian) != Some('T'));
+    assert_eq!(kinds(&show.tag), ["idle"]);
+}
+
+fn the_command_dies_with_both_of_its_watchers() {
+    let mut show = Show::of(&["renew"], "horde");
+    let command = show.command();
+    show.stage_is_set(HORDE);
+    stop_and_wait(show.pid());
+    stop_and_wait(show.guardian);
+    show.supervisor.kill().unwrap();
+    kill(show.guardian, Signal::KILL);
+    comes_true("the command itself ends", || !is_running(command));
+    // What it leaves behind is the documented remainder: the end of the show takes care of it here.
+}
+
+fn signals_to_the_guardian_do_nothing() {
+    let mut show = Show::of(&["renew", "grace=50"], "idle");
+    show.command();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::TSTP, Signal::ABORT] {
+        kill(show.guardian, signal);
+    }
+    // It still obeys.
+    kill(show.pid(), Signal::TERM);
+    show.says("exited 143");
+    assert_eq!(show.line(), "empty");
+    assert_eq!(show.code(), 143);
+}
+
+fn a_chain_of_forks_is_caught() {
+    let mut show = Show::of(&["grace=600000"], "rabbit");
+    show.says("exited 0");
+    comes_true("it runs", || !alive(&show.tag).is_empty());
+    kill(show.pid(), Signal::TERM);
+    kill(show.pid(), Signal::INT);
+    show.says("empty");
+    assert_eq!(alive(&show.tag), []);
+    assert_eq!(show.code(), 0);
+}
+
+fn a_stopped_command_is_killed_like_any_other() {
+    let mut show = Show::of(&["ttl=1000"], "horde");
+    let command = show.command();
+    stop_and_wait(command);
+    show.says("exited 137");
+    assert_eq!(show.line(), "empty");
+    assert_eq!(alive(&show.tag), []);
+    assert_eq!(show.code(), 137);
+}
+
+fn no_two_generations_are_ever_alive_at_once() {
+    // Each run asks whether anybody of the one before can still be seen, and leaves a daemon that is deaf to SIGTERM.
+    let exe = std::env::current_exe().unwrap();
+    let tag = format!("generations-{}", std::process::id());
+    let script = format!(
+        "for f in /proc/[0-9]*/cmdline; do {{ tr '\\0' ' ' <$f; }} 2>/dev/null | grep -q '^/proc/self/exe nasty [a-z]* {tag} $' && echo overlap; done
+        {} nasty leaver {tag}",
+        exe.display()
+    );
+    let mut show = Show::with(&tag, &[], &["grace=20", "runs=10"], &["sh", "-c", &script]);
+    for _ in 0..10 {
+        show.command();
+        assert_eq!(show.line(), "exited 7");
+        assert_eq!(show.line(), "empty");
+    }
+    assert_eq!(show.code(), 7);
+}
+
+/// A new pseudo-terminal: our side, and the other's name.
+fn terminal() -> (File, String) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    (File::from(ours), name)
+}
+
+fn the_terminal_is_lent_and_taken_back() {
+    let (mut ours, name) = terminal();
+    // It can read what is typed, Ctrl-C reaches it and nobody else, and Ctrl-Z does not suspend it.
+    let script = "trap 'echo interrupted' INT; echo ready; read line; echo got $line
+        until [ \"$line\" = world ]; do read line; done; echo got $line; exit 9";
+    let mut show = Show::with("terminal", &["session", &name], &["grace=50", "runs=2"], &["sh", "-c", script]);
+    for _ in 0..2 {
+        show.says("ready");
+        ours.write_all(b"hello\n").unwrap();
+        show.says("got hello");
+        ours.write_all(b"\x03").unwrap();
+        show.says("interrupted");
+        ours.write_all(b"\x1a").unwrap();
+        ours.write_all(b"\nworld\n").unwrap();
+        show.says("got world");
+        show.says("exited 9");
+        assert_eq!(show.line(), "empty, and the terminal is ours");
+    }
+    assert_eq!(show.code(), 9);
+}
+
+fn a_killed_guardian_gives_the_terminal_back() {
+    let (_ours, name) = terminal();
+    let script = "echo ready; setsid sleep 1000 & read line";
+    let mut show = Show::with("terminal", &["session", &name], &[], &["sh", "-c", script]);
+    show.says("ready");
+    kill(show.guardian, Signal::KILL);
+    show.says("guardian died");
+    assert_eq!(show.line(), "empty, and the terminal is ours");
+    assert_eq!(show.code(), 70);
+}
+
+/// This program as process 1 of a new PID namespace, and its pid out here.
+fn contained(tag: &str, words: &[&str], command: &[&str]) -> (Show, i32) {
+    let mut program = Command::new("unshare");
+    program.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+    program.arg(std::env::current_exe().unwrap()).arg("supervise").args(words).arg("--").args(command);
+    let mut show = Show::start(tag, program);
+    // Its number means something else out here.
+    show.guardian = 0;
+    let init = only_child(show.pid());
+    (show, init)
+}
+
+fn only_child(of: i32) -> i32 {
+    let children = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap();
+    children.trim().parse().expect(&children)
+}
+
+fn process_one_waits_for_every_orphan() {
+    let exe = std::env::current_exe().unwrap();
+    let tag = format!("container-{}", std::process::id());
+    let (mut show, init) =
+        contained(&tag, &[], &["sh", "-c", "trap 'exit 6' TERM; echo ready; while :; do sleep 0.01; done"]);
+    show.says("ready");
+    // Somebody enters the container and leaves an orphan: it can only come to process 1.
+    let enter = format!("{} nasty idle {tag} >/dev/null </dev/null &", exe.display());
+    let mut visitor = Command::new("nsenter");
+    visitor.args(["--user", "--preserve-credentials", "--pid", "--target", &init.to_string(), "sh", "-c", &enter]);
+    assert!(visitor.status().unwrap().success());
+    show.stage_is_set(&["idle"]);
+    let orphan = alive(&tag)[0].0;
+    comes_true("process 1 has it", || parent(orphan) == Some(init));
+    kill(orphan, Signal::KILL);
+    comes_true("it is not even a zombie", || parent(orphan).is_none());
+    // A signal to process 1 is one to the supervisor, and its exit status that of the container.
+    kill(init, Signal::TERM);
+    show.says("exited 6");
+    assert_eq!(show.line(), "empty");
+    assert_eq!(show.code(), 6);
+}
+
+fn a_supervisor_killed_in_a_container_ends_it() {
+    let exe = std::env::current_exe().unwrap();
+    let tag = format!("container-{}", std::process::id());
+    let (mut show, init) = contained(&tag, &[], &[exe.to_str().unwrap(), "nasty", "horde", &tag]);
+    show.stage_is_set(HORDE);
+    kill(only_child(init), Signal::KILL);
+    assert_eq!(show.code(), 137);
+    show.stage_is_empty();
+}

@@ -1,0 +1,14 @@
+//! A theatre with real processes: the test program starts itself again as supervisor and as commands of every bad habit.
+//!
+//! A test waits for what it can see (a line, an exit, an entry in `/proc`), each with a bound, and never for time to pass.
+
+mod actors;
+mod runner;
+mod show;
+
+pub(crate) use actors::play_part;
+pub(crate) use runner::run;
+#[allow(unused_imports, reason = "each test program uses some of these")]
+pub(crate) use show::{
+    HORDE, Show, alive, comes_true, exits_with, is_running, kill, kinds, parent, state, stop_and_wait,
+};
