@@ -1,0 +1,488 @@
+//! What can be written on the command line: the one definition that help, completions and the man page come from.
+//!
+//! Nothing here does anything, or knows of stores.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueHint};
+use incumbent::store::check_candidate_name;
+use incumbent::{ElectionName, NameError, Token};
+
+use crate::span::parse_span;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done, or somebody leads
+    1  error: refused, or something is broken
+    2  the command line is wrong
+    3  no: nobody leads, or there is no such thing
+    4  not done in time, or nobody knows whether it was done
+    5  the store is unavailable
+`incumbent run` has its own: see `incumbent run --help`.";
+
+const OVERVIEW: &str = "\
+Examples:
+    incumbent demo                                see it work, in 20 seconds
+    incumbent run jobs/nightly -- ./nightly.sh    one at a time does it
+    incumbent status jobs/nightly                 who leads, or why nobody does
+    incumbent transfer jobs/nightly --to node-2   hand over to that one
+
+Stores:
+    file:///path     a directory on this host, for all its processes
+    memory://name    inside one process, for trying things out
+With ?ttl=none, a leader that is stopped but alive is never replaced.
+Without --store, --store-file or INCUMBENT_STORE it is a directory of this user:
+`incumbent` in $XDG_STATE_HOME, or in ~/.local/state.
+
+";
+
+/// Leader election: one of many leads, and a leader that has lost office can do no harm.
+///
+/// Whoever is first in line leads. When it dies, resigns or falls silent, the next one does. Every leader has a fencing
+/// token that is higher than all before it, so that what it guards can refuse the late writes of a former leader.
+#[derive(Debug, Parser)]
+#[command(name = "incumbent", version, styles = STYLES, max_term_width = 110)]
+#[command(after_long_help = format!("{OVERVIEW}{EXIT_CODES}"))]
+#[command(
+    after_help = "`incumbent --help` has examples, stores and exit codes; `incumbent VERB --help` has those of a verb."
+)]
+#[command(subcommand_value_name = "VERB", subcommand_help_heading = "Verbs", disable_help_subcommand = true)]
+pub(crate) struct Line {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Say nothing on standard error but errors
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub(crate) quiet: bool,
+    /// Say what is tried again, and why
+    #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Global options")]
+    pub(crate) verbose: bool,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Which store.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PlaceArgs {
+    /// The store, e.g. file:///var/lib/elections. Everybody on this host can see a password that is written here
+    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
+    pub(crate) store: Option<String>,
+    /// A file whose first line is the store's URL: the place for one with a password
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "store", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = "Global options")]
+    pub(crate) store_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Run(RunArgs),
+    Campaign(CampaignArgs),
+    Leader(LeaderArgs),
+    Candidates(CandidatesArgs),
+    Observe(ObserveArgs),
+    Status(StatusArgs),
+    Transfer(TransferArgs),
+    Resign(ResignArgs),
+    Depose(DeposeArgs),
+    Pause(PauseArgs),
+    Resume(ResumeArgs),
+    End(EndArgs),
+    Explain(ExplainArgs),
+    Demo(DemoArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// The election's name.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Contest {
+    /// The election, e.g. jobs/nightly: 1 to 255 bytes, segments joined by slashes
+    #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
+    pub(crate) election: ElectionName,
+}
+
+/// Text or JSON.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Format {
+    /// Write JSON on standard output, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How one stands.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Standing {
+    /// This candidate's name, for people [default: the host's name and the process number]
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub(crate) name: Option<String>,
+    /// What this candidate advertises to others, e.g. its address
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) value: OsString,
+    /// How long this process may be silent before the office goes to the next in line
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_span)]
+    pub(crate) ttl: Duration,
+    /// How long the work may take to stop [default: a fifth of the TTL, so 3s]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    pub(crate) grace: Option<Duration>,
+}
+
+/// How long to wait for an act.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Patience {
+    /// Fail if it has not happened by then
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_span)]
+    pub(crate) timeout: Duration,
+}
+
+/// Run a command while this process leads, and never in two places at once
+///
+/// Gets in line, runs COMMAND once it is this process's turn, and exits as COMMAND did. If the office is lost, handed over or
+/// paused meanwhile, COMMAND is stopped, with everything that it has started, and this process goes back in line. The
+/// office is released only when no process of COMMAND is left, also if `incumbent` itself is killed or stopped.
+///
+/// COMMAND finds INCUMBENT_ELECTION, INCUMBENT_NAME and INCUMBENT_TOKEN in its environment. The token is higher than
+/// that of every earlier leader: give it to whatever COMMAND writes to, so that it can refuse an older one.
+///
+/// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and exit; a second one kills
+/// at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on to COMMAND. Under systemd, Type=notify works:
+/// followers are ready, too.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+    incumbent run jobs/nightly -- ./nightly.sh --all
+    incumbent run --try jobs/nightly -- ./nightly.sh   for cron
+    incumbent run --shell db/primary -- 'promote && exec serve'
+    incumbent run --forever --value 10.0.0.7:80 api/leader -- ./serve
+
+Exit codes:
+    COMMAND's own, or 128 + the signal that ended it
+    120  lost the office (with --exit-on-loss)
+    121  the election has ended
+    122  not elected, with --try or within --wait
+    125  `incumbent` itself failed
+    126  COMMAND cannot be executed
+    127  COMMAND was not found
+    2    the command line is wrong")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) standing: Standing,
+    /// Do not wait: exit with 122 if somebody else leads
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub(crate) try_once: bool,
+    /// Exit with 122 if not elected for the first time by then
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    pub(crate) wait: Option<Duration>,
+    /// Exit with 120 when the office is lost, instead of going back in line
+    #[arg(long)]
+    pub(crate) exit_on_loss: bool,
+    /// Start COMMAND again whenever it has ended
+    #[arg(long)]
+    pub(crate) forever: bool,
+    /// Keep this file while in line or in office: it says `following` or `leading TOKEN`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ready_file: Option<PathBuf>,
+    /// Run COMMAND with /bin/sh -c
+    #[arg(long)]
+    pub(crate) shell: bool,
+    /// The program and its arguments
+    #[arg(value_name = "COMMAND", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Hold the office without a command: events on standard output, end of input resigns
+///
+/// For programs that are not written in Rust: start this, read its output line by line, and close its input to resign. After
+/// `stopping`, the work has the grace to stop; after `lost`, somebody else may lead. Exits with 0 when it has resigned or
+/// the election has ended.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Events with --json, one object a line:
+    {\"event\":\"following\",\"ahead\":\"node-1\",\"token\":7}      behind that one
+    {\"event\":\"elected\",\"token\":8,\"remaining_ms\":14685}    in office
+    {\"event\":\"stopping\",\"reason\":\"transferred\"}           stop the work
+    {\"event\":\"lost\",\"reason\":\"transferred\"}               the term is over
+    {\"event\":\"out\",\"reason\":\"paused\"}                     not in line for now
+    {\"event\":\"resigned\"} or {\"event\":\"ended\"}             nothing follows
+
+Example:
+    mkfifo hold && incumbent campaign jobs/nightly --json < hold")]
+pub(crate) struct CampaignArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) standing: Standing,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Say who leads
+///
+/// Prints the leader's name, token and value. Exits with 3 when nobody leads.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With --json:
+    {\"v\":1,\"election\":\"jobs/nightly\",\"leader\":{\"name\":\"node-1\",
+    \"id\":\"...\",\"value\":\"10.0.0.7:80\",\"token\":7},\"age_ms\":3}
+on one line. \"leader\" is null when nobody leads. A value that is not text
+comes as \"value_base64\".
+
+Example:
+    incumbent leader api/leader --json | jq -r .leader.value")]
+pub(crate) struct LeaderArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// List those in line, the leader first
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With --json, on one line:
+    {\"v\":1,\"election\":\"jobs/nightly\",\"candidates\":[
+    {\"name\":\"node-1\",\"id\":\"...\",\"value\":\"\",\"token\":7,\"role\":\"leader\"},
+    {\"name\":\"node-2\",\"id\":\"...\",\"value\":\"\",\"token\":9,\"role\":\"follower\"}]}
+A candidate that another library made may have no name and no id: null.")]
+pub(crate) struct CandidatesArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Follow who leads, until the election ends
+///
+/// One line for each change, flushed at once. What changed and changed back between two looks is not seen.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Events with --json, one object a line:
+    {\"event\":\"leader\",\"name\":\"node-1\",\"value\":\"10.0.0.7:80\",\"token\":7}
+    {\"event\":\"vacant\"}
+    {\"event\":\"paused\",\"reason\":\"maintenance\"}
+    {\"event\":\"ended\"}          nothing follows; exits with 0
+    {\"event\":\"stale\"}          the store cannot be read: it may no longer be so
+    {\"event\":\"current\"}        it can be read again
+    {\"event\":\"store_reset\"}    another store answers: tokens start anew")]
+pub(crate) struct ObserveArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Say who leads and who waits; or why nobody leads, and what to do
+///
+/// Exits with 0 when somebody leads, and with 3 when nobody does.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With --json, on one line:
+    {\"v\":1,\"election\":\"jobs/nightly\",\"store\":\"file:///...\",\"leader\":null,
+    \"followers\":0,\"vacant_because\":\"paused\",\"paused\":{\"reason\":\"tea\"},
+    \"handover\":null,\"age_ms\":3}
+\"vacant_because\" is there when nobody leads: paused, ended, deposed or
+no_candidates.")]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Make another candidate the leader
+///
+/// Those between step aside, the leader stops its work and hands over. Returns when the heir leads; if it is refused, the leader
+/// leads on.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+    incumbent transfer jobs/nightly --to node-2
+    incumbent transfer jobs/nightly --to 5a9c...    by its id")]
+pub(crate) struct TransferArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    /// The name or the id of the candidate that is to lead
+    #[arg(long, value_name = "NAME_OR_ID")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Make the leader step down and go to the end of the line
+///
+/// Returns when it no longer leads. If nobody else is in line, it is elected again, with a new token.
+#[derive(Debug, Args)]
+pub(crate) struct ResignArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Remove the leader without asking it
+///
+/// For a leader that does not answer. Exactly the entry that was seen is removed. The former leader may go on until it notices, at its
+/// deadline at the latest: only what checks its token refuses it at once. `incumbent resign` asks first.
+#[derive(Debug, Args)]
+pub(crate) struct DeposeArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    /// Only if the leader's token is this one
+    #[arg(long, value_name = "TOKEN", value_parser = parse_token)]
+    pub(crate) token: Option<Token>,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Let nobody lead until `incumbent resume`
+///
+/// The leader stops its work and leaves, and so do the others. Returns when nobody is in line. They come back by themselves.
+#[derive(Debug, Args)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    /// Why, for those who ask
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Let a paused election go on
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// End an election for all who take part
+///
+/// Everybody stops, leaves and does not come back: `incumbent run` exits with 121. Whoever stands later starts afresh, and tokens
+/// still grow.
+#[derive(Debug, Args)]
+pub(crate) struct EndArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Say what this store and these times promise
+///
+/// How long an office can stay empty after a crash, how long two leaders can overlap, what outage of the store a leader survives,
+/// and how far its tokens can be trusted.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// An election whose state is to be shown, too
+    #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
+    pub(crate) election: Option<ElectionName>,
+    /// The TTL to reckon with
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_span)]
+    pub(crate) ttl: Duration,
+    /// The grace to reckon with [default: a fifth of the TTL, so 3s]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    pub(crate) grace: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// See it work: real processes, a killed leader, a stopped one, a refused late write
+///
+/// Needs no server and no argument, takes less than 20 seconds, and leaves nothing behind. Exits with 1 if anything did not
+/// happen as promised.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {}
+
+/// Print completions for a shell
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+    incumbent completions bash > /etc/bash_completion.d/incumbent
+    incumbent completions zsh  > ~/.zfunc/_incumbent
+    incumbent completions fish > ~/.config/fish/completions/incumbent.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+    incumbent man | man -l -
+    incumbent man run | man -l -
+    incumbent man --dir /usr/local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// The page of one verb, instead of the command's
+    #[arg(value_name = "VERB", conflicts_with = "dir")]
+    pub(crate) verb: Option<String>,
+    /// Write all pages to this directory
+    #[arg(long, value_name = "DIRECTORY", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+fn parse_name(text: &str) -> Result<String, NameError> {
+    check_candidate_name(text).map(|()| text.to_owned())
+}
+
+fn parse_token(text: &str) -> Result<Token, String> {
+    let number: u64 = text.parse().map_err(|_| "a token is a number".to_owned())?;
+    Token::new(number).ok_or_else(|| format!("a token is between 1 and {}", Token::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Line::command().debug_assert();
+    }
+
+    #[test]
+    fn examples_and_tables_fit_a_narrow_terminal() {
+        let command = Line::command();
+        let verbs = command.get_subcommands().filter_map(|verb| verb.get_after_long_help());
+        for text in verbs.chain(command.get_after_long_help()).map(ToString::to_string) {
+            for line in text.lines() {
+                assert!(line.chars().count() <= 80, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_verb_and_every_option_is_explained() {
+        let command = Line::command();
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            assert!(verb.get_about().is_some(), "{}", verb.get_name());
+            for arg in verb.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", verb.get_name(), arg.get_id());
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Which store: from the command line, the environment, or the user's own directory. Passwords stay here.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::args::PlaceArgs;
+use crate::failure::Failure;
+use crate::say::Say;
+
+/// Where the URL may come from when no option says it.
+pub(crate) const VARIABLE: &str = "INCUMBENT_STORE";
+
+/// A store's URL. It is shown without its passwords.
+#[derive(Clone)]
+pub(crate) struct Place {
+    url: String,
+}
+
+impl Place {
+    /// The store that was asked for, or the user's own. Says which if nobody asked.
+    pub(crate) fn choose(args: &PlaceArgs, say: &mut Say) -> Result<Place, Failure> {
+        let place = if let Some(url) = &args.store {
+            Place { url: url.clone() }
+        } else if let Some(file) = &args.store_file {
+            Place::from_file(file)?
+        } else if let Some(url) = env::var_os(VARIABLE).filter(|url| !url.is_empty()) {
+            let url = url.into_string().map_err(|_| Failure::usage(format!("{VARIABLE} is not text")))?;
+            Place { url }
+        } else {
+            let place = Place::of_this_user(say)?;
+            say.note(format!("no store was named: using {place}, for this user on this host"));
+            place
+        };
+        say.keep_secret(place.secrets());
+        Ok(place)
+    }
+
+    /// A file store in this directory.
+    pub(crate) fn in_directory(directory: &Path) -> Place {
+        let mut url = String::from("file://");
+        for byte in directory.as_os_str().as_bytes() {
+            match byte {
+                b'a'..=b'z'
+                | b'A'..=b'Z'
+                | b'0'..=b'9'
+                | b'/'
+                | b'-'
+                | b'_'
+                | b'.'
+                | b'~'
+                | b'+'
+                | b','
+                | b'@'
+                | b'='
+                | b':' => {
+                    url.push(char::from(*byte));
+                }
+                _ => url.push_str(&format!("%{byte:02x}")),
+            }
+        }
+        Place { url }
+    }
+
+    /// The whole URL, secrets included: for connecting.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn from_file(file: &Path) -> Result<Place, Failure> {
+        let text = fs::read_to_string(file)
+            .map_err(|error| Failure::usage(format!("cannot read the store's URL from {}: {error}", file.display())))?;
+        match text.lines().next().map(str::trim) {
+            Some(url) if !url.is_empty() => Ok(Place { url: url.to_owned() }),
+            _ => Err(Failure::usage(format!("the first line of {} is empty", file.display()))
+                .next("it has to be the store's URL")),
+        }
+    }
+
+    fn of_this_user(say: &Say) -> Result<Place, Failure> {
+        if env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+            let what = "no store was named, and inside a Kubernetes pod a directory will not do: each replica would lead on its own disk";
+            return Err(
+                Failure::usage(what).next(format!("name a store that all replicas share, with --store or {VARIABLE}"))
+            );
+        }
+        if in_container() {
+            say.warn(
+                "this seems to be a container: unless its replicas share this directory, each will lead on its own disk; \
+                 name a shared store with --store",
+            );
+        }
+        let directory = state_directory()?;
+        if let Some(parent) = directory.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(|error| {
+                Failure::error(format!("cannot make the directory {}: {error}", parent.display()))
+                    .next("name a store with --store")
+            })?;
+        }
+        Ok(Place::in_directory(&directory))
+    }
+
+    /// What must not be shown: the passwords, and the URL as a whole if it has any.
+    fn secrets(&self) -> Vec<String> {
+        let mut secrets = Vec::new();
+        self.map_secrets(|secret| {
+            secrets.push(secret.to_owned());
+            String::new()
+        });
+        if !secrets.is_empty() {
+            secrets.push(self.url.clone());
+        }
+        secrets
+    }
+
+    /// Whether a program that can read the URL learns a password.
+    pub(crate) fn has_secret(&self) -> bool {
+        !self.secrets().is_empty()
+    }
+
+    /// The URL with each secret replaced.
+    fn map_secrets(&self, mut replace: impl FnMut(&str) -> String) -> String {
+        let (start, rest) = match self.url.split_once("://") {
+            Some((scheme, rest)) => (format!("{scheme}://"), rest),
+            None => (String::new(), self.url.as_str()),
+        };
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        // A password may have an unescaped @ in it: the host comes after the last one.
+        let authority = match authority.rsplit_once('@') {
+            Some((user, host)) => match user.split_once(':') {
+                Some((user, password)) => format!("{user}:{}@{host}", replace(password)),
+                None => format!("{user}@{host}"),
+            },
+            None => authority.to_owned(),
+        };
+        let path = match path.split_once('?') {
+            Some((path, query)) => {
+                let settings: Vec<_> = query
+                    .split('&')
+                    .map(|setting| match setting.split_once('=') {
+                        Some((name, value)) if is_secret(name) => format!("{name}={}", replace(value)),
+                        _ => setting.to_owned(),
+                    })
+                    .collect();
+                format!("{path}?{}", settings.join("&"))
+            }
+            None => path.to_owned(),
+        };
+        format!("{start}{authority}{path}")
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.map_secrets(|_| "***".to_owned()))
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Whether INCUMBENT_STORE has a password that COMMAND should not see.
+pub(crate) fn variable_has_secret() -> bool {
+    env::var_os(VARIABLE).is_some_and(|url| Place { url: url.to_string_lossy().into_owned() }.has_secret())
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["pass", "pwd", "secret", "token", "key", "auth", "credential"].iter().any(|word| name.contains(word))
+}
+
+fn state_directory() -> Result<PathBuf, Failure> {
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let state = env::var_os("XDG_STATE_HOME").and_then(absolute);
+    let state = state.or_else(|| env::var_os("HOME").and_then(absolute).map(|home| home.join(".local/state")));
+    match state {
+        Some(state) => Ok(state.join("incumbent")),
+        None => {
+            Err(Failure::usage("no store was named, and neither XDG_STATE_HOME nor HOME says where this user's is")
+                .next("name one with --store"))
+        }
+    }
+}
+
+fn in_container() -> bool {
+    let marked = Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists();
+    marked || env::var_os("container").is_some_and(|kind| !kind.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(url: &str) -> Place {
+        Place { url: url.into() }
+    }
+
+    #[test]
+    fn passwords_are_never_shown() {
+        for (url, shown) in [
+            ("redis://user:hunter2@host:6379/0", "redis://user:***@host:6379/0"),
+            ("postgres://u:p@ss@host/db?sslmode=require", "postgres://u:***@host/db?sslmode=require"),
+            ("etcd://host?password=hunter2&ca=/x", "etcd://host?password=***&ca=/x"),
+            ("etcd://host?authToken=abc", "etcd://host?authToken=***"),
+            ("file:///var/lib/x", "file:///var/lib/x"),
+            ("nonsense", "nonsense"),
+        ] {
+            assert_eq!(place(url).to_string(), shown);
+            assert_eq!(format!("{:?}", place(url)), shown);
+            assert_eq!(place(url).has_secret(), url != shown, "{url}");
+        }
+    }
+
+    #[test]
+    fn directories_with_strange_names_become_urls() {
+        assert_eq!(Place::in_directory(Path::new("/a b/ü?")).url(), "file:///a%20b/%c3%bc%3f");
+    }
+}

@@ -1,0 +1,146 @@
+//! Standard error and standard output: sentences for people there, results here. Colour only on a terminal.
+
+use std::env;
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::failure::{Code, Failure};
+
+/// Puts colour on words, or does not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    /// For what goes to this stream.
+    pub(crate) fn for_stream(stream: &impl IsTerminal) -> Paint {
+        let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Paint { on: stream.is_terminal() && !unwanted && !dumb }
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.with("33", text)
+    }
+
+    pub(crate) fn cyan(self, text: &str) -> String {
+        self.with("36", text)
+    }
+}
+
+/// Speaks to people, on standard error, and keeps secrets.
+#[derive(Clone, Debug)]
+pub(crate) struct Say {
+    quiet: bool,
+    paint: Paint,
+    secrets: Vec<String>,
+}
+
+impl Say {
+    pub(crate) fn new(quiet: bool) -> Say {
+        Say { quiet, paint: Paint::for_stream(&io::stderr()), secrets: Vec::new() }
+    }
+
+    /// These words are never said, whatever a library puts into its errors.
+    pub(crate) fn keep_secret(&mut self, secrets: impl IntoIterator<Item = String>) {
+        self.secrets.extend(secrets.into_iter().filter(|secret| !secret.is_empty()));
+        // A longer one may contain a shorter one.
+        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    }
+
+    /// What is worth knowing, unless nobody wants to.
+    pub(crate) fn note(&self, text: impl AsRef<str>) {
+        if !self.quiet {
+            self.line(&self.paint.dim("incumbent:"), text.as_ref());
+        }
+    }
+
+    /// What is worth knowing and may be bad.
+    pub(crate) fn warn(&self, text: impl AsRef<str>) {
+        if !self.quiet {
+            self.line(&self.paint.yellow("incumbent: warning:"), text.as_ref());
+        }
+    }
+
+    /// What ends the command.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        if failure.code == Code::NobodyReads {
+            return;
+        }
+        self.line(&self.paint.red("incumbent:"), &failure.to_string());
+    }
+
+    fn line(&self, who: &str, text: &str) {
+        // Whoever closed standard error does not want to know.
+        let _ = writeln!(io::stderr().lock(), "{who} {}", printable(&self.discreet(text)));
+    }
+
+    fn discreet(&self, text: &str) -> String {
+        self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    }
+}
+
+/// Control characters could play tricks with a terminal: names and values are other people's.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// One line on standard output, at once. An error: nobody reads any more.
+pub(crate) fn out(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(cannot_write)
+}
+
+/// One JSON object on a line of its own, at once.
+pub(crate) fn out_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::error(error.to_string()))?;
+    out(&text)
+}
+
+pub(crate) fn cannot_write(error: io::Error) -> Failure {
+    let code = if error.kind() == io::ErrorKind::BrokenPipe { Code::NobodyReads } else { Code::Error };
+    Failure::new(code, format!("cannot write to standard output: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_said_even_if_an_error_quotes_it() {
+        let mut say = Say::new(false);
+        say.keep_secret(["hunter2".into(), "redis://u:hunter2@h".into(), String::new()]);
+        assert_eq!(
+            say.discreet("cannot reach redis://u:hunter2@h: bad password hunter2"),
+            "cannot reach ***: bad password ***"
+        );
+    }
+
+    #[test]
+    fn what_others_wrote_cannot_move_the_cursor() {
+        assert_eq!(printable("node\x1b[2J\n"), "node\\u{1b}[2J\\n");
+        assert_eq!(printable("Zürich"), "Zürich");
+    }
+}

@@ -1,0 +1,86 @@
+//! Spans of time as people write and read them: `15s`, `1m30s`, `250ms`.
+
+use std::time::Duration;
+
+/// The longest span: a year. Longer ones are slips of the hand, and would overflow clocks.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Reads `15s`, `250ms`, `1.5s`, `1m30s`, `2h`, `1d`.
+pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
+    let malformed = || format!("write a time as in 15s, 250ms or 1m30s, not {text:?}");
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(malformed)?;
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(letters);
+        let unit_s = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => return Err(malformed()),
+        };
+        let number: f64 = number.parse().map_err(|_| malformed())?;
+        let part = Duration::try_from_secs_f64(number * unit_s).map_err(|_| malformed())?;
+        total = total.saturating_add(part);
+        rest = tail;
+    }
+    if text.is_empty() || total.is_zero() {
+        return Err("it must be longer than nothing, as in 15s".into());
+    }
+    if total > LONGEST { Err("it is longer than a year".into()) } else { Ok(total) }
+}
+
+/// `3.2 ms`, `14.7 s`: three digits are enough for people.
+pub(crate) fn show(span: Duration) -> String {
+    let seconds = span.as_secs_f64();
+    let (number, unit) = match seconds {
+        s if s < 0.000_999_5 => (s * 1e6, "µs"),
+        s if s < 0.999_5 => (s * 1e3, "ms"),
+        s if s < 120.0 => (s, "s"),
+        s if s < 7200.0 => (s / 60.0, "min"),
+        s => (s / 3600.0, "h"),
+    };
+    let digits = if number >= 99.95 {
+        0
+    } else if number >= 9.995 {
+        1
+    } else {
+        2
+    };
+    let number = format!("{number:.digits$}");
+    let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { &number };
+    format!("{number} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_as_people_write_them() {
+        for (text, ms) in [("15s", 15_000), ("250ms", 250), ("1.5s", 1_500), ("1m30s", 90_000), ("2h", 7_200_000)] {
+            assert_eq!(parse_span(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for bad in ["", "15", "s", "0s", "-1s", "15 s", "1.2.3s", "5y", "400d", "99999999999999999999d", "1s5"] {
+            assert!(parse_span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn spans_are_shown_with_three_digits() {
+        for (us, text) in [
+            (0, "0 µs"),
+            (12, "12 µs"),
+            (3_210, "3.21 ms"),
+            (999_999, "1 s"),
+            (14_685_000, "14.7 s"),
+            (600_000_000, "10 min"),
+        ] {
+            assert_eq!(show(Duration::from_micros(us)), text);
+        }
+    }
+}

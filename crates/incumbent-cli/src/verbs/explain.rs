@@ -1,0 +1,222 @@
+//! `explain`: what a store and a choice of times promise, in numbers and in sentences.
+
+use std::io;
+use std::time::Duration;
+
+use incumbent::store::{ForgottenBy, LineKind};
+use incumbent::{Client, Promises, Settings, TokenStrength};
+use serde::Serialize;
+
+use super::{at, status};
+use crate::args::ExplainArgs;
+use crate::facts::VERSION;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::say::{Paint, out, out_json, printable};
+use crate::span::show;
+
+/// What follows from the times.
+#[derive(Debug, PartialEq, Eq)]
+struct Reckoning {
+    /// How long a leader believes in its office after a proof of life was sent.
+    believes: Duration,
+    /// How long the office can stay empty after a leader that nobody saw die.
+    failover: Duration,
+    /// How long the store can be out of reach, right after a renewal fell due, before a leader has to stop its work.
+    outage: Duration,
+}
+
+impl Reckoning {
+    fn new(settings: &Settings, promises: &Promises) -> Reckoning {
+        let ttl = settings.ttl.max(promises.smallest_ttl);
+        let drift = |time: Duration| time.mul_f64(f64::from(settings.drift_ppm) / 1e6);
+        let believes = ttl.saturating_sub(drift(ttl)).saturating_sub(settings.margin);
+        // Rivals that watch a silent leader begin to count when they look, and their clock may be slow.
+        let noticed = match promises.forgotten_by {
+            ForgottenBy::Store => ttl,
+            ForgottenBy::Rivals => ttl + drift(ttl) + settings.renew_every,
+        };
+        let told = if promises.watches { Duration::ZERO } else { settings.renew_every };
+        Reckoning {
+            believes,
+            failover: noticed + promises.granularity + told,
+            outage: believes.saturating_sub(settings.grace).saturating_sub(settings.renew_every),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Explanation<'a> {
+    v: u32,
+    store: String,
+    store_id: &'a str,
+    tokens: &'static str,
+    line: &'static str,
+    forgotten_by: &'static str,
+    watches: bool,
+    ttl_ms: u64,
+    grace_ms: u64,
+    renew_every_ms: u64,
+    believes_ms: u64,
+    worst_failover_ms: u64,
+    worst_overlap_ms: u64,
+    tolerated_outage_ms: u64,
+    caveats: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<status::StatusFact<'a>>,
+}
+
+pub(crate) async fn explain(args: ExplainArgs, place: Place) -> Result<u8, Failure> {
+    let mut builder = Client::builder().ttl(args.ttl);
+    if let Some(grace) = args.grace {
+        builder = builder.grace(grace);
+    }
+    let client = builder.connect(place.url()).await.map_err(|error| at(&place, error))?;
+    let promises = client.promises().await?;
+    let settings = *client.settings();
+    let reckoning = Reckoning::new(&settings, &promises);
+    let status = match &args.election {
+        Some(name) => {
+            let election = client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
+            Some((name, election.status().await?))
+        }
+        None => None,
+    };
+    if args.format.json {
+        let status = status.as_ref().map(|(name, reading)| status::fact(name, &place, reading));
+        out_json(&Explanation { status, ..fact(&place, &promises, &settings, &reckoning) })?;
+        return Ok(0);
+    }
+    for line in page(&place, &promises, &settings, &reckoning) {
+        out(&line)?;
+    }
+    if let Some((name, reading)) = status {
+        out("")?;
+        for line in status::page(name, &place, &reading) {
+            out(&line)?;
+        }
+    }
+    Ok(0)
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn fact<'a>(place: &Place, promises: &'a Promises, settings: &Settings, reckoning: &Reckoning) -> Explanation<'a> {
+    Explanation {
+        v: VERSION,
+        store: place.to_string(),
+        store_id: promises.store.as_str(),
+        tokens: match promises.tokens {
+            TokenStrength::Process => "process",
+            TokenStrength::Volatile => "volatile",
+            TokenStrength::Durable => "durable",
+            _ => "other",
+        },
+        line: match promises.line {
+            LineKind::Fair => "fair",
+            LineKind::Single => "single",
+            _ => "other",
+        },
+        forgotten_by: match promises.forgotten_by {
+            ForgottenBy::Store => "store",
+            ForgottenBy::Rivals => "rivals",
+        },
+        watches: promises.watches,
+        ttl_ms: ms(settings.ttl.max(promises.smallest_ttl)),
+        grace_ms: ms(settings.grace),
+        renew_every_ms: ms(settings.renew_every),
+        believes_ms: ms(reckoning.believes),
+        worst_failover_ms: ms(reckoning.failover),
+        worst_overlap_ms: 0,
+        tolerated_outage_ms: ms(reckoning.outage),
+        caveats: &promises.caveats,
+        status: None,
+    }
+}
+
+fn page(place: &Place, promises: &Promises, settings: &Settings, reckoning: &Reckoning) -> Vec<String> {
+    let paint = Paint::for_stream(&io::stdout());
+    let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
+    let number = |time: Duration| paint.bold(&show(time));
+    let mut page = vec![
+        row("store", format!("{} (identity {})", printable(&place.to_string()), printable(promises.store.as_str()))),
+        row("tokens", tokens(promises.tokens).into()),
+        row("line", line(promises.line).into()),
+        row("changes", if promises.watches { "are told" } else { "have to be looked for" }.into()),
+        String::new(),
+        row(
+            "times",
+            format!(
+                "TTL {}, renewed every {}, grace {}",
+                show(settings.ttl.max(promises.smallest_ttl)),
+                show(settings.renew_every),
+                show(settings.grace)
+            ),
+        ),
+        row(
+            "worst failover",
+            format!(
+                "{}: after a leader fell silent and nobody saw it die, the next one leads by then",
+                number(reckoning.failover)
+            ),
+        ),
+        row(
+            "worst overlap",
+            format!(
+                "{}: a leader stops believing {} after it last asked to be renewed, before the next one can lead",
+                paint.bold("none"),
+                show(reckoning.believes)
+            ),
+        ),
+        row("", format!("(with clocks that drift by at most {} ppm from each other)", settings.drift_ppm)),
+        row(
+            "store outage",
+            format!("{} are survived: a leader leads on if the store comes back by then", number(reckoning.outage)),
+        ),
+    ];
+    if !promises.caveats.is_empty() {
+        page.push(String::new());
+        page.extend(promises.caveats.iter().map(|caveat| format!("{} {}", paint.yellow("note"), printable(caveat))));
+    }
+    page
+}
+
+fn tokens(strength: TokenStrength) -> &'static str {
+    match strength {
+        TokenStrength::Durable => "durable: they never go back, whatever is restarted",
+        TokenStrength::Volatile => "volatile: a crash or a failover of the store may lose some, and then they repeat",
+        TokenStrength::Process => "of one process: they last as long as the process that keeps them",
+        _ => "of a kind that this version does not know",
+    }
+}
+
+fn line(kind: LineKind) -> &'static str {
+    match kind {
+        LineKind::Fair => "first in, first out",
+        LineKind::Single => "none: whoever is quick gets the office",
+        _ => "of a kind that this version does not know",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use incumbent::StoreId;
+
+    #[test]
+    fn the_numbers_follow_from_the_times() {
+        let settings = Settings { drift_ppm: 0, ..Settings::default() };
+        let leased = Promises::new(StoreId::new("s"));
+        let reckoning = Reckoning::new(&settings, &leased);
+        assert_eq!(reckoning.believes, Duration::from_millis(14_700));
+        assert_eq!(reckoning.failover, Duration::from_secs(15));
+        assert_eq!(reckoning.outage, Duration::from_millis(6_700));
+
+        let mut observed = leased;
+        observed.forgotten_by = ForgottenBy::Rivals;
+        observed.watches = false;
+        assert_eq!(Reckoning::new(&settings, &observed).failover, Duration::from_secs(25));
+    }
+}

@@ -1,0 +1,79 @@
+//! `observe`: one line for each change, until the election ends.
+
+use std::io;
+
+use incumbent::Observation;
+use serde::Serialize;
+
+use super::election;
+use super::read::described;
+use crate::args::ObserveArgs;
+use crate::facts::Value;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::say::{Paint, out, out_json, printable};
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Seen {
+    Leader {
+        name: Option<String>,
+        #[serde(flatten)]
+        value: Value,
+        token: u64,
+    },
+    Vacant,
+    Paused {
+        reason: String,
+    },
+    Ended,
+    Stale,
+    Current,
+    StoreReset,
+}
+
+pub(crate) async fn observe(args: ObserveArgs, place: Place) -> Result<u8, Failure> {
+    let mut observer = election(&args.contest.election, &place).await?.observe();
+    let paint = Paint::for_stream(&io::stdout());
+    while let Some(observation) = observer.next().await {
+        if args.format.json {
+            if let Some(seen) = seen(&observation) {
+                out_json(&seen)?;
+            }
+        } else {
+            out(&words(&observation, paint))?;
+        }
+    }
+    Ok(0)
+}
+
+fn seen(observation: &Observation) -> Option<Seen> {
+    Some(match observation {
+        Observation::Leader(leader) => Seen::Leader {
+            name: leader.name.as_deref().map(str::to_owned),
+            value: Value::new(&leader.value),
+            token: leader.token.get(),
+        },
+        Observation::Vacant => Seen::Vacant,
+        Observation::Paused { reason } => Seen::Paused { reason: reason.to_string() },
+        Observation::Ended => Seen::Ended,
+        Observation::Stale => Seen::Stale,
+        Observation::Current => Seen::Current,
+        Observation::StoreReset => Seen::StoreReset,
+        _ => return None,
+    })
+}
+
+fn words(observation: &Observation, paint: Paint) -> String {
+    match observation {
+        Observation::Leader(leader) => format!("{}  {}", paint.green("leader"), described(leader)),
+        Observation::Vacant => paint.yellow("vacant"),
+        Observation::Paused { reason } if reason.is_empty() => paint.yellow("paused"),
+        Observation::Paused { reason } => format!("{}  {}", paint.yellow("paused"), printable(reason)),
+        Observation::Ended => paint.bold("ended"),
+        Observation::Stale => format!("{}   the store cannot be read: this may no longer be so", paint.red("stale")),
+        Observation::Current => format!("{}  the store can be read again", paint.green("current")),
+        Observation::StoreReset => format!("{}  another store answers now: tokens start anew", paint.red("reset")),
+        other => format!("{other:?}"),
+    }
+}

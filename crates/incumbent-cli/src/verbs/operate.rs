@@ -1,0 +1,138 @@
+//! The acts of an operator: transfer, resign, depose, pause, resume, end. Each returns when it has come to pass.
+
+use std::future::Future;
+use std::time::Duration;
+
+use incumbent::{Election, ElectionName, OperatorError};
+use serde::Serialize;
+
+use super::election;
+use super::read::{described, quoted};
+use crate::args::{Contest, DeposeArgs, EndArgs, Format, Patience, PauseArgs, ResignArgs, ResumeArgs, TransferArgs};
+use crate::facts::{Person, VERSION};
+use crate::failure::{Code, Failure};
+use crate::place::Place;
+use crate::say::{out, out_json};
+use crate::span::show;
+
+#[derive(Serialize)]
+struct Done<'a> {
+    v: u32,
+    election: &'a str,
+    done: &'static str,
+    /// Who leads afterwards.
+    leader: Option<Person>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<u64>,
+}
+
+/// One act on one election.
+struct Act<'a> {
+    verb: &'static str,
+    name: &'a ElectionName,
+    election: Election,
+    patience: Patience,
+    format: Format,
+}
+
+impl<'a> Act<'a> {
+    async fn new(
+        verb: &'static str,
+        contest: &'a Contest,
+        patience: Patience,
+        format: Format,
+        place: &Place,
+    ) -> Result<Act<'a>, Failure> {
+        let election = election(&contest.election, place).await?;
+        Ok(Act { verb, name: &contest.election, election, patience, format })
+    }
+
+    /// Carries it out. What is left if it is not done in time is said in `or_else`.
+    async fn carry_out<T>(
+        &self,
+        act: impl Future<Output = Result<T, OperatorError>>,
+        or_else: &str,
+    ) -> Result<T, Failure> {
+        // The act itself keeps the time; this is for a store that does not answer at all.
+        let limit = self.patience.timeout + Duration::from_secs(1);
+        let done = match tokio::time::timeout(limit, act).await {
+            Ok(done) => done.map_err(|error| Failure::of_act(error, &quoted(self.name))),
+            Err(_) => Err(Failure::new(Code::Timeout, format!("not done within {}", show(limit)))),
+        };
+        done.map_err(|failure| {
+            let failure = failure.doing(format!("cannot {} {}", self.verb, self.name));
+            if failure.code == Code::Timeout { failure.next(or_else) } else { failure }
+        })
+    }
+
+    /// Says that it is done, and who leads now.
+    async fn report(&self, what: &str, token: Option<u64>) -> Result<u8, Failure> {
+        let leader = self.election.leader().await?.into_inner();
+        if self.format.json {
+            let leader = leader.as_ref().map(Person::new);
+            out_json(&Done { v: VERSION, election: self.name.as_str(), done: self.verb, leader, token })?;
+        } else {
+            let now = match leader {
+                Some(leader) => format!("{} leads now", described(&leader)),
+                None if self.verb == "resume" => "candidates come back by themselves".to_owned(),
+                None => "nobody leads now".to_owned(),
+            };
+            out(&format!("{what}: {now}"))?;
+        }
+        Ok(0)
+    }
+}
+
+pub(crate) async fn transfer(args: TransferArgs, place: Place) -> Result<u8, Failure> {
+    let act = Act::new("transfer", &args.contest, args.patience, args.format, &place).await?;
+    let operator = act.election.operator();
+    let or_else =
+        format!("the request has been taken back, and `incumbent status {}` says who leads", quoted(act.name));
+    act.carry_out(operator.transfer(args.to.as_str(), args.patience.timeout), &or_else).await?;
+    act.report("transferred", None).await
+}
+
+pub(crate) async fn resign(args: ResignArgs, place: Place) -> Result<u8, Failure> {
+    let act = Act::new("resign", &args.contest, args.patience, args.format, &place).await?;
+    let operator = act.election.operator();
+    let or_else = format!(
+        "the request has been taken back; `incumbent depose {}` removes a leader that does not answer",
+        quoted(act.name)
+    );
+    act.carry_out(operator.resign(args.patience.timeout), &or_else).await?;
+    act.report("resigned", None).await
+}
+
+pub(crate) async fn depose(args: DeposeArgs, place: Place) -> Result<u8, Failure> {
+    let act = Act::new("depose", &args.contest, args.patience, args.format, &place).await?;
+    let operator = act.election.operator();
+    let token = act.carry_out(operator.depose(args.token), "look at `incumbent status`, and repeat it").await?;
+    act.report(&format!("deposed the leader with token {token}"), Some(token.get())).await
+}
+
+pub(crate) async fn pause(args: PauseArgs, place: Place) -> Result<u8, Failure> {
+    let act = Act::new("pause", &args.contest, args.patience, args.format, &place).await?;
+    let operator = act.election.operator();
+    let or_else = format!(
+        "nobody new will lead, but somebody is still in line: `incumbent depose {0}` removes it, `incumbent resume {0}` takes the pause back",
+        quoted(act.name)
+    );
+    act.carry_out(operator.pause(&args.reason, args.patience.timeout), &or_else).await?;
+    act.report("paused", None).await
+}
+
+pub(crate) async fn resume(args: ResumeArgs, place: Place) -> Result<u8, Failure> {
+    let act = Act::new("resume", &args.contest, args.patience, args.format, &place).await?;
+    let operator = act.election.operator();
+    act.carry_out(operator.resume(), "look at `incumbent status`, and repeat it").await?;
+    act.report("resumed", None).await
+}
+
+pub(crate) async fn end(args: EndArgs, place: Place) -> Result<u8, Failure> {
+    let act = Act::new("end", &args.contest, args.patience, args.format, &place).await?;
+    let operator = act.election.operator();
+    let or_else =
+        "the election has ended, but somebody is still in line and leaves when it hears of it, or with its session";
+    act.carry_out(operator.end(args.patience.timeout), or_else).await?;
+    act.report("ended", None).await
+}

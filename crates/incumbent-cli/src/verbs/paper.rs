@@ -1,0 +1,63 @@
+//! `completions` and `man`: generated from the one definition of the command line.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::{Command, CommandFactory};
+
+use crate::args::{CompletionsArgs, Line, ManArgs};
+use crate::failure::Failure;
+use crate::say::cannot_write;
+
+pub(crate) fn completions(args: CompletionsArgs) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut definition(), "incumbent", &mut script);
+    print(&script)
+}
+
+pub(crate) fn man(args: ManArgs) -> Result<u8, Failure> {
+    let definition = definition();
+    if let Some(directory) = &args.dir {
+        return write_all(&definition, directory);
+    }
+    let Some(verb) = &args.verb else { return print(&page(definition)?) };
+    let found = definition.get_subcommands().find(|known| known.get_name() == verb);
+    let Some(found) = found else {
+        return Err(Failure::usage(format!("there is no verb {verb:?}")).next("`incumbent --help` lists them"));
+    };
+    print(&page(found.clone())?)
+}
+
+/// With what verbs inherit from the command filled in.
+fn definition() -> Command {
+    let mut definition = Line::command();
+    definition.build();
+    definition
+}
+
+fn write_all(definition: &Command, directory: &Path) -> Result<u8, Failure> {
+    fs::create_dir_all(directory).map_err(|error| cannot_save(directory, error))?;
+    let verbs = definition.get_subcommands().map(|verb| (verb.clone(), format!("incumbent-{}", verb.get_name())));
+    for (command, name) in std::iter::once((definition.clone(), "incumbent".to_owned())).chain(verbs) {
+        let path = directory.join(format!("{name}.1"));
+        fs::write(&path, page(command)?).map_err(|error| cannot_save(&path, error))?;
+    }
+    Ok(0)
+}
+
+fn page(command: Command) -> Result<Vec<u8>, Failure> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page).map_err(cannot_write)?;
+    Ok(page)
+}
+
+fn cannot_save(path: &Path, error: io::Error) -> Failure {
+    Failure::error(format!("cannot write {}: {error}", path.display()))
+}
+
+fn print(bytes: &[u8]) -> Result<u8, Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(cannot_write)?;
+    Ok(0)
+}

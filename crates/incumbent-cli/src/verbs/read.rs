@@ -1,0 +1,109 @@
+//! `leader` and `candidates`: what the store says now.
+
+use incumbent::{ElectionName, Leader};
+use serde::Serialize;
+
+use super::election;
+use crate::args::{CandidatesArgs, LeaderArgs};
+use crate::facts::{self, Person, VERSION, Value};
+use crate::failure::{Code, Failure};
+use crate::place::Place;
+use crate::say::{Say, out, out_json};
+
+#[derive(Serialize)]
+struct LeaderFact<'a> {
+    v: u32,
+    election: &'a str,
+    leader: Option<Person>,
+    age_ms: u64,
+}
+
+#[derive(Serialize)]
+struct CandidatesFact<'a> {
+    v: u32,
+    election: &'a str,
+    candidates: Vec<Person>,
+}
+
+pub(crate) async fn leader(args: LeaderArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    let name = &args.contest.election;
+    let reading = election(name, &place).await?.leader().await?;
+    let leader = reading.get().as_ref();
+    if args.format.json {
+        let age_ms = u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX);
+        let person = leader.map(Person::new);
+        out_json(&LeaderFact { v: VERSION, election: name.as_str(), leader: person, age_ms })?;
+    } else if let Some(leader) = leader {
+        out(&described(leader))?;
+    }
+    match leader {
+        Some(_) => Ok(0),
+        None => {
+            say.note(format!("nobody leads {name}; `incumbent status {}` says why", quoted(name)));
+            Ok(Code::No as u8)
+        }
+    }
+}
+
+pub(crate) async fn candidates(args: CandidatesArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    let name = &args.contest.election;
+    let line = election(name, &place).await?.candidates().await?;
+    if args.format.json {
+        let candidates = line.iter().enumerate().map(|(place, one)| Person::with_role(one, place)).collect();
+        out_json(&CandidatesFact { v: VERSION, election: name.as_str(), candidates })?;
+    } else {
+        for row in table(&line) {
+            out(&row)?;
+        }
+        if line.is_empty() {
+            say.note(format!("nobody is in line; `incumbent status {}` says why", quoted(name)));
+        }
+    }
+    Ok(0)
+}
+
+/// `node-1 (token 7, value 10.0.0.7:80)`
+pub(crate) fn described(leader: &Leader) -> String {
+    let value = Value::shown(&leader.value).map_or_else(String::new, |value| format!(", value {value}"));
+    format!("{} (token {}{value})", facts::name(leader), leader.token)
+}
+
+/// One row for each, in the order of the line.
+pub(crate) fn table(line: &[Leader]) -> Vec<String> {
+    let names: Vec<_> = line.iter().map(facts::name).collect();
+    let tokens: Vec<_> = line.iter().map(|one| one.token.to_string()).collect();
+    let widest = |column: &[String]| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let (names_width, tokens_width) = (widest(&names), widest(&tokens));
+    let row = |place: usize| {
+        let role = if place == 0 { "leader  " } else { "follower" };
+        let id = line[place].id.map_or_else(|| "-".repeat(32), |id| id.to_string());
+        let value = Value::shown(&line[place].value).unwrap_or_default();
+        let row =
+            format!("{role}  {:names_width$}  token {:>tokens_width$}  id {id}  {value}", names[place], tokens[place]);
+        row.trim_end().to_owned()
+    };
+    (0..line.len()).map(row).collect()
+}
+
+/// The name as it can be pasted into a shell.
+pub(crate) fn quoted(name: &ElectionName) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.:@%+,".contains(c);
+    if name.as_str().chars().all(plain) && !name.as_str().starts_with('-') {
+        name.to_string()
+    } else {
+        format!("'{}'", name.as_str().replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_can_be_pasted_into_a_shell() {
+        let quote = |name: &str| quoted(&ElectionName::new(name).unwrap());
+        assert_eq!(quote("jobs/nightly"), "jobs/nightly");
+        assert_eq!(quote("it's $HOME"), "'it'\\''s $HOME'");
+        assert_eq!(quote("-x"), "'-x'");
+    }
+}

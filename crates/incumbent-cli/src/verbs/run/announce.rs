@@ -1,0 +1,86 @@
+//! Tells the service manager, and whoever reads the ready file, how this candidate stands.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+
+use crate::say::Say;
+
+/// Followers are ready, too: they wait for their turn, which may never come.
+pub(super) struct Announcer {
+    manager: Option<SocketAddr>,
+    ready_file: Option<PathBuf>,
+    ready: bool,
+    say: Say,
+}
+
+impl Announcer {
+    pub(super) fn new(ready_file: Option<PathBuf>, say: Say) -> Announcer {
+        let manager = env::var_os("NOTIFY_SOCKET").and_then(|name| address(&name).ok());
+        Announcer { manager, ready_file, ready: false, say }
+    }
+
+    pub(super) fn following(&mut self, ahead: &str) {
+        self.announce(&format!("following {ahead}"), "following\n");
+    }
+
+    pub(super) fn leading(&mut self, token: u64) {
+        self.announce(&format!("leading with token {token}"), &format!("leading {token}\n"));
+    }
+
+    /// Nothing is ready any more.
+    pub(super) fn leave(&mut self) {
+        self.tell("STOPPING=1");
+        if let Some(file) = self.ready_file.as_ref().filter(|_| self.ready) {
+            // Somebody else may have removed it.
+            let _ = fs::remove_file(file);
+        }
+    }
+
+    fn announce(&mut self, status: &str, text: &str) {
+        let first = if std::mem::replace(&mut self.ready, true) { "" } else { "READY=1\n" };
+        // A newline would begin another assignment.
+        self.tell(&format!("{first}STATUS={}", status.replace('\n', " ")));
+        if let Some(file) = &self.ready_file {
+            // A leader must not fall over it.
+            if let Err(error) = replace(file, text) {
+                self.say.warn(format!("cannot write the ready file {}: {error}", file.display()));
+            }
+        }
+    }
+
+    fn tell(&self, message: &str) {
+        let Some(manager) = &self.manager else { return };
+        // A manager that does not listen, or not fast enough, must not hold us up.
+        let _ = (|| {
+            let socket = UnixDatagram::unbound()?;
+            socket.set_nonblocking(true)?;
+            socket.send_to_addr(message.as_bytes(), manager)
+        })();
+    }
+}
+
+/// A path, or `@` and an abstract name.
+fn address(name: &OsStr) -> io::Result<SocketAddr> {
+    match name.as_bytes().split_first() {
+        Some((b'@', name)) => SocketAddr::from_abstract_name(name),
+        Some((b'/', _)) => SocketAddr::from_pathname(name),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// All of it or what was there before: readers never see half a word.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let draft = file.with_file_name(name);
+    fs::write(&draft, text)?;
+    fs::rename(&draft, file).inspect_err(|_| {
+        let _ = fs::remove_file(&draft);
+    })
+}

@@ -1,0 +1,305 @@
+//! `run`: a command that runs while this process leads, and in no two places at once.
+//!
+//! The library says who leads and until when; the guardian runs the command and stops all its processes in time. This
+//! joins the two: every deadline goes to the guardian, and the office is given back only when the guardian says that
+//! nothing of the command is left.
+
+mod announce;
+mod signals;
+mod stint;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use incumbent::{Candidacy, Client, Leadership, Loss, Role};
+use incumbent_guardian::{Event, Guardian};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::read::quoted;
+use super::{TIDY, candidate_name, standing_client, value_bytes};
+use crate::args::RunArgs;
+use crate::block_on;
+use crate::failure::Failure;
+use crate::journal;
+use crate::place::Place;
+use crate::say::{Say, printable};
+use announce::Announcer;
+use signals::{Asked, Signals};
+use stint::{Ended, Stint};
+
+/// Exit codes that are ours: a command's own are below, or 128 and more.
+const LOST: u8 = 120;
+const ELECTION_ENDED: u8 = 121;
+const NOT_ELECTED: u8 = 122;
+pub(crate) const OUR_FAILURE: u8 = 125;
+
+/// How long a command has to run for its end not to look like a failure to start.
+const SETTLED: Duration = Duration::from_secs(10);
+/// The rests between the starts of a command that ends at once, with `--forever`.
+const FIRST_REST: Duration = Duration::from_millis(100);
+const LONGEST_REST: Duration = Duration::from_secs(10);
+/// The rest before another guardian is started.
+const GUARDIAN_REST: Duration = Duration::from_secs(1);
+/// How long to be silent about a store that does not answer.
+const SILENCE: Duration = Duration::from_secs(3);
+
+pub(crate) fn run(args: RunArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    // Before there are threads and descriptors that it could inherit.
+    let guardian = start_guardian()?;
+    block_on(supervise(args, place, guardian, say))
+}
+
+fn start_guardian() -> Result<Guardian, Failure> {
+    Guardian::start().map_err(|error| Failure::error(error.to_string()))
+}
+
+async fn supervise(args: RunArgs, place: Place, guardian: Guardian, say: &Say) -> Result<u8, Failure> {
+    let signals = Signals::new()?;
+    let client = standing_client(&args.standing, &place).await?;
+    let name = candidate_name(&args.standing);
+    let announcer = Announcer::new(args.ready_file.clone(), say.clone());
+    let grace = client.settings().grace;
+    let mut supervisor = Supervisor { name, grace, guardian, signals, announcer, args: &args, say };
+    let done = supervisor.run(&client).await;
+    supervisor.announcer.leave();
+    if !client.close(TIDY).await {
+        say.warn("the store has not confirmed that this candidate left; what is left goes with its session");
+    }
+    done
+}
+
+struct Supervisor<'a> {
+    args: &'a RunArgs,
+    say: &'a Say,
+    name: String,
+    grace: Duration,
+    guardian: Guardian,
+    signals: Signals,
+    announcer: Announcer,
+}
+
+/// What comes of waiting for the office.
+enum Waited {
+    Elected(Leadership),
+    Exit(u8),
+}
+
+impl Supervisor<'_> {
+    async fn run(&mut self, client: &Client) -> Result<u8, Failure> {
+        let election = &self.args.contest.election;
+        let handle = client.election(election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
+        let candidate =
+            handle.candidate(self.name.as_str()).value(value_bytes(&self.args.standing)).hold_until_stopped();
+        let mut limit = self.args.wait.map(|wait| Instant::now() + wait);
+        let mut seat = match self.stand(candidate.stand(), limit).await? {
+            Ok(seat) => seat,
+            Err(code) => return Ok(code),
+        };
+        let mut only_try = self.args.try_once;
+        loop {
+            let office = match self.await_office(&mut seat, limit.take(), std::mem::take(&mut only_try)).await? {
+                Waited::Elected(office) => office,
+                Waited::Exit(code) => return Ok(code),
+            };
+            let ended = self.serve(&office).await?;
+            self.give_back(office).await;
+            if let Some(code) = self.exit_code(&ended) {
+                return Ok(code);
+            }
+            if matches!(ended, Ended::GuardianDied) {
+                self.say.warn("the guardian was killed, and the command with it: going back in line with another one");
+                self.replace_guardian().await?;
+            }
+        }
+    }
+
+    /// Gets in line. `Err`: the exit code.
+    async fn stand(
+        &mut self,
+        standing: impl Future<Output = Result<Candidacy, incumbent::StandError>>,
+        limit: Option<Instant>,
+    ) -> Result<Result<Candidacy, u8>, Failure> {
+        let mut standing = pin!(standing);
+        let mut silence = pin!(sleep(SILENCE));
+        loop {
+            tokio::select! {
+                seat = &mut standing => return Ok(Ok(seat?)),
+                asked = self.signals.next_when_idle() => if let Asked::Leave(code) = asked {
+                    return Ok(Err(code));
+                },
+                () = until(limit) => return Ok(Err(self.not_elected("the store has not answered"))),
+                () = &mut silence => {
+                    let why = journal::last_error().map_or_else(String::new, |error| format!(": {error}"));
+                    self.say.note(format!("still waiting for a session with the store{why}"));
+                    silence.as_mut().reset(Instant::now() + LONGEST_REST);
+                }
+                event = self.guardian.event() => self.on_idle_guardian(event).await?,
+            }
+        }
+    }
+
+    /// Waits in line.
+    async fn await_office(
+        &mut self,
+        seat: &mut Candidacy,
+        limit: Option<Instant>,
+        only_try: bool,
+    ) -> Result<Waited, Failure> {
+        let mut roles = seat.roles();
+        loop {
+            tokio::select! {
+                biased;
+                elected = seat.elected() => return match elected? {
+                    Some(office) => Ok(Waited::Elected(office)),
+                    None => {
+                        self.say.note(format!("{} has ended", self.args.contest.election));
+                        Ok(Waited::Exit(ELECTION_ENDED))
+                    }
+                },
+                asked = self.signals.next_when_idle() => if let Asked::Leave(code) = asked {
+                    return Ok(Waited::Exit(code));
+                },
+                () = until(limit) => return Ok(Waited::Exit(self.not_elected("its turn has not come"))),
+                role = roles.next() => {
+                    if only_try && let Some(why) = hopeless(&role) {
+                        return Ok(Waited::Exit(self.not_elected(&why)));
+                    }
+                    self.narrate(&role);
+                }
+                event = self.guardian.event() => self.on_idle_guardian(event).await?,
+            }
+        }
+    }
+
+    fn narrate(&mut self, role: &Role) {
+        let election = &self.args.contest.election;
+        match role {
+            Role::Following { ahead, token } => {
+                let ahead = ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable);
+                self.say.note(format!("{} is in line for {election}, behind {ahead} (token {token})", self.name));
+                self.announcer.following(&ahead);
+            }
+            Role::Out(Loss::Paused) => {
+                let resume = format!("`incumbent resume {}` lets it go on", quoted(election));
+                self.say.note(format!("{election} is paused: nobody leads; {resume}"));
+                self.announcer.following("nobody: the election is paused");
+            }
+            Role::Out(why @ (Loss::Expired | Loss::EntryDeleted | Loss::LocalDeadline)) => {
+                self.say.note(format!("{} is out of line, and goes back: {why}", self.name));
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs the command for as long as the term lasts. Answers when none of its processes is left.
+    async fn serve(&mut self, office: &Leadership) -> Result<Ended, Failure> {
+        let term = office.term();
+        let token = term.token().get();
+        self.say.note(format!("{} leads {} with token {token}", self.name, self.args.contest.election));
+        self.announcer.leading(token);
+        let spec = stint::command(self.args, &self.name, token, self.grace);
+        let mut rest = FIRST_REST;
+        loop {
+            let began = Instant::now();
+            let program = self.args.command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+            let stint = Stint { term: &term, spec: &spec, program: &program, grace: self.grace, say: self.say };
+            let ended = stint.run(&mut self.guardian, &mut self.signals).await?;
+            let Ended::ByItself(exit) = ended else { return Ok(ended) };
+            if !self.args.forever {
+                return Ok(ended);
+            }
+            rest = if began.elapsed() >= SETTLED { FIRST_REST } else { rest };
+            self.say.note(format!("the command ended with {}; it starts again in {rest:?}", exit.code()));
+            if let Some(ended) = self.rest(&term, rest).await? {
+                return Ok(ended);
+            }
+            rest = (rest * 2).min(LONGEST_REST);
+        }
+    }
+
+    /// Between two commands of one term. Something: the term is over, or we were asked to leave.
+    async fn rest(&mut self, term: &incumbent::Term, rest: Duration) -> Result<Option<Ended>, Failure> {
+        let mut rest = pin!(sleep(rest));
+        loop {
+            tokio::select! {
+                biased;
+                lost = term.stopping() => return Ok(Some(Ended::Lost(lost.reason()))),
+                asked = self.signals.next_when_idle() => if let Asked::Leave(code) = asked {
+                    return Ok(Some(Ended::Left(code)));
+                },
+                event = self.guardian.event() => self.on_idle_guardian(event).await?,
+                () = &mut rest => return Ok(None),
+            }
+        }
+    }
+
+    /// The command is gone: the office can go.
+    async fn give_back(&mut self, office: Leadership) {
+        tokio::select! {
+            given = office.resign() => if let Err(error) = given {
+                self.say.warn(error.to_string());
+            },
+            // Whoever asks once more does not want to wait for certainty.
+            asked = self.signals.next_when_idle() => if let Asked::Leave(_) = asked {
+                self.say.note("not waiting for the store");
+            },
+        }
+    }
+
+    fn exit_code(&self, ended: &Ended) -> Option<u8> {
+        match *ended {
+            Ended::ByItself(exit) => Some(code(exit.code())),
+            Ended::NotStarted(code) | Ended::Left(code) => Some(code),
+            Ended::Lost(Loss::Ended) => {
+                self.say.note(format!("{} has ended", self.args.contest.election));
+                Some(ELECTION_ENDED)
+            }
+            Ended::Lost(_) | Ended::GuardianDied if self.args.exit_on_loss => Some(LOST),
+            Ended::Lost(_) | Ended::GuardianDied => None,
+        }
+    }
+
+    fn not_elected(&self, why: &str) -> u8 {
+        self.say.note(format!("{} was not elected: {why}", self.name));
+        NOT_ELECTED
+    }
+
+    /// No command runs, so a dead guardian does no harm; but the next command needs one.
+    async fn on_idle_guardian(&mut self, event: Option<Event>) -> Result<(), Failure> {
+        if matches!(event, Some(Event::GuardianDied) | None) {
+            self.say.warn("the guardian was killed: starting another one");
+            self.replace_guardian().await?;
+        }
+        Ok(())
+    }
+
+    async fn replace_guardian(&mut self) -> Result<(), Failure> {
+        sleep(GUARDIAN_REST).await;
+        let started = tokio::task::spawn_blocking(start_guardian).await;
+        self.guardian = started.map_err(|error| Failure::error(format!("cannot start a guardian: {error}")))??;
+        Ok(())
+    }
+}
+
+/// Why waiting would be needed.
+fn hopeless(role: &Role) -> Option<String> {
+    match role {
+        Role::Following { ahead, .. } => {
+            Some(format!("{} is ahead", ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable)))
+        }
+        Role::Out(Loss::Paused) => Some("the election is paused".into()),
+        _ => None,
+    }
+}
+
+async fn until(limit: Option<Instant>) {
+    match limit {
+        Some(limit) => sleep_until(limit).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// As a process can report it.
+fn code(code: i32) -> u8 {
+    (code & 0xff) as u8
+}

@@ -1,0 +1,232 @@
+//! One run of the command: from its start until none of its processes is left.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use incumbent::store::{BootClock, Clock};
+use incumbent::{Loss, Term, Timestamp};
+use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, OrderError, Step};
+use rustix::process::Signal;
+
+use super::signals::{Asked, Signals};
+use crate::args::RunArgs;
+use crate::failure::Failure;
+use crate::place;
+use crate::say::Say;
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The command ended before anybody stopped it.
+    ByItself(Exit),
+    /// It could not be started; the exit code.
+    NotStarted(u8),
+    /// It was stopped because the term is over, or about to be.
+    Lost(Loss),
+    /// It was stopped because we were asked to leave; the exit code.
+    Left(u8),
+    /// The guardian was killed, and so the command was.
+    GuardianDied,
+}
+
+/// What is needed for one run.
+pub(super) struct Stint<'a> {
+    pub(super) term: &'a Term,
+    pub(super) spec: &'a CommandSpec,
+    /// As it was written, for messages.
+    pub(super) program: &'a str,
+    pub(super) grace: Duration,
+    pub(super) say: &'a Say,
+}
+
+/// Why the command was not even ordered.
+enum NotBegun {
+    /// The guardian is dead: another one may do it.
+    Dead,
+    Failed(Failure),
+}
+
+impl From<OrderError> for NotBegun {
+    fn from(error: OrderError) -> NotBegun {
+        match error {
+            OrderError::Dead => NotBegun::Dead,
+            error => NotBegun::Failed(Failure::error(error.to_string())),
+        }
+    }
+}
+
+/// The guardian begins to kill a little before the deadline that it knows; so long before, at most.
+const HEAD_START: Duration = Duration::from_millis(100);
+
+/// What is known so far.
+#[derive(Default)]
+struct Course {
+    /// What the guardian was told last.
+    deadline: Timestamp,
+    /// The guardian was told of no later deadline in time, because we were stopped or starved. It has begun to kill, and
+    /// asks nobody: we hear of it later.
+    overdue: bool,
+    exit: Option<Exit>,
+    not_started: Option<incumbent_guardian::NotStarted>,
+    /// Set when we stop it, while it still ran.
+    lost: Option<Loss>,
+    leave: Option<u8>,
+    killed: bool,
+    guardian_died: bool,
+}
+
+impl Course {
+    fn is_stopping(&self) -> bool {
+        self.lost.is_some() || self.leave.is_some()
+    }
+
+    /// To be called before the guardian is told of another deadline, and when something has ended.
+    fn notice_time(&mut self) {
+        self.overdue |= BootClock.now() >= self.deadline - HEAD_START;
+    }
+
+    fn has_ended(&self) -> bool {
+        self.exit.is_some() || self.not_started.is_some()
+    }
+}
+
+impl Stint<'_> {
+    /// Runs the command, and answers when none of its processes is left.
+    pub(super) async fn run(&self, guardian: &mut Guardian, signals: &mut Signals) -> Result<Ended, Failure> {
+        let mut course = Course { deadline: self.term.deadline(), ..Course::default() };
+        match self.start(guardian, course.deadline) {
+            Ok(()) => {}
+            Err(NotBegun::Dead) => return Ok(Ended::GuardianDied),
+            Err(NotBegun::Failed(failure)) => return Err(failure),
+        }
+        loop {
+            tokio::select! {
+                biased;
+                event = guardian.event() => match event {
+                    Some(Event::Empty) | None => break,
+                    Some(event) => self.on_event(event, &mut course),
+                },
+                moved = self.term.deadline_after(course.deadline), if course.deadline != Timestamp::ZERO => {
+                    self.heed(guardian, moved, &mut course);
+                }
+                lost = self.term.stopping(), if course.lost.is_none() => {
+                    self.on_stopping(guardian, lost.reason(), &mut course);
+                }
+                asked = signals.next() => self.on_signal(guardian, asked, &mut course),
+            }
+        }
+        // Its copy of the lock is of no more use: there is nothing left that could outlive us.
+        self.ordered(guardian.let_go());
+        Ok(self.outcome(course))
+    }
+
+    fn start(&self, guardian: &mut Guardian, deadline: Timestamp) -> Result<(), NotBegun> {
+        let lifeline = self
+            .term
+            .lifeline()
+            .map_err(|error| NotBegun::Failed(Failure::error(format!("cannot copy the session's lock: {error}"))))?;
+        if let Some(lifeline) = lifeline {
+            guardian.hold(lifeline.as_fd())?;
+        }
+        Ok(guardian.spawn(self.spec, deadline)?)
+    }
+
+    fn on_event(&self, event: Event, course: &mut Course) {
+        match event {
+            Event::CommandExited(exit) => {
+                course.exit = Some(exit);
+                course.notice_time();
+                if exit == Exit::Signal(Signal::KILL.as_raw()) && course.overdue && !course.is_stopping() {
+                    self.say.note("the command was killed: no proof of life came in time");
+                    course.lost = Some(Loss::LocalDeadline);
+                }
+            }
+            Event::NotStarted(reason) => {
+                self.say.failure(&Failure::error(format!("{} was not started: {reason}", self.program)));
+                course.not_started = Some(reason);
+                if reason.step == Step::Deadline {
+                    course.lost.get_or_insert(Loss::LocalDeadline);
+                }
+            }
+            Event::GuardianDied => course.guardian_died = true,
+            _ => {}
+        }
+    }
+
+    /// Another deadline, or none: then there is no grace either.
+    fn heed(&self, guardian: &Guardian, deadline: Timestamp, course: &mut Course) {
+        course.notice_time();
+        course.deadline = deadline;
+        if deadline != Timestamp::ZERO {
+            self.ordered(guardian.set_deadline(deadline));
+        } else if !course.killed {
+            course.killed = true;
+            self.ordered(guardian.kill());
+        }
+    }
+
+    fn on_stopping(&self, guardian: &Guardian, why: Loss, course: &mut Course) {
+        if !course.has_ended() && !course.is_stopping() {
+            self.say.note(format!("stopping the command: {why}"));
+            self.ordered(guardian.terminate(self.grace));
+        }
+        course.lost = Some(why);
+    }
+
+    fn on_signal(&self, guardian: &Guardian, asked: Asked, course: &mut Course) {
+        match asked {
+            Asked::Leave(_) if course.leave.is_some() => {
+                self.say.note("killing the command");
+                course.killed = true;
+                self.ordered(guardian.kill());
+            }
+            Asked::Leave(code) => {
+                self.say.note("stopping the command");
+                course.leave = Some(code);
+                self.ordered(guardian.terminate(self.grace));
+            }
+            Asked::PassOn(signal) => self.ordered(guardian.signal(signal)),
+        }
+    }
+
+    /// A guardian that is dead or deaf has been seen to already: an event follows, and the deadline that it knows stands.
+    fn ordered(&self, order: Result<(), OrderError>) {
+        match order {
+            Ok(()) | Err(OrderError::Dead) => {}
+            Err(error) => self.say.warn(error.to_string()),
+        }
+    }
+
+    fn outcome(&self, course: Course) -> Ended {
+        match course {
+            Course { not_started: Some(reason), lost: None, leave: None, .. } => {
+                Ended::NotStarted(super::code(reason.code()))
+            }
+            Course { leave: Some(code), exit, .. } => Ended::Left(exit.map_or(code, |exit| super::code(exit.code()))),
+            Course { exit: Some(exit), lost: None, guardian_died: false, .. } => Ended::ByItself(exit),
+            Course { lost: Some(why), .. } => Ended::Lost(why),
+            Course { guardian_died: true, .. } => Ended::GuardianDied,
+            // Not even its death was heard of.
+            _ => Ended::GuardianDied,
+        }
+    }
+}
+
+/// The command with its environment.
+pub(super) fn command(args: &RunArgs, name: &str, token: u64, grace: Duration) -> CommandSpec {
+    let words = args.command.iter();
+    let spec = if args.shell {
+        let line: Vec<_> = words.map(|word| word.as_os_str()).collect();
+        CommandSpec::shell(line.join(std::ffi::OsStr::new(" ")))
+    } else {
+        CommandSpec::new(words)
+    };
+    let spec = spec
+        .env("INCUMBENT_ELECTION", args.contest.election.as_str())
+        .env("INCUMBENT_NAME", name)
+        .env("INCUMBENT_TOKEN", token.to_string())
+        // We speak to the service manager for both.
+        .env_remove("NOTIFY_SOCKET")
+        .leftover_grace(grace);
+    if place::variable_has_secret() { spec.env_remove(place::VARIABLE) } else { spec }
+}

@@ -1,0 +1,160 @@
+//! `status`: who leads and who waits; or why nobody leads, and what to do about it.
+
+use std::io;
+
+use incumbent::{ElectionName, Leader, Reading, Status};
+use serde::Serialize;
+
+use super::election;
+use super::read::{described, quoted};
+use crate::args::StatusArgs;
+use crate::facts::{self, Person, VERSION};
+use crate::failure::{Code, Failure};
+use crate::place::Place;
+use crate::say::{Paint, out, out_json, printable};
+
+/// How many followers are named before the rest is only counted.
+const NAMED: usize = 10;
+
+#[derive(Serialize)]
+pub(super) struct StatusFact<'a> {
+    v: u32,
+    election: &'a str,
+    store: String,
+    leader: Option<Person>,
+    followers: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vacant_because: Option<&'static str>,
+    paused: Option<PausedFact>,
+    handover: Option<HandoverFact>,
+    age_ms: u64,
+}
+
+#[derive(Serialize)]
+struct PausedFact {
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct HandoverFact {
+    from: u64,
+    to: Option<u64>,
+}
+
+/// Why nobody leads.
+#[derive(Clone, Copy)]
+enum Vacancy {
+    Paused,
+    Ended,
+    Deposed,
+    NoCandidates,
+}
+
+impl Vacancy {
+    fn of(status: &Status) -> Option<Vacancy> {
+        if !status.candidates.is_empty() {
+            None
+        } else if status.paused.is_some() {
+            Some(Vacancy::Paused)
+        } else if status.ended {
+            Some(Vacancy::Ended)
+        } else if status.deposed.is_some() {
+            Some(Vacancy::Deposed)
+        } else {
+            Some(Vacancy::NoCandidates)
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Vacancy::Paused => "paused",
+            Vacancy::Ended => "ended",
+            Vacancy::Deposed => "deposed",
+            Vacancy::NoCandidates => "no_candidates",
+        }
+    }
+
+    fn sentence(self, name: &ElectionName) -> String {
+        let name = quoted(name);
+        match self {
+            Vacancy::Paused => {
+                format!("Nobody leads because the election is paused. `incumbent resume {name}` lets it go on.")
+            }
+            Vacancy::Ended => format!(
+                "Nobody leads because the election was ended, and nobody has stood since. Whoever stands now starts \
+                 afresh: `incumbent run {name} -- COMMAND`."
+            ),
+            Vacancy::Deposed => format!(
+                "Nobody leads because the last leader was deposed, and nobody else is in line. Is a candidate \
+                 running? `incumbent run {name} -- COMMAND`."
+            ),
+            Vacancy::NoCandidates => format!(
+                "Nobody leads because nobody is in line. Is a candidate running, with this very store and this very \
+                 name? `incumbent run {name} -- COMMAND` makes one."
+            ),
+        }
+    }
+}
+
+pub(crate) async fn status(args: StatusArgs, place: Place) -> Result<u8, Failure> {
+    let name = &args.contest.election;
+    let reading = election(name, &place).await?.status().await?;
+    if args.format.json {
+        out_json(&fact(name, &place, &reading))?;
+    } else {
+        for line in page(name, &place, &reading) {
+            out(&line)?;
+        }
+    }
+    Ok(if Vacancy::of(&reading).is_some() { Code::No as u8 } else { 0 })
+}
+
+/// The state for programs.
+pub(super) fn fact<'a>(name: &'a ElectionName, place: &Place, reading: &Reading<Status>) -> StatusFact<'a> {
+    let status = reading.get();
+    StatusFact {
+        v: VERSION,
+        election: name.as_str(),
+        store: place.to_string(),
+        leader: status.candidates.first().map(Person::new),
+        followers: status.candidates.len().saturating_sub(1),
+        vacant_because: Vacancy::of(status).map(Vacancy::word),
+        paused: status.paused.as_deref().map(|reason| PausedFact { reason: reason.to_owned() }),
+        handover: status.handover.map(|(from, to)| HandoverFact { from: from.get(), to: to.map(|token| token.get()) }),
+        age_ms: u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// The state for people.
+pub(super) fn page(name: &ElectionName, place: &Place, status: &Status) -> Vec<String> {
+    let paint = Paint::for_stream(&io::stdout());
+    let row = |label: &str, text: &str| format!("{} {text}", paint.dim(&format!("{label:9}")));
+    let mut page = vec![row("election", &paint.bold(name.as_str())), row("store", &printable(&place.to_string()))];
+    match status.candidates.split_first() {
+        Some((leader, followers)) => {
+            page.push(row("leader", &paint.green(&described(leader))));
+            page.push(row("in line", &in_line(followers)));
+        }
+        None => page.push(row("leader", &paint.yellow("nobody"))),
+    }
+    if let Some(reason) = &status.paused {
+        let text = if reason.is_empty() { "yes".to_owned() } else { format!("yes: {}", printable(reason)) };
+        page.push(row("paused", &paint.yellow(&text)));
+    }
+    if let Some((from, to)) = status.handover {
+        let to = to.map_or_else(|| "whoever is next".to_owned(), |to| format!("token {to}"));
+        page.push(row("handover", &format!("from token {from} to {to}, under way")));
+    }
+    page.extend(Vacancy::of(status).map(|vacancy| format!("\n{}", vacancy.sentence(name))));
+    page
+}
+
+fn in_line(followers: &[Leader]) -> String {
+    let named: Vec<_> =
+        followers.iter().take(NAMED).map(|one| format!("{} ({})", facts::name(one), one.token)).collect();
+    match followers.len() {
+        0 => "nobody else: if the leader goes, nobody takes over".to_owned(),
+        count if count > NAMED => format!("{}, and {} more", named.join(", "), count - NAMED),
+        _ => named.join(", "),
+    }
+}

@@ -1,0 +1,65 @@
+//! `campaign`: the office for programs in any language.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::host::{Host, eventually};
+
+#[test]
+fn the_end_of_input_resigns() {
+    let host = Host::new();
+    let mut campaign = host.start(["campaign", "--name", "a", "jobs/x", "--json"]);
+    let elected = campaign.json();
+    assert_eq!((&elected["event"], &elected["token"]), (&json!("elected"), &json!(1)));
+    assert!(elected["remaining_ms"].as_u64().unwrap() > 0);
+    assert_eq!(host.leader("jobs/x"), Some(("a".into(), 1)));
+    drop(campaign.stdin.take());
+    assert_eq!(campaign.json(), json!({"event": "resigned"}));
+    assert_eq!(campaign.wait(), Some(0));
+    assert_eq!(host.leader("jobs/x"), None);
+}
+
+#[test]
+fn a_follower_hears_of_its_turn_and_a_leader_of_its_loss() {
+    let host = Host::new();
+    let mut a = host.start(["campaign", "--name", "a", "--grace", "100ms", "jobs/x", "--json"]);
+    assert_eq!(a.json()["event"], "elected");
+    let mut b = host.start(["campaign", "--name", "b", "jobs/x", "--json"]);
+    assert_eq!(b.json(), json!({"event": "following", "ahead": "a", "token": 1}));
+    host.ok(["transfer", "jobs/x", "--to", "b"]);
+    assert_eq!(a.json(), json!({"event": "stopping", "reason": "transferred"}));
+    assert_eq!(a.json(), json!({"event": "lost", "reason": "transferred"}));
+    assert_eq!(a.json()["event"], "following");
+    assert_eq!(b.json()["event"], "elected");
+
+    b.signal(Signal::TERM);
+    assert_eq!(b.json(), json!({"event": "resigned"}));
+    assert_eq!(b.wait(), Some(0));
+    assert_eq!(a.json()["event"], "elected");
+    host.ok(["end", "jobs/x"]);
+    assert_eq!(a.json(), json!({"event": "stopping", "reason": "ended"}));
+    assert_eq!(a.json(), json!({"event": "lost", "reason": "ended"}));
+    assert_eq!(a.json(), json!({"event": "ended"}));
+    assert_eq!(a.wait(), Some(0));
+}
+
+#[test]
+fn a_paused_election_is_said_and_people_get_words() {
+    let host = Host::new();
+    host.ok(["pause", "jobs/x"]);
+    let mut campaign = host.start(["campaign", "--name", "a", "jobs/x"]);
+    assert_eq!(campaign.line(), "out        paused");
+    host.ok(["resume", "jobs/x"]);
+    assert!(campaign.line().starts_with("elected    token "));
+}
+
+#[test]
+fn when_nobody_reads_any_more_the_office_is_given_back() {
+    let host = Host::new();
+    let mut command = host.command(["campaign", "--name", "a", "--grace", "100ms", "jobs/x"]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    eventually("a vacant office", || host.leader("jobs/x").is_none().then_some(()));
+}

@@ -1,0 +1,276 @@
+//! A place for one test: a folder, a store in it, and processes that do not outlive the test.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// How long anything may take before a test fails. Nothing waits so long unless it is broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A command that shows whether it is alone: it holds a lock for its lifetime, and so does everything that it starts.
+pub(crate) const LONELY: &str = r#"
+exec 9>>"$FOLDER/lock"
+flock -n 9 || { echo "overlap $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"; exit 99; }
+echo "start $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"
+trap 'echo "stop $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"; exit 0' TERM
+sleep 1000 & wait
+"#;
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// One JSON object on one line.
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.out.lines().count(), 1, "{self:?}");
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+pub(crate) struct Host {
+    folder: PathBuf,
+}
+
+impl Host {
+    pub(crate) fn new() -> Host {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("incumbent-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+        Host { folder }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(crate) fn store(&self) -> String {
+        format!("file://{}", self.path("store").display())
+    }
+
+    /// The command, with a store of its own and nothing of the environment that could matter.
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
+        command.args(args).env("INCUMBENT_STORE", self.store()).env("FOLDER", &self.folder);
+        for name in ["KUBERNETES_SERVICE_HOST", "NOTIFY_SOCKET", "NO_COLOR", "container", "XDG_STATE_HOME"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Said {
+        finish(self.command(args))
+    }
+
+    /// Runs it, and it must go well.
+    pub(crate) fn ok<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Said {
+        let said = self.run(args);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said
+    }
+
+    /// Starts the command, and listens to it.
+    pub(crate) fn start<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Process {
+        Process::start(self.command(args))
+    }
+
+    /// Starts `run` with a command that shows whether it is alone.
+    pub(crate) fn start_lonely(&self, name: &str, more: &[&str]) -> Process {
+        let args = ["run", "--name", name].into_iter().chain(more.iter().copied());
+        self.start(args.chain(["jobs/x", "--shell", "--", LONELY]))
+    }
+
+    pub(crate) fn log(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.path("log")).unwrap_or_default();
+        log.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until the log has a line that starts like this, and answers with it.
+    pub(crate) fn until_logged(&self, start: &str) -> String {
+        eventually(&format!("{start:?} in the log"), || self.log().into_iter().find(|line| line.starts_with(start)))
+    }
+
+    /// Who leads, by its token.
+    pub(crate) fn leader(&self, election: &str) -> Option<(String, u64)> {
+        let json = self.run(["leader", election, "--json"]).json();
+        let leader = json.get("leader").filter(|leader| !leader.is_null())?;
+        Some((leader["name"].as_str()?.to_owned(), leader["token"].as_u64()?))
+    }
+
+    /// The names of those in line.
+    pub(crate) fn line(&self, election: &str) -> Vec<String> {
+        let json = self.ok(["candidates", election, "--json"]).json();
+        let candidates = json["candidates"].as_array().unwrap();
+        candidates.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(crate) fn until_in_line(&self, election: &str, names: &[&str]) {
+        eventually(&format!("{names:?} in line"), || (self.line(election) == names).then_some(()));
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // A guardian may still be at work below, for a moment.
+        let removed = (0..100).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            fs::remove_dir_all(&self.folder).is_ok()
+        });
+        assert!(removed || thread::panicking(), "{} cannot be removed", self.folder.display());
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn finish(mut command: Command) -> Said {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < until, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A line, and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    Out(String),
+    Err(String),
+}
+
+/// A process that is killed with the test.
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<Spoken>,
+    heard: Vec<Spoken>,
+    pub(crate) stdin: Option<ChildStdin>,
+}
+
+impl Process {
+    pub(crate) fn start(mut command: Command) -> Process {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = channel();
+        listen(child.stdout.take().unwrap(), sender.clone(), Spoken::Out);
+        listen(child.stderr.take().unwrap(), sender, Spoken::Err);
+        let stdin = child.stdin.take();
+        Process { child, lines, heard: Vec::new(), stdin }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// The next line on standard output.
+    pub(crate) fn line(&mut self) -> String {
+        self.until_spoken("a line on standard output", |spoken| match spoken {
+            Spoken::Out(line) => Some(line.clone()),
+            Spoken::Err(_) => None,
+        })
+    }
+
+    /// The next line on standard output, as JSON.
+    pub(crate) fn json(&mut self) -> Value {
+        let line = self.line();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// Waits for a line on standard error that has these words.
+    pub(crate) fn until_said(&mut self, words: &str) -> String {
+        self.until_spoken(words, |spoken| match spoken {
+            Spoken::Err(line) if line.contains(words) => Some(line.clone()),
+            _ => None,
+        })
+    }
+
+    fn until_spoken<T>(&mut self, what: &str, want: impl Fn(&Spoken) -> Option<T>) -> T {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(spoken) => {
+                    let wanted = want(&spoken);
+                    self.heard.push(spoken);
+                    if let Some(wanted) = wanted {
+                        return wanted;
+                    }
+                }
+                Err(_) => panic!("never heard {what}: {:?}", self.heard),
+            }
+        }
+    }
+
+    /// Waits for its end; the exit code, `None` if a signal ended it.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < until, "it does not end: {:?}", self.everything());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// All that was heard until now.
+    pub(crate) fn everything(&mut self) -> Vec<Spoken> {
+        self.heard.extend(self.lines.try_iter());
+        self.heard.clone()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(stream: impl Read + Send + 'static, sender: std::sync::mpsc::Sender<Spoken>, wrap: fn(String) -> Spoken) {
+    thread::spawn(move || {
+        for line in BufReader::new(stream).lines() {
+            let Ok(line) = line else { return };
+            if sender.send(wrap(line)).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// The guardian of a process, and whatever else it has started.
+pub(crate) fn children(pid: Pid) -> Vec<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw))
+        .collect()
+}

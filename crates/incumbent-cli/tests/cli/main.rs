@@ -1,0 +1,14 @@
+//! Tests of the real command, with real processes on a file store of their own.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets something unexpected has failed")]
+
+mod campaigning;
+#[cfg(feature = "faults")]
+mod crowd;
+mod demo;
+mod host;
+mod operating;
+mod reading;
+mod running;
+mod signalling;
+mod succession;
+mod usage;

@@ -1,0 +1,155 @@
+//! The acts of an operator, and how they are refused.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::host::{Host, Process, eventually};
+
+/// Three candidates in this order, each with a command.
+fn three(host: &Host) -> Vec<Process> {
+    let mut processes = Vec::new();
+    let mut names = Vec::new();
+    for name in ["a", "b", "c"] {
+        processes.push(host.start(["run", "--name", name, "jobs/x", "--", "sleep", "1000"]));
+        names.push(name);
+        host.until_in_line("jobs/x", &names);
+    }
+    processes
+}
+
+fn id_of(host: &Host, place: usize) -> String {
+    let json = host.ok(["candidates", "jobs/x", "--json"]).json();
+    json["candidates"][place]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_transfer_returns_when_the_heir_leads() {
+    let host = Host::new();
+    let _processes = three(&host);
+    let json = host.ok(["transfer", "jobs/x", "--to", "c", "--json"]).json();
+    assert_eq!((&json["done"], &json["leader"]["name"]), (&json!("transfer"), &json!("c")));
+    assert_eq!(host.leader("jobs/x").unwrap().0, "c");
+
+    eventually("all back in line", || (host.line("jobs/x").len() == 3).then_some(()));
+    let id = id_of(&host, 2);
+    let said = host.ok(["transfer", "jobs/x", "--to", &id]);
+    assert!(said.out.starts_with("transferred: "), "{said:?}");
+    assert_eq!(host.run(["leader", "jobs/x", "--json"]).json()["leader"]["id"], id.as_str());
+}
+
+#[test]
+fn a_transfer_to_a_name_that_two_have_lists_their_ids() {
+    let host = Host::new();
+    let mut processes = Vec::new();
+    let mut names = Vec::new();
+    for name in ["a", "twin", "twin"] {
+        processes.push(host.start(["run", "--name", name, "jobs/x", "--", "sleep", "1000"]));
+        names.push(name);
+        host.until_in_line("jobs/x", &names);
+    }
+    let said = host.run(["transfer", "jobs/x", "--to", "twin"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    for place in [1, 2] {
+        assert!(said.err.contains(&id_of(&host, place)), "{said:?}");
+    }
+    assert!(said.err.contains("by its id"), "{said:?}");
+    assert_eq!(host.leader("jobs/x").unwrap().0, "a");
+}
+
+#[test]
+fn a_transfer_to_nobody_or_of_nothing_is_answered_with_no() {
+    let host = Host::new();
+    let said = host.run(["transfer", "jobs/x", "--to", "b"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.err.contains("nobody leads"), "{said:?}");
+    let _a = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    let said = host.run(["transfer", "jobs/x", "--to", "nobody"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.err.contains("\"nobody\"") && said.err.contains("incumbent candidates"), "{said:?}");
+}
+
+#[test]
+fn who_resigns_goes_to_the_end_of_the_line() {
+    let host = Host::new();
+    assert_eq!(host.run(["resign", "jobs/x"]).code, Some(3));
+    let _processes = three(&host);
+    let json = host.ok(["resign", "jobs/x", "--json"]).json();
+    assert_eq!(json["leader"]["name"], "b");
+    host.until_in_line("jobs/x", &["b", "c", "a"]);
+}
+
+#[test]
+fn only_the_leader_with_that_token_is_deposed() {
+    let host = Host::new();
+    assert_eq!(host.run(["depose", "jobs/x"]).code, Some(3));
+    let mut processes = three(&host);
+    let (_, token) = host.leader("jobs/x").unwrap();
+    let said = host.run(["depose", "jobs/x", "--token", &(token + 1).to_string()]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.err.contains(&format!("{token} does")), "{said:?}");
+    assert_eq!(host.leader("jobs/x"), Some(("a".into(), token)));
+
+    let json = host.ok(["depose", "jobs/x", "--token", &token.to_string(), "--json"]).json();
+    assert_eq!(json["token"], token);
+    assert_eq!(host.leader("jobs/x").unwrap().0, "b");
+    processes[0].until_said("deposed by an operator");
+    host.until_in_line("jobs/x", &["b", "c", "a"]);
+}
+
+#[test]
+fn while_paused_nobody_leads_and_they_come_back_by_themselves() {
+    let host = Host::new();
+    let mut processes = three(&host);
+    let (_, before) = host.leader("jobs/x").unwrap();
+    let json = host.ok(["pause", "jobs/x", "--reason", "tea", "--json"]).json();
+    assert_eq!((&json["done"], &json["leader"]), (&json!("pause"), &json!(null)));
+    assert_eq!(host.line("jobs/x"), [""; 0]);
+    processes[0].until_said("paused");
+    let said = host.run(["run", "--try", "jobs/x", "--", "true"]);
+    assert_eq!(said.code, Some(122), "{said:?}");
+    assert!(said.err.contains("paused"), "{said:?}");
+
+    host.ok(["resume", "jobs/x"]);
+    let (_, after) = eventually("a leader", || host.leader("jobs/x"));
+    assert!(after > before);
+    let said = host.run(["resume", "jobs/x"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.err.contains("not paused"), "{said:?}");
+}
+
+#[test]
+fn a_pause_that_the_leader_does_not_obey_in_time_exits_with_4_and_says_what_to_do() {
+    let host = Host::new();
+    let leader = host.start(["run", "--ttl", "10m", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    leader.signal(Signal::STOP);
+    let said = host.run(["pause", "jobs/x", "--timeout", "300ms"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.err.contains("incumbent depose jobs/x"), "{said:?}");
+    let said = host.run(["resign", "jobs/x", "--timeout", "300ms"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    host.ok(["depose", "jobs/x"]);
+    assert_eq!(host.leader("jobs/x"), None);
+}
+
+#[test]
+fn a_reason_that_is_too_long_is_refused() {
+    let host = Host::new();
+    let said = host.run(["pause", "jobs/x", "--reason", &"x".repeat(2000)]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+}
+
+#[test]
+fn after_the_end_everyone_is_gone_and_who_comes_later_starts_afresh() {
+    let host = Host::new();
+    let mut processes = three(&host);
+    let (_, before) = host.leader("jobs/x").unwrap();
+    let json = host.ok(["end", "jobs/x", "--json"]).json();
+    assert_eq!((&json["done"], &json["leader"]), (&json!("end"), &json!(null)));
+    for process in &mut processes {
+        assert_eq!(process.wait(), Some(121));
+    }
+    let said = host.ok(["run", "jobs/x", "--shell", "--", "echo $INCUMBENT_TOKEN"]);
+    assert!(said.out.trim().parse::<u64>().unwrap() > before, "{said:?}");
+}

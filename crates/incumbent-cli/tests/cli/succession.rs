@@ -1,0 +1,175 @@
+//! Whatever is killed or stopped, the next command starts, and never beside the one before.
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::host::{Host, Process, children, eventually};
+
+/// A leader whose command runs, and a follower. The TTL is long: what is replaced soon, is so for another reason.
+fn pair(host: &Host) -> (Process, Process) {
+    pair_with(host, &["--ttl", "10m"])
+}
+
+fn pair_with(host: &Host, more: &[&str]) -> (Process, Process) {
+    let a = host.start_lonely("a", more);
+    host.until_logged("start 1 a");
+    let b = host.start_lonely("b", more);
+    host.until_in_line("jobs/x", &["a", "b"]);
+    (a, b)
+}
+
+/// Waits for a command of b.
+fn until_b_starts(host: &Host) {
+    let started = |line: &String| line.starts_with("start ") && line.ends_with(" b");
+    eventually("a command of b", || host.log().iter().any(started).then_some(()));
+}
+
+/// A process that is stopped, and goes on in any case.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(pid: Pid) -> Stopped {
+        kill_process(pid, Signal::STOP).unwrap();
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // If it is gone, it need not go on.
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+fn assert_never_two(host: &Host) {
+    let log = host.log();
+    assert!(!log.iter().any(|line| line.starts_with("overlap")), "{log:?}");
+    let tokens: Vec<u64> = log.iter().filter(|line| line.starts_with("start")).map(|line| token(line)).collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{log:?}");
+}
+
+fn token(line: &str) -> u64 {
+    line.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn kill_9_of_the_leader_starts_the_followers_command() {
+    let host = Host::new();
+    let (mut a, _b) = pair(&host);
+    a.signal(Signal::KILL);
+    assert_eq!(a.wait(), None);
+    until_b_starts(&host);
+    assert_never_two(&host);
+}
+
+#[test]
+fn kill_9_of_a_leader_whose_command_hides_is_no_different() {
+    let host = Host::new();
+    // It forks twice, has a session of its own, ignores SIGTERM, and keeps only the lock open.
+    let line = r#"
+        exec 9>>"$FOLDER/lock"
+        flock -n 9 || { echo "overlap $INCUMBENT_TOKEN" >>"$FOLDER/log"; exit 99; }
+        ( setsid sh -c 'trap "" TERM HUP INT; echo "start $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"; sleep 1000' \
+            </dev/null >/dev/null 2>&1 & )
+        sleep 1000"#;
+    let start = |name: &str| host.start(["run", "--ttl", "10m", "--name", name, "jobs/x", "--shell", "--", line]);
+    let a = start("a");
+    host.until_logged("start 1 a");
+    let _b = start("b");
+    host.until_in_line("jobs/x", &["a", "b"]);
+    a.signal(Signal::KILL);
+    until_b_starts(&host);
+    assert_never_two(&host);
+}
+
+#[test]
+fn kill_9_of_the_guardian_ends_the_command_and_the_leader_goes_back_in_line() {
+    let host = Host::new();
+    let (mut a, _b) = pair(&host);
+    let guardian = children(a.pid());
+    assert_eq!(guardian.len(), 1, "{guardian:?}");
+    kill_process(guardian[0], Signal::KILL).unwrap();
+    a.until_said("the guardian was killed");
+    until_b_starts(&host);
+    host.until_in_line("jobs/x", &["b", "a"]);
+    // With another guardian it can lead again.
+    host.ok(["transfer", "jobs/x", "--to", "a"]);
+    eventually("a second command of a", || {
+        host.log().iter().any(|line| line.starts_with("start") && line.ends_with('a') && token(line) > 1).then_some(())
+    });
+    assert_never_two(&host);
+}
+
+#[test]
+fn kill_9_of_the_command_ends_its_leader_and_starts_the_followers() {
+    let host = Host::new();
+    let (mut a, _b) = pair(&host);
+    let guardian = children(a.pid());
+    let command = children(guardian[0]);
+    assert_eq!(command.len(), 1, "{command:?}");
+    kill_process(command[0], Signal::KILL).unwrap();
+    assert_eq!(a.wait(), Some(137));
+    until_b_starts(&host);
+    assert_never_two(&host);
+}
+
+#[test]
+fn a_stopped_leader_is_replaced_after_the_ttl_and_its_command_is_gone_by_then() {
+    let host = Host::new();
+    let (mut a, _b) = pair_with(&host, &["--ttl", "2s"]);
+    a.signal(Signal::STOP);
+    // Its guardian has killed the command: else the follower's would not get the lock.
+    until_b_starts(&host);
+    a.signal(Signal::CONT);
+    a.until_said("a is in line for jobs/x, behind b");
+    host.until_in_line("jobs/x", &["b", "a"]);
+    assert_never_two(&host);
+}
+
+#[test]
+fn a_leader_that_is_stopped_for_less_than_the_ttl_leads_on() {
+    let host = Host::new();
+    let a = host.start_lonely("a", &["--ttl", "10m"]);
+    host.until_logged("start 1 a");
+    a.signal(Signal::STOP);
+    let _b = host.start_lonely("b", &["--ttl", "10m"]);
+    host.until_in_line("jobs/x", &["a", "b"]);
+    a.signal(Signal::CONT);
+    host.ok(["transfer", "jobs/x", "--to", "b"]);
+    until_b_starts(&host);
+    assert_eq!(host.log()[..2], ["start 1 a", "stop 1 a"]);
+    assert_never_two(&host);
+}
+
+#[test]
+fn a_transfer_back_and_forth_never_has_two_commands() {
+    let host = Host::new();
+    let (_a, _b) = pair(&host);
+    for heir in ["b", "a", "b"] {
+        host.ok(["transfer", "jobs/x", "--to", heir]);
+        eventually("both in line", || (host.line("jobs/x").len() == 2).then_some(()));
+    }
+    let log = eventually("four commands", || {
+        let log = host.log();
+        (log.iter().filter(|line| line.starts_with("start")).count() >= 4).then_some(log)
+    });
+    assert!(log.last().unwrap().ends_with('b'), "{log:?}");
+    assert_never_two(&host);
+}
+
+#[test]
+fn the_office_of_a_killed_leader_is_kept_until_its_guardian_has_ended_the_command() {
+    let host = Host::new();
+    let (mut a, _b) = pair(&host);
+    let guardian = children(a.pid())[0];
+    // As slow as a guardian can be.
+    let stopped = Stopped::new(guardian);
+    a.signal(Signal::KILL);
+    assert_eq!(a.wait(), None);
+    for _ in 0..20 {
+        assert_eq!(host.leader("jobs/x"), Some(("a".into(), 1)));
+    }
+    assert_eq!(host.log(), ["start 1 a"]);
+    drop(stopped);
+    until_b_starts(&host);
+    assert_never_two(&host);
+}

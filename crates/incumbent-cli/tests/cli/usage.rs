@@ -1,0 +1,292 @@
+//! What is refused before anything happens, where the store comes from, and what is printed for shells and manuals.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::host::{Host, Said, finish};
+
+const VERBS: [&str; 16] = [
+    "run",
+    "campaign",
+    "leader",
+    "candidates",
+    "observe",
+    "status",
+    "transfer",
+    "resign",
+    "depose",
+    "pause",
+    "resume",
+    "end",
+    "explain",
+    "demo",
+    "completions",
+    "man",
+];
+
+/// Without a store in the environment, and with a state folder of its own.
+fn without_store(host: &Host, args: &[&str]) -> Command {
+    let mut command = host.command(args);
+    command.env_remove("INCUMBENT_STORE").env("XDG_STATE_HOME", host.path("state"));
+    command
+}
+
+fn assert_usage(said: &Said, words: &[&str]) {
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert_eq!(said.out, "", "{said:?}");
+    for word in words {
+        assert!(said.err.contains(word), "{word:?} is missing: {said:?}");
+    }
+}
+
+#[test]
+fn a_bad_election_name_exits_with_2_and_says_why() {
+    let host = Host::new();
+    let long = "x".repeat(256);
+    for (name, why) in [
+        ("", "empty"),
+        ("/a", "empty segment"),
+        ("a/", "empty segment"),
+        ("a//b", "empty segment"),
+        ("a/../b", "dots"),
+        ("a\tb", "control character"),
+        (long.as_str(), "256 bytes"),
+    ] {
+        assert_usage(&host.run(["leader", name]), &[why]);
+        assert_usage(&host.run(["run", name, "--", "true"]), &[why]);
+        assert_usage(&host.run(["pause", name]), &[why]);
+    }
+}
+
+#[test]
+fn a_bad_candidate_name_exits_with_2() {
+    let host = Host::new();
+    assert_usage(&host.run(["run", "--name", "a\nb", "jobs/x", "--", "true"]), &["control character"]);
+    assert_usage(&host.run(["campaign", "--name", "", "jobs/x"]), &["empty"]);
+}
+
+#[test]
+fn an_unknown_scheme_exits_with_2_and_is_named_with_those_that_are_known() {
+    let host = Host::new();
+    for verb in [&["leader", "jobs/x"][..], &["run", "jobs/x", "--", "true"], &["explain"]] {
+        let said = host.run(["--store", "carrierpigeon://loft"].iter().chain(verb));
+        assert_usage(&said, &["\"carrierpigeon\"", "memory", "file"]);
+    }
+    assert_usage(&host.run(["--store", "nonsense", "leader", "jobs/x"]), &["scheme"]);
+    assert_usage(&host.run(["--store", "file://relative/path", "leader", "jobs/x"]), &["absolute"]);
+    assert_usage(&host.run(["--store", "file:///x?ttl=maybe", "leader", "jobs/x"]), &["ttl=none"]);
+}
+
+#[test]
+fn times_that_cannot_be_safe_exit_with_2_and_show_the_arithmetic() {
+    let host = Host::new();
+    let said = host.run(["run", "--ttl", "15s", "--grace", "10s", "jobs/x", "--", "true"]);
+    assert_usage(&said, &["15s", "10s", "raise the TTL"]);
+    assert_usage(&host.run(["run", "--ttl", "15", "jobs/x", "--", "true"]), &["15s, 250ms or 1m30s"]);
+}
+
+#[test]
+fn what_contradicts_itself_or_is_incomplete_exits_with_2() {
+    let host = Host::new();
+    for args in [
+        &["run", "jobs/x"][..],
+        &["run", "--try", "--wait", "1s", "jobs/x", "--", "true"],
+        &["transfer", "jobs/x"],
+        &["depose", "jobs/x", "--token", "0"],
+        &["depose", "jobs/x", "--token", "seven"],
+        &["completions", "tcl"],
+        &["man", "nonsense"],
+        &["nonsense"],
+        &[],
+        &["--store", "memory://a", "--store-file", "b", "leader", "jobs/x"],
+    ] {
+        assert_eq!(host.run(args).code, Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn help_teaches_with_examples_and_exit_codes() {
+    let host = Host::new();
+    let said = host.ok(["--help"]);
+    for words in ["Examples:", "Exit codes:", "INCUMBENT_STORE", "incumbent demo"] {
+        assert!(said.out.contains(words), "{words}: {}", said.out);
+    }
+    let run = host.ok(["run", "--help"]).out;
+    for words in ["Examples:", "120", "121", "122", "125", "126", "127", "INCUMBENT_TOKEN"] {
+        assert!(run.contains(words), "{words}: {run}");
+    }
+    for verb in VERBS {
+        assert!(said.out.contains(&format!("\n  {verb} ")), "{verb}: {}", said.out);
+        assert!(host.ok([verb, "--help"]).out.contains("Usage: incumbent "), "{verb}");
+    }
+}
+
+#[test]
+fn without_a_name_the_store_is_the_users_own_and_is_named_at_start() {
+    let host = Host::new();
+    let said = finish(without_store(&host, &["run", "jobs/x", "--", "true"]));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let store = host.path("state/incumbent");
+    assert!(said.err.contains(&format!("file://{}", store.display())), "{said:?}");
+    assert_eq!(store.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+
+    let mut home = without_store(&host, &["leader", "jobs/x"]);
+    home.env_remove("XDG_STATE_HOME").env("HOME", host.path("home"));
+    let said = finish(home);
+    assert!(said.err.contains("/home/.local/state/incumbent"), "{said:?}");
+
+    let mut nowhere = without_store(&host, &["leader", "jobs/x"]);
+    nowhere.env_remove("XDG_STATE_HOME").env_remove("HOME");
+    assert_usage(&finish(nowhere), &["--store"]);
+}
+
+#[test]
+fn in_a_container_the_users_own_store_comes_with_a_warning() {
+    let host = Host::new();
+    let mut command = without_store(&host, &["leader", "jobs/x"]);
+    command.env("container", "podman");
+    let said = finish(command);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.err.contains("warning") && said.err.contains("on its own disk"), "{said:?}");
+}
+
+#[test]
+fn in_a_kubernetes_pod_the_users_own_store_is_refused_and_a_named_one_is_not() {
+    let host = Host::new();
+    let mut command = without_store(&host, &["run", "jobs/x", "--", "true"]);
+    command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    assert_usage(&finish(command), &["Kubernetes", "--store"]);
+    assert!(!host.path("state").exists());
+
+    let mut named = host.command(["run", "jobs/x", "--", "true"]);
+    named.env("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    assert_eq!(finish(named).code, Some(0));
+}
+
+#[test]
+fn the_stores_url_can_come_from_a_file() {
+    let host = Host::new();
+    let file = host.path("url");
+    let file = file.to_str().unwrap();
+    fs::write(file, format!("{}\n", host.store())).unwrap();
+    let said = finish(without_store(&host, &["--store-file", file, "status", "jobs/x", "--json"]));
+    assert_eq!(said.json()["store"], host.store().as_str());
+
+    fs::write(file, "\n").unwrap();
+    assert_usage(&host.run(["--store-file", file, "leader", "jobs/x"]), &["first line"]);
+    assert_usage(&host.run(["--store-file", "/no/such/file", "leader", "jobs/x"]), &["/no/such/file"]);
+}
+
+#[test]
+fn a_password_shows_up_nowhere() {
+    let host = Host::new();
+    for url in ["redis://user:hunter2@127.0.0.1:1/0", "hunter3:hunter2@x", "memory://user:hunter2@place?token=hunter2"]
+    {
+        for verb in [&["status", "jobs/x"][..], &["explain"], &["run", "jobs/x", "--", "env"]] {
+            let said = host.run(["--store", url].iter().chain(verb));
+            // The name of the variable may; its value may not.
+            assert!(!said.err.contains("hunter2"), "{said:?}");
+            assert!(!said.out.contains("hunter2"), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_command_sees_the_stores_variable_only_if_it_has_no_password() {
+    let host = Host::new();
+    let mut secret = host.command(["run", "jobs/x", "--", "env"]);
+    secret.env("INCUMBENT_STORE", "memory://user:hunter2@place");
+    let said = finish(secret);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(!said.out.contains("INCUMBENT_STORE") && !said.out.contains("hunter2"), "{said:?}");
+    assert!(said.out.contains("INCUMBENT_TOKEN="), "{said:?}");
+
+    let said = host.ok(["run", "jobs/x", "--", "env"]);
+    assert!(said.out.contains(&format!("INCUMBENT_STORE={}\n", host.store())), "{said:?}");
+}
+
+#[test]
+fn a_store_that_cannot_be_used_fails_with_a_sentence() {
+    let host = Host::new();
+    fs::create_dir(host.path("store")).unwrap();
+    fs::set_permissions(host.path("store"), fs::Permissions::from_mode(0o777)).unwrap();
+    let said = host.run(["leader", "jobs/x"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert_eq!(said.err.lines().count(), 1, "{said:?}");
+    assert_eq!(host.run(["run", "jobs/x", "--", "true"]).code, Some(125));
+}
+
+#[test]
+fn quiet_keeps_standard_error_for_errors() {
+    let host = Host::new();
+    let said = host.ok(["--quiet", "run", "jobs/x", "--", "true"]);
+    assert_eq!(said.err, "");
+    let said = host.run(["leader", "-q", "jobs/x"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(3), ""));
+}
+
+#[test]
+fn completions_come_for_every_shell_and_name_every_verb() {
+    let host = Host::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = host.ok(["completions", shell]).out;
+        for verb in VERBS {
+            assert!(script.contains(verb), "{shell} {verb}");
+        }
+        assert!(!script.contains("demo-worker"), "{shell}");
+    }
+}
+
+#[test]
+fn the_manual_has_a_page_for_each_verb_with_its_exit_codes() {
+    let host = Host::new();
+    assert!(host.ok(["man"]).out.contains(".TH incumbent 1"));
+    let run = host.ok(["man", "run"]).out;
+    assert!(run.contains("incumbent\\-run") && run.contains("122"), "{run}");
+    let folder = host.path("man");
+    host.ok(["man".as_ref(), "--dir".as_ref(), folder.as_os_str()]);
+    for verb in VERBS {
+        let page = fs::read_to_string(folder.join(format!("incumbent-{verb}.1"))).unwrap();
+        assert!(page.contains(".SH NAME"), "{verb}");
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), VERBS.len() + 1);
+}
+
+#[test]
+fn there_is_no_colour_where_there_is_no_terminal() {
+    let host = Host::new();
+    for args in
+        [&["status", "jobs/x"][..], &["explain"], &["--help"], &["leader", "a//b"], &["run", "jobs/x", "--", "true"]]
+    {
+        let said = host.run(args);
+        assert!(!said.out.contains('\x1b') && !said.err.contains('\x1b'), "{said:?}");
+    }
+}
+
+#[test]
+fn on_a_terminal_there_is_colour_unless_it_is_not_wanted() {
+    let host = Host::new();
+    let on_terminal = |no_color: &str, term: &str| {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        let other_end = OpenOptions::new().write(true).open(ptsname(&terminal, Vec::new()).unwrap().to_str().unwrap());
+        let mut command = host.command(["status", "jobs/x"]);
+        command.env("NO_COLOR", no_color).env("TERM", term).stdout(other_end.unwrap());
+        assert_eq!(command.status().unwrap().code(), Some(3));
+        drop(command);
+        let mut seen = Vec::new();
+        // It ends with an error once the other end is closed.
+        let _ = File::from(terminal).read_to_end(&mut seen);
+        String::from_utf8(seen).unwrap()
+    };
+    assert!(on_terminal("", "xterm").contains("\x1b[1mjobs/x\x1b[0m"));
+    for (no_color, term) in [("1", "xterm"), ("", "dumb")] {
+        let seen = on_terminal(no_color, term);
+        assert!(seen.contains("jobs/x") && !seen.contains('\x1b'), "{seen:?}");
+    }
+}
