@@ -1,0 +1,187 @@
+//! Reading etcd's answers: what a transaction returned, in the order in which it was asked.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse};
+use incumbent_store::{Cursor, ElectionName, Entry, Office, StoreError, StoreId, Token, Version};
+
+use crate::keys::{self, KeyRange, Keys};
+use crate::record::{self, CandidateRecord};
+
+/// What every answer says about the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    pub(crate) cluster_id: u64,
+    pub(crate) raft_term: u64,
+    pub(crate) revision: i64,
+}
+
+impl Header {
+    pub(crate) fn cursor(self) -> Cursor {
+        Cursor(self.revision.unsigned_abs())
+    }
+
+    pub(crate) fn store_id(self) -> StoreId {
+        store_id(self.cluster_id)
+    }
+}
+
+pub(crate) fn store_id(cluster_id: u64) -> StoreId {
+    StoreId::new(format!("etcd-{cluster_id:x}"))
+}
+
+/// The answer to a transaction.
+pub(crate) struct Answer {
+    pub(crate) header: Header,
+    pub(crate) succeeded: bool,
+    parts: std::vec::IntoIter<TxnOpResponse>,
+}
+
+impl Answer {
+    pub(crate) fn read(response: &TxnResponse) -> Result<Answer, StoreError> {
+        let header = response.header().ok_or_else(unexpected)?;
+        let header =
+            Header { cluster_id: header.cluster_id(), raft_term: header.raft_term(), revision: header.revision() };
+        Ok(Answer::part(header, response))
+    }
+
+    fn part(header: Header, response: &TxnResponse) -> Answer {
+        Answer { header, succeeded: response.succeeded(), parts: response.op_responses().into_iter() }
+    }
+
+    /// What the next read found, and whether there is more.
+    pub(crate) fn next_cut(&mut self) -> Result<(Vec<KeyValue>, bool), StoreError> {
+        match self.parts.next() {
+            Some(TxnOpResponse::Get(mut found)) => {
+                let more = found.more();
+                Ok((found.take_kvs(), more))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub(crate) fn next_found(&mut self) -> Result<Vec<KeyValue>, StoreError> {
+        Ok(self.next_cut()?.0)
+    }
+
+    pub(crate) fn next_one(&mut self) -> Result<Option<KeyValue>, StoreError> {
+        Ok(self.next_found()?.pop())
+    }
+
+    /// What the next transaction inside this one did.
+    pub(crate) fn next_txn(&mut self) -> Result<Answer, StoreError> {
+        match self.parts.next() {
+            Some(TxnOpResponse::Txn(inner)) => Ok(Answer::part(self.header, &inner)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Passes over a write.
+    pub(crate) fn skip(&mut self) {
+        self.parts.next();
+    }
+}
+
+fn unexpected() -> StoreError {
+    StoreError::Foreign { what: "an answer that does not fit what was asked; is it an etcd 3.4 or newer?".to_owned() }
+}
+
+/// Reads one key.
+pub(crate) fn get(key: Vec<u8>) -> TxnOp {
+    TxnOp::get(key, None)
+}
+
+/// Looks whether and as what a key is there.
+pub(crate) fn look(key: Vec<u8>) -> TxnOp {
+    TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
+}
+
+/// Reads a range.
+pub(crate) fn all((start, end): KeyRange) -> TxnOp {
+    TxnOp::get(start, Some(GetOptions::new().with_range(end)))
+}
+
+/// Reads the newest of a range, of those created before `before`.
+pub(crate) fn newest((start, end): KeyRange, before: Option<i64>, limit: i64) -> TxnOp {
+    TxnOp::get(start, Some(newest_options(end, before, limit)))
+}
+
+/// Like [`newest`], without the values.
+pub(crate) fn newest_keys((start, end): KeyRange, before: Option<i64>, limit: i64) -> TxnOp {
+    TxnOp::get(start, Some(newest_options(end, before, limit).with_keys_only()))
+}
+
+fn newest_options(end: Vec<u8>, before: Option<i64>, limit: i64) -> GetOptions {
+    let options = GetOptions::new().with_range(end).with_sort(SortTarget::Create, SortOrder::Descend).with_limit(limit);
+    match before {
+        // Zero would mean no bound; etcd's first revision is 1 and holds no key.
+        Some(before) => options.with_max_create_revision((before - 1).max(1)),
+        None => options,
+    }
+}
+
+/// Reads the oldest of a range; a limit of zero is none.
+pub(crate) fn oldest((start, end): KeyRange, limit: i64) -> TxnOp {
+    let options = GetOptions::new().with_range(end).with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(limit);
+    TxnOp::get(start, Some(options))
+}
+
+pub(crate) fn token_of(kv: &KeyValue) -> Result<Token, StoreError> {
+    u64::try_from(kv.create_revision()).ok().and_then(Token::new).ok_or_else(unexpected)
+}
+
+/// The entry as others see it; `records` may hold its record. `None`: it is in the line of a longer name.
+///
+/// An entry and its record are created in one step, so their creation is the same; without such a record it is another
+/// library's.
+pub(crate) fn entry(
+    keys: &Keys,
+    election: &ElectionName,
+    kv: &KeyValue,
+    records: &[KeyValue],
+) -> Result<Option<Entry>, StoreError> {
+    let Some(suffix) = keys.suffix(election, kv.key()) else { return Ok(None) };
+    let token = token_of(kv)?;
+    let record_key = keys.record(election, suffix);
+    let record = records.iter().find(|record| record.key() == record_key);
+    let record = record.and_then(|record| record_of(kv, record));
+    Ok(Some(Entry {
+        id: keys::id_of(suffix, token),
+        token,
+        incarnation: record.as_ref().map(|record| record.incarnation),
+        ready: record.as_ref().and_then(|record| record.ready),
+        name: record.map(|record| Arc::clone(&record.name)),
+        value: Bytes::copy_from_slice(kv.value()),
+        version: Version(kv.mod_revision().unsigned_abs()),
+        observed: None,
+    }))
+}
+
+/// What the record says about this entry; one that cannot be read, or that is about another entry, says nothing.
+pub(crate) fn record_of(entry: &KeyValue, record: &KeyValue) -> Option<CandidateRecord> {
+    if record.create_revision() != entry.create_revision() {
+        return None;
+    }
+    CandidateRecord::decode(record.key(), record.value()).ok()
+}
+
+/// The office record, from what was found in its range: a tombstone counts while its own key is there.
+pub(crate) fn office(keys: &Keys, election: &ElectionName, found: &[KeyValue]) -> Result<Office, StoreError> {
+    let key = keys.office(election);
+    let Some(kv) = found.iter().find(|kv| kv.key() == key) else { return Ok(Office::default()) };
+    let mut office = record::decode_office(&key, kv.value(), Version(kv.mod_revision().unsigned_abs()))?;
+    let tombstone = keys.tombstone(election);
+    if !found.iter().any(|kv| kv.key() == tombstone) {
+        office.ended = None;
+    }
+    Ok(office)
+}
+
+/// What an entry without a lease is called: nobody's death would ever remove it.
+pub(crate) fn leaseless(kv: &KeyValue) -> StoreError {
+    let key = String::from_utf8_lossy(kv.key());
+    StoreError::Corrupt {
+        what: format!("the entry at {key:?} has no lease and blocks the line until an operator removes it"),
+    }
+}

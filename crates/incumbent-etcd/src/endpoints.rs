@@ -1,0 +1,226 @@
+//! Which server to ask. Everything of a store goes to one endpoint as long as it answers, then to the next: a balancer
+//! would keep sending every third request to a member that hangs.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use etcd_client::{
+    Client, ConnectOptions, LeaseGrantResponse, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveResponse, Txn,
+    TxnResponse, WatchOptions, WatchStream,
+};
+use incumbent_store::StoreError;
+use tokio::sync::OnceCell;
+
+use crate::fault::{self, Effect};
+
+/// The largest answer that is read: a line of a thousand candidates with the largest values.
+const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
+
+/// The servers of one cluster.
+pub(crate) struct Endpoints {
+    all: Vec<Endpoint>,
+    current: AtomicUsize,
+}
+
+struct Endpoint {
+    dial: Option<(String, ConnectOptions)>,
+    client: OnceCell<Client>,
+}
+
+impl Endpoints {
+    /// A client that somebody else has set up, and that chooses by itself.
+    pub(crate) fn given(client: Client) -> Endpoints {
+        Endpoints {
+            all: vec![Endpoint { dial: None, client: OnceCell::new_with(Some(client)) }],
+            current: AtomicUsize::new(0),
+        }
+    }
+
+    /// Servers that are dialled when they are needed.
+    pub(crate) fn dialled(urls: Vec<String>, options: &ConnectOptions) -> Endpoints {
+        let all: Vec<_> = urls
+            .into_iter()
+            .map(|url| Endpoint { dial: Some((url, options.clone())), client: OnceCell::new() })
+            .collect();
+        // Processes start at different ones.
+        let start = RandomState::new().build_hasher().finish() as usize % all.len().max(1);
+        Endpoints { all, current: AtomicUsize::new(start) }
+    }
+
+    /// A transaction.
+    pub(crate) async fn txn(&self, what: &str, effect: Effect, txn: Txn) -> Result<TxnResponse, StoreError> {
+        let request = |client: Client| {
+            let txn = txn.clone();
+            async move { client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES).txn(txn).await }
+        };
+        self.call(what, effect, request).await
+    }
+
+    pub(crate) async fn grant(&self, what: &str, seconds: i64) -> Result<LeaseGrantResponse, StoreError> {
+        let request = |client: Client| async move { client.lease_client().grant(seconds, None).await };
+        // A lease whose answer was lost expires by itself.
+        self.call(what, Effect::None, request).await
+    }
+
+    /// Ends a lease. Whether there was one.
+    pub(crate) async fn revoke(&self, what: &str, lease: i64) -> Result<bool, StoreError> {
+        let request = |client: Client| async move { client.lease_client().revoke(lease).await };
+        match self.call(what, Effect::Write, request).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::SessionGone) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn time_to_live(&self, what: &str, lease: i64) -> Result<LeaseTimeToLiveResponse, StoreError> {
+        let request = |client: Client| async move { client.lease_client().time_to_live(lease, None).await };
+        self.call(what, Effect::None, request).await
+    }
+
+    /// Opens a stream of keep-alives; the first one has been answered.
+    pub(crate) async fn keep_alive(&self, what: &str, lease: i64) -> Result<KeepAlives, StoreError> {
+        let request = |client: Client| async move {
+            match client.lease_client().keep_alive(lease).await {
+                Err(etcd_client::Error::LeaseKeepAliveError(why)) if why == "lease not found" => Ok(None),
+                answer => answer.map(Some),
+            }
+        };
+        let (number, stream) = self.call_somewhere(what, Effect::None, request).await?;
+        let (keeper, answers) = stream.ok_or(StoreError::SessionGone)?;
+        Ok(KeepAlives { keeper, answers, number })
+    }
+
+    /// Opens a stream of watches with its first watch. The client is for a new token, should the stream need one.
+    pub(crate) async fn watch(
+        &self,
+        what: &str,
+        key: Vec<u8>,
+        options: WatchOptions,
+    ) -> Result<(Client, WatchStream), StoreError> {
+        let request = |client: Client| {
+            let (key, options) = (key.clone(), options.clone());
+            async move {
+                let mut watches = client.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES);
+                Ok((client, watches.watch(key, Some(options)).await?))
+            }
+        };
+        self.call(what, Effect::None, request).await
+    }
+
+    async fn call<T, R>(&self, what: &str, effect: Effect, request: impl Fn(Client) -> R) -> Result<T, StoreError>
+    where
+        R: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        Ok(self.call_somewhere(what, effect, request).await?.1)
+    }
+
+    /// One request, and which endpoint answered. One that cannot be connected to is passed over: nothing was sent to it.
+    async fn call_somewhere<T, R>(
+        &self,
+        what: &str,
+        effect: Effect,
+        request: impl Fn(Client) -> R,
+    ) -> Result<(usize, T), StoreError>
+    where
+        R: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let mut passed_over = 0;
+        loop {
+            // Dropped without an answer, it moves on to the next endpoint.
+            let attempt = self.attempt_at(self.current.load(Ordering::Relaxed));
+            let client = match self.client(attempt.number).await {
+                Ok(client) => client,
+                Err(error) => return Err(attempt.failed(error, Effect::None, what)),
+            };
+            let error = match request(client.clone()).await {
+                Ok(answer) => {
+                    let number = attempt.number;
+                    attempt.answered();
+                    return Ok((number, answer));
+                }
+                Err(error) => error,
+            };
+            passed_over += 1;
+            if fault::was_not_connected(&error) && passed_over < self.all.len() {
+                continue;
+            }
+            if fault::wants_new_token(&error) {
+                // If this fails for good, so does the call that comes next, and says why.
+                _ = client.refresh_token().await;
+            }
+            return Err(attempt.failed(error, effect, what));
+        }
+    }
+
+    /// A request on a stream that is open already.
+    pub(crate) fn attempt_at(&self, number: usize) -> Attempt<'_> {
+        Attempt { endpoints: self, number, answered: false }
+    }
+
+    async fn client(&self, number: usize) -> Result<Client, etcd_client::Error> {
+        let endpoint = self.all.get(number).ok_or(etcd_client::Error::EndpointsNotManaged)?;
+        endpoint.client.get_or_try_init(|| endpoint.dial()).await.cloned()
+    }
+
+    /// The next one, unless somebody has moved on already.
+    fn give_up(&self, number: usize) {
+        let next = (number + 1) % self.all.len().max(1);
+        _ = self.current.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+impl Endpoint {
+    async fn dial(&self) -> Result<Client, etcd_client::Error> {
+        let Some((url, options)) = &self.dial else {
+            return Err(etcd_client::Error::EndpointsNotManaged);
+        };
+        // It connects with the first request, except that credentials are shown at once.
+        Client::connect([url], Some(options.clone())).await
+    }
+}
+
+impl fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let urls = self.all.iter().map(|endpoint| endpoint.dial.as_ref().map_or("(given)", |(url, _)| url));
+        f.debug_list().entries(urls).finish()
+    }
+}
+
+/// A stream of keep-alives for one lease, and the endpoint that it goes to.
+pub(crate) struct KeepAlives {
+    pub(crate) keeper: LeaseKeeper,
+    pub(crate) answers: LeaseKeepAliveStream,
+    pub(crate) number: usize,
+}
+
+/// One call. Whoever drops it unanswered has waited long enough: the endpoint is given up.
+pub(crate) struct Attempt<'a> {
+    endpoints: &'a Endpoints,
+    number: usize,
+    answered: bool,
+}
+
+impl Attempt<'_> {
+    /// The endpoint works, whatever it said.
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+    }
+
+    fn failed(self, error: etcd_client::Error, effect: Effect, what: &str) -> StoreError {
+        if !fault::is_transient(&error) {
+            self.answered();
+        }
+        fault::sort(error, effect, what)
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.endpoints.give_up(self.number);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! From etcd's errors to ours: who has to act, and whether the request can have had an effect.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use etcd_client::Error as EtcdError;
+use incumbent_store::StoreError;
+use tonic::{Code, ConnectError};
+
+/// What a request does when it arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Effect {
+    /// It reads, or repeating it is the same as doing it once.
+    None,
+    /// It writes.
+    Write,
+}
+
+/// Whether another endpoint, or the same one later, may answer.
+pub(crate) fn is_transient(error: &EtcdError) -> bool {
+    match error {
+        EtcdError::TransportError(_) | EtcdError::IoError(_) | EtcdError::EndpointError(_) => true,
+        EtcdError::WatchError(_) | EtcdError::Internal(_) => true,
+        // The stream's sender is gone: the stream has ended.
+        EtcdError::LeaseKeepAliveError(_) => true,
+        EtcdError::GRpcStatus(status) => matches!(
+            status.code(),
+            Code::Unavailable
+                | Code::DeadlineExceeded
+                | Code::Cancelled
+                | Code::Aborted
+                | Code::Unknown
+                | Code::Internal
+                | Code::ResourceExhausted
+                | Code::DataLoss
+        ),
+        _ => false,
+    }
+}
+
+/// Whether the server did not know our token: it has expired, or the users have changed since it was made.
+pub(crate) fn wants_new_token(error: &EtcdError) -> bool {
+    let EtcdError::GRpcStatus(status) = error else { return false };
+    status.code() == Code::Unauthenticated || is_about_a_token(status.message())
+}
+
+pub(crate) fn is_about_a_token(message: &str) -> bool {
+    message.contains("invalid auth token") || message.contains("revision of auth store is old")
+}
+
+/// Sorts an error.
+pub(crate) fn sort(error: EtcdError, effect: Effect, what: &str) -> StoreError {
+    let certain = effect == Effect::None || cannot_have_arrived(&error) || wants_new_token(&error);
+    if is_transient(&error) || wants_new_token(&error) {
+        return match certain {
+            true => StoreError::unavailable(what, Said(error)),
+            false => StoreError::unknown(what, Said(error)),
+        };
+    }
+    let EtcdError::GRpcStatus(status) = &error else {
+        return StoreError::Misuse { what: format!("{what}: {error}") };
+    };
+    let message = status.message();
+    match status.code() {
+        Code::NotFound if message.contains("lease not found") => StoreError::SessionGone,
+        Code::PermissionDenied | Code::FailedPrecondition => denied(what, error),
+        Code::InvalidArgument if message.contains("auth") || message.contains("user name") => denied(what, error),
+        Code::InvalidArgument | Code::OutOfRange => StoreError::Limit { what: format!("{what}: {message}") },
+        _ => StoreError::Misuse { what: format!("{what}: {message}") },
+    }
+}
+
+fn denied(what: &str, error: EtcdError) -> StoreError {
+    StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(Said(error))) }
+}
+
+/// Whether the request was never sent, or was turned away at the door.
+fn cannot_have_arrived(error: &EtcdError) -> bool {
+    let EtcdError::GRpcStatus(status) = error else { return false };
+    let turned_away = ["etcdserver: no leader", "etcdserver: too many requests", "database space exceeded"];
+    turned_away.iter().any(|reason| status.message().contains(reason)) || was_not_connected(error)
+}
+
+/// Whether there was nobody to send it to.
+pub(crate) fn was_not_connected(error: &EtcdError) -> bool {
+    let EtcdError::GRpcStatus(status) = error else { return false };
+    let mut cause = status.source();
+    // A chain of causes has a handful of links.
+    for _ in 0..16 {
+        let Some(error) = cause else { return false };
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// What etcd's client said, with the cause that it keeps to itself.
+#[derive(Debug)]
+struct Said(EtcdError);
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            // The status as such prints all its metadata.
+            EtcdError::GRpcStatus(status) => write!(f, "{}: {}", status.code(), status.message()),
+            other => other.fmt(f),
+        }
+    }
+}
+
+impl Error for Said {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            EtcdError::GRpcStatus(status) => status.source(),
+            EtcdError::TransportError(error) => Some(error),
+            EtcdError::IoError(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Status;
+
+    use super::*;
+
+    fn status(code: Code, message: &str) -> EtcdError {
+        EtcdError::GRpcStatus(Status::new(code, message))
+    }
+
+    #[test]
+    fn a_write_that_may_have_arrived_has_an_unknown_outcome_and_a_read_has_none() {
+        let timeout = || status(Code::Unavailable, "etcdserver: request timed out");
+        assert!(matches!(sort(timeout(), Effect::Write, "w"), StoreError::OutcomeUnknown { .. }));
+        assert!(matches!(sort(timeout(), Effect::None, "r"), StoreError::Unavailable { .. }));
+    }
+
+    #[test]
+    fn a_write_that_was_turned_away_changed_nothing() {
+        for error in [
+            status(Code::Unavailable, "etcdserver: no leader"),
+            status(Code::ResourceExhausted, "etcdserver: too many requests"),
+            status(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
+            status(Code::Unauthenticated, "etcdserver: invalid auth token"),
+            status(Code::InvalidArgument, "etcdserver: revision of auth store is old"),
+        ] {
+            assert!(matches!(sort(error, Effect::Write, "w"), StoreError::Unavailable { .. }));
+        }
+    }
+
+    #[test]
+    fn what_trying_again_cannot_cure_says_who_has_to_act() {
+        let sorted = |code, message| sort(status(code, message), Effect::Write, "w");
+        let gone = sorted(Code::NotFound, "etcdserver: requested lease not found");
+        assert!(matches!(gone, StoreError::SessionGone));
+        for (code, message) in [
+            (Code::PermissionDenied, "etcdserver: permission denied"),
+            (Code::InvalidArgument, "etcdserver: user name is empty"),
+            (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password"),
+            (Code::FailedPrecondition, "etcdserver: authentication is not enabled"),
+        ] {
+            assert!(matches!(sorted(code, message), StoreError::Denied { .. }), "{message}");
+        }
+        let large = sorted(Code::InvalidArgument, "etcdserver: request is too large");
+        assert!(matches!(large, StoreError::Limit { .. }));
+    }
+}

@@ -1,0 +1,64 @@
+//! Leader election on etcd, in one line with Go's `concurrency.Election` and `etcdctl elect`.
+//!
+//! # Where things are
+//! | key | what | lease |
+//! | --- | --- | --- |
+//! | `<prefix><election>/<lease>` | an entry: Go's place and Go's format; the value is the candidate's | the session's |
+//! | `<prefix>//incumbent/<election>/candidates/<lease>` | the candidate's incarnation, name and readiness | the session's |
+//! | `<prefix>//incumbent/<election>/office` | the office record | none; the tombstone's if it says nothing else |
+//! | `<prefix>//incumbent/<election>/office/ended` | is there as long as the record's tombstone counts | one of `keep` |
+//!
+//! `<lease>` is the session's lease in hexadecimal. In our own keys `/` and `%` in an election's name are `%2F` and
+//! `%25`. An entry and its record are created in one transaction, so their `create_revision` is the same: that number
+//! is the token, and a record with another one belongs to another entry. An entry without a record is a foreign
+//! candidate. A session uses the same key each time it stands, so an entry's id is `<lease>@<token>`.
+//!
+//! # From the seam to etcd
+//! | method | requests |
+//! | --- | --- |
+//! | `open_session` | `LeaseGrant`; the TTL is the one in the answer |
+//! | `enlist` | ONE `Txn`. If nothing in `<election>/` (a ranged compare: `create_revision == 0`) and no record: put entry, put record, range office. Else: a transaction inside it that puts both if neither is there, and else reads both; newest two of the line; newest two records; range office |
+//! | `standing` | ONE read-only `Txn`. If the entry's `create_revision == token` and its lease is ours: the newest entry and the newest record older than the token; range office. Else: range office, and `LeaseTimeToLive` tells a lost entry from a lost session |
+//! | `publish` | `Txn`. If `create_revision == token` and the lease is ours: put entry, put record |
+//! | `withdraw` | `Txn`. If `create_revision == token`, and the heir's `create_revision` is the heir's token: delete entry, delete record. Else: read the entry; delete its record if it is orphaned |
+//! | `renew` | one `LeaseKeepAlive` on the session's stream, then read-only `Txn`s of up to 100 of our entries each (a linearizable read), all with the keep-alive's `raft_term` and `cluster_id` |
+//! | `close` | `LeaseRevoke` |
+//! | `line` | read-only `Txn`: oldest entries, oldest records, range office |
+//! | `watch` | one `Watch` stream for the whole store; a watch per target, from the cursor's revision + 1. `Gone`, `Entry`: the entry's key. `Head`: `<election>/`. `Office`: the office record and its tombstone |
+//! | `set_office` | `Txn`. If the record's `mod_revision` is the version: put or delete the record, put or delete the tombstone. With a tombstone, a read and a `LeaseGrant` before it |
+//! | `evict` | `Txn`. If `create_revision` is the token and `mod_revision` the version: delete entry, delete record. Else: read the entry |
+//! | `promises` | a read, for the cluster's identity; once, `LeaseGrant` of a second and `LeaseRevoke`, for the smallest TTL |
+//!
+//! # What it takes care of
+//! - **Proof of life.** A replaced leader goes on answering keep-alives for seconds (etcd#15247). So a keep-alive counts
+//!   only if, after its answer, a linearizable read succeeds in the same term: the keep-alive's header is made before
+//!   the lease is renewed, and a leader of that term that can still answer the read had not been replaced by then. The
+//!   term and the cluster are compared, not the member: two members in one term have one leader.
+//! - **Guards** compare creation **and** lease: a foreign `put` keeps the first and takes the second away. Only the
+//!   withdrawal of an entry that we made ourselves does not ask for the lease: otherwise nothing would remove it.
+//! - **Names that begin alike.** `jobs/` holds the entries of `jobs` and of `jobs/nightly`. Ours are told apart, with a
+//!   second request where the first one met only the longer name's; Go's are not: a Go candidate in `jobs` waits for
+//!   those in `jobs/nightly`.
+//! - **An entry without a lease** blocks the line: whoever stands behind it is told which key it is
+//!   ([`StoreError::Corrupt`](incumbent_store::StoreError)), and an operator can depose it like any other.
+//! - **Compaction, restarts, lost streams**: every watch resolves, and the one who waits reads again.
+//!
+//! Needs etcd 3.4 or newer.
+
+mod answer;
+mod endpoints;
+mod fault;
+mod guard;
+mod heartbeat;
+mod keys;
+mod options;
+mod record;
+mod session;
+mod store;
+mod text;
+mod watcher;
+
+pub use etcd_client;
+pub use guard::{EtcdMark, Guarded, Marked};
+pub use options::EtcdOptions;
+pub use store::EtcdStore;

@@ -1,0 +1,261 @@
+//! Our own records: what a candidate says about itself, and the office record. Knows nothing of requests.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_store::{
+    Ended, EntryId, Handover, Heir, Incarnation, LastTerm, Nonce, Office, Paused, Refusal, StoreError, Token, Version,
+};
+
+use crate::text::{self, Lines};
+
+/// What a candidate says about itself beyond its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CandidateRecord {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) name: Arc<str>,
+    pub(crate) ready: Option<Nonce>,
+}
+
+impl CandidateRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut lines = Lines::new();
+        lines.add("incarnation", self.incarnation);
+        lines.add("name", &self.name);
+        if let Some(ready) = self.ready {
+            lines.add("ready", ready.0);
+        }
+        lines.finish()
+    }
+
+    pub(crate) fn decode(key: &[u8], record: &[u8]) -> Result<CandidateRecord, StoreError> {
+        let decode = || {
+            let mut words = Words::read(record)?;
+            let record = CandidateRecord {
+                incarnation: words.take("incarnation")??,
+                name: words.text("name")?.into(),
+                ready: match words.take("ready") {
+                    None => None,
+                    Some(nonce) => Some(Nonce(nonce?)),
+                },
+            };
+            words.is_empty().then_some(record)
+        };
+        decode().ok_or_else(|| damaged(key))
+    }
+}
+
+/// The office record, without its version. [`StoreError::Misuse`] for what this version has no word for.
+pub(crate) fn encode_office(office: &Office) -> Result<Vec<u8>, StoreError> {
+    let mut lines = Lines::new();
+    if let Some(Handover { from, heir, nonce, within, refused }) = &office.handover {
+        lines.add("handover.from", from);
+        lines.add("handover.nonce", nonce.0);
+        lines.add("handover.within", seconds(*within));
+        if let Some(Heir { incarnation, entry, token }) = heir {
+            lines.add("handover.heir.incarnation", incarnation);
+            lines.add("handover.heir.entry", entry.as_str());
+            lines.add("handover.heir.token", token);
+        }
+        if let Some(refused) = refused {
+            let word = REFUSALS.iter().find(|(refusal, _)| refusal == refused).map(|(_, word)| word);
+            let what = || StoreError::Misuse { what: format!("there is no word for the refusal {refused:?}") };
+            lines.add("handover.refused", word.ok_or_else(what)?);
+        }
+    }
+    if let Some(Paused { reason }) = &office.paused {
+        lines.add("paused", reason);
+    }
+    if let Some(Ended { id, keep }) = &office.ended {
+        lines.add("ended.id", id.0);
+        lines.add("ended.keep", seconds(*keep));
+    }
+    if let Some(deposed) = office.deposed {
+        lines.add("deposed", deposed);
+    }
+    if let Some(LastTerm { token, incarnation, host, left_cleanly }) = &office.last_term {
+        lines.add("last.token", token);
+        lines.add("last.incarnation", incarnation);
+        lines.add("last.host", host);
+        lines.add("last.left-cleanly", left_cleanly);
+    }
+    Ok(lines.finish())
+}
+
+pub(crate) fn decode_office(key: &[u8], record: &[u8], version: Version) -> Result<Office, StoreError> {
+    let decode = || {
+        let mut words = Words::read(record)?;
+        let office = Office {
+            version,
+            handover: words.handover()?,
+            paused: words.text("paused").map(|reason| Paused { reason: reason.into() }),
+            ended: words.ended()?,
+            deposed: words.token("deposed")?,
+            last_term: words.last_term()?,
+        };
+        words.is_empty().then_some(office)
+    };
+    decode().ok_or_else(|| damaged(key))
+}
+
+const REFUSALS: &[(Refusal, &str)] = &[
+    (Refusal::HeirGone, "heir-gone"),
+    (Refusal::ForeignBetween, "foreign-between"),
+    (Refusal::TimedOut, "timed-out"),
+    (Refusal::Busy, "busy"),
+    (Refusal::Leaving, "leaving"),
+    (Refusal::LeadsAlready, "leads-already"),
+    (Refusal::TooFar, "too-far"),
+];
+
+fn damaged(key: &[u8]) -> StoreError {
+    StoreError::Corrupt { what: format!("the record at {:?} cannot be read", String::from_utf8_lossy(key)) }
+}
+
+/// The words of a record that have not been understood yet. In every method the outer `None` means: damaged.
+struct Words<'a>(BTreeMap<&'a str, String>);
+
+impl<'a> Words<'a> {
+    fn read(record: &'a [u8]) -> Option<Words<'a>> {
+        let words = text::parse(record)?;
+        let count = words.len();
+        let words = Words(words.into_iter().collect());
+        (words.0.len() == count).then_some(words)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn text(&mut self, word: &str) -> Option<String> {
+        self.0.remove(word)
+    }
+
+    /// `None`: not there. `Some(None)`: not readable.
+    fn take<T: FromStr>(&mut self, word: &str) -> Option<Option<T>> {
+        self.text(word).map(|text| text.parse().ok())
+    }
+
+    fn token(&mut self, word: &str) -> Option<Option<Token>> {
+        match self.take(word) {
+            None => Some(None),
+            Some(number) => Token::new(number?).map(Some),
+        }
+    }
+
+    fn duration(&mut self, word: &str) -> Option<Duration> {
+        let text = self.text(word)?;
+        let (seconds, nanos) = text.split_once('.')?;
+        let nanos = nanos.parse().ok().filter(|nanos| *nanos < 1_000_000_000)?;
+        Some(Duration::new(seconds.parse().ok()?, nanos))
+    }
+
+    fn handover(&mut self) -> Option<Option<Handover>> {
+        let Some(from) = self.token("handover.from")? else { return Some(None) };
+        let nonce = Nonce(self.take("handover.nonce")??);
+        let within = self.duration("handover.within")?;
+        let heir = match self.take("handover.heir.incarnation") {
+            None => None,
+            Some(incarnation) => Some(Heir {
+                incarnation: incarnation?,
+                entry: EntryId::new(self.text("handover.heir.entry")?),
+                token: self.token("handover.heir.token")??,
+            }),
+        };
+        let refused = match self.text("handover.refused") {
+            None => None,
+            Some(word) => Some(REFUSALS.iter().find(|(_, known)| *known == word)?.0),
+        };
+        Some(Some(Handover { from, heir, nonce, within, refused }))
+    }
+
+    fn ended(&mut self) -> Option<Option<Ended>> {
+        let Some(id) = self.take("ended.id") else { return Some(None) };
+        Some(Some(Ended { id: Nonce(id?), keep: self.duration("ended.keep")? }))
+    }
+
+    fn last_term(&mut self) -> Option<Option<LastTerm>> {
+        let Some(token) = self.token("last.token")? else { return Some(None) };
+        Some(Some(LastTerm {
+            token,
+            incarnation: self.take("last.incarnation")??,
+            host: self.text("last.host")?.into(),
+            left_cleanly: self.take("last.left-cleanly")??,
+        }))
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{}.{:09}", duration.as_secs(), duration.subsec_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: u64) -> Token {
+        Token::new(number).unwrap()
+    }
+
+    fn full(refused: Option<Refusal>) -> Office {
+        let heir = Heir { incarnation: Incarnation::from_bits(9), entry: EntryId::new("1f@7"), token: token(7) };
+        Office {
+            version: Version(3),
+            handover: Some(Handover {
+                from: token(5),
+                heir: Some(heir),
+                nonce: Nonce(u64::MAX),
+                within: Duration::new(5, 7),
+                refused,
+            }),
+            paused: Some(Paused { reason: "two\nlines, 100 %".into() }),
+            ended: Some(Ended { id: Nonce(0), keep: Duration::MAX }),
+            deposed: Some(token(Token::MAX)),
+            last_term: Some(LastTerm {
+                token: token(1),
+                incarnation: Incarnation::from_bits(u128::MAX),
+                host: "".into(),
+                left_cleanly: false,
+            }),
+        }
+    }
+
+    #[test]
+    fn every_field_of_an_office_record_comes_back() {
+        let refusals = REFUSALS.iter().map(|(refusal, _)| Some(*refusal));
+        for office in refusals.chain([None]).map(full).chain([Office { version: Version(3), ..Office::default() }]) {
+            let record = encode_office(&office).unwrap();
+            assert_eq!(decode_office(b"k", &record, Version(3)).unwrap(), office);
+        }
+    }
+
+    #[test]
+    fn a_candidate_record_comes_back_with_and_without_readiness() {
+        for ready in [None, Some(Nonce(0)), Some(Nonce(u64::MAX))] {
+            let record = CandidateRecord { incarnation: Incarnation::from_bits(77), name: "node % 1".into(), ready };
+            assert_eq!(CandidateRecord::decode(b"k", &record.encode()).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_is_named_and_not_guessed_at() {
+        let good = String::from_utf8(encode_office(&full(None)).unwrap()).unwrap();
+        let bad = [
+            "".to_owned(),
+            good.replace("incumbent 1", "incumbent 2"),
+            good.replace("handover.nonce", "handover.nonsense"),
+            good.replace("deposed 9223372036854775807", "deposed 9223372036854775808"),
+            good.replace("deposed 9223372036854775807", "deposed 0"),
+            format!("{good}news 1\n"),
+            format!("{good}deposed 4\n"),
+        ];
+        for record in bad {
+            match decode_office(b"jobs/office", record.as_bytes(), Version(1)) {
+                Err(StoreError::Corrupt { what }) => assert!(what.contains("jobs/office"), "{what}"),
+                other => panic!("{record}: {other:?}"),
+            }
+        }
+    }
+}

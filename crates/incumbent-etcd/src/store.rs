@@ -1,0 +1,373 @@
+//! The store: sessions, lines, watches and the office record.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Client, Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use incumbent_store::{
+    Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Office, Promises, Session, Store, StoreError, Target, Version,
+    Wake,
+};
+use tokio::sync::OnceCell;
+
+use crate::answer::{self, Answer, Header};
+use crate::endpoints::Endpoints;
+use crate::fault::Effect;
+use crate::keys::{self, Keys};
+use crate::options::EtcdOptions;
+use crate::record;
+use crate::session::EtcdSession;
+use crate::watcher::{Interest, Rule, Watcher};
+
+/// How often the server looks for leases whose time has passed.
+const EXPIRY_SCAN: Duration = Duration::from_millis(500);
+
+/// Elections in etcd, shared with Go's `concurrency.Election` and `etcdctl elect`.
+///
+/// Cheap to clone; clones share their connections, one watch stream among them.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use incumbent_etcd::EtcdStore;
+///
+/// // A client of one's own. Ask for a leader: a member that is cut off from the others is silent otherwise.
+/// let options = etcd_client::ConnectOptions::new().with_require_leader(true);
+/// let client = etcd_client::Client::connect(["127.0.0.1:2379"], Some(options)).await?;
+/// let store = EtcdStore::new(client);
+///
+/// // Or a URL, which is dialled when it is needed.
+/// let store = EtcdStore::from_url("etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379")?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct EtcdStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the handles, the sessions and the watches of one store share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) endpoints: Arc<Endpoints>,
+    pub(crate) keys: Keys,
+    watcher: Watcher,
+    smallest_ttl: OnceCell<Duration>,
+    /// Those of our own sessions.
+    leases: Mutex<BTreeSet<i64>>,
+}
+
+impl EtcdStore {
+    /// Elections over a client that the user owns and has set up.
+    pub fn new(client: Client) -> EtcdStore {
+        EtcdStore::over(Endpoints::given(client), "")
+    }
+
+    /// Elections over these servers of one cluster, e.g. `10.0.0.1:2379`.
+    ///
+    /// They are dialled when they are needed. All requests go to one of them as long as it answers.
+    pub fn connect<E: AsRef<str>>(endpoints: &[E], options: &EtcdOptions) -> Result<EtcdStore, StoreError> {
+        if endpoints.is_empty() {
+            return Err(StoreError::Misuse { what: "an etcd store needs at least one endpoint".to_owned() });
+        }
+        let scheme = options.scheme();
+        let urls = endpoints.iter().map(|endpoint| format!("{scheme}://{}", endpoint.as_ref())).collect();
+        let prefix = options.checked_prefix()?;
+        Ok(EtcdStore::over(Endpoints::dialled(urls, &options.connect_options()?), prefix))
+    }
+
+    /// Elections over the cluster that a URL names.
+    ///
+    /// `etcd://[user:password@]host:port[,host:port ...][?option=value&...]`, or `etcds://` for TLS. The port is 2379
+    /// if it is not given. User, password and options are percent-encoded where they need to be. The options:
+    ///
+    /// - `prefix`: comes before the name of every election, e.g. `/` for an election that Go calls `/jobs`
+    /// - `ca`, with TLS: a file with the certificates that are trusted (PEM)
+    /// - `cert`, `key`: files with our own certificate and its key (PEM)
+    /// - `server-name`: the name in the servers' certificates, if it is not the host's
+    pub fn from_url(url: &str) -> Result<EtcdStore, StoreError> {
+        let (endpoints, options) = crate::options::parse_url(url)?;
+        EtcdStore::connect(&endpoints, &options)
+    }
+
+    /// The same store with a prefix before the name of every election.
+    pub fn with_prefix(self, prefix: &str) -> Result<EtcdStore, StoreError> {
+        let options = EtcdOptions::new().prefix(prefix);
+        let Inner { endpoints, watcher, .. } = &*self.inner;
+        let inner = Inner {
+            endpoints: endpoints.clone(),
+            keys: Keys::new(options.checked_prefix()?),
+            watcher: watcher.clone(),
+            smallest_ttl: OnceCell::new(),
+            leases: Mutex::default(),
+        };
+        Ok(EtcdStore { inner: Arc::new(inner) })
+    }
+
+    /// For tests and benchmarks: how many watches wait now.
+    pub fn watches(&self) -> usize {
+        self.inner.watcher.len()
+    }
+
+    fn over(endpoints: Endpoints, prefix: &str) -> EtcdStore {
+        let endpoints = Arc::new(endpoints);
+        let watcher = Watcher::new(endpoints.clone());
+        let inner = Inner {
+            endpoints,
+            keys: Keys::new(prefix),
+            watcher,
+            smallest_ttl: OnceCell::new(),
+            leases: Mutex::default(),
+        };
+        EtcdStore { inner: Arc::new(inner) }
+    }
+}
+
+impl Inner {
+    pub(crate) fn leases(&self) -> MutexGuard<'_, BTreeSet<i64>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) async fn read(&self, what: &str, ops: impl Into<Vec<TxnOp>>) -> Result<Answer, StoreError> {
+        Answer::read(&self.endpoints.txn(what, Effect::None, Txn::new().and_then(ops)).await?)
+    }
+
+    async fn promises(&self) -> Result<Promises, StoreError> {
+        let header = self.read("asking who is there", [answer::look(self.keys.nothing())]).await?.header;
+        let mut promises = Promises::new(header.store_id());
+        promises.smallest_ttl = *self.smallest_ttl.get_or_try_init(|| self.ask_smallest_ttl()).await?;
+        promises.granularity = EXPIRY_SCAN;
+        promises.caveats = vec![
+            "When etcd changes its own leader, every TTL starts again: a failover may take longer, never less.".into(),
+            "Restoring a snapshot may take tokens back, without changing the identity of the store.".into(),
+        ];
+        Ok(promises)
+    }
+
+    /// The server raises what is too small, and says so; it tells in no other way.
+    async fn ask_smallest_ttl(&self) -> Result<Duration, StoreError> {
+        let lease = self.endpoints.grant("asking for the smallest TTL", 1).await?;
+        // If this fails, it expires.
+        _ = self.endpoints.revoke("giving it back", lease.id()).await;
+        Ok(Duration::from_secs(lease.ttl().unsigned_abs()))
+    }
+
+    async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
+        let wanted = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+        match self.read_line(election, limit, wanted).await? {
+            Some(line) => Ok(line),
+            // Longer names or leftover records have taken the places: read them all.
+            None => self.read_line(election, limit, 0).await?.ok_or_else(|| StoreError::Corrupt {
+                what: format!("the line of {:?} is cut although no limit was given", election.as_str()),
+            }),
+        }
+    }
+
+    /// `None`: too much of it was cut off to tell.
+    async fn read_line(&self, election: &ElectionName, limit: usize, cut: i64) -> Result<Option<Line>, StoreError> {
+        let ops = [
+            answer::oldest(self.keys.line(election), cut),
+            answer::oldest(self.keys.records(election), cut),
+            answer::all(self.keys.office_range(election)),
+        ];
+        let mut answer = self.read("reading the line", ops).await?;
+        let (line, line_cut) = answer.next_cut()?;
+        let (records, records_cut) = answer.next_cut()?;
+        let office = answer::office(&self.keys, election, &answer.next_found()?)?;
+        let mut entries = Vec::new();
+        for kv in &line {
+            entries.extend(answer::entry(&self.keys, election, kv, &records)?);
+        }
+        if (line_cut && entries.len() <= limit) || (records_cut && entries.iter().any(Entry::is_foreign)) {
+            return Ok(None);
+        }
+        let more = entries.len() > limit;
+        entries.truncate(limit);
+        Ok(Some(Line { entries, more, office, cursor: answer.header.cursor() }))
+    }
+
+    fn interest(&self, election: &ElectionName, target: &Target) -> Option<Interest> {
+        Some(match target {
+            Target::Office => Interest { range: self.keys.office_range(election), rule: Rule::Any, urgent: false },
+            Target::Head => {
+                let range = self.keys.line(election);
+                let rule = Rule::Line(range.0.len());
+                Interest { range, rule, urgent: true }
+            }
+            Target::Entry(id) => {
+                let (suffix, _) = keys::parse_id(id)?;
+                Interest { range: (self.keys.entry(election, &suffix), Vec::new()), rule: Rule::Any, urgent: true }
+            }
+            Target::Gone(id) => {
+                let (suffix, token) = keys::parse_id(id)?;
+                let created = i64::try_from(token.get()).unwrap_or(i64::MAX);
+                let lease = keys::lease_of(&suffix);
+                // Those who wait for their own entry hold an office or a place already.
+                let urgent = lease.is_none_or(|lease| !self.leases().contains(&lease));
+                let rule = Rule::Gone { created, lease };
+                Interest { range: (self.keys.entry(election, &suffix), Vec::new()), rule, urgent }
+            }
+        })
+    }
+
+    async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
+        let Some((suffix, token)) = keys::parse_id(&seen.id).filter(|(_, token)| *token == seen.token) else {
+            return Ok(Cas::Done);
+        };
+        let key = self.keys.entry(election, &suffix);
+        let created = i64::try_from(token.get()).unwrap_or(i64::MAX);
+        let changed = i64::try_from(seen.version.0).unwrap_or(i64::MAX);
+        let txn = Txn::new()
+            .when([
+                Compare::create_revision(key.clone(), CompareOp::Equal, created),
+                Compare::mod_revision(key.clone(), CompareOp::Equal, changed),
+            ])
+            .and_then([TxnOp::delete(key.clone(), None), TxnOp::delete(self.keys.record(election, &suffix), None)])
+            .or_else([answer::look(key)]);
+        let mut answer = Answer::read(&self.endpoints.txn("evicting", Effect::Write, txn).await?)?;
+        if answer.succeeded {
+            return Ok(Cas::Done);
+        }
+        let changed = answer.next_one()?.is_some_and(|there| there.create_revision() == created);
+        Ok(if changed { Cas::Refused } else { Cas::Done })
+    }
+
+    async fn set_office(&self, election: &ElectionName, was: Version, to: &Office) -> Result<Cas, StoreError> {
+        let Some(ended) = &to.ended else {
+            return self.write_office(election, was, to, None).await;
+        };
+        let ops = [answer::all(self.keys.office_range(election))];
+        let mut answer = self.read("reading the office record", ops).await?;
+        let found = answer.next_found()?;
+        let tombstone_key = self.keys.tombstone(election);
+        let tombstone = found.iter().find(|kv| kv.key() == tombstone_key);
+        if !self.is_about(election, &found, ended) {
+            return self.write_new_tombstone(election, was, to, ended.keep).await;
+        }
+        match tombstone {
+            Some(tombstone) => self.write_office(election, was, to, Some(Tombstone::Kept(tombstone))).await,
+            // Its time passed after the caller had read it: it does not come back.
+            None => self.write_office(election, was, &Office { ended: None, ..to.clone() }, None).await,
+        }
+    }
+
+    /// Whether the record that is there speaks of this end already.
+    fn is_about(&self, election: &ElectionName, found: &[KeyValue], ended: &Ended) -> bool {
+        let key = self.keys.office(election);
+        let record = found.iter().find(|kv| kv.key() == key);
+        let record = record.and_then(|kv| record::decode_office(&key, kv.value(), Version::NONE).ok());
+        record.and_then(|office| office.ended).is_some_and(|recorded| recorded.id == ended.id)
+    }
+
+    /// A lease of its own ends the tombstone, whoever is still there by then.
+    async fn write_new_tombstone(
+        &self,
+        election: &ElectionName,
+        was: Version,
+        to: &Office,
+        keep: Duration,
+    ) -> Result<Cas, StoreError> {
+        let lease = self.endpoints.grant("granting the tombstone's time", whole_seconds(keep)).await?.id();
+        let written = self.write_office(election, was, to, Some(Tombstone::New(lease))).await;
+        if matches!(written, Ok(Cas::Refused)) {
+            // Nothing hangs on it. If this fails, it expires.
+            _ = self.endpoints.revoke("giving it back", lease).await;
+        }
+        written
+    }
+
+    async fn write_office(
+        &self,
+        election: &ElectionName,
+        was: Version,
+        to: &Office,
+        tombstone: Option<Tombstone<'_>>,
+    ) -> Result<Cas, StoreError> {
+        let (key, tombstone_key) = (self.keys.office(election), self.keys.tombstone(election));
+        let was = i64::try_from(was.0).unwrap_or(i64::MAX);
+        let mut guards = vec![Compare::mod_revision(key.clone(), CompareOp::Equal, was)];
+        if let Some(Tombstone::Kept(seen)) = &tombstone {
+            guards.push(Compare::create_revision(seen.key(), CompareOp::Equal, seen.create_revision()));
+        }
+        // A record that holds nothing but its tombstone goes with it.
+        let lives_on = !Office { ended: None, ..to.clone() }.is_blank();
+        let lease = tombstone.as_ref().map(Tombstone::lease);
+        let attached = lease.map(|lease| PutOptions::new().with_lease(lease));
+        let mut ops = Vec::new();
+        if to.is_blank() {
+            ops.push(TxnOp::delete(key, None));
+        } else {
+            ops.push(TxnOp::put(key, record::encode_office(to)?, attached.clone().filter(|_| !lives_on)));
+        }
+        match tombstone {
+            Some(Tombstone::Kept(_)) => {}
+            Some(Tombstone::New(_)) => ops.push(TxnOp::put(tombstone_key, "", attached)),
+            None => ops.push(TxnOp::delete(tombstone_key, None)),
+        }
+        let txn = Txn::new().when(guards).and_then(ops);
+        let answer = self.endpoints.txn("writing the office record", Effect::Write, txn).await?;
+        Ok(if answer.succeeded() { Cas::Done } else { Cas::Refused })
+    }
+}
+
+/// What makes the tombstone go in time.
+enum Tombstone<'a> {
+    Kept(&'a KeyValue),
+    New(i64),
+}
+
+impl Tombstone<'_> {
+    fn lease(&self) -> i64 {
+        match self {
+            Tombstone::Kept(kv) => kv.lease(),
+            Tombstone::New(lease) => *lease,
+        }
+    }
+}
+
+/// etcd counts TTLs in seconds, from one up to some 290 years.
+fn whole_seconds(duration: Duration) -> i64 {
+    const MOST: u64 = 9_000_000_000;
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    seconds.clamp(1, MOST).cast_signed()
+}
+
+impl Store for EtcdStore {
+    fn promises(&self) -> Fut<'_, Promises> {
+        Box::pin(self.inner.promises())
+    }
+
+    fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
+        Box::pin(async move {
+            let lease = self.inner.endpoints.grant("opening a session", whole_seconds(ttl)).await?;
+            let Some(header) = lease.header() else {
+                return Err(StoreError::Foreign { what: "a lease without a header".to_owned() });
+            };
+            let header =
+                Header { cluster_id: header.cluster_id(), raft_term: header.raft_term(), revision: header.revision() };
+            let granted = Duration::from_secs(lease.ttl().unsigned_abs());
+            let session = EtcdSession::new(self.inner.clone(), lease.id(), granted, header.cluster_id);
+            Ok(Arc::new(session) as Arc<dyn Session>)
+        })
+    }
+
+    fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
+        Box::pin(self.inner.line(election, limit))
+    }
+
+    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
+        let interests: Option<Vec<_>> = targets.iter().map(|target| self.inner.interest(election, target)).collect();
+        match interests {
+            Some(interests) => Box::pin(self.inner.watcher.watch(interests, from)),
+            // An entry with such a name is not there: it is gone.
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+
+    fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
+        Box::pin(self.inner.set_office(election, was, to))
+    }
+
+    fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
+        Box::pin(self.inner.evict(election, seen))
+    }
+}

@@ -1,0 +1,405 @@
+//! One watch stream for all watches of a store.
+//!
+//! A watch here waits for several ranges of keys at once, from the revision after the one that was read, and resolves
+//! once. Whatever happens to it or to the stream (compaction, cancellation, a lost connection) resolves it as well:
+//! the one who waits reads again.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use etcd_client::{
+    Client, Event, EventType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream, WatchStream,
+};
+use incumbent_store::{Cursor, StoreError};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::endpoints::Endpoints;
+use crate::fault;
+use crate::keys::KeyRange;
+
+const WHAT: &str = "watching";
+
+/// How long what can wait does. Many leaderships are over by then, and cost the server no watch.
+const LATER: Duration = Duration::from_millis(20);
+
+/// What counts as a change of a range of keys.
+#[derive(Clone, Debug)]
+pub(crate) enum Rule {
+    /// Anything.
+    Any,
+    /// Anything but what belongs to elections with longer names: keys with a `/` after this many bytes.
+    Line(usize),
+    /// The entry goes, or becomes another one: another creation, or another lease.
+    Gone { created: i64, lease: Option<i64> },
+}
+
+impl Rule {
+    fn counts(&self, event: &Event) -> bool {
+        let Some(kv) = event.kv() else { return true };
+        match self {
+            Rule::Any => true,
+            Rule::Line(prefix_len) => !kv.key().get(*prefix_len..).is_some_and(|suffix| suffix.contains(&b'/')),
+            Rule::Gone { created, lease } => {
+                event.event_type() == EventType::Delete
+                    || kv.create_revision() != *created
+                    || lease.map_or(kv.lease() == 0, |lease| kv.lease() != lease)
+            }
+        }
+    }
+}
+
+/// What to wait for.
+#[derive(Clone, Debug)]
+pub(crate) struct Interest {
+    /// An empty end: the one key.
+    pub(crate) range: KeyRange,
+    pub(crate) rule: Rule,
+    /// Somebody takes office on this news. What reaches the server late is served late, too: every 100 ms.
+    pub(crate) urgent: bool,
+}
+
+/// The watches of a store.
+#[derive(Clone)]
+pub(crate) struct Watcher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    endpoints: Arc<Endpoints>,
+    state: Mutex<State>,
+    /// Something is to be sent, or the store is gone.
+    stir: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct State {
+    last_number: i64,
+    waiting: HashMap<i64, Waiting>,
+    armed: HashMap<i64, Armed>,
+    to_send: VecDeque<i64>,
+    later: VecDeque<i64>,
+    to_cancel: VecDeque<i64>,
+    task: Option<JoinHandle<()>>,
+}
+
+/// One who waits, and the server's watches that it waits for.
+struct Waiting {
+    armed: Vec<i64>,
+    tell: oneshot::Sender<Result<(), StoreError>>,
+}
+
+/// One watch on the server.
+struct Armed {
+    waiting: i64,
+    interest: Interest,
+    from: i64,
+    sent: bool,
+}
+
+impl Watcher {
+    pub(crate) fn new(endpoints: Arc<Endpoints>) -> Watcher {
+        let shared = Shared { endpoints, state: Mutex::default(), stir: Arc::new(Notify::new()) };
+        Watcher { shared: Arc::new(shared) }
+    }
+
+    /// Waits for the first change after `from`.
+    pub(crate) fn watch(&self, interests: Vec<Interest>, from: Cursor) -> Watch {
+        let (tell, heard) = oneshot::channel();
+        // A watch that starts in the future is served at once; one that starts in the past waits for its turn.
+        let from = i64::try_from(from.0).unwrap_or(i64::MAX).saturating_add(1);
+        let mut state = self.shared.lock();
+        let waiting = state.next_number();
+        let armed: Vec<_> = interests.into_iter().map(|interest| state.arm(waiting, interest, from)).collect();
+        state.waiting.insert(waiting, Waiting { armed, tell });
+        // A task that ended ended with its runtime.
+        if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
+            state.task = Some(tokio::spawn(run(Arc::downgrade(&self.shared), self.shared.stir.clone())));
+        }
+        drop(state);
+        self.shared.stir.notify_one();
+        Watch { shared: self.shared.clone(), waiting, heard }
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.shared.lock().waiting.len()
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watcher").field("waiting", &self.len()).finish()
+    }
+}
+
+/// Somebody's wait. Dropping it ends it.
+pub(crate) struct Watch {
+    shared: Arc<Shared>,
+    waiting: i64,
+    heard: oneshot::Receiver<Result<(), StoreError>>,
+}
+
+impl Future for Watch {
+    type Output = Result<(), StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.heard).poll(cx).map(|heard| heard.unwrap_or_else(|_| Err(lost(None))))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        if state.forget(self.waiting).is_some() {
+            drop(state);
+            self.shared.stir.notify_one();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is whole before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells everyone that the stream is gone.
+    fn lose_all(&self, why: &StoreError) {
+        let mut state = self.lock();
+        let waiting = std::mem::take(&mut state.waiting);
+        state.armed.clear();
+        state.to_send.clear();
+        state.later.clear();
+        state.to_cancel.clear();
+        drop(state);
+        for (_, waiting) in waiting {
+            // Whoever does not listen any more has dropped its wait.
+            _ = waiting.tell.send(Err(why.clone()));
+        }
+    }
+
+    /// Takes in what the server said. An error ends the stream.
+    fn hear(&self, heard: &WatchResponse) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let number = heard.watch_id();
+        if heard.canceled() {
+            let compacted = heard.compact_revision() > 0;
+            if let Some(armed) = state.armed.get_mut(&number) {
+                armed.sent = false;
+                let waiting = armed.waiting;
+                // What was compacted is read again at once.
+                state.tell(waiting, if compacted { Ok(()) } else { Err(lost(Some(heard.cancel_reason()))) });
+                return refused_at_creation(heard, compacted);
+            }
+            return if number < 0 { Err(lost(Some(heard.cancel_reason()))) } else { Ok(()) };
+        }
+        let Some(armed) = state.armed.get(&number) else { return Ok(()) };
+        if heard.events().iter().any(|event| armed.interest.rule.counts(event)) {
+            let waiting = armed.waiting;
+            state.tell(waiting, Ok(()));
+            drop(state);
+            self.stir.notify_one();
+        }
+        Ok(())
+    }
+}
+
+/// A stream keeps the credentials that it was opened with: when they no longer do, a new one is needed.
+fn refused_at_creation(heard: &WatchResponse, compacted: bool) -> Result<(), StoreError> {
+    if heard.created() && !compacted { Err(lost(Some(heard.cancel_reason()))) } else { Ok(()) }
+}
+
+fn lost(why: Option<&str>) -> StoreError {
+    let why = why.filter(|why| !why.is_empty());
+    let what = why.map_or_else(|| format!("{WHAT}: the stream ended"), |why| format!("{WHAT}: {why}"));
+    StoreError::Unavailable { what, source: None }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The task finds that the store is gone, and ends.
+        self.stir.notify_one();
+    }
+}
+
+impl State {
+    fn next_number(&mut self) -> i64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn arm(&mut self, waiting: i64, interest: Interest, from: i64) -> i64 {
+        let number = self.next_number();
+        let queue = if interest.urgent { &mut self.to_send } else { &mut self.later };
+        queue.push_back(number);
+        self.armed.insert(number, Armed { waiting, interest, from, sent: false });
+        number
+    }
+
+    fn tell(&mut self, waiting: i64, news: Result<(), StoreError>) {
+        if let Some(waiting) = self.forget(waiting) {
+            _ = waiting.tell.send(news);
+        }
+    }
+
+    fn forget(&mut self, waiting: i64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&waiting)?;
+        for number in &waiting.armed {
+            if self.armed.remove(number).is_some_and(|armed| armed.sent) {
+                self.to_cancel.push_back(*number);
+            }
+        }
+        // What was not sent yet is passed over when its turn comes; if nobody sends, it must not pile up.
+        for queue in [&mut self.to_send, &mut self.later] {
+            if queue.len() > 2 * self.armed.len() + 64 {
+                queue.retain(|number| self.armed.contains_key(number));
+            }
+        }
+        Some(waiting)
+    }
+
+    /// What could wait has waited.
+    fn hurry(&mut self) {
+        self.to_send.append(&mut self.later);
+    }
+
+    fn next_watch(&mut self) -> Option<(Vec<u8>, WatchOptions)> {
+        loop {
+            let number = self.to_send.pop_front()?;
+            let Some(armed) = self.armed.get_mut(&number) else { continue };
+            armed.sent = true;
+            let (key, end) = armed.interest.range.clone();
+            let mut options = WatchOptions::new().with_watch_id(number).with_start_revision(armed.from);
+            if !end.is_empty() {
+                options = options.with_range(end);
+            }
+            return Some((key, options));
+        }
+    }
+}
+
+/// What is to be sent next.
+enum Request {
+    Cancel(i64),
+    Watch(Vec<u8>, WatchOptions),
+    /// Only what can wait.
+    Later,
+    None,
+}
+
+impl State {
+    fn next_request(&mut self) -> Request {
+        if let Some(number) = self.to_cancel.pop_front() {
+            return Request::Cancel(number);
+        }
+        if let Some((key, options)) = self.next_watch() {
+            return Request::Watch(key, options);
+        }
+        if self.later.is_empty() { Request::None } else { Request::Later }
+    }
+}
+
+/// Keeps a stream open while the store is there, from the first watch on.
+async fn run(shared: Weak<Shared>, stir: Arc<Notify>) {
+    loop {
+        let Some((endpoints, first)) = first_watch(&shared, &stir).await else { return };
+        let why = match endpoints.watch(WHAT, first.0, first.1).await {
+            Ok((client, stream)) => match serve(&shared, &stir, stream).await {
+                Some(why) => renewing_token(&client, why).await,
+                None => return,
+            },
+            Err(error) => error,
+        };
+        let Some(shared) = shared.upgrade() else { return };
+        shared.lose_all(&why);
+    }
+}
+
+/// `None`: the store is gone.
+async fn first_watch(shared: &Weak<Shared>, stir: &Notify) -> Option<(Arc<Endpoints>, (Vec<u8>, WatchOptions))> {
+    loop {
+        let there = shared.upgrade()?;
+        let first = {
+            let mut state = there.lock();
+            // There is no stream to cancel anything on.
+            state.to_cancel.clear();
+            state.hurry();
+            state.next_watch()
+        };
+        if let Some(first) = first {
+            return Some((there.endpoints.clone(), first));
+        }
+        drop(there);
+        stir.notified().await;
+    }
+}
+
+/// A refusal may come from credentials that have expired.
+async fn renewing_token(client: &Client, why: StoreError) -> StoreError {
+    let text = why.to_string();
+    if fault::is_about_a_token(&text) || text.contains("permission denied") {
+        // If it fails, so will the reads, and they say why.
+        _ = client.refresh_token().await;
+    }
+    why
+}
+
+/// Sends and receives until the stream ends: why it did. `None`: the store is gone.
+async fn serve(shared: &Weak<Shared>, stir: &Notify, stream: WatchStream) -> Option<StoreError> {
+    let (requests, answers) = stream.split();
+    // Both at once: a server whose answers are not read stops reading requests.
+    tokio::select! {
+        ended = send(shared, stir, requests) => ended,
+        ended = receive(shared, answers) => ended,
+    }
+}
+
+async fn send(shared: &Weak<Shared>, stir: &Notify, mut requests: WatchRequestSender) -> Option<StoreError> {
+    let mut pause = pin!(sleep(LATER));
+    loop {
+        let next = shared.upgrade()?.lock().next_request();
+        let sent = match next {
+            Request::Cancel(number) => requests.cancel(number).await,
+            Request::Watch(key, options) => requests.watch(key, Some(options)).await,
+            Request::Later => {
+                // What is urgent in the meantime goes first, and what is not joins those that wait.
+                tokio::select! {
+                    () = stir.notified() => {}
+                    () = &mut pause => {
+                        shared.upgrade()?.lock().hurry();
+                        pause.as_mut().reset(Instant::now() + LATER);
+                    }
+                }
+                continue;
+            }
+            Request::None => {
+                stir.notified().await;
+                pause.as_mut().reset(Instant::now() + LATER);
+                continue;
+            }
+        };
+        if sent.is_err() {
+            return Some(lost(None));
+        }
+    }
+}
+
+async fn receive(shared: &Weak<Shared>, mut answers: WatchResponseStream) -> Option<StoreError> {
+    loop {
+        let heard = match answers.message().await {
+            Ok(Some(heard)) => heard,
+            Ok(None) => return Some(lost(None)),
+            Err(error) => return Some(fault::sort(error, fault::Effect::None, WHAT)),
+        };
+        if let Err(why) = shared.upgrade()?.hear(&heard) {
+            return Some(why);
+        }
+    }
+}

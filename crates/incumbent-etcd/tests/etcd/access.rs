@@ -1,0 +1,151 @@
+//! Users, passwords and certificates.
+
+use std::process::Command;
+
+use incumbent_etcd::{EtcdOptions, EtcdStore};
+use incumbent_store::{Place, Store, StoreError, Target};
+use incumbent_testkit::servers::EtcdCluster;
+
+use crate::harness::{TTL, client, entry, held, lead, name, until, within};
+
+/// A server that knows users, and whose tokens last a second.
+async fn guarded() -> EtcdCluster {
+    let cluster = EtcdCluster::start_with(1, &["--auth-token-ttl=1"]).await;
+    cluster.ctl(&["user", "add", "root:secret"]);
+    cluster.ctl(&["user", "grant-role", "root", "root"]);
+    cluster.ctl(&["user", "add", "reader:secret"]);
+    cluster.ctl(&["role", "add", "read"]);
+    cluster.ctl(&["role", "grant-permission", "read", "--prefix=true", "read", ""]);
+    cluster.ctl(&["user", "grant-role", "reader", "read"]);
+    cluster.ctl(&["auth", "enable"]);
+    cluster
+}
+
+fn open(cluster: &EtcdCluster, user: &str) -> EtcdStore {
+    EtcdStore::from_url(&format!("etcd://{user}@{}", cluster.endpoints()[0])).unwrap()
+}
+
+/// Waits until a token that was made now is no longer known.
+async fn a_token_expires(cluster: &EtcdCluster) {
+    let options = etcd_client::ConnectOptions::new().with_user("root", "secret");
+    let mut client = etcd_client::Client::connect(cluster.endpoints(), Some(options)).await.unwrap();
+    // Every use gives a token another second, so it is used less and less often.
+    for pause_millis in [1500, 3000, 6000, 12000] {
+        tokio::time::sleep(std::time::Duration::from_millis(pause_millis)).await;
+        if client.get("any", None).await.is_err() {
+            return;
+        }
+    }
+    panic!("tokens do not expire");
+}
+
+#[tokio::test]
+async fn an_expired_token_ends_neither_a_leadership_nor_a_wait() {
+    let cluster = guarded().await;
+    let store = open(&cluster, "root:secret");
+    let election = name("token");
+    let ours = client(&store).await.election(election.as_str()).unwrap();
+    let mut leading = ours.candidate("leader").stand().await.unwrap();
+    let office = lead(&mut leading).await;
+    let theirs = client(&open(&cluster, "root:secret")).await.election(election.as_str()).unwrap();
+    let mut waiting = theirs.candidate("follower").stand().await.unwrap();
+    until("both are in line", async || store.line(&election, 9).await.is_ok_and(|line| line.entries.len() == 2)).await;
+
+    a_token_expires(&cluster).await;
+
+    office.term().check().unwrap();
+    office.term().proclaim("still here").await.unwrap();
+    leading.events();
+    office.resign().await.unwrap();
+    lead(&mut waiting).await;
+}
+
+#[tokio::test]
+async fn a_client_of_ones_own_gets_a_new_token_although_it_does_not_refresh_by_itself() {
+    let cluster = guarded().await;
+    let options = etcd_client::ConnectOptions::new().with_user("root", "secret");
+    let client = etcd_client::Client::connect(cluster.endpoints(), Some(options)).await.unwrap();
+    let store = EtcdStore::new(client);
+    let session = store.open_session(TTL * 10).await.unwrap();
+    let election = name("own-client");
+    let standing = session.enlist(&election, &entry(1)).await.unwrap();
+
+    a_token_expires(&cluster).await;
+
+    let first = session.standing(&held(&standing)).await;
+    assert!(matches!(first, Err(StoreError::Unavailable { .. })), "{first:?}");
+    let second = session.standing(&held(&standing)).await.unwrap();
+    assert!(matches!(second.place, Place::Leading(_)));
+    // The watch stream, too, is opened with a token that counts, if not at once.
+    let wake = store.watch(&election, &[Target::Gone(held(&standing).entry)], second.cursor);
+    session.withdraw(&held(&standing), None).await.unwrap();
+    within(wake).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_so() {
+    let cluster = guarded().await;
+    let denied = |answer: StoreError| matches!(answer, StoreError::Denied { .. });
+    let wrong = open(&cluster, "root:wrong").line(&name("denied"), 1).await.unwrap_err();
+    assert!(denied(wrong.clone()), "{wrong:?}");
+    let nobody = EtcdStore::connect(&cluster.endpoints(), &EtcdOptions::new()).unwrap();
+    let nobody = nobody.line(&name("denied"), 1).await.unwrap_err();
+    assert!(denied(nobody.clone()), "{nobody:?}");
+
+    let reader = open(&cluster, "reader:secret");
+    assert!(reader.line(&name("denied"), 1).await.unwrap().entries.is_empty());
+    let session = reader.open_session(TTL).await.unwrap();
+    let refused = session.enlist(&name("denied"), &entry(1)).await.unwrap_err();
+    assert!(denied(refused.clone()), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_user_where_nobody_is_asked_for_one_is_told_so() {
+    let store = open(crate::harness::shared().await, "root:secret");
+    let refused = store.line(&name("no-auth"), 1).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+}
+
+fn openssl(folder: &std::path::Path, args: &str) {
+    let output = Command::new("openssl").current_dir(folder).args(args.split(' ')).output().expect("openssl");
+    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn tls_with_a_ca_of_ones_own_and_a_certificate_on_both_sides() {
+    let folder = incumbent_testkit::servers::Scratch::new("tls");
+    let path = folder.path();
+    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(path, &format!("req -x509 {new_key} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca"));
+    std::fs::write(path.join("names"), "subjectAltName=IP:127.0.0.1,DNS:etcd.test\n").unwrap();
+    for who in ["server", "client"] {
+        openssl(path, &format!("req {new_key} -keyout {who}.key -out {who}.csr -subj /CN={who}"));
+        let sign = format!("x509 -req -in {who}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names");
+        openssl(path, &format!("{sign} -out {who}.pem"));
+    }
+    let at = |file: &str| path.join(file).display().to_string();
+    let cluster = EtcdCluster::start_with(
+        1,
+        &[
+            "--listen-client-urls=https://127.0.0.1:{client}",
+            "--advertise-client-urls=https://127.0.0.1:{client}",
+            &format!("--cert-file={}", at("server.pem")),
+            &format!("--key-file={}", at("server.key")),
+            &format!("--trusted-ca-file={}", at("ca.pem")),
+            "--client-cert-auth",
+        ],
+    )
+    .await;
+    let endpoint = &cluster.endpoints()[0];
+    let url = format!("etcds://{endpoint}?ca={}&cert={}&key={}", at("ca.pem"), at("client.pem"), at("client.key"));
+    let url = format!("{url}&server-name=etcd.test");
+    let ours = async || incumbent::Client::builder().ttl(TTL).connect(&url).await;
+    until("the server is up", async || ours().await.is_ok()).await;
+    let election = ours().await.unwrap().election("tls").unwrap();
+    let mut seat = election.candidate("a").stand().await.unwrap();
+    lead(&mut seat).await.resign().await.unwrap();
+
+    let bare = EtcdStore::from_url(&format!("etcds://{endpoint}?ca={}", at("ca.pem"))).unwrap();
+    let refused = bare.line(election.name(), 1).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Unavailable { .. }), "no certificate of ours: {refused:?}");
+}

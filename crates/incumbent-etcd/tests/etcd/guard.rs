@@ -1,0 +1,97 @@
+//! Writes to etcd that only a sitting leader can make.
+
+use etcd_client::TxnOp;
+use incumbent::fence::EtcdFence;
+use incumbent::{Fence, FenceError, FencingToken};
+use incumbent_etcd::Guarded;
+use incumbent_store::{ElectionName, Store, StoreId, Token};
+
+use crate::harness::{TTL, client, entry, held, lead, name, raw, shared, store};
+
+async fn value(key: &str) -> Option<String> {
+    let found = raw(&shared().await.endpoints()).await.get(key, None).await.unwrap();
+    found.kvs().first().map(|kv| kv.value_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn operations_are_committed_only_while_the_entry_is_there() {
+    let store = store(shared().await);
+    let election = name("guard");
+    let key = format!("data/{election}");
+    let session = store.open_session(TTL).await.unwrap();
+    let old = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    let put = |text: &str| [TxnOp::put(key.clone(), text, None)];
+    let done = store.guard(&election, old.token, put("first")).await.unwrap();
+    assert!(matches!(done, Guarded::Committed(_)));
+    // The same session stands again, under the same key.
+    session.withdraw(&old, None).await.unwrap();
+    let new = held(&session.enlist(&election, &entry(2)).await.unwrap());
+
+    let late = store.guard(&election, old.token, put("late")).await.unwrap();
+
+    assert!(matches!(late, Guarded::Refused), "{late:?}");
+    assert_eq!(value(&key).await.as_deref(), Some("first"));
+    assert!(matches!(store.guard(&election, new.token, put("second")).await.unwrap(), Guarded::Committed(_)));
+    assert_eq!(value(&key).await.as_deref(), Some("second"));
+}
+
+#[tokio::test]
+async fn an_entry_without_its_lease_guards_nothing() {
+    let cluster = shared().await;
+    let store = store(cluster);
+    let election = name("guard-lease");
+    let session = store.open_session(TTL).await.unwrap();
+    let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    let guards = store.guards(&election, held.token).await.unwrap().unwrap();
+    let suffix = held.entry.as_str().split('@').next().unwrap();
+    cluster.ctl(&["put", &format!("{election}/{suffix}"), "by hand"]);
+
+    let refused = store.guard(&election, held.token, []).await.unwrap();
+
+    assert!(matches!(refused, Guarded::Refused), "{refused:?}");
+    let txn = etcd_client::Txn::new().when(guards).and_then([TxnOp::put("never", "", None)]);
+    assert!(!raw(&cluster.endpoints()).await.txn(txn).await.unwrap().succeeded());
+}
+
+fn token(number: u64, store: &str) -> FencingToken {
+    FencingToken::new(Token::new(number).unwrap(), StoreId::new(store))
+}
+
+#[tokio::test]
+async fn a_fence_in_etcd_refuses_older_tokens_other_stores_and_other_elections() {
+    let election = name("fence");
+    let key = format!("data/{election}");
+    let fence = EtcdFence::new(&store(shared().await), &election, format!("mark/{election}"));
+    let put = |text: &str| [TxnOp::put(key.clone(), text, None)];
+    fence.write(&token(7, "s"), put("seven")).await.unwrap();
+    fence.raise(&election, token(9, "s")).await.unwrap();
+    fence.raise(&election, token(9, "s")).await.unwrap();
+
+    let late = fence.write(&token(7, "s"), put("late")).await;
+    assert!(matches!(late, Err(FenceError::Stale { .. })), "{late:?}");
+    let late = fence.raise(&election, token(8, "s")).await;
+    assert!(matches!(late, Err(FenceError::Stale { .. })), "{late:?}");
+    let other = fence.write(&token(100, "other"), put("other")).await;
+    assert!(matches!(other, Err(FenceError::StoreReplaced { .. })), "{other:?}");
+    let elsewhere = fence.raise(&ElectionName::new("elsewhere").unwrap(), token(9, "s")).await;
+    assert!(matches!(elsewhere, Err(FenceError::Misuse { .. })), "{elsewhere:?}");
+    assert_eq!(value(&key).await.as_deref(), Some("seven"));
+
+    fence.reset(&StoreId::new("other"), "the cluster was rebuilt").await.unwrap();
+    fence.write(&token(1, "other"), put("anew")).await.unwrap();
+    assert_eq!(value(&key).await.as_deref(), Some("anew"));
+}
+
+#[tokio::test]
+async fn a_fence_is_raised_before_its_leader_sees_the_office() {
+    let store = store(shared().await);
+    let election = name("raised");
+    let fence = EtcdFence::new(&store, &election, format!("mark/{election}"));
+    let ours = client(&store).await.election(election.as_str()).unwrap();
+    let mut seat = ours.candidate("a").fence(fence.clone()).stand().await.unwrap();
+    let office = lead(&mut seat).await;
+    let term = office.term();
+    let older = FencingToken::new(Token::new(term.token().get() - 1).unwrap(), term.token().store.clone());
+    assert!(matches!(fence.write(&older, []).await, Err(FenceError::Stale { .. })));
+    fence.write(term.token(), []).await.unwrap();
+}

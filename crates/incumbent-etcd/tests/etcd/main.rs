@@ -1,0 +1,15 @@
+//! The store against real servers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod access;
+mod cluster;
+mod guard;
+mod harness;
+mod interop;
+mod outside;
+#[cfg(feature = "faults")]
+mod storm;
+mod suites;
+mod trips;
+mod weather;

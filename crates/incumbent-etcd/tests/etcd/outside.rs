@@ -1,0 +1,204 @@
+//! What others do to our keys and leases behind our back.
+
+use std::time::Duration;
+
+use incumbent::{Loss, SeatEvent};
+use incumbent_store::{Cas, ElectionName, Place, Store, StoreError, Target};
+
+use crate::harness::{TTL, client, entry, held, lead, name, raw, shared, store, until, within};
+
+/// Ours leads, something happens to its key, and it is told, loses office and gets back in line with a greater token.
+async fn a_leader_gets_over(test: &str, happens: impl AsyncFnOnce(&str, i64)) {
+    let store = store(shared().await);
+    let election = name(test);
+    let ours = client(&store).await.election(election.as_str()).unwrap();
+    let mut seat = ours.candidate("ours").stand().await.unwrap();
+    let office = lead(&mut seat).await;
+    let token = office.term().token().token;
+    let mut watched = raw(&shared().await.endpoints()).await;
+    let options = etcd_client::GetOptions::new().with_prefix();
+    let found = watched.get(format!("{election}/"), Some(options)).await.unwrap();
+    let kv = &found.kvs()[0];
+
+    happens(kv.key_str().unwrap(), kv.lease()).await;
+
+    within(office.term().lost()).await;
+    drop(office);
+    let again = lead(&mut seat).await;
+    assert!(again.term().token().token > token);
+    let line = store.line(&election, 9).await.unwrap().entries;
+    assert_eq!(line.len(), 1, "nothing is left behind: {line:?}");
+    again.resign().await.unwrap();
+    seat.withdraw().await.unwrap();
+    until("the line is empty", async || store.line(&election, 9).await.unwrap().entries.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_lease_is_revoked_gets_a_new_one() {
+    let cluster = shared().await;
+    a_leader_gets_over("revoked", async |_, lease| {
+        cluster.ctl(&["lease", "revoke", &format!("{lease:x}")]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_key_is_deleted_gets_back_in_line() {
+    let cluster = shared().await;
+    a_leader_gets_over("deleted", async |key, _| {
+        cluster.ctl(&["del", key]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_key_is_overwritten_without_a_lease_gets_back_in_line() {
+    let cluster = shared().await;
+    a_leader_gets_over("overwritten", async |key, _| {
+        cluster.ctl(&["put", key, "by hand"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_key_is_moved_to_another_lease_gets_back_in_line() {
+    let cluster = shared().await;
+    a_leader_gets_over("moved", async |key, _| {
+        let mut client = raw(&cluster.endpoints()).await;
+        let lease = client.lease_grant(600, None).await.unwrap().id();
+        let options = etcd_client::PutOptions::new().with_lease(lease);
+        client.put(key, "by hand", Some(options)).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_overwritten_entry_neither_leads_nor_passes_for_ours() {
+    let cluster = shared().await;
+    let (store, election) = (store(cluster), name("not-ours"));
+    let session = store.open_session(TTL).await.unwrap();
+    let standing = session.enlist(&election, &entry(1)).await.unwrap();
+    let held = held(&standing);
+    let wake = store.watch(&election, &[Target::Gone(held.entry.clone())], standing.cursor);
+    let seen = store.line(&election, 1).await.unwrap().entries.remove(0);
+    let suffix = held.entry.as_str().split('@').next().unwrap();
+    cluster.ctl(&["put", &format!("{election}/{suffix}"), "by hand"]);
+
+    within(wake).await.unwrap();
+    assert_eq!(session.standing(&held).await.unwrap().place, Place::Gone);
+    let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
+    assert_eq!(renewal.gone, std::slice::from_ref(&held));
+    assert_eq!(session.publish(&held, &"again".into(), None).await.unwrap(), Cas::Refused);
+    assert_eq!(store.evict(&election, &seen).await.unwrap(), Cas::Refused, "it has changed since it was seen");
+    // It was ours, so it is ours to remove: nobody else's death would.
+    assert!(matches!(session.enlist(&election, &entry(2)).await, Err(StoreError::AlreadyInLine(old)) if old == held));
+    assert_eq!(session.withdraw(&held, None).await.unwrap(), Cas::Done);
+    assert!(matches!(session.enlist(&election, &entry(2)).await.unwrap().place, Place::Leading(_)));
+}
+
+#[tokio::test]
+async fn an_entry_without_a_lease_is_named_and_can_be_deposed() {
+    let cluster = shared().await;
+    let (store, election) = (store(cluster), name("leaseless"));
+    let key = format!("{election}/1f");
+    cluster.ctl(&["put", &key, "for ever"]);
+    let session = store.open_session(TTL).await.unwrap();
+    match session.enlist(&election, &entry(1)).await {
+        Err(StoreError::Corrupt { what }) => assert!(what.contains(&key), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(store.line(&election, 9).await.unwrap().entries.len(), 1, "and nothing of ours is in line");
+
+    let operated = client(&store).await.election(election.as_str()).unwrap();
+    within(operated.operator().depose(None)).await.unwrap();
+
+    assert!(matches!(session.enlist(&election, &entry(2)).await.unwrap().place, Place::Leading(_)));
+}
+
+#[tokio::test]
+async fn a_follower_is_told_that_the_one_ahead_will_never_go() {
+    let cluster = shared().await;
+    let (store, election) = (store(cluster), name("ahead-leaseless"));
+    let (first, second) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL).await.unwrap());
+    let leading = held(&first.enlist(&election, &entry(1)).await.unwrap());
+    let behind = held(&second.enlist(&election, &entry(2)).await.unwrap());
+    let suffix = leading.entry.as_str().split('@').next().unwrap();
+    let key = format!("{election}/{suffix}");
+    cluster.ctl(&["put", &key, "by hand"]);
+    match second.standing(&behind).await {
+        Err(StoreError::Corrupt { what }) => assert!(what.contains(&key), "{what}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_ttl_that_is_too_small_is_raised_and_the_raised_one_counts() {
+    let store = store(shared().await);
+    let promises = store.promises().await.unwrap();
+    assert!(promises.smallest_ttl > Duration::from_secs(1), "{promises:?}");
+    let session = store.open_session(Duration::from_millis(100)).await.unwrap();
+    assert_eq!(session.liveness().ttl, promises.smallest_ttl);
+    assert_eq!(session.renew(&[]).await.unwrap().ttl, promises.smallest_ttl);
+    session.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_enlistment_that_was_not_awaited_is_found_as_a_stray() {
+    let store = store(shared().await);
+    let session = store.open_session(TTL).await.unwrap();
+    let election = name("stray");
+    let entry = entry(7);
+    let mut call = session.enlist(&election, &entry);
+    // It is sent, and nobody waits for the answer.
+    until("it has arrived", async || {
+        let _ = tokio::time::timeout(Duration::from_millis(1), &mut call).await.is_ok_and(|done| done.is_ok());
+        !store.line(&election, 1).await.unwrap().entries.is_empty()
+    })
+    .await;
+    drop(call);
+    let stray = session.renew(&[]).await.unwrap().stray;
+    assert_eq!(stray.iter().map(|held| held.incarnation).collect::<Vec<_>>(), [entry.incarnation]);
+    assert_eq!(session.withdraw(&stray[0], None).await.unwrap(), Cas::Done);
+    assert_eq!(session.renew(&[]).await.unwrap().stray, []);
+}
+
+#[tokio::test]
+async fn elections_below_ours_neither_lead_nor_wake_us() {
+    let store = store(shared().await);
+    let (upper, lower) = (name("nested"), ElectionName::new(&format!("{}/lower", name("nested"))).unwrap());
+    let (first, second, third) = (
+        store.open_session(TTL).await.unwrap(),
+        store.open_session(TTL).await.unwrap(),
+        store.open_session(TTL).await.unwrap(),
+    );
+    first.enlist(&lower, &entry(1)).await.unwrap();
+    let leading = first.enlist(&upper, &entry(2)).await.unwrap();
+    assert!(matches!(leading.place, Place::Leading(_)), "{leading:?}");
+    second.enlist(&lower, &entry(3)).await.unwrap();
+    let behind = third.enlist(&upper, &entry(4)).await.unwrap();
+    let Place::Behind { ahead, .. } = &behind.place else { panic!("{behind:?}") };
+    assert!(ahead.is(&held(&leading)) && ahead.name.is_some());
+    assert_eq!(store.line(&upper, 1).await.unwrap().entries.len(), 1);
+    assert_eq!(store.line(&upper, 9).await.unwrap().entries.len(), 2);
+    first.withdraw(&held(&leading), None).await.unwrap();
+    assert!(matches!(third.standing(&held(&behind)).await.unwrap().place, Place::Leading(_)));
+}
+
+#[tokio::test]
+async fn a_lost_session_is_told_apart_from_a_lost_entry_by_the_events() {
+    let cluster = shared().await;
+    let store = store(cluster);
+    let election = name("events");
+    let ours = client(&store).await.election(election.as_str()).unwrap();
+    let mut seat = ours.candidate("ours").stand().await.unwrap();
+    let mut events = seat.events();
+    let office = lead(&mut seat).await;
+    cluster.ctl(&["del", "--prefix", &format!("{election}/")]);
+    let why = loop {
+        if let SeatEvent::Unelected(why) = within(events.next()).await.unwrap() {
+            break why;
+        }
+    };
+    assert_eq!(why, Loss::EntryDeleted);
+    drop(office);
+}

@@ -1,0 +1,113 @@
+//! Round trips and streams, counted by a proxy between the store and the server.
+
+use incumbent_etcd::{EtcdOptions, EtcdStore};
+use incumbent_store::{ElectionName, Place, Store, Target};
+use incumbent_testkit::proxy::Proxy;
+
+use crate::harness::{TTL, client, entry, held, lead, name, shared, store, until, within};
+
+async fn counted() -> (Proxy, EtcdStore) {
+    let proxy = Proxy::start(&shared().await.endpoints()[0]).await;
+    let store = EtcdStore::connect(&[proxy.endpoint()], &EtcdOptions::new()).unwrap();
+    (proxy, store)
+}
+
+#[tokio::test]
+async fn a_warm_uncontended_enlistment_is_one_round_trip_and_ends_in_office() {
+    let (proxy, store) = counted().await;
+    let session = store.open_session(TTL).await.unwrap();
+    let before = proxy.requests();
+    let standing = session.enlist(&name("one-trip"), &entry(1)).await.unwrap();
+    assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+    assert_eq!(proxy.requests() - before, 1);
+}
+
+#[tokio::test]
+async fn enlisting_behind_somebody_is_one_round_trip_too() {
+    let (proxy, store) = counted().await;
+    let (first, second) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL).await.unwrap());
+    let election = name("one-trip-behind");
+    let leading = held(&first.enlist(&election, &entry(1)).await.unwrap());
+    let before = proxy.requests();
+    let standing = second.enlist(&election, &entry(2)).await.unwrap();
+    assert_eq!(proxy.requests() - before, 1);
+    let Place::Behind { ahead, .. } = standing.place else { panic!("{standing:?}") };
+    assert!(ahead.is(&leading) && ahead.incarnation == Some(leading.incarnation));
+}
+
+#[tokio::test]
+async fn a_wake_up_is_one_round_trip() {
+    let (proxy, ours) = counted().await;
+    let rival = store(shared().await).open_session(TTL).await.unwrap();
+    let session = ours.open_session(TTL).await.unwrap();
+    let election = name("wake-up");
+    let leading = held(&rival.enlist(&election, &entry(1)).await.unwrap());
+    let behind = session.enlist(&election, &entry(2)).await.unwrap();
+    let wake = ours.watch(&election, &[Target::Gone(leading.entry.clone()), Target::Office], behind.cursor);
+    rival.withdraw(&leading, None).await.unwrap();
+    within(wake).await.unwrap();
+    let before = proxy.requests();
+    let standing = session.standing(&held(&behind)).await.unwrap();
+    assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+    assert_eq!(proxy.requests() - before, 1);
+}
+
+#[tokio::test]
+async fn a_campaign_of_the_library_is_one_round_trip_when_it_is_warm() {
+    let (proxy, store) = counted().await;
+    let client = client(&store).await;
+    // Warm: the session is there, and so is the watch stream.
+    let first = client.election(name("warm-1").as_str()).unwrap();
+    let mut seat = first.candidate("a").stand().await.unwrap();
+    let _office = lead(&mut seat).await;
+    let second = client.election(name("warm-2").as_str()).unwrap();
+    // A renewal may come in between: the fewest of a few campaigns are those of a campaign.
+    let mut fewest = u64::MAX;
+    for _ in 0..5 {
+        let before = proxy.requests();
+        let mut seat = second.candidate("a").stand().await.unwrap();
+        let office = lead(&mut seat).await;
+        fewest = fewest.min(proxy.requests() - before);
+        office.resign().await.unwrap();
+        seat.withdraw().await.unwrap();
+    }
+    assert_eq!(fewest, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_elections_use_one_keep_alive_stream_and_one_watch_stream() {
+    let (proxy, store) = counted().await;
+    let client = client(&store).await;
+    let prefix = name("thousand");
+    let mut offices = Vec::new();
+    for number in 0..1000 {
+        let election = client.election(&format!("{prefix}-{number}")).unwrap();
+        let mut seat = election.candidate("a").stand().await.unwrap();
+        offices.push((lead(&mut seat).await, seat));
+    }
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let renewed = proxy.requests();
+        // A renewal of a thousand entries reads them in ten requests.
+        until("the session is renewed", async || proxy.requests() >= renewed + 10).await;
+        until("all is quiet", async || proxy.open_streams() <= 2).await;
+        streams.push(proxy.open_streams());
+    }
+    assert_eq!(streams, [2, 2, 2], "one for keep-alives, one for watches");
+    // What is watched is told: the streams are in use.
+    let last = ElectionName::new(&format!("{prefix}-999")).unwrap();
+    let seen = store.line(&last, 1).await.unwrap().entries.remove(0);
+    store.evict(&last, &seen).await.unwrap();
+    let (office, mut seat) = offices.pop().unwrap();
+    within(office.term().lost()).await;
+    drop(office);
+    let again = lead(&mut seat).await;
+    assert!(again.term().token().token > seen.token);
+    // A request that is on its way counts as open, too.
+    until("all is quiet", async || proxy.open_streams() <= 2).await;
+    assert_eq!((proxy.connections(), proxy.open_streams()), (1, 2));
+    for (office, _) in &offices {
+        office.term().check().unwrap();
+    }
+    assert!(client.close(TTL * 5).await);
+}
