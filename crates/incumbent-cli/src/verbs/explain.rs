@@ -31,10 +31,10 @@ impl Reckoning {
         let ttl = settings.ttl.max(promises.smallest_ttl);
         let drift = |time: Duration| time.mul_f64(f64::from(settings.drift_ppm) / 1e6);
         let believes = ttl.saturating_sub(drift(ttl)).saturating_sub(settings.margin);
-        // Rivals that watch a silent leader begin to count when they look, and their clock may be slow.
+        // Rivals look once in a TTL: the last sign of life may be read a TTL late, and then its silence is timed.
         let noticed = match promises.forgotten_by {
             ForgottenBy::Store => ttl,
-            ForgottenBy::Rivals => ttl + drift(ttl) + settings.renew_every,
+            ForgottenBy::Rivals => (ttl + drift(ttl)) * 2,
         };
         let told = if promises.watches { Duration::ZERO } else { settings.renew_every };
         Reckoning {
@@ -217,6 +217,6 @@ mod tests {
         let mut observed = leased;
         observed.forgotten_by = ForgottenBy::Rivals;
         observed.watches = false;
-        assert_eq!(Reckoning::new(&settings, &observed).failover, Duration::from_secs(25));
+        assert_eq!(Reckoning::new(&settings, &observed).failover, Duration::from_secs(35));
     }
 }
