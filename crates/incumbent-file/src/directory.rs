@@ -237,6 +237,9 @@ pub(crate) fn random() -> u128 {
 
 fn open_root(path: &Path) -> Result<Disk, StoreError> {
     let cannot = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::NotADirectory => {
+            StoreError::Misuse { what: format!("{} is not a directory", path.display()) }
+        }
         std::io::ErrorKind::PermissionDenied => {
             let source = Some(std::sync::Arc::new(error) as _);
             StoreError::Denied { what: format!("cannot open the directory {}", path.display()), source }

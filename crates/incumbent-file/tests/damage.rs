@@ -227,6 +227,17 @@ fn what_is_made_is_for_its_owner_alone() {
 }
 
 #[test]
+fn a_file_in_place_of_the_directory_is_refused_for_good() {
+    let place = dirs::TempDir::new();
+    let file = place.path().join("file");
+    fs::write(&file, "not a directory").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let refused = FileStore::open(&path);
+        assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    }
+}
+
+#[test]
 fn a_link_in_place_of_the_directory_is_refused() {
     let stage = Stage::set();
     let link = stage.path.with_file_name("link");
@@ -249,6 +260,7 @@ async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
             Refusal::Busy,
             Refusal::Leaving,
             Refusal::LeadsAlready,
+            Refusal::TooFar,
         ]
         .map(Some),
     );
