@@ -254,6 +254,7 @@ fn failover(program: &str, args: &[&str]) -> Duration {
     let (mut leader, mut leader_said) = start();
     leads(&mut leader_said);
     let (mut follower, mut follower_said) = start();
+    // A follower of either kind says nothing when it is in line: a second is plenty for that.
     std::thread::sleep(Duration::from_secs(1));
     leader.kill().expect("it is ours");
     let killed = Instant::now();

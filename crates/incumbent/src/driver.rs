@@ -381,7 +381,7 @@ impl Driver {
             Event::FirstContact(tombstone) => chair.shared.on_first_contact(tombstone),
             Event::Following(ahead) => {
                 chair.called_stale = false;
-                chair.shared.following(&ahead);
+                chair.role(Role::Following { ahead: ahead.name, token: ahead.token });
             }
             Event::Out(why) => chair.role(Role::Out(why)),
             Event::Elected { held, deadline } => {

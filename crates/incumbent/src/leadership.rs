@@ -1,7 +1,6 @@
 //! A leadership: the unique handle of the one who is in office.
 
 use std::future::Future;
-use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -22,7 +21,6 @@ pub struct Leadership<F: Fencing = Fenced> {
     /// How long `resign` waits for certainty.
     patience: Duration,
     given_back: bool,
-    fencing: PhantomData<fn() -> F>,
 }
 
 impl<F: Fencing> std::fmt::Debug for Leadership<F> {
@@ -40,7 +38,7 @@ impl<F: Fencing> Deref for Leadership<F> {
 
 impl<F: Fencing> Leadership<F> {
     pub(crate) fn new(term: Term<F>, roll: Roll, patience: Duration) -> Leadership<F> {
-        Leadership { term, roll, patience, given_back: false, fencing: PhantomData }
+        Leadership { term, roll, patience, given_back: false }
     }
 
     /// A copy for the work that is done under this leadership.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use incumbent_core::{Candidate, Command, Entry, Loss, Nonce, SeatId, Timestamp};
+use incumbent_core::{Candidate, Command, Loss, Nonce, SeatId, Timestamp};
 use incumbent_store::{Clock, Session};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
@@ -134,12 +134,6 @@ impl Seat {
 
     pub(crate) fn on_first_contact(&self, tombstone: Option<Nonce>) {
         let _ = self.first_contact.set(tombstone);
-    }
-
-    pub(crate) fn following(&self, ahead: &Entry) {
-        let role = Role::Following { ahead: ahead.name.clone(), token: ahead.token };
-        self.change(|state| state.role = role.clone());
-        self.tell(|| SeatEvent::Role(role));
     }
 }
 

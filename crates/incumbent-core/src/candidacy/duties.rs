@@ -112,12 +112,11 @@ impl Candidacy {
     fn on_line_behind_us(&mut self, now: Timestamp, held: &Held, line: &Line, out: &mut Outbox) {
         let Some(handover) = self.handover_to_carry_out(held).cloned() else { return };
         let Some(heir) = &handover.heir else { return };
-        let Some((first, behind)) = line.entries.split_first().filter(|(first, _)| first.is(held)) else {
+        let Some((_, behind)) = line.entries.split_first().filter(|(first, _)| first.is(held)) else {
             // Not first, or not there: verify.
             self.look = true;
             return;
         };
-        debug_assert!(first.is(held));
         let is_heir =
             |entry: &crate::entry::Entry| entry.id == heir.entry && entry.incarnation == Some(heir.incarnation);
         let why = match behind.iter().position(is_heir) {

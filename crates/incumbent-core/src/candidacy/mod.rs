@@ -267,7 +267,7 @@ impl Candidacy {
         self.on_time(now, out);
         match input {
             SeatInput::Tick => {}
-            SeatInput::Command(command) => self.on_command(now, command, out),
+            SeatInput::Command(command) => self.on_command(command, out),
             SeatInput::Close => {
                 self.wishes.leave = true;
                 self.wishes.close = true;

@@ -136,9 +136,9 @@ impl Candidacy {
         self.event(Event::Done { certain }, out);
     }
 
-    pub(super) fn on_command(&mut self, now: Timestamp, command: Command, out: &mut Outbox) {
+    pub(super) fn on_command(&mut self, command: Command, out: &mut Outbox) {
         match command {
-            Command::Release => self.on_release(now, out),
+            Command::Release => self.on_release(out),
             Command::Leave => self.wishes.leave = true,
             Command::Proclaim(value) => {
                 self.who.value = value.clone();
@@ -164,7 +164,7 @@ impl Candidacy {
             Command::Healthy(healthy) => self.wishes.unhealthy = !healthy,
             Command::Lapsed(token) => {
                 if self.term() == Some(token) {
-                    self.lose(now, Loss::LocalDeadline, out);
+                    self.lose(Loss::LocalDeadline, out);
                 }
             }
         }
@@ -225,7 +225,7 @@ impl Candidacy {
             Place::Leading(held) => self.on_first_in_line(now, held, out),
             Place::Behind { held, ahead, look_again } => {
                 if self.term().is_some() {
-                    return self.lose(now, Loss::Superseded, out);
+                    return self.lose(Loss::Superseded, out);
                 }
                 let seen_at = if self.settings.flaws.has(Flaw::RivalTimedFromSend) { call.sent_at } else { now };
                 let since = match &self.state {

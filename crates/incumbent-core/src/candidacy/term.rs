@@ -22,7 +22,7 @@ impl Candidacy {
             return;
         }
         if now >= self.deadline {
-            return self.lose(now, Loss::LocalDeadline, out);
+            return self.lose(Loss::LocalDeadline, out);
         }
         match &self.state {
             State::Leading(_) if now >= self.deadline - self.settings.grace => {
@@ -30,7 +30,7 @@ impl Candidacy {
             }
             State::Draining(draining) if now >= draining.hard_stop => {
                 let why = draining.why;
-                self.lose(now, why, out);
+                self.lose(why, out);
             }
             _ => {}
         }
@@ -100,13 +100,13 @@ impl Candidacy {
     }
 
     /// The work has stopped, says the user.
-    pub(super) fn on_release(&mut self, now: Timestamp, out: &mut Outbox) {
+    pub(super) fn on_release(&mut self, out: &mut Outbox) {
         self.wishes.unstopped = false;
         match &self.state {
-            State::Leading(_) => self.lose(now, Loss::Resigned, out),
+            State::Leading(_) => self.lose(Loss::Resigned, out),
             State::Draining(draining) => {
                 let why = draining.why;
-                self.lose(now, why, out);
+                self.lose(why, out);
             }
             State::Holding(held, heir) => {
                 let (held, heir) = (held.clone(), heir.clone());
@@ -119,7 +119,7 @@ impl Candidacy {
     /// Ends the term, at once. The entry goes next, unless it is gone already.
     ///
     /// The term ends before the withdrawal is sent: the next leader may be in office before its answer is here.
-    pub(super) fn lose(&mut self, _now: Timestamp, why: Loss, out: &mut Outbox) {
+    pub(super) fn lose(&mut self, why: Loss, out: &mut Outbox) {
         let (held, heir) = match &self.state {
             State::Leading(held) => (held.clone(), None),
             State::Draining(draining) => (draining.held.clone(), draining.heir.clone()),
@@ -156,7 +156,7 @@ impl Candidacy {
         match &self.state {
             State::Leading(_) | State::Draining(_) => {
                 let deposed = self.office.deposed == Some(token);
-                self.lose(now, if deposed { Loss::Deposed } else { Loss::EntryDeleted }, out);
+                self.lose(if deposed { Loss::Deposed } else { Loss::EntryDeleted }, out);
             }
             State::Withdrawing(..) | State::Holding(..) => self.on_withdrawn(now, out),
             _ => self.leave_line(out),
@@ -170,7 +170,7 @@ impl Candidacy {
         self.call = None;
         self.backoff.succeeded();
         match &self.state {
-            State::Leading(_) | State::Draining(_) => self.lose(now, Loss::Expired, out),
+            State::Leading(_) | State::Draining(_) => self.lose(Loss::Expired, out),
             State::Withdrawing(..) | State::Holding(..) => self.on_withdrawn(now, out),
             State::Done => {}
             State::Out
