@@ -95,6 +95,36 @@ pub enum Refusal {
     LeadsAlready,
 }
 
+impl Refusal {
+    const ALL: [Refusal; 7] = [
+        Refusal::HeirGone,
+        Refusal::TooFar,
+        Refusal::ForeignBetween,
+        Refusal::TimedOut,
+        Refusal::Busy,
+        Refusal::Leaving,
+        Refusal::LeadsAlready,
+    ];
+
+    /// The word for it in a record.
+    pub fn word(self) -> &'static str {
+        match self {
+            Refusal::HeirGone => "heir-gone",
+            Refusal::TooFar => "too-far",
+            Refusal::ForeignBetween => "foreign-between",
+            Refusal::TimedOut => "timed-out",
+            Refusal::Busy => "busy",
+            Refusal::Leaving => "leaving",
+            Refusal::LeadsAlready => "leads-already",
+        }
+    }
+
+    /// What [`word`](Refusal::word) stands for.
+    pub fn from_word(word: &str) -> Option<Refusal> {
+        Refusal::ALL.into_iter().find(|refusal| refusal.word() == word)
+    }
+}
+
 /// The election is paused.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Paused {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse};
+use incumbent_store::record::{self, CandidateRecord};
 use incumbent_store::{Cursor, ElectionName, Entry, Office, StoreError, StoreId, Token, Version};
 
 use crate::keys::{self, KeyRange, Keys};
-use crate::record::{self, CandidateRecord};
 
 /// What every answer says about the server.
 #[derive(Clone, Copy, Debug)]
@@ -163,14 +163,17 @@ pub(crate) fn record_of(entry: &KeyValue, record: &KeyValue) -> Option<Candidate
     if record.create_revision() != entry.create_revision() {
         return None;
     }
-    CandidateRecord::decode(record.key(), record.value()).ok()
+    CandidateRecord::decode(record.value())
 }
 
 /// The office record, from what was found in its range: a tombstone counts while its own key is there.
 pub(crate) fn office(keys: &Keys, election: &ElectionName, found: &[KeyValue]) -> Result<Office, StoreError> {
     let key = keys.office(election);
     let Some(kv) = found.iter().find(|kv| kv.key() == key) else { return Ok(Office::default()) };
-    let mut office = record::decode_office(&key, kv.value(), Version(kv.mod_revision().unsigned_abs()))?;
+    let version = Version(kv.mod_revision().unsigned_abs());
+    let mut office = record::decode_office(kv.value(), version).ok_or_else(|| StoreError::Corrupt {
+        what: format!("the record at {:?} cannot be read", String::from_utf8_lossy(&key)),
+    })?;
     let tombstone = keys.tombstone(election);
     if !found.iter().any(|kv| kv.key() == tombstone) {
         office.ended = None;

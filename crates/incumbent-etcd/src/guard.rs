@@ -1,13 +1,13 @@
 //! Writes to etcd itself that only a sitting leader can make.
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnResponse};
+use incumbent_store::record::{Lines, parse};
 use incumbent_store::{ElectionName, StoreError, StoreId, Token};
 
 use crate::EtcdStore;
 use crate::answer::{self, Answer};
 use crate::fault::Effect;
 use crate::keys;
-use crate::text::{self, Lines};
 
 /// How a guarded transaction went.
 #[derive(Clone, Debug)]
@@ -213,7 +213,7 @@ impl EtcdMark {
 }
 
 fn decode(raw: &[u8]) -> Option<(String, Mark)> {
-    match text::parse(raw)?.as_slice() {
+    match parse(raw)?.as_slice() {
         [("election", election), ("store", store), rest @ ..] => {
             let token = match rest {
                 [] => None,

@@ -113,7 +113,7 @@ pub(crate) fn id_of(suffix: &[u8], token: Token) -> EntryId {
 /// The last part of the entry's key, and its token. `None`: no store of this kind made this name.
 pub(crate) fn parse_id(id: &EntryId) -> Option<(Vec<u8>, Token)> {
     let (suffix, token) = id.as_str().rsplit_once('@')?;
-    Some((crate::text::unescape(suffix)?, Token::new(token.parse().ok()?)?))
+    Some((incumbent_store::record::unescape(suffix)?, Token::new(token.parse().ok()?)?))
 }
 
 #[cfg(test)]

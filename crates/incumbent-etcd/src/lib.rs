@@ -52,10 +52,8 @@ mod guard;
 mod heartbeat;
 mod keys;
 mod options;
-mod record;
 mod session;
 mod store;
-mod text;
 mod watcher;
 
 pub use etcd_client;

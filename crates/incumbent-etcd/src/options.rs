@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use etcd_client::ConnectOptions;
 use incumbent_store::StoreError;
-
-use crate::text;
+use incumbent_store::record::unescape;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -217,7 +216,7 @@ fn endpoint(host: &str) -> Result<String, StoreError> {
 }
 
 fn decoded(text: &str) -> Result<String, StoreError> {
-    let bytes = text::unescape(text).ok_or_else(|| wrong("a % is followed by two hexadecimal digits"))?;
+    let bytes = unescape(text).ok_or_else(|| wrong("a % is followed by two hexadecimal digits"))?;
     String::from_utf8(bytes).map_err(|_| wrong("what is percent-encoded is UTF-8"))
 }
 

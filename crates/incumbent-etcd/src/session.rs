@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
     Cas, ElectionName, EntryId, ForgottenBy, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof, Renewal,
     Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
@@ -16,7 +17,6 @@ use crate::answer::{self, Answer, Header};
 use crate::fault::Effect;
 use crate::heartbeat::Heartbeat;
 use crate::keys;
-use crate::record::CandidateRecord;
 use crate::store::Inner;
 
 /// Servers take 128 operations in a transaction.
@@ -448,7 +448,7 @@ impl EtcdSession {
             let mut answer = self.txn("reading our records", Effect::None, Txn::new().and_then(ops)).await?;
             for (election, token) in unnamed {
                 let kv = answer.next_one()?.filter(|kv| kv.create_revision() == revision(**token));
-                let record = kv.and_then(|kv| CandidateRecord::decode(kv.key(), kv.value()).ok());
+                let record = kv.and_then(|kv| CandidateRecord::decode(kv.value()));
                 let incarnation = record.map_or(Incarnation::from_bits(0), |record| record.incarnation);
                 strays.push(self.held(election, **token, incarnation));
             }

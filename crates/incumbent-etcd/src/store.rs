@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use incumbent_store::record;
 use incumbent_store::{
     Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Office, Promises, Session, Store, StoreError, Target, Version,
     Wake,
@@ -16,7 +17,6 @@ use crate::endpoints::Endpoints;
 use crate::fault::Effect;
 use crate::keys::{self, Keys};
 use crate::options::EtcdOptions;
-use crate::record;
 use crate::session::EtcdSession;
 use crate::watcher::{Interest, Rule, Watcher};
 
@@ -254,7 +254,7 @@ impl Inner {
     fn is_about(&self, election: &ElectionName, found: &[KeyValue], ended: &Ended) -> bool {
         let key = self.keys.office(election);
         let record = found.iter().find(|kv| kv.key() == key);
-        let record = record.and_then(|kv| record::decode_office(&key, kv.value(), Version::NONE).ok());
+        let record = record.and_then(|kv| record::decode_office(kv.value(), Version::NONE));
         record.and_then(|office| office.ended).is_some_and(|recorded| recorded.id == ended.id)
     }
 
@@ -296,7 +296,7 @@ impl Inner {
         if to.is_blank() {
             ops.push(TxnOp::delete(key, None));
         } else {
-            ops.push(TxnOp::put(key, record::encode_office(to)?, attached.clone().filter(|_| !lives_on)));
+            ops.push(TxnOp::put(key, record::encode_office(to), attached.clone().filter(|_| !lives_on)));
         }
         match tombstone {
             Some(Tombstone::Kept(_)) => {}

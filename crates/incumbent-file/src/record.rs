@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_store::{
-    Ended, EntryId, Handover, Heir, Incarnation, LastTerm, Nonce, Office, Paused, Refusal, StoreError, Token, Version,
-};
+use incumbent_store::record::{decode_office, encode_office};
+use incumbent_store::{Incarnation, Nonce, Office, StoreError, Version};
 
 use crate::disk::Disk;
 
@@ -216,98 +215,16 @@ impl Record for OfficeRecord {
     const KIND: &'static str = "office";
 
     fn put(&self, out: &mut Writer) {
-        let Office { version: _, handover, paused, ended, deposed, last_term } = &self.office;
         out.u128(self.boot);
         out.u64(self.tombstone_until_nanos);
-        out.option(handover.as_ref(), put_handover);
-        out.option(paused.as_ref(), |out, paused| out.bytes(paused.reason.as_bytes()));
-        out.option(ended.as_ref(), |out, ended| {
-            out.u64(ended.id.0);
-            out.duration(ended.keep);
-        });
-        out.option(deposed.as_ref(), |out, token| out.u64(token.get()));
-        out.option(last_term.as_ref(), |out, last| {
-            out.u64(last.token.get());
-            out.u128(last.incarnation.to_bits());
-            out.bytes(last.host.as_bytes());
-            out.u64(last.left_cleanly.into());
-        });
+        out.bytes(&encode_office(&self.office));
     }
 
     fn take(from: &mut Reader<'_>) -> Option<OfficeRecord> {
         let (boot, tombstone_until_nanos) = (from.u128()?, from.u64()?);
-        let office = Office {
-            version: Version::NONE,
-            handover: from.option(take_handover)?,
-            paused: from.option(|from| Some(Paused { reason: from.text()? }))?,
-            ended: from.option(|from| Some(Ended { id: Nonce(from.u64()?), keep: from.duration()? }))?,
-            deposed: from.option(Reader::token)?,
-            last_term: from.option(|from| {
-                Some(LastTerm {
-                    token: from.token()?,
-                    incarnation: Incarnation::from_bits(from.u128()?),
-                    host: from.text()?,
-                    left_cleanly: from.u64()? != 0,
-                })
-            })?,
-        };
+        let office = decode_office(from.bytes()?, Version::NONE)?;
         Some(OfficeRecord { office, boot, tombstone_until_nanos })
     }
-}
-
-fn put_handover(out: &mut Writer, handover: &Handover) {
-    out.u64(handover.from.get());
-    out.option(handover.heir.as_ref(), |out, heir| {
-        out.u128(heir.incarnation.to_bits());
-        out.bytes(heir.entry.as_str().as_bytes());
-        out.u64(heir.token.get());
-    });
-    out.u64(handover.nonce.0);
-    out.duration(handover.within);
-    out.option(handover.refused.as_ref(), |out, why| out.u64(number_of(*why)));
-}
-
-fn take_handover(from: &mut Reader<'_>) -> Option<Handover> {
-    Some(Handover {
-        from: from.token()?,
-        heir: from.option(|from| {
-            Some(Heir {
-                incarnation: Incarnation::from_bits(from.u128()?),
-                entry: EntryId::new(from.text()?),
-                token: from.token()?,
-            })
-        })?,
-        nonce: Nonce(from.u64()?),
-        within: from.duration()?,
-        refused: from.option(|from| refusal_of(from.u64()?))?,
-    })
-}
-
-fn number_of(why: Refusal) -> u64 {
-    match why {
-        Refusal::HeirGone => 1,
-        Refusal::ForeignBetween => 2,
-        Refusal::TimedOut => 3,
-        Refusal::Busy => 4,
-        Refusal::Leaving => 5,
-        Refusal::LeadsAlready => 6,
-        Refusal::TooFar => 7,
-        // A reason that this version cannot write down: what it means to everyone else is that the leader leads on.
-        _ => 5,
-    }
-}
-
-fn refusal_of(number: u64) -> Option<Refusal> {
-    Some(match number {
-        1 => Refusal::HeirGone,
-        2 => Refusal::ForeignBetween,
-        3 => Refusal::TimedOut,
-        4 => Refusal::Busy,
-        5 => Refusal::Leaving,
-        6 => Refusal::LeadsAlready,
-        7 => Refusal::TooFar,
-        _ => return None,
-    })
 }
 
 /// Fields in, bytes out.
@@ -357,10 +274,6 @@ impl<'a> Reader<'a> {
 
     fn duration(&mut self) -> Option<Duration> {
         self.u64().map(Duration::from_nanos)
-    }
-
-    fn token(&mut self) -> Option<Token> {
-        self.u64().and_then(Token::new)
     }
 
     fn bytes(&mut self) -> Option<&'a [u8]> {

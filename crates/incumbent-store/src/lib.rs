@@ -11,6 +11,7 @@ mod clock;
 mod error;
 pub mod memory;
 mod promises;
+pub mod record;
 mod seam;
 
 pub use clock::{Alarm, BootClock, Clock, TokioClock};

@@ -1,4 +1,4 @@
-//! How our own records are written: lines of a word and a value, readable with `etcdctl get`.
+//! How our own records are written: lines of a word and a value, readable with any tool.
 
 use std::fmt::Write;
 
@@ -6,24 +6,34 @@ use std::fmt::Write;
 const HEADER: &str = "incumbent 1";
 
 /// Writes a record.
-pub(crate) struct Lines(String);
+#[derive(Debug)]
+pub struct Lines(String);
+
+impl Default for Lines {
+    fn default() -> Lines {
+        Lines::new()
+    }
+}
 
 impl Lines {
-    pub(crate) fn new() -> Lines {
+    /// One with nothing in it.
+    pub fn new() -> Lines {
         Lines(format!("{HEADER}\n"))
     }
 
-    pub(crate) fn add(&mut self, word: &str, value: impl ToString) {
+    /// Adds a word, which has no space in it, and any value.
+    pub fn add(&mut self, word: &str, value: impl ToString) {
         _ = writeln!(self.0, "{word} {}", escape(&value.to_string()));
     }
 
-    pub(crate) fn finish(self) -> Vec<u8> {
+    /// The record.
+    pub fn finish(self) -> Vec<u8> {
         self.0.into_bytes()
     }
 }
 
 /// The words and values of a record; `None` if it is none of ours.
-pub(crate) fn parse(record: &[u8]) -> Option<Vec<(&str, String)>> {
+pub fn parse(record: &[u8]) -> Option<Vec<(&str, String)>> {
     let mut lines = std::str::from_utf8(record).ok()?.lines();
     if lines.next() != Some(HEADER) {
         return None;
@@ -49,7 +59,7 @@ fn escape(value: &str) -> String {
 }
 
 /// Undoes `%` followed by two hexadecimal digits.
-pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
