@@ -145,13 +145,18 @@ pub(crate) fn finish(mut command: Command) -> Said {
 }
 
 /// Asks again and again until there is an answer.
-pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    in_time(ask).unwrap_or_else(|| panic!("never: {what}"))
+}
+
+/// Asks again and again until there is an answer, or the patience is at its end.
+pub(crate) fn in_time<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let until = Instant::now() + PATIENCE;
     loop {
-        if let Some(answer) = ask() {
+        let answer = ask();
+        if answer.is_some() || Instant::now() >= until {
             return answer;
         }
-        assert!(Instant::now() < until, "never: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -2,7 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::host::{Host, Process, children, eventually};
+use crate::host::{Host, Process, children, eventually, in_time};
 
 /// A leader whose command runs, and a follower. The TTL is long: what is replaced soon, is so for another reason.
 fn pair(host: &Host) -> (Process, Process) {
@@ -18,9 +18,12 @@ fn pair_with(host: &Host, more: &[&str]) -> (Process, Process) {
 }
 
 /// Waits for a command of b.
-fn until_b_starts(host: &Host) {
+fn until_b_starts(host: &Host, a: &mut Process, b: &mut Process) {
     let started = |line: &String| line.starts_with("start ") && line.ends_with(" b");
-    eventually("a command of b", || host.log().iter().any(started).then_some(()));
+    if in_time(|| host.log().iter().any(started).then_some(())).is_none() {
+        let (said_a, said_b, line) = (a.everything(), b.everything(), host.run(["candidates", "jobs/x"]));
+        panic!("b's command never started: {:?}; a said {said_a:?}, b said {said_b:?}; {line:?}", host.log());
+    }
 }
 
 /// A process that is stopped, and goes on in any case.
@@ -54,10 +57,10 @@ fn token(line: &str) -> u64 {
 #[test]
 fn kill_9_of_the_leader_starts_the_followers_command() {
     let host = Host::new();
-    let (mut a, _b) = pair(&host);
+    let (mut a, mut b) = pair(&host);
     a.signal(Signal::KILL);
     assert_eq!(a.wait(), None);
-    until_b_starts(&host);
+    until_b_starts(&host, &mut a, &mut b);
     assert_never_two(&host);
 }
 
@@ -72,24 +75,24 @@ fn kill_9_of_a_leader_whose_command_hides_is_no_different() {
             </dev/null >/dev/null 2>&1 & )
         sleep 1000"#;
     let start = |name: &str| host.start(["run", "--ttl", "10m", "--name", name, "jobs/x", "--shell", "--", line]);
-    let a = start("a");
+    let mut a = start("a");
     host.until_logged("start 1 a");
-    let _b = start("b");
+    let mut b = start("b");
     host.until_in_line("jobs/x", &["a", "b"]);
     a.signal(Signal::KILL);
-    until_b_starts(&host);
+    until_b_starts(&host, &mut a, &mut b);
     assert_never_two(&host);
 }
 
 #[test]
 fn kill_9_of_the_guardian_ends_the_command_and_the_leader_goes_back_in_line() {
     let host = Host::new();
-    let (mut a, _b) = pair(&host);
+    let (mut a, mut b) = pair(&host);
     let guardian = children(a.pid());
     assert_eq!(guardian.len(), 1, "{guardian:?}");
     kill_process(guardian[0], Signal::KILL).unwrap();
     a.until_said("the guardian was killed");
-    until_b_starts(&host);
+    until_b_starts(&host, &mut a, &mut b);
     host.until_in_line("jobs/x", &["b", "a"]);
     // With another guardian it can lead again.
     host.ok(["transfer", "jobs/x", "--to", "a"]);
@@ -102,23 +105,23 @@ fn kill_9_of_the_guardian_ends_the_command_and_the_leader_goes_back_in_line() {
 #[test]
 fn kill_9_of_the_command_ends_its_leader_and_starts_the_followers() {
     let host = Host::new();
-    let (mut a, _b) = pair(&host);
+    let (mut a, mut b) = pair(&host);
     let guardian = children(a.pid());
     let command = children(guardian[0]);
     assert_eq!(command.len(), 1, "{command:?}");
     kill_process(command[0], Signal::KILL).unwrap();
     assert_eq!(a.wait(), Some(137));
-    until_b_starts(&host);
+    until_b_starts(&host, &mut a, &mut b);
     assert_never_two(&host);
 }
 
 #[test]
 fn a_stopped_leader_is_replaced_after_the_ttl_and_its_command_is_gone_by_then() {
     let host = Host::new();
-    let (mut a, _b) = pair_with(&host, &["--ttl", "2s"]);
+    let (mut a, mut b) = pair_with(&host, &["--ttl", "2s"]);
     a.signal(Signal::STOP);
     // Its guardian has killed the command: else the follower's would not get the lock.
-    until_b_starts(&host);
+    until_b_starts(&host, &mut a, &mut b);
     a.signal(Signal::CONT);
     a.until_said("a is in line for jobs/x, behind b");
     host.until_in_line("jobs/x", &["b", "a"]);
@@ -128,14 +131,14 @@ fn a_stopped_leader_is_replaced_after_the_ttl_and_its_command_is_gone_by_then() 
 #[test]
 fn a_leader_that_is_stopped_for_less_than_the_ttl_leads_on() {
     let host = Host::new();
-    let a = host.start_lonely("a", &["--ttl", "10m"]);
+    let mut a = host.start_lonely("a", &["--ttl", "10m"]);
     host.until_logged("start 1 a");
     a.signal(Signal::STOP);
-    let _b = host.start_lonely("b", &["--ttl", "10m"]);
+    let mut b = host.start_lonely("b", &["--ttl", "10m"]);
     host.until_in_line("jobs/x", &["a", "b"]);
     a.signal(Signal::CONT);
     host.ok(["transfer", "jobs/x", "--to", "b"]);
-    until_b_starts(&host);
+    until_b_starts(&host, &mut a, &mut b);
     assert_eq!(host.log()[..2], ["start 1 a", "stop 1 a"]);
     assert_never_two(&host);
 }
@@ -159,7 +162,7 @@ fn a_transfer_back_and_forth_never_has_two_commands() {
 #[test]
 fn the_office_of_a_killed_leader_is_kept_until_its_guardian_has_ended_the_command() {
     let host = Host::new();
-    let (mut a, _b) = pair(&host);
+    let (mut a, mut b) = pair(&host);
     let guardian = children(a.pid())[0];
     // As slow as a guardian can be.
     let stopped = Stopped::new(guardian);
@@ -170,6 +173,6 @@ fn the_office_of_a_killed_leader_is_kept_until_its_guardian_has_ended_the_comman
     }
     assert_eq!(host.log(), ["start 1 a"]);
     drop(stopped);
-    until_b_starts(&host);
+    until_b_starts(&host, &mut a, &mut b);
     assert_never_two(&host);
 }
