@@ -244,6 +244,6 @@ impl Keeper {
     fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
         // What counts is when a leader has to begin to stop, not when it has to have stopped.
         let remaining = self.session().map(|session| (session.deadline - self.settings.grace).since(now));
-        self.backoff.failed(now, rng, self.settings.renew_every / 2, remaining);
+        self.backoff.failed(now, rng, self.settings.longest_rest(), remaining);
     }
 }

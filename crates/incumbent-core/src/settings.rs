@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::flaw::Flaws;
 
+/// A lost hint and a failed call must not cost more for a longer TTL: that says how long a dead leader may stay, no more.
+const LONGEST_UNTIL_REREAD: Duration = Duration::from_secs(30);
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
 /// The times of a session and of the terms that it carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Settings {
@@ -32,9 +36,14 @@ impl Settings {
             renew_every: ttl / 3,
             drift_ppm: 1_000,
             margin: ttl / 50,
-            reread_every: ttl * 2,
+            reread_every: (ttl * 2).min(LONGEST_UNTIL_REREAD),
             flaws: Flaws::NONE,
         }
+    }
+
+    /// The longest rest after calls that failed.
+    pub(crate) fn longest_rest(&self) -> Duration {
+        (self.renew_every / 2).min(LONGEST_REST)
     }
 
     /// Refuses settings under which a leader could not renew twice before it has to stop its work.
@@ -125,6 +134,13 @@ mod tests {
         for ms in [1, 10, 100, 2_000, 15_000, 3_600_000] {
             Settings::for_ttl(Duration::from_millis(ms)).check().unwrap();
         }
+    }
+
+    #[test]
+    fn a_long_ttl_makes_nobody_wait_longer_for_a_lost_hint_or_after_a_failed_call() {
+        let (day, short) = (Settings::for_ttl(Duration::from_secs(86_400)), Settings::for_ttl(Duration::from_secs(3)));
+        assert_eq!((day.reread_every, day.longest_rest()), (LONGEST_UNTIL_REREAD, LONGEST_REST));
+        assert_eq!((short.reread_every, short.longest_rest()), (Duration::from_secs(6), Duration::from_millis(500)));
     }
 
     #[test]

@@ -418,7 +418,7 @@ impl Candidacy {
 
     fn back_off(&mut self, now: Timestamp) {
         let remaining = self.term().map(|_| self.deadline.since(now));
-        self.backoff.failed(now, &mut self.rng, self.settings.renew_every / 2, remaining);
+        self.backoff.failed(now, &mut self.rng, self.settings.longest_rest(), remaining);
     }
 
     /// The token of the term that is under way.
