@@ -37,6 +37,8 @@ impl From<PulseMessage> for Message {
 pub struct Bully {
     pulse: Pulse<Message>,
     stage: Stage,
+    /// Until then a healthy leader may simply not have been heard yet.
+    settled_at: Timestamp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -62,7 +64,8 @@ impl Bully {
         rng: Rng,
     ) -> Result<Bully, RankSettingsError> {
         settings.check()?;
-        let mut bully = Bully { pulse: Pulse::new(now, group, settings, value, rng), stage: Stage::Quiet };
+        let settled_at = now + settings.leader_timeout;
+        let mut bully = Bully { pulse: Pulse::new(now, group, settings, value, rng), stage: Stage::Quiet, settled_at };
         if settings.take_over {
             bully.ask(now);
         }
@@ -190,7 +193,9 @@ impl Bully {
             return;
         }
         self.pulse.send(from, Message::Alive);
-        let keeps_leader = !self.pulse.settings.take_over && self.pulse.healthy_leader(now).is_some();
+        // The question may be an old one: whoever has just started does not know yet that somebody leads.
+        let may_be_led = now < self.settled_at || self.pulse.healthy_leader(now).is_some();
+        let keeps_leader = !self.pulse.settings.take_over && may_be_led;
         if self.pulse.leads() {
             self.pulse.send(from, Message::Coordinator);
         } else if self.stage == Stage::Quiet && !keeps_leader {
@@ -296,6 +301,19 @@ mod tests {
         let mut bully = member(5, RankSettings { take_over: true, ..PATIENT });
         assert!(bully.leads(), "the highest asks nobody");
         assert!(hears(&mut bully, at(10), 3, beat()).contains(&send(3, Message::Coordinator)));
+    }
+
+    #[test]
+    fn a_question_from_before_its_start_does_not_make_the_highest_take_over_where_that_is_not_wanted() {
+        let mut highest = member(5, PATIENT);
+        assert_eq!(hears(&mut highest, at(10), 3, Message::Election), [send(3, Message::Alive)]);
+        assert!(!highest.leads());
+        hears(&mut highest, at(20), 4, beat());
+        assert_eq!(highest.follows(at(20)), Some(MemberId(4)));
+        let mut alone = member(5, PATIENT);
+        hears(&mut alone, at(10), 3, Message::Election);
+        alone.handle(at(1_500), RankInput::Tick);
+        assert!(alone.leads(), "nobody was heard in time");
     }
 
     #[test]
