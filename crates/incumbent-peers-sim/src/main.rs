@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use incumbent_core::peers::{PeerFlaw, PeerFlaws};
+use incumbent_core::peers::{MAX_MEMBERS, PeerFlaw, PeerFlaws};
 use incumbent_peers_sim::world::{Outcome, Plan, run};
 
 const HELP: &str = "\
@@ -14,7 +14,7 @@ Options:
   --seeds N      how many seeds to run [default: 1000]
   --from S       the first seed [default: 1]
   --seed S       run this seed alone
-  --members N    members of the group, 1 to 16 [default: 5]
+  --members N    members of the group, 1 to 32 [default: 5]
   --trace        write down what happens
   --flaws        check that every known-bad variant is caught within the given seeds
   --flaw NAME    switch this known-bad variant on, e.g. NoAbstention
@@ -71,8 +71,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Ask>, String> 
             _ => return Err(format!("unknown option {option}")),
         }
     }
-    if !(1..=16).contains(&ask.members) {
-        return Err(format!("--members must be 1 to 16, not {}", ask.members));
+    if !(1..=MAX_MEMBERS).contains(&ask.members) {
+        return Err(format!("--members must be 1 to {MAX_MEMBERS}, not {}", ask.members));
     }
     Ok(Some(ask))
 }
@@ -97,8 +97,19 @@ fn run_all(ask: &Ask) -> bool {
         sum.add(&outcome);
     }
     println!(
-        "{} seeds, {broken} broken: {} terms, {} by transfer, {} ended for want of a quorum, {} records committed, {} wiped members came back, {} steps",
-        ask.seeds, sum.elections, sum.transfers, sum.deadlines, sum.records, sum.rejoined, sum.steps
+        "{} seeds, {broken} broken: {} terms, {} by transfer, {} ended for want of a quorum, {} records committed, {} wiped members came back; \
+         {} one-way cuts, {} pauses, {} late votes, {} late orders to stand; {} steps",
+        ask.seeds,
+        sum.elections,
+        sum.transfers,
+        sum.deadlines,
+        sum.records,
+        sum.rejoined,
+        sum.one_way_cuts,
+        sum.pauses,
+        sum.late_votes,
+        sum.late_orders,
+        sum.steps
     );
     broken == 0
 }

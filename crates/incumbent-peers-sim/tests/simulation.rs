@@ -27,6 +27,8 @@ fn five_members_keep_every_rule_and_much_happens_meanwhile() {
     assert!(sum.deadlines > 500, "{sum:?}");
     assert!(sum.records > 100_000, "{sum:?}");
     assert!(sum.rejoined > 100, "{sum:?}");
+    assert!(sum.one_way_cuts > 1_000 && sum.pauses > 1_000, "{sum:?}");
+    assert!(sum.late_votes > 1_000 && sum.late_orders > 30, "{sum:?}");
 }
 
 #[test]

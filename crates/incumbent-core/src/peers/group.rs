@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The most members that a group may have: a quorum of more costs more than it saves.
-pub const MAX_MEMBERS: usize = 16;
+pub const MAX_MEMBERS: usize = 32;
 
 /// A member's number in its group. In bully and ring elections it is also its rank: the highest wins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,7 +131,7 @@ mod tests {
         let me = MemberId(1);
         assert_eq!(Group::new(me, ids(&[1, 2, 1])), Err(GroupError::Twice { member: me }));
         assert_eq!(Group::new(me, ids(&[2, 3])), Err(GroupError::NotListed { me }));
-        assert_eq!(Group::new(me, (0..17).map(MemberId)), Err(GroupError::TooMany { members: 17 }));
+        assert_eq!(Group::new(me, (0..33).map(MemberId)), Err(GroupError::TooMany { members: 33 }));
     }
 
     #[test]

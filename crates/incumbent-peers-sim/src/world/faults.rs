@@ -81,10 +81,11 @@ fn weather(rng: &mut Rng, hosts: usize, victim: usize) -> Network {
 /// Faults that are rarely met by chance and that the protocol has a rule for.
 fn script(rng: &mut Rng, hosts: usize, leader: usize, may_wipe: bool) -> Fault {
     let others: Vec<_> = (1..hosts).map(|step| (leader + step) % hosts).collect();
-    Fault::Script(match rng.below(4) {
+    Fault::Script(match rng.below(5) {
         0 => voters_forget(rng, hosts, leader, &others),
         1 => heir_is_cut_off(rng, hosts, &others),
         2 => answers_come_late(rng, hosts, leader),
+        3 => order_to_stand_comes_late(rng, &others),
         _ => electors_restart(rng, hosts, leader, &others, may_wipe),
     })
 }
@@ -124,6 +125,17 @@ fn answers_come_late(rng: &mut Rng, hosts: usize, leader: usize) -> Vec<(u64, Fa
         (0, Fault::Weather(Network { slow_to, ..Network::default() })),
         (at, Fault::Weather(Network { slow_to, ..Network::mute(leader, hosts) })),
         (at + 5_000 * MS, Fault::Weather(Network::default())),
+    ]
+}
+
+/// What is said to the heir is slow from the moment of the handover on: it may hear of it when another leads.
+fn order_to_stand_comes_late(rng: &mut Rng, others: &[usize]) -> Vec<(u64, Fault)> {
+    let heir = others[rng.below(others.len() as u64) as usize];
+    let slow_to = Some((heir, 1_000 + rng.below(5_000)));
+    vec![
+        (0, Fault::Weather(Network { slow_to, ..Network::default() })),
+        (0, Fault::Transfer(heir)),
+        ((500 + rng.below(6_000)) * MS, Fault::Weather(Network::default())),
     ]
 }
 

@@ -30,6 +30,8 @@ use records::Data;
 const TROUBLE: True = 60_000 * MS;
 /// How long the world has after that to get well.
 const RECOVERY: True = 20_000 * MS;
+/// A message that takes longer than this is late: the usual ones take a few milliseconds.
+pub const LATE: True = 100 * MS;
 /// No run takes more steps than this.
 const MAX_STEPS: u64 = 2_000_000;
 
@@ -68,6 +70,14 @@ pub struct Outcome {
     pub rejoined: u64,
     /// Terms that ended because no quorum answered in time.
     pub deadlines: u64,
+    /// Requests for votes, and votes, that were on their way for longer than [`LATE`].
+    pub late_votes: u64,
+    /// Orders to stand at once that were on their way for longer than [`LATE`].
+    pub late_orders: u64,
+    /// Times at which the network was cut in one direction and not in the other.
+    pub one_way_cuts: u64,
+    /// Times at which a member did nothing for a while.
+    pub pauses: u64,
     /// Steps that it took.
     pub steps: u64,
 }
@@ -80,7 +90,21 @@ impl Outcome {
         self.records += other.records;
         self.rejoined += other.rejoined;
         self.deadlines += other.deadlines;
+        self.late_votes += other.late_votes;
+        self.late_orders += other.late_orders;
+        self.one_way_cuts += other.one_way_cuts;
+        self.pauses += other.pauses;
         self.steps += other.steps;
+    }
+}
+
+impl Outcome {
+    fn note_late(&mut self, packet: &Packet) {
+        match packet {
+            Packet::Peer(Message::Vote { .. } | Message::Voted { .. }) => self.late_votes += 1,
+            Packet::Peer(Message::TimeoutNow { .. }) => self.late_orders += 1,
+            _ => {}
+        }
     }
 }
 
@@ -281,6 +305,9 @@ impl World {
     pub(crate) fn send(&mut self, from: usize, to: usize, packet: &Packet) {
         let about_election = matches!(packet, Packet::Peer(_));
         for at in self.network.arrivals(&mut self.rng, self.now, from, to, about_election) {
+            if at - self.now > LATE {
+                self.outcome.note_late(packet);
+            }
             self.at(at, Happening::Arrival { from, to, packet: packet.clone() });
         }
     }
@@ -351,8 +378,14 @@ impl World {
                 }
             }
             Fault::Crash { who, wiped, down } => self.crash(who, wiped, down),
-            Fault::Pause { who, span } => self.members[who].paused_until = self.now + span,
-            Fault::Weather(network) => self.network = network,
+            Fault::Pause { who, span } => {
+                self.outcome.pauses += 1;
+                self.members[who].paused_until = self.now + span;
+            }
+            Fault::Weather(network) => {
+                self.outcome.one_way_cuts += u64::from(network.is_one_way());
+                self.network = network;
+            }
             Fault::Transfer(heir) => {
                 if let Some(leader) = leader {
                     self.transferred_at = Some(self.now);

@@ -64,6 +64,11 @@ impl Network {
         network
     }
 
+    /// Whether somebody does not hear one by whom it is heard.
+    pub fn is_one_way(&self) -> bool {
+        self.cut.iter().any(|(from, to)| from != to && !self.cut.contains(&(*to, *from)))
+    }
+
     /// As good as it gets.
     pub fn heal(&mut self) {
         *self = Network::default();

@@ -1,0 +1,265 @@
+//! What a consensus member never forgets: its disk's number, the charter that it has accepted, its term and its vote.
+//!
+//! One file, `member`, always replaced as a whole: written beside it, flushed, renamed, and the directory flushed. So after a
+//! crash it is the old one or the new one. A checksum finds damage; the group and the member are in it, so that a mix-up is
+//! found, too. The directory is locked for as long as the process lives.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use incumbent_core::peers::MemberId;
+use incumbent_core::peers::consensus::{STORED_BYTES, Stored};
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+
+use crate::founding::{Charter, DiskId};
+use crate::node::StartError;
+use crate::secret::random;
+
+const FILE: &str = "member";
+const DRAFT: &str = "member.new";
+const LOCK: &str = "lock";
+const MAGIC: [u8; 8] = *b"incmemb\x01";
+const CHECKSUM_BYTES: usize = 16;
+/// Larger than any such file.
+const MAX_BYTES: u64 = 4096;
+
+/// What is written down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Record {
+    pub(crate) disk: DiskId,
+    /// The charter that was accepted, or under which the member votes.
+    pub(crate) charter: Option<Charter>,
+    /// Term and vote, once it votes.
+    pub(crate) stored: Option<Stored>,
+}
+
+/// What was found at the start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// Nothing: a new disk, or a wiped one.
+    Nothing,
+    /// A sound record of this member.
+    Record(Record),
+    /// Something that is no record, and why.
+    Damaged(&'static str),
+}
+
+/// A member's directory, locked.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    path: PathBuf,
+    directory: File,
+    group: u64,
+    me: MemberId,
+    _lock: File,
+}
+
+impl Disk {
+    /// Makes the directory if it is missing, locks it, and reads what is there.
+    pub(crate) fn open(path: &Path, group: u64, me: MemberId) -> Result<(Disk, Found), StartError> {
+        let failed = |why: io::Error| StartError::Data { path: path.to_owned(), why };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            // The directory itself must outlive a crash as well.
+            File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+        }
+        let directory = File::open(path).map_err(failed)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path.join(LOCK));
+        let lock = lock.map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StartError::Locked { path: path.to_owned() }),
+            Err(why) => return Err(failed(why.into())),
+        }
+        let disk = Disk { path: path.to_owned(), directory, group, me, _lock: lock };
+        let found = disk.read()?;
+        Ok((disk, found))
+    }
+
+    /// A new number for a disk.
+    pub(crate) fn new_id() -> io::Result<DiskId> {
+        random().map(DiskId)
+    }
+
+    fn read(&self) -> Result<Found, StartError> {
+        let failed = |why: io::Error| StartError::Data { path: self.path.clone(), why };
+        let mut bytes = Vec::new();
+        match File::open(self.path.join(FILE)) {
+            Ok(file) => file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(failed)?,
+            // Only this says that there is nothing. Whatever else goes wrong says nothing about votes.
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(why) => return Err(failed(why)),
+        };
+        match decode(&bytes) {
+            Ok((group, me, _)) if (group, me) != (self.group, self.me) => {
+                Err(StartError::Foreign { path: self.path.clone(), member: me, same_group: group == self.group })
+            }
+            Ok((_, _, record)) => Ok(Found::Record(record)),
+            Err(why) => Ok(Found::Damaged(why)),
+        }
+    }
+
+    /// Replaces the record, durably.
+    pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
+        let draft = self.path.join(DRAFT);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        file.write_all(&encode(self.group, self.me, record))?;
+        file.sync_all()?;
+        std::fs::rename(&draft, self.path.join(FILE))?;
+        self.directory.sync_all()
+    }
+}
+
+fn encode(group: u64, me: MemberId, record: &Record) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(512);
+    bytes.extend(MAGIC);
+    bytes.extend(group.to_le_bytes());
+    bytes.extend(me.0.to_le_bytes());
+    bytes.extend(record.disk.0);
+    bytes.push(u8::from(record.charter.is_some()));
+    if let Some(charter) = &record.charter {
+        bytes.extend((charter.0.len() as u16).to_le_bytes());
+        for (member, disk) in &charter.0 {
+            bytes.extend(member.0.to_le_bytes());
+            bytes.extend(disk.0);
+        }
+    }
+    bytes.push(u8::from(record.stored.is_some()));
+    if let Some(stored) = &record.stored {
+        bytes.extend(stored.encode(group, me));
+    }
+    let checksum = Sha256::digest(&bytes);
+    bytes.extend(&checksum[..CHECKSUM_BYTES]);
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Result<(u64, MemberId, Record), &'static str> {
+    let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or("it is cut short")?;
+    if Sha256::digest(body)[..CHECKSUM_BYTES] != *checksum {
+        return Err("its checksum is wrong");
+    }
+    read_body(body).ok_or("it is of another version")
+}
+
+fn read_body(body: &[u8]) -> Option<(u64, MemberId, Record)> {
+    let rest = body.strip_prefix(&MAGIC)?;
+    let (group, rest) = rest.split_first_chunk()?;
+    let (me, rest) = rest.split_first_chunk()?;
+    let (disk, rest) = rest.split_first_chunk()?;
+    let (group, me) = (u64::from_le_bytes(*group), MemberId(u16::from_le_bytes(*me)));
+    let (charter, rest) = match rest.split_first()? {
+        (0, rest) => (None, rest),
+        (1, rest) => {
+            let (len, mut rest) = rest.split_first_chunk()?;
+            let mut charter = Charter::default();
+            for _ in 0..u16::from_le_bytes(*len) {
+                let (member, after) = rest.split_first_chunk()?;
+                let (disk, after) = after.split_first_chunk()?;
+                charter.0.insert(MemberId(u16::from_le_bytes(*member)), DiskId(*disk));
+                rest = after;
+            }
+            (Some(charter), rest)
+        }
+        _ => return None,
+    };
+    let stored = match rest.split_first()? {
+        (0, []) => None,
+        (1, stored) if stored.len() == STORED_BYTES => Some(Stored::decode(stored, group, me)?),
+        _ => return None,
+    };
+    Some((group, me, Record { disk: DiskId(*disk), charter, stored }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use incumbent_core::peers::consensus::{Ballot, Position};
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    const ME: MemberId = MemberId(2);
+
+    fn record() -> Record {
+        Record {
+            disk: DiskId([7; 16]),
+            charter: Some(Charter((1..4).map(|n| (MemberId(n), DiskId([n as u8; 16]))).collect())),
+            stored: Some(Stored {
+                term: 9,
+                ballot: Ballot::For(MemberId(3)),
+                abstain: Duration::from_secs(3),
+                catch_up: Position::NONE,
+            }),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_found_after_a_restart() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("made/on/the/way");
+        let (disk, found) = Disk::open(&path, 5, ME).unwrap();
+        assert_eq!(found, Found::Nothing);
+        for record in
+            [Record { charter: None, stored: None, ..record() }, Record { stored: None, ..record() }, record()]
+        {
+            disk.write(&record).unwrap();
+            assert_eq!(disk.read().unwrap(), Found::Record(record));
+        }
+        drop(disk);
+        assert_eq!(Disk::open(&path, 5, ME).unwrap().1, Found::Record(record()));
+    }
+
+    #[test]
+    fn a_directory_has_one_user_at_a_time() {
+        let scratch = Scratch::new();
+        let first = Disk::open(scratch.path(), 5, ME).unwrap();
+        assert!(matches!(Disk::open(scratch.path(), 5, ME), Err(StartError::Locked { .. })));
+        drop(first);
+        Disk::open(scratch.path(), 5, ME).unwrap();
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_found() {
+        let good = encode(5, ME, &record());
+        assert_eq!(decode(&good), Ok((5, ME, record())));
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&bad).is_err(), "bit {bit}");
+        }
+        for len in 0..good.len() {
+            assert!(decode(&good[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_not_taken_for_a_missing_one_and_a_crash_while_writing_harms_nothing() {
+        let scratch = Scratch::new();
+        let (disk, _) = Disk::open(scratch.path(), 5, ME).unwrap();
+        disk.write(&record()).unwrap();
+        std::fs::write(scratch.path().join(DRAFT), b"half a rec").unwrap();
+        assert_eq!(disk.read().unwrap(), Found::Record(record()));
+        std::fs::write(scratch.path().join(FILE), b"").unwrap();
+        assert!(matches!(disk.read().unwrap(), Found::Damaged(_)));
+        std::fs::remove_file(scratch.path().join(FILE)).unwrap();
+        std::fs::create_dir(scratch.path().join(FILE)).unwrap();
+        assert!(matches!(disk.read(), Err(StartError::Data { .. })), "unreadable is not missing");
+    }
+
+    #[test]
+    fn the_directory_of_another_member_or_group_is_refused_and_left_alone() {
+        let scratch = Scratch::new();
+        let (disk, _) = Disk::open(scratch.path(), 5, ME).unwrap();
+        disk.write(&record()).unwrap();
+        drop(disk);
+        let other = Disk::open(scratch.path(), 5, MemberId(1)).unwrap_err();
+        assert!(matches!(other, StartError::Foreign { member: ME, same_group: true, .. }), "{other}");
+        let other = Disk::open(scratch.path(), 6, ME).unwrap_err();
+        assert!(matches!(other, StartError::Foreign { same_group: false, .. }), "{other}");
+        assert_eq!(Disk::open(scratch.path(), 5, ME).unwrap().1, Found::Record(record()));
+    }
+}

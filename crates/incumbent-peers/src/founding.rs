@@ -1,0 +1,640 @@
+//! How a consensus group begins, and how it tells a new member's disk from a wiped one. Pure: reports go in, and what to
+//! write down, to say and to become comes out.
+//!
+//! A disk without votes may be new, or its votes may have been wiped: by itself a member cannot tell. So every disk gets a
+//! random number before anything else, and a group is founded by a *charter*, the list of the disks of ALL members:
+//! 1. Members tell each other the numbers of their disks. Once all are blank, the lowest member draws up the charter.
+//! 2. Each whose own disk is on it accepts it, durably. A disk accepts one charter in its life.
+//! 3. Whoever has heard that ALL have accepted it, or that one is seated by it, is seated: it votes, from term zero.
+//!
+//! So a member votes only under a charter that every disk on it has accepted. A second charter would need the acceptance of
+//! a disk that has accepted the first, unless ALL disks were wiped, and then there is nothing left to contradict. A
+//! blank disk that meets somebody seated by a charter without it was wiped: it rejoins like any that lost its state.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use incumbent_core::peers::{Group, MemberId};
+use incumbent_core::{StoreId, Timestamp};
+use sha2::{Digest, Sha256};
+
+/// A disk's random number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct DiskId(pub(crate) [u8; 16]);
+
+/// The disks of all members, at the founding. Empty for a group that was declared new.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct Charter(pub(crate) BTreeMap<MemberId, DiskId>);
+
+impl Charter {
+    /// Which founding of which group it is: a group that was founded anew is another store.
+    pub(crate) fn identity(&self, group: u64) -> StoreId {
+        let mut hash = Sha256::new();
+        hash.update(group.to_le_bytes());
+        for (member, disk) in &self.0 {
+            hash.update(member.0.to_le_bytes());
+            hash.update(disk.0);
+        }
+        let mut text = "consensus/".to_owned();
+        for byte in &hash.finalize()[..16] {
+            let _ = write!(text, "{byte:02x}");
+        }
+        StoreId::new(text)
+    }
+
+    fn lists(&self, member: MemberId, disk: DiskId) -> bool {
+        self.0.get(&member) == Some(&disk)
+    }
+}
+
+/// How far a disk is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Progress {
+    /// It has never voted and never accepted a charter.
+    Blank,
+    /// It has accepted this charter.
+    Accepted(Charter),
+    /// It votes under this charter.
+    Seated(Charter),
+    /// It was wiped or damaged, and is on its way back.
+    Lost,
+}
+
+impl Progress {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Progress::Blank => "blank",
+            Progress::Accepted(_) => "accepted",
+            Progress::Seated(_) => "seated",
+            Progress::Lost => "lost",
+        }
+    }
+}
+
+/// What a member says about its disk.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Census {
+    /// Whether it wants to know the same of others.
+    pub(crate) asks: bool,
+    pub(crate) disk: DiskId,
+    pub(crate) progress: Progress,
+}
+
+/// What has come of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Nothing to do.
+    Wait,
+    /// Write the acceptance down, then say [`Founding::on_written`].
+    Accept(Charter),
+    /// The group is founded: vote under this charter, from term zero.
+    Found(Charter),
+    /// The group exists, and this disk was wiped: come back as one that lost its state.
+    Rejoin(Charter),
+}
+
+/// A member whose disk has not voted yet.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Founding {
+    group: Group,
+    disk: DiskId,
+    accepted: Option<Charter>,
+    /// An acceptance on its way to the disk.
+    writing: bool,
+    /// What the others said last, and when.
+    heard: BTreeMap<MemberId, (Timestamp, DiskId, Progress)>,
+    every: Duration,
+    ask_at: Timestamp,
+}
+
+/// A report older than so many intervals does not make a charter: its disk may be another by now.
+const FRESH: u32 = 4;
+
+impl Founding {
+    pub(crate) fn new(
+        now: Timestamp,
+        group: Group,
+        disk: DiskId,
+        accepted: Option<Charter>,
+        every: Duration,
+    ) -> Founding {
+        Founding { group, disk, accepted, writing: false, heard: BTreeMap::new(), every, ask_at: now }
+    }
+
+    /// What this member says about itself.
+    pub(crate) fn census(&self, asks: bool) -> Census {
+        let progress = match &self.accepted {
+            // Not before it is durable.
+            Some(charter) if !self.writing => Progress::Accepted(charter.clone()),
+            _ => Progress::Blank,
+        };
+        Census { asks, disk: self.disk, progress }
+    }
+
+    /// Who has not been heard yet.
+    pub(crate) fn missing(&self) -> Vec<MemberId> {
+        self.group.others().filter(|member| !self.heard.contains_key(member)).collect()
+    }
+
+    /// Whether the others are to be asked now.
+    pub(crate) fn on_time(&mut self, now: Timestamp) -> bool {
+        let due = now >= self.ask_at;
+        if due {
+            self.ask_at = now + self.every;
+        }
+        due
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Timestamp {
+        self.ask_at
+    }
+
+    /// A member has said this of itself. Who it is has been authenticated.
+    pub(crate) fn on_census(&mut self, now: Timestamp, from: MemberId, census: &Census) {
+        if self.group.contains(from) && from != self.group.me() {
+            self.heard.insert(from, (now, census.disk, census.progress.clone()));
+        }
+    }
+
+    /// The acceptance is durable.
+    pub(crate) fn on_written(&mut self) {
+        self.writing = false;
+    }
+
+    /// What is to be done now. To be asked after each change.
+    pub(crate) fn step(&mut self, now: Timestamp) -> Step {
+        if self.writing {
+            return Step::Wait;
+        }
+        if let Some(step) = self.meet_seated() {
+            return step;
+        }
+        match self.accepted.clone() {
+            Some(charter) if self.all_accepted(&charter) => Step::Found(charter),
+            Some(_) => Step::Wait,
+            None => match self.accepted_by_others().or_else(|| self.draw_up(now)) {
+                Some(charter) => {
+                    self.accepted = Some(charter.clone());
+                    self.writing = true;
+                    Step::Accept(charter)
+                }
+                None => Step::Wait,
+            },
+        }
+    }
+
+    fn me(&self) -> (MemberId, DiskId) {
+        (self.group.me(), self.disk)
+    }
+
+    /// Somebody votes already: under our charter, so that all have accepted it; or under one without this disk.
+    fn meet_seated(&self) -> Option<Step> {
+        let (me, disk) = self.me();
+        let charters = self.heard.values().filter_map(|(_, _, progress)| match progress {
+            Progress::Seated(charter) => Some(charter),
+            _ => None,
+        });
+        let mut lists = None;
+        for charter in charters {
+            if !charter.lists(me, disk) {
+                return Some(Step::Rejoin(charter.clone()));
+            }
+            lists = Some(charter);
+        }
+        match (&self.accepted, lists) {
+            (_, None) => None,
+            (Some(mine), Some(theirs)) if mine == theirs => Some(Step::Found(mine.clone())),
+            // It lists this disk, which knows nothing of it: an old copy was put back.
+            (_, Some(theirs)) => Some(Step::Rejoin(theirs.clone())),
+        }
+    }
+
+    fn all_accepted(&self, charter: &Charter) -> bool {
+        self.group.others().all(|member| match self.heard.get(&member) {
+            Some((_, disk, Progress::Accepted(theirs) | Progress::Seated(theirs))) => {
+                theirs == charter && charter.lists(member, *disk)
+            }
+            _ => false,
+        })
+    }
+
+    /// A charter that somebody else has accepted, and that lists this disk.
+    fn accepted_by_others(&self) -> Option<Charter> {
+        let (me, disk) = self.me();
+        self.heard.values().find_map(|(_, _, progress)| match progress {
+            Progress::Accepted(charter) if charter.lists(me, disk) => Some(charter.clone()),
+            _ => None,
+        })
+    }
+
+    /// The lowest member draws the charter up, so that there are not two.
+    fn draw_up(&self, now: Timestamp) -> Option<Charter> {
+        let (me, disk) = self.me();
+        let is_lowest = self.group.members().first() == Some(&me);
+        let blank = |member: MemberId| match self.heard.get(&member) {
+            Some((at, disk, Progress::Blank)) if now.since(*at) <= self.every * FRESH => Some((member, *disk)),
+            _ => None,
+        };
+        let others: Option<Vec<_>> = self.group.others().map(blank).collect();
+        is_lowest.then_some(())?;
+        Some(Charter(others?.into_iter().chain([(me, disk)]).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use incumbent_core::Rng;
+
+    use super::*;
+
+    const EVERY: Duration = Duration::from_millis(100);
+
+    /// A group whose members exchange reports in any order, are restarted and wiped.
+    struct World {
+        members: Vec<Disk>,
+        rng: Rng,
+        next_disk: u8,
+        now: Timestamp,
+        /// Reports on their way, which may come late.
+        late: Vec<(usize, usize, Census)>,
+        /// Every charter that anybody was seated by.
+        seatings: Vec<(usize, DiskId, Charter)>,
+    }
+
+    /// What survives a restart, and the member that runs on it.
+    struct Disk {
+        id: DiskId,
+        accepted: Option<Charter>,
+        state: State,
+    }
+
+    enum State {
+        Forming(Founding),
+        Seated(Charter),
+        Lost,
+    }
+
+    fn group(me: usize, of: usize) -> Group {
+        Group::new(MemberId(me as u16), (0..of as u16).map(MemberId)).unwrap()
+    }
+
+    impl World {
+        fn new(of: usize, seed: u64) -> World {
+            let mut world = World {
+                members: Vec::new(),
+                rng: Rng::from_number(seed),
+                next_disk: 0,
+                now: Timestamp::ZERO,
+                late: Vec::new(),
+                seatings: Vec::new(),
+            };
+            for me in 0..of {
+                let disk = world.blank(me, of);
+                world.members.push(disk);
+            }
+            world
+        }
+
+        fn blank(&mut self, me: usize, of: usize) -> Disk {
+            self.next_disk += 1;
+            let id = DiskId([self.next_disk; 16]);
+            Disk { id, accepted: None, state: State::Forming(Founding::new(self.now, group(me, of), id, None, EVERY)) }
+        }
+
+        fn wipe(&mut self, who: usize) {
+            self.members[who] = self.blank(who, self.members.len());
+        }
+
+        fn restart(&mut self, who: usize) {
+            let (now, of) = (self.now, self.members.len());
+            let disk = &mut self.members[who];
+            match disk.state {
+                State::Seated(_) => {}
+                State::Forming(_) | State::Lost => {
+                    let founding = Founding::new(now, group(who, of), disk.id, disk.accepted.clone(), EVERY);
+                    disk.state = State::Forming(founding);
+                }
+            }
+        }
+
+        fn says(&self, who: usize) -> Census {
+            let disk = &self.members[who];
+            match &disk.state {
+                State::Forming(founding) => founding.census(false),
+                State::Seated(charter) => {
+                    Census { asks: false, disk: disk.id, progress: Progress::Seated(charter.clone()) }
+                }
+                State::Lost => Census { asks: false, disk: disk.id, progress: Progress::Lost },
+            }
+        }
+
+        fn hears(&mut self, to: usize, from: usize, census: &Census) {
+            let now = self.now;
+            let disk = &mut self.members[to];
+            let State::Forming(founding) = &mut disk.state else { return };
+            founding.on_census(now, MemberId(from as u16), census);
+            loop {
+                match founding.step(now) {
+                    Step::Wait => return,
+                    Step::Accept(charter) => {
+                        assert!(disk.accepted.is_none(), "a disk accepts one charter in its life");
+                        disk.accepted = Some(charter);
+                        founding.on_written();
+                    }
+                    Step::Found(charter) => {
+                        self.seatings.push((to, disk.id, charter.clone()));
+                        disk.state = State::Seated(charter);
+                        return;
+                    }
+                    Step::Rejoin(_) => {
+                        disk.state = State::Lost;
+                        return;
+                    }
+                }
+            }
+        }
+
+        fn exchange(&mut self) {
+            self.now = self.now + EVERY / 4;
+            let of = self.members.len() as u64;
+            let (from, to) = (self.rng.below(of) as usize, self.rng.below(of) as usize);
+            if from == to {
+                return;
+            }
+            let census = self.says(from);
+            match self.rng.below(4) {
+                0 => self.late.push((to, from, census)),
+                _ => self.hears(to, from, &census),
+            }
+            if !self.late.is_empty() && self.rng.below(4) == 0 {
+                let at = self.rng.below(self.late.len() as u64) as usize;
+                let (to, from, census) = self.late.swap_remove(at);
+                self.hears(to, from, &census);
+            }
+        }
+
+        fn seated(&self) -> usize {
+            self.members.iter().filter(|disk| matches!(disk.state, State::Seated(_))).count()
+        }
+    }
+
+    #[test]
+    fn a_group_is_founded_once_all_are_there_and_under_one_charter() {
+        for (of, seed) in [(1, 1), (2, 2), (3, 3), (5, 4)] {
+            let mut world = World::new(of, seed);
+            if of == 1 {
+                let State::Forming(alone) = &mut world.members[0].state else { panic!("it is forming") };
+                assert!(matches!(alone.step(Timestamp::ZERO), Step::Accept(_)));
+                alone.on_written();
+                assert!(matches!(alone.step(Timestamp::ZERO), Step::Found(_)));
+                continue;
+            }
+            for _ in 0..20_000 {
+                if world.seated() == of {
+                    break;
+                }
+                world.exchange();
+            }
+            assert_eq!(world.seated(), of);
+            assert!(world.seatings.iter().all(|(_, _, charter)| *charter == world.seatings[0].2));
+        }
+    }
+
+    #[test]
+    fn nobody_is_seated_while_one_has_never_been_up() {
+        let mut world = World::new(3, 1);
+        for _ in 0..1_000 {
+            let census = world.says(0);
+            world.hears(1, 0, &census);
+            let census = world.says(1);
+            world.hears(0, 1, &census);
+        }
+        assert_eq!(world.seated(), 0);
+        let State::Forming(first) = &world.members[0].state else { panic!("it is forming") };
+        assert_eq!(first.missing(), [MemberId(2)]);
+    }
+
+    #[test]
+    fn a_wiped_member_of_a_group_that_exists_is_told_from_a_new_one() {
+        let mut world = World::new(3, 5);
+        while world.seated() < 3 {
+            world.exchange();
+        }
+        world.wipe(2);
+        let census = world.says(0);
+        world.hears(2, 0, &census);
+        assert!(matches!(world.members[2].state, State::Lost));
+    }
+
+    #[test]
+    fn whatever_is_wiped_restarted_and_late_a_member_is_seated_on_two_disks_only_if_all_were_wiped() {
+        let (mut complete, mut wipes) = (0, 0);
+        for seed in 0..3_000 {
+            let mut world = World::new(3, seed);
+            let mut wiped = [false; 3];
+            for _ in 0..120 {
+                match world.rng.below(30) {
+                    0 if world.rng.below(2) == 0 => {
+                        let who = world.rng.below(3) as usize;
+                        // Never all of them: then there would be nothing left to contradict.
+                        if wiped.iter().filter(|wiped| **wiped).count() < 2 || wiped[who] {
+                            wiped[who] = true;
+                            wipes += 1;
+                            world.wipe(who);
+                        }
+                    }
+                    1 => {
+                        let who = world.rng.below(3) as usize;
+                        world.restart(who);
+                    }
+                    _ => world.exchange(),
+                }
+            }
+            complete += usize::from(!world.seatings.is_empty());
+            let charters: BTreeSet<_> = world.seatings.iter().map(|(_, _, charter)| charter).collect();
+            assert!(charters.len() <= 1, "seed {seed}: {:?}", world.seatings);
+            for (who, disk, _) in &world.seatings {
+                let again = world.seatings.iter().any(|(other, other_disk, _)| other == who && other_disk != disk);
+                assert!(!again, "seed {seed}: member {who} is seated on two disks");
+            }
+        }
+        assert!(complete > 500 && wipes > 500, "{complete} founded, {wipes} wiped: the test looks at too little");
+    }
+
+    /// Three members, every order of reports however late and however often, restarts, and wiped disks.
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Situation {
+        members: Vec<Member>,
+        /// Every report that was ever made: each may arrive at any time, and again.
+        said: BTreeSet<(usize, Census)>,
+        /// Who was ever seated, on which disk, under which charter.
+        seatings: BTreeSet<(usize, DiskId, Charter)>,
+        next_disk: u8,
+        wiped: [bool; 3],
+        wipes: u8,
+        restarts: u8,
+    }
+
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Member {
+        disk: DiskId,
+        accepted: Option<Charter>,
+        progress: Stage,
+    }
+
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    enum Stage {
+        Forming(Founding),
+        Seated(Charter),
+        Lost,
+    }
+
+    impl Situation {
+        fn first(wipes: u8, restarts: u8) -> Situation {
+            let mut situation = Situation {
+                members: Vec::new(),
+                said: BTreeSet::new(),
+                seatings: BTreeSet::new(),
+                next_disk: 0,
+                wiped: [false; 3],
+                wipes,
+                restarts,
+            };
+            for who in 0..3 {
+                let member = situation.blank(who);
+                situation.members.push(member);
+            }
+            situation.all_speak();
+            situation
+        }
+
+        fn blank(&mut self, who: usize) -> Member {
+            self.next_disk += 1;
+            let disk = DiskId([self.next_disk; 16]);
+            let founding = Founding::new(Timestamp::ZERO, group(who, 3), disk, None, EVERY);
+            Member { disk, accepted: None, progress: Stage::Forming(founding) }
+        }
+
+        fn all_speak(&mut self) {
+            for (who, member) in self.members.iter().enumerate() {
+                let census = match &member.progress {
+                    Stage::Forming(founding) => founding.census(false),
+                    Stage::Seated(charter) => {
+                        Census { asks: false, disk: member.disk, progress: Progress::Seated(charter.clone()) }
+                    }
+                    Stage::Lost => Census { asks: false, disk: member.disk, progress: Progress::Lost },
+                };
+                self.said.insert((who, census));
+            }
+        }
+
+        fn hears(&mut self, to: usize, from: usize, census: &Census) {
+            let member = &mut self.members[to];
+            let Stage::Forming(founding) = &mut member.progress else { return };
+            founding.on_census(Timestamp::ZERO, MemberId(from as u16), census);
+            let (id, mut next) = (member.disk, None);
+            loop {
+                match founding.step(Timestamp::ZERO) {
+                    Step::Wait => break,
+                    Step::Accept(charter) => {
+                        member.accepted = Some(charter);
+                        founding.on_written();
+                    }
+                    Step::Found(charter) => {
+                        next = Some(Stage::Seated(charter.clone()));
+                        self.seatings.insert((to, id, charter));
+                        break;
+                    }
+                    Step::Rejoin(_) => {
+                        next = Some(Stage::Lost);
+                        break;
+                    }
+                }
+            }
+            if let Some(next) = next {
+                member.progress = next;
+            }
+            self.all_speak();
+        }
+
+        /// Whether it makes a difference.
+        fn is_news(&self, to: usize, from: usize, census: &Census) -> bool {
+            let heard = (Timestamp::ZERO, census.disk, census.progress.clone());
+            match &self.members[to].progress {
+                Stage::Forming(founding) => to != from && founding.heard.get(&MemberId(from as u16)) != Some(&heard),
+                Stage::Seated(_) | Stage::Lost => false,
+            }
+        }
+
+        fn nexts(&self) -> Vec<Situation> {
+            let mut nexts = Vec::new();
+            for (from, census) in &self.said {
+                for to in (0..3).filter(|to| self.is_news(*to, *from, census)) {
+                    let mut next = self.clone();
+                    next.hears(to, *from, census);
+                    nexts.push(next);
+                }
+            }
+            for who in 0..3 {
+                // Never the last disk that is left: then there would be nothing to contradict.
+                let others_left = (0..3).any(|other| other != who && !self.wiped[other]);
+                if self.wipes > 0 && others_left {
+                    let mut next = self.clone();
+                    next.wipes -= 1;
+                    next.wiped[who] = true;
+                    next.members[who] = next.blank(who);
+                    next.all_speak();
+                    nexts.push(next);
+                }
+                let member = &self.members[who];
+                if self.restarts > 0 && !matches!(member.progress, Stage::Seated(_)) {
+                    let accepted = member.accepted.clone();
+                    let founding = Founding::new(Timestamp::ZERO, group(who, 3), member.disk, accepted, EVERY);
+                    let mut next = self.clone();
+                    next.restarts -= 1;
+                    next.members[who].progress = Stage::Forming(founding);
+                    next.all_speak();
+                    nexts.push(next);
+                }
+            }
+            nexts
+        }
+    }
+
+    /// Goes through every situation that so many wipes and restarts can lead to.
+    fn explore(wipes: u8, restarts: u8) {
+        let mut seen = std::collections::HashSet::new();
+        let mut open = vec![Situation::first(wipes, restarts)];
+        let mut founded = 0;
+        while let Some(situation) = open.pop() {
+            if !seen.insert(hash(&situation)) {
+                continue;
+            }
+            let charters: BTreeSet<_> = situation.seatings.iter().map(|(_, _, charter)| charter).collect();
+            let members: BTreeSet<_> = situation.seatings.iter().map(|(who, ..)| who).collect();
+            assert!(charters.len() <= 1 && members.len() == situation.seatings.len(), "{:?}", situation.seatings);
+            founded += usize::from(members.len() == 3);
+            open.extend(situation.nexts());
+        }
+        assert!(seen.len() > 40_000 && founded > 100, "{} situations, {founded} founded", seen.len());
+    }
+
+    #[test]
+    fn in_every_order_of_reports_a_wipe_and_a_restart_there_is_one_charter_and_one_disk_per_member() {
+        explore(1, 1);
+        // 356102 situations: for the longer run.
+        if std::env::var_os("INCUMBENT_FUZZ_SECONDS").is_some() {
+            explore(2, 0);
+        }
+    }
+
+    fn hash(situation: &Situation) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        situation.hash(&mut hasher);
+        hasher.finish()
+    }
+}

@@ -1,0 +1,86 @@
+//! Elections among peers, with no store: bully, ring and consensus over an authenticated transport.
+//!
+//! The algorithms are pure machines in `incumbent-core`. Here a [`Node`] runs one of them: it connects to the other
+//! members, writes votes down, and tells a [`Sink`] what happens. An [`Asker`] is someone who is not a member and wants to
+//! know who leads.
+//!
+//! ```no_run
+//! use incumbent_core::ElectionName;
+//! use incumbent_peers::{Algorithm, GroupConfig, Members, Node, NodeConfig, NodeEvent, PeerEvent, Rules, Secret, events};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let members = Members::parse("a=10.0.0.1:7400,b=10.0.0.2:7400,c=10.0.0.3:7400")?;
+//! let me = members.by_name("a").ok_or("not in the list")?.id;
+//! let secret = Secret::read("/etc/incumbent/secret".as_ref())?;
+//! let group = GroupConfig::new(ElectionName::new("jobs/nightly")?, members, Algorithm::Consensus, secret);
+//! let mut config = NodeConfig::new(group, me, Rules::defaults(Algorithm::Consensus));
+//! config.data = Some("/var/lib/incumbent/nightly".into());
+//!
+//! let (sink, mut events) = events();
+//! let node = Node::start(config, sink).await?;
+//! while let Some(event) = events.next().await {
+//!     match event {
+//!         NodeEvent::Peer(PeerEvent::Elected { token, deadline }) => println!("elected: {token:?} until {deadline:?}"),
+//!         NodeEvent::Peer(PeerEvent::Stopping { .. }) => drop(node.release()),
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What the transport promises
+//! Both ends of a connection prove that they know the group's secret, with fresh random numbers of both; every frame bears a
+//! MAC under a key of that connection and direction, and its place in the order. So a stranger, a replay, a forged or
+//! exchanged frame, one that is too long or cannot be read, another election and another version are refused, counted by
+//! reason ([`Counters::refused`]) and logged at a bounded rate; none of it ends the process. Connections, queues and waits
+//! are bounded ([`LinkSettings`]). Whoever knows the secret can speak as any member: it is the group's, not a member's.
+//! Without TLS (feature `tls`) frames can be read on their way.
+//!
+//! # How a consensus group begins
+//! A disk without votes is new, or was wiped: by itself a member cannot tell, and a wiped one that voted again could make two
+//! leaders. So a group is founded once, when ALL members are up with disks that never voted; from then on a majority is
+//! enough. A wiped member meets a group that exists, and comes back by learning the highest term from all others. See
+//! [`FirstStart`].
+
+mod asker;
+mod config;
+mod counters;
+mod disk;
+mod founding;
+#[cfg(test)]
+mod fuzz;
+mod link;
+mod machine;
+mod members;
+mod node;
+mod observation;
+mod orders;
+mod packet;
+mod runner;
+#[cfg(test)]
+mod scratch;
+mod secret;
+mod sink;
+mod status;
+#[cfg(feature = "tls")]
+mod tls;
+mod trace;
+
+pub use asker::{AskError, Asker};
+pub use config::{Algorithm, ConfigError, FirstStart, GroupConfig, LinkSettings, NodeConfig, Rules};
+pub use counters::Counters;
+pub use incumbent_core::peers::consensus::{ConsensusSettings, PeerRole, Position};
+pub use incumbent_core::peers::wire::Body;
+pub use incumbent_core::peers::{
+    Abstention, MAX_MEMBERS, MemberId, PeerCommand, PeerEvent, RankSettings, TransferRefusal,
+};
+pub use members::{Member, Members};
+pub use node::{Node, StartError};
+pub use observation::{Observation, Seen};
+pub use secret::{MAX_SECRET_BYTES, MIN_SECRET_BYTES, Secret};
+pub use sink::{EventQueue, Events, NodeEvent, OperatorRequest, Sealing, Sink, Wish, events};
+pub use status::{LeaderView, NodeState, Office, Refused, Stage, Status};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
+pub use trace::{RefusedFrame, Trace, TraceRecord, Way};

@@ -1,0 +1,619 @@
+//! All that is said on a connection, as bytes: the algorithms' frames, the founding of a group, questions of those who are
+//! not members, and signs of life. Whatever comes in, decoding ends with a packet or a reason.
+//!
+//! A packet is `channel u8, contents`. Reading is strict: there is one way to write a packet, and only that is read.
+
+use bytes::Bytes;
+use incumbent_core::peers::consensus::{Message, PeerRole};
+use incumbent_core::peers::wire::{Body, Frame, MAX_FRAME_BYTES, WireError};
+use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, PulseMessage, bully, ring};
+use incumbent_core::{MAX_VALUE_BYTES, Nonce, StoreId, Token};
+
+use crate::config::Algorithm;
+use crate::founding::{Census, Charter, DiskId, Progress};
+use crate::status::{Answer, LeaderView, Query, Refused, Status};
+
+/// The longest packet that a member reads: a frame, and its channel.
+pub(crate) const MAX_PACKET_BYTES: usize = 1 + MAX_FRAME_BYTES;
+/// The longest answer to a question: two values, and what stands around them.
+pub(crate) const MAX_ANSWER_BYTES: usize = 2 * MAX_VALUE_BYTES + 512;
+const MAX_IDENTITY_BYTES: usize = 64;
+
+/// What is said on a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Packet {
+    /// A message of the algorithm, or a question of the core's observer.
+    Peer(Frame),
+    /// Among consensus members: what is on my disk, and do you agree to found a group?
+    Founding(Census),
+    /// Someone who is not a member wants something.
+    Query(Nonce, Query),
+    /// What it gets.
+    Answer(Nonce, Answer),
+    /// Are you there?
+    Ping(u64),
+    /// I am.
+    Pong(u64),
+}
+
+const PEER: u8 = 0;
+const FOUNDING: u8 = 1;
+const QUERY: u8 = 2;
+const ANSWER: u8 = 3;
+const PING: u8 = 4;
+const PONG: u8 = 5;
+
+impl Packet {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, WireError> {
+        let mut out = Writer(Vec::with_capacity(96));
+        match self {
+            Packet::Peer(frame) => {
+                out.u8(PEER);
+                out.0.extend(frame.encode()?);
+            }
+            Packet::Founding(census) => {
+                out.u8(FOUNDING);
+                out.census(census)?;
+            }
+            Packet::Query(nonce, query) => {
+                out.u8(QUERY);
+                out.u64(nonce.0);
+                match query {
+                    Query::Status => out.u8(0),
+                    Query::Resign => out.u8(1),
+                    Query::Transfer(heir) => {
+                        out.u8(2);
+                        out.member(*heir);
+                    }
+                }
+            }
+            Packet::Answer(nonce, answer) => {
+                out.u8(ANSWER);
+                out.u64(nonce.0);
+                match answer {
+                    Answer::Accepted => out.u8(0),
+                    Answer::Refused(why) => {
+                        out.u8(1);
+                        out.u8(*why as u8);
+                    }
+                    Answer::Status(status) => {
+                        out.u8(2);
+                        out.status(status)?;
+                    }
+                }
+            }
+            Packet::Ping(number) => {
+                out.u8(PING);
+                out.u64(*number);
+            }
+            Packet::Pong(number) => {
+                out.u8(PONG);
+                out.u64(*number);
+            }
+        }
+        Ok(out.0)
+    }
+
+    /// Reads a packet for the group with this fingerprint.
+    pub(crate) fn decode(bytes: &[u8], group: u64) -> Result<Packet, WireError> {
+        if bytes.len() > MAX_ANSWER_BYTES {
+            return Err(WireError::TooLong { bytes: bytes.len() });
+        }
+        let mut reader = Reader(bytes);
+        let packet = match reader.u8()? {
+            PEER => return Frame::decode(reader.0, group).map(Packet::Peer),
+            FOUNDING => Packet::Founding(reader.census()?),
+            QUERY => Packet::Query(reader.nonce()?, reader.query()?),
+            ANSWER => Packet::Answer(reader.nonce()?, reader.answer()?),
+            PING => Packet::Ping(reader.u64()?),
+            PONG => Packet::Pong(reader.u64()?),
+            kind => return Err(WireError::Kind { kind }),
+        };
+        match reader.0.len() {
+            0 => Ok(packet),
+            bytes => Err(WireError::Trailing { bytes }),
+        }
+    }
+
+    /// What kind of message it is, in one word: one of [`KINDS`](crate::counters::KINDS).
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Packet::Peer(frame) => kind_of(&frame.body),
+            Packet::Founding(_) => "founding",
+            Packet::Query(..) => "query",
+            Packet::Answer(..) => "answer",
+            Packet::Ping(_) => "ping",
+            Packet::Pong(_) => "pong",
+        }
+    }
+
+    /// The packet in one line, for people.
+    pub(crate) fn summary(&self) -> String {
+        let kind = self.kind();
+        match self {
+            Packet::Peer(frame) => summary_of(kind, &frame.body),
+            Packet::Founding(census) => format!("{kind} {}", census.progress.name()),
+            Packet::Query(_, query) => format!("{kind} {query:?}").to_lowercase(),
+            Packet::Answer(_, Answer::Status(_)) => format!("{kind} status"),
+            Packet::Answer(_, Answer::Accepted) => format!("{kind} accepted"),
+            Packet::Answer(_, Answer::Refused(why)) => format!("{kind} refused: {why}"),
+            Packet::Ping(_) | Packet::Pong(_) => kind.to_owned(),
+        }
+    }
+}
+
+fn kind_of(body: &Body) -> &'static str {
+    match body {
+        Body::Consensus(message) => match message {
+            Message::PreVote { .. } => "pre-vote",
+            Message::PreVoted { .. } => "pre-voted",
+            Message::Vote { .. } => "vote",
+            Message::Voted { .. } => "voted",
+            Message::Heartbeat { .. } => "heartbeat",
+            Message::Ack { .. } => "ack",
+            Message::Stale { .. } => "stale",
+            Message::TimeoutNow { .. } => "timeout-now",
+            Message::AskTerm { .. } => "ask-term",
+            Message::TellTerm { .. } => "tell-term",
+        },
+        Body::Bully(bully::Message::Election) | Body::Ring(ring::Message::Election { .. }) => "election",
+        Body::Bully(bully::Message::Alive) => "alive",
+        Body::Ring(ring::Message::Passed { .. }) => "passed",
+        Body::Bully(bully::Message::Coordinator) | Body::Ring(ring::Message::Coordinator { .. }) => "coordinator",
+        Body::Bully(bully::Message::Pulse(pulse)) | Body::Ring(ring::Message::Pulse(pulse)) => match pulse {
+            PulseMessage::Beat { .. } => "beat",
+            PulseMessage::Heard { .. } => "heard",
+            PulseMessage::Left => "left",
+        },
+        Body::Ask(_) => "ask",
+        Body::Tell(_) => "tell",
+    }
+}
+
+fn summary_of(kind: &str, body: &Body) -> String {
+    let answer = |granted: &bool| if *granted { "yes" } else { "no" };
+    let list = |members: &[MemberId]| members.iter().map(MemberId::to_string).collect::<Vec<_>>().join(",");
+    match body {
+        Body::Consensus(message) => match message {
+            Message::PreVote { term, .. } => format!("{kind} term={term}"),
+            Message::PreVoted { term, granted, .. } => format!("{kind} {} (knows term {term})", answer(granted)),
+            Message::Vote { term, forfeited: Some(forfeited), .. } => {
+                format!("{kind} term={term} (term {forfeited} is forfeited)")
+            }
+            Message::Vote { term, .. } => format!("{kind} term={term}"),
+            Message::Voted { term, granted } => format!("{kind} {} term={term}", answer(granted)),
+            Message::Heartbeat { term, value: Some(value), .. } => {
+                format!("{kind} term={term} value of {} bytes", value.len())
+            }
+            Message::Heartbeat { term, .. } | Message::Ack { term, .. } => format!("{kind} term={term}"),
+            Message::Stale { term } | Message::TimeoutNow { term } => format!("{kind} term={term}"),
+            Message::AskTerm { .. } => kind.to_owned(),
+            Message::TellTerm { term, .. } => format!("{kind} term={term}"),
+        },
+        Body::Ring(ring::Message::Election { seen, best, .. }) => {
+            format!("{kind} [{}] best={}", list(seen), best.map_or("none".to_owned(), |best| best.to_string()))
+        }
+        Body::Ring(ring::Message::Coordinator { leader, seen, .. }) => format!("{kind} {leader} [{}]", list(seen)),
+        Body::Tell(report) => {
+            format!("{kind} {}", report.leader.map_or("nobody leads".to_owned(), |leader| format!("{leader} leads")))
+        }
+        Body::Bully(_) | Body::Ring(_) | Body::Ask(_) => kind.to_owned(),
+    }
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u8(&mut self, number: u8) {
+        self.0.push(number);
+    }
+
+    fn u64(&mut self, number: u64) {
+        self.0.extend(number.to_le_bytes());
+    }
+
+    fn member(&mut self, member: MemberId) {
+        self.0.extend(member.0.to_le_bytes());
+    }
+
+    fn value(&mut self, value: &[u8]) -> Result<(), WireError> {
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(WireError::OutOfBounds);
+        }
+        self.0.extend((value.len() as u32).to_le_bytes());
+        self.0.extend(value);
+        Ok(())
+    }
+
+    fn census(&mut self, census: &Census) -> Result<(), WireError> {
+        self.u8(u8::from(census.asks));
+        self.0.extend(census.disk.0);
+        match &census.progress {
+            Progress::Blank => self.u8(0),
+            Progress::Accepted(charter) => {
+                self.u8(1);
+                self.charter(charter)?;
+            }
+            Progress::Seated(charter) => {
+                self.u8(2);
+                self.charter(charter)?;
+            }
+            Progress::Lost => self.u8(3),
+        }
+        Ok(())
+    }
+
+    fn charter(&mut self, charter: &Charter) -> Result<(), WireError> {
+        if charter.0.len() > MAX_MEMBERS {
+            return Err(WireError::OutOfBounds);
+        }
+        self.u8(charter.0.len() as u8);
+        for (member, disk) in &charter.0 {
+            self.member(*member);
+            self.0.extend(disk.0);
+        }
+        Ok(())
+    }
+
+    fn status(&mut self, status: &Status) -> Result<(), WireError> {
+        self.member(status.member);
+        self.u8(match status.algorithm {
+            Algorithm::Bully => 0,
+            Algorithm::Ring => 1,
+            Algorithm::Consensus => 2,
+        });
+        self.u8(ROLES.iter().position(|role| *role == status.role).unwrap_or(0) as u8);
+        self.u64(status.term);
+        self.u8(u8::from(status.leader.is_some()));
+        if let Some(leader) = &status.leader {
+            self.member(leader.member);
+            self.u64(leader.term.map_or(0, Token::get));
+            self.value(&leader.value)?;
+        }
+        for flag in [status.in_office, status.stands, status.forming] {
+            self.u8(u8::from(flag));
+        }
+        let reason = |why: Abstention| ABSTENTIONS.iter().position(|known| *known == why).map_or(0, |at| at as u8 + 1);
+        self.u8(status.not_voting.map_or(0, reason));
+        self.value(&status.value)?;
+        let identity = status.identity.as_ref().map_or("", StoreId::as_str);
+        if identity.len() > MAX_IDENTITY_BYTES {
+            return Err(WireError::OutOfBounds);
+        }
+        self.u8(identity.len() as u8);
+        self.0.extend(identity.as_bytes());
+        Ok(())
+    }
+}
+
+/// Roles by their number on the wire.
+const ROLES: [PeerRole; 6] =
+    [PeerRole::Follower, PeerRole::Rejoining, PeerRole::Sounding, PeerRole::Candidate, PeerRole::Leader, PeerRole::Out];
+/// Reasons by their number on the wire, less one.
+const ABSTENTIONS: [Abstention; 4] =
+    [Abstention::StateLost, Abstention::StateLostAlone, Abstention::Restarted, Abstention::CannotPersist];
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(WireError::CutShort)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], WireError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(WireError::CutShort)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, WireError> {
+        self.take::<1>().map(|[number]| number)
+    }
+
+    fn u64(&mut self) -> Result<u64, WireError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn nonce(&mut self) -> Result<Nonce, WireError> {
+        self.u64().map(Nonce)
+    }
+
+    fn flag(&mut self) -> Result<bool, WireError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(WireError::OutOfBounds),
+        }
+    }
+
+    fn member(&mut self) -> Result<MemberId, WireError> {
+        self.take().map(u16::from_le_bytes).map(MemberId)
+    }
+
+    fn term_or_zero(&mut self) -> Result<u64, WireError> {
+        self.u64().and_then(|term| if term > Token::MAX { Err(WireError::OutOfBounds) } else { Ok(term) })
+    }
+
+    fn value(&mut self) -> Result<Bytes, WireError> {
+        let len = u32::from_le_bytes(self.take()?) as usize;
+        if len > MAX_VALUE_BYTES {
+            return Err(WireError::OutOfBounds);
+        }
+        self.bytes(len).map(Bytes::copy_from_slice)
+    }
+
+    fn census(&mut self) -> Result<Census, WireError> {
+        let (asks, disk) = (self.flag()?, DiskId(self.take()?));
+        let progress = match self.u8()? {
+            0 => Progress::Blank,
+            1 => Progress::Accepted(self.charter()?),
+            2 => Progress::Seated(self.charter()?),
+            3 => Progress::Lost,
+            _ => return Err(WireError::OutOfBounds),
+        };
+        Ok(Census { asks, disk, progress })
+    }
+
+    fn charter(&mut self) -> Result<Charter, WireError> {
+        let len = usize::from(self.u8()?);
+        if len > MAX_MEMBERS {
+            return Err(WireError::OutOfBounds);
+        }
+        let mut charter = Charter::default();
+        for _ in 0..len {
+            let (member, disk) = (self.member()?, DiskId(self.take()?));
+            if charter.0.last_key_value().is_some_and(|(last, _)| *last >= member) {
+                return Err(WireError::OutOfBounds);
+            }
+            charter.0.insert(member, disk);
+        }
+        Ok(charter)
+    }
+
+    fn query(&mut self) -> Result<Query, WireError> {
+        match self.u8()? {
+            0 => Ok(Query::Status),
+            1 => Ok(Query::Resign),
+            2 => Ok(Query::Transfer(self.member()?)),
+            kind => Err(WireError::Kind { kind }),
+        }
+    }
+
+    fn answer(&mut self) -> Result<Answer, WireError> {
+        match self.u8()? {
+            0 => Ok(Answer::Accepted),
+            1 => {
+                let number = usize::from(self.u8()?);
+                Refused::ALL.get(number).copied().map(Answer::Refused).ok_or(WireError::OutOfBounds)
+            }
+            2 => self.status().map(Box::new).map(Answer::Status),
+            kind => Err(WireError::Kind { kind }),
+        }
+    }
+
+    fn status(&mut self) -> Result<Status, WireError> {
+        let member = self.member()?;
+        let algorithm = match self.u8()? {
+            0 => Algorithm::Bully,
+            1 => Algorithm::Ring,
+            2 => Algorithm::Consensus,
+            _ => return Err(WireError::OutOfBounds),
+        };
+        let role = *ROLES.get(usize::from(self.u8()?)).ok_or(WireError::OutOfBounds)?;
+        let term = self.term_or_zero()?;
+        let leader = self.flag()?.then(|| self.leader()).transpose()?;
+        let [in_office, stands, forming] = [self.flag()?, self.flag()?, self.flag()?];
+        let not_voting = match usize::from(self.u8()?) {
+            0 => None,
+            number => Some(*ABSTENTIONS.get(number - 1).ok_or(WireError::OutOfBounds)?),
+        };
+        let value = self.value()?;
+        let len = usize::from(self.u8()?);
+        if len > MAX_IDENTITY_BYTES {
+            return Err(WireError::OutOfBounds);
+        }
+        let identity = str::from_utf8(self.bytes(len)?).map_err(|_| WireError::OutOfBounds)?;
+        let identity = (!identity.is_empty()).then(|| StoreId::new(identity));
+        Ok(Status { member, algorithm, role, term, leader, in_office, stands, not_voting, forming, value, identity })
+    }
+
+    fn leader(&mut self) -> Result<LeaderView, WireError> {
+        Ok(LeaderView { member: self.member()?, term: Token::new(self.term_or_zero()?), value: self.value()? })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use incumbent_core::Rng;
+    use incumbent_core::peers::consensus::{Position, Report};
+
+    use super::*;
+    use crate::counters::KINDS;
+
+    pub(crate) const GROUP: u64 = 0x0123_4567_89ab_cdef;
+
+    fn flip(rng: &mut Rng) -> bool {
+        rng.below(2) == 0
+    }
+
+    fn member(rng: &mut Rng) -> MemberId {
+        MemberId(rng.next_u64() as u16)
+    }
+
+    fn value(rng: &mut Rng) -> Bytes {
+        let len = [0, 1, 40, if rng.below(50) == 0 { MAX_VALUE_BYTES } else { 7 }][rng.below(4) as usize];
+        Bytes::from(vec![rng.next_u64() as u8; len])
+    }
+
+    fn charter(rng: &mut Rng) -> Charter {
+        Charter((0..rng.below(17)).map(|_| (member(rng), disk(rng))).collect())
+    }
+
+    fn disk(rng: &mut Rng) -> DiskId {
+        DiskId(std::array::from_fn(|_| rng.next_u64() as u8))
+    }
+
+    fn token(rng: &mut Rng) -> Token {
+        Token::new(1 + rng.below(Token::MAX)).unwrap()
+    }
+
+    fn pulse(rng: &mut Rng) -> PulseMessage {
+        match rng.below(3) {
+            0 => {
+                let value = flip(rng).then(|| value(rng));
+                PulseMessage::Beat { echo: rng.next_u64(), version: rng.next_u64(), value }
+            }
+            1 => PulseMessage::Heard { echo: rng.next_u64(), version: rng.next_u64() },
+            _ => PulseMessage::Left,
+        }
+    }
+
+    fn consensus(rng: &mut Rng) -> Message {
+        let position = Position { token: rng.below(100), index: rng.next_u64() };
+        match rng.below(10) {
+            0 => Message::PreVote { term: token(rng), round: rng.next_u64(), position },
+            1 => Message::PreVoted { round: rng.next_u64(), term: rng.below(100), granted: flip(rng) },
+            2 => {
+                let forfeited = flip(rng).then(|| token(rng));
+                Message::Vote { term: token(rng), position, forfeited }
+            }
+            3 => Message::Voted { term: token(rng), granted: flip(rng) },
+            4 => Message::Heartbeat {
+                term: token(rng),
+                echo: rng.next_u64(),
+                in_office: flip(rng),
+                version: rng.next_u64(),
+                value: flip(rng).then(|| value(rng)),
+            },
+            5 => {
+                let [echo, promise, version] = std::array::from_fn(|_| rng.next_u64());
+                Message::Ack { term: token(rng), echo, promise, position, version }
+            }
+            6 => Message::Stale { term: token(rng) },
+            7 => Message::TimeoutNow { term: token(rng) },
+            8 => Message::AskTerm { nonce: rng.nonce() },
+            _ => Message::TellTerm { nonce: rng.nonce(), term: rng.below(100), position },
+        }
+    }
+
+    fn body(rng: &mut Rng) -> Body {
+        let seen = |rng: &mut Rng| (0..rng.below(17)).map(|_| member(rng)).collect();
+        match rng.below(10) {
+            0 => Body::Bully(bully::Message::Election),
+            1 => Body::Bully(bully::Message::Alive),
+            2 => Body::Bully(bully::Message::Coordinator),
+            3 => Body::Bully(bully::Message::Pulse(pulse(rng))),
+            4 => {
+                let best = flip(rng).then(|| member(rng));
+                Body::Ring(ring::Message::Election { hop: rng.next_u64(), starter: member(rng), seen: seen(rng), best })
+            }
+            5 => Body::Ring(ring::Message::Coordinator { hop: rng.next_u64(), leader: member(rng), seen: seen(rng) }),
+            6 => Body::Ring(match rng.below(2) {
+                0 => ring::Message::Passed { hop: rng.next_u64() },
+                _ => ring::Message::Pulse(pulse(rng)),
+            }),
+            7 => Body::Ask(rng.nonce()),
+            8 => Body::Tell(Report {
+                nonce: rng.nonce(),
+                term: rng.below(100),
+                leader: flip(rng).then(|| member(rng)),
+                version: rng.next_u64(),
+                value: value(rng),
+            }),
+            _ => Body::Consensus(consensus(rng)),
+        }
+    }
+
+    fn status(rng: &mut Rng) -> Status {
+        let leader =
+            |rng: &mut Rng| LeaderView { member: member(rng), term: flip(rng).then(|| token(rng)), value: value(rng) };
+        Status {
+            member: member(rng),
+            algorithm: [Algorithm::Bully, Algorithm::Ring, Algorithm::Consensus][rng.below(3) as usize],
+            role: ROLES[rng.below(6) as usize],
+            term: rng.below(Token::MAX),
+            leader: flip(rng).then(|| leader(rng)),
+            in_office: flip(rng),
+            stands: flip(rng),
+            not_voting: flip(rng).then(|| ABSTENTIONS[rng.below(4) as usize]),
+            forming: flip(rng),
+            value: value(rng),
+            identity: flip(rng).then(|| charter(rng).identity(GROUP)),
+        }
+    }
+
+    /// Any packet.
+    pub(crate) fn packet(rng: &mut Rng) -> Packet {
+        match rng.below(9) {
+            0..4 => Packet::Peer(Frame { group: GROUP, from: member(rng), body: body(rng) }),
+            4 => Packet::Founding(Census {
+                asks: flip(rng),
+                disk: disk(rng),
+                progress: match rng.below(4) {
+                    0 => Progress::Blank,
+                    1 => Progress::Accepted(charter(rng)),
+                    2 => Progress::Seated(charter(rng)),
+                    _ => Progress::Lost,
+                },
+            }),
+            5 => Packet::Query(
+                rng.nonce(),
+                match rng.below(3) {
+                    0 => Query::Status,
+                    1 => Query::Resign,
+                    _ => Query::Transfer(member(rng)),
+                },
+            ),
+            6 => Packet::Answer(
+                rng.nonce(),
+                match rng.below(3) {
+                    0 => Answer::Accepted,
+                    1 => Answer::Refused(Refused::ALL[rng.below(Refused::ALL.len() as u64) as usize]),
+                    _ => Answer::Status(Box::new(status(rng))),
+                },
+            ),
+            7 => Packet::Ping(rng.next_u64()),
+            _ => Packet::Pong(rng.next_u64()),
+        }
+    }
+
+    #[test]
+    fn every_packet_is_read_back_as_it_was_written_and_keeps_to_its_bound() {
+        let mut rng = Rng::from_number(1);
+        for _ in 0..20_000 {
+            let packet = packet(&mut rng);
+            let bytes = packet.encode().unwrap();
+            let bound = if matches!(packet, Packet::Answer(..)) { MAX_ANSWER_BYTES } else { MAX_PACKET_BYTES };
+            assert!(bytes.len() <= bound);
+            assert_eq!(Packet::decode(&bytes, GROUP), Ok(packet));
+        }
+    }
+
+    #[test]
+    fn every_kind_is_counted_and_every_summary_begins_with_it() {
+        let mut rng = Rng::from_number(2);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..20_000 {
+            let packet = packet(&mut rng);
+            assert!(packet.summary().starts_with(packet.kind()), "{packet:?}");
+            seen.insert(packet.kind());
+        }
+        assert_eq!(seen.len(), KINDS.len());
+        assert!(KINDS.iter().all(|kind| seen.contains(kind)));
+    }
+
+    #[test]
+    fn a_packet_that_is_cut_or_goes_on_is_refused() {
+        let mut rng = Rng::from_number(3);
+        for _ in 0..300 {
+            let mut bytes = packet(&mut rng).encode().unwrap();
+            bytes.truncate(2_000);
+            let cut = rng.below(bytes.len() as u64) as usize;
+            assert!(Packet::decode(&bytes[..cut], GROUP).is_err());
+            bytes.push(0);
+            assert!(Packet::decode(&bytes, GROUP).is_err());
+        }
+    }
+}

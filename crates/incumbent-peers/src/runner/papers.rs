@@ -1,0 +1,252 @@
+//! What a consensus member writes down, and how it comes to be one: the founding of its group.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_core::Timestamp;
+use incumbent_core::peers::consensus::{Boot, PeerRole, PersistId, Stored};
+use incumbent_core::peers::{Abstention, MemberId, PeerCommand, PeerEvent};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::{Phase, Runner};
+use crate::counters::add;
+use crate::disk::{Disk, Record};
+use crate::founding::{Census, Charter, Progress, Step};
+use crate::machine::{Happened, Machine};
+use crate::packet::Packet;
+
+/// A locked directory, and a sign for those who wait until it is free.
+pub(crate) type HeldDisk = Arc<(Disk, mpsc::Sender<()>)>;
+
+/// What is written down, and what is on its way there.
+pub(crate) struct Paper {
+    pub(crate) disk: HeldDisk,
+    pub(crate) record: Record,
+    pub(crate) writing: Option<(Writing, JoinHandle<io::Result<()>>)>,
+    /// The newest state that has to be written after the one that is being written.
+    pub(crate) next: Option<Writing>,
+    /// When to ask the others for the charter, while it is not known.
+    pub(crate) ask_at: Timestamp,
+    /// Whether it has been said that somebody has another charter.
+    pub(crate) mixed_up: bool,
+    /// When to say again that the group has not been founded.
+    pub(crate) remind_at: Timestamp,
+}
+
+/// How often a member says that it still waits for its group to be founded.
+const REMIND_EVERY: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Writing {
+    Charter,
+    State(PersistId),
+}
+
+impl Runner {
+    pub(super) fn persist(&mut self, id: PersistId, stored: Stored) {
+        if let Some(paper) = &mut self.paper {
+            paper.record.stored = Some(stored);
+            paper.write(Writing::State(id));
+        }
+    }
+
+    pub(super) fn on_written(&mut self, written: Option<(Writing, io::Result<()>)>) {
+        let Some((what, result)) = written else { return };
+        let tally = &self.shared.meter.tally;
+        add(if result.is_ok() { &tally.persisted } else { &tally.persist_failed }, 1);
+        if let Err(why) = &result {
+            tracing::error!(member = %self.shared.me, %why, "the state could not be written");
+        }
+        if let Some(paper) = &mut self.paper
+            && let Some(next) = paper.next.take()
+        {
+            paper.write(next);
+        }
+        match (what, result.is_ok()) {
+            (Writing::State(id), true) => self.input(Happened::Persisted(id)),
+            (Writing::State(id), false) => self.input(Happened::PersistFailed(id)),
+            (Writing::Charter, written) => {
+                if let Phase::Forming(founding) = &mut self.phase {
+                    if !written {
+                        // What was not accepted durably was not accepted.
+                        self.on_event(PeerEvent::NotVoting(Abstention::CannotPersist));
+                        return self.on_event(PeerEvent::Closed);
+                    }
+                    founding.on_written();
+                    let census = founding.census(true);
+                    self.say_census(&census);
+                    self.on_forming();
+                }
+            }
+        }
+    }
+
+    pub(super) fn say_census(&self, census: &Census) {
+        for outbox in self.shared.outboxes.values() {
+            outbox.push(Packet::Founding(census.clone()), &self.shared.meter);
+        }
+    }
+
+    pub(super) fn on_census(&mut self, from: MemberId, census: &Census) {
+        let now = self.now();
+        let answer = match &mut self.phase {
+            Phase::Forming(founding) => {
+                founding.on_census(now, from, census);
+                self.on_forming();
+                self.own_census()
+            }
+            Phase::Running(_) => {
+                if let Progress::Seated(charter) = &census.progress {
+                    self.learn_charter(charter);
+                }
+                self.own_census()
+            }
+            Phase::Over => return,
+        };
+        if let Some(answer) = answer.filter(|_| census.asks)
+            && let Some(outbox) = self.shared.outboxes.get(&from)
+        {
+            outbox.push(Packet::Founding(answer), &self.shared.meter);
+        }
+    }
+
+    fn own_census(&self) -> Option<Census> {
+        let paper = self.paper.as_ref()?;
+        match &self.phase {
+            Phase::Forming(founding) => Some(founding.census(false)),
+            Phase::Running(machine) => {
+                let progress = match &paper.record.charter {
+                    Some(charter) if machine.role() != PeerRole::Rejoining => Progress::Seated(charter.clone()),
+                    _ => Progress::Lost,
+                };
+                Some(Census { asks: false, disk: paper.record.disk, progress })
+            }
+            Phase::Over => None,
+        }
+    }
+
+    pub(super) fn ask_for_charter(&mut self, now: Timestamp) {
+        if let Some(paper) = &mut self.paper
+            && paper.record.charter.is_none()
+            && now >= paper.ask_at
+        {
+            paper.ask_at = now + self.rules.heartbeat();
+            let census = Census { asks: true, disk: paper.record.disk, progress: Progress::Lost };
+            self.say_census(&census);
+        }
+    }
+
+    fn learn_charter(&mut self, charter: &Charter) {
+        let Some(paper) = &mut self.paper else { return };
+        match &paper.record.charter {
+            None => {
+                paper.record.charter = Some(charter.clone());
+                let _ = self.shared.identity.set(charter.identity(self.shared.fingerprint));
+                if paper.record.stored.is_some() {
+                    paper.write(Writing::Charter);
+                }
+            }
+            Some(ours) if ours != charter && !std::mem::replace(&mut paper.mixed_up, true) => {
+                tracing::error!("a member belongs to another founding of this group: a disk was mixed up");
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Something has changed while the group forms: goes as far as it can.
+    pub(super) fn on_forming(&mut self) {
+        let now = self.now();
+        let Phase::Forming(founding) = &mut self.phase else { return };
+        match founding.step(now) {
+            Step::Wait => {}
+            Step::Accept(charter) => {
+                if let Some(paper) = &mut self.paper {
+                    paper.record.charter = Some(charter);
+                    paper.write(Writing::Charter);
+                }
+            }
+            Step::Found(charter) => {
+                tracing::info!(member = %self.shared.me, "the group is founded");
+                self.become_member(charter, Boot::New);
+            }
+            Step::Rejoin(charter) => {
+                tracing::warn!("the group exists and this member has no state: it was lost");
+                self.become_member(charter, Boot::Lost);
+            }
+        }
+    }
+
+    /// Says now and then what the founding waits for: a first start that never ends should not be a riddle.
+    pub(super) fn remind(&mut self, now: Timestamp) {
+        let (Phase::Forming(founding), Some(paper)) = (&self.phase, &mut self.paper) else { return };
+        if now < paper.remind_at {
+            return;
+        }
+        paper.remind_at = now + REMIND_EVERY;
+        match &founding.missing()[..] {
+            [] => tracing::info!(
+                "all members are here and the group is not founded yet; if this stays so, a disk was exchanged meanwhile: \
+                 empty the data directories of all members that never voted, or declare the group new"
+            ),
+            missing => tracing::info!(?missing, "the group is founded once all members have been up at the same time"),
+        }
+    }
+
+    fn become_member(&mut self, charter: Charter, boot: Boot) {
+        let _ = self.shared.identity.set(charter.identity(self.shared.fingerprint));
+        if let Some(paper) = &mut self.paper {
+            paper.record.charter = Some(charter);
+        }
+        let parts = (self.value.clone(), self.rng.fork());
+        match Machine::consensus(self.now(), self.group.clone(), &self.rules, boot, parts) {
+            Ok(machine) => {
+                self.phase = Phase::Running(machine);
+                if !self.stands {
+                    self.input(Happened::Command(PeerCommand::Healthy(false)));
+                }
+                self.act_all();
+                // The others need not ask again.
+                if let Some(census) = self.own_census() {
+                    self.say_census(&census);
+                }
+            }
+            Err(why) => {
+                // The same settings have been accepted before.
+                tracing::error!(%why, "cannot take part");
+                self.on_event(PeerEvent::Closed);
+            }
+        }
+    }
+}
+
+impl Paper {
+    /// Writes the record as it is now, after what is being written.
+    fn write(&mut self, what: Writing) {
+        if self.writing.is_some() {
+            // A state includes the charter, and a later state the earlier ones.
+            if !matches!((self.next, what), (Some(Writing::State(_)), Writing::Charter)) {
+                self.next = Some(what);
+            }
+            return;
+        }
+        let (disk, record) = (self.disk.clone(), self.record.clone());
+        self.writing = Some((what, tokio::task::spawn_blocking(move || disk.0.write(&record))));
+    }
+}
+
+/// Waits for what is being written. Safe to cancel.
+pub(super) async fn written(paper: &mut Option<Paper>) -> Option<(Writing, io::Result<()>)> {
+    match paper.as_mut().and_then(|paper| paper.writing.as_mut()) {
+        None => std::future::pending().await,
+        Some((what, task)) => {
+            let what = *what;
+            let result = task.await.unwrap_or_else(|why| Err(io::Error::other(why)));
+            if let Some(paper) = paper {
+                paper.writing = None;
+            }
+            Some((what, result))
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What members tell those who ask, and the words for it. It knows nothing of connections.
+
+use bytes::Bytes;
+use incumbent_core::peers::consensus::PeerRole;
+use incumbent_core::peers::{Abstention, MemberId, TransferRefusal};
+use incumbent_core::{StoreId, Timestamp, Token};
+
+use crate::config::Algorithm;
+
+/// Who leads, as somebody sees it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LeaderView {
+    /// Who leads.
+    pub member: MemberId,
+    /// Its term, where terms are tokens.
+    pub term: Option<Token>,
+    /// What it proclaims.
+    pub value: Bytes,
+}
+
+/// The office, while a member is in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Office {
+    /// The term, where terms are tokens.
+    pub token: Option<Token>,
+    /// Until when the leadership may be believed.
+    pub deadline: Timestamp,
+}
+
+/// What a member is, as its own process sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeState {
+    /// Where it is in its life.
+    pub stage: Stage,
+    /// The highest term that it knows; zero where terms are no tokens.
+    pub term: u64,
+    /// Who leads, as far as it knows. It may be itself.
+    pub leader: Option<LeaderView>,
+    /// The office, while it is in it.
+    pub office: Option<Office>,
+    /// Why it does not vote, if so.
+    pub not_voting: Option<Abstention>,
+}
+
+/// Where a member is in its life.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// The group has not been founded: it waits for these.
+    Forming {
+        /// Members that have not been heard yet.
+        missing: Vec<MemberId>,
+    },
+    /// It is a member. In bully and ring elections it leads or follows; there is nothing else.
+    Member(PeerRole),
+    /// It takes no part any more.
+    Closed,
+}
+
+/// One member's own view, as it tells those who ask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Who says it.
+    pub member: MemberId,
+    /// How it elects.
+    pub algorithm: Algorithm,
+    /// What it does at present.
+    pub role: PeerRole,
+    /// The highest term that it knows; zero where terms are no tokens.
+    pub term: u64,
+    /// Who leads, as far as it knows.
+    pub leader: Option<LeaderView>,
+    /// Whether it is in office itself.
+    pub in_office: bool,
+    /// Whether it is fit to lead.
+    pub stands: bool,
+    /// Why it does not vote, if so.
+    pub not_voting: Option<Abstention>,
+    /// Whether its group has yet to be founded.
+    pub forming: bool,
+    /// What it proclaims when it leads.
+    pub value: Bytes,
+    /// Which founding of the group it belongs to.
+    pub identity: Option<StoreId>,
+}
+
+/// What someone who is not a member wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Query {
+    Status,
+    Resign,
+    Transfer(MemberId),
+}
+
+/// What it gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    Accepted,
+    Refused(Refused),
+    Status(Box<Status>),
+}
+
+/// Why an operator's wish is refused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The member that was asked does not lead.
+    #[error("this member is not in office")]
+    NotInOffice,
+    /// There are no heirs where rank decides.
+    #[error("rank decides who leads: a bully or ring election cannot hand over")]
+    RankDecides,
+    /// The heir is not another member of the group.
+    #[error("the heir is not another member of the group")]
+    NotAMember,
+    /// The heir has not answered lately.
+    #[error("the heir has not answered lately")]
+    HeirSilent,
+    /// The heir lacks records that the leader has.
+    #[error("the heir lacks records that the leader has")]
+    HeirBehind,
+    /// The leader's program does not listen to operators.
+    #[error("the leader's program takes no wishes")]
+    NotTaken,
+    /// Another wish is being granted.
+    #[error("the leader is busy with another wish")]
+    Busy,
+}
+
+impl Refused {
+    /// All reasons, by their number on the wire.
+    pub const ALL: [Refused; 7] = [
+        Refused::NotInOffice,
+        Refused::RankDecides,
+        Refused::NotAMember,
+        Refused::HeirSilent,
+        Refused::HeirBehind,
+        Refused::NotTaken,
+        Refused::Busy,
+    ];
+}
+
+impl From<TransferRefusal> for Refused {
+    fn from(why: TransferRefusal) -> Refused {
+        match why {
+            TransferRefusal::NotInOffice => Refused::NotInOffice,
+            TransferRefusal::NotAMember => Refused::NotAMember,
+            TransferRefusal::HeirSilent => Refused::HeirSilent,
+            TransferRefusal::RankDecides => Refused::RankDecides,
+            TransferRefusal::HeirBehind => Refused::HeirBehind,
+            _ => Refused::NotTaken,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What a consensus member remembers, and what it does when it cannot.
+
+use incumbent_peers::{Abstention, Algorithm, FirstStart, MemberId, PeerEvent, PeerRole, Stage, StartError};
+
+use crate::play::{Play, within};
+
+const WIPED: MemberId = MemberId(1);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_is_not_founded_before_all_have_been_there() {
+    let mut play = Play::new(Algorithm::Consensus, 3);
+    play.boot(1).await;
+    play.boot(2).await;
+    let waits = |state: &incumbent_peers::NodeState| state.stage == Stage::Forming { missing: vec![MemberId(3)] };
+    for number in [1, 2] {
+        play.until(MemberId(number), "it waits for the third", waits).await;
+    }
+    let status = within("a status", play.asker().status(MemberId(1))).await.unwrap();
+    assert!(status.forming && status.leader.is_none() && status.identity.is_none());
+    // Being killed in between changes nothing: a disk is recognised.
+    play.kill(MemberId(2)).await;
+    play.boot(2).await;
+    play.boot(3).await;
+    play.agreed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_was_declared_new_begins_with_a_majority() {
+    let mut play = Play::new(Algorithm::Consensus, 3);
+    for number in [1, 2] {
+        let mut config = play.config(number);
+        config.first_start = FirstStart::Declared;
+        play.boot_with(config).await.unwrap();
+    }
+    play.agreed().await;
+    // The third was not told, meets a group that exists, and learns the term from all others.
+    play.boot(3).await;
+    play.until(MemberId(3), "it follows", |state| state.role() == Some(PeerRole::Follower) && state.leader.is_some())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_group_restarts_with_its_terms_and_abstains_at_first() {
+    let mut play = Play::start(Algorithm::Consensus, 3).await;
+    let before = play.agreed().await;
+    let identity = play.node(MemberId(1)).identity();
+    let mut terms = Vec::new();
+    for number in 1..=3 {
+        terms.push(play.node(MemberId(number)).state().borrow().term);
+        play.kill(MemberId(number)).await;
+    }
+    play.boot(1).await;
+    let alone = play.until(MemberId(1), "it remembers its term", |state| state.term > 0).await;
+    assert!(alone.term >= terms[0], "{} was {}", alone.term, terms[0]);
+    for number in 2..=3 {
+        play.boot(number).await;
+    }
+    let after = play.agreed().await;
+    assert!(after.term > before.term);
+    for number in 1..=3 {
+        let events = play.user(MemberId(number)).events();
+        assert_eq!(events.first(), Some(&PeerEvent::NotVoting(Abstention::Restarted)), "{events:?}");
+        assert_eq!(play.node(MemberId(number)).identity(), identity, "it is the same group");
+    }
+    play.ledger.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wiped_member_comes_back_by_itself_once_all_others_are_there() {
+    let mut play = Play::start(Algorithm::Consensus, 3).await;
+    play.agreed().await;
+    play.kill(WIPED).await;
+    let absent = MemberId(2);
+    play.kill(absent).await;
+    std::fs::remove_dir_all(play.data(WIPED.0)).unwrap();
+    play.boot(WIPED.0).await;
+    let lost =
+        play.until(WIPED, "it says that it lost its state", |state| state.not_voting == Some(Abstention::StateLost));
+    assert_eq!(lost.await.role(), Some(PeerRole::Rejoining));
+    play.boot(absent.0).await;
+    play.until(WIPED, "it is a member again", |state| state.role() == Some(PeerRole::Follower)).await;
+    play.agreed().await;
+    assert_eq!(play.node(WIPED).identity(), play.node(absent).identity());
+    // And it remembers that the next time.
+    play.kill(WIPED).await;
+    play.boot(WIPED.0).await;
+    play.agreed().await;
+    let events = play.user(WIPED).events();
+    assert!(!events.contains(&PeerEvent::NotVoting(Abstention::StateLost)), "{events:?}");
+    play.ledger.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_file_is_damaged_does_not_vote_until_all_others_have_told_it_the_term() {
+    let mut play = Play::start(Algorithm::Consensus, 3).await;
+    play.agreed().await;
+    for number in 1..=3 {
+        play.kill(MemberId(number)).await;
+    }
+    let file = play.data(WIPED.0).join("member");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    play.boot(WIPED.0).await;
+    play.boot(2).await;
+    let lost = |state: &incumbent_peers::NodeState| state.not_voting == Some(Abstention::StateLost);
+    play.until(WIPED, "it says that it lost its state", lost).await;
+    assert_eq!(std::fs::read(&file).unwrap(), bytes, "what is damaged is left for people to look at");
+    play.boot(3).await;
+    play.until(WIPED, "it is a member again", |state| state.role() == Some(PeerRole::Follower)).await;
+    let leader = play.agreed().await;
+    assert!(play.node(WIPED).identity().is_some(), "it learnt which group it is in");
+    assert!(leader.term.is_some());
+    play.ledger.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_directory_has_one_member_in_one_process() {
+    let mut play = Play::new(Algorithm::Consensus, 3);
+    play.boot(1).await;
+    let mut config = play.config(1);
+    config.listen = Some("127.0.0.1:0".to_owned());
+    let again = play.boot_with(config).await;
+    assert!(matches!(again, Err(StartError::Locked { .. })), "{again:?}");
+    play.kill(MemberId(1)).await;
+    let mut config = play.config(2);
+    config.data = Some(play.data(1));
+    let other = play.boot_with(config).await;
+    assert!(matches!(other, Err(StartError::Foreign { member: MemberId(1), same_group: true, .. })), "{other:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_cannot_write_its_vote_takes_no_part_and_the_others_go_on() {
+    let mut play = Play::start(Algorithm::Consensus, 3).await;
+    let first = play.agreed().await;
+    // Nothing can be renamed over a directory that is not empty.
+    let broken = play.others(first.member)[0];
+    let file = play.data(broken.0).join("member");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir_all(file.join("full")).unwrap();
+    play.kill(first.member).await;
+    let out = |state: &incumbent_peers::NodeState| state.role() == Some(PeerRole::Out);
+    play.until(broken, "it takes no part", out).await;
+    assert!(play.user(broken).saw(|event| *event == PeerEvent::NotVoting(Abstention::CannotPersist)));
+    assert!(play.node(broken).counters().persist_failed > 0);
+    play.boot(first.member.0).await;
+    let whole = play.others(broken);
+    for member in whole {
+        play.until(member, "a leader", |state| {
+            state.leader.as_ref().is_some_and(|leader| leader.member != broken && leader.term > first.term)
+        })
+        .await;
+    }
+    assert!(within("closing", play.node(broken).close(crate::play::PATIENCE)).await);
+    play.ledger.check();
+}

@@ -1,0 +1,374 @@
+//! A group in one process: its members on sockets of their own, perhaps with proxies between them.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_core::{ElectionName, Timestamp, Token};
+use incumbent_peers::{
+    Algorithm, Asker, ConsensusSettings, GroupConfig, LeaderView, Member, MemberId, Members, Node, NodeConfig,
+    NodeState, OperatorRequest, PeerEvent, Position, RankSettings, Rules, Sealing, Secret, Sink, StartError, Wish,
+};
+use incumbent_store::{BootClock, Clock};
+use tokio::sync::Notify;
+
+/// Long enough for the busiest machine. Nothing waits for it unless it fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const SECRET: &str = "a secret that the members share";
+
+/// Waits for something that has to happen.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited in vain: {what}"),
+    }
+}
+
+/// A directory that goes with the test.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("incumbent-group-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Who was in office when, by true time: all clocks of one process are the same. A term counts until it ended or its
+/// deadline passed, whichever comes first.
+#[derive(Default)]
+pub(crate) struct Ledger(Mutex<Vec<Term>>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    pub(crate) member: MemberId,
+    pub(crate) token: Option<Token>,
+    pub(crate) from: Timestamp,
+    pub(crate) deadline: Timestamp,
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl Term {
+    fn end(&self) -> Timestamp {
+        self.until.unwrap_or(Timestamp::MAX).min(self.deadline)
+    }
+}
+
+impl Ledger {
+    pub(crate) fn terms(&self) -> Vec<Term> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Tokens grow from leader to leader, and no two are in office at a time.
+    pub(crate) fn check(&self) {
+        let terms = self.terms();
+        for pair in terms.windows(2) {
+            assert!(pair[0].token < pair[1].token, "{pair:?}");
+            assert!(pair[0].end() <= pair[1].from, "{pair:?}");
+        }
+    }
+}
+
+/// A user that stops its work at once, grants operators' wishes, and writes everything down.
+pub(crate) struct User {
+    member: MemberId,
+    ledger: Arc<Ledger>,
+    seen: Mutex<Vec<PeerEvent>>,
+    wishes: Mutex<Vec<Wish>>,
+    wanted: Mutex<Option<Arc<Node>>>,
+    /// The lowest token whose records are taken, and how far the records reach.
+    pub(crate) sealed: Mutex<(u64, Position)>,
+    pub(crate) changed: Notify,
+    pub(crate) ended: AtomicU64,
+}
+
+impl User {
+    fn node(&self) -> Option<Arc<Node>> {
+        self.wanted.lock().unwrap().clone()
+    }
+
+    /// Lets go of the node.
+    pub(crate) fn forget(&self) {
+        self.wanted.lock().unwrap().take();
+    }
+
+    pub(crate) fn saw(&self, what: impl Fn(&PeerEvent) -> bool) -> bool {
+        self.seen.lock().unwrap().iter().any(what)
+    }
+
+    pub(crate) fn events(&self) -> Vec<PeerEvent> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Sink for User {
+    fn event(&self, now: Timestamp, event: PeerEvent) {
+        let mut terms = self.ledger.0.lock().unwrap();
+        let mine = terms.iter_mut().rev().find(|term| term.member == self.member && term.until.is_none());
+        match (&event, mine) {
+            (PeerEvent::Elected { token, deadline }, _) => {
+                let (token, deadline) = (*token, *deadline);
+                terms.push(Term { member: self.member, token, from: now, deadline, until: None });
+            }
+            (PeerEvent::Deadline(deadline), Some(term)) => term.deadline = *deadline,
+            (PeerEvent::Unelected(_), Some(term)) => term.until = Some(now),
+            (PeerEvent::Stopping { .. }, _) => {
+                if let Some(node) = self.node() {
+                    node.release();
+                }
+            }
+            _ => {}
+        }
+        self.seen.lock().unwrap().push(event);
+        self.changed.notify_waiters();
+    }
+
+    fn request(&self, request: OperatorRequest) {
+        let (what, node) = (request.what, self.node());
+        self.wishes.lock().unwrap().push(what);
+        let Some(node) = node else { return };
+        request.accept();
+        match what {
+            Wish::Resign => node.release(),
+            Wish::Transfer(heir) => node.transfer(heir),
+        };
+    }
+
+    fn seal(&self, token: Token, seal: Sealing) {
+        let mut sealed = self.sealed.lock().unwrap();
+        sealed.0 = sealed.0.max(token.get());
+        seal.sealed(sealed.1);
+    }
+
+    fn ended(&self) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One member that runs.
+pub(crate) struct Seat {
+    pub(crate) node: Arc<Node>,
+    pub(crate) user: Arc<User>,
+}
+
+pub(crate) struct Play {
+    pub(crate) rules: Rules,
+    pub(crate) members: Members,
+    pub(crate) seats: BTreeMap<MemberId, Seat>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) scratch: Scratch,
+    /// How one member reaches another, where it is not the other's own address.
+    pub(crate) ways: BTreeMap<(MemberId, MemberId), String>,
+    /// How far the records of each member reach.
+    pub(crate) positions: BTreeMap<MemberId, Position>,
+    /// Sockets of members that have not been started.
+    reserved: BTreeMap<MemberId, TcpListener>,
+}
+
+/// Fast enough for a test, and slow enough that a busy machine does not depose anybody all the time.
+pub(crate) fn rules(algorithm: Algorithm) -> Rules {
+    let ms = Duration::from_millis;
+    let rank = RankSettings {
+        heartbeat: ms(100),
+        leader_timeout: ms(1_500),
+        answer_timeout: ms(500),
+        grace: ms(300),
+        ..RankSettings::default()
+    };
+    match algorithm {
+        Algorithm::Bully => Rules::Bully(rank),
+        Algorithm::Ring => Rules::Ring(rank),
+        Algorithm::Consensus => Rules::Consensus(ConsensusSettings {
+            election_min: ms(1_000),
+            election_max: ms(2_000),
+            heartbeat: ms(100),
+            grace: ms(200),
+            ..ConsensusSettings::default()
+        }),
+    }
+}
+
+pub(crate) fn value_of(member: MemberId) -> Bytes {
+    Bytes::from(format!("value of {member}"))
+}
+
+impl Play {
+    /// A group whose members have sockets, and do not run yet.
+    pub(crate) fn new(algorithm: Algorithm, size: u16) -> Play {
+        let mut reserved = BTreeMap::new();
+        let members = (1..=size).map(|number| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            reserved.insert(MemberId(number), listener);
+            Member { id: MemberId(number), name: format!("n{number}").into(), address: address.into() }
+        });
+        let members = Members::new(members.collect::<Vec<_>>()).unwrap();
+        let (ledger, scratch) = (Arc::default(), Scratch::new());
+        Play {
+            rules: rules(algorithm),
+            members,
+            seats: BTreeMap::new(),
+            ledger,
+            scratch,
+            ways: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            reserved,
+        }
+    }
+
+    /// A group whose members all run.
+    pub(crate) async fn start(algorithm: Algorithm, size: u16) -> Play {
+        let mut play = Play::new(algorithm, size);
+        for number in 1..=size {
+            play.boot(number).await;
+        }
+        play
+    }
+
+    pub(crate) fn group_config(&self) -> GroupConfig {
+        let election = ElectionName::new("jobs/nightly").unwrap();
+        let secret = Secret::new(SECRET).unwrap();
+        GroupConfig::new(election, self.members.clone(), self.rules.algorithm(), secret)
+    }
+
+    pub(crate) fn data(&self, number: u16) -> PathBuf {
+        self.scratch.0.join(format!("member-{number}"))
+    }
+
+    pub(crate) fn config(&self, number: u16) -> NodeConfig {
+        let mut config = NodeConfig::new(self.group_config(), MemberId(number), self.rules);
+        config.value = value_of(MemberId(number));
+        config.listen = self.members.get(MemberId(number)).map(|member| member.address.to_string());
+        let members = self.members.iter().cloned().map(|mut member| {
+            if let Some(way) = self.ways.get(&(MemberId(number), member.id)) {
+                member.address = way.as_str().into();
+            }
+            member
+        });
+        config.group.members = Members::new(members).unwrap();
+        config.data = (self.rules.algorithm() == Algorithm::Consensus).then(|| self.data(number));
+        config
+    }
+
+    pub(crate) async fn boot(&mut self, number: u16) {
+        let config = self.config(number);
+        self.boot_with(config).await.unwrap();
+    }
+
+    pub(crate) async fn boot_with(&mut self, config: NodeConfig) -> Result<(), StartError> {
+        let member = config.me;
+        let user = Arc::new(User {
+            member,
+            ledger: self.ledger.clone(),
+            seen: Mutex::default(),
+            wishes: Mutex::default(),
+            wanted: Mutex::default(),
+            sealed: Mutex::new((0, self.positions.get(&member).copied().unwrap_or(Position::NONE))),
+            changed: Notify::new(),
+            ended: AtomicU64::new(0),
+        });
+        let node = match self.reserved.remove(&member) {
+            Some(listener) => Node::start_on(config, user.clone(), listener).await?,
+            None => Node::start(config, user.clone()).await?,
+        };
+        let node = Arc::new(node);
+        node.set_position(user.sealed.lock().unwrap().1);
+        *user.wanted.lock().unwrap() = Some(node.clone());
+        self.seats.insert(member, Seat { node, user });
+        Ok(())
+    }
+
+    /// Ends a member as a crash would.
+    pub(crate) async fn kill(&mut self, member: MemberId) {
+        let seat = self.seats.remove(&member).unwrap();
+        seat.user.forget();
+        let node = Arc::into_inner(seat.node).expect("nobody else holds the node");
+        node.kill().await;
+        let mut terms = self.ledger.0.lock().unwrap();
+        for term in terms.iter_mut().filter(|term| term.member == member && term.until.is_none()) {
+            term.until = Some(BootClock.now());
+        }
+    }
+
+    pub(crate) fn node(&self, member: MemberId) -> &Node {
+        &self.seats[&member].node
+    }
+
+    pub(crate) fn user(&self, member: MemberId) -> &User {
+        &self.seats[&member].user
+    }
+
+    /// Waits until a member's state is as wanted.
+    pub(crate) async fn until(&self, member: MemberId, what: &str, wanted: impl Fn(&NodeState) -> bool) -> NodeState {
+        let mut state = self.node(member).state();
+        let seen = within(&format!("{what} at member {member}"), state.wait_for(|state| wanted(state))).await;
+        seen.expect("the node runs").clone()
+    }
+
+    /// Waits until somebody is in office and all that run know it; answers who, as they see it.
+    pub(crate) async fn agreed(&self) -> LeaderView {
+        self.agreed_on("a leader that all know", |_| true).await
+    }
+
+    /// The same, for a leader that is as wanted.
+    pub(crate) async fn agreed_on(&self, what: &str, wanted: impl Fn(&LeaderView) -> bool) -> LeaderView {
+        within(what, async {
+            let mut states: Vec<_> = self.seats.values().map(|seat| seat.node.state()).collect();
+            loop {
+                let seen: Vec<_> = states.iter_mut().map(|state| state.borrow_and_update().clone()).collect();
+                let leaders: Vec<_> = self.seats.keys().zip(&seen).filter(|(_, state)| state.leads()).collect();
+                if let [(leader, _)] = leaders[..]
+                    && let Some(view) = seen[0].leader.clone()
+                    && view.member == *leader
+                    && wanted(&view)
+                    && seen.iter().all(|state| state.leader.as_ref() == Some(&view))
+                {
+                    return view;
+                }
+                let changes = states.iter_mut().map(|state| Box::pin(state.changed()));
+                futures_util::future::select_all(changes).await.0.expect("the node runs");
+            }
+        })
+        .await
+    }
+
+    pub(crate) fn asker(&self) -> Asker {
+        Asker::new(self.asker_config()).unwrap()
+    }
+
+    /// For someone who asks, and has the patience to wait for a member that is starved.
+    pub(crate) fn asker_config(&self) -> GroupConfig {
+        let mut config = self.group_config();
+        config.link.dial_timeout = PATIENCE;
+        config.link.handshake_timeout = PATIENCE;
+        config.link.answer_timeout = PATIENCE;
+        config
+    }
+
+    pub(crate) fn others(&self, member: MemberId) -> Vec<MemberId> {
+        self.seats.keys().copied().filter(|other| *other != member).collect()
+    }
+}
+
+/// Waits until a counter of a node has reached a number.
+pub(crate) async fn counted(node: &Node, what: &str, wanted: impl Fn(&incumbent_peers::Counters) -> bool) {
+    within(what, async {
+        while !wanted(&node.counters()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}

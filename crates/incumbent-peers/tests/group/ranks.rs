@@ -1,0 +1,185 @@
+//! Bully and ring elections: the highest rank that answers leads.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_peers::{
+    Algorithm, AskError, LeaderView, MemberId, PeerEvent, PeerRole, RankSettings, Refused, Rules, Seen, TransferRefusal,
+};
+
+use crate::play::{Play, value_of, within};
+
+/// Plays the same with both algorithms, at the same time.
+async fn both(play: impl AsyncFn(Algorithm)) {
+    tokio::join!(play(Algorithm::Bully), play(Algorithm::Ring));
+}
+
+fn with(rules: Rules, change: impl Fn(&mut RankSettings)) -> Rules {
+    match rules {
+        Rules::Bully(mut settings) => {
+            change(&mut settings);
+            Rules::Bully(settings)
+        }
+        Rules::Ring(mut settings) => {
+            change(&mut settings);
+            Rules::Ring(settings)
+        }
+        Rules::Consensus(_) => panic!("no rank"),
+    }
+}
+
+async fn start(algorithm: Algorithm, size: u16, change: impl Fn(&mut RankSettings)) -> Play {
+    let mut play = Play::new(algorithm, size);
+    play.rules = with(play.rules, change);
+    for number in 1..=size {
+        play.boot(number).await;
+    }
+    play
+}
+
+async fn led_by(play: &Play, number: u16) {
+    play.agreed_on(&format!("{number} leads"), |view| view.member == MemberId(number)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_highest_leads_and_when_it_dies_the_next_and_when_it_returns_it_again() {
+    both(async |algorithm| {
+        let comes_and_goes = async |size| {
+            let mut play = start(algorithm, size, |_| ()).await;
+            led_by(&play, size).await;
+            play.kill(MemberId(size)).await;
+            led_by(&play, size - 1).await;
+            play.boot(size).await;
+            led_by(&play, size).await;
+            assert!(play.ledger.terms().iter().all(|term| term.token.is_none()), "no tokens where rank decides");
+        };
+        tokio::join!(comes_and_goes(3), comes_and_goes(5));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_healthy_leader_is_left_alone_where_that_is_the_rule() {
+    both(async |algorithm| {
+        let mut play = start(algorithm, 3, |settings| {
+            settings.take_over = false;
+            // Long enough that a starved process is not taken for a dead one.
+            settings.leader_timeout = Duration::from_secs(10);
+        })
+        .await;
+        let first = play.agreed().await.member;
+        for other in play.others(first) {
+            play.kill(other).await;
+            play.boot(other.0).await;
+        }
+        assert_eq!(play.agreed().await.member, first, "{algorithm}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_resigns_when_asked_and_cannot_hand_over() {
+    both(async |algorithm| {
+        let play = start(algorithm, 3, |_| ()).await;
+        led_by(&play, 3).await;
+        let asker = play.asker();
+        within("a refusal", async {
+            while asker.transfer(MemberId(1)).await != Err(AskError::Refused(Refused::RankDecides)) {}
+        })
+        .await;
+        play.node(MemberId(3)).transfer(MemberId(1));
+        let refused = |event: &PeerEvent| *event == PeerEvent::TransferRefused(TransferRefusal::RankDecides);
+        within("the refusal", async {
+            loop {
+                let changed = play.user(MemberId(3)).changed.notified();
+                if play.user(MemberId(3)).saw(refused) {
+                    return;
+                }
+                let _ = tokio::time::timeout(Duration::from_millis(100), changed).await;
+            }
+        })
+        .await;
+        within("the highest accepts", async { while asker.resign().await != Ok(MemberId(3)) {} }).await;
+        led_by(&play, 2).await;
+        // It rests for a while, and then takes over again.
+        led_by(&play, 3).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_leader_proclaims_reaches_all_members_and_observers() {
+    both(async |algorithm| {
+        let play = start(algorithm, 3, |_| ()).await;
+        let with_its_value = |view: &LeaderView| view.member == MemberId(3) && view.value == value_of(MemberId(3));
+        play.agreed_on("the highest leads, with its value", with_its_value).await;
+        let mut observation = play.asker().observe(Duration::from_millis(20));
+        let news = Bytes::from_static(b"news");
+        play.node(MemberId(3)).proclaim(news.clone()).unwrap();
+        play.agreed_on("the new value", |view| view.value == news).await;
+        within("the observer sees it", async {
+            while !matches!(observation.next().await, Seen::Leader(leader) if leader.value == news) {}
+        })
+        .await;
+        let asker = play.asker();
+        within("whoever asks is told so", async {
+            while !matches!(asker.leader().await, Ok(Some(leader)) if leader.member == MemberId(3)) {}
+        })
+        .await;
+        within("the leader says so itself", async {
+            let leads = (PeerRole::Leader, 0, true);
+            while asker.status(MemberId(3)).await.map(|status| (status.role, status.term, status.in_office))
+                != Ok(leads)
+            {}
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_majority_rule_a_minority_has_no_leader_in_office() {
+    both(async |algorithm| {
+        let mut play = start(algorithm, 3, |settings| settings.majority = true).await;
+        led_by(&play, 3).await;
+        for other in [1, 2] {
+            play.kill(MemberId(other)).await;
+        }
+        play.until(MemberId(3), "it is out of office", |state| !state.leads()).await;
+        play.boot(1).await;
+        led_by(&play, 3).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_does_not_stand_follows_until_it_does() {
+    both(async |algorithm| {
+        let mut play = Play::new(algorithm, 3);
+        for number in 1..=3 {
+            let mut config = play.config(number);
+            config.stands = number != 3;
+            play.boot_with(config).await.unwrap();
+        }
+        led_by(&play, 2).await;
+        assert!(!play.user(MemberId(3)).saw(|event| matches!(event, PeerEvent::Elected { .. })));
+        play.node(MemberId(3)).set_healthy(true);
+        led_by(&play, 3).await;
+        play.node(MemberId(3)).set_healthy(false);
+        led_by(&play, 2).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_closes_is_replaced_at_once() {
+    both(async |algorithm| {
+        let mut play = start(algorithm, 3, |_| ()).await;
+        led_by(&play, 3).await;
+        let seat = play.seats.remove(&MemberId(3)).unwrap();
+        assert!(within("closing", seat.node.close(crate::play::PATIENCE)).await);
+        assert_eq!(seat.user.events().last(), Some(&PeerEvent::Closed));
+        led_by(&play, 2).await;
+    })
+    .await;
+}

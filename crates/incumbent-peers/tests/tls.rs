@@ -1,0 +1,82 @@
+//! A group whose members talk TLS with each other, and with nobody else.
+
+#![cfg(feature = "tls")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use incumbent_core::ElectionName;
+use incumbent_peers::{
+    Algorithm, Asker, GroupConfig, Member, MemberId, Members, Node, NodeConfig, RefusedFrame, Rules, Secret, Tls,
+    events,
+};
+use incumbent_testkit::servers::Scratch;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn openssl(folder: &Path, args: &str) {
+    let output = Command::new("openssl").current_dir(folder).args(args.split(' ')).output().expect("openssl");
+    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A CA of this name, and a certificate of it.
+fn certify(folder: &Path, ca: &str) -> Tls {
+    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(folder, &format!("req -x509 {new_key} -keyout {ca}.key -out {ca}.pem -days 2 -subj /CN={ca}"));
+    std::fs::write(folder.join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    openssl(folder, &format!("req {new_key} -keyout {ca}-one.key -out {ca}-one.csr -subj /CN=one"));
+    let sign =
+        format!("x509 -req -in {ca}-one.csr -CA {ca}.pem -CAkey {ca}.key -CAcreateserial -days 2 -extfile names");
+    openssl(folder, &format!("{sign} -out {ca}-one.pem"));
+    let at = |file: String| folder.join(file);
+    Tls::read(&at(format!("{ca}.pem")), &at(format!("{ca}-one.pem")), &at(format!("{ca}-one.key"))).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_elect_one_of_them_over_tls_and_those_without_a_certificate_stay_out() {
+    let folder = Scratch::new("peers-tls");
+    let tls = certify(folder.path(), "ours");
+    let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let members = listeners.iter().zip(1..).map(|(listener, number)| Member {
+        id: MemberId(number),
+        name: format!("n{number}").into(),
+        address: listener.local_addr().unwrap().to_string().into(),
+    });
+    let members = Members::new(members).unwrap();
+    let secret = Secret::new("a secret that the members share").unwrap();
+    let election = ElectionName::new("e").unwrap();
+    let mut group = GroupConfig::new(election, members, Algorithm::Bully, secret);
+    let plain = group.clone();
+    group.tls = Some(tls);
+    let mut nodes = Vec::new();
+    for (listener, number) in listeners.into_iter().zip(1..) {
+        let config = NodeConfig::new(group.clone(), MemberId(number), Rules::defaults(Algorithm::Bully));
+        nodes.push(Node::start_on(config, events().0, listener).await.unwrap());
+    }
+    for node in &nodes {
+        let mut state = node.state();
+        let led = state.wait_for(|state| state.leader.as_ref().is_some_and(|leader| leader.member == MemberId(3)));
+        tokio::time::timeout(PATIENCE, led).await.expect("the third leads").unwrap();
+    }
+    let status = Asker::new(group.clone()).unwrap().status(MemberId(1)).await.unwrap();
+    assert_eq!(status.member, MemberId(1));
+
+    let before = nodes[0].counters().refused_in_total();
+    let in_the_clear = Asker::new(plain).unwrap().status(MemberId(1)).await;
+    assert!(in_the_clear.is_err(), "{in_the_clear:?}");
+    let mut theirs = group;
+    theirs.tls = Some(certify(folder.path(), "theirs"));
+    let with_another_ca = Asker::new(theirs).unwrap().status(MemberId(1)).await;
+    assert!(with_another_ca.is_err(), "{with_another_ca:?}");
+    tokio::time::timeout(PATIENCE, async {
+        while nodes[0].counters().refused_in_total() < before + 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("both are counted");
+    assert!(nodes[0].counters().refused(RefusedFrame::Proof) > 0);
+}
