@@ -46,6 +46,8 @@ impl Promises {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum TokenStrength {
+    /// There are none: nothing tells one leader from the next.
+    None,
     /// They last as long as the process that keeps them.
     Process,
     /// A crash or a failover of the store may lose some.
@@ -62,4 +64,8 @@ pub enum LineKind {
     Fair,
     /// There is one record, and whoever is quick gets it.
     Single,
+    /// There is no line: a majority of the members votes.
+    Votes,
+    /// There is no line: the member of the highest rank leads.
+    Rank,
 }

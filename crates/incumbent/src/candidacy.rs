@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use incumbent_core::{Command, Loss, SeatId, Token};
+use incumbent_core::{Command, Incarnation, Loss, SeatId, Token};
 use tokio::sync::broadcast;
 
 use crate::election::{Election, Fenced, Fencing};
@@ -18,6 +18,7 @@ use crate::term::Term;
 #[derive(Debug)]
 pub struct Candidacy<F: Fencing = Fenced> {
     election: Election<F>,
+    name: Arc<str>,
     id: SeatId,
     pub(crate) shared: Arc<Seat>,
 }
@@ -28,17 +29,17 @@ pub struct Candidacy<F: Fencing = Fenced> {
 pub enum Role {
     /// Not in line, and why.
     Out(Loss),
-    /// In line behind somebody.
+    /// In line behind somebody. Among peers, where there is no line: following the leader, or waiting for one.
     Following {
-        /// The name of the one right ahead, if it has one.
+        /// The name of the one right ahead, if it has one and is known.
         ahead: Option<Arc<str>>,
-        /// The token of the one right ahead.
-        token: Token,
+        /// The token of the one right ahead, if it has one.
+        token: Option<Token>,
     },
     /// In office.
     Leading {
-        /// The fencing token.
-        token: Token,
+        /// The fencing token, where there are tokens.
+        token: Option<Token>,
     },
 }
 
@@ -46,8 +47,8 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SeatEvent {
-    /// It is in office.
-    Elected(Token),
+    /// It is in office, with this token where there are tokens.
+    Elected(Option<Token>),
     /// Its work is to stop, and why.
     Stopping(Loss),
     /// Its term is over, and why.
@@ -62,12 +63,15 @@ pub enum SeatEvent {
     Missed(u64),
 }
 
+/// What tells one term from the next: the token, and who holds it where there is none.
+type Rank = (Option<Token>, Option<Incarnation>);
+
 /// Events of one candidacy. See [`Candidacy::events`].
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<SeatEvent>,
     observer: Observer,
-    leads: Option<Token>,
+    leads: Option<Rank>,
     /// There is nothing more to observe; the seat itself has the last word.
     blind: bool,
     over: bool,
@@ -86,8 +90,8 @@ impl Events {
                 },
                 seen = self.observer.next(), if !self.blind => match seen {
                     // A leader that proclaims another value is no new leader.
-                    Some(Observation::Leader(leader)) if self.leads != Some(leader.token) => {
-                        self.leads = Some(leader.token);
+                    Some(Observation::Leader(leader)) if self.leads != Some((leader.token, leader.id)) => {
+                        self.leads = Some((leader.token, leader.id));
                         SeatEvent::NewLeader(leader)
                     }
                     Some(_) => continue,
@@ -124,8 +128,13 @@ impl Roles {
 }
 
 impl<F: Fencing> Candidacy<F> {
-    pub(crate) fn new(election: Election<F>, id: SeatId, shared: Arc<Seat>) -> Candidacy<F> {
-        Candidacy { election, id, shared }
+    pub(crate) fn new(election: Election<F>, name: Arc<str>, id: SeatId, shared: Arc<Seat>) -> Candidacy<F> {
+        Candidacy { election, name, id, shared }
+    }
+
+    /// The name under which others see this candidate: its own, or that of the member that it is in a group of peers.
+    pub fn name(&self) -> &str {
+        self.shared.name.get().unwrap_or(&self.name)
     }
 
     /// Waits until this candidate is in office. `Ok(None)`: the election has ended. Safe to cancel.
@@ -141,18 +150,15 @@ impl<F: Fencing> Candidacy<F> {
                 (None, false, None) => None,
             }
         });
-        Ok(next.await?.map(|term| self.leadership(term)))
+        next.await?.map(|term| self.leadership(term)).transpose()
     }
 
-    fn leadership(&self, state: Arc<TermState>) -> Leadership<F> {
-        let term = Term {
-            state,
-            seat: self.shared.clone(),
-            id: self.id,
-            port: self.election.client.port.clone(),
-            fencing: std::marker::PhantomData,
-        };
-        Leadership::new(term, self.election.roll(), self.election.client.settings.ttl)
+    fn leadership(&self, state: Arc<TermState>) -> Result<Leadership<F>, SeatError> {
+        // A client of this type is not made for an election without tokens: it would have been refused.
+        let token = F::shown(state.token.clone()).ok_or(SeatError::Closed)?;
+        let port = self.election.client.port.clone();
+        let term = Term { state, seat: self.shared.clone(), id: self.id, port, token };
+        Ok(Leadership::new(term, self.election.roll(), self.election.client.settings.ttl))
     }
 
     /// What this candidate is at the moment.

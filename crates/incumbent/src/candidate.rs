@@ -61,16 +61,18 @@ impl<F: Fencing> Candidate<F> {
 
     /// Enters the line, and answers once it is there (or the election turns out to be paused).
     ///
-    /// While the store cannot be reached this waits; dropping the future leaves the line.
+    /// While the store cannot be reached this waits; dropping the future leaves the line. Among peers it makes this process
+    /// a member of the group, and answers once it listens.
     pub async fn stand(self) -> Result<Candidacy<F>, StandError> {
         check_candidate_name(&self.name)?;
         check_value(&self.value)?;
         let client = &self.election.client;
         let shared = Seat::new(self.election.first_contact.clone());
         let id = client.port.next_seat();
+        let name: Arc<str> = self.name.into();
         let candidate = incumbent_core::Candidate {
             election: self.election.name.clone(),
-            name: self.name.into(),
+            name: name.clone(),
             value: self.value,
             fenced: !self.fences.is_empty(),
             hold_until_stopped: self.hold_until_stopped,
@@ -81,7 +83,7 @@ impl<F: Fencing> Candidate<F> {
             return Err(SeatError::Closed.into());
         }
         // From here on dropping the future drops the seat, which leaves the line.
-        let seat = Candidacy::new(self.election, id, shared.clone());
+        let seat = Candidacy::new(self.election, name, id, shared.clone());
         let standing = shared.wait(|state| match (&state.failed, state.done, &state.role) {
             (Some(error), _, _) => Some(Err(error.clone())),
             (None, Some(_), _) => Some(Err(if state.ended { SeatError::Ended } else { SeatError::Closed })),
@@ -92,11 +94,14 @@ impl<F: Fencing> Candidate<F> {
         Ok(seat)
     }
 
-    /// Leads if nobody else does. `None`: somebody else leads, and nothing is left in the line.
+    /// Leads if nobody else does. `None`: somebody else leads, and nothing is left in the line. Among peers it waits until
+    /// somebody leads, which takes a majority.
     pub async fn try_once(self) -> Result<Option<Leadership<F>>, StandError> {
         let mut seat = self.stand().await?;
         let elected = seat.shared.wait(|state| match &state.role {
             _ if state.failed.is_some() || state.done.is_some() || state.elected.is_some() => Some(true),
+            // Among peers: nobody leads yet, and it may be this one.
+            Role::Following { ahead: None, token: None } => None,
             Role::Following { .. } | Role::Out(incumbent_core::Loss::Paused) => Some(false),
             Role::Out(_) | Role::Leading { .. } => None,
         });

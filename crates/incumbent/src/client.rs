@@ -11,9 +11,13 @@ use tokio::sync::oneshot;
 
 use crate::connect::connect;
 use crate::driver::Driver;
-use crate::election::{Election, Fenced, Fencing};
+use crate::election::{Election, Fenced, Fencing, Unfenced};
 use crate::error::ConnectError;
 use crate::port::{Port, Request};
+use crate::roll::Source;
+
+/// How long a session outlives its last proof of life, unless somebody says otherwise.
+const DEFAULT_TTL: Duration = Duration::from_secs(15);
 
 /// One process's link to a store: one session, shared by all its elections. Cheap to clone.
 ///
@@ -21,7 +25,7 @@ use crate::port::{Port, Request};
 #[derive(Clone, Debug)]
 pub struct Client<F: Fencing = Fenced> {
     pub(crate) port: Port,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) source: Source,
     pub(crate) settings: Settings,
     fencing: PhantomData<fn() -> F>,
 }
@@ -30,11 +34,12 @@ impl Client<Fenced> {
     /// Starts with the defaults: a TTL of 15 s, renewed every third of it, and a grace of 3 s.
     pub fn builder() -> ClientBuilder {
         ClientBuilder {
-            ttl: Duration::from_secs(15),
+            ttl: None,
             grace: None,
             margin: None,
             drift_ppm: None,
             tokens: None,
+            must_exist: false,
             clock: None,
         }
     }
@@ -54,10 +59,19 @@ impl<F: Fencing> Client<F> {
 
     /// What the store can keep, read from the server.
     pub async fn promises(&self) -> Result<Promises, incumbent_store::StoreError> {
-        self.store.promises().await
+        self.source.promises().await
     }
 
-    /// The times that this client works with.
+    /// The group of peers that elects, where there is no store.
+    #[cfg(feature = "peers")]
+    pub fn group(&self) -> Option<&crate::peers::Group> {
+        match &self.source {
+            Source::Peers(visitor) => Some(visitor.group()),
+            Source::Store(_) => None,
+        }
+    }
+
+    /// The times that this client works with. Among peers the TTL is the timeout.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -77,18 +91,20 @@ impl<F: Fencing> Client<F> {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClientBuilder {
-    ttl: Duration,
+    ttl: Option<Duration>,
     grace: Option<Duration>,
     margin: Option<Duration>,
     drift_ppm: Option<u32>,
     tokens: Option<TokenStrength>,
+    must_exist: bool,
     clock: Option<Arc<dyn Clock>>,
 }
 
 impl ClientBuilder {
-    /// How long the session outlives its last proof of life: how long a crash can go unnoticed. 15 s unless set.
+    /// How long the session outlives its last proof of life: how long a crash can go unnoticed. 15 s unless set. Not for
+    /// peers, whose URL has a timeout.
     pub fn ttl(mut self, ttl: Duration) -> ClientBuilder {
-        self.ttl = ttl;
+        self.ttl = Some(ttl);
         self
     }
 
@@ -116,17 +132,68 @@ impl ClientBuilder {
         self
     }
 
+    /// Makes nothing: a directory that is not there is [`ConnectError::Missing`]. For those who only read, and may have
+    /// mistyped its name.
+    pub fn must_exist(mut self) -> ClientBuilder {
+        self.must_exist = true;
+        self
+    }
+
     /// Reads the time from this clock. The boot-time clock unless set; tests give tokio's, and pause it.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> ClientBuilder {
         self.clock = Some(clock);
         self
     }
 
-    /// Connects to the store that the URL names, e.g. `memory://name`.
+    /// Connects to the store that the URL names, e.g. `memory://name`, or takes part in a group of peers
+    /// (`consensus://`). Bully and ring give no tokens, so they are refused here: see
+    /// [`connect_unfenced`](ClientBuilder::connect_unfenced).
     pub async fn connect(self, url: &str) -> Result<Client, ConnectError> {
+        self.open(url).await
+    }
+
+    /// The same for code that gets along without fencing tokens: for `bully://` and `ring://`, which have none, and for
+    /// everything else.
+    pub async fn connect_unfenced(self, url: &str) -> Result<Client<Unfenced>, ConnectError> {
+        self.open(url).await
+    }
+
+    async fn open<F: Fencing>(self, url: &str) -> Result<Client<F>, ConnectError> {
+        #[cfg(feature = "peers")]
+        if let Some(group) = crate::peers::Group::from_url(url)? {
+            return self.join(group);
+        }
         let settings = self.settings()?;
-        let store = connect(url, &settings).await?;
+        let store = connect(url, &settings, !self.must_exist).await?;
         self.finish(store, settings).await
+    }
+
+    /// Uses a group of peers with tokens: consensus.
+    #[cfg(feature = "peers")]
+    pub fn with_group(self, group: crate::peers::Group) -> Result<Client, ConnectError> {
+        self.join(group)
+    }
+
+    /// Uses a group of peers, with tokens or without.
+    #[cfg(feature = "peers")]
+    pub fn with_unfenced_group(self, group: crate::peers::Group) -> Result<Client<Unfenced>, ConnectError> {
+        self.join(group)
+    }
+
+    #[cfg(feature = "peers")]
+    fn join<F: Fencing>(self, group: crate::peers::Group) -> Result<Client<F>, ConnectError> {
+        let needs_tokens = F::shown(None).is_none() || self.tokens.is_some();
+        if needs_tokens && !group.algorithm().is_fenced() {
+            return Err(ConnectError::Unfenced { algorithm: group.algorithm() });
+        }
+        let group = group.with_times(self.ttl, self.grace, self.margin, self.drift_ppm)?;
+        let settings = group.settings();
+        let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
+        let (port, requests) = Port::new(clock.clone());
+        let opened = crate::peers::open(group, clock, requests);
+        let (runner, visitor) = opened.map_err(|error| ConnectError::Timer(error.to_string()))?;
+        tokio::spawn(runner.run());
+        Ok(Client { port, source: Source::Peers(visitor), settings, fencing: PhantomData })
     }
 
     /// Uses a store that the caller made.
@@ -141,7 +208,7 @@ impl ClientBuilder {
     }
 
     fn settings(&self) -> Result<Settings, ConnectError> {
-        let usual = Settings::for_ttl(self.ttl);
+        let usual = Settings::for_ttl(self.ttl.unwrap_or(DEFAULT_TTL));
         let settings = Settings {
             grace: self.grace.unwrap_or(usual.grace),
             margin: self.margin.unwrap_or(usual.margin),
@@ -152,7 +219,7 @@ impl ClientBuilder {
         Ok(settings)
     }
 
-    async fn finish(self, store: Arc<dyn Store>, settings: Settings) -> Result<Client, ConnectError> {
+    async fn finish<F: Fencing>(self, store: Arc<dyn Store>, settings: Settings) -> Result<Client<F>, ConnectError> {
         if let Some(required) = self.tokens {
             let promises = store.promises().await?;
             if promises.tokens < required {
@@ -165,6 +232,6 @@ impl ClientBuilder {
         let driver = Driver::new(settings, store.clone(), clock, requests)
             .map_err(|error| ConnectError::Timer(error.to_string()))?;
         tokio::spawn(driver.run());
-        Ok(Client { port, store, settings, fencing: PhantomData })
+        Ok(Client { port, source: Source::Store(store), settings, fencing: PhantomData })
     }
 }

@@ -12,18 +12,30 @@ use crate::error::ConnectError;
 /// The schemes that this build knows.
 const KNOWN: &[&str] = &[
     "memory",
+    #[cfg(feature = "peers")]
+    "consensus",
+    #[cfg(feature = "peers")]
+    "bully",
+    #[cfg(feature = "peers")]
+    "ring",
     #[cfg(feature = "file")]
     "file",
     #[cfg(feature = "etcd")]
     "etcd",
     #[cfg(feature = "etcd")]
     "etcds",
+    #[cfg(feature = "zookeeper")]
+    "zk",
+    #[cfg(feature = "zookeeper")]
+    "zks",
 ];
 
 /// Stores in this process's memory, by name: two clients with the same URL meet in the same elections.
 static MEMORY: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
 
-pub(crate) async fn connect(url: &str, _settings: &Settings) -> Result<Arc<dyn Store>, ConnectError> {
+/// `make`: whether a place that is not there yet is made.
+#[cfg_attr(not(feature = "file"), allow(unused_variables, reason = "only a directory can be made"))]
+pub(crate) async fn connect(url: &str, _settings: &Settings, make: bool) -> Result<Arc<dyn Store>, ConnectError> {
     let Some((scheme, rest)) = url.split_once(':') else {
         let example = KNOWN.last().unwrap_or(&"memory");
         return Err(ConnectError::Url { what: format!("it has no scheme; write e.g. {example}://...") });
@@ -36,10 +48,23 @@ pub(crate) async fn connect(url: &str, _settings: &Settings) -> Result<Arc<dyn S
             Ok(Arc::new(store.clone()))
         }
         #[cfg(feature = "file")]
-        "file" => file::open(rest).await,
+        "file" => file::open(rest, make).await,
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => Ok(Arc::new(incumbent_etcd::EtcdStore::from_url(url)?)),
-        _ => Err(ConnectError::UnknownScheme { scheme: scheme.to_owned(), known: KNOWN.join(", ") }),
+        #[cfg(feature = "zookeeper")]
+        "zk" | "zks" => Ok(Arc::new(incumbent_zookeeper::ZooKeeperStore::from_url(url)?)),
+        _ => Err(unknown(scheme)),
+    }
+}
+
+/// Tells what nobody knows from what was only not built in.
+fn unknown(scheme: &str) -> ConnectError {
+    let features =
+        [("etcd", "etcd"), ("zookeeper", "zk"), ("file", "file"), ("peers", "consensus"), ("peers", "bully")];
+    let features = features.into_iter().chain([("etcd", "etcds"), ("zookeeper", "zks"), ("peers", "ring")]);
+    match features.into_iter().find(|(_, known)| *known == scheme) {
+        Some((feature, _)) => ConnectError::NotBuiltIn { scheme: scheme.to_owned(), feature },
+        None => ConnectError::UnknownScheme { scheme: scheme.to_owned(), known: KNOWN.join(", ") },
     }
 }
 
@@ -56,8 +81,13 @@ mod file {
 
     use crate::error::ConnectError;
 
-    pub(super) async fn open(rest: &str) -> Result<Arc<dyn Store>, ConnectError> {
+    pub(super) async fn open(rest: &str, make: bool) -> Result<Arc<dyn Store>, ConnectError> {
         let (path, options) = parse(rest).map_err(|what| ConnectError::Url { what })?;
+        // Whatever else keeps us from it is for the store to say.
+        let missing = || path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        if !make && missing() {
+            return Err(ConnectError::Missing { path });
+        }
         Ok(Arc::new(FileStore::open_with(path, options)?))
     }
 
@@ -119,5 +149,19 @@ mod file {
             assert!(parse("///var?network=allow&ttl=none").unwrap().1.allow_network_fs);
             assert!(parse("///var?ttl=5s").unwrap_err().contains("ttl=5s"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_built_in_is_told_from_what_nobody_knows() {
+        assert_eq!(
+            unknown("etcds").to_string(),
+            "this build does not know etcds://; build it with the cargo feature `etcd`"
+        );
+        assert!(unknown("gopher").to_string().starts_with("unknown store \"gopher\": this build knows memory"));
     }
 }

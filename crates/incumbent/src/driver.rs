@@ -196,6 +196,14 @@ impl Driver {
                 }
                 self.take_in(cx, Input::Command(seat, command));
             }
+            // Of peers, which have another runner.
+            #[cfg(feature = "peers")]
+            Some(Request::HandTo(..)) => {}
+            Some(Request::Lapsed(seat, token)) => {
+                if let Some(token) = token {
+                    self.take_in(cx, Input::Command(seat, Command::Lapsed(token)));
+                }
+            }
             Some(Request::Close(reply)) => {
                 self.closing.push(reply);
                 self.take_in(cx, Input::Close);
@@ -381,7 +389,7 @@ impl Driver {
             Event::FirstContact(tombstone) => chair.shared.on_first_contact(tombstone),
             Event::Following(ahead) => {
                 chair.called_stale = false;
-                chair.role(Role::Following { ahead: ahead.name, token: ahead.token });
+                chair.role(Role::Following { ahead: ahead.name, token: Some(ahead.token) });
             }
             Event::Out(why) => chair.role(Role::Out(why)),
             Event::Elected { held, deadline } => {
@@ -408,7 +416,7 @@ impl Driver {
             }
             Event::Released => chair.released(true),
             Event::TransferRefused(why) => {
-                chair.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why)))
+                chair.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why.into())))
             }
             Event::Proclaimed(cas) => {
                 chair.shared.change(|state| state.proclaimed = (state.proclaimed.0 + 1, cas == Cas::Done));
@@ -438,13 +446,13 @@ impl Chair {
 
     fn on_elected(&mut self, token: FencingToken, deadline: Timestamp, session: Option<Weak<dyn Session>>) {
         let number = token.token;
-        let term = Arc::new(TermState::new(self.election.clone(), token, deadline, session));
+        let term = Arc::new(TermState::new(self.election.clone(), Some(token), deadline, session));
         self.term = Some(term.clone());
         self.shared.change(|state| {
-            state.role = Role::Leading { token: number };
+            state.role = Role::Leading { token: Some(number) };
             state.elected = Some(term);
         });
-        self.shared.tell(|| SeatEvent::Elected(number));
+        self.shared.tell(|| SeatEvent::Elected(Some(number)));
     }
 
     fn on_unelected(&mut self, why: Loss) {

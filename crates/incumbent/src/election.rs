@@ -9,7 +9,8 @@ use crate::candidate::Candidate;
 use crate::client::Client;
 use crate::error::ReadError;
 use crate::observer::{Leader, Observer, Reading, Status};
-use crate::operator::{Operator, Roll};
+use crate::operator::Operator;
+use crate::roll::{Look, Roll};
 
 /// Whether an election gives fencing tokens. Sealed: there are these two.
 pub trait Fencing: sealed::Sealed + Clone + Debug + Send + Sync + 'static {}
@@ -18,17 +19,39 @@ pub trait Fencing: sealed::Sealed + Clone + Debug + Send + Sync + 'static {}
 #[derive(Clone, Copy, Debug)]
 pub enum Fenced {}
 
-/// There are no tokens (bully, ring): two leaders at a time are possible, and nothing can tell them apart.
+/// No token is promised. With bully and ring there is none: two leaders at a time are possible, and nothing can tell
+/// them apart. Elsewhere there is one, but the code that is written for this type does not rely on it.
 #[derive(Clone, Copy, Debug)]
 pub enum Unfenced {}
 
 impl Fencing for Fenced {}
 impl Fencing for Unfenced {}
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::Fenced {}
-    impl Sealed for super::Unfenced {}
+pub(crate) mod sealed {
+    use std::fmt::Debug;
+
+    use crate::fence::FencingToken;
+
+    /// What a term shows of its token.
+    pub trait Sealed {
+        type Shown: Clone + Debug + Send + Sync + 'static;
+        /// `None`: the term may not be given out as one of this kind.
+        fn shown(token: Option<FencingToken>) -> Option<Self::Shown>;
+    }
+
+    impl Sealed for super::Fenced {
+        type Shown = FencingToken;
+        fn shown(token: Option<FencingToken>) -> Option<FencingToken> {
+            token
+        }
+    }
+
+    impl Sealed for super::Unfenced {
+        type Shown = Option<FencingToken>;
+        fn shown(token: Option<FencingToken>) -> Option<Option<FencingToken>> {
+            Some(token)
+        }
+    }
 }
 
 /// A named contest: one office, one line of candidates. Cheap to clone.
@@ -59,16 +82,17 @@ impl<F: Fencing> Election<F> {
         Observer::new(self.roll(), self.first_contact.clone())
     }
 
-    /// Who leads now, read from the store.
+    /// Who leads now, read from the store, or asked of the group.
     pub async fn leader(&self) -> Result<Reading<Option<Leader>>, ReadError> {
         let reading = self.roll().reading(1).await?;
-        Ok(reading.map(|line| line.entries.first().map(Leader::from)))
+        Ok(reading.map(Look::into_leader))
     }
 
-    /// Those in line, oldest first: the first one leads. At most 10,000.
+    /// Those in line, oldest first: the first one leads. At most 10,000. Among peers: the members that answer, the leader
+    /// first if there is one.
     pub async fn candidates(&self) -> Result<Reading<Vec<Leader>>, ReadError> {
         let reading = self.roll().reading(incumbent_core::MAX_LINE).await?;
-        Ok(reading.map(|line| line.entries.iter().map(Leader::from).collect()))
+        Ok(reading.map(|look| look.people))
     }
 
     /// Who is in line and what operators have ordered: why somebody leads, or nobody does.
@@ -84,7 +108,7 @@ impl<F: Fencing> Election<F> {
 
     pub(crate) fn roll(&self) -> Roll {
         Roll {
-            store: self.client.store.clone(),
+            source: self.client.source.clone(),
             election: self.name.clone(),
             settings: self.client.settings,
             port: self.client.port.clone(),

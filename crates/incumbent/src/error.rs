@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use incumbent_core::peers::TransferRefusal;
 use incumbent_core::{Loss, NameError, Refusal, SettingsError, Token};
 use incumbent_store::StoreError;
 
@@ -35,7 +36,15 @@ pub enum ConnectError {
     /// The settings cannot be safe. The message has the arithmetic.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The URL names a kind of store that is not built in.
+    /// The URL names a kind of store that this build was made without.
+    #[error("this build does not know {scheme}://; build it with the cargo feature `{feature}`")]
+    NotBuiltIn {
+        /// The part before the colon.
+        scheme: String,
+        /// What adds it.
+        feature: &'static str,
+    },
+    /// The URL names a kind of store that nobody knows.
     #[error("unknown store {scheme:?}: this build knows {known}")]
     UnknownScheme {
         /// The part before the colon.
@@ -49,11 +58,33 @@ pub enum ConnectError {
         /// What is wrong with it. Never the URL itself, which may carry a password.
         what: String,
     },
+    /// There is no such directory, and whoever only reads does not make one.
+    #[error("there is no directory {}", .path.display())]
+    Missing {
+        /// Where it would be.
+        path: std::path::PathBuf,
+    },
     /// The store does not promise what was required.
     #[error("the store does not promise what is required: {what}")]
     Promise {
         /// What is missing.
         what: String,
+    },
+    /// These times do not do for a group of peers.
+    #[error("{what}")]
+    Times {
+        /// Why.
+        what: String,
+    },
+    /// Bully and ring give no fencing tokens, and the caller needs them.
+    #[cfg(feature = "peers")]
+    #[error(
+        "a {algorithm} election gives no fencing tokens: two leaders at a time are possible, and nothing can tell them apart. \
+         Code that gets along without tokens connects with `connect_unfenced`"
+    )]
+    Unfenced {
+        /// How the group elects.
+        algorithm: incumbent_peers::Algorithm,
     },
     /// The store failed.
     #[error(transparent)]
@@ -97,6 +128,12 @@ pub enum SeatError {
     /// The TTL that the store grants makes the settings unsafe.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// This process cannot be a member of the group of peers.
+    #[error("this process cannot be a member of the group: {what}")]
+    NoMember {
+        /// Why.
+        what: String,
+    },
     /// Another store answers under the same address: tokens of the old one cannot be compared with its own.
     #[error(
         "the store was replaced: it was {was}, and is {is} now; whether old tokens still count is an operator's decision"
@@ -185,6 +222,9 @@ pub enum TransferRefused {
     /// The leader refused.
     #[error(transparent)]
     Leader(#[from] Refusal),
+    /// The leader of a group of peers refused.
+    #[error(transparent)]
+    Peer(#[from] TransferRefusal),
     /// The line could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -250,6 +290,16 @@ pub enum OperatorError {
     Nothing {
         /// What was looked for.
         what: String,
+    },
+    /// Those who elect in this way cannot do that.
+    #[error("a {algorithm} election cannot {act}: {why}")]
+    Unsupported {
+        /// How they elect.
+        algorithm: &'static str,
+        /// What was asked for.
+        act: &'static str,
+        /// Why not, and what can be done instead.
+        why: &'static str,
     },
     /// What was given is not acceptable.
     #[error("{what}")]

@@ -7,10 +7,19 @@ use std::time::Duration;
 use incumbent_core::{Command, Heir};
 
 use crate::election::{Fenced, Fencing};
-use crate::error::{ReadError, ResignError, TransferError};
-use crate::operator::{Member, Roll};
-use crate::port::Phase;
+use crate::error::{ResignError, TransferError, TransferRefused};
+use crate::ledger::Ledger;
+use crate::operator::Member;
+use crate::port::{Phase, Request};
+use crate::roll::{Roll, Source};
 use crate::term::Term;
+
+/// Who is to lead next.
+enum Successor {
+    InLine(Ledger, Heir),
+    #[cfg(feature = "peers")]
+    Peer(std::sync::Arc<crate::peers::Visitor>, incumbent_peers::MemberId),
+}
 
 /// The office, held. There is one for each term; dropping it gives the office back.
 ///
@@ -85,11 +94,16 @@ impl<F: Fencing> Leadership<F> {
             Err(why) => return Err(TransferError::Refused { office: self, why }),
         };
         let before = self.term.seat.state().refused.0;
-        if !self.term.port.command(self.term.id, Command::Transfer(heir.clone(), within)) {
+        let request = match &heir {
+            Successor::InLine(_, heir) => Request::Command(self.term.id, Command::Transfer(heir.clone(), within)),
+            #[cfg(feature = "peers")]
+            Successor::Peer(_, heir) => Request::HandTo(self.term.id, *heir),
+        };
+        if !self.term.port.send(request) {
             return Err(TransferError::Lost(crate::Lost::new(incumbent_core::Loss::Closing)));
         }
         let seat = self.term.seat.clone();
-        let refused = seat.wait(|state| if state.refused.0 > before { state.refused.1 } else { None });
+        let refused = seat.wait(|state| if state.refused.0 > before { state.refused.1.clone() } else { None });
         tokio::select! {
             biased;
             lost = self.term.lost() => {
@@ -98,16 +112,32 @@ impl<F: Fencing> Leadership<F> {
                 }
             }
             why = refused => {
-                return Err(TransferError::Refused { office: self, why: crate::error::TransferRefused::Leader(why) });
+                return Err(TransferError::Refused { office: self, why });
             }
         }
         self.given_back = true;
-        self.roll.until_leads(&heir, self.patience).await.map_err(TransferError::from_outcome)
+        let leads = match &heir {
+            Successor::InLine(ledger, heir) => ledger.until_leads(heir, self.patience).await,
+            #[cfg(feature = "peers")]
+            Successor::Peer(visitor, heir) => visitor.until_leads(&self.roll, *heir, self.patience).await,
+        };
+        leads.map_err(TransferError::from_outcome)
     }
 
-    async fn heir(&self, to: &Member) -> Result<Heir, crate::error::TransferRefused> {
-        let line = self.roll.read().await.map_err(|error: ReadError| crate::error::TransferRefused::Read(error))?;
-        crate::operator::find_heir(&line, to)
+    async fn heir(&self, to: &Member) -> Result<Successor, TransferRefused> {
+        match &self.roll.source {
+            Source::Store(store) => {
+                let ledger = Ledger::new(store.clone(), &self.roll);
+                let line = ledger.read().await?;
+                let heir = crate::operator::find_heir(&line, to)?;
+                Ok(Successor::InLine(ledger, heir))
+            }
+            #[cfg(feature = "peers")]
+            Source::Peers(visitor) => {
+                let heir = visitor.heir(&self.roll.election, to).await?;
+                Ok(Successor::Peer(visitor.clone(), heir))
+            }
+        }
     }
 
     /// Whether the office has been lost, without looking at the clock.

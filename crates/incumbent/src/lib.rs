@@ -35,6 +35,10 @@
 //! # runtime.block_on(async { tokio::spawn(example(Db)).await.unwrap().unwrap() });
 //! ```
 //!
+//! Elections are held in a store, which a URL names: `memory://`, and with a cargo feature each `file://`, `etcd://` and
+//! others. With the feature `peers`, processes elect one of themselves with no store: `consensus://`, which has tokens and
+//! deadlines like a store, and `bully://` and `ring://`, which have no tokens ([`Unfenced`]).
+//!
 //! Where to go from here: [`Client`] for the settings, [`Candidate`] for standing once or for running a closure in
 //! each term, [`Term`] for what spawned work needs, [`fence`] for guarding a resource, [`Observer`] for those who only
 //! want to know who leads, [`Operator`] for acting from outside.
@@ -48,9 +52,13 @@ mod election;
 mod error;
 pub mod fence;
 mod leadership;
+mod ledger;
 mod observer;
 mod operator;
+#[cfg(feature = "peers")]
+pub mod peers;
 mod port;
+mod roll;
 mod term;
 #[cfg(feature = "test-util")]
 pub mod testing;
@@ -70,6 +78,6 @@ pub use incumbent_core::{
 pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};
 pub use leadership::Leadership;
-pub use observer::{Leader, Observation, Observer, Reading, Status};
+pub use observer::{GroupStatus, Leader, Observation, Observer, Reading, Status};
 pub use operator::{Member, Operator};
 pub use term::Term;

@@ -8,39 +8,38 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
-use incumbent_core::{Cursor, Entry, Incarnation, Line, Nonce, Target, Timestamp, Token};
+use incumbent_core::{Cursor, Entry, Incarnation, Nonce, Timestamp, Token};
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
 
-use crate::operator::Roll;
 use crate::port::Port;
+use crate::roll::{Look, Roll};
 
-/// Somebody in line. The first one leads.
+/// Somebody in line, or a member of a group of peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
     /// Its name; a candidate of another library may have none.
     pub name: Option<Arc<str>>,
-    /// Its enlistment; a candidate of another library has none.
+    /// Its enlistment; a candidate of another library has none, and neither has a member of a group.
     pub id: Option<Incarnation>,
     /// What it advertises.
     pub value: Bytes,
-    /// Its place in line, and its fencing token once it leads.
-    pub token: Token,
+    /// Its place in line, and its fencing token once it leads. With consensus only the leader has one, with bully and ring
+    /// nobody has.
+    pub token: Option<Token>,
 }
 
 impl From<&Entry> for Leader {
     fn from(entry: &Entry) -> Leader {
-        Leader { name: entry.name.clone(), id: entry.incarnation, value: entry.value.clone(), token: entry.token }
+        Leader { name: entry.name.clone(), id: entry.incarnation, value: entry.value.clone(), token: Some(entry.token) }
     }
 }
 
 impl fmt::Display for Leader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "{name} (token {})", self.token),
-            None => write!(f, "a candidate of another library (token {})", self.token),
-        }
+        f.write_str(self.name.as_deref().unwrap_or("a candidate of another library"))?;
+        self.token.map_or(Ok(()), |token| write!(f, " (token {token})"))
     }
 }
 
@@ -48,8 +47,11 @@ impl fmt::Display for Leader {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Those in line, oldest first: the first one leads. At most 10,000.
+    /// Those in line, oldest first, at most 10,000; among peers, the members that answer. The first one leads, unless
+    /// nobody does.
     pub candidates: Vec<Leader>,
+    /// Nobody leads. In a line that is so only when nobody stands in it.
+    pub vacant: bool,
     /// The election is paused, and why: nobody leads, and nobody will.
     pub paused: Option<Arc<str>>,
     /// The election was ended a while ago. Those who knew it are gone; those who come now start afresh.
@@ -58,19 +60,35 @@ pub struct Status {
     pub handover: Option<(Token, Option<Token>)>,
     /// The leader with this token was removed by an operator.
     pub deposed: Option<Token>,
+    /// How many members the group has, where peers elect one of themselves.
+    pub group: Option<GroupStatus>,
 }
 
-impl From<Line> for Status {
-    fn from(line: Line) -> Status {
-        let leads = line.entries.first().map(|head| head.token);
-        let handover = leads.and_then(|token| line.office.handover_from(token));
-        Status {
-            candidates: line.entries.iter().map(Leader::from).collect(),
-            handover: handover.map(|handover| (handover.from, handover.heir.as_ref().map(|heir| heir.token))),
-            paused: line.office.paused.map(|paused| paused.reason),
-            ended: line.office.ended.is_some(),
-            deposed: line.office.deposed,
-        }
+/// A group of peers, as it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStatus {
+    /// How many members it has.
+    pub members: usize,
+    /// How many of them answer.
+    pub answering: usize,
+    /// How many of them a leader needs.
+    pub needed: usize,
+    /// It has never been complete: its first election waits for all members to be up at the same time, once.
+    pub forming: bool,
+}
+
+impl Status {
+    /// Who leads.
+    pub fn leader(&self) -> Option<&Leader> {
+        self.candidates.first().filter(|_| !self.vacant)
+    }
+}
+
+impl From<Look> for Status {
+    fn from(look: Look) -> Status {
+        let Look { people, vacant, paused, tombstone, handover, deposed, group, cursor: _ } = look;
+        Status { candidates: people, vacant, paused, ended: tombstone.is_some(), handover, deposed, group }
     }
 }
 
@@ -129,7 +147,7 @@ pub enum Observation {
     },
     /// The election has ended. Nothing follows.
     Ended,
-    /// The store cannot be read: what was seen last may no longer be so.
+    /// The store cannot be read, or the group does not answer: what was seen last may no longer be so.
     Stale,
     /// The store can be read again, and what was seen last is still so, or what follows is.
     Current,
@@ -161,9 +179,9 @@ type Asking<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 enum Doing {
     /// Read the line next.
     Read,
-    Reading(Asking<Line>),
+    Reading(Asking<Look>),
     /// A token went back: is it another store?
-    Identifying(Asking<(StoreId, Line)>),
+    Identifying(Asking<(StoreId, Look)>),
     /// Waiting for a hint, and at most so long.
     Waiting(Wake, Pin<Box<Sleep>>),
     Resting(Pin<Box<Sleep>>),
@@ -212,22 +230,22 @@ impl Observer {
             match &mut self.doing {
                 Doing::Read => {
                     let roll = self.roll.clone();
-                    let limit = self.roll.settings.renew_every;
-                    self.doing = Doing::Reading(Box::pin(async move { roll.line_within(1, limit).await }));
+                    let limit = self.roll.attempt();
+                    self.doing = Doing::Reading(Box::pin(async move { roll.look_within(1, limit).await }));
                 }
                 Doing::Reading(reading) => match std::task::ready!(reading.as_mut().poll(cx)) {
-                    Ok(line) => {
+                    Ok(look) => {
                         self.failures = 0;
-                        if self.went_back(&line) || self.store_id.is_none() {
-                            self.identify(line);
+                        if self.went_back(&look) || self.store_id.is_none() {
+                            self.identify(look);
                         } else {
-                            self.see(&line);
+                            self.see(&look);
                         }
                     }
                     Err(error) => self.fail(&error),
                 },
                 Doing::Identifying(identity) => match std::task::ready!(identity.as_mut().poll(cx)) {
-                    Ok((id, line)) => self.on_identity(id, &line),
+                    Ok((id, look)) => self.on_identity(id, &look),
                     Err(error) => self.fail(&error),
                 },
                 Doing::Waiting(wake, limit) => {
@@ -251,18 +269,18 @@ impl Observer {
         }
     }
 
-    fn went_back(&self, line: &Line) -> bool {
-        let token = line.entries.first().map(|entry| entry.token);
+    fn went_back(&self, look: &Look) -> bool {
+        let token = look.leader().and_then(|leader| leader.token);
         token.is_some() && token < self.highest
     }
 
-    fn identify(&mut self, line: Line) {
-        let store = self.roll.store.clone();
-        let identity = async move { store.promises().await.map(|promises| (promises.store, line)) };
+    fn identify(&mut self, look: Look) {
+        let source = self.roll.source.clone();
+        let identity = async move { source.promises().await.map(|promises| (promises.store, look)) };
         self.doing = Doing::Identifying(Box::pin(identity));
     }
 
-    fn on_identity(&mut self, id: StoreId, line: &Line) {
+    fn on_identity(&mut self, id: StoreId, look: &Look) {
         match self.store_id.replace(id.clone()) {
             Some(before) if before != id => {
                 self.highest = None;
@@ -271,23 +289,22 @@ impl Observer {
                 self.doing = Doing::Read;
             }
             // The same store with a lower token: an answer from the past. Look again.
-            Some(_) if self.went_back(line) => self.rest(),
-            _ => self.see(line),
+            Some(_) if self.went_back(look) => self.rest(),
+            _ => self.see(look),
         }
     }
 
     /// Takes in what was read, and waits for the next change.
-    fn see(&mut self, line: &Line) {
-        self.wait(line.cursor);
-        let tombstone = line.office.ended.as_ref().map(|ended| ended.id);
-        let at_first = *self.first_contact.get_or_init(|| tombstone);
-        let observation = if tombstone.is_some() && tombstone != at_first {
+    fn see(&mut self, look: &Look) {
+        self.wait(look.cursor);
+        let at_first = *self.first_contact.get_or_init(|| look.tombstone);
+        let observation = if look.tombstone.is_some() && look.tombstone != at_first {
             Observation::Ended
-        } else if let Some(head) = line.entries.first() {
-            self.highest = self.highest.max(Some(head.token));
-            Observation::Leader(Leader::from(head))
-        } else if let Some(paused) = &line.office.paused {
-            Observation::Paused { reason: paused.reason.clone() }
+        } else if let Some(leader) = look.leader() {
+            self.highest = self.highest.max(leader.token);
+            Observation::Leader(leader.clone())
+        } else if let Some(reason) = &look.paused {
+            Observation::Paused { reason: reason.clone() }
         } else {
             Observation::Vacant
         };
@@ -306,7 +323,7 @@ impl Observer {
     }
 
     fn wait(&mut self, from: Cursor) {
-        let wake = self.roll.store.watch(&self.roll.election, &[Target::Head, Target::Office], from);
+        let wake = self.roll.watch(from);
         // Hints get lost: look again now and then, and often where there are none at all.
         let limit = Box::pin(sleep(self.roll.settings.renew_every));
         self.doing = Doing::Waiting(wake, limit);

@@ -4,12 +4,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use incumbent_core::{Candidate, Command, Loss, Nonce, SeatId, Timestamp};
+use incumbent_core::{Candidate, Command, Loss, Nonce, SeatId, Timestamp, Token};
 use incumbent_store::{Clock, Session};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 use crate::candidacy::{Role, SeatEvent};
-use crate::error::SeatError;
+use crate::error::{SeatError, TransferRefused};
 use crate::fence::{Fence, FencingToken};
 
 /// How many events a slow listener may be behind before it is told that it missed some.
@@ -18,8 +18,18 @@ const EVENTS: usize = 64;
 /// What handles say to the runner.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Stand { seat: SeatId, candidate: Candidate, fences: Vec<Arc<dyn Fence>>, shared: Arc<Seat> },
+    Stand {
+        seat: SeatId,
+        candidate: Candidate,
+        fences: Vec<Arc<dyn Fence>>,
+        shared: Arc<Seat>,
+    },
     Command(SeatId, Command),
+    /// The work has stopped: hand the office to this member of the group, or keep it.
+    #[cfg(feature = "peers")]
+    HandTo(SeatId, incumbent_peers::MemberId),
+    /// Somebody looked at the clock and saw that the seat's term, with this token if it has one, is over.
+    Lapsed(SeatId, Option<Token>),
     Close(oneshot::Sender<()>),
 }
 
@@ -67,6 +77,8 @@ pub(crate) struct Seat {
     state: Mutex<SeatState>,
     changed: Notify,
     events: OnceLock<broadcast::Sender<SeatEvent>>,
+    /// The name that others see, if it is not the candidate's own.
+    pub(crate) name: OnceLock<Arc<str>>,
     /// The election's first contact, shared with the `Election` handle.
     first_contact: Arc<OnceLock<Option<Nonce>>>,
 }
@@ -83,7 +95,7 @@ pub(crate) struct SeatState {
     /// How the proclamations so far have gone, and how many there were.
     pub(crate) proclaimed: (u64, bool),
     /// Why the last transfer was refused, and how many have been.
-    pub(crate) refused: (u64, Option<incumbent_core::Refusal>),
+    pub(crate) refused: (u64, Option<TransferRefused>),
 }
 
 impl Seat {
@@ -97,7 +109,13 @@ impl Seat {
             proclaimed: (0, false),
             refused: (0, None),
         };
-        Arc::new(Seat { state: Mutex::new(state), changed: Notify::new(), events: OnceLock::new(), first_contact })
+        Arc::new(Seat {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            events: OnceLock::new(),
+            name: OnceLock::new(),
+            first_contact,
+        })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, SeatState> {
@@ -149,7 +167,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct TermState {
     pub(crate) election: incumbent_core::ElectionName,
-    pub(crate) token: FencingToken,
+    /// None where there are no tokens: bully and ring.
+    pub(crate) token: Option<FencingToken>,
     /// Nanoseconds; zero once the term is over, and then for ever.
     deadline: AtomicU64,
     moved: Notify,
@@ -163,7 +182,7 @@ pub(crate) struct TermState {
 impl TermState {
     pub(crate) fn new(
         election: incumbent_core::ElectionName,
-        token: FencingToken,
+        token: Option<FencingToken>,
         deadline: Timestamp,
         session: Option<Weak<dyn Session>>,
     ) -> TermState {

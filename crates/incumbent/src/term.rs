@@ -1,7 +1,6 @@
 //! A term: the cheap copy of a leadership, for the work that is done under it.
 
 use std::io;
-use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::{Command, ElectionName, Loss, SeatId, Timestamp, check_value};
 
-use crate::election::{Fenced, Fencing};
+use crate::election::{Fenced, Fencing, Unfenced};
 use crate::error::{Lost, ProclaimError};
 use crate::fence::FencingToken;
-use crate::port::{Lapse, Phase, Port, Seat, TermState};
+use crate::port::{Lapse, Phase, Port, Request, Seat, TermState};
 
 /// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works under it.
 ///
@@ -25,14 +24,14 @@ pub struct Term<F: Fencing = Fenced> {
     pub(crate) seat: Arc<Seat>,
     pub(crate) id: SeatId,
     pub(crate) port: Port,
-    pub(crate) fencing: PhantomData<fn() -> F>,
+    pub(crate) token: F::Shown,
 }
 
 impl<F: Fencing> std::fmt::Debug for Term<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Term")
             .field("election", &self.state.election)
-            .field("token", &self.state.token)
+            .field("token", &self.token)
             .field("phase", &*self.state.phase.borrow())
             .finish()
     }
@@ -41,7 +40,14 @@ impl<F: Fencing> std::fmt::Debug for Term<F> {
 impl Term<Fenced> {
     /// The fencing token: give it to the resource with every write. It is higher than that of every earlier leader.
     pub fn token(&self) -> &FencingToken {
-        &self.state.token
+        &self.token
+    }
+}
+
+impl Term<Unfenced> {
+    /// The fencing token, if there happens to be one. Not with bully and ring.
+    pub fn token_if_any(&self) -> Option<&FencingToken> {
+        self.token.as_ref()
     }
 }
 
@@ -67,16 +73,16 @@ impl<F: Fencing> Term<F> {
             Lapse::Over => Err(self.lost_now()),
             Lapse::Noticed => {
                 // The machine hears of it too: it must never extend what a user has seen end.
-                if let Some(token) = incumbent_core::Token::new(self.state.token.get()) {
-                    self.port.command(self.id, Command::Lapsed(token));
-                }
+                let token = self.state.token.as_ref().map(|token| token.token);
+                self.port.send(Request::Lapsed(self.id, token));
                 self.state.end(Loss::LocalDeadline);
                 Err(self.lost_now())
             }
         }
     }
 
-    /// How long the term lasts if no further renewal succeeds. Zero when it is over.
+    /// How long the term lasts if no further renewal succeeds. Zero when it is over; for ever, so to speak, where nothing
+    /// bounds it: bully and ring without the majority rule.
     pub fn remaining(&self) -> Duration {
         self.state.deadline().since(self.port.now())
     }

@@ -3,7 +3,6 @@
 //! A store that loses, delays and refuses on request is `FaultStore` in `incumbent-testkit`; it wraps the store that
 //! [`client`] gives, or any other.
 
-use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ use crate::client::Client;
 use crate::error::ConnectError;
 use crate::fence::FencingToken;
 use crate::leadership::Leadership;
-use crate::operator::Roll;
 use crate::port::{Phase, Port, Request, Seat, TermState};
+use crate::roll::{Roll, Source};
 use crate::term::Term;
 
 /// A client on a memory store of its own, both on tokio's clock: in a test with paused time everything that takes
@@ -101,13 +100,13 @@ pub fn office(election: &str, token: u64) -> Option<(Leadership, Control)> {
     let (port, requests) = Port::new(clock.clone());
     let token = FencingToken::new(Token::new(token)?, StoreId::new("testing"));
     let deadline = Timestamp::from_nanos(u64::MAX - 1);
-    let state = Arc::new(TermState::new(election.clone(), token, deadline, None));
+    let state = Arc::new(TermState::new(election.clone(), Some(token.clone()), deadline, None));
     let seat = Seat::new(Arc::new(OnceLock::new()));
     tokio::spawn(obey(requests, state.clone(), seat.clone()));
     let control = Control { term: state.clone(), clock: clock.clone(), grace: settings.grace };
-    let store = Arc::new(MemoryStore::with_clock(Shape::FAIR, clock));
-    let roll = Roll { store, election, settings, port: port.clone() };
-    let term = Term { state, seat, id: SeatId(0), port, fencing: PhantomData };
+    let source = Source::Store(Arc::new(MemoryStore::with_clock(Shape::FAIR, clock)));
+    let roll = Roll { source, election, settings, port: port.clone() };
+    let term = Term { state, seat, id: SeatId(0), port, token };
     Some((Leadership::new(term, roll, settings.ttl), control))
 }
 
@@ -123,9 +122,11 @@ async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermStat
                 seat.change(|state| state.proclaimed = (state.proclaimed.0 + 1, true));
             }
             Request::Command(_, Command::Transfer(..)) => {
-                seat.change(|state| state.refused = (state.refused.0 + 1, Some(Refusal::HeirGone)));
+                seat.change(|state| state.refused = (state.refused.0 + 1, Some(Refusal::HeirGone.into())));
             }
-            Request::Command(..) | Request::Stand { .. } => {}
+            #[cfg(feature = "peers")]
+            Request::HandTo(..) => {}
+            Request::Command(..) | Request::Lapsed(..) | Request::Stand { .. } => {}
             Request::Close(done) => {
                 let _ = done.send(());
             }

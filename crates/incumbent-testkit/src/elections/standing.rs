@@ -38,7 +38,7 @@ pub async fn a_candidate_that_nobody_rivals_leads_at_once(harness: &impl Harness
     let office = lead(&mut seat).await;
     office.check().expect("in office");
     assert!(office.remaining() > harness.ttl() / 4);
-    assert_eq!(seat.role(), Role::Leading { token: office.token().token });
+    assert_eq!(seat.role(), Role::Leading { token: Some(office.token().token) });
     assert_eq!(office.election(), &stage.election);
 }
 

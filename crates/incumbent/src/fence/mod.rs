@@ -10,7 +10,8 @@
 //!
 //! - [`MemoryFence`] guards a value in this process.
 //! - [`FileFence`] keeps its mark in a directory, across crashes, for files and for work of this host.
-//! - `EtcdFence` (with the feature `etcd`) keeps its mark in etcd, and guards what is written there.
+//! - `EtcdFence` (with the feature `etcd`) keeps its mark in etcd, and guards what is written there; so does
+//!   `ZooKeeperFence` (with the feature `zookeeper`) in ZooKeeper.
 //! - A database is its own best fence: implement [`Fence`] with an `UPDATE .. SET mark = $1 WHERE mark <= $1`, and
 //!   put the same condition into the transaction of every write.
 //!
@@ -23,6 +24,8 @@ mod file;
 mod mark;
 mod mark_file;
 mod memory;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::fmt;
 use std::future::Future;
@@ -35,6 +38,8 @@ pub use etcd::EtcdFence;
 pub use file::FileFence;
 pub use incumbent_core::{ElectionName, StoreId, Token};
 pub use memory::MemoryFence;
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::ZooKeeperFence;
 
 /// A future on the heap, as a trait object needs it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,0 +1,134 @@
+//! The line and the office record of one election in a store, for those who act on it: with retries, within a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_core::{Cas, ElectionName, Heir, Line, MAX_LINE, Office, Settings, Target};
+use incumbent_store::{Store, StoreError};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use crate::error::{OperatorError, ReadError};
+use crate::observer::Leader;
+use crate::port::Port;
+use crate::roll::{PATIENCE, Roll, no_answer, retry};
+
+/// Reads the line and the office record, and writes the latter.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) election: ElectionName,
+    pub(crate) settings: Settings,
+    pub(crate) port: Port,
+}
+
+/// How the wait for an heir ended.
+pub(crate) enum Outcome {
+    Other(Option<Leader>),
+    Unknown(ReadError),
+}
+
+impl<F: crate::election::Fencing> crate::error::TransferError<F> {
+    pub(crate) fn from_outcome(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Other(leader) => crate::error::TransferError::Other { leader },
+            Outcome::Unknown(error) => crate::error::TransferError::Unknown(error),
+        }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(store: Arc<dyn Store>, roll: &Roll) -> Ledger {
+        let Roll { source: _, election, settings, port } = roll.clone();
+        Ledger { store, election, settings, port }
+    }
+
+    pub(crate) async fn read(&self) -> Result<Line, ReadError> {
+        self.read_until(MAX_LINE, Instant::now() + PATIENCE).await
+    }
+
+    pub(crate) async fn read_until(&self, entries: usize, until: Instant) -> Result<Line, ReadError> {
+        retry(until, || Box::pin(self.line(entries))).await
+    }
+
+    /// One attempt.
+    async fn line(&self, entries: usize) -> Result<Line, StoreError> {
+        let limit = self.settings.renew_every.min(PATIENCE);
+        match timeout(limit, self.store.line(&self.election, entries)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(no_answer(limit)),
+        }
+    }
+
+    /// Changes the office record, reading it anew as long as others change it, too. `None` from `change`: leave it.
+    pub(crate) async fn change_office(
+        &self,
+        until: Instant,
+        change: impl Fn(&Line) -> Result<Option<Office>, OperatorError>,
+    ) -> Result<(), OperatorError> {
+        loop {
+            let line = self.read_until(MAX_LINE, until).await?;
+            let Some(to) = change(&line)? else { return Ok(()) };
+            let was = line.office.version;
+            let written = retry(until, || self.store.set_office(&self.election, was, &to)).await?;
+            // A write that was repeated may have been refused because its first try had got through: the next look
+            // finds it done.
+            if written == Cas::Done {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                let what = "others kept changing the office record".to_owned();
+                return Err(OperatorError::TimedOut { waited: Duration::ZERO, what });
+            }
+        }
+    }
+
+    /// Reads until `done` answers something.
+    pub(crate) async fn wait_until<T>(
+        &self,
+        until: Instant,
+        what: &str,
+        mut done: impl FnMut(&Line) -> Option<Result<T, OperatorError>>,
+    ) -> Result<T, OperatorError> {
+        let began = Instant::now();
+        loop {
+            let line = self.read_until(MAX_LINE, until).await?;
+            if let Some(outcome) = done(&line) {
+                return outcome;
+            }
+            if Instant::now() >= until {
+                return Err(OperatorError::TimedOut { waited: began.elapsed(), what: what.to_owned() });
+            }
+            self.wait_for_change(&line, until).await;
+        }
+    }
+
+    /// Waits for a hint; where the last entry in line is what matters, a hint may not come, so not for long.
+    async fn wait_for_change(&self, line: &Line, until: Instant) {
+        let mut targets = vec![Target::Head, Target::Office];
+        targets.extend(line.entries.last().map(|entry| Target::Gone(entry.id.clone())));
+        let look_again = Instant::now() + (self.settings.renew_every / 10).max(Duration::from_millis(10));
+        let wake = self.store.watch(&self.election, &targets, line.cursor);
+        match timeout_at(until.min(look_again), wake).await {
+            Ok(Ok(())) | Err(_) => {}
+            Ok(Err(_)) => sleep_until(until.min(look_again)).await,
+        }
+    }
+
+    /// Waits until the heir has been read as leading, or somebody else is.
+    pub(crate) async fn until_leads(&self, heir: &Heir, within: Duration) -> Result<(), Outcome> {
+        let until = Instant::now() + within;
+        let outcome = self.wait_until(until, "the heir does not lead yet", |line| match line.entries.first() {
+            Some(head) if head.incarnation == Some(heir.incarnation) => Some(Ok(Ok(()))),
+            Some(head) if !line.entries.iter().any(|entry| entry.incarnation == Some(heir.incarnation)) => {
+                Some(Ok(Err(Some(Leader::from(head)))))
+            }
+            Some(_) | None => None,
+        });
+        match outcome.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(leader)) => Err(Outcome::Other(leader)),
+            Err(OperatorError::Read(error)) => Err(Outcome::Unknown(error)),
+            Err(_) => Err(Outcome::Other(None)),
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! A group of peers as a client has to know it: who is in it, by which rules, and what this process would be in it.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use incumbent_core::{ElectionName, Settings};
+use incumbent_peers::{Algorithm, ConfigError, GroupConfig, Member, MemberId, Members, Rules, Secret};
+use incumbent_store::StoreError;
+
+use crate::error::ConnectError;
+use crate::roll::PATIENCE;
+
+/// A group of peers, and which of them this process is if it stands. Made from a URL, or here.
+///
+/// ```
+/// use incumbent::peers::{Algorithm, Group, Members, Secret};
+///
+/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let members = Members::parse("a=10.0.0.1:7411,b=10.0.0.2:7411,c=10.0.0.3:7411")?;
+/// let secret = Secret::new("correct horse battery staple")?;
+/// let group = Group::new(Algorithm::Consensus, members, secret).rank(2).data("/var/lib/group");
+/// # let _ = group;
+/// # Ok(()) }
+/// # example().unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Group {
+    pub(super) members: Members,
+    pub(super) rules: Rules,
+    pub(super) secret: SecretFrom,
+    pub(super) listen: Option<String>,
+    pub(super) rank: Option<MemberId>,
+    pub(super) data: Option<PathBuf>,
+    #[cfg(feature = "peers-tls")]
+    pub(super) tls: Option<incumbent_peers::Tls>,
+}
+
+/// Where the secret comes from.
+#[derive(Clone, Debug)]
+pub(super) enum SecretFrom {
+    Given(Secret),
+    /// A file of this user's own, made by the first member: for groups on one host.
+    OfThisUser,
+}
+
+/// What a process is that has not been told.
+pub(super) enum Slots {
+    /// This member.
+    One(MemberId),
+    /// The first of these that does not run yet.
+    FirstFree(Vec<MemberId>),
+}
+
+impl Group {
+    /// A group with the default times.
+    pub fn new(algorithm: Algorithm, members: Members, secret: Secret) -> Group {
+        Group {
+            members,
+            rules: Rules::defaults(algorithm),
+            secret: SecretFrom::Given(secret),
+            listen: None,
+            rank: None,
+            data: None,
+            #[cfg(feature = "peers-tls")]
+            tls: None,
+        }
+    }
+
+    /// Reads a URL; `None` if its scheme is not one of ours. See [the module](crate::peers) for what can be written.
+    pub fn from_url(url: &str) -> Result<Option<Group>, ConnectError> {
+        super::url::parse(url)
+    }
+
+    /// Which member this process is, by its number.
+    pub fn rank(mut self, rank: u16) -> Group {
+        self.rank = Some(MemberId(rank));
+        self
+    }
+
+    /// Where this member listens, if not at its address in the list.
+    pub fn listen(mut self, address: impl Into<String>) -> Group {
+        self.listen = Some(address.into());
+        self
+    }
+
+    /// Where this member writes down its votes. It must outlive the process.
+    pub fn data(mut self, directory: impl Into<PathBuf>) -> Group {
+        self.data = Some(directory.into());
+        self
+    }
+
+    /// Mutual TLS, beneath the secret: nobody on the way can read what is said. All members and visitors need it.
+    #[cfg(feature = "peers-tls")]
+    pub fn tls(mut self, tls: incumbent_peers::Tls) -> Group {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Other times and rules, of the same algorithm.
+    pub fn with_rules(mut self, rules: Rules) -> Group {
+        self.rules = rules;
+        self
+    }
+
+    /// How the group elects.
+    pub fn algorithm(&self) -> Algorithm {
+        self.rules.algorithm()
+    }
+
+    /// Who is in it.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// The times and rules.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Whether nobody on the way can read what is said.
+    pub fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "peers-tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "peers-tls"))]
+        false
+    }
+
+    /// How many members are a majority.
+    pub fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
+
+    /// How many members a leader needs.
+    pub(super) fn needed(&self) -> usize {
+        match &self.rules {
+            Rules::Bully(rules) | Rules::Ring(rules) if !rules.majority => 1,
+            _ => self.majority(),
+        }
+    }
+
+    /// Takes over what a client's builder says about times.
+    pub(crate) fn with_times(
+        mut self,
+        ttl: Option<Duration>,
+        grace: Option<Duration>,
+        margin: Option<Duration>,
+        drift_ppm: Option<u32>,
+    ) -> Result<Group, ConnectError> {
+        if ttl.is_some() {
+            let what =
+                "a group of peers has no TTL; how long a leader may be silent stands in the URL, as in &timeout=5s";
+            return Err(ConnectError::Times { what: what.into() });
+        }
+        match &mut self.rules {
+            Rules::Bully(rules) | Rules::Ring(rules) => rules.grace = grace.unwrap_or(rules.grace),
+            Rules::Consensus(rules) => {
+                rules.grace = grace.unwrap_or(rules.grace);
+                rules.margin = margin.unwrap_or(rules.margin);
+                rules.drift_ppm = drift_ppm.unwrap_or(rules.drift_ppm);
+            }
+        }
+        self.rules.check().map_err(|error| ConnectError::Times { what: error.to_string() })?;
+        Ok(self)
+    }
+
+    /// The times in the words of a client.
+    pub(crate) fn settings(&self) -> Settings {
+        let (timeout, grace, heartbeat) = match &self.rules {
+            Rules::Bully(rules) | Rules::Ring(rules) => (rules.leader_timeout, rules.grace, rules.heartbeat),
+            Rules::Consensus(rules) => (rules.election_min, rules.grace, rules.heartbeat),
+        };
+        let usual = Settings::for_ttl(timeout);
+        let settings = Settings { grace, renew_every: heartbeat, ..usual };
+        match &self.rules {
+            Rules::Consensus(rules) => Settings { margin: rules.margin, drift_ppm: rules.drift_ppm, ..settings },
+            Rules::Bully(_) | Rules::Ring(_) => settings,
+        }
+    }
+
+    /// How often those who are not members ask.
+    pub(super) fn ask_every(&self) -> Duration {
+        self.settings().renew_every.clamp(Duration::from_millis(50), Duration::from_secs(1))
+    }
+
+    /// Whether all members are on this host, whichever that is.
+    pub(super) fn is_local(&self) -> bool {
+        self.members.iter().all(|member| is_loopback(&member.address))
+    }
+
+    /// Which member a process is that stands under this name.
+    pub(super) fn slots(&self, name: &str) -> Result<Slots, StoreError> {
+        let named = self.members.by_name(name);
+        if let Some(told) = self.told()? {
+            return match named {
+                Some(named) if named.id != told.id => Err(misuse(format!(
+                    "{name:?} is the name of another member: this process is {:?}, by what rank and listen say",
+                    told.name
+                ))),
+                _ => Ok(Slots::One(told.id)),
+            };
+        }
+        if let Some(named) = named {
+            return Ok(Slots::One(named.id));
+        }
+        let all: Vec<_> = self.members.iter().map(|member| member.id).collect();
+        match all[..] {
+            [only] => Ok(Slots::One(only)),
+            _ if self.is_local() => Ok(Slots::FirstFree(all)),
+            _ => Err(misuse(
+                "who stands is a member, and has to say which: by &rank= or &listen= in the URL, or by the name that the list gives it"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The member that `rank` or `listen` name.
+    fn told(&self) -> Result<Option<&Member>, StoreError> {
+        if let Some(rank) = self.rank {
+            let unknown = || misuse(format!("there is no member {rank}: the list has {}", self.numbers()));
+            return self.members.get(rank).map(Some).ok_or_else(unknown);
+        }
+        let Some(listen) = &self.listen else { return Ok(None) };
+        let unknown = || {
+            misuse(format!("{listen} is no address in the list of members: &rank= says which of them listens there"))
+        };
+        self.members.by_address(listen).map(Some).ok_or_else(unknown)
+    }
+
+    fn numbers(&self) -> String {
+        let numbers: Vec<_> = self.members.iter().map(|member| member.id.to_string()).collect();
+        numbers.join(", ")
+    }
+
+    /// What is wrong with rank and listen, before anybody stands.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        self.told().map(|_| ())
+    }
+
+    /// What all members and visitors have to know. `make`: whether to make a secret where there is none.
+    pub(super) fn config(&self, election: &ElectionName, make: bool) -> Result<GroupConfig, StoreError> {
+        let secret = match &self.secret {
+            SecretFrom::Given(secret) => secret.clone(),
+            SecretFrom::OfThisUser => secret_of_this_user(make)?,
+        };
+        let mut config = GroupConfig::new(election.clone(), self.members.clone(), self.algorithm(), secret);
+        #[cfg(feature = "peers-tls")]
+        {
+            config.tls = self.tls.clone();
+        }
+        // A member that is stopped must not use up the patience for those who would answer.
+        config.link.answer_timeout = config.link.answer_timeout.min(PATIENCE / 2);
+        Ok(config)
+    }
+
+    /// Where this member writes down its votes; nowhere if it has none.
+    pub(super) fn data_of(&self, me: MemberId, election: &ElectionName) -> Result<Option<PathBuf>, StoreError> {
+        match (&self.data, self.algorithm()) {
+            (_, Algorithm::Bully | Algorithm::Ring) => Ok(None),
+            (Some(data), _) => Ok(Some(data.clone())),
+            (None, _) => {
+                let address = self.members.get(me).map_or_else(String::new, |member| escaped(&member.address));
+                let directory = of_this_user("&data=")?.join("votes").join(escaped(election.as_str())).join(address);
+                make_private(&directory)?;
+                Ok(Some(directory))
+            }
+        }
+    }
+}
+
+/// A group and the one election that it holds, once somebody has said which.
+#[derive(Debug)]
+pub(super) struct Bond {
+    pub(super) group: Group,
+    election: OnceLock<ElectionName>,
+}
+
+impl Bond {
+    pub(super) fn new(group: Group) -> Bond {
+        Bond { group, election: OnceLock::new() }
+    }
+
+    /// One group holds one election: the first that is used.
+    pub(super) fn check(&self, election: &ElectionName) -> Result<(), StoreError> {
+        let ours = self.election.get_or_init(|| election.clone());
+        if ours == election {
+            return Ok(());
+        }
+        Err(misuse(format!(
+            "a group of peers holds one election: this client's holds {ours}, not {election}; another one needs members of its own"
+        )))
+    }
+}
+
+pub(super) fn misuse(what: String) -> StoreError {
+    StoreError::Misuse { what }
+}
+
+fn is_loopback(address: &str) -> bool {
+    let Some((host, _)) = address.rsplit_once(':') else { return false };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn secret_of_this_user(make: bool) -> Result<Secret, StoreError> {
+    let directory = of_this_user("&secret-file=")?;
+    let path = directory.join("secret");
+    if make {
+        make_private(&directory)?;
+        return Secret::read_or_create(&path).map_err(secret_error);
+    }
+    match Secret::read(&path) {
+        Err(ConfigError::SecretFile { why, .. }) if why.kind() == std::io::ErrorKind::NotFound => {
+            let what = format!("no member has ever run for this user: there is no secret at {}", path.display());
+            Err(StoreError::Unavailable { what, source: None })
+        }
+        read => read.map_err(secret_error),
+    }
+}
+
+fn secret_error(error: ConfigError) -> StoreError {
+    StoreError::Denied { what: error.to_string(), source: None }
+}
+
+/// The folder for what this user's groups keep.
+fn of_this_user(instead: &str) -> Result<PathBuf, StoreError> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    let state = state.ok_or_else(|| {
+        misuse(format!("neither XDG_STATE_HOME nor HOME says where this user keeps things: say it with {instead}"))
+    })?;
+    Ok(state.join("incumbent").join("peers"))
+}
+
+fn make_private(directory: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.map_err(|error| {
+        StoreError::unavailable(format!("the directory {} cannot be made", directory.display()), error)
+    })
+}
+
+/// As a file's name: letters, digits and a few signs stay, all else is written in hexadecimal. A long one is cut, and told
+/// from others by a checksum.
+fn escaped(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            b'.' if !name.is_empty() => name.push('.'),
+            _ => name.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    if name.len() > 200 {
+        // FNV-1a, 64 bits.
+        let sum = text
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        name.truncate(180);
+        name.push_str(&format!("~{sum:016x}"));
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_are_safe_short_and_distinct() {
+        assert_eq!(escaped("jobs/nightly"), "jobs%2fnightly");
+        assert_eq!(escaped(".."), "%2e.");
+        assert_eq!(escaped("127.0.0.1:7411"), "127.0.0.1%3a7411");
+        let long = |last: char| format!("{}{last}", "/x".repeat(120));
+        assert!(escaped(&long('a')).len() <= 200);
+        assert_ne!(escaped(&long('a')), escaped(&long('b')));
+    }
+
+    #[test]
+    fn loopback_is_known_by_address_and_by_name() {
+        for address in ["127.0.0.1:1", "127.8.9.1:1", "localhost:1", "[::1]:1"] {
+            assert!(is_loopback(address), "{address}");
+        }
+        for address in ["10.0.0.1:1", "example.org:1", "[::2]:1"] {
+            assert!(!is_loopback(address), "{address}");
+        }
+    }
+
+    fn group(url: &str) -> Group {
+        Group::from_url(url).unwrap().unwrap()
+    }
+
+    fn slot(url: &str, name: &str) -> Result<Option<u16>, String> {
+        match group(url).slots(name) {
+            Ok(Slots::One(id)) => Ok(Some(id.0)),
+            Ok(Slots::FirstFree(_)) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn which_member_a_process_is_follows_from_rank_listen_name_or_what_is_free() {
+        let list = "bully://?members=a=127.0.0.1:71,b=127.0.0.1:72";
+        assert_eq!(slot(&format!("{list}&rank=2"), "x"), Ok(Some(2)));
+        assert_eq!(slot(&format!("{list}&listen=127.0.0.1:71"), "x"), Ok(Some(1)));
+        assert_eq!(slot(&format!("{list}&listen=0.0.0.0:71&rank=1"), "x"), Ok(Some(1)));
+        assert_eq!(slot(list, "b"), Ok(Some(2)));
+        assert_eq!(slot(list, "x"), Ok(None), "the first that is free");
+        assert!(slot(&format!("{list}&rank=2"), "a").unwrap_err().contains("another member"));
+    }
+
+    #[test]
+    fn a_client_holds_one_election() {
+        let bond = Bond::new(group("ring://"));
+        let name = |text: &str| ElectionName::new(text).unwrap();
+        bond.check(&name("a")).unwrap();
+        bond.check(&name("a")).unwrap();
+        let error = bond.check(&name("b")).unwrap_err().to_string();
+        assert!(error.contains("holds a, not b"), "{error}");
+    }
+}

@@ -1,0 +1,55 @@
+//! Makes this process a member: which one, where it keeps its votes, what it shares with the others.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use incumbent_core::ElectionName;
+use incumbent_peers::{Node, NodeConfig, StartError};
+use incumbent_store::Clock;
+
+use super::desk::Desk;
+use super::group::{Bond, Slots};
+use crate::error::SeatError;
+
+/// Starts the member that one who stands under this name is.
+pub(super) async fn start(
+    bond: &Bond,
+    election: &ElectionName,
+    name: &str,
+    value: Bytes,
+    clock: Arc<dyn Clock>,
+    desk: Arc<Desk>,
+) -> Result<Arc<Node>, SeatError> {
+    let group = &bond.group;
+    let slots = group.slots(name)?;
+    let shared = group.config(election, true)?;
+    let (ids, may_skip) = match slots {
+        Slots::One(id) => (vec![id], false),
+        Slots::FirstFree(ids) => (ids, true),
+    };
+    for id in &ids {
+        let mut config = NodeConfig::new(shared.clone(), *id, group.rules);
+        config.listen = group.listen.clone();
+        config.value = value.clone();
+        config.data = group.data_of(*id, election)?;
+        config.clock = clock.clone();
+        match Node::start(config, desk.clone()).await {
+            Ok(node) => return Ok(Arc::new(node)),
+            Err(error) if may_skip && is_taken(&error) => {
+                tracing::debug!(%error, "another process is this member");
+            }
+            Err(error) => return Err(SeatError::NoMember { what: error.to_string() }),
+        }
+    }
+    let what = format!("all {} members of the group run already", ids.len());
+    Err(SeatError::NoMember { what })
+}
+
+/// Whether another process is this member.
+fn is_taken(error: &StartError) -> bool {
+    match error {
+        StartError::Listen { why, .. } => why.kind() == std::io::ErrorKind::AddrInUse,
+        StartError::Locked { .. } => true,
+        _ => false,
+    }
+}

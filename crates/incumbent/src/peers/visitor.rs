@@ -1,0 +1,360 @@
+//! Someone who is not a member, or does not act as one: reads who leads, and asks the leader to step down or hand over.
+//!
+//! All members are asked at once, and what they say is put together here. Nothing is written down anywhere.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use incumbent_core::peers::TransferRefusal;
+use incumbent_core::{Cursor, ElectionName, Refusal, Token};
+use incumbent_peers::{Algorithm, AskError, Asker, LeaderView, Member as Peer, MemberId, Refused, Status, Wish};
+use incumbent_store::{Promises, StoreError, StoreId, Wake};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::group::{Bond, Group, misuse};
+use super::promises::promises;
+use crate::error::{OperatorError, ReadError, TransferRefused};
+use crate::ledger::Outcome;
+use crate::observer::{GroupStatus, Leader};
+use crate::operator::Member;
+use crate::roll::{Look, Roll};
+
+/// Asks the members of one group.
+#[derive(Debug)]
+pub(crate) struct Visitor {
+    bond: Arc<Bond>,
+    asker: Mutex<Option<Asker>>,
+    /// Which group answered last: a group that was founded anew has another identity.
+    identity: Mutex<Option<StoreId>>,
+}
+
+type Survey = Vec<(Peer, Result<Status, AskError>)>;
+
+impl Visitor {
+    pub(super) fn new(bond: Arc<Bond>) -> Visitor {
+        Visitor { bond, asker: Mutex::new(None), identity: Mutex::new(None) }
+    }
+
+    pub(crate) fn group(&self) -> &Group {
+        &self.bond.group
+    }
+
+    fn asker(&self, election: &ElectionName) -> Result<Asker, StoreError> {
+        self.bond.check(election)?;
+        let mut asker = self.asker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(asker) = &*asker {
+            return Ok(asker.clone());
+        }
+        let config = self.bond.group.config(election, false)?;
+        let made = Asker::new(config).map_err(|error| misuse(error.to_string()))?;
+        Ok(asker.insert(made).clone())
+    }
+
+    /// Whether there is all that is needed to ask.
+    pub(crate) fn prepare(&self, election: &ElectionName) -> Result<(), StoreError> {
+        self.asker(election).map(|_| ())
+    }
+
+    pub(crate) fn promises(&self) -> Promises {
+        let known = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        promises(&self.bond.group, known)
+    }
+
+    /// Who leads and who else answers. Whoever wants only the leader (`people` is 1) gets an answer only if it is sure.
+    pub(crate) async fn look(&self, election: &ElectionName, people: usize) -> Result<Look, StoreError> {
+        let survey = self.survey(&self.asker(election)?, people == 1).await;
+        let answers: Vec<_> = survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
+        if answers.is_empty() {
+            return Err(nobody_answers(&survey));
+        }
+        if let Some(identity) = answers.iter().find_map(|status| status.identity.clone()) {
+            *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity);
+        }
+        let group = GroupStatus {
+            members: self.group().members().len(),
+            answering: answers.len(),
+            needed: self.bond.group.needed(),
+            forming: answers.iter().any(|status| status.forming),
+        };
+        let unsure = self.group().algorithm().is_fenced() && group.answering < group.needed;
+        if people == 1 && unsure {
+            return Err(too_few(&group, &survey));
+        }
+        let leader = if unsure { None } else { leader(self.group().algorithm(), &answers) };
+        Ok(self.put_together(group, leader, &answers))
+    }
+
+    /// Asks all members at once. In a hurry it does not wait for those who are slow to answer, once it knows who leads.
+    async fn survey(&self, asker: &Asker, in_a_hurry: bool) -> Survey {
+        let group = self.group();
+        let ask = |member: Peer| async move {
+            let status = asker.status(member.id).await;
+            (member, status)
+        };
+        let mut asked: FuturesUnordered<_> = group.members().iter().cloned().map(ask).collect();
+        let mut survey = Survey::new();
+        while let Some(answer) = asked.next().await {
+            survey.push(answer);
+            let answers: Vec<_> = survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
+            let leader = leader(group.algorithm(), &answers).map(|view| view.member);
+            let heard = leader.is_some_and(|leader| answers.iter().any(|status| status.member == leader));
+            if in_a_hurry && heard && answers.len() >= group.majority() {
+                break;
+            }
+        }
+        survey.sort_by_key(|(member, _)| member.id);
+        survey
+    }
+
+    fn put_together(&self, group: GroupStatus, leader: Option<LeaderView>, answers: &[&Status]) -> Look {
+        let name = |id: MemberId| Some(self.group().members().name(id).into());
+        let mut people: Vec<_> = leader
+            .iter()
+            .map(|view| Leader { name: name(view.member), id: None, value: view.value.clone(), token: view.term })
+            .collect();
+        let leads = leader.as_ref().map(|view| view.member);
+        let others = answers.iter().filter(|status| Some(status.member) != leads && status.stands);
+        people.extend(others.map(|status| Leader {
+            name: name(status.member),
+            id: None,
+            value: status.value.clone(),
+            token: None,
+        }));
+        Look {
+            people,
+            vacant: leader.is_none(),
+            paused: None,
+            tombstone: None,
+            handover: None,
+            deposed: None,
+            group: Some(group),
+            cursor: Cursor::default(),
+        }
+    }
+
+    /// Members tell nobody by themselves: look again after a while.
+    pub(crate) fn watch(&self) -> Wake {
+        let every = self.bond.group.ask_every();
+        Box::pin(async move {
+            sleep(every).await;
+            Ok(())
+        })
+    }
+
+    /// What this kind of group cannot do.
+    pub(crate) fn cannot(&self, act: &'static str) -> OperatorError {
+        let algorithm = match self.group().algorithm() {
+            Algorithm::Bully => "bully",
+            Algorithm::Ring => "ring",
+            Algorithm::Consensus => "consensus",
+        };
+        let why = match act {
+            "transfer" => "rank decides who leads; `resign` makes the leader step down for a while",
+            "depose" => {
+                "members listen to nobody but the leader; `resign` asks it, and one that does not answer is replaced after the timeout"
+            }
+            "pause" | "resume" => {
+                "there is nothing that all members would read it from; stop the members instead, or a majority of them"
+            }
+            "end" => "its members are a fixed list; stop them instead",
+            _ => "there is no such thing among peers",
+        };
+        OperatorError::Unsupported { algorithm, act, why }
+    }
+
+    /// The member that is meant. One that does not answer, or is not fit to lead, is no heir: an office that was given up
+    /// for it would be nobody's for a while.
+    pub(crate) async fn heir(&self, election: &ElectionName, to: &Member) -> Result<MemberId, TransferRefused> {
+        if !self.group().algorithm().is_fenced() {
+            return Err(TransferRefusal::RankDecides.into());
+        }
+        let unknown = || TransferRefused::NoSuchCandidate(to.0.clone());
+        let heir = self.group().members().by_name(&to.0).ok_or_else(unknown)?.id;
+        let asker = self.asker(election).map_err(ReadError::Store)?;
+        match asker.status(heir).await {
+            Ok(status) if status.stands => Ok(heir),
+            Ok(_) => Err(unknown()),
+            Err(_) => Err(TransferRefusal::HeirSilent.into()),
+        }
+    }
+
+    pub(crate) async fn transfer(&self, roll: &Roll, to: &Member, within: Duration) -> Result<(), OperatorError> {
+        if !self.group().algorithm().is_fenced() {
+            return Err(self.cannot("transfer"));
+        }
+        let until = Instant::now() + within;
+        let before = self.leader_until(roll, until).await?.ok_or(OperatorError::Vacant)?;
+        let heir = self.heir(&roll.election, to).await?;
+        if self.is(&before, heir) {
+            return Ok(());
+        }
+        self.ask(roll, Wish::Transfer(heir), &before, until).await?;
+        loop {
+            match self.leader_until(roll, until).await? {
+                Some(leader) if self.is(&leader, heir) => return Ok(()),
+                Some(leader) if leader.token > before.token => {
+                    return Err(OperatorError::Other { leader: Some(leader) });
+                }
+                _ => self.pause(until, within, "the heir does not lead yet").await?,
+            }
+        }
+    }
+
+    pub(crate) async fn resign(&self, roll: &Roll, within: Duration) -> Result<(), OperatorError> {
+        let until = Instant::now() + within;
+        let before = self.leader_until(roll, until).await?.ok_or(OperatorError::Vacant)?;
+        self.ask(roll, Wish::Resign, &before, until).await?;
+        loop {
+            match self.leader_until(roll, until).await? {
+                Some(leader) if leader.name == before.name && leader.token == before.token => {
+                    self.pause(until, within, "the leader has not stepped down yet").await?;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Waits until the heir leads, or somebody else does.
+    pub(crate) async fn until_leads(&self, roll: &Roll, heir: MemberId, within: Duration) -> Result<(), Outcome> {
+        let until = Instant::now() + within;
+        let mut last = None;
+        loop {
+            match self.leader_until(roll, until).await {
+                Ok(Some(leader)) if self.is(&leader, heir) => return Ok(()),
+                Ok(leader) => last = leader,
+                Err(OperatorError::Read(error)) => return Err(Outcome::Unknown(error)),
+                Err(_) => return Err(Outcome::Other(last)),
+            }
+            if self.pause(until, within, "").await.is_err() {
+                return Err(Outcome::Other(last));
+            }
+        }
+    }
+
+    fn is(&self, leader: &Leader, member: MemberId) -> bool {
+        leader.name.as_deref() == Some(self.group().members().name(member))
+    }
+
+    async fn leader_until(&self, roll: &Roll, until: Instant) -> Result<Option<Leader>, OperatorError> {
+        let look = crate::roll::retry(until, || Box::pin(roll.look_within(1, roll.attempt()))).await?;
+        Ok(look.into_leader())
+    }
+
+    async fn pause(&self, until: Instant, within: Duration, what: &str) -> Result<(), OperatorError> {
+        let next = Instant::now() + self.bond.group.ask_every();
+        if next >= until {
+            return Err(OperatorError::TimedOut { waited: within, what: what.to_owned() });
+        }
+        sleep_until(next).await;
+        Ok(())
+    }
+
+    /// Asks the leader. If it may have heard it, but did not answer, it is asked again only while it still leads: its successor
+    /// must not be asked in its place.
+    async fn ask(&self, roll: &Roll, wish: Wish, before: &Leader, until: Instant) -> Result<(), OperatorError> {
+        let asker = self.asker(&roll.election)?;
+        let began = Instant::now();
+        let mut heard = false;
+        loop {
+            let asked = match wish {
+                Wish::Resign => asker.resign().await,
+                Wish::Transfer(heir) => asker.transfer(heir).await,
+            };
+            let error = match asked {
+                Ok(_) => return Ok(()),
+                Err(AskError::Refused(Refused::Busy)) if heard => return Ok(()),
+                Err(error) => error,
+            };
+            if let Some(refused) = self.refused(&error) {
+                return Err(refused);
+            }
+            heard |= matches!(error, AskError::Silent { .. } | AskError::Unreachable { .. });
+            if Instant::now() + self.bond.group.ask_every() >= until {
+                let (what, source) = (error.to_string(), None);
+                let unknown = if heard {
+                    StoreError::OutcomeUnknown { what, source }
+                } else {
+                    StoreError::Unavailable { what, source }
+                };
+                return Err(ReadError::TimedOut { waited: began.elapsed(), last: unknown }.into());
+            }
+            sleep(self.bond.group.ask_every()).await;
+            let leader = self.leader_until(roll, until).await?;
+            if leader.is_none_or(|leader| leader.name != before.name || leader.token != before.token) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What asking again would not change.
+    fn refused(&self, error: &AskError) -> Option<OperatorError> {
+        match error {
+            AskError::NoLeader => Some(OperatorError::Vacant),
+            AskError::Refused(Refused::RankDecides) => Some(self.cannot("transfer")),
+            AskError::Refused(Refused::NotInOffice) => None,
+            AskError::Refused(why) => {
+                let misuse = || OperatorError::Misuse { what: why.to_string() };
+                Some(refusal(why).map_or_else(misuse, OperatorError::from))
+            }
+            AskError::Denied { .. } | AskError::NotAMember { .. } => {
+                Some(StoreError::Denied { what: error.to_string(), source: None }.into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// In the words of everybody else; `None` if it has none of its own.
+fn refusal(why: &Refused) -> Option<TransferRefused> {
+    Some(match why {
+        Refused::NotAMember => TransferRefusal::NotAMember.into(),
+        Refused::HeirSilent => TransferRefusal::HeirSilent.into(),
+        Refused::HeirBehind => TransferRefusal::HeirBehind.into(),
+        Refused::Busy => Refusal::Busy.into(),
+        _ => return None,
+    })
+}
+
+/// Who leads, by what the members say.
+fn leader(algorithm: Algorithm, answers: &[&Status]) -> Option<LeaderView> {
+    let views = || answers.iter().filter_map(|status| status.leader.as_ref());
+    let chosen = if algorithm.is_fenced() {
+        let newest: Option<Token> = views().filter_map(|view| view.term).max();
+        views().find(|view| view.term == newest)?.member
+    } else {
+        // Two halves, two leaders: the one that most follow, and of those the highest.
+        let count = |member| views().filter(|view| view.member == member).count();
+        views().map(|view| (count(view.member), view.member)).max()?.1
+    };
+    let view = views().filter(|view| view.member == chosen).max_by_key(|view| view.term)?;
+    // The leader itself knows best what it proclaims, and whether it still leads.
+    match answers.iter().find(|status| status.member == chosen) {
+        Some(status) if status.in_office => status.leader.clone().or_else(|| Some(view.clone())),
+        Some(_) => None,
+        None => Some(view.clone()),
+    }
+}
+
+fn reasons(survey: &Survey) -> String {
+    let reasons: Vec<_> =
+        survey.iter().filter_map(|(_, answer)| answer.as_ref().err().map(AskError::to_string)).collect();
+    reasons.join("; ")
+}
+
+fn nobody_answers(survey: &Survey) -> StoreError {
+    let denied = |(_, answer): &(Peer, Result<Status, AskError>)| matches!(answer, Err(AskError::Denied { .. }));
+    if survey.iter().any(denied) {
+        return StoreError::Denied { what: reasons(survey), source: None };
+    }
+    StoreError::Unavailable { what: format!("no member of the group answers: {}", reasons(survey)), source: None }
+}
+
+fn too_few(group: &GroupStatus, survey: &Survey) -> StoreError {
+    let GroupStatus { members, answering, needed, .. } = group;
+    let what = format!(
+        "{answering} of {members} members answer, and {needed} are needed to know who leads: {}",
+        reasons(survey)
+    );
+    StoreError::Unavailable { what, source: None }
+}

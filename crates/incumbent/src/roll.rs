@@ -1,0 +1,157 @@
+//! What handles read of an election, whoever keeps it: a store, or the members of a group of peers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_core::{Cursor, ElectionName, Line, Nonce, Settings, Target, Token};
+use incumbent_store::{Fut, Promises, Store, StoreError, Wake};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::error::ReadError;
+use crate::observer::{GroupStatus, Leader, Reading};
+use crate::port::Port;
+
+/// How long reads and writes are tried, unless the act has its own time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who keeps the elections of a client.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Store(Arc<dyn Store>),
+    #[cfg(feature = "peers")]
+    Peers(Arc<crate::peers::Visitor>),
+}
+
+/// An election, seen in one step.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    /// Those in line, or the members that answer. The first one leads, unless nobody does.
+    pub(crate) people: Vec<Leader>,
+    pub(crate) vacant: bool,
+    pub(crate) paused: Option<Arc<str>>,
+    pub(crate) tombstone: Option<Nonce>,
+    pub(crate) handover: Option<(Token, Option<Token>)>,
+    pub(crate) deposed: Option<Token>,
+    /// Among peers: how many of them there are.
+    pub(crate) group: Option<GroupStatus>,
+    pub(crate) cursor: Cursor,
+}
+
+impl Look {
+    pub(crate) fn leader(&self) -> Option<&Leader> {
+        self.people.first().filter(|_| !self.vacant)
+    }
+
+    pub(crate) fn into_leader(self) -> Option<Leader> {
+        self.people.into_iter().next().filter(|_| !self.vacant)
+    }
+}
+
+impl From<Line> for Look {
+    fn from(line: Line) -> Look {
+        let leads = line.entries.first().map(|head| head.token);
+        let handover = leads.and_then(|token| line.office.handover_from(token));
+        Look {
+            people: line.entries.iter().map(Leader::from).collect(),
+            vacant: leads.is_none(),
+            handover: handover.map(|handover| (handover.from, handover.heir.as_ref().map(|heir| heir.token))),
+            paused: line.office.paused.map(|paused| paused.reason),
+            tombstone: line.office.ended.map(|ended| ended.id),
+            deposed: line.office.deposed,
+            group: None,
+            cursor: line.cursor,
+        }
+    }
+}
+
+impl Source {
+    pub(crate) fn promises(&self) -> Fut<'_, Promises> {
+        match self {
+            Source::Store(store) => store.promises(),
+            #[cfg(feature = "peers")]
+            Source::Peers(visitor) => Box::pin(std::future::ready(Ok(visitor.promises()))),
+        }
+    }
+}
+
+/// One election, for those who read it: with retries, within a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Roll {
+    pub(crate) source: Source,
+    pub(crate) election: ElectionName,
+    pub(crate) settings: Settings,
+    pub(crate) port: Port,
+}
+
+impl Roll {
+    /// One attempt, cut off after `limit`.
+    pub(crate) async fn look_within(&self, people: usize, limit: Duration) -> Result<Look, StoreError> {
+        let look = async {
+            match &self.source {
+                Source::Store(store) => store.line(&self.election, people).await.map(Look::from),
+                #[cfg(feature = "peers")]
+                Source::Peers(visitor) => visitor.look(&self.election, people).await,
+            }
+        };
+        match timeout(limit, look).await {
+            Ok(answer) => answer,
+            Err(_) => Err(no_answer(limit)),
+        }
+    }
+
+    pub(crate) async fn reading(&self, people: usize) -> Result<Reading<Look>, ReadError> {
+        #[cfg(feature = "peers")]
+        if let Source::Peers(visitor) = &self.source {
+            visitor.prepare(&self.election)?;
+        }
+        let sent_at = self.port.now();
+        let limit = self.attempt();
+        let until = Instant::now() + PATIENCE;
+        let look = retry(until, || Box::pin(self.look_within(people, limit))).await?;
+        Ok(Reading::new(look, sent_at, self.port.clone()))
+    }
+
+    /// How long one attempt may take.
+    pub(crate) fn attempt(&self) -> Duration {
+        match &self.source {
+            Source::Store(_) => self.settings.renew_every.min(PATIENCE),
+            // The times of peers are short, but a member that is dead must not keep us from asking the next one.
+            #[cfg(feature = "peers")]
+            Source::Peers(_) => PATIENCE,
+        }
+    }
+
+    /// Waits for a hint that somebody else leads, or that the office record has changed.
+    pub(crate) fn watch(&self, from: Cursor) -> Wake {
+        match &self.source {
+            Source::Store(store) => store.watch(&self.election, &[Target::Head, Target::Office], from),
+            #[cfg(feature = "peers")]
+            Source::Peers(visitor) => visitor.watch(),
+        }
+    }
+}
+
+pub(crate) fn no_answer(limit: Duration) -> StoreError {
+    StoreError::Unavailable { what: format!("no answer within {limit:?}"), source: None }
+}
+
+/// Repeats what fails for the moment, with growing pauses, until `until`.
+pub(crate) async fn retry<'a, T>(until: Instant, attempt: impl Fn() -> Fut<'a, T>) -> Result<T, ReadError> {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(10);
+    loop {
+        let error = match attempt().await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        use incumbent_core::Fault;
+        if !matches!(error.fault(), Fault::Unavailable | Fault::OutcomeUnknown) {
+            return Err(ReadError::Store(error));
+        }
+        if Instant::now() + pause >= until {
+            return Err(ReadError::TimedOut { waited: began.elapsed(), last: error });
+        }
+        sleep_until(Instant::now() + pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,689 @@
+//! Elections among peers through the public handles: three members in one process, over real connections.
+
+#![cfg(feature = "peers")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use incumbent::fence::MemoryFence;
+use incumbent::peers::{Algorithm, Group, MemberId, Members, Rules, Secret};
+use incumbent::store::StoreError;
+use incumbent::{
+    Candidacy, Client, ConnectError, Election, ElectionName, Leadership, Loss, Observation, OperatorError, ReadError,
+    Role, SeatError, SeatEvent, StandError, Token, TransferError, TransferRefused, Unfenced,
+};
+
+/// How long anything may take before a test fails. Nothing waits so long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Long enough for a busy machine: nobody is deposed only because nobody let it speak.
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never: {what}"))
+}
+
+async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let asking = async {
+        while !done().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(what, asking).await;
+}
+
+/// Three members, their ports and their folder.
+struct Hall {
+    algorithm: Algorithm,
+    members: Members,
+    folder: PathBuf,
+}
+
+impl Hall {
+    fn new(algorithm: Algorithm) -> Hall {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let folder = format!("incumbent-peers-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir(&folder).unwrap();
+        // Held together, so that the three are different; then free again.
+        let sockets: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let list: Vec<_> = ["a", "b", "c"]
+            .iter()
+            .zip(&sockets)
+            .map(|(name, socket)| format!("{name}={}", socket.local_addr().unwrap()))
+            .collect();
+        Hall { algorithm, members: Members::parse(&list.join(",")).unwrap(), folder }
+    }
+
+    fn group(&self) -> Group {
+        let secret = Secret::new("a secret of this test alone").unwrap();
+        Group::new(self.algorithm, self.members.clone(), secret).with_rules(rules(self.algorithm, TIMEOUT))
+    }
+
+    /// A client that becomes this member if it stands.
+    fn client(&self, name: &str) -> Client<Unfenced> {
+        let rank = self.members.by_name(name).unwrap().id.0;
+        let group = self.group().rank(rank);
+        let group = if self.algorithm.is_fenced() { group.data(self.folder.join(name)) } else { group };
+        Client::builder().with_unfenced_group(group).unwrap()
+    }
+
+    fn election(&self, name: &str) -> Election<Unfenced> {
+        self.client(name).election("jobs/x").unwrap()
+    }
+
+    /// Somebody who never stands.
+    fn visitor(&self) -> Election<Unfenced> {
+        Client::builder().with_unfenced_group(self.group()).unwrap().election("jobs/x").unwrap()
+    }
+
+    async fn stand(&self, name: &str) -> Candidacy<Unfenced> {
+        let candidate = self.election(name).candidate(name).value(format!("value of {name}"));
+        within("standing", candidate.stand()).await.unwrap()
+    }
+
+    async fn all(&self) -> Vec<Candidacy<Unfenced>> {
+        let mut seats = Vec::new();
+        for name in ["a", "b", "c"] {
+            seats.push(self.stand(name).await);
+        }
+        seats
+    }
+}
+
+impl Drop for Hall {
+    fn drop(&mut self) {
+        // A member that is on its way out may still have a file open there.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn rules(algorithm: Algorithm, timeout: Duration) -> Rules {
+    let url = format!("{algorithm}://?timeout={}ms", timeout.as_millis());
+    *Group::from_url(&url).unwrap().unwrap().rules()
+}
+
+/// Waits until one of them is in office.
+async fn first_elected(seats: &mut [Candidacy<Unfenced>]) -> (usize, Leadership<Unfenced>) {
+    let elected = async {
+        let waiting = seats.iter_mut().enumerate().map(|(at, seat)| {
+            Box::pin(async move { (at, seat.elected().await.unwrap().expect("an election that does not end")) })
+        });
+        futures_util::future::select_all(waiting).await.0
+    };
+    within("a leader", elected).await
+}
+
+async fn role(seat: &Candidacy<Unfenced>, what: &str, wanted: impl Fn(&Role) -> bool) -> Role {
+    let mut roles = seat.roles();
+    within(what, async {
+        loop {
+            let role = roles.next().await;
+            if wanted(&role) {
+                return role;
+            }
+        }
+    })
+    .await
+}
+
+fn follows(name: &str) -> impl Fn(&Role) -> bool + use<'_> {
+    move |role| matches!(role, Role::Following { ahead: Some(ahead), .. } if &**ahead == name)
+}
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// A group in which somebody leads. The first election of a group takes a timeout: what can be shown one after the other
+/// is shown in one group.
+struct Scene {
+    hall: Hall,
+    seats: Vec<Candidacy<Unfenced>>,
+    /// Who leads.
+    at: usize,
+    office: Option<Leadership<Unfenced>>,
+}
+
+impl Scene {
+    async fn open(hall: Hall) -> Scene {
+        let mut seats = hall.all().await;
+        let (at, office) = first_elected(&mut seats).await;
+        Scene { hall, seats, at, office: Some(office) }
+    }
+
+    fn office(&self) -> &Leadership<Unfenced> {
+        self.office.as_ref().unwrap()
+    }
+
+    fn take_office(&mut self) -> Leadership<Unfenced> {
+        self.office.take().unwrap()
+    }
+
+    fn leader(&self) -> &'static str {
+        NAMES[self.at]
+    }
+
+    fn token(&self) -> Token {
+        self.office().token_if_any().expect("consensus has tokens").token
+    }
+
+    /// Another member, once it follows the leader.
+    async fn heir(&self) -> usize {
+        let heir = (self.at + 1) % 3;
+        role(&self.seats[heir], "a heir that answers", follows(self.leader())).await;
+        heir
+    }
+
+    async fn until_somebody_leads(&mut self) {
+        let (at, office) = first_elected(&mut self.seats).await;
+        (self.at, self.office) = (at, Some(office));
+    }
+
+    async fn until_leads(&mut self, at: usize) {
+        let office = within("the heir's office", self.seats[at].elected()).await.unwrap().unwrap();
+        (self.at, self.office) = (at, Some(office));
+    }
+}
+
+#[tokio::test]
+async fn a_consensus_group_can_do_through_these_handles_what_a_store_can() {
+    let mut scene = Scene::open(Hall::new(Algorithm::Consensus)).await;
+    there_is_one_leader_with_a_token_and_the_others_know_it(&scene).await;
+    the_deadline_moves_while_a_majority_answers(&scene).await;
+    what_the_leader_proclaims_reaches_observers(&scene).await;
+    events_tell_of_the_leader_and_of_loss(&mut scene).await;
+    a_leader_hands_over_to_the_member_that_it_names(&mut scene).await;
+    an_operator_who_is_no_member_transfers(&mut scene).await;
+    an_operator_who_is_no_member_makes_the_leader_resign(&mut scene).await;
+    a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(&mut scene).await;
+    an_unhealthy_leader_leaves_its_office_and_comes_back_as_a_follower(&mut scene).await;
+    whoever_withdraws_leads_no_more_and_may_stand_again(&mut scene).await;
+}
+
+async fn there_is_one_leader_with_a_token_and_the_others_know_it(scene: &Scene) {
+    let token = Some(scene.token());
+    assert_eq!(scene.seats[scene.at].role(), Role::Leading { token });
+    assert_eq!(scene.seats[scene.at].name(), scene.leader());
+    assert!(scene.office().check().is_ok() && scene.office().remaining() <= TIMEOUT);
+    for other in (0..3).filter(|other| *other != scene.at) {
+        let role = role(&scene.seats[other], "a follower", follows(scene.leader())).await;
+        assert_eq!(role, Role::Following { ahead: Some(scene.leader().into()), token });
+    }
+    let visitor = scene.hall.visitor();
+    let leader = within("an answer", visitor.leader()).await.unwrap().into_inner().expect("a leader");
+    assert_eq!((leader.name.as_deref(), leader.token), (Some(scene.leader()), token));
+    assert_eq!(leader.value, format!("value of {}", scene.leader()));
+    let people = within("an answer", visitor.candidates()).await.unwrap().into_inner();
+    assert_eq!(people.len(), 3);
+    assert_eq!(people[0].name.as_deref(), Some(scene.leader()));
+    assert!(people[1..].iter().all(|one| one.token.is_none()), "{people:?}");
+}
+
+async fn the_deadline_moves_while_a_majority_answers(scene: &Scene) {
+    let mut seen = scene.office().deadline();
+    for _ in 0..3 {
+        let moved = within("another deadline", scene.office().deadline_after(seen)).await;
+        assert!(moved > seen, "{moved:?} after {seen:?}");
+        seen = moved;
+    }
+}
+
+async fn what_the_leader_proclaims_reaches_observers(scene: &Scene) {
+    let mut observer = scene.hall.visitor().observe();
+    within("a proclamation", scene.office().proclaim("another value")).await.unwrap();
+    let seen = async {
+        loop {
+            match observer.next().await.unwrap() {
+                Observation::Leader(leader) if leader.value == "another value" => return leader,
+                Observation::Leader(_) | Observation::Vacant | Observation::Stale | Observation::Current => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let leader = within("the value", seen).await;
+    assert_eq!((leader.name.as_deref(), leader.token), (Some(scene.leader()), Some(scene.token())));
+    let reading = within("an answer", scene.hall.visitor().leader()).await.unwrap();
+    assert_eq!(reading.get().as_ref().unwrap().value, "another value");
+}
+
+async fn events_tell_of_the_leader_and_of_loss(scene: &mut Scene) {
+    let mut events = scene.seats[scene.heir().await].events();
+    let new_leader = async {
+        loop {
+            if let SeatEvent::NewLeader(leader) = events.next().await.unwrap() {
+                return leader;
+            }
+        }
+    };
+    assert_eq!(within("an event", new_leader).await.name.as_deref(), Some(scene.leader()));
+    let mut events = scene.seats[scene.at].events();
+    let before = scene.token();
+    within("a resignation", scene.take_office().resign()).await.unwrap();
+    within("an event", async { while events.next().await.unwrap() != SeatEvent::Unelected(Loss::Resigned) {} }).await;
+    scene.until_somebody_leads().await;
+    assert!(scene.token() > before, "the next one has a higher token");
+}
+
+async fn a_leader_hands_over_to_the_member_that_it_names(scene: &mut Scene) {
+    let heir = scene.heir().await;
+    within("a handover", scene.take_office().transfer_to(NAMES[heir], PATIENCE)).await.unwrap();
+    scene.until_leads(heir).await;
+    let refused = within("a refusal", scene.take_office().transfer_to("nobody", PATIENCE)).await;
+    let Err(TransferError::Refused { office, why: TransferRefused::NoSuchCandidate(name) }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(name, "nobody");
+    assert!(office.check().is_ok(), "it leads on");
+    scene.office = Some(office);
+}
+
+async fn an_operator_who_is_no_member_transfers(scene: &mut Scene) {
+    let heir = scene.heir().await;
+    let operator = scene.hall.visitor().operator();
+    let term = scene.office().term();
+    let transfer = tokio::spawn(async move { operator.transfer(NAMES[heir], PATIENCE).await });
+    // The work is asked to stop first, and the office goes when it has.
+    assert_eq!(within("the order to stop", term.stopping()).await.reason(), Loss::Transferred);
+    scene.office = None;
+    assert_eq!(within("the end", term.lost()).await.reason(), Loss::Transferred);
+    within("the transfer", transfer).await.unwrap().unwrap();
+    scene.until_leads(heir).await;
+}
+
+async fn an_operator_who_is_no_member_makes_the_leader_resign(scene: &mut Scene) {
+    let operator = scene.hall.visitor().operator();
+    let (term, before) = (scene.office().term(), scene.token());
+    let resign = tokio::spawn(async move { operator.resign(PATIENCE).await });
+    assert_eq!(within("the order to stop", term.stopping()).await.reason(), Loss::Resigned);
+    scene.office = None;
+    within("the resignation", resign).await.unwrap().unwrap();
+    scene.until_somebody_leads().await;
+    assert!(scene.token() > before);
+}
+
+async fn a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(scene: &mut Scene) {
+    let (heir, before) = (scene.heir().await, scene.at);
+    within("the transfer", scene.hall.visitor().operator().transfer(NAMES[heir], PATIENCE)).await.unwrap();
+    let office = scene.take_office();
+    assert!(office.check().is_err(), "the grace is over");
+    scene.until_leads(heir).await;
+    // The one that has not stopped does not lead again before it has.
+    assert_eq!(scene.seats[before].role(), Role::Out(Loss::Transferred));
+    drop(office);
+    role(&scene.seats[before], "a follower", follows(NAMES[heir])).await;
+}
+
+async fn an_unhealthy_leader_leaves_its_office_and_comes_back_as_a_follower(scene: &mut Scene) {
+    let before = scene.at;
+    scene.seats[before].set_healthy(false);
+    assert_eq!(within("the order to stop", scene.office().stopping()).await.reason(), Loss::Unhealthy);
+    scene.office = None;
+    role(&scene.seats[before], "out of the line", |role| *role == Role::Out(Loss::Unhealthy)).await;
+    scene.until_somebody_leads().await;
+    assert_ne!(scene.at, before);
+    scene.seats[before].set_healthy(true);
+    role(&scene.seats[before], "a follower", follows(scene.leader())).await;
+}
+
+async fn whoever_withdraws_leads_no_more_and_may_stand_again(scene: &mut Scene) {
+    let (visitor, name) = (scene.hall.visitor(), scene.leader());
+    let first = scene.seats.remove(scene.at);
+    scene.office = None;
+    within("a withdrawal", first.withdraw()).await.unwrap();
+    scene.until_somebody_leads().await;
+    let listed = async || visitor.candidates().await.unwrap().iter().any(|one| one.name.as_deref() == Some(name));
+    until("the one that withdrew is not listed", async || !listed().await).await;
+    let again = within("standing", async {
+        loop {
+            // Its port may be in use for a moment.
+            match scene.hall.election(name).candidate(name).stand().await {
+                Ok(seat) => return seat,
+                Err(StandError::Seat(SeatError::NoMember { .. })) => tokio::task::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    let again = again.await;
+    until("it is listed again", listed).await;
+    drop(again);
+}
+
+#[tokio::test]
+async fn members_that_go_one_after_the_other_take_their_office_with_them() {
+    let hall = Hall::new(Algorithm::Consensus);
+    let mut clients: Vec<_> = NAMES.iter().map(|name| hall.client(name)).collect();
+    let mut seats = Vec::new();
+    for (client, name) in clients.iter().zip(NAMES) {
+        let candidate = client.election("jobs/x").unwrap().candidate(name);
+        seats.push(within("standing", candidate.stand()).await.unwrap());
+    }
+    let (at, office) = first_elected(&mut seats).await;
+
+    // A client that is closed lets the work stop, gives the office back and leaves the group.
+    let term = office.term();
+    let work = tokio::spawn(async move {
+        let why = office.stopping().await.reason();
+        drop(office);
+        why
+    });
+    assert!(within("closing", clients.remove(at).close(PATIENCE)).await);
+    assert_eq!(within("the work", work).await.unwrap(), Loss::Closing);
+    assert!(term.check().is_err());
+    let address = &hall.members.get(MemberId(at as u16 + 1)).unwrap().address;
+    TcpListener::bind(&**address).expect("the port is free");
+    seats.remove(at);
+    let (at, office) = first_elected(&mut seats).await;
+
+    // The one that is left has no majority: it has to stop before its deadline.
+    drop((seats.remove(1 - at), clients.remove(1 - at)));
+    let lost = within("the order to stop", office.stopping()).await;
+    assert_eq!(lost.reason(), Loss::LocalDeadline);
+    let lost = within("the end of the term", office.lost()).await;
+    assert_eq!(lost.reason(), Loss::LocalDeadline);
+    assert!(office.check().is_err());
+    assert_eq!(office.remaining(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it() {
+    let mut scene = Scene::open(Hall::new(Algorithm::Consensus)).await;
+    let before = scene.office().token_if_any().unwrap().clone();
+    let mut observer = scene.hall.visitor().observe();
+    let mut seen = async |wanted: fn(&Observation) -> bool| {
+        let seen = async {
+            loop {
+                let seen = observer.next().await.unwrap();
+                if wanted(&seen) {
+                    return seen;
+                }
+            }
+        };
+        within("an observation", seen).await
+    };
+    seen(|seen| matches!(seen, Observation::Leader(_))).await;
+    scene.office = None;
+    scene.seats.clear();
+    seen(|seen| *seen == Observation::Stale).await;
+
+    for name in NAMES {
+        // The port and the directory of the last life may be in use for a moment.
+        let seat = within("standing", async {
+            loop {
+                match scene.hall.election(name).candidate(name).stand().await {
+                    Ok(seat) => return seat,
+                    Err(StandError::Seat(SeatError::NoMember { .. })) => tokio::task::yield_now().await,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        scene.seats.push(seat.await);
+    }
+    scene.until_somebody_leads().await;
+    let after = scene.office().token_if_any().unwrap().clone();
+    assert!(after.get() > before.get());
+    assert_eq!(after.store, before.store, "it is the same group");
+    seen(|seen| *seen == Observation::Current).await;
+    let Observation::Leader(leader) = seen(|seen| matches!(seen, Observation::Leader(_))).await else { unreachable!() };
+    assert!(leader.token > Some(before.token), "{leader:?}");
+}
+
+#[tokio::test]
+async fn a_fence_is_raised_before_the_office_is_seen() {
+    let hall = Hall::new(Algorithm::Consensus);
+    let fence = Arc::new(MemoryFence::new(&ElectionName::new("jobs/x").unwrap(), "the data"));
+    // A group of one needs nobody's answers, so its timeout may be short.
+    let alone = Members::new(hall.members.by_name("a").cloned()).unwrap();
+    let secret = Secret::new("a secret of this test alone").unwrap();
+    let group = Group::new(Algorithm::Consensus, alone, secret).data(hall.folder.join("a"));
+    let client = Client::builder().with_group(group.with_rules(rules(hall.algorithm, TIMEOUT / 20))).unwrap();
+    let candidate = client.election("jobs/x").unwrap().candidate("a").fence(fence.clone());
+    let mut seat = within("standing", candidate.stand()).await.unwrap();
+    let first = within("an office", seat.elected()).await.unwrap().unwrap();
+    let old = first.token().clone();
+    assert_eq!(fence.write(&old, |data| *data).unwrap(), "the data");
+    within("a resignation", first.resign()).await.unwrap();
+    let next = within("an office", seat.elected()).await.unwrap().unwrap();
+    assert!(next.token().get() > old.get());
+    assert!(fence.write(&old, |_| ()).is_err(), "the first is shut out");
+}
+
+#[tokio::test]
+async fn a_client_that_could_not_be_a_member_can_when_the_place_is_free() {
+    let hall = Hall::new(Algorithm::Bully);
+    let address = &hall.members.by_name("c").unwrap().address;
+    let squatter = TcpListener::bind(&**address).unwrap();
+    let client = hall.client("c");
+    let election = client.election("jobs/x").unwrap();
+    let error = within("an answer", election.candidate("c").stand()).await.unwrap_err();
+    assert!(matches!(error, StandError::Seat(SeatError::NoMember { .. })), "{error:?}");
+    drop(squatter);
+    let mut seat = within("standing", election.candidate("c").stand()).await.unwrap();
+    let office = within("an office", seat.elected()).await.unwrap().unwrap();
+    drop(office);
+    // The member lives on without a candidate, answers, and takes another one.
+    within("a withdrawal", seat.withdraw()).await.unwrap();
+    let people = within("an answer", election.candidates()).await.unwrap().into_inner();
+    assert_eq!(people, [], "it does not stand");
+    let seat = within("standing", election.candidate("c").value("another").stand()).await.unwrap();
+    until("it is listed with another value", async || {
+        election.candidates().await.unwrap().iter().any(|one| one.value == "another")
+    })
+    .await;
+    drop(seat);
+}
+
+#[tokio::test]
+async fn what_peers_cannot_do_is_refused_by_name() {
+    let hall = Hall::new(Algorithm::Consensus);
+    let operator = hall.visitor().operator();
+    let refused = [
+        ("pause", operator.pause("", PATIENCE).await.unwrap_err()),
+        ("resume", operator.resume().await.unwrap_err()),
+        ("depose", operator.depose(None).await.unwrap_err()),
+        ("end", operator.end(PATIENCE).await.unwrap_err()),
+    ];
+    for (what, error) in refused {
+        let text = error.to_string();
+        assert!(
+            matches!(error, OperatorError::Unsupported { algorithm: "consensus", act, .. } if act == what),
+            "{error:?}"
+        );
+        assert!(text.contains(&format!("a consensus election cannot {what}")), "{text}");
+    }
+    for algorithm in [Algorithm::Bully, Algorithm::Ring] {
+        let operator = Hall::new(algorithm).visitor().operator();
+        let error = operator.transfer("a", PATIENCE).await.unwrap_err();
+        assert!(matches!(error, OperatorError::Unsupported { act: "transfer", .. }), "{error:?}");
+        assert!(error.to_string().contains("rank decides"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn code_that_needs_tokens_gets_no_bully_and_no_ring() {
+    for algorithm in [Algorithm::Bully, Algorithm::Ring] {
+        let error = Client::builder().connect(&format!("{algorithm}://")).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Unfenced { algorithm: named } if named == algorithm), "{error:?}");
+        assert!(error.to_string().contains("connect_unfenced"), "{error}");
+        Client::builder().connect_unfenced(&format!("{algorithm}://")).await.unwrap();
+    }
+    let error = Client::builder().ttl(TIMEOUT).connect("consensus://").await.unwrap_err();
+    assert!(error.to_string().contains("&timeout="), "{error}");
+    let error = Client::builder().grace(TIMEOUT).connect("consensus://").await.unwrap_err();
+    assert!(error.to_string().contains("cannot be safe"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_of_a_group_knows_one_election() {
+    let hall = Hall::new(Algorithm::Bully);
+    let client = hall.client("a");
+    let _seat = within("standing", client.election("jobs/x").unwrap().candidate("a").stand()).await.unwrap();
+    let error = within("an answer", client.election("jobs/y").unwrap().leader()).await.unwrap_err();
+    assert!(matches!(&error, ReadError::Store(StoreError::Misuse { what }) if what.contains("jobs/x")), "{error:?}");
+    let other = client.election("jobs/y").unwrap().candidate("a");
+    let error = within("an answer", other.stand()).await.unwrap_err();
+    assert!(matches!(error, StandError::Seat(SeatError::Store(StoreError::Misuse { .. }))), "{error:?}");
+    let twice = client.election("jobs/x").unwrap().candidate("a");
+    let error = within("an answer", twice.stand()).await.unwrap_err();
+    assert!(matches!(error, StandError::Seat(SeatError::AlreadyInLine)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_member_that_runs_already_cannot_run_twice() {
+    let hall = Hall::new(Algorithm::Ring);
+    let _first = hall.stand("a").await;
+    let error = within("an answer", hall.election("a").candidate("a").stand()).await.unwrap_err();
+    assert!(matches!(&error, StandError::Seat(SeatError::NoMember { .. })), "{error:?}");
+    assert!(error.to_string().contains("cannot listen"), "{error}");
+}
+
+#[tokio::test]
+async fn somebody_with_another_secret_or_another_election_gets_no_answer() {
+    let hall = Hall::new(Algorithm::Bully);
+    let _seats = hall.all().await;
+    let secret = Secret::new("another secret altogether").unwrap();
+    let group = Group::new(hall.algorithm, hall.members.clone(), secret);
+    let stranger = Client::builder().with_unfenced_group(group).unwrap().election("jobs/x").unwrap();
+    let error = within("an answer", stranger.leader()).await.unwrap_err();
+    assert!(matches!(error, ReadError::Store(StoreError::Denied { .. })), "{error:?}");
+    assert!(error.to_string().contains("the secrets differ"), "{error}");
+    assert!(!error.to_string().contains("another secret altogether"));
+    let visitor = Client::builder().with_unfenced_group(hall.group()).unwrap();
+    let error = within("an answer", visitor.election("jobs/y").unwrap().leader()).await.unwrap_err();
+    assert!(matches!(error, ReadError::Store(StoreError::Denied { .. })), "{error:?}");
+    assert!(error.to_string().contains("another election"), "{error}");
+}
+
+#[tokio::test]
+async fn too_few_members_are_no_vacancy_but_not_knowing() {
+    let hall = Hall::new(Algorithm::Consensus);
+    let _one = hall.stand("a").await;
+    let visitor = hall.visitor();
+    let error = within("an answer", visitor.leader()).await.unwrap_err();
+    assert!(error.to_string().contains("1 of 3 members answer"), "{error}");
+    let status = within("an answer", visitor.status()).await.unwrap().into_inner();
+    let group = status.group.expect("a group");
+    assert!(status.vacant && status.leader().is_none());
+    assert_eq!((group.members, group.answering, group.needed), (3, 1, 2));
+}
+
+/// Bully and ring: the same from outside.
+mod ranks {
+    use super::*;
+
+    /// Shows it for both, at the same time: they mostly wait.
+    async fn both(show: impl AsyncFn(Algorithm)) {
+        tokio::join!(show(Algorithm::Bully), show(Algorithm::Ring));
+    }
+
+    #[tokio::test]
+    async fn the_highest_rank_leads_without_a_token_and_without_a_deadline() {
+        both(async |algorithm| {
+            let hall = Hall::new(algorithm);
+            let mut seats = hall.all().await;
+            let office = settled(&mut seats).await;
+            assert!(office.token_if_any().is_none());
+            assert_eq!(seats[2].role(), Role::Leading { token: None });
+            assert_eq!(office.deadline(), incumbent::Timestamp::MAX);
+            let visitor = hall.visitor();
+            let leader = within("an answer", visitor.leader()).await.unwrap().into_inner().unwrap();
+            assert_eq!((leader.name.as_deref(), leader.token, leader.id), (Some("c"), None, None));
+            assert_eq!(leader.value, "value of c");
+        })
+        .await;
+    }
+
+    /// All follow the highest.
+    async fn settled(seats: &mut [Candidacy<Unfenced>]) -> Leadership<Unfenced> {
+        let (lower, highest) = seats.split_at_mut(2);
+        for seat in lower.iter() {
+            role(seat, "a follower of the highest", follows("c")).await;
+        }
+        // Those that led for a moment, before the highest was heard, have lost it.
+        within("an office", highest[0].elected()).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn when_the_highest_dies_the_next_one_leads() {
+        both(async |algorithm| {
+            let hall = Hall::new(algorithm);
+            let mut seats = hall.all().await;
+            let office = settled(&mut seats).await;
+            seats.pop();
+            drop(office);
+            role(&seats[0], "a follower of the second", follows("b")).await;
+            role(&seats[1], "a leader", |role| matches!(role, Role::Leading { token: None })).await;
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_leader_resigns_when_an_operator_asks_and_when_it_wants_to() {
+        both(async |algorithm| {
+            let hall = Hall::new(algorithm);
+            let mut seats = hall.all().await;
+            let office = settled(&mut seats).await;
+            let operator = hall.visitor().operator();
+            let resign = tokio::spawn(async move { operator.resign(PATIENCE).await });
+            assert_eq!(within("the order to stop", office.stopping()).await.reason(), Loss::Resigned);
+            within("a resignation", office.resign()).await.unwrap();
+            within("the operator's answer", resign).await.unwrap().unwrap();
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_healthy_leader_of_lower_rank_stays_where_that_is_wanted() {
+        both(async |algorithm| {
+            let hall = Hall::new(algorithm);
+            let patient = |name: &str| {
+                let rank = hall.members.by_name(name).unwrap().id.0;
+                let rules = match rules(algorithm, TIMEOUT) {
+                    Rules::Bully(mut rules) => {
+                        rules.take_over = false;
+                        Rules::Bully(rules)
+                    }
+                    Rules::Ring(mut rules) => {
+                        rules.take_over = false;
+                        Rules::Ring(rules)
+                    }
+                    other => other,
+                };
+                let group = hall.group().rank(rank).with_rules(rules);
+                Client::builder().with_unfenced_group(group).unwrap().election("jobs/x").unwrap().candidate(name)
+            };
+            // The highest is there from the start, but not fit to lead before the lowest does.
+            let highest = within("standing", patient("c").stand()).await.unwrap();
+            highest.set_healthy(false);
+            let mut lowest = within("standing", patient("a").stand()).await.unwrap();
+            let office = within("an office", lowest.elected()).await.unwrap().unwrap();
+            highest.set_healthy(true);
+            role(&highest, "a follower of the lower", follows("a")).await;
+            assert!(office.check().is_ok());
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn with_the_majority_rule_one_member_alone_does_not_lead() {
+        both(async |algorithm| {
+            let hall = Hall::new(algorithm);
+            let strict = |name: &str| {
+                let rank = hall.members.by_name(name).unwrap().id.0;
+                let url = format!("{algorithm}://?timeout={}ms&majority=yes", TIMEOUT.as_millis());
+                let rules = *Group::from_url(&url).unwrap().unwrap().rules();
+                let group = hall.group().rank(rank).with_rules(rules);
+                Client::builder().with_unfenced_group(group).unwrap().election("jobs/x").unwrap().candidate(name)
+            };
+            let mut highest = within("standing", strict("c").stand()).await.unwrap();
+            let second = within("standing", strict("b").stand()).await.unwrap();
+            let office = within("an office", highest.elected()).await.unwrap().unwrap();
+            assert!(office.remaining() <= TIMEOUT, "its term is bounded");
+            drop(second);
+            assert_eq!(within("the end", office.lost()).await.reason(), Loss::LocalDeadline);
+        })
+        .await;
+    }
+}
