@@ -43,6 +43,19 @@ With ?ttl=none, a leader that is stopped but alive is never replaced.
 Without --store, --store-file or INCUMBENT_STORE it is a directory of this user:
 `incumbent` in $XDG_STATE_HOME, or in ~/.local/state.
 
+Peers, with no store (a store is the better choice where there is one):
+    consensus://127.0.0.1:7411?members=3    three members on this host
+    consensus://?members=a=10.0.0.1:7411,b=...&rank=1&secret-file=/etc/secret
+    bully://...  ring://...    no tokens, and two halves of a network have two
+                               leaders
+One group holds one election. `run --forever` and `campaign` are its members,
+which are long-lived; everybody else asks them. Settings: members, listen or
+rank (which member this is: the name in the list does, too), data (where
+consensus writes down its votes), secret-file, timeout (1500ms unless given);
+for bully and ring majority=yes and takeover=no. Peers cannot pause, resume,
+depose or end; bully and ring cannot transfer. `incumbent explain` says what
+they promise.
+
 ";
 
 /// Leader election: one of many leads, and a leader that has lost office can do no harm.
@@ -126,10 +139,11 @@ pub(crate) struct Standing {
     /// What this candidate advertises to others, e.g. its address
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) value: OsString,
-    /// How long this process may be silent before the office goes to the next in line
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_span)]
-    pub(crate) ttl: Duration,
-    /// How long the work may take to stop [default: a fifth of the TTL, so 3s]
+    /// How long this process may be silent before the office goes to the next in line [default: 15s]. Not for peers, whose URL
+    /// has a timeout
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    pub(crate) ttl: Option<Duration>,
+    /// How long the work may take to stop [default: a fifth of the TTL, so 3s; for peers a third of the timeout]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     pub(crate) grace: Option<Duration>,
 }
@@ -150,6 +164,9 @@ pub(crate) struct Patience {
 ///
 /// COMMAND finds INCUMBENT_ELECTION, INCUMBENT_NAME and INCUMBENT_TOKEN in its environment. The token is higher than
 /// that of every earlier leader: give it to whatever COMMAND writes to, so that it can refuse an older one.
+///
+/// Among peers (consensus, bully, ring) this process is a member of the group for as long as it runs, and a group needs its members:
+/// use --forever there. With bully and ring there is no token, and no INCUMBENT_TOKEN.
 ///
 /// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and exit; a second one kills
 /// at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on to COMMAND. Under systemd, Type=notify works:
@@ -213,6 +230,8 @@ Events with --json, one object a line:
     {\"event\":\"lost\",\"reason\":\"transferred\"}               the term is over
     {\"event\":\"out\",\"reason\":\"paused\"}                     not in line for now
     {\"event\":\"resigned\"} or {\"event\":\"ended\"}             nothing follows
+Among peers \"ahead\" is the leader, and null while there is none. With bully and
+ring \"token\" is null, and so is \"remaining_ms\" where nothing bounds the term.
 
 Example:
     mkfifo hold && incumbent campaign jobs/nightly --json < hold")]
@@ -234,7 +253,8 @@ With --json:
     {\"v\":1,\"election\":\"jobs/nightly\",\"leader\":{\"name\":\"node-1\",
     \"id\":\"...\",\"value\":\"10.0.0.7:80\",\"token\":7},\"age_ms\":3}
 on one line. \"leader\" is null when nobody leads. A value that is not text
-comes as \"value_base64\".
+comes as \"value_base64\". Members of a group of peers have no \"id\", and with
+bully and ring no \"token\": null.
 
 Example:
     incumbent leader api/leader --json | jq -r .leader.value")]
@@ -252,7 +272,9 @@ With --json, on one line:
     {\"v\":1,\"election\":\"jobs/nightly\",\"candidates\":[
     {\"name\":\"node-1\",\"id\":\"...\",\"value\":\"\",\"token\":7,\"role\":\"leader\"},
     {\"name\":\"node-2\",\"id\":\"...\",\"value\":\"\",\"token\":9,\"role\":\"follower\"}]}
-A candidate that another library made may have no name and no id: null.")]
+A candidate that another library made may have no name and no id: null.
+Among peers these are the members that answer, the leader first if there is
+one; \"id\" is null, and so is \"token\" but for the leader of a consensus group.")]
 pub(crate) struct CandidatesArgs {
     #[command(flatten)]
     pub(crate) contest: Contest,
@@ -290,7 +312,8 @@ With --json, on one line:
     \"followers\":0,\"vacant_because\":\"paused\",\"paused\":{\"reason\":\"tea\"},
     \"handover\":null,\"age_ms\":3}
 \"vacant_because\" is there when nobody leads: paused, ended, deposed or
-no_candidates.")]
+no_candidates; among peers forming, no_majority or electing. With peers there
+is \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) contest: Contest,
@@ -399,10 +422,10 @@ pub(crate) struct ExplainArgs {
     /// An election whose state is to be shown, too
     #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
     pub(crate) election: Option<ElectionName>,
-    /// The TTL to reckon with
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_span)]
-    pub(crate) ttl: Duration,
-    /// The grace to reckon with [default: a fifth of the TTL, so 3s]
+    /// The TTL to reckon with [default: 15s]. Not for peers, whose URL has a timeout
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    pub(crate) ttl: Option<Duration>,
+    /// The grace to reckon with [default: a fifth of the TTL, so 3s; for peers a third of the timeout]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     pub(crate) grace: Option<Duration>,
     #[command(flatten)]
@@ -413,8 +436,39 @@ pub(crate) struct ExplainArgs {
 ///
 /// Needs no server and no argument, takes less than 20 seconds, and leaves nothing behind. Exits with 1 if anything did not
 /// happen as promised.
+///
+/// With --algorithm the processes elect one of themselves, with no store. Their messages are drawn as a sequence diagram: a first
+/// election, a killed leader that comes back, a network that is cut in two and healed.
 #[derive(Debug, Args)]
-pub(crate) struct DemoArgs {}
+#[command(after_long_help = "\
+Examples:
+    incumbent demo
+    incumbent demo --algorithm consensus
+    incumbent demo --algorithm ring --members 3")]
+pub(crate) struct DemoArgs {
+    /// Show an election among peers instead, message by message
+    #[arg(long, value_enum)]
+    pub(crate) algorithm: Option<PeerAlgorithm>,
+    /// How many peers: 3 to 5 [default: 5]
+    #[arg(long, value_name = "NUMBER", requires = "algorithm", value_parser = clap::value_parser!(u8).range(3..=5))]
+    pub(crate) members: Option<u8>,
+}
+
+impl DemoArgs {
+    /// How many peers there are unless said otherwise: enough for a minority of two.
+    pub(crate) const MEMBERS: u8 = 5;
+}
+
+/// How peers elect one of themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PeerAlgorithm {
+    /// The highest rank that answers leads
+    Bully,
+    /// A list goes round, and the highest rank on it leads
+    Ring,
+    /// A majority votes; never two leaders at once
+    Consensus,
+}
 
 /// Print completions for a shell
 #[derive(Debug, Args)]

@@ -15,7 +15,8 @@ pub(crate) struct Person {
     id: Option<String>,
     #[serde(flatten)]
     value: Value,
-    token: u64,
+    /// Null where there is none: bully and ring, and those who follow with consensus.
+    token: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
 }
@@ -26,13 +27,13 @@ impl Person {
             name: leader.name.as_deref().map(str::to_owned),
             id: leader.id.map(|id| id.to_string()),
             value: Value::new(&leader.value),
-            token: leader.token.get(),
+            token: leader.token.map(|token| token.get()),
             role: None,
         }
     }
 
-    pub(crate) fn with_role(leader: &Leader, place: usize) -> Person {
-        Person { role: Some(if place == 0 { "leader" } else { "follower" }), ..Person::new(leader) }
+    pub(crate) fn with_role(leader: &Leader, leads: bool) -> Person {
+        Person { role: Some(if leads { "leader" } else { "follower" }), ..Person::new(leader) }
     }
 }
 
@@ -132,7 +133,7 @@ mod tests {
             observed: None,
         };
         let leader = Leader::from(&foreign);
-        let json = serde_json::to_string(&Person::with_role(&leader, 1)).unwrap();
+        let json = serde_json::to_string(&Person::with_role(&leader, false)).unwrap();
         assert_eq!(json, r#"{"name":null,"id":null,"value":"x","token":7,"role":"follower"}"#);
         assert_eq!(name(&leader), "(of another library)");
     }

@@ -85,7 +85,12 @@ impl From<ConnectError> for Failure {
             ConnectError::UnknownScheme { .. } => {
                 Failure::usage(error.to_string()).next("`incumbent --help` lists what can be written for --store")
             }
-            ConnectError::Settings(_) | ConnectError::Url { .. } => Failure::usage(error.to_string()),
+            ConnectError::Missing { .. } => Failure::new(Code::Unavailable, error.to_string())
+                .next("is its name right? `incumbent run` and `incumbent campaign` make it"),
+            ConnectError::Settings(_)
+            | ConnectError::Times { .. }
+            | ConnectError::Url { .. }
+            | ConnectError::NotBuiltIn { .. } => Failure::usage(error.to_string()),
             error => Failure::error(with_causes(&error)),
         }
     }
@@ -96,7 +101,7 @@ impl From<StoreError> for Failure {
         let text = with_causes(&error);
         match (&error, error.fault()) {
             (_, Fault::Unavailable) => {
-                Failure::new(Code::Unavailable, text).next("look whether the store runs, and try again")
+                Failure::new(Code::Unavailable, text).next("look whether it runs and can be reached, and try again")
             }
             (_, Fault::OutcomeUnknown) => {
                 Failure::new(Code::Timeout, text).next("look at `incumbent status`, and repeat it if need be")
@@ -115,9 +120,8 @@ impl From<ReadError> for Failure {
                 Failure::new(Code::Timeout, with_causes(&error))
                     .next("look at `incumbent status`, and repeat it if need be")
             }
-            error => {
-                Failure::new(Code::Unavailable, with_causes(&error)).next("look whether the store runs, and try again")
-            }
+            error => Failure::new(Code::Unavailable, with_causes(&error))
+                .next("look whether it runs and can be reached, and try again"),
         }
     }
 }
@@ -127,6 +131,8 @@ impl From<SeatError> for Failure {
         match error {
             SeatError::Store(error) => error.into(),
             SeatError::Settings(_) => Failure::usage(error.to_string()),
+            SeatError::NoMember { .. } => Failure::error(error.to_string())
+                .next("look whether another process is this member already, and at `incumbent status`"),
             error => Failure::error(with_causes(&error)),
         }
     }
@@ -159,6 +165,7 @@ impl Failure {
                 Failure::new(Code::Timeout, format!("not done within {}: {what}", show(waited)))
             }
             OperatorError::Misuse { .. } => Failure::usage(text),
+            OperatorError::Unsupported { .. } => Failure::error(text),
             OperatorError::Refused(TransferRefused::NoSuchCandidate(name)) => {
                 Failure::new(Code::No, format!("no candidate {name:?} is in line"))
                     .next(format!("`incumbent candidates {election}` lists those who are"))

@@ -26,6 +26,9 @@ fn main() -> ExitCode {
     if let Some(worker) = verbs::demo::worker::asked_for() {
         return finish(block_on(worker.work()), &Say::new(false), false);
     }
+    if let Some(part) = verbs::demo::peers::member::asked_for() {
+        return finish(block_on(part.play()), &Say::new(false), false);
+    }
     let line = match Line::try_parse() {
         Ok(line) => line,
         Err(error) => return explain_usage(&error),
@@ -73,7 +76,7 @@ fn act(verb: Verb, place: &PlaceArgs, verbose: bool, say: &mut Say) -> Result<u8
         Verb::Resume(args) => block_on(verbs::operate::resume(args, at(say)?)),
         Verb::End(args) => block_on(verbs::operate::end(args, at(say)?)),
         Verb::Explain(args) => block_on(verbs::explain::explain(args, at(say)?)),
-        Verb::Demo(_) => block_on(verbs::demo::demo()),
+        Verb::Demo(args) => block_on(verbs::demo::demo(args)),
         Verb::Completions(args) => verbs::paper::completions(args),
         Verb::Man(args) => verbs::paper::man(args),
     }

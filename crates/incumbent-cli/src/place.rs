@@ -19,18 +19,20 @@ pub(crate) const VARIABLE: &str = "INCUMBENT_STORE";
 #[derive(Clone)]
 pub(crate) struct Place {
     url: String,
+    /// Somebody wrote it down, and so may have mistyped it.
+    named: bool,
 }
 
 impl Place {
     /// The store that was asked for, or the user's own. Says which if nobody asked.
     pub(crate) fn choose(args: &PlaceArgs, say: &mut Say) -> Result<Place, Failure> {
         let place = if let Some(url) = &args.store {
-            Place { url: url.clone() }
+            Place { url: url.clone(), named: true }
         } else if let Some(file) = &args.store_file {
             Place::from_file(file)?
         } else if let Some(url) = env::var_os(VARIABLE).filter(|url| !url.is_empty()) {
             let url = url.into_string().map_err(|_| Failure::usage(format!("{VARIABLE} is not text")))?;
-            Place { url }
+            Place { url, named: true }
         } else {
             let place = Place::of_this_user(say)?;
             say.note(format!("no store was named: using {place}, for this user on this host"));
@@ -63,7 +65,12 @@ impl Place {
                 _ => url.push_str(&format!("%{byte:02x}")),
             }
         }
-        Place { url }
+        Place { url, named: false }
+    }
+
+    /// Whether somebody wrote it down.
+    pub(crate) fn was_named(&self) -> bool {
+        self.named
     }
 
     /// The whole URL, secrets included: for connecting.
@@ -75,7 +82,7 @@ impl Place {
         let text = fs::read_to_string(file)
             .map_err(|error| Failure::usage(format!("cannot read the store's URL from {}: {error}", file.display())))?;
         match text.lines().next().map(str::trim) {
-            Some(url) if !url.is_empty() => Ok(Place { url: url.to_owned() }),
+            Some(url) if !url.is_empty() => Ok(Place { url: url.to_owned(), named: true }),
             _ => Err(Failure::usage(format!("the first line of {} is empty", file.display()))
                 .next("it has to be the store's URL")),
         }
@@ -168,11 +175,15 @@ impl fmt::Debug for Place {
 
 /// Whether INCUMBENT_STORE has a password that COMMAND should not see.
 pub(crate) fn variable_has_secret() -> bool {
-    env::var_os(VARIABLE).is_some_and(|url| Place { url: url.to_string_lossy().into_owned() }.has_secret())
+    env::var_os(VARIABLE).is_some_and(|url| Place { url: url.to_string_lossy().into_owned(), named: true }.has_secret())
 }
 
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
+    // Where a secret is kept is none.
+    if name.ends_with("-file") || name == "tls-key" {
+        return false;
+    }
     ["pass", "pwd", "secret", "token", "key", "auth", "credential"].iter().any(|word| name.contains(word))
 }
 
@@ -199,7 +210,7 @@ mod tests {
     use super::*;
 
     fn place(url: &str) -> Place {
-        Place { url: url.into() }
+        Place { url: url.into(), named: true }
     }
 
     #[test]
@@ -210,6 +221,8 @@ mod tests {
             ("etcd://host?password=hunter2&ca=/x", "etcd://host?password=***&ca=/x"),
             ("etcd://host?authToken=abc", "etcd://host?authToken=***"),
             ("file:///var/lib/x", "file:///var/lib/x"),
+            ("consensus://?secret-file=/etc/s&rank=1", "consensus://?secret-file=/etc/s&rank=1"),
+            ("consensus://?secret=hunter2", "consensus://?secret=***"),
             ("nonsense", "nonsense"),
         ] {
             assert_eq!(place(url).to_string(), shown);

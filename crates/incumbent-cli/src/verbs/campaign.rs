@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use incumbent::{Candidacy, Leadership, Loss, Role};
+use incumbent::{Candidacy, Leadership, Loss, Role, Timestamp, Unfenced};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -18,8 +18,8 @@ use crate::say::{Say, out, out_json, printable};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Happened {
-    Following { ahead: Option<String>, token: u64 },
-    Elected { token: u64, remaining_ms: u64 },
+    Following { ahead: Option<String>, token: Option<u64> },
+    Elected { token: Option<u64>, remaining_ms: Option<u64> },
     Stopping { reason: &'static str },
     Lost { reason: &'static str },
     Out { reason: &'static str },
@@ -30,15 +30,18 @@ enum Happened {
 impl Happened {
     fn words(&self) -> String {
         match self {
-            Happened::Following { ahead: Some(ahead), token } => {
+            Happened::Following { ahead: Some(ahead), token: Some(token) } => {
                 format!("following  behind {} (token {token})", printable(ahead))
             }
-            Happened::Following { ahead: None, token } => format!("following  behind token {token}"),
+            Happened::Following { ahead: Some(ahead), token: None } => format!("following  {}", printable(ahead)),
+            Happened::Following { ahead: None, token: Some(token) } => format!("following  behind token {token}"),
+            Happened::Following { ahead: None, token: None } => "waiting    nobody leads".into(),
             Happened::Elected { token, remaining_ms } => {
-                format!(
-                    "elected    token {token}, for {} at least",
-                    crate::span::show(Duration::from_millis(*remaining_ms))
-                )
+                let token = token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
+                let lasts = remaining_ms.map(|ms| crate::span::show(Duration::from_millis(ms)));
+                let lasts =
+                    lasts.map_or_else(|| "until further notice".to_owned(), |lasts| format!("for {lasts} at least"));
+                format!("elected    {token}, {lasts}")
             }
             Happened::Stopping { reason } => format!("stopping   {reason}"),
             Happened::Lost { reason } => format!("lost       {reason}"),
@@ -72,7 +75,8 @@ impl Teller {
     fn tell_role(&mut self, role: &Role) -> Result<(), Failure> {
         match role {
             Role::Following { ahead, token } => {
-                self.tell(Happened::Following { ahead: ahead.as_deref().map(str::to_owned), token: token.get() })
+                let token = token.map(|token| token.get());
+                self.tell(Happened::Following { ahead: ahead.as_deref().map(str::to_owned), token })
             }
             // A moment between two sessions, or between two places in line, is nobody's business.
             Role::Out(why @ (Loss::Paused | Loss::Unhealthy | Loss::Refused)) => {
@@ -109,7 +113,7 @@ pub(crate) async fn campaign(args: CampaignArgs, place: Place, say: &Say) -> Res
 }
 
 /// Stands, leads, loses and stands again, until there is a reason to leave for good.
-async fn hold(mut seat: Candidacy, teller: &mut Teller, quit: &mut Quit) -> Result<Happened, Failure> {
+async fn hold(mut seat: Candidacy<Unfenced>, teller: &mut Teller, quit: &mut Quit) -> Result<Happened, Failure> {
     let mut roles = seat.roles();
     loop {
         tokio::select! {
@@ -129,9 +133,11 @@ async fn hold(mut seat: Candidacy, teller: &mut Teller, quit: &mut Quit) -> Resu
 }
 
 /// One term. `false`: the office was given back because we were asked to.
-async fn lead(office: Leadership, teller: &mut Teller, quit: &mut Quit) -> Result<bool, Failure> {
-    let remaining_ms = u64::try_from(office.remaining().as_millis()).unwrap_or(u64::MAX);
-    teller.tell(Happened::Elected { token: office.token().get(), remaining_ms })?;
+async fn lead(office: Leadership<Unfenced>, teller: &mut Teller, quit: &mut Quit) -> Result<bool, Failure> {
+    let bounded = office.deadline() != Timestamp::MAX;
+    let remaining_ms = bounded.then(|| u64::try_from(office.remaining().as_millis()).unwrap_or(u64::MAX));
+    let token = office.token_if_any().map(|token| token.get());
+    teller.tell(Happened::Elected { token, remaining_ms })?;
     let term = office.term();
     let lost = tokio::select! {
         biased;

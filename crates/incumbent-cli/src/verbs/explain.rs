@@ -1,5 +1,7 @@
 //! `explain`: what a store and a choice of times promise, in numbers and in sentences.
 
+mod group;
+
 use std::io;
 use std::time::Duration;
 
@@ -57,24 +59,29 @@ struct Explanation<'a> {
     ttl_ms: u64,
     grace_ms: u64,
     renew_every_ms: u64,
-    believes_ms: u64,
+    /// Null: nothing bounds it.
+    believes_ms: Option<u64>,
     worst_failover_ms: u64,
-    worst_overlap_ms: u64,
-    tolerated_outage_ms: u64,
+    /// Null: nothing bounds it.
+    worst_overlap_ms: Option<u64>,
+    /// Null: nothing bounds it.
+    tolerated_outage_ms: Option<u64>,
     caveats: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<group::GroupFact<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<status::StatusFact<'a>>,
 }
 
 pub(crate) async fn explain(args: ExplainArgs, place: Place) -> Result<u8, Failure> {
-    let mut builder = Client::builder().ttl(args.ttl);
+    let mut builder = Client::builder();
+    if let Some(ttl) = args.ttl {
+        builder = builder.ttl(ttl);
+    }
     if let Some(grace) = args.grace {
         builder = builder.grace(grace);
     }
-    let client = builder.connect(place.url()).await.map_err(|error| at(&place, error))?;
-    let promises = client.promises().await?;
-    let settings = *client.settings();
-    let reckoning = Reckoning::new(&settings, &promises);
+    let client = builder.connect_unfenced(place.url()).await.map_err(|error| at(&place, error))?;
     let status = match &args.election {
         Some(name) => {
             let election = client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
@@ -82,12 +89,21 @@ pub(crate) async fn explain(args: ExplainArgs, place: Place) -> Result<u8, Failu
         }
         None => None,
     };
+    let promises = client.promises().await?;
+    let settings = *client.settings();
+    let (fact, page) = match client.group() {
+        Some(peers) => (group::fact(&place, &promises, &settings, peers), group::page(&place, &promises, peers)),
+        None => {
+            let reckoning = Reckoning::new(&settings, &promises);
+            (fact(&place, &promises, &settings, &reckoning), page(&place, &promises, &settings, &reckoning))
+        }
+    };
     if args.format.json {
         let status = status.as_ref().map(|(name, reading)| status::fact(name, &place, reading));
-        out_json(&Explanation { status, ..fact(&place, &promises, &settings, &reckoning) })?;
+        out_json(&Explanation { status, ..fact })?;
         return Ok(0);
     }
-    for line in page(&place, &promises, &settings, &reckoning) {
+    for line in page {
         out(&line)?;
     }
     if let Some((name, reading)) = status {
@@ -109,6 +125,7 @@ fn fact<'a>(place: &Place, promises: &'a Promises, settings: &Settings, reckonin
         store: place.to_string(),
         store_id: promises.store.as_str(),
         tokens: match promises.tokens {
+            TokenStrength::None => "none",
             TokenStrength::Process => "process",
             TokenStrength::Volatile => "volatile",
             TokenStrength::Durable => "durable",
@@ -117,6 +134,8 @@ fn fact<'a>(place: &Place, promises: &'a Promises, settings: &Settings, reckonin
         line: match promises.line {
             LineKind::Fair => "fair",
             LineKind::Single => "single",
+            LineKind::Votes => "votes",
+            LineKind::Rank => "rank",
             _ => "other",
         },
         forgotten_by: match promises.forgotten_by {
@@ -127,11 +146,12 @@ fn fact<'a>(place: &Place, promises: &'a Promises, settings: &Settings, reckonin
         ttl_ms: ms(settings.ttl.max(promises.smallest_ttl)),
         grace_ms: ms(settings.grace),
         renew_every_ms: ms(settings.renew_every),
-        believes_ms: ms(reckoning.believes),
+        believes_ms: Some(ms(reckoning.believes)),
         worst_failover_ms: ms(reckoning.failover),
-        worst_overlap_ms: 0,
-        tolerated_outage_ms: ms(reckoning.outage),
+        worst_overlap_ms: Some(0),
+        tolerated_outage_ms: Some(ms(reckoning.outage)),
         caveats: &promises.caveats,
+        group: None,
         status: None,
     }
 }
@@ -176,15 +196,22 @@ fn page(place: &Place, promises: &Promises, settings: &Settings, reckoning: &Rec
             format!("{} are survived: a leader leads on if the store comes back by then", number(reckoning.outage)),
         ),
     ];
-    if !promises.caveats.is_empty() {
-        page.push(String::new());
-        page.extend(promises.caveats.iter().map(|caveat| format!("{} {}", paint.yellow("note"), printable(caveat))));
-    }
+    page.extend(notes(promises, paint));
     page
+}
+
+fn notes(promises: &Promises, paint: Paint) -> Vec<String> {
+    let mut notes: Vec<_> =
+        promises.caveats.iter().map(|caveat| format!("{} {}", paint.yellow("note"), printable(caveat))).collect();
+    if !notes.is_empty() {
+        notes.insert(0, String::new());
+    }
+    notes
 }
 
 fn tokens(strength: TokenStrength) -> &'static str {
     match strength {
+        TokenStrength::None => "none: nothing can refuse the late writes of a former leader",
         TokenStrength::Durable => "durable: they never go back, whatever is restarted",
         TokenStrength::Volatile => "volatile: a crash or a failover of the store may lose some, and then they repeat",
         TokenStrength::Process => "of one process: they last as long as the process that keeps them",
@@ -196,6 +223,8 @@ fn line(kind: LineKind) -> &'static str {
     match kind {
         LineKind::Fair => "first in, first out",
         LineKind::Single => "none: whoever is quick gets the office",
+        LineKind::Votes => "none: a majority of the members votes",
+        LineKind::Rank => "none: the member of the highest rank that answers leads",
         _ => "of a kind that this version does not know",
     }
 }

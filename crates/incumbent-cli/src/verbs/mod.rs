@@ -13,7 +13,7 @@ pub(crate) mod status;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use incumbent::{Client, ConnectError, Election, ElectionName};
+use incumbent::{Client, ConnectError, Election, ElectionName, Unfenced};
 
 use crate::args::Standing;
 use crate::failure::Failure;
@@ -22,19 +22,32 @@ use crate::place::Place;
 /// How long a client may take to leave everything tidy.
 const TIDY: Duration = Duration::from_secs(5);
 
-/// The election, for somebody who does not stand in it.
-async fn election(name: &ElectionName, place: &Place) -> Result<Election, Failure> {
-    let client = Client::builder().connect(place.url()).await.map_err(|error| at(place, error))?;
+/// The election, for somebody who does not stand in it, but may write.
+async fn election(name: &ElectionName, place: &Place) -> Result<Election<Unfenced>, Failure> {
+    let client = Client::builder().connect_unfenced(place.url()).await.map_err(|error| at(place, error))?;
+    client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// The election, for somebody who only reads: a store that was named is not made, since its name may be mistyped.
+async fn seen_election(name: &ElectionName, place: &Place) -> Result<Election<Unfenced>, Failure> {
+    let mut builder = Client::builder();
+    if place.was_named() {
+        builder = builder.must_exist();
+    }
+    let client = builder.connect_unfenced(place.url()).await.map_err(|error| at(place, error))?;
     client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// A client for somebody who stands.
-async fn standing_client(standing: &Standing, place: &Place) -> Result<Client, Failure> {
-    let mut builder = Client::builder().ttl(standing.ttl);
+async fn standing_client(standing: &Standing, place: &Place) -> Result<Client<Unfenced>, Failure> {
+    let mut builder = Client::builder();
+    if let Some(ttl) = standing.ttl {
+        builder = builder.ttl(ttl);
+    }
     if let Some(grace) = standing.grace {
         builder = builder.grace(grace);
     }
-    builder.connect(place.url()).await.map_err(|error| at(place, error))
+    builder.connect_unfenced(place.url()).await.map_err(|error| at(place, error))
 }
 
 /// What the store says comes with the store's name; what is wrong on the command line speaks for itself.

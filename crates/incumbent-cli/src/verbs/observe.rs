@@ -5,8 +5,8 @@ use std::io;
 use incumbent::Observation;
 use serde::Serialize;
 
-use super::election;
 use super::read::described;
+use super::seen_election;
 use crate::args::ObserveArgs;
 use crate::facts::Value;
 use crate::failure::Failure;
@@ -20,7 +20,7 @@ enum Seen {
         name: Option<String>,
         #[serde(flatten)]
         value: Value,
-        token: u64,
+        token: Option<u64>,
     },
     Vacant,
     Paused {
@@ -33,7 +33,7 @@ enum Seen {
 }
 
 pub(crate) async fn observe(args: ObserveArgs, place: Place) -> Result<u8, Failure> {
-    let mut observer = election(&args.contest.election, &place).await?.observe();
+    let mut observer = seen_election(&args.contest.election, &place).await?.observe();
     let paint = Paint::for_stream(&io::stdout());
     while let Some(observation) = observer.next().await {
         if args.format.json {
@@ -52,7 +52,7 @@ fn seen(observation: &Observation) -> Option<Seen> {
         Observation::Leader(leader) => Seen::Leader {
             name: leader.name.as_deref().map(str::to_owned),
             value: Value::new(&leader.value),
-            token: leader.token.get(),
+            token: leader.token.map(|token| token.get()),
         },
         Observation::Vacant => Seen::Vacant,
         Observation::Paused { reason } => Seen::Paused { reason: reason.to_string() },

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use incumbent::{Election, ElectionName, OperatorError};
+use incumbent::{Election, ElectionName, OperatorError, Unfenced};
 use serde::Serialize;
 
 use super::election;
@@ -30,7 +30,7 @@ struct Done<'a> {
 struct Act<'a> {
     verb: &'static str,
     name: &'a ElectionName,
-    election: Election,
+    election: Election<Unfenced>,
     patience: Patience,
     format: Format,
 }

@@ -3,7 +3,7 @@
 use incumbent::{ElectionName, Leader};
 use serde::Serialize;
 
-use super::election;
+use super::seen_election;
 use crate::args::{CandidatesArgs, LeaderArgs};
 use crate::facts::{self, Person, VERSION, Value};
 use crate::failure::{Code, Failure};
@@ -27,7 +27,7 @@ struct CandidatesFact<'a> {
 
 pub(crate) async fn leader(args: LeaderArgs, place: Place, say: &Say) -> Result<u8, Failure> {
     let name = &args.contest.election;
-    let reading = election(name, &place).await?.leader().await?;
+    let reading = seen_election(name, &place).await?.leader().await?;
     let leader = reading.get().as_ref();
     if args.format.json {
         let age_ms = u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX);
@@ -47,16 +47,20 @@ pub(crate) async fn leader(args: LeaderArgs, place: Place, say: &Say) -> Result<
 
 pub(crate) async fn candidates(args: CandidatesArgs, place: Place, say: &Say) -> Result<u8, Failure> {
     let name = &args.contest.election;
-    let line = election(name, &place).await?.candidates().await?;
+    let status = seen_election(name, &place).await?.status().await?;
+    let line = &status.candidates;
+    let leads = |place: usize| place == 0 && !status.vacant;
     if args.format.json {
-        let candidates = line.iter().enumerate().map(|(place, one)| Person::with_role(one, place)).collect();
+        let candidates = line.iter().enumerate().map(|(place, one)| Person::with_role(one, leads(place))).collect();
         out_json(&CandidatesFact { v: VERSION, election: name.as_str(), candidates })?;
     } else {
-        for row in table(&line) {
+        for row in table(line, !status.vacant) {
             out(&row)?;
         }
         if line.is_empty() {
             say.note(format!("nobody is in line; `incumbent status {}` says why", quoted(name)));
+        } else if status.vacant {
+            say.note(format!("nobody leads; `incumbent status {}` says why", quoted(name)));
         }
     }
     Ok(0)
@@ -64,22 +68,29 @@ pub(crate) async fn candidates(args: CandidatesArgs, place: Place, say: &Say) ->
 
 /// `node-1 (token 7, value 10.0.0.7:80)`
 pub(crate) fn described(leader: &Leader) -> String {
+    let token = leader.token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
     let value = Value::shown(&leader.value).map_or_else(String::new, |value| format!(", value {value}"));
-    format!("{} (token {}{value})", facts::name(leader), leader.token)
+    format!("{} ({token}{value})", facts::name(leader))
 }
 
 /// One row for each, in the order of the line.
-pub(crate) fn table(line: &[Leader]) -> Vec<String> {
+pub(crate) fn table(line: &[Leader], first_leads: bool) -> Vec<String> {
     let names: Vec<_> = line.iter().map(facts::name).collect();
-    let tokens: Vec<_> = line.iter().map(|one| one.token.to_string()).collect();
+    let tokens: Vec<_> =
+        line.iter().map(|one| one.token.map_or_else(|| "-".to_owned(), |token| token.to_string())).collect();
     let widest = |column: &[String]| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
     let (names_width, tokens_width) = (widest(&names), widest(&tokens));
+    // Members of a group have names of their own, and no ids.
+    let without_ids = line.iter().all(|one| one.id.is_none());
     let row = |place: usize| {
-        let role = if place == 0 { "leader  " } else { "follower" };
-        let id = line[place].id.map_or_else(|| "-".repeat(32), |id| id.to_string());
+        let role = if place == 0 && first_leads { "leader  " } else { "follower" };
+        let id = match line[place].id {
+            Some(id) => format!("  id {id}"),
+            None if without_ids => String::new(),
+            None => format!("  id {}", "-".repeat(32)),
+        };
         let value = Value::shown(&line[place].value).unwrap_or_default();
-        let row =
-            format!("{role}  {:names_width$}  token {:>tokens_width$}  id {id}  {value}", names[place], tokens[place]);
+        let row = format!("{role}  {:names_width$}  token {:>tokens_width$}{id}  {value}", names[place], tokens[place]);
         row.trim_end().to_owned()
     };
     (0..line.len()).map(row).collect()

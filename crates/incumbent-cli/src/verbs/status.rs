@@ -2,11 +2,11 @@
 
 use std::io;
 
-use incumbent::{ElectionName, Leader, Reading, Status};
+use incumbent::{ElectionName, GroupStatus, Leader, Reading, Status};
 use serde::Serialize;
 
-use super::election;
 use super::read::{described, quoted};
+use super::seen_election;
 use crate::args::StatusArgs;
 use crate::facts::{self, Person, VERSION};
 use crate::failure::{Code, Failure};
@@ -27,7 +27,17 @@ pub(super) struct StatusFact<'a> {
     vacant_because: Option<&'static str>,
     paused: Option<PausedFact>,
     handover: Option<HandoverFact>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<GroupFact>,
     age_ms: u64,
+}
+
+/// A group of peers, as it answers.
+#[derive(Serialize)]
+struct GroupFact {
+    members: usize,
+    answering: usize,
+    needed: usize,
 }
 
 #[derive(Serialize)]
@@ -48,13 +58,27 @@ enum Vacancy {
     Ended,
     Deposed,
     NoCandidates,
+    /// Of peers: too few answer.
+    NoMajority(GroupStatus),
+    /// Of peers: they have never been complete.
+    Forming(GroupStatus),
+    /// Of peers: they are at it.
+    Electing,
 }
 
 impl Vacancy {
     fn of(status: &Status) -> Option<Vacancy> {
-        if !status.candidates.is_empty() {
-            None
-        } else if status.paused.is_some() {
+        if !status.vacant {
+            return None;
+        }
+        if let Some(group) = status.group {
+            return Some(match group {
+                group if group.forming => Vacancy::Forming(group),
+                group if group.answering < group.needed => Vacancy::NoMajority(group),
+                _ => Vacancy::Electing,
+            });
+        }
+        if status.paused.is_some() {
             Some(Vacancy::Paused)
         } else if status.ended {
             Some(Vacancy::Ended)
@@ -71,6 +95,9 @@ impl Vacancy {
             Vacancy::Ended => "ended",
             Vacancy::Deposed => "deposed",
             Vacancy::NoCandidates => "no_candidates",
+            Vacancy::NoMajority(_) => "no_majority",
+            Vacancy::Forming(_) => "forming",
+            Vacancy::Electing => "electing",
         }
     }
 
@@ -88,6 +115,20 @@ impl Vacancy {
                 "Nobody leads because the last leader was deposed, and nobody else is in line. Is a candidate \
                  running? `incumbent run {name} -- COMMAND`."
             ),
+            Vacancy::NoMajority(group) => format!(
+                "Nobody leads, as far as can be seen: {} of {} members answer, and {} are needed. Start the others, or look \
+                 whether they can be reached.",
+                group.answering, group.members, group.needed
+            ),
+            Vacancy::Forming(group) => format!(
+                "Nobody leads because the group has never been complete: {} of {} members answer. Its first election waits \
+                 until all of them have been up at the same time, once.",
+                group.answering, group.members
+            ),
+            Vacancy::Electing => {
+                "Nobody leads at the moment: the members are about to elect somebody, unless none of them stands."
+                    .to_owned()
+            }
             Vacancy::NoCandidates => format!(
                 "Nobody leads because nobody is in line. Is a candidate running, with this very store and this very \
                  name? `incumbent run {name} -- COMMAND` makes one."
@@ -98,7 +139,7 @@ impl Vacancy {
 
 pub(crate) async fn status(args: StatusArgs, place: Place) -> Result<u8, Failure> {
     let name = &args.contest.election;
-    let reading = election(name, &place).await?.status().await?;
+    let reading = seen_election(name, &place).await?.status().await?;
     if args.format.json {
         out_json(&fact(name, &place, &reading))?;
     } else {
@@ -116,11 +157,16 @@ pub(super) fn fact<'a>(name: &'a ElectionName, place: &Place, reading: &Reading<
         v: VERSION,
         election: name.as_str(),
         store: place.to_string(),
-        leader: status.candidates.first().map(Person::new),
-        followers: status.candidates.len().saturating_sub(1),
+        leader: status.leader().map(Person::new),
+        followers: status.candidates.len() - usize::from(!status.vacant),
         vacant_because: Vacancy::of(status).map(Vacancy::word),
         paused: status.paused.as_deref().map(|reason| PausedFact { reason: reason.to_owned() }),
         handover: status.handover.map(|(from, to)| HandoverFact { from: from.get(), to: to.map(|token| token.get()) }),
+        group: status.group.map(|group| GroupFact {
+            members: group.members,
+            answering: group.answering,
+            needed: group.needed,
+        }),
         age_ms: u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX),
     }
 }
@@ -130,12 +176,15 @@ pub(super) fn page(name: &ElectionName, place: &Place, status: &Status) -> Vec<S
     let paint = Paint::for_stream(&io::stdout());
     let row = |label: &str, text: &str| format!("{} {text}", paint.dim(&format!("{label:9}")));
     let mut page = vec![row("election", &paint.bold(name.as_str())), row("store", &printable(&place.to_string()))];
-    match status.candidates.split_first() {
+    match status.candidates.split_first().filter(|_| !status.vacant) {
         Some((leader, followers)) => {
             page.push(row("leader", &paint.green(&described(leader))));
             page.push(row("in line", &in_line(followers)));
         }
         None => page.push(row("leader", &paint.yellow("nobody"))),
+    }
+    if let Some(group) = status.group {
+        page.push(row("members", &format!("{} of {} answer", group.answering, group.members)));
     }
     if let Some(reason) = &status.paused {
         let text = if reason.is_empty() { "yes".to_owned() } else { format!("yes: {}", printable(reason)) };
@@ -149,9 +198,13 @@ pub(super) fn page(name: &ElectionName, place: &Place, status: &Status) -> Vec<S
     page
 }
 
+fn named(one: &Leader) -> String {
+    let token = one.token.map_or_else(String::new, |token| format!(" ({token})"));
+    format!("{}{token}", facts::name(one))
+}
+
 fn in_line(followers: &[Leader]) -> String {
-    let named: Vec<_> =
-        followers.iter().take(NAMED).map(|one| format!("{} ({})", facts::name(one), one.token)).collect();
+    let named: Vec<_> = followers.iter().take(NAMED).map(named).collect();
     match followers.len() {
         0 => "nobody else: if the leader goes, nobody takes over".to_owned(),
         count if count > NAMED => format!("{}, and {} more", named.join(", "), count - NAMED),

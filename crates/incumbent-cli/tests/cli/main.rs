@@ -7,6 +7,7 @@ mod crowd;
 mod demo;
 mod host;
 mod operating;
+mod peers;
 mod reading;
 mod running;
 mod signalling;

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
 use crate::host::{Host, eventually};
@@ -136,13 +137,58 @@ fn until_event(next: &mut dyn FnMut() -> Value, kind: &str) -> Value {
 }
 
 #[test]
+fn an_observer_is_told_when_the_store_cannot_be_read_and_when_it_can_again() {
+    let host = Host::new();
+    let _leader = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    eventually("a leader", || host.leader("jobs/x"));
+    let mut observer = host.start(["observe", "jobs/x", "--json"]);
+    let mut people = host.start(["observe", "jobs/x"]);
+    assert_eq!(observer.json()["event"], "leader");
+    assert!(people.line().starts_with("leader  a"));
+
+    // Something else is in the place of the line, from one moment to the next: an empty place would mean that nobody leads.
+    let line = host.path("store/elections/jobs%2fx/line");
+    let other = host.path("other");
+    std::fs::write(&other, "not a directory").unwrap();
+    let swap = || renameat_with(CWD, &line, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+    swap();
+    assert_eq!(observer.json(), json!({"event": "stale"}));
+    assert!(people.line().starts_with("stale"));
+
+    swap();
+    assert_eq!(observer.json(), json!({"event": "current"}));
+    assert!(people.line().starts_with("current"));
+}
+
+#[test]
+fn whoever_only_reads_does_not_make_a_directory_whose_name_is_mistyped() {
+    let host = Host::new();
+    let mistyped = host.path("stroe");
+    let url = format!("file://{}", mistyped.display());
+    for verb in ["leader", "candidates", "observe", "status"] {
+        let said = host.run(["--store", url.as_str(), verb, "jobs/x"]);
+        assert_eq!((said.code, said.out.as_str()), (Some(5), ""), "{said:?}");
+        assert!(said.err.contains(&format!("there is no directory {}", mistyped.display())), "{said:?}");
+        assert!(!mistyped.exists(), "{verb}");
+    }
+    // Whoever stands makes it, and then it can be read.
+    host.ok(["--store", url.as_str(), "run", "jobs/x", "--", "true"]);
+    assert_eq!(host.run(["--store", url.as_str(), "leader", "jobs/x"]).code, Some(3));
+}
+
+#[test]
 fn an_observer_whose_reader_has_gone_ends_quietly() {
     let host = Host::new();
     let mut command = host.command(["observe", "jobs/x"]);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
-    // It writes at once, and again at every change: one of them finds the pipe broken.
+    // It writes at once, perhaps before its reader was gone, and again at every change: one of them finds the pipe broken.
+    eventually("its end", || {
+        host.ok(["pause", "jobs/x"]);
+        host.ok(["resume", "jobs/x"]);
+        child.try_wait().unwrap()
+    });
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), b"".as_slice()));
 }

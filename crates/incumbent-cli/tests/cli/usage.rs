@@ -212,7 +212,6 @@ fn a_command_sees_the_stores_variable_only_if_it_has_no_password() {
 #[test]
 fn a_store_that_cannot_be_used_fails_with_a_sentence() {
     let host = Host::new();
-    fs::create_dir(host.path("store")).unwrap();
     fs::set_permissions(host.path("store"), fs::Permissions::from_mode(0o777)).unwrap();
     let said = host.run(["leader", "jobs/x"]);
     assert_eq!(said.code, Some(1), "{said:?}");

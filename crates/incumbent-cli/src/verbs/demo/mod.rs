@@ -1,17 +1,21 @@
 //! `demo`: elections with real processes on this host, each act measured, every promise checked.
 
 mod cast;
+pub(crate) mod peers;
 pub(crate) mod worker;
 
 use std::fs;
+use std::future::Future;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
+use crate::args::{DemoArgs, PeerAlgorithm};
 use crate::failure::Failure;
 use crate::say::{Paint, out};
 use crate::span::show;
@@ -29,20 +33,37 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// How long it may take in all.
 const WHOLE: Duration = Duration::from_secs(19);
 
-pub(crate) async fn demo() -> Result<u8, Failure> {
+/// A demonstration under way.
+type Playing<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
+
+pub(crate) async fn demo(args: DemoArgs) -> Result<u8, Failure> {
     let folder = TempFolder::new()?;
-    let stage = Stage::new(&folder.0)?;
+    let members = usize::from(args.members.unwrap_or(DemoArgs::MEMBERS));
+    let (whole, play): (Duration, Playing<'_>) = match args.algorithm {
+        None => (WHOLE, Box::pin(Stage::new(&folder.0)?.play())),
+        Some(algorithm) => (peers::WHOLE, Box::pin(peers::play(algorithm.into(), members, &folder.0))),
+    };
     let listen = |kind| signal(kind).map_err(|error| Failure::error(format!("cannot listen for signals: {error}")));
     let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     let played = tokio::select! {
-        played = timeout(WHOLE, stage.play()) => played,
+        played = timeout(whole, play) => played,
         // The processes and the folder go in any case.
         _ = int.recv() => return Ok(130),
         _ = term.recv() => return Ok(143),
     };
-    let played = played.unwrap_or_else(|_| Err(Failure::error(format!("it took longer than {}", show(WHOLE)))));
+    let played = played.unwrap_or_else(|_| Err(Failure::error(format!("it took longer than {}", show(whole)))));
     drop(folder);
     played.map(|()| 0).map_err(|failure| failure.doing("the demonstration failed"))
+}
+
+impl From<PeerAlgorithm> for incumbent_peers::Algorithm {
+    fn from(algorithm: PeerAlgorithm) -> incumbent_peers::Algorithm {
+        match algorithm {
+            PeerAlgorithm::Bully => incumbent_peers::Algorithm::Bully,
+            PeerAlgorithm::Ring => incumbent_peers::Algorithm::Ring,
+            PeerAlgorithm::Consensus => incumbent_peers::Algorithm::Consensus,
+        }
+    }
 }
 
 /// A folder for this demonstration alone, which goes with it.

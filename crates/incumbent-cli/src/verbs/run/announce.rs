@@ -29,8 +29,11 @@ impl Announcer {
         self.announce(&format!("following {ahead}"), "following\n");
     }
 
-    pub(super) fn leading(&mut self, token: u64) {
-        self.announce(&format!("leading with token {token}"), &format!("leading {token}\n"));
+    pub(super) fn leading(&mut self, token: Option<u64>) {
+        match token {
+            Some(token) => self.announce(&format!("leading with token {token}"), &format!("leading {token}\n")),
+            None => self.announce("leading", "leading\n"),
+        }
     }
 
     /// Nothing is ready any more.

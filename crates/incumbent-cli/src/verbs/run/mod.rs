@@ -11,7 +11,7 @@ mod stint;
 use std::pin::pin;
 use std::time::Duration;
 
-use incumbent::{Candidacy, Client, Leadership, Loss, Role};
+use incumbent::{Candidacy, Client, Leadership, Loss, Role, Term, Unfenced};
 use incumbent_guardian::{Event, Guardian};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -40,6 +40,8 @@ const FIRST_REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_secs(10);
 /// The rest before another guardian is started.
 const GUARDIAN_REST: Duration = Duration::from_secs(1);
+/// How many timeouts a group of peers has for an election, with `--try`.
+const TRIES: u32 = 5;
 /// How long to be silent about a store that does not answer.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -80,25 +82,27 @@ struct Supervisor<'a> {
 
 /// What comes of waiting for the office.
 enum Waited {
-    Elected(Leadership),
+    Elected(Box<Leadership<Unfenced>>),
     Exit(u8),
 }
 
 impl Supervisor<'_> {
-    async fn run(&mut self, client: &Client) -> Result<u8, Failure> {
+    async fn run(&mut self, client: &Client<Unfenced>) -> Result<u8, Failure> {
         let election = &self.args.contest.election;
         let handle = client.election(election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
         let candidate =
             handle.candidate(self.name.as_str()).value(value_bytes(&self.args.standing)).hold_until_stopped();
-        let mut limit = self.args.wait.map(|wait| Instant::now() + wait);
+        let mut limit = self.patience(client).map(|wait| Instant::now() + wait);
         let mut seat = match self.stand(candidate.stand(), limit).await? {
             Ok(seat) => seat,
             Err(code) => return Ok(code),
         };
+        // In a group of peers the list of members says how others call it.
+        self.name = seat.name().to_owned();
         let mut only_try = self.args.try_once;
         loop {
             let office = match self.await_office(&mut seat, limit.take(), std::mem::take(&mut only_try)).await? {
-                Waited::Elected(office) => office,
+                Waited::Elected(office) => *office,
                 Waited::Exit(code) => return Ok(code),
             };
             let ended = self.serve(&office).await?;
@@ -113,12 +117,25 @@ impl Supervisor<'_> {
         }
     }
 
+    /// How long to wait for the first election. Peers have no line to look at: whoever only tries has to give them the time
+    /// to elect somebody.
+    fn patience(&self, client: &Client<Unfenced>) -> Option<Duration> {
+        let among_peers = client.group().is_some();
+        if among_peers && !self.args.forever {
+            self.say.warn(
+                "a member of a group is long-lived: this one leaves the group when the command ends; use --forever",
+            );
+        }
+        let tries = (self.args.try_once && among_peers).then(|| client.settings().ttl * TRIES);
+        self.args.wait.or(tries)
+    }
+
     /// Gets in line. `Err`: the exit code.
     async fn stand(
         &mut self,
-        standing: impl Future<Output = Result<Candidacy, incumbent::StandError>>,
+        standing: impl Future<Output = Result<Candidacy<Unfenced>, incumbent::StandError>>,
         limit: Option<Instant>,
-    ) -> Result<Result<Candidacy, u8>, Failure> {
+    ) -> Result<Result<Candidacy<Unfenced>, u8>, Failure> {
         let mut standing = pin!(standing);
         let mut silence = pin!(sleep(SILENCE));
         loop {
@@ -141,7 +158,7 @@ impl Supervisor<'_> {
     /// Waits in line.
     async fn await_office(
         &mut self,
-        seat: &mut Candidacy,
+        seat: &mut Candidacy<Unfenced>,
         limit: Option<Instant>,
         only_try: bool,
     ) -> Result<Waited, Failure> {
@@ -150,7 +167,7 @@ impl Supervisor<'_> {
             tokio::select! {
                 biased;
                 elected = seat.elected() => return match elected? {
-                    Some(office) => Ok(Waited::Elected(office)),
+                    Some(office) => Ok(Waited::Elected(Box::new(office))),
                     None => {
                         self.say.note(format!("{} has ended", self.args.contest.election));
                         Ok(Waited::Exit(ELECTION_ENDED))
@@ -174,9 +191,14 @@ impl Supervisor<'_> {
     fn narrate(&mut self, role: &Role) {
         let election = &self.args.contest.election;
         match role {
+            Role::Following { ahead: None, token: None } => {
+                self.say.note(format!("{} waits: nobody leads {election} yet", self.name));
+                self.announcer.following("nobody yet");
+            }
             Role::Following { ahead, token } => {
                 let ahead = ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable);
-                self.say.note(format!("{} is in line for {election}, behind {ahead} (token {token})", self.name));
+                let token = token.map_or_else(String::new, |token| format!(" (token {token})"));
+                self.say.note(format!("{} is in line for {election}, behind {ahead}{token}", self.name));
                 self.announcer.following(&ahead);
             }
             Role::Out(Loss::Paused) => {
@@ -192,10 +214,11 @@ impl Supervisor<'_> {
     }
 
     /// Runs the command for as long as the term lasts. Answers when none of its processes is left.
-    async fn serve(&mut self, office: &Leadership) -> Result<Ended, Failure> {
+    async fn serve(&mut self, office: &Leadership<Unfenced>) -> Result<Ended, Failure> {
         let term = office.term();
-        let token = term.token().get();
-        self.say.note(format!("{} leads {} with token {token}", self.name, self.args.contest.election));
+        let token = term.token_if_any().map(|token| token.get());
+        let with = token.map_or_else(|| "without a token".to_owned(), |token| format!("with token {token}"));
+        self.say.note(format!("{} leads {} {with}", self.name, self.args.contest.election));
         self.announcer.leading(token);
         let spec = stint::command(self.args, &self.name, token, self.grace);
         let mut rest = FIRST_REST;
@@ -218,7 +241,7 @@ impl Supervisor<'_> {
     }
 
     /// Between two commands of one term. Something: the term is over, or we were asked to leave.
-    async fn rest(&mut self, term: &incumbent::Term, rest: Duration) -> Result<Option<Ended>, Failure> {
+    async fn rest(&mut self, term: &Term<Unfenced>, rest: Duration) -> Result<Option<Ended>, Failure> {
         let mut rest = pin!(sleep(rest));
         loop {
             tokio::select! {
@@ -234,7 +257,7 @@ impl Supervisor<'_> {
     }
 
     /// The command is gone: the office can go.
-    async fn give_back(&mut self, office: Leadership) {
+    async fn give_back(&mut self, office: Leadership<Unfenced>) {
         tokio::select! {
             given = office.resign() => if let Err(error) = given {
                 self.say.warn(error.to_string());
@@ -284,6 +307,8 @@ impl Supervisor<'_> {
 /// Why waiting would be needed.
 fn hopeless(role: &Role) -> Option<String> {
     match role {
+        // Among peers: nobody leads yet, and it may be this one.
+        Role::Following { ahead: None, token: None } => None,
         Role::Following { ahead, .. } => {
             Some(format!("{} is ahead", ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable)))
         }

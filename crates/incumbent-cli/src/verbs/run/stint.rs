@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use incumbent::store::{BootClock, Clock};
-use incumbent::{Loss, Term, Timestamp};
+use incumbent::{Loss, Term, Timestamp, Unfenced};
 use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, OrderError, Step};
 use rustix::process::Signal;
 
@@ -31,7 +31,7 @@ pub(super) enum Ended {
 
 /// What is needed for one run.
 pub(super) struct Stint<'a> {
-    pub(super) term: &'a Term,
+    pub(super) term: &'a Term<Unfenced>,
     pub(super) spec: &'a CommandSpec,
     /// As it was written, for messages.
     pub(super) program: &'a str,
@@ -213,7 +213,7 @@ impl Stint<'_> {
 }
 
 /// The command with its environment.
-pub(super) fn command(args: &RunArgs, name: &str, token: u64, grace: Duration) -> CommandSpec {
+pub(super) fn command(args: &RunArgs, name: &str, token: Option<u64>, grace: Duration) -> CommandSpec {
     let words = args.command.iter();
     let spec = if args.shell {
         let line: Vec<_> = words.map(|word| word.as_os_str()).collect();
@@ -224,9 +224,13 @@ pub(super) fn command(args: &RunArgs, name: &str, token: u64, grace: Duration) -
     let spec = spec
         .env("INCUMBENT_ELECTION", args.contest.election.as_str())
         .env("INCUMBENT_NAME", name)
-        .env("INCUMBENT_TOKEN", token.to_string())
         // We speak to the service manager for both.
         .env_remove("NOTIFY_SOCKET")
         .leftover_grace(grace);
+    // One that was inherited is not this term's.
+    let spec = match token {
+        Some(token) => spec.env("INCUMBENT_TOKEN", token.to_string()),
+        None => spec.env_remove("INCUMBENT_TOKEN"),
+    };
     if place::variable_has_secret() { spec.env_remove(place::VARIABLE) } else { spec }
 }

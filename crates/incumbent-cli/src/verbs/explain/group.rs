@@ -1,0 +1,230 @@
+//! What a group of peers promises: the lease arithmetic of consensus, and the best effort of bully and ring.
+
+use std::io;
+use std::time::Duration;
+
+use incumbent::peers::{ConsensusSettings, Group, RankSettings, Rules};
+use incumbent::{Promises, Settings};
+use serde::Serialize;
+
+use super::{Explanation, Reckoning, ms, notes, tokens};
+use crate::place::Place;
+use crate::say::{Paint, printable};
+use crate::span::show;
+
+#[derive(Serialize)]
+pub(super) struct GroupFact<'a> {
+    algorithm: String,
+    /// `at_most_one` or `best_effort`.
+    leaders: &'static str,
+    members: Vec<MemberFact<'a>>,
+    majority: usize,
+    /// How many members a leader needs.
+    needed: usize,
+}
+
+#[derive(Serialize)]
+struct MemberFact<'a> {
+    name: &'a str,
+    address: &'a str,
+    rank: u16,
+}
+
+/// What follows from the times of a consensus group.
+struct Lease {
+    /// How long members vote for nobody else after they heard the leader.
+    promise: Duration,
+    /// What is left of that for the leader: its clock may be slow, and theirs fast.
+    lasts: Duration,
+    /// How long the leader believes in its office after it sent a heartbeat that a majority answered.
+    believes: Duration,
+    outage: Duration,
+}
+
+impl Lease {
+    fn new(rules: &ConsensusSettings) -> Lease {
+        let lasts = rules.lease_of(rules.election_min);
+        let believes = lasts.saturating_sub(rules.margin);
+        let outage = believes.saturating_sub(rules.grace).saturating_sub(rules.heartbeat);
+        Lease { promise: rules.election_min, lasts, believes, outage }
+    }
+}
+
+/// Where a rounded number would hide what it is about.
+fn precise(time: Duration) -> String {
+    format!("{} ms", ms(time))
+}
+
+/// After so much silence the next one leads, but for the way of the messages.
+fn failover(rules: &Rules) -> Duration {
+    match rules {
+        Rules::Consensus(rules) => rules.election_max.mul_f64(1.0 + f64::from(rules.drift_ppm) / 1e6),
+        // Those asked may be as dead as the leader.
+        Rules::Bully(rules) | Rules::Ring(rules) => rules.leader_timeout + rules.answer_timeout,
+    }
+}
+
+pub(super) fn fact<'a>(
+    place: &Place,
+    promises: &'a Promises,
+    settings: &Settings,
+    group: &'a Group,
+) -> Explanation<'a> {
+    let reckoning = Reckoning { believes: Duration::ZERO, failover: failover(group.rules()), outage: Duration::ZERO };
+    let (believes, overlap, outage) = match group.rules() {
+        Rules::Consensus(rules) => {
+            let lease = Lease::new(rules);
+            (Some(ms(lease.believes)), Some(0), Some(ms(lease.outage)))
+        }
+        Rules::Bully(rules) | Rules::Ring(rules) => (rules.majority.then(|| ms(rules.leader_timeout)), None, None),
+    };
+    let needed = match group.rules() {
+        Rules::Bully(rules) | Rules::Ring(rules) if !rules.majority => 1,
+        _ => group.majority(),
+    };
+    let members = group.members().iter();
+    let members = members.map(|one| MemberFact { name: &one.name, address: &one.address, rank: one.id.0 }).collect();
+    Explanation {
+        believes_ms: believes,
+        worst_overlap_ms: overlap,
+        tolerated_outage_ms: outage,
+        group: Some(GroupFact {
+            algorithm: group.algorithm().to_string(),
+            leaders: if group.algorithm().is_fenced() { "at_most_one" } else { "best_effort" },
+            members,
+            majority: group.majority(),
+            needed,
+        }),
+        ..super::fact(place, promises, settings, &reckoning)
+    }
+}
+
+pub(super) fn page(place: &Place, promises: &Promises, group: &Group) -> Vec<String> {
+    let paint = Paint::for_stream(&io::stdout());
+    let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
+    let members: Vec<_> =
+        group
+            .members()
+            .iter()
+            .map(|one| {
+                if one.name == one.address { one.name.to_string() } else { format!("{} at {}", one.name, one.address) }
+            })
+            .collect();
+    let mut page = vec![
+        row("group", format!("{} (identity {})", printable(&place.to_string()), printable(promises.store.as_str()))),
+        row("members", format!("{}; {} are a majority", printable(&members.join(", ")), group.majority())),
+        row("elected by", super::line(promises.line).trim_start_matches("none: ").to_owned()),
+    ];
+    match group.rules() {
+        Rules::Consensus(rules) => {
+            page.push(row("tokens", "durable: the term, written down by a majority before it counts".into()));
+            page.push(String::new());
+            page.extend(consensus(rules, paint));
+        }
+        Rules::Bully(rules) | Rules::Ring(rules) => {
+            page.push(row("tokens", tokens(promises.tokens).into()));
+            page.push(row("promise", format!("{}: two leaders at a time are possible", paint.bold("best effort"))));
+            page.push(String::new());
+            page.extend(ranks(rules, failover(group.rules()), paint));
+        }
+    }
+    page.extend(notes(promises, paint));
+    page
+}
+
+fn consensus(rules: &ConsensusSettings, paint: Paint) -> Vec<String> {
+    let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
+    let number = |time: Duration| paint.bold(&show(time));
+    let lease = Lease::new(rules);
+    vec![
+        row(
+            "times",
+            format!(
+                "timeout {} to {}, a heartbeat every {}, grace {}, margin {}",
+                show(rules.election_min),
+                show(rules.election_max),
+                show(rules.heartbeat),
+                show(rules.grace),
+                show(rules.margin)
+            ),
+        ),
+        row(
+            "worst failover",
+            format!(
+                "{}: after so much silence a member asks for votes; two that ask at once may have to ask again",
+                number(failover(&Rules::Consensus(*rules)))
+            ),
+        ),
+        row(
+            "worst overlap",
+            format!(
+                "{}: members that heard the leader vote for nobody else for {}; by the leader's clock {} of that",
+                paint.bold("none"),
+                precise(lease.promise),
+                precise(lease.lasts)
+            ),
+        ),
+        row(
+            "",
+            format!(
+                "count, from when it sent the heartbeat that a majority answered, less the margin: {}",
+                precise(lease.believes)
+            ),
+        ),
+        row("", format!("(with clocks that drift by at most {} ppm each)", rules.drift_ppm)),
+        row(
+            "cut off",
+            format!("{} are survived: a leader leads on if a majority answers again by then", number(lease.outage)),
+        ),
+    ]
+}
+
+fn ranks(rules: &RankSettings, failover: Duration, paint: Paint) -> Vec<String> {
+    let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
+    let overlap = if rules.majority {
+        "not excluded: the majority rule ends a leader's term when it hears of no majority, and no clock is reckoned with"
+    } else {
+        "unbounded: two halves of a network have two leaders, for as long as that lasts"
+    };
+    vec![
+        row(
+            "times",
+            format!(
+                "timeout {}, answers within {}, a heartbeat every {}, grace {}",
+                show(rules.leader_timeout),
+                show(rules.answer_timeout),
+                show(rules.heartbeat),
+                show(rules.grace)
+            ),
+        ),
+        row(
+            "usual failover",
+            format!(
+                "{}: silence, then an election; longer if those who answered die, too",
+                paint.bold(&show(failover))
+            ),
+        ),
+        row("worst overlap", overlap.into()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_believes_for_less_than_its_voters_promise() {
+        let rules = ConsensusSettings::default();
+        let lease = Lease::new(&rules);
+        assert!(lease.believes < lease.lasts && lease.lasts < lease.promise);
+        // 1.5 s * 0.999 / 1.001, less 50 ms.
+        assert_eq!(ms(lease.believes), 1_447);
+        assert_eq!(ms(lease.outage), 1_447 - 500 - 250);
+    }
+
+    #[test]
+    fn the_next_leader_comes_after_the_timeouts() {
+        assert_eq!(ms(failover(&Rules::Consensus(ConsensusSettings::default()))), 3_003);
+        assert_eq!(ms(failover(&Rules::Bully(RankSettings::default()))), 2_000);
+    }
+}

@@ -1,0 +1,397 @@
+//! Elections among peers: members are real processes, and everybody else asks them.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::host::{Host, Process, Said, eventually};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Three members on free ports, with a secret of their own.
+struct Group {
+    host: Host,
+    url: String,
+}
+
+impl Group {
+    fn new(algorithm: &str) -> Group {
+        let host = Host::new();
+        // Held together, so that the three are different; then free again.
+        let sockets: Vec<_> = NAMES.map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).into();
+        let list: Vec<_> = NAMES
+            .iter()
+            .zip(&sockets)
+            .map(|(name, socket)| format!("{name}={}", socket.local_addr().unwrap()))
+            .collect();
+        secret(&host, "secret", "a secret of this test alone");
+        let secret = host.path("secret");
+        // Long enough for a busy machine: nobody is deposed only because nobody let it speak.
+        let url = format!("{algorithm}://?members={}&timeout=3s&secret-file={}", list.join(","), secret.display());
+        Group { host, url }
+    }
+
+    /// What this member is started with.
+    fn member_url(&self, name: &str) -> String {
+        if self.url.starts_with("consensus") {
+            return format!("{}&data={}", self.url, self.host.path(&format!("data-{name}")).display());
+        }
+        self.url.clone()
+    }
+
+    fn campaign(&self, name: &str) -> Process {
+        let url = self.member_url(name);
+        let value = format!("value of {name}");
+        self.host.start(["--store", url.as_str(), "campaign", "--name", name, "--value", &value, "--json", "jobs/x"])
+    }
+
+    fn run(&self, name: &str, more: &[&str]) -> Process {
+        let url = self.member_url(name);
+        let args = ["--store", url.as_str(), "run", "--forever", "--name", name];
+        self.host.start(args.into_iter().chain(more.iter().copied()))
+    }
+
+    fn all(&self) -> Vec<Process> {
+        NAMES.map(|name| self.campaign(name)).into()
+    }
+
+    /// Somebody who is not a member.
+    fn ask(&self, args: &[&str]) -> Said {
+        self.host.run(["--store", self.url.as_str()].iter().chain(args))
+    }
+
+    fn leader(&self) -> Option<(String, Option<u64>)> {
+        let said = self.ask(&["leader", "jobs/x", "--json"]);
+        if said.code != Some(0) {
+            return None;
+        }
+        let leader = &said.json()["leader"];
+        Some((leader["name"].as_str()?.to_owned(), leader["token"].as_u64()))
+    }
+
+    fn until_led(&self) -> (String, Option<u64>) {
+        eventually("a leader", || self.leader())
+    }
+
+    fn observe(&self) -> Process {
+        self.host.start(["--store", self.url.as_str(), "observe", "jobs/x", "--json"])
+    }
+}
+
+fn secret(host: &Host, name: &str, text: &str) {
+    fs::write(host.path(name), text).unwrap();
+    fs::set_permissions(host.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+fn place(name: &str) -> usize {
+    NAMES.iter().position(|known| *known == name).unwrap()
+}
+
+/// Takes events until one of this kind.
+fn until_event(process: &mut Process, kind: &str) -> Value {
+    loop {
+        let event = process.json();
+        if event["event"] == kind {
+            return event;
+        }
+    }
+}
+
+#[test]
+fn a_consensus_group_elects_hands_over_and_survives_a_killed_leader() {
+    let group = Group::new("consensus");
+    let mut observer = group.observe();
+    let mut members = group.all();
+    let (leader, token) = group.until_led();
+    let first = place(&leader);
+    let elected = until_event(&mut members[first], "elected");
+    assert_eq!(elected["token"].as_u64(), token);
+    assert!(elected["remaining_ms"].as_u64().unwrap() <= 3_000);
+    let seen = until_event(&mut observer, "leader");
+    assert_eq!((&seen["name"], seen["token"].as_u64()), (&json!(leader), token));
+    assert_eq!(seen["value"], format!("value of {leader}"));
+
+    everybody_else_can_ask(&group, &leader);
+
+    let heir = NAMES[(first + 1) % 3];
+    let done = group.ask(&["transfer", "jobs/x", "--to", heir, "--json"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(done.json()["leader"]["name"], heir);
+    assert_eq!(until_event(&mut members[first], "stopping")["reason"], "transferred");
+    assert_eq!(until_event(&mut members[first], "lost")["reason"], "transferred");
+    let next = until_event(&mut members[place(heir)], "elected");
+    assert!(next["token"].as_u64() > token);
+
+    // Without a word, as far as the others can tell.
+    let killed = place(heir);
+    members[killed].signal(Signal::KILL);
+    members[killed].wait();
+    let (successor, later) = eventually("another leader", || group.leader().filter(|(name, _)| *name != heir));
+    assert!(later > next["token"].as_u64());
+    assert_eq!(until_event(&mut members[place(&successor)], "elected")["token"].as_u64(), later);
+
+    // It comes back with what it has written down.
+    members[killed] = group.campaign(heir);
+    let following = loop {
+        let event = members[killed].json();
+        if event["ahead"] == json!(successor) {
+            break event;
+        }
+    };
+    assert_eq!((&following["event"], following["token"].as_u64()), (&json!("following"), later));
+
+    let resigned = group.ask(&["resign", "jobs/x"]);
+    assert_eq!(resigned.code, Some(0), "{resigned:?}");
+    assert_eq!(until_event(&mut members[place(&successor)], "stopping")["reason"], "resigned");
+    let (_, last) = eventually("a leader with a higher token", || group.leader().filter(|(_, token)| *token > later));
+    assert!(last > later);
+
+    // The end of input resigns, and leaves the group.
+    drop(members[place(&successor)].stdin.take());
+    until_event(&mut members[place(&successor)], "resigned");
+    assert_eq!(members[place(&successor)].wait(), Some(0));
+}
+
+/// leader, candidates, status, explain.
+fn everybody_else_can_ask(group: &Group, leader: &str) {
+    let json = group.ask(&["leader", "jobs/x", "--json"]).json();
+    assert_eq!((&json["leader"]["name"], &json["leader"]["id"]), (&json!(leader), &json!(null)));
+    assert!(group.ask(&["leader", "jobs/x"]).out.starts_with(&format!("{leader} (token ")));
+
+    let people = eventually("all members", || {
+        let json = group.ask(&["candidates", "jobs/x", "--json"]).json();
+        Some(json["candidates"].as_array().unwrap().clone()).filter(|people| people.len() == 3)
+    });
+    assert_eq!((&people[0]["name"], &people[0]["role"]), (&json!(leader), &json!("leader")));
+    for one in &people[1..] {
+        assert_eq!((&one["role"], &one["token"]), (&json!("follower"), &json!(null)));
+    }
+    let text = group.ask(&["candidates", "jobs/x"]).out;
+    assert!(text.starts_with("leader    ") && text.contains("value of"), "{text}");
+
+    let status = group.ask(&["status", "jobs/x", "--json"]);
+    assert_eq!(status.code, Some(0), "{status:?}");
+    let json = status.json();
+    assert_eq!((&json["leader"]["name"], &json["followers"]), (&json!(leader), &json!(2)));
+    assert_eq!(json["group"], json!({"members": 3, "answering": 3, "needed": 2}));
+    assert!(group.ask(&["status", "jobs/x"]).out.contains("3 of 3 answer"));
+
+    let text = group.ask(&["explain", "jobs/x"]).out;
+    for words in ["a store is the better choice", "long-lived", "2 are a majority", "less the margin", "the term"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let json = group.ask(&["explain", "--json"]).json();
+    assert_eq!((&json["group"]["leaders"], &json["worst_overlap_ms"]), (&json!("at_most_one"), &json!(0)));
+
+    for (args, act) in [
+        (&["pause", "jobs/x"][..], "pause"),
+        (&["resume", "jobs/x"], "resume"),
+        (&["depose", "jobs/x"], "depose"),
+        (&["end", "jobs/x"], "end"),
+    ] {
+        let said = group.ask(args);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.err.contains(&format!("a consensus election cannot {act}")), "{said:?}");
+    }
+    let said = group.ask(&["transfer", "jobs/x", "--to", "nobody"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+
+    strangers_are_refused(group);
+}
+
+/// Another secret, another election: neither gets an answer, and no secret is shown.
+fn strangers_are_refused(group: &Group) {
+    secret(&group.host, "other", "another secret altogether");
+    let other = group.url.replace("/secret", "/other");
+    let said = group.host.run(["--store", other.as_str(), "leader", "jobs/x"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
+    assert!(said.err.contains("the secrets differ"), "{said:?}");
+    let said = group.ask(&["leader", "jobs/y"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
+    assert!(said.err.contains("another election"), "{said:?}");
+    for text in ["a secret of this test alone", "another secret altogether"] {
+        assert!(!said.err.contains(text), "{said:?}");
+    }
+}
+
+#[test]
+fn a_command_runs_under_one_member_at_a_time_and_never_sees_the_secret() {
+    let group = Group::new("consensus");
+    let script = r#"
+exec 9>>"$FOLDER/lock"
+flock -n 9 || { echo "overlap $INCUMBENT_NAME" >>"$FOLDER/log"; exit 99; }
+echo "start $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"
+env >>"$FOLDER/env"
+sleep 1000 & wait
+"#;
+    let mut members: Vec<_> = NAMES.iter().map(|name| group.run(name, &["jobs/x", "--shell", "--", script])).collect();
+    let first = group.host.until_logged("start ");
+    let (leader, token) = group.until_led();
+    assert_eq!(first, format!("start {} {leader}", token.unwrap()));
+
+    members[place(&leader)].signal(Signal::KILL);
+    members[place(&leader)].wait();
+    eventually("the next start", || (group.host.log().len() == 2).then_some(()));
+    let log = group.host.log();
+    let token_of = |line: &str| line.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+    assert!(log[1].starts_with("start ") && token_of(&log[1]) > token_of(&log[0]), "{log:?}");
+    let environment = fs::read_to_string(group.host.path("env")).unwrap();
+    assert!(!environment.contains("a secret of this test alone"));
+
+    // Whoever only tries does not wait for its turn.
+    let killed = log[0].rsplit(' ').next().unwrap();
+    let url = group.member_url(killed);
+    let said = group.host.run(["--store", url.as_str(), "run", "--try", "--name", killed, "jobs/x", "--", "true"]);
+    assert_eq!(said.code, Some(122), "{said:?}");
+    assert!(said.err.contains("is ahead") && said.err.contains("--forever"), "{said:?}");
+
+    // Whoever is asked to end stops the command first.
+    let (leader, _) =
+        eventually("another leader", || group.leader().filter(|(name, _)| !log[0].ends_with(name.as_str())));
+    members[place(&leader)].signal(Signal::TERM);
+    assert_eq!(members[place(&leader)].wait(), Some(143));
+}
+
+#[test]
+fn a_bully_and_a_ring_have_no_tokens_and_no_transfers() {
+    for algorithm in ["bully", "ring"] {
+        let group = Group::new(algorithm);
+        let mut members = group.all();
+        let highest = || group.leader().filter(|(name, _)| name == "c");
+        let (_, token) = eventually("the highest rank leads", highest);
+        assert_eq!(token, None);
+        let elected = until_event(&mut members[2], "elected");
+        assert_eq!(elected, json!({"event": "elected", "token": null, "remaining_ms": null}));
+        let said = group.ask(&["leader", "jobs/x"]);
+        assert_eq!(said.out, "c (no token, value value of c)\n");
+        let leader = &group.ask(&["leader", "jobs/x", "--json"]).json()["leader"];
+        assert_eq!(*leader, json!({"name": "c", "id": null, "value": "value of c", "token": null}));
+        let mut observer = group.observe();
+        let seen = until_event(&mut observer, "leader");
+        assert_eq!(seen, json!({"event": "leader", "name": "c", "value": "value of c", "token": null}));
+
+        for (args, act) in [
+            (&["transfer", "jobs/x", "--to", "a"][..], "transfer"),
+            (&["pause", "jobs/x"], "pause"),
+            (&["depose", "jobs/x"], "depose"),
+        ] {
+            let said = group.ask(args);
+            assert_eq!(said.code, Some(1), "{said:?}");
+            assert!(said.err.contains(&format!("a {algorithm} election cannot {act}")), "{said:?}");
+        }
+        let text = group.ask(&["explain"]).out;
+        for words in ["best effort", "two halves", "a store is the better choice"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let json = group.ask(&["explain", "--json"]).json();
+        assert_eq!((&json["tokens"], &json["worst_overlap_ms"]), (&json!("none"), &json!(null)));
+
+        assert_eq!(group.ask(&["resign", "jobs/x"]).code, Some(0));
+        assert_eq!(until_event(&mut members[2], "stopping")["reason"], "resigned");
+        members[2].signal(Signal::KILL);
+        members[2].wait();
+        eventually("the next rank leads", || group.leader().filter(|(name, _)| name == "b"));
+    }
+}
+
+#[test]
+fn an_observer_is_told_when_no_member_answers_and_when_one_does_again() {
+    let group = Group::new("bully");
+    let mut only = group.campaign("c");
+    eventually("a leader", || group.leader());
+    let mut observer = group.observe();
+    until_event(&mut observer, "leader");
+    only.signal(Signal::KILL);
+    only.wait();
+    until_event(&mut observer, "stale");
+    let said = group.ask(&["leader", "jobs/x"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(5), ""), "{said:?}");
+    assert!(said.err.contains("no member of the group answers"), "{said:?}");
+    let _again = group.campaign("c");
+    until_event(&mut observer, "current");
+}
+
+#[test]
+fn too_few_members_are_said_with_what_is_missing() {
+    let group = Group::new("consensus");
+    let _one = group.campaign("a");
+    let status = eventually("an answer", || {
+        Some(group.ask(&["status", "jobs/x", "--json"])).filter(|said| said.code == Some(3))
+    });
+    let json = status.json();
+    assert_eq!(json["group"]["answering"], 1);
+    assert_eq!((&json["leader"], &json["vacant_because"]), (&json!(null), &json!("forming")));
+    let said = group.ask(&["leader", "jobs/x"]);
+    assert_eq!(said.code, Some(5), "{said:?}");
+    assert!(said.err.contains("1 of 3 members answer"), "{said:?}");
+}
+
+#[test]
+fn on_one_host_a_count_of_ports_is_enough_and_each_process_takes_the_next_member() {
+    let host = Host::new();
+    // A place where three ports in a row are free, for the moment at least.
+    let first = eventually("three ports in a row", || {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let three: Option<Vec<_>> = (0..3)
+            .map(|step| first.checked_add(step).and_then(|port| TcpListener::bind(("127.0.0.1", port)).ok()))
+            .collect();
+        three.map(|_| first)
+    });
+    let url = format!("bully://127.0.0.1:{first}?members=3&timeout=3s");
+    let with_state = |args: &[&str]| {
+        let mut command = host.command(["--store", url.as_str()].iter().chain(args));
+        command.env("XDG_STATE_HOME", host.path("state"));
+        command
+    };
+    let said = crate::host::finish(with_state(&["leader", "jobs/x"]));
+    assert_eq!(said.code, Some(5), "{said:?}");
+    assert!(said.err.contains("no member has ever run"), "{said:?}");
+    assert!(!host.path("state").exists(), "whoever only reads makes no secret");
+
+    let mut members = Vec::new();
+    for place in 1..=3 {
+        members.push(Process::start(with_state(&["campaign", "jobs/x", "--json"])));
+        eventually("one more member", || {
+            let said = crate::host::finish(with_state(&["status", "jobs/x", "--json"]));
+            (said.code != Some(5) && said.json()["group"]["answering"] == place).then_some(())
+        });
+    }
+    let mut fourth = Process::start(with_state(&["campaign", "jobs/x"]));
+    fourth.until_said("all 3 members of the group run already");
+    assert_eq!(fourth.wait(), Some(1));
+    let mode = fs::metadata(host.path("state/incumbent/peers/secret")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_url_that_makes_no_group_exits_with_2_and_says_why() {
+    let host = Host::new();
+    secret(&host, "open", "everybody can read this one");
+    fs::set_permissions(host.path("open"), fs::Permissions::from_mode(0o644)).unwrap();
+    let open = format!("consensus://?secret-file={}", host.path("open").display());
+    for (url, why) in [
+        ("consensus://?members=a=nowhere", "host:port"),
+        ("consensus://?members=a=127.0.0.1:1,a=127.0.0.1:2", "twice"),
+        ("consensus://?members=10.0.0.1:1,10.0.0.2:1", "secret-file"),
+        ("consensus://?secret-file=/nonexistent", "/nonexistent"),
+        (open.as_str(), "everybody can read it"),
+        ("consensus://?majority=yes", "bully and ring"),
+        ("bully://?data=/tmp", "writes nothing down"),
+        ("ring://?timeout=soon", "1500ms"),
+        ("ring://?rank=7", "1, 2, 3"),
+        ("bully://?colour=blue", "\"colour\""),
+    ] {
+        for verb in [&["leader", "jobs/x"][..], &["campaign", "jobs/x"], &["run", "jobs/x", "--", "true"], &["explain"]]
+        {
+            let said = host.run(["--store", url].iter().chain(verb));
+            assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{url}: {said:?}");
+            assert!(said.err.contains(why), "{url}: {said:?}");
+        }
+    }
+    let said = host.run(["--store", "consensus://", "campaign", "--ttl", "15s", "jobs/x"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("&timeout="), "{said:?}");
+}
