@@ -9,7 +9,7 @@ use crate::flaw::Flaw;
 use crate::lease::Lease;
 use crate::rng::Rng;
 use crate::settings::{Settings, SettingsError};
-use crate::standing::{Fault, Liveness, Renewal};
+use crate::standing::{Fault, Liveness, Proof, Renewal};
 use crate::time::Timestamp;
 
 /// Tells the sessions of one process apart: a session has the number of the attempt that opened it.
@@ -164,6 +164,8 @@ impl Keeper {
         let epoch = Epoch(attempt.0);
         let lease = Lease::opened(&self.settings, &liveness, sent_at);
         let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest };
+        // Where an answer proves only the renewal before, twice as many keep the newest proof as fresh.
+        let renew_every = if liveness.proof == Proof::OneBefore { renew_every / 2 } else { renew_every };
         let rarely = self.settings.flaws.has(Flaw::RenewsTooRarely);
         let renew_every = if rarely { liveness.ttl * 9 / 10 } else { renew_every };
         let (rest, renew_at) = (liveness.rest, sent_at + renew_every);

@@ -610,3 +610,17 @@ fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
     assert!(desk.outputs.iter().any(|output| matches!(output, Output::SettingsRefused(_))), "{:?}", desk.outputs);
     assert!(desk.events().ends_with(&[Event::Failed, Event::Done { certain: true }]), "{:?}", desk.events());
 }
+
+#[test]
+fn where_an_answer_proves_only_the_renewal_before_there_are_twice_as_many() {
+    let settings = Settings::for_ttl(TTL);
+    for (proof, first) in [(Proof::Answered, settings.renew_every), (Proof::OneBefore, settings.renew_every / 2)] {
+        let mut desk = Desk::new(settings);
+        desk.handle(Input::Stand(SEAT, candidate()));
+        desk.handle(Input::Opened(Attempt(0), Ok(Liveness { proof, ..liveness() })));
+        desk.pass(first - Duration::from_nanos(1));
+        assert_eq!(desk.renewal(), None, "{proof:?}");
+        desk.pass(Duration::from_nanos(1));
+        assert!(desk.renewal().is_some(), "{proof:?}");
+    }
+}
