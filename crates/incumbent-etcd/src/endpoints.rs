@@ -52,22 +52,28 @@ impl Endpoints {
 
     /// A transaction.
     pub(crate) async fn txn(&self, what: &str, effect: Effect, txn: Txn) -> Result<TxnResponse, StoreError> {
-        let request = |client: Client| {
-            let txn = txn.clone();
-            async move { client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES).txn(txn).await }
+        let request = |client: &Client| {
+            let (mut client, txn) = (client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES), txn.clone());
+            async move { client.txn(txn).await }
         };
         self.call(what, effect, request).await
     }
 
     pub(crate) async fn grant(&self, what: &str, seconds: i64) -> Result<LeaseGrantResponse, StoreError> {
-        let request = |client: Client| async move { client.lease_client().grant(seconds, None).await };
+        let request = |client: &Client| {
+            let mut client = client.lease_client();
+            async move { client.grant(seconds, None).await }
+        };
         // A lease whose answer was lost expires by itself.
         self.call(what, Effect::None, request).await
     }
 
     /// Ends a lease. Whether there was one.
     pub(crate) async fn revoke(&self, what: &str, lease: i64) -> Result<bool, StoreError> {
-        let request = |client: Client| async move { client.lease_client().revoke(lease).await };
+        let request = |client: &Client| {
+            let mut client = client.lease_client();
+            async move { client.revoke(lease).await }
+        };
         match self.call(what, Effect::Write, request).await {
             Ok(_) => Ok(true),
             Err(StoreError::SessionGone) => Ok(false),
@@ -76,16 +82,22 @@ impl Endpoints {
     }
 
     pub(crate) async fn time_to_live(&self, what: &str, lease: i64) -> Result<LeaseTimeToLiveResponse, StoreError> {
-        let request = |client: Client| async move { client.lease_client().time_to_live(lease, None).await };
+        let request = |client: &Client| {
+            let mut client = client.lease_client();
+            async move { client.time_to_live(lease, None).await }
+        };
         self.call(what, Effect::None, request).await
     }
 
     /// Opens a stream of keep-alives; the first one has been answered.
     pub(crate) async fn keep_alive(&self, what: &str, lease: i64) -> Result<KeepAlives, StoreError> {
-        let request = |client: Client| async move {
-            match client.lease_client().keep_alive(lease).await {
-                Err(etcd_client::Error::LeaseKeepAliveError(why)) if why == "lease not found" => Ok(None),
-                answer => answer.map(Some),
+        let request = |client: &Client| {
+            let mut client = client.lease_client();
+            async move {
+                match client.keep_alive(lease).await {
+                    Err(etcd_client::Error::LeaseKeepAliveError(why)) if why == "lease not found" => Ok(None),
+                    answer => answer.map(Some),
+                }
             }
         };
         let (number, stream) = self.call_somewhere(what, Effect::None, request).await?;
@@ -100,8 +112,8 @@ impl Endpoints {
         key: Vec<u8>,
         options: WatchOptions,
     ) -> Result<(Client, WatchStream), StoreError> {
-        let request = |client: Client| {
-            let (key, options) = (key.clone(), options.clone());
+        let request = |client: &Client| {
+            let (client, key, options) = (client.clone(), key.clone(), options.clone());
             async move {
                 let mut watches = client.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES);
                 Ok((client, watches.watch(key, Some(options)).await?))
@@ -110,7 +122,7 @@ impl Endpoints {
         self.call(what, Effect::None, request).await
     }
 
-    async fn call<T, R>(&self, what: &str, effect: Effect, request: impl Fn(Client) -> R) -> Result<T, StoreError>
+    async fn call<T, R>(&self, what: &str, effect: Effect, request: impl Fn(&Client) -> R) -> Result<T, StoreError>
     where
         R: Future<Output = Result<T, etcd_client::Error>>,
     {
@@ -122,7 +134,7 @@ impl Endpoints {
         &self,
         what: &str,
         effect: Effect,
-        request: impl Fn(Client) -> R,
+        request: impl Fn(&Client) -> R,
     ) -> Result<(usize, T), StoreError>
     where
         R: Future<Output = Result<T, etcd_client::Error>>,
@@ -135,7 +147,7 @@ impl Endpoints {
                 Ok(client) => client,
                 Err(error) => return Err(attempt.failed(error, Effect::None, what)),
             };
-            let error = match request(client.clone()).await {
+            let error = match request(client).await {
                 Ok(answer) => {
                     let number = attempt.number;
                     attempt.answered();
@@ -160,9 +172,9 @@ impl Endpoints {
         Attempt { endpoints: self, number, answered: false }
     }
 
-    async fn client(&self, number: usize) -> Result<Client, etcd_client::Error> {
+    async fn client(&self, number: usize) -> Result<&Client, etcd_client::Error> {
         let endpoint = self.all.get(number).ok_or(etcd_client::Error::EndpointsNotManaged)?;
-        endpoint.client.get_or_try_init(|| endpoint.dial()).await.cloned()
+        endpoint.client.get_or_try_init(|| endpoint.dial()).await
     }
 
     /// The next one, unless somebody has moved on already.

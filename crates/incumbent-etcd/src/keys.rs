@@ -34,6 +34,11 @@ impl Keys {
         (!suffix.contains(&b'/')).then_some(suffix)
     }
 
+    /// All that is ours in an election, beside the entries.
+    pub(crate) fn all_own(&self, election: &ElectionName) -> KeyRange {
+        below(self.own(election))
+    }
+
     /// The records of all candidates of ours in an election.
     pub(crate) fn records(&self, election: &ElectionName) -> KeyRange {
         below(format!("{}/candidates", self.own(election)))

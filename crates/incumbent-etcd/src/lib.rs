@@ -17,17 +17,21 @@
 //! | method | requests |
 //! | --- | --- |
 //! | `open_session` | `LeaseGrant`; the TTL is the one in the answer |
-//! | `enlist` | ONE `Txn`. If nothing in `<election>/` (a ranged compare: `create_revision == 0`) and no record: put entry, put record, range office. Else: a transaction inside it that puts both if neither is there, and else reads both; newest two of the line; newest two records; range office |
-//! | `standing` | ONE read-only `Txn`. If the entry's `create_revision == token` and its lease is ours: the newest entry and the newest record older than the token; range office. Else: range office, and `LeaseTimeToLive` tells a lost entry from a lost session |
+//! | `enlist` | ONE `Txn`. If neither our entry nor its record is there: put both, newest two of the line, newest two records, range office. Else: read both. After a line that was empty the next one is expected to be: if nothing is in `<election>/` nor in our own place (ranged compares: `create_revision == 0`), put both, and nothing is left to read; else the other one follows |
+//! | `standing` | ONE read-only `Txn`. If the entry's `create_revision == token`, its lease is ours, nothing in the line is older (a ranged compare) and there is no office record: that is all. Else: our entry, the newest entry and the newest record older than the token, range office; and if our entry is not there, `LeaseTimeToLive` tells a lost entry from a lost session |
 //! | `publish` | `Txn`. If `create_revision == token` and the lease is ours: put entry, put record |
-//! | `withdraw` | `Txn`. If `create_revision == token`, and the heir's `create_revision` is the heir's token: delete entry, delete record. Else: read the entry; delete its record if it is orphaned |
+//! | `withdraw` | `Txn`. If `create_revision == token`, and the heir's `create_revision` is the heir's token: delete entry, delete record. Else: look at both; an orphaned record is deleted by a second one |
 //! | `renew` | one `LeaseKeepAlive` on the session's stream, then read-only `Txn`s of up to 100 of our entries each (a linearizable read), all with the keep-alive's `raft_term` and `cluster_id` |
 //! | `close` | `LeaseRevoke` |
 //! | `line` | read-only `Txn`: oldest entries, oldest records, range office |
-//! | `watch` | one `Watch` stream for the whole store; a watch per target, from the cursor's revision + 1. `Gone`, `Entry`: the entry's key. `Head`: `<election>/`. `Office`: the office record and its tombstone |
+//! | `watch` | one `Watch` stream for the whole store; a watch per target, from the cursor's revision + 1. `Gone`, `Entry`: the entry's key. `Head`: the key of the one who was first when the line was read, or `<election>/` if nobody was. `Office`: the office record and its tombstone |
 //! | `set_office` | `Txn`. If the record's `mod_revision` is the version: put or delete the record, put or delete the tombstone. With a tombstone, a read and a `LeaseGrant` before it |
 //! | `evict` | `Txn`. If `create_revision` is the token and `mod_revision` the version: delete entry, delete record. Else: read the entry |
 //! | `promises` | a read, for the cluster's identity; once, `LeaseGrant` of a second and `LeaseRevoke`, for the smallest TTL |
+//!
+//! Writes of one session (`enlist`, `publish`, `withdraw`) that are asked for at the same time, for different elections,
+//! travel as transactions inside one: one write to the servers' disks for up to 60 of them. A few go alone and at once;
+//! none waits for company.
 //!
 //! # What it takes care of
 //! - **Proof of life.** A replaced leader goes on answering keep-alives for seconds (etcd#15247). So a keep-alive counts
@@ -46,6 +50,7 @@
 //! Needs etcd 3.4 or newer.
 
 mod answer;
+mod batch;
 mod endpoints;
 mod fault;
 mod guard;

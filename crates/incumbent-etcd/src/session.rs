@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use bytes::Bytes;
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
-    Cas, ElectionName, EntryId, ForgottenBy, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof, Renewal,
-    Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
+    Cas, ElectionName, EntryId, ForgottenBy, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Office, Place, Proof,
+    Renewal, Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
 };
 
 use crate::answer::{self, Answer, Header};
+use crate::batch::{Batches, Write};
 use crate::fault::Effect;
 use crate::heartbeat::Heartbeat;
 use crate::keys;
@@ -34,6 +36,9 @@ pub(crate) struct EtcdSession {
     cluster_id: u64,
     liveness: Liveness,
     heartbeat: Heartbeat,
+    batches: Batches,
+    /// The line that was met last was empty.
+    expects_nobody: AtomicBool,
     stood: Mutex<Stood>,
 }
 
@@ -57,12 +62,14 @@ impl EtcdSession {
         };
         store.leases().insert(lease);
         EtcdSession {
+            batches: Batches::new(store.endpoints.clone()),
             store,
             lease,
             suffix: keys::suffix_of(lease),
             cluster_id,
             liveness,
             heartbeat: Heartbeat::new(lease),
+            expects_nobody: AtomicBool::new(false),
             stood: Mutex::default(),
         }
     }
@@ -72,7 +79,25 @@ impl EtcdSession {
     }
 
     async fn txn(&self, what: &str, effect: Effect, txn: Txn) -> Result<Answer, StoreError> {
-        let answer = Answer::read(&self.store.endpoints.txn(what, effect, txn).await?)?;
+        self.same_cluster(Answer::read(&self.store.endpoints.txn(what, effect, txn).await?)?)
+    }
+
+    /// A write to this election's line, and to nothing else.
+    async fn write(
+        &self,
+        what: &'static str,
+        election: &ElectionName,
+        txn: Txn,
+        value_bytes: usize,
+    ) -> Result<Answer, StoreError> {
+        // The election's name is in it a dozen times; what else there is has a bound.
+        let bytes = value_bytes + 12 * election.as_str().len() + 2048;
+        let keys = [self.store.keys.entry(election, &self.suffix), self.store.keys.record(election, &self.suffix)];
+        let write = Write { what, election: election.clone(), txn, keys, bytes };
+        self.same_cluster(self.batches.txn(write).await?)
+    }
+
+    fn same_cluster(&self, answer: Answer) -> Result<Answer, StoreError> {
         // Another cluster knows nothing of our lease, whatever its revisions look like.
         if answer.header.cluster_id != self.cluster_id {
             return Err(StoreError::SessionGone);
@@ -96,13 +121,14 @@ impl EtcdSession {
     async fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {
         check_candidate_name(&entry.name)?;
         check_value(&entry.value)?;
+        if self.expects_nobody.load(Ordering::Relaxed)
+            && let Some(standing) = self.enlist_first(election, entry).await?
+        {
+            return Ok(standing);
+        }
         for _ in 0..MAX_SWEEPS {
-            let doubt = Doubt { session: self, election };
-            let answer = self.txn("enlisting", Effect::Write, self.enlistment(election, entry)).await;
-            if !matches!(answer, Err(StoreError::OutcomeUnknown { .. })) {
-                doubt.settle();
-            }
-            match self.enlisted(election, entry, answer?)? {
+            let answer = self.write_entry(election, self.enlistment(election, entry), entry).await?;
+            match self.enlisted(election, entry, answer)? {
                 Enlisted::Stands(standing) => return Ok(standing),
                 Enlisted::LookFor(held) => return self.standing(&held).await,
                 Enlisted::Blocked(held, why) => {
@@ -116,70 +142,80 @@ impl EtcdSession {
         Err(StoreError::Unavailable { what, source: None })
     }
 
-    /// One transaction. Nobody in line: put, and done. Else: put unless there is an entry, and see who is ahead.
+    /// Those who found nobody in line last time often find nobody again: then all that is to be read is known, and
+    /// less is asked of the servers. `None`: somebody is there, or an office record; nothing was written.
+    async fn enlist_first(&self, election: &ElectionName, entry: &NewEntry) -> Result<Option<Standing>, StoreError> {
+        let keys = &self.store.keys;
+        let nothing = |(start, end)| Compare::create_revision(start, CompareOp::Equal, 0).with_range(end);
+        let guards = [nothing(keys.line(election)), nothing(keys.all_own(election))];
+        let txn = Txn::new().when(guards).and_then(self.entry_and_record(election, entry));
+        let answer = self.write_entry(election, txn, entry).await?;
+        if !answer.succeeded {
+            self.expects_nobody.store(false, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let held = self.stands(election, entry, answer.header)?;
+        Ok(Some(Standing { place: Place::Leading(held), office: Office::default(), cursor: answer.header.cursor() }))
+    }
+
+    /// A write that may make us an entry. Unless it is answered, it may arrive at any time.
+    async fn write_entry(&self, election: &ElectionName, txn: Txn, entry: &NewEntry) -> Result<Answer, StoreError> {
+        let doubt = Doubt { session: self, election };
+        let answer = self.write("enlisting", election, txn, entry.value.len()).await;
+        if !matches!(answer, Err(StoreError::OutcomeUnknown { .. })) {
+            doubt.settle();
+        }
+        answer
+    }
+
+    fn entry_and_record(&self, election: &ElectionName, entry: &NewEntry) -> [TxnOp; 2] {
+        let keys = &self.store.keys;
+        let record = CandidateRecord { incarnation: entry.incarnation, name: entry.name.clone(), ready: None };
+        [
+            TxnOp::put(keys.entry(election, &self.suffix), entry.value.to_vec(), self.attached()),
+            TxnOp::put(keys.record(election, &self.suffix), record.encode(), self.attached()),
+        ]
+    }
+
+    /// One transaction: put, unless there is an entry or a record, and see who is ahead.
     fn enlistment(&self, election: &ElectionName, entry: &NewEntry) -> Txn {
         let keys = &self.store.keys;
-        let (line, records) = (keys.line(election), keys.records(election));
         let (key, record_key) = (keys.entry(election, &self.suffix), keys.record(election, &self.suffix));
-        let record = CandidateRecord { incarnation: entry.incarnation, name: entry.name.clone(), ready: None };
-        let record = record.encode();
-        let puts = || {
-            vec![
-                TxnOp::put(key.clone(), entry.value.to_vec(), self.attached()),
-                TxnOp::put(record_key.clone(), record.clone(), self.attached()),
-            ]
-        };
-        let no_record = || created(&record_key, 0);
-        let nobody = Compare::create_revision(line.0.clone(), CompareOp::Equal, 0).with_range(line.1.clone());
-        let office = || answer::all(keys.office_range(election));
-        let mut first = puts();
-        first.push(office());
-        let guarded = Txn::new()
-            .when([created(&key, 0), no_record()])
-            .and_then(puts())
-            .or_else([answer::look(key.clone()), answer::get(record_key.clone())]);
-        Txn::new().when([nobody, no_record()]).and_then(first).or_else([
-            TxnOp::txn(guarded),
-            answer::newest(line, None, 2),
-            answer::newest(records, None, 2),
-            office(),
-        ])
+        let [put_entry, put_record] = self.entry_and_record(election, entry);
+        Txn::new()
+            .when([created(&key, 0), created(&record_key, 0)])
+            .and_then([
+                put_entry,
+                put_record,
+                answer::newest(keys.line(election), None, 2),
+                answer::newest(keys.records(election), None, 2),
+                answer::all(keys.office_range(election)),
+            ])
+            .or_else([answer::look(key), answer::get(record_key)])
     }
 
     fn enlisted(&self, election: &ElectionName, entry: &NewEntry, mut answer: Answer) -> Result<Enlisted, StoreError> {
         let keys = &self.store.keys;
-        let Header { revision, .. } = answer.header;
-        let token = u64::try_from(revision).ok().and_then(Token::new);
-        let new = token.map(|token| self.held(election, token, entry.incarnation));
-        let new = new.ok_or_else(|| StoreError::Foreign { what: format!("a revision of {revision}") });
-        if answer.succeeded {
-            answer.skip();
-            answer.skip();
-            let held = new?;
-            self.note(&held, entry);
-            let office = answer::office(keys, election, &answer.next_found()?)?;
-            return Ok(Enlisted::Stands(Standing {
-                place: Place::Leading(held),
-                office,
-                cursor: answer.header.cursor(),
-            }));
+        if !answer.succeeded {
+            return self.already(election, entry, answer.next_one()?, answer.next_one()?);
         }
-        let mut guarded = answer.next_txn()?;
-        if !guarded.succeeded {
-            return self.already(election, entry, guarded.next_one()?, guarded.next_one()?);
-        }
-        let held = new?;
-        self.note(&held, entry);
-        let line = answer.next_found()?;
-        let records = answer.next_found()?;
+        let held = self.stands(election, entry, answer.header)?;
+        answer.skip();
+        answer.skip();
+        let (line, records) = (answer.next_found()?, answer.next_found()?);
         let office = answer::office(keys, election, &answer.next_found()?)?;
+        let cursor = answer.header.cursor();
         // The newest is our own.
-        let Some(ahead) = line.get(1) else { return Ok(Enlisted::LookFor(held)) };
+        let ahead = line.get(1);
+        self.expects_nobody.store(ahead.is_none(), Ordering::Relaxed);
+        let Some(ahead) = ahead else {
+            return Ok(Enlisted::Stands(Standing { place: Place::Leading(held), office, cursor }));
+        };
         match answer::entry(keys, election, ahead, &records)? {
             Some(_) if ahead.lease() == 0 => Ok(Enlisted::Blocked(held, answer::leaseless(ahead))),
             Some(ahead) => {
                 let place = Place::Behind { held: Some(held), ahead, look_again: None };
-                Ok(Enlisted::Stands(Standing { place, office, cursor: answer.header.cursor() }))
+                Ok(Enlisted::Stands(Standing { place, office, cursor }))
             }
             None => Ok(Enlisted::LookFor(held)),
         }
@@ -209,6 +245,16 @@ impl EtcdSession {
         Err(StoreError::AlreadyInLine(held))
     }
 
+    /// What was written has made us an entry: all that a transaction creates has the answer's revision.
+    fn stands(&self, election: &ElectionName, entry: &NewEntry, header: Header) -> Result<Held, StoreError> {
+        let Header { revision, .. } = header;
+        let token = u64::try_from(revision).ok().and_then(Token::new);
+        let token = token.ok_or_else(|| StoreError::Foreign { what: format!("a revision of {revision}") })?;
+        let held = self.held(election, token, entry.incarnation);
+        self.note(&held, entry);
+        Ok(held)
+    }
+
     fn note(&self, held: &Held, entry: &NewEntry) {
         self.stood().known.insert(held.election.clone(), (entry.incarnation, entry.name.clone()));
     }
@@ -217,8 +263,9 @@ impl EtcdSession {
     /// that their creation is the same; that is how they are told to belong together.
     async fn sweep(&self, election: &ElectionName, record: &KeyValue) -> Result<(), StoreError> {
         let key = self.store.keys.entry(election, &self.suffix);
+        let orphaned = Compare::create_revision(key, CompareOp::NotEqual, record.create_revision());
         let unchanged = Compare::mod_revision(record.key(), CompareOp::Equal, record.mod_revision());
-        let txn = Txn::new().when([created(&key, 0), unchanged]).and_then([TxnOp::delete(record.key(), None)]);
+        let txn = Txn::new().when([orphaned, unchanged]).and_then([TxnOp::delete(record.key(), None)]);
         self.txn("removing a leftover record", Effect::None, txn).await?;
         Ok(())
     }
@@ -227,21 +274,29 @@ impl EtcdSession {
         let keys = &self.store.keys;
         let election = &held.election;
         let key = self.key_of(held);
-        let txn = Txn::new()
-            .when(self.ours(&key, held.token))
-            .and_then([
-                answer::newest(keys.line(election), Some(revision(held.token)), 1),
-                answer::newest(keys.records(election), Some(revision(held.token)), 1),
-                answer::all(keys.office_range(election)),
-            ])
-            .or_else([answer::all(keys.office_range(election))]);
+        let (line, token) = (keys.line(election), revision(held.token));
+        let (office_start, office_end) = keys.office_range(election);
+        // First in line, with nothing said about the office: the guards have seen it all.
+        let [created, leased] = self.ours(&key, held.token);
+        let first = Compare::create_revision(line.0.clone(), CompareOp::Greater, token - 1).with_range(line.1.clone());
+        let no_office = Compare::create_revision(office_start, CompareOp::Equal, 0).with_range(office_end);
+        let txn = Txn::new().when([created, leased, first, no_office]).or_else([
+            answer::look(key.clone()),
+            answer::newest(line, Some(token), 1),
+            answer::newest(keys.records(election), Some(token), 1),
+            answer::all(keys.office_range(election)),
+        ]);
         let mut answer = self.txn("looking where we stand", Effect::None, txn).await?;
-        if !answer.succeeded {
+        let cursor = answer.header.cursor();
+        if answer.succeeded {
+            return Ok(Standing { place: Place::Leading(held.clone()), office: Office::default(), cursor });
+        }
+        let own = answer.next_one()?;
+        let (line, records) = (answer.next_found()?, answer.next_found()?);
+        if own.is_none_or(|own| own.create_revision() != token || own.lease() != self.lease) {
             return self.gone(election, answer).await;
         }
-        let (line, records) = (answer.next_found()?, answer.next_found()?);
         let office = answer::office(keys, election, &answer.next_found()?)?;
-        let cursor = answer.header.cursor();
         let Some(ahead) = line.first() else {
             return Ok(Standing { place: Place::Leading(held.clone()), office, cursor });
         };
@@ -350,7 +405,7 @@ impl EtcdSession {
             TxnOp::put(key.clone(), value.to_vec(), self.attached()),
             TxnOp::put(self.store.keys.record(&held.election, &self.suffix), record.encode(), self.attached()),
         ]);
-        let answer = self.txn("publishing", Effect::Write, txn).await?;
+        let answer = self.write("publishing", &held.election, txn, value.len()).await?;
         Ok(if answer.succeeded { Cas::Done } else { Cas::Refused })
     }
 
@@ -370,20 +425,19 @@ impl EtcdSession {
             // No such entry can be there: no key has a negative version.
             Some(None) => guards.push(Compare::version(key.clone(), CompareOp::Less, 0)),
         }
-        let orphaned = [
-            Compare::create_revision(key.clone(), CompareOp::NotEqual, revision(held.token)),
-            created(&record, held.token.get()),
-        ];
-        let sweep = Txn::new().when(orphaned).and_then([TxnOp::delete(record.clone(), None)]);
         let txn = Txn::new()
             .when(guards)
             .and_then([TxnOp::delete(key.clone(), None), TxnOp::delete(record.clone(), None)])
-            .or_else([answer::look(key.clone()), TxnOp::txn(sweep)]);
-        let mut answer = self.txn("withdrawing", Effect::Write, txn).await?;
+            .or_else([answer::look(key.clone()), answer::look(record)]);
+        let mut answer = self.write("withdrawing", &held.election, txn, 0).await?;
         if !answer.succeeded {
-            let there = answer.next_one()?;
-            if there.is_some_and(|there| there.create_revision() == revision(held.token)) {
+            let is_its = |kv: &KeyValue| kv.create_revision() == revision(held.token);
+            let (entry, record) = (answer.next_one()?, answer.next_one()?);
+            if entry.as_ref().is_some_and(is_its) {
                 return Ok(Cas::Refused);
+            }
+            if let Some(orphan) = record.filter(is_its) {
+                self.sweep(&held.election, &orphan).await?;
             }
         }
         let mut stood = self.stood();

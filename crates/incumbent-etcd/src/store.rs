@@ -1,6 +1,6 @@
 //! The store: sessions, lines, watches and the office record.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +54,29 @@ pub(crate) struct Inner {
     smallest_ttl: OnceCell<Duration>,
     /// Those of our own sessions.
     leases: Mutex<BTreeSet<i64>>,
+    heads: Mutex<Heads>,
+}
+
+/// Who was first in the lines that were read last, for those who watch from there: a line changes its head only by
+/// what happens to the head's own key, unless it is empty.
+#[derive(Debug, Default)]
+struct Heads(HashMap<ElectionName, (Cursor, Option<Vec<u8>>)>);
+
+/// How many lines are remembered. Whoever watches another one is told of more than its head.
+const MAX_HEADS: usize = 1024;
+
+impl Heads {
+    fn note(&mut self, election: &ElectionName, cursor: Cursor, head: Option<Vec<u8>>) {
+        if self.0.len() >= MAX_HEADS {
+            self.0.clear();
+        }
+        self.0.insert(election.clone(), (cursor, head));
+    }
+
+    /// The key of the first in line, if that is what was read there and then.
+    fn at(&self, election: &ElectionName, from: Cursor) -> Option<Vec<u8>> {
+        self.0.get(election).filter(|(cursor, _)| *cursor == from)?.1.clone()
+    }
 }
 
 impl EtcdStore {
@@ -99,6 +122,7 @@ impl EtcdStore {
             watcher: watcher.clone(),
             smallest_ttl: OnceCell::new(),
             leases: Mutex::default(),
+            heads: Mutex::default(),
         };
         Ok(EtcdStore { inner: Arc::new(inner) })
     }
@@ -117,6 +141,7 @@ impl EtcdStore {
             watcher,
             smallest_ttl: OnceCell::new(),
             leases: Mutex::default(),
+            heads: Mutex::default(),
         };
         EtcdStore { inner: Arc::new(inner) }
     }
@@ -125,6 +150,10 @@ impl EtcdStore {
 impl Inner {
     pub(crate) fn leases(&self) -> MutexGuard<'_, BTreeSet<i64>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heads(&self) -> MutexGuard<'_, Heads> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn read(&self, what: &str, ops: impl Into<Vec<TxnOp>>) -> Result<Answer, StoreError> {
@@ -174,25 +203,33 @@ impl Inner {
         let (records, records_cut) = answer.next_cut()?;
         let office = answer::office(&self.keys, election, &answer.next_found()?)?;
         let mut entries = Vec::new();
+        let mut head = None;
         for kv in &line {
-            entries.extend(answer::entry(&self.keys, election, kv, &records)?);
+            let Some(entry) = answer::entry(&self.keys, election, kv, &records)? else { continue };
+            head.get_or_insert_with(|| kv.key().to_vec());
+            entries.push(entry);
         }
         if (line_cut && entries.len() <= limit) || (records_cut && entries.iter().any(Entry::is_foreign)) {
             return Ok(None);
         }
         let more = entries.len() > limit;
         entries.truncate(limit);
-        Ok(Some(Line { entries, more, office, cursor: answer.header.cursor() }))
+        let cursor = answer.header.cursor();
+        self.heads().note(election, cursor, head);
+        Ok(Some(Line { entries, more, office, cursor }))
     }
 
-    fn interest(&self, election: &ElectionName, target: &Target) -> Option<Interest> {
+    fn interest(&self, election: &ElectionName, target: &Target, from: Cursor) -> Option<Interest> {
         Some(match target {
             Target::Office => Interest { range: self.keys.office_range(election), rule: Rule::Any, urgent: false },
-            Target::Head => {
-                let range = self.keys.line(election);
-                let rule = Rule::Line(range.0.len());
-                Interest { range, rule, urgent: true }
-            }
+            Target::Head => match self.heads().at(election, from) {
+                Some(head) => Interest { range: (head, Vec::new()), rule: Rule::Any, urgent: true },
+                None => {
+                    let range = self.keys.line(election);
+                    let rule = Rule::Line(range.0.len());
+                    Interest { range, rule, urgent: true }
+                }
+            },
             Target::Entry(id) => {
                 let (suffix, _) = keys::parse_id(id)?;
                 Interest { range: (self.keys.entry(election, &suffix), Vec::new()), rule: Rule::Any, urgent: true }
@@ -309,6 +346,16 @@ impl Inner {
     }
 }
 
+/// Whoever waits for two of our own entries stands behind one of them: another session of this store may hold it.
+fn hurried(mut interests: Vec<Interest>) -> Vec<Interest> {
+    let waits_to_go = |interest: &&mut Interest| matches!(interest.rule, Rule::Gone { .. });
+    let mut going: Vec<_> = interests.iter_mut().filter(waits_to_go).collect();
+    if going.len() > 1 && going.iter().all(|interest| !interest.urgent) {
+        going.iter_mut().for_each(|interest| interest.urgent = true);
+    }
+    interests
+}
+
 /// What makes the tombstone go in time.
 enum Tombstone<'a> {
     Kept(&'a KeyValue),
@@ -355,9 +402,10 @@ impl Store for EtcdStore {
     }
 
     fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
-        let interests: Option<Vec<_>> = targets.iter().map(|target| self.inner.interest(election, target)).collect();
+        let interest = |target| self.inner.interest(election, target, from);
+        let interests: Option<Vec<_>> = targets.iter().map(interest).collect();
         match interests {
-            Some(interests) => Box::pin(self.inner.watcher.watch(interests, from)),
+            Some(interests) => Box::pin(self.inner.watcher.watch(hurried(interests), from)),
             // An entry with such a name is not there: it is gone.
             None => Box::pin(std::future::ready(Ok(()))),
         }
@@ -369,5 +417,21 @@ impl Store for EtcdStore {
 
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
         Box::pin(self.inner.evict(election, seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_behind_another_session_of_the_same_store_hears_of_it_at_once() {
+        let interest = |rule, urgent| Interest { range: Default::default(), rule, urgent };
+        let going = |urgent| interest(Rule::Gone { created: 1, lease: Some(1) }, urgent);
+        let urgency = |interests| hurried(interests).iter().map(|interest| interest.urgent).collect::<Vec<_>>();
+        let office = || interest(Rule::Any, false);
+        assert_eq!(urgency(vec![office(), going(false)]), [false, false], "a leader, and its own entry");
+        assert_eq!(urgency(vec![office(), going(true), going(false)]), [false, true, false], "a follower");
+        assert_eq!(urgency(vec![office(), going(false), going(false)]), [false, true, true], "both of this store");
     }
 }

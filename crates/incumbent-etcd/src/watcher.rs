@@ -29,6 +29,9 @@ const WHAT: &str = "watching";
 /// How long what can wait does. Many leaderships are over by then, and cost the server no watch.
 const LATER: Duration = Duration::from_millis(20);
 
+/// Nobody is woken for fewer cancellations than these: they go with what is sent next, or when the server tells of one.
+const CANCELLATIONS: usize = 64;
+
 /// What counts as a change of a range of keys.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
@@ -86,6 +89,10 @@ struct State {
     to_send: VecDeque<i64>,
     later: VecDeque<i64>,
     to_cancel: VecDeque<i64>,
+    /// The sender will look again without being woken.
+    sender_returns: bool,
+    /// What could wait has waited, cancellations included.
+    hurrying: bool,
     task: Option<JoinHandle<()>>,
 }
 
@@ -122,8 +129,7 @@ impl Watcher {
         if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
             state.task = Some(tokio::spawn(run(Arc::downgrade(&self.shared), self.shared.stir.clone())));
         }
-        drop(state);
-        self.shared.stir.notify_one();
+        self.shared.stir_for(state);
         Watch { shared: self.shared.clone(), waiting, heard }
     }
 
@@ -158,8 +164,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         if state.forget(self.waiting).is_some() {
-            drop(state);
-            self.shared.stir.notify_one();
+            self.shared.stir_for(state);
         }
     }
 }
@@ -168,6 +173,19 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every change of the state is whole before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the sender, unless it comes back early enough by itself: most of what can wait is forgotten again soon,
+    /// and each time somebody is woken costs those who take office at that moment.
+    fn stir_for(&self, mut state: MutexGuard<'_, State>) {
+        let urgent = !state.to_send.is_empty();
+        let later = !state.later.is_empty() || state.to_cancel.len() >= CANCELLATIONS;
+        let wake = urgent || (later && !state.sender_returns);
+        state.sender_returns |= wake;
+        drop(state);
+        if wake {
+            self.stir.notify_one();
+        }
     }
 
     /// Tells everyone that the stream is gone.
@@ -200,12 +218,16 @@ impl Shared {
             }
             return if number < 0 { Err(lost(Some(heard.cancel_reason()))) } else { Ok(()) };
         }
-        let Some(armed) = state.armed.get(&number) else { return Ok(()) };
+        let Some(armed) = state.armed.get(&number) else {
+            if !heard.events().is_empty() && !state.sender_returns {
+                self.stir.notify_one();
+            }
+            return Ok(());
+        };
         if heard.events().iter().any(|event| armed.interest.rule.counts(event)) {
             let waiting = armed.waiting;
             state.tell(waiting, Ok(()));
-            drop(state);
-            self.stir.notify_one();
+            self.stir_for(state);
         }
         Ok(())
     }
@@ -265,8 +287,13 @@ impl State {
         Some(waiting)
     }
 
+    fn has_later(&self) -> bool {
+        !self.later.is_empty() || !self.to_cancel.is_empty()
+    }
+
     /// What could wait has waited.
     fn hurry(&mut self) {
+        self.hurrying = true;
         self.to_send.append(&mut self.later);
     }
 
@@ -295,14 +322,19 @@ enum Request {
 }
 
 impl State {
+    /// Watches first: nobody waits for a cancellation.
     fn next_request(&mut self) -> Request {
-        if let Some(number) = self.to_cancel.pop_front() {
-            return Request::Cancel(number);
-        }
         if let Some((key, options)) = self.next_watch() {
             return Request::Watch(key, options);
         }
-        if self.later.is_empty() { Request::None } else { Request::Later }
+        if self.hurrying
+            && let Some(number) = self.to_cancel.pop_front()
+        {
+            return Request::Cancel(number);
+        }
+        self.hurrying = false;
+        self.sender_returns = self.has_later();
+        if self.sender_returns { Request::Later } else { Request::None }
     }
 }
 
@@ -331,6 +363,7 @@ async fn first_watch(shared: &Weak<Shared>, stir: &Notify) -> Option<(Arc<Endpoi
             // There is no stream to cancel anything on.
             state.to_cancel.clear();
             state.hurry();
+            state.sender_returns = false;
             state.next_watch()
         };
         if let Some(first) = first {

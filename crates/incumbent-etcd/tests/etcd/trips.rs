@@ -6,7 +6,7 @@ use incumbent_testkit::proxy::Proxy;
 
 use crate::harness::{TTL, client, entry, held, lead, name, shared, store, until, within};
 
-async fn counted() -> (Proxy, EtcdStore) {
+pub(crate) async fn counted() -> (Proxy, EtcdStore) {
     let proxy = Proxy::start(&shared().await.endpoints()[0]).await;
     let store = EtcdStore::connect(&[proxy.endpoint()], &EtcdOptions::new()).unwrap();
     (proxy, store)
@@ -50,6 +50,53 @@ async fn a_wake_up_is_one_round_trip() {
     let standing = session.standing(&held(&behind)).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
     assert_eq!(proxy.requests() - before, 1);
+}
+
+#[tokio::test]
+async fn after_an_empty_line_another_empty_one_is_one_round_trip_and_a_taken_one_is_two() {
+    let (proxy, ours) = counted().await;
+    let rival = store(shared().await).open_session(TTL).await.unwrap();
+    let session = ours.open_session(TTL).await.unwrap();
+    let taken = name("expected-empty");
+    let leading = held(&rival.enlist(&taken, &entry(1)).await.unwrap());
+    session.enlist(&name("empty-1"), &entry(2)).await.unwrap();
+    let requests = async |election: &ElectionName, number| {
+        let before = proxy.requests();
+        let standing = session.enlist(election, &entry(number)).await.unwrap();
+        (standing, proxy.requests() - before)
+    };
+    let (standing, trips) = requests(&name("empty-2"), 3).await;
+    assert!(matches!(standing.place, Place::Leading(_)) && trips == 1, "{trips}: {standing:?}");
+    let (standing, trips) = requests(&taken, 4).await;
+    assert!(matches!(&standing.place, Place::Behind { ahead, .. } if ahead.is(&leading)), "{standing:?}");
+    assert_eq!(trips, 2);
+    // Having met somebody, it expects somebody.
+    rival.withdraw(&leading, None).await.unwrap();
+    let mine = rival.enlist(&name("expected-taken"), &entry(5)).await.unwrap();
+    let (standing, trips) = requests(&name("expected-taken"), 6).await;
+    assert!(matches!(&standing.place, Place::Behind { ahead, .. } if ahead.is(&held(&mine))), "{standing:?}");
+    assert_eq!(trips, 1);
+}
+
+#[tokio::test]
+async fn whoever_watches_the_head_of_a_line_is_not_woken_by_those_behind_it() {
+    let ours = store(shared().await);
+    let (first, second) = (ours.open_session(TTL).await.unwrap(), ours.open_session(TTL).await.unwrap());
+    let election = name("head");
+    let leading = held(&first.enlist(&election, &entry(1)).await.unwrap());
+    let line = ours.line(&election, 1).await.unwrap();
+    let mut wake = ours.watch(&election, &[Target::Head, Target::Office], line.cursor);
+    let behind = held(&second.enlist(&election, &entry(2)).await.unwrap());
+    second.withdraw(&behind, None).await.unwrap();
+    // What is told of a later change of another key was told after those.
+    let later = name("head-later");
+    let other = held(&second.enlist(&later, &entry(3)).await.unwrap());
+    let told = ours.watch(&later, &[Target::Entry(other.entry.clone())], ours.line(&later, 1).await.unwrap().cursor);
+    second.withdraw(&other, None).await.unwrap();
+    within(told).await.unwrap();
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(wake.as_mut().poll(cx).is_pending())).await);
+    first.publish(&leading, &"another value".into(), None).await.unwrap();
+    within(wake).await.unwrap();
 }
 
 #[tokio::test]

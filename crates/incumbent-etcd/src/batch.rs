@@ -1,0 +1,350 @@
+//! Transactions of one session that are asked for at about the same time travel together: one request, one proposal
+//! and one write to the servers' disks for many elections.
+//!
+//! etcd takes transactions inside a transaction, each with guards of its own. It looks at all guards before it writes
+//! anything, and all that it creates gets one `create_revision`. So transactions travel together only if none can meet
+//! what another one writes: at most one for each election, and none for an election in whose line another's entry
+//! would be seen.
+//!
+//! Servers look at the permissions of what is outermost only (seen with 3.4): what is inside would be written whether
+//! or not the user may. So the keys are named outermost, too, in the branch that is never taken.
+//!
+//! Nobody waits for company. The first few go alone and at once; whoever comes while many are on their way goes with
+//! the next batch, as soon as the one before it has been answered.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use etcd_client::{Txn, TxnOp};
+use incumbent_store::{ElectionName, StoreError};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::answer::Answer;
+use crate::endpoints::Endpoints;
+use crate::fault::Effect;
+
+const WHAT: &str = "writing to several lines at once";
+
+/// How many may be on their way alone.
+const ALONE: usize = 4;
+/// Servers take 128 operations in a transaction, those on the way down to the deepest one included. Two each are for
+/// the permissions.
+const MOST: usize = 60;
+/// Servers take requests of 1.5 MiB.
+const MOST_BYTES: usize = 1024 * 1024;
+/// How often others get a turn between one batch and the next.
+const TURNS: usize = 4;
+
+/// The way to the servers for the transactions of one session.
+pub(crate) struct Batches {
+    shared: Arc<Shared>,
+}
+
+/// A write to one election's line, and to nothing else.
+pub(crate) struct Write {
+    pub(crate) what: &'static str,
+    pub(crate) election: ElectionName,
+    pub(crate) txn: Txn,
+    /// What it may write to.
+    pub(crate) keys: [Vec<u8>; 2],
+    /// About how large it is.
+    pub(crate) bytes: usize,
+}
+
+struct Shared {
+    endpoints: Arc<Endpoints>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// How many are on their way alone.
+    alone: usize,
+    waiting: VecDeque<Asked>,
+    /// Sends what waits, and ends when nothing does.
+    task: Option<JoinHandle<()>>,
+    /// How many may travel together: servers may be set to take fewer.
+    most: usize,
+}
+
+/// A write, and the one who waits for its answer.
+struct Asked {
+    write: Write,
+    /// It was in a batch that was refused, perhaps for another's sake.
+    by_itself: bool,
+    tell: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+impl Batches {
+    pub(crate) fn new(endpoints: Arc<Endpoints>) -> Batches {
+        let state = State { alone: 0, waiting: VecDeque::new(), task: None, most: MOST };
+        Batches { shared: Arc::new(Shared { endpoints, state: Mutex::new(state) }) }
+    }
+
+    /// One attempt. If it is dropped before it was sent, it never is.
+    pub(crate) async fn txn(&self, write: Write) -> Result<Answer, StoreError> {
+        match self.shared.enter(write) {
+            Entered::Alone(write, _on_its_way) => {
+                Answer::read(&self.shared.endpoints.txn(write.what, Effect::Write, write.txn).await?)
+            }
+            Entered::Waiting(heard) => heard.await.unwrap_or_else(|_| {
+                Err(StoreError::OutcomeUnknown { what: format!("{WHAT}: the runtime has ended"), source: None })
+            }),
+        }
+    }
+}
+
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and lives for a moment")]
+enum Entered {
+    Alone(Write, OnItsWay),
+    Waiting(oneshot::Receiver<Result<Answer, StoreError>>),
+}
+
+/// One that goes alone.
+struct OnItsWay(Arc<Shared>);
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        self.0.lock().alone -= 1;
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is whole before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(self: &Arc<Shared>, write: Write) -> Entered {
+        let mut state = self.lock();
+        // A task that ended without saying so ended with its runtime.
+        let sending = state.task.as_ref().is_some_and(|task| !task.is_finished());
+        if !sending && state.alone < ALONE {
+            state.alone += 1;
+            return Entered::Alone(write, OnItsWay(self.clone()));
+        }
+        let (tell, heard) = oneshot::channel();
+        // Those who no longer wait must not pile up behind a server that does not answer.
+        if state.waiting.len() >= MOST {
+            state.waiting.retain(|asked| !asked.tell.is_closed());
+        }
+        state.waiting.push_back(Asked { write, by_itself: false, tell });
+        if !sending {
+            state.task = Some(tokio::spawn(send_all(self.clone())));
+        }
+        Entered::Waiting(heard)
+    }
+}
+
+/// Sends what waits, batch by batch, until nothing does.
+async fn send_all(shared: Arc<Shared>) {
+    loop {
+        let batch = {
+            let mut state = shared.lock();
+            let batch = state.next_batch();
+            if batch.is_empty() {
+                state.task = None;
+                return;
+            }
+            batch
+        };
+        send(&shared, batch).await;
+        // Those who were just answered may have more to ask, and can come along.
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn send(shared: &Shared, mut batch: Vec<Asked>) {
+    let (what, txn) = match &batch[..] {
+        [Asked { write, .. }] => (write.what, write.txn.clone()),
+        several => (WHAT, together(several)),
+    };
+    let answers = tokio::select! {
+        answers = answers(&shared.endpoints, what, txn, batch.len()) => answers,
+        // Whoever waited has waited long enough.
+        () = nobody_listens(&mut batch) => return,
+    };
+    match answers {
+        Ok(answers) => {
+            for (asked, answer) in batch.into_iter().zip(answers) {
+                // Whoever does not listen any more has dropped its wait.
+                _ = asked.tell.send(answer);
+            }
+        }
+        Err(error) if batch.len() > 1 && is_refusal(&error) => shared.lock().again(batch, &error),
+        Err(error) => {
+            for asked in batch {
+                _ = asked.tell.send(Err(error.clone()));
+            }
+        }
+    }
+}
+
+fn together(batch: &[Asked]) -> Txn {
+    let txns: Vec<_> = batch.iter().map(|asked| TxnOp::txn(asked.write.txn.clone())).collect();
+    let keys = batch.iter().flat_map(|asked| &asked.write.keys);
+    let never: Vec<_> = keys.map(|key| TxnOp::delete(key.clone(), None)).collect();
+    // With nothing to compare, the first branch is taken.
+    Txn::new().and_then(txns).or_else(never)
+}
+
+/// What each of them led to.
+async fn answers(
+    endpoints: &Endpoints,
+    what: &str,
+    txn: Txn,
+    count: usize,
+) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
+    let mut answer = Answer::read(&endpoints.txn(what, Effect::Write, txn).await?)?;
+    Ok(if count == 1 { vec![Ok(answer)] } else { (0..count).map(|_| answer.next_txn()).collect() })
+}
+
+async fn nobody_listens(batch: &mut [Asked]) {
+    for asked in batch {
+        asked.tell.closed().await;
+    }
+}
+
+/// Whether one of them may have been the reason, and nothing was written. A session that is gone is gone for all.
+fn is_refusal(error: &StoreError) -> bool {
+    matches!(error, StoreError::Denied { .. } | StoreError::Limit { .. } | StoreError::Misuse { .. })
+}
+
+impl State {
+    /// Those that can travel together, of those that have waited longest.
+    fn next_batch(&mut self) -> Vec<Asked> {
+        let (mut batch, mut left) = (Vec::new(), VecDeque::new());
+        let (mut lines, mut bytes) = (Lines::default(), 0);
+        while batch.len() < self.most
+            && let Some(asked) = self.waiting.pop_front()
+        {
+            if asked.tell.is_closed() {
+                continue;
+            }
+            bytes += asked.write.bytes;
+            // The line of one that stays counts, too: nobody overtakes it there.
+            let apart = lines.add(&asked.write.election);
+            if batch.is_empty() || (apart && !asked.by_itself && bytes <= MOST_BYTES) {
+                let by_itself = asked.by_itself;
+                batch.push(asked);
+                if by_itself {
+                    break;
+                }
+            } else {
+                left.push_back(asked);
+            }
+        }
+        left.append(&mut self.waiting);
+        self.waiting = left;
+        batch
+    }
+
+    /// One by one, so that each is told what concerns it.
+    fn again(&mut self, batch: Vec<Asked>, error: &StoreError) {
+        if matches!(error, StoreError::Limit { .. }) {
+            self.most = (batch.len() / 2).max(1);
+        }
+        for mut asked in batch.into_iter().rev() {
+            asked.by_itself = true;
+            self.waiting.push_front(asked);
+        }
+    }
+}
+
+/// Lines of elections, to see which of them do not meet.
+#[derive(Default)]
+struct Lines(BTreeSet<String>);
+
+impl Lines {
+    /// Whether it cannot be seen from those before, nor they from it.
+    fn add(&mut self, election: &ElectionName) -> bool {
+        let name = election.as_str();
+        let apart = !self.0.contains(name) && !self.has_above(name) && !self.has_below(name);
+        self.0.insert(name.to_owned());
+        apart
+    }
+
+    fn has_above(&self, name: &str) -> bool {
+        name.match_indices('/').any(|(end, _)| name.get(..end).is_some_and(|above| self.0.contains(above)))
+    }
+
+    fn has_below(&self, name: &str) -> bool {
+        let line = format!("{name}/");
+        let mut from_there = self.0.range::<str, _>((Bound::Included(line.as_str()), Bound::Unbounded));
+        from_there.next().is_some_and(|first| first.starts_with(&line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Heard = oneshot::Receiver<Result<Answer, StoreError>>;
+
+    fn state() -> State {
+        State { alone: 0, waiting: VecDeque::new(), task: None, most: MOST }
+    }
+
+    impl State {
+        fn ask(&mut self, name: &str, bytes: usize) -> Heard {
+            let (tell, heard) = oneshot::channel();
+            let election = ElectionName::new(name).unwrap();
+            let write = Write { what: "asking", election, txn: Txn::new(), keys: Default::default(), bytes };
+            self.waiting.push_back(Asked { write, by_itself: false, tell });
+            heard
+        }
+
+        fn next_names(&mut self) -> Vec<String> {
+            self.next_batch().iter().map(|asked| asked.write.election.to_string()).collect()
+        }
+    }
+
+    #[test]
+    fn what_meets_in_a_line_does_not_travel_together_and_keeps_its_order() {
+        let mut state = state();
+        let names = ["jobs", "jobs-2", "jobs/nightly", "jobs", "a/b/c", "a", "jobs/nightly", "a/b-2"];
+        let _waiting: Vec<_> = names.iter().map(|name| state.ask(name, 1)).collect();
+        assert_eq!(state.next_names(), ["jobs", "jobs-2", "a/b/c"]);
+        assert_eq!(state.next_names(), ["jobs/nightly", "a"]);
+        assert_eq!(state.next_names(), ["jobs", "a/b-2"]);
+        assert_eq!(state.next_names(), ["jobs/nightly"]);
+        assert!(state.next_batch().is_empty());
+    }
+
+    #[test]
+    fn a_batch_holds_no_more_than_servers_take() {
+        let mut state = state();
+        let _small: Vec<_> = (0..MOST + 1).map(|number| state.ask(&format!("small-{number}"), 1)).collect();
+        assert_eq!((state.next_batch().len(), state.next_batch().len()), (MOST, 1));
+        let _large: Vec<_> = ["a", "b", "c"].iter().map(|name| state.ask(name, MOST_BYTES / 2)).collect();
+        let _huge = state.ask("d", 2 * MOST_BYTES);
+        assert_eq!(state.next_names(), ["a", "b"]);
+        assert_eq!(state.next_names(), ["c"]);
+        assert_eq!(state.next_names(), ["d"]);
+    }
+
+    #[test]
+    fn whoever_has_left_is_not_sent() {
+        let mut state = state();
+        let (left, _stays) = (state.ask("left", 1), state.ask("stays", 1));
+        drop(left);
+        assert_eq!(state.next_names(), ["stays"]);
+    }
+
+    #[test]
+    fn those_of_a_refused_batch_go_one_by_one_and_first() {
+        let mut state = state();
+        let _waiting: Vec<_> = ["a", "b"].iter().map(|name| state.ask(name, 1)).collect();
+        let batch = state.next_batch();
+        let _later = [state.ask("c", 1), state.ask("d", 1)];
+        state.again(batch, &StoreError::Limit { what: "too many operations".to_owned() });
+        assert_eq!(state.most, 1);
+        state.most = MOST;
+        assert_eq!(state.next_names(), ["a"]);
+        assert_eq!(state.next_names(), ["b"]);
+        assert_eq!(state.next_names(), ["c", "d"]);
+    }
+}
