@@ -2,6 +2,8 @@
 
 mod etcd;
 mod process;
+mod zookeeper;
 
 pub use etcd::{EtcdCluster, EtcdNode};
 pub use process::{Process, Scratch, free_port};
+pub use zookeeper::{ZooKeeperBuilder, ZooKeeperEnsemble, ZooKeeperNode};

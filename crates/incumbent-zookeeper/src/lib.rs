@@ -1,0 +1,96 @@
+//! Leader election on ZooKeeper, by our own customs or by those of Curator, kazoo and go-leaderelection.
+//!
+//! # Where things are
+//! | node | what | kind |
+//! | --- | --- | --- |
+//! | `<chroot>/<election>/` | the line: its children are the entries | container: ZooKeeper removes it when it is empty |
+//! | `<chroot>/<election>/incumbent-<incarnation>-<sequence>` | an entry of ours: incarnation, name, readiness, an empty line, the value | ephemeral, sequential |
+//! | `<chroot>/%incumbent/offices/<election>` | the office record | persistent; its absence is a blank one |
+//! | `<chroot>/%incumbent/sessions/<random>` | a session's heartbeat | ephemeral |
+//! | `<chroot>/%incumbent/candidates/<election>/<guid>` | in foreign dialects, what our candidate says about itself | ephemeral, made in one step with its entry |
+//! | `<chroot>/%incumbent/id`, `clock` | the store's identity; written to for the servers' time | persistent |
+//!
+//! In our own places `/` and `%` in an election's name are `%2F` and `%25`; in the path of a line `/` stays, so that an
+//! election is where other libraries look for it. An entry's id is `<node>@<czxid>`, its token is the `czxid`: it grows with
+//! every change in the ensemble, also when the parent is made anew and its sequence starts again.
+//!
+//! # Dialects
+//! | dialect | an entry's node | order | its data |
+//! | --- | --- | --- | --- |
+//! | `ours` | `incumbent-<32 hex>-<sequence>` | the sequence, by serial arithmetic: it may go round | as above |
+//! | `curator-latch` | `_c_<uuid>-latch-<sequence>` | text after the last `latch-` | the candidate's name |
+//! | `curator-selector` | `_c_<uuid>-lock-<sequence>` | text after the last `lock-` | the candidate's name |
+//! | `kazoo` | `<32 hex>__lock__<sequence>` | the sequence | the candidate's name |
+//! | `go-leaderelection` | `le_<sequence>` | the whole name, of all children | the candidate's name |
+//!
+//! An entry of another dialect is refused by name before we stand: neither side would follow the other. In a foreign dialect
+//! an entry is written once, when it is made: Curator's followers wait for it to go with a watch that any change uses up.
+//!
+//! # From the seam to ZooKeeper
+//! | method | requests |
+//! | --- | --- |
+//! | `open_session` | a connection of its own, asked for the TTL and a tick; `create` of the heartbeat node. On a connection that the user gave: only the node |
+//! | `renew` | `setData` of the heartbeat node, `getEphemerals` behind it |
+//! | `enlist` | `create2`, and behind it ONE `multiRead`: children, office record. In foreign dialects a `multi` makes entry and record. Before the first time in an election: `sync`, `getChildren` |
+//! | `standing` | `sync`, and behind it ONE `multiRead`: children, office record, own entry; then `getData` of the one ahead |
+//! | `publish` | `setData` of the entry; in foreign dialects `multi[check entry, setData record]` |
+//! | `withdraw` | `delete`; with an heir `multi[check heir, delete]` |
+//! | `close` | closes the connection and waits until that was answered; on a connection that the user gave, deletes entries and heartbeat |
+//! | `line` | `sync`, `getChildren`, `getData` of each entry, office record, the parent's `Stat` again: unchanged, or once more |
+//! | `watch` | one-shot watches by `exists` and `getChildren`, compared with the cursor: a candidate's on its session's connection, others' on the shared one |
+//! | `set_office` | `getData` and the version of the node above; `create`, or `multi[check above, setData]`, or `multi[setData above, delete]` |
+//! | `evict` | `getData`, `delete` with the version |
+//! | `promises` | `getData` of the identity; once, a connection that asks for the shortest session |
+//!
+//! # Why that is enough
+//! **Proof of life.** An answered request does not extend a session. Only the ensemble's leader expires sessions, and it hears
+//! of the living from the servers that they are connected to, every half tick; a server that is cut off goes on answering
+//! reads. So a renewal is a write, which the leader commits, and an answered one proves the renewal *before* it: what the
+//! server reported of that went the same way. For this the two have to be a tick apart; where they are not, the answer
+//! promises a shorter TTL, so that the deadline counts from the last renewal that is a tick older. A connection that was
+//! made again in between proves no less: the leader itself has to confirm the session then. The margin is a tick, and it is
+//! asked for on top of the TTL. What remains is a leader of the ensemble that stalls for longer than the margin.
+//!
+//! **Winning.** What is older than an entry only ever goes: the sequence and the `czxid` grow. The three answers of
+//! `standing` come in this order: the list, the office record, our own entry. If our entry is there at the last, with our
+//! session as its owner and with its `czxid`, it was there at the second, and nothing older than the list shows was: so at
+//! the moment at which the office record was read, all of it was true together. That holds with one answer for each as well;
+//! servers take one request for all three in one piece anyway. A `sync` before it makes the answer as new as the call. It is
+//! left out when a watch on the same connection asked for the look: that server knows of what woke us. Even an old answer
+//! makes no second leader: it is a state that was committed, first in line stays first, and our entry is there as long as
+//! the session is, whose deadline the renewals keep, and without which nobody takes office.
+//!
+//! **The office record** has the `mzxid` as its version, since a node's own version starts again with the node. For the same
+//! reason `setData` with a version could hit a record that was removed and made anew; so whoever removes one changes the node
+//! above all records in the same step, and whoever writes one checks it. A tombstone's time is told by the servers' clock.
+//!
+//! **Cursors.** ZooKeeper tells a reader no number for "now". But nodes say when they last changed, and an answer behind a
+//! `sync` is no older than anything that was seen before the `sync` was sent. So the cursor is the newest change that this
+//! store had seen by then. A change that it does not cover wakes once too often, and is covered from then on.
+//!
+//! **Ambiguous requests.** An enlistment without an answer is found by its guid among the nodes that our session owns; what was
+//! sent on a connection arrives before a later request is answered, or never. While the connection is down nothing is sent:
+//! it would wait in a queue and arrive when nobody expects it. A session that nobody renews is closed by us, since its
+//! connection would keep it alive for ever.
+//!
+//! Needs ZooKeeper 3.6 or newer.
+
+mod dialect;
+mod fault;
+mod guard;
+mod line;
+mod link;
+mod node;
+mod office;
+mod options;
+mod paths;
+mod pulse;
+mod session;
+mod store;
+mod watcher;
+
+pub use dialect::Dialect;
+pub use guard::{Guarded, Marked, ZooKeeperMark};
+pub use options::{Access, ZooKeeperOptions};
+pub use store::ZooKeeperStore;
+pub use zookeeper_client;

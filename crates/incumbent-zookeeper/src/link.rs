@@ -1,0 +1,130 @@
+//! A connection: whether it is up, and how far into the store's history anyone here has seen.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use incumbent_store::{Cursor, ElectionName, StoreError};
+use zookeeper_client::{Client, SessionState, Stat, StateWatcher};
+
+use crate::fault::Effect;
+
+/// The newest change that any answer to this store has shown.
+///
+/// An answer behind a `sync` is at least as new as everything that was seen before the `sync` was sent: that is what a
+/// cursor needs. ZooKeeper tells a reader no better number.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(AtomicI64);
+
+impl Seen {
+    pub(crate) fn note(&self, stat: &Stat) {
+        self.note_change(stat.mzxid.max(stat.pzxid).max(stat.czxid));
+    }
+
+    pub(crate) fn note_change(&self, zxid: i64) {
+        self.0.fetch_max(zxid, Ordering::AcqRel);
+    }
+
+    pub(crate) fn cursor(&self) -> Cursor {
+        Cursor(self.0.load(Ordering::Acquire).unsigned_abs())
+    }
+}
+
+/// Whether a change came after the cursor.
+pub(crate) fn is_after(zxid: i64, from: Cursor) -> bool {
+    zxid.unsigned_abs() > from.0
+}
+
+/// Refuses to wait in a queue: a request that is given up there would be sent all the same, some time.
+pub(crate) fn check_up(client: &Client) -> Result<(), StoreError> {
+    match client.state() {
+        SessionState::SyncConnected | SessionState::ConnectedReadOnly => Ok(()),
+        SessionState::Disconnected => {
+            let what = "the connection to ZooKeeper is down; it is being made again".to_owned();
+            Err(StoreError::Unavailable { what, source: None })
+        }
+        SessionState::AuthFailed => {
+            Err(StoreError::Denied { what: "ZooKeeper did not accept our credentials".to_owned(), source: None })
+        }
+        SessionState::Expired | SessionState::Closed => Err(StoreError::SessionGone),
+    }
+}
+
+/// Until the connection is lost.
+pub(crate) async fn cut(state: &mut StateWatcher) -> StoreError {
+    loop {
+        match state.changed().await {
+            SessionState::SyncConnected | SessionState::ConnectedReadOnly => {}
+            SessionState::Disconnected => {
+                let what = "the connection to ZooKeeper was lost meanwhile".to_owned();
+                return StoreError::Unavailable { what, source: None };
+            }
+            SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => return StoreError::SessionGone,
+        }
+    }
+}
+
+/// Gives up with the connection. A request that is made in the moment in which it is lost is neither sent nor refused: it
+/// would wait until there is another one.
+pub(crate) async fn or_cut<T>(
+    client: &Client,
+    effect: Effect,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let mut state = client.state_watcher();
+    check_up(client)?;
+    tokio::select! {
+        biased;
+        done = call => done,
+        lost = cut(&mut state) => Err(match (lost, effect) {
+            (StoreError::Unavailable { what, source }, Effect::Write) => StoreError::OutcomeUnknown { what, source },
+            (lost, _) => lost,
+        }),
+    }
+}
+
+/// The connection of a session.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// `None`: the session is over.
+    client: Mutex<Option<Client>>,
+    /// In which elections a watch on this connection has told of a change that nobody has looked at yet.
+    woken: Mutex<BTreeSet<ElectionName>>,
+}
+
+impl Lane {
+    pub(crate) fn new(client: Client) -> Lane {
+        Lane { client: Mutex::new(Some(client)), woken: Mutex::default() }
+    }
+
+    pub(crate) fn client(&self) -> Result<Client, StoreError> {
+        let client = self.lock().clone().ok_or(StoreError::SessionGone)?;
+        check_up(&client)?;
+        Ok(client)
+    }
+
+    /// Ends the session for all who use it.
+    pub(crate) fn take(&self) -> Option<Client> {
+        self.lock().take()
+    }
+
+    /// A watch on this connection has told of a change: its server knows of it, and so does the next answer.
+    pub(crate) fn wake(&self, election: &ElectionName) {
+        self.woken().insert(election.clone());
+    }
+
+    /// Whether a watch has told of a change since this was last asked: then the look that follows is the answer to it, and
+    /// need not catch up with the ensemble first.
+    pub(crate) fn is_fresh(&self, election: &ElectionName) -> bool {
+        self.woken().remove(election)
+    }
+
+    fn woken(&self) -> MutexGuard<'_, BTreeSet<ElectionName>> {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

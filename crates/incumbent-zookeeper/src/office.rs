@@ -1,0 +1,247 @@
+//! The office record: one node, changed by compare-and-set, with a tombstone that goes in time.
+//!
+//! A node's version starts again when the node does, so it alone cannot tell a record from its successor. Whoever
+//! removes a record therefore changes the node above all records in the same step, and whoever writes one checks that
+//! node, too.
+
+use std::time::Duration;
+
+use incumbent_store::record::{decode_office, encode_office};
+use incumbent_store::{Cas, ElectionName, Ended, Office, StoreError, Version};
+use zookeeper_client::{Client, CreateMode, Error, MultiWriteError, Stat};
+
+use crate::fault::{Effect, found, sort};
+use crate::node::Node;
+use crate::store::Inner;
+
+/// Each further attempt means that a record of some election was removed, or a node that is needed was missing.
+const ATTEMPTS: usize = 16;
+/// Comes before the record once it has been changed since its tombstone was set: when that was, by the servers' clock.
+const SINCE: &str = "ended-since ";
+
+/// The record as it was read.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) office: Office,
+    /// When the tombstone was set, in milliseconds of the servers' clock.
+    since: Option<i64>,
+    stat: Option<Stat>,
+}
+
+impl Found {
+    fn decode(path: &str, node: Option<Node>) -> Result<Found, StoreError> {
+        let Some((data, stat)) = node else { return Ok(Found::default()) };
+        let damaged = || StoreError::Corrupt { what: format!("the office record at {path} cannot be read") };
+        let text = std::str::from_utf8(&data).map_err(|_| damaged())?;
+        let (since, text) = match text.strip_prefix(SINCE) {
+            Some(rest) => {
+                let (since, text) = rest.split_once('\n').ok_or_else(damaged)?;
+                (Some(since.parse().map_err(|_| damaged())?), text)
+            }
+            None => (None, text),
+        };
+        let office = decode_office(text.as_bytes(), Version(stat.mzxid.unsigned_abs())).ok_or_else(damaged)?;
+        let since = office.ended.as_ref().map(|_| since.unwrap_or(stat.mtime));
+        Ok(Found { office, since, stat: Some(stat) })
+    }
+
+    /// The data of a record that follows this one. The time of a tombstone that stays is not started again.
+    fn followed_by(&self, to: &Office) -> Vec<u8> {
+        let id = |office: &Office| office.ended.as_ref().map(|ended| ended.id);
+        let mut data = match self.since.filter(|_| id(to) == id(&self.office)) {
+            Some(since) => format!("{SINCE}{since}\n").into_bytes(),
+            None => Vec::new(),
+        };
+        data.extend(encode_office(to));
+        data
+    }
+}
+
+impl Inner {
+    /// From what was read at the record's path to the record. One whose tombstone's time has passed loses it here.
+    pub(crate) async fn office_from(
+        &self,
+        client: &Client,
+        election: &ElectionName,
+        read: Option<Node>,
+    ) -> Result<Office, StoreError> {
+        let path = self.paths.office(election);
+        read.iter().for_each(|(_, stat)| self.seen.note(stat));
+        let mut found = Found::decode(&path, read)?;
+        for _ in 0..ATTEMPTS {
+            let (Some(ended), Some(since)) = (&found.office.ended, found.since) else { return Ok(found.office) };
+            if !self.has_passed(client, since, ended).await? {
+                return Ok(found.office);
+            }
+            let without = Office { ended: None, ..found.office.clone() };
+            // Refused: it was changed meanwhile, and is read again.
+            self.set_office_on(client, election, found.office.version, &without).await?;
+            found = self.read_office(client, election).await?;
+        }
+        Err(keeps_changing(&path))
+    }
+
+    pub(crate) async fn read_office(&self, client: &Client, election: &ElectionName) -> Result<Found, StoreError> {
+        let path = self.paths.office(election);
+        let read = found(client.get_data(&path).await, "reading the office record")?;
+        read.iter().for_each(|(_, stat)| self.seen.note(stat));
+        Found::decode(&path, read)
+    }
+
+    /// Hosts share no clock: the servers' own says when a tombstone's time has passed. Only a write shows it.
+    async fn has_passed(&self, client: &Client, since: i64, ended: &Ended) -> Result<bool, StoreError> {
+        let path = self.paths.clock();
+        let stat = match client.set_data(&path, &[], None).await {
+            Err(Error::NoNode) => {
+                self.make(client, &path, CreateMode::Persistent).await?;
+                client.set_data(&path, &[], None).await
+            }
+            other => other,
+        };
+        let stat = stat.map_err(|error| sort(error, Effect::None, "asking for the time"))?;
+        self.seen.note(&stat);
+        let passed = Duration::from_millis(u64::try_from(stat.mtime.saturating_sub(since)).unwrap_or(0));
+        Ok(passed >= ended.keep)
+    }
+
+    pub(crate) async fn set_office_on(
+        &self,
+        client: &Client,
+        election: &ElectionName,
+        was: Version,
+        to: &Office,
+    ) -> Result<Cas, StoreError> {
+        let (path, above) = (self.paths.office(election), self.paths.offices());
+        for _ in 0..ATTEMPTS {
+            // In this order: what is removed after the first answer fails the check.
+            let (guard, record) = tokio::join!(client.check_stat(&above), self.read_office(client, election));
+            let guard = guard.map_err(|error| sort(error, Effect::None, "reading the office record"))?;
+            let record = record?;
+            if record.office.version != was {
+                return Ok(Cas::Refused);
+            }
+            let data = record.followed_by(to);
+            let written = match (&record.stat, guard) {
+                (None, _) if to.is_blank() => return Ok(Cas::Done),
+                (None, _) => self.create_record(client, &path, &data).await,
+                (Some(_), None) => Written::Again,
+                (Some(stat), Some(guard)) => {
+                    let data = (!to.is_blank()).then_some(data.as_slice());
+                    self.replace_record(client, &path, stat.version, data, &above, guard.version).await
+                }
+            };
+            match written {
+                Written::Done => return Ok(Cas::Done),
+                Written::Again => {}
+                Written::Failed(error) => return Err(sort(error, Effect::Write, "writing the office record")),
+                Written::NoPlace => self.make(client, &above, CreateMode::Persistent).await?,
+            }
+        }
+        Err(keeps_changing(&path))
+    }
+
+    async fn create_record(&self, client: &Client, path: &str, data: &[u8]) -> Written {
+        match client.create(path, data, &self.mode(CreateMode::Persistent)).await {
+            Ok((stat, _)) => {
+                self.seen.note(&stat);
+                Written::Done
+            }
+            Err(Error::NodeExists) => Written::Again,
+            Err(Error::NoNode) => Written::NoPlace,
+            Err(error) => Written::Failed(error),
+        }
+    }
+
+    /// Without data: removes it.
+    async fn replace_record(
+        &self,
+        client: &Client,
+        path: &str,
+        version: i32,
+        data: Option<&[u8]>,
+        above: &str,
+        guard: i32,
+    ) -> Written {
+        let mut writer = client.new_multi_writer();
+        let added = match data {
+            Some(data) => {
+                writer.add_check_version(above, guard).and_then(|()| writer.add_set_data(path, data, Some(version)))
+            }
+            None => writer.add_set_data(above, &[], Some(guard)).and_then(|()| writer.add_delete(path, Some(version))),
+        };
+        if let Err(error) = added {
+            return Written::Failed(error);
+        }
+        match writer.commit().await {
+            Ok(_) => Written::Done,
+            Err(MultiWriteError::OperationFailed { source: Error::BadVersion | Error::NoNode, .. }) => Written::Again,
+            Err(error) => Written::Failed(error.into()),
+        }
+    }
+}
+
+/// How an attempt to write went.
+enum Written {
+    Done,
+    /// Something has changed: look again.
+    Again,
+    /// The node above is missing.
+    NoPlace,
+    Failed(Error),
+}
+
+fn keeps_changing(path: &str) -> StoreError {
+    StoreError::Unavailable { what: format!("the office records around {path} keep changing"), source: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use incumbent_store::{Nonce, Token};
+
+    use super::*;
+
+    fn ended(id: u64) -> Office {
+        Office { ended: Some(Ended { id: Nonce(id), keep: Duration::from_secs(5) }), ..Office::default() }
+    }
+
+    fn stat(mtime: i64) -> Stat {
+        Stat {
+            czxid: 1,
+            mzxid: 7,
+            ctime: 0,
+            mtime,
+            version: 0,
+            cversion: 0,
+            aversion: 0,
+            ephemeral_owner: 0,
+            data_length: 0,
+            num_children: 0,
+            pzxid: 1,
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_tombstone_starts_when_it_is_set_and_not_again() {
+        let first = Found::default().followed_by(&ended(1));
+        let found = Found::decode("/o", Some((first, stat(1000)))).unwrap();
+        assert_eq!((found.since, found.office.version), (Some(1000), Version(7)));
+        let more = Office { deposed: Token::new(3), ..ended(1) };
+        let found = Found::decode("/o", Some((found.followed_by(&more), stat(2000)))).unwrap();
+        assert_eq!((found.since, found.office.deposed), (Some(1000), Token::new(3)));
+        let found = Found::decode("/o", Some((found.followed_by(&ended(2)), stat(3000)))).unwrap();
+        assert_eq!(found.since, Some(3000), "another end");
+        let without = Office { ended: None, ..more };
+        let found = Found::decode("/o", Some((found.followed_by(&without), stat(4000)))).unwrap();
+        assert_eq!(found.since, None);
+    }
+
+    #[test]
+    fn a_damaged_record_is_named() {
+        for data in [&b"nonsense"[..], b"ended-since x\nincumbent 1\n", b"ended-since 7", b"\xff"] {
+            match Found::decode("/o", Some((data.to_vec(), stat(0)))) {
+                Err(StoreError::Corrupt { what }) => assert!(what.contains("/o"), "{what}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,542 @@
+//! The store: connections, lines and the office record.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use incumbent_store::{
+    BootClock, Cas, Clock, Cursor, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Session, Store,
+    StoreError, StoreId, Target, Token, Version, Wake,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::OnceCell;
+use zookeeper_client::{Client, Connector, CreateMode, CreateOptions, Error, MultiWriteError, SessionId, Stat};
+
+use crate::dialect::Dialect;
+use crate::fault::{Effect, found, sort};
+use crate::line::Reader;
+use crate::link::{Lane, Seen, check_up, or_cut};
+use crate::options::{Access, ZooKeeperOptions};
+use crate::paths::{Paths, ancestors, parse_id, zxid};
+use crate::session::ZooKeeperSession;
+use crate::watcher;
+
+/// How long the servers remember the connection that is shared: watches outlive this much silence.
+const SHARED_TIMEOUT: Duration = Duration::from_secs(20);
+/// The shortest session that is asked for, to learn which is the shortest that is granted.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// A tick that no server is slower than, for a connection of the user's: nobody can be asked there.
+const SLOWEST_TICK: Duration = Duration::from_secs(3);
+/// How long a tombstone of go-leaderelection's counts: as long as it is there.
+const FOR_GOOD: Duration = Duration::from_secs(24 * 3600);
+/// How often nodes that are missing are made again.
+const ATTEMPTS: usize = 8;
+/// How many elections are remembered as having no entries of another dialect.
+const MOST_CLEAN: usize = 10_000;
+
+/// Elections in ZooKeeper, by our own customs or by those of Curator, kazoo or go-leaderelection.
+///
+/// Cheap to clone; clones share their connection.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use incumbent_zookeeper::{Dialect, ZooKeeperOptions, ZooKeeperStore};
+///
+/// // A connection of one's own. It carries any number of candidacies; when its session expires, they are over.
+/// let client = zookeeper_client::Client::connector()
+///     .with_session_timeout(std::time::Duration::from_secs(20))
+///     .connect("127.0.0.1:2181")
+///     .await?;
+/// let store = ZooKeeperStore::new(client);
+///
+/// // Or a URL. Connections are made when they are needed, and again when a session has expired.
+/// let store = ZooKeeperStore::from_url("zk://10.0.0.1,10.0.0.2,10.0.0.3/team?dialect=curator-latch")?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ZooKeeperStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the handles, the sessions and the watches of one store share.
+pub(crate) struct Inner {
+    source: Source,
+    pub(crate) paths: Paths,
+    access: Access,
+    /// As the user says; else it is asked for once.
+    tick: OnceCell<Duration>,
+    shared: tokio::sync::Mutex<Option<Client>>,
+    pub(crate) seen: Seen,
+    pub(crate) watches: AtomicUsize,
+    places: Mutex<Places>,
+}
+
+/// What is known of lines.
+#[derive(Debug, Default)]
+struct Places {
+    /// The nodes of our own entries, and the connections of their sessions.
+    own: BTreeMap<(ElectionName, Token), (String, Weak<Lane>)>,
+    /// Elections in which no other dialect was met, with the node's creation.
+    clean: BTreeMap<ElectionName, ()>,
+}
+
+/// Where connections come from.
+enum Source {
+    /// The user's own, the only one.
+    Given(Box<Client>),
+    Dialled {
+        connector: Box<Connector>,
+        servers: String,
+        tls: bool,
+    },
+}
+
+impl ZooKeeperStore {
+    /// Elections over a connection that the user owns and has set up.
+    ///
+    /// Everything goes over it. When its session expires that is final: candidates are told, and standing again needs a
+    /// new store. Its session timeout should be longer than the TTL by two of the servers' ticks.
+    pub fn new(client: Client) -> ZooKeeperStore {
+        ZooKeeperStore::over(Source::Given(Box::new(client)), "", &ZooKeeperOptions::new())
+    }
+
+    /// The same, by the customs and below the path that `options` say. What they say of connections does not count.
+    pub fn with_client(client: Client, options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
+        Ok(ZooKeeperStore::over(Source::Given(Box::new(client)), options.checked_chroot()?, options))
+    }
+
+    /// Elections over these servers of one ensemble, e.g. `10.0.0.1:2181`.
+    ///
+    /// They are dialled when they are needed. Each session has a connection of its own, and there is one more for
+    /// everything else.
+    pub fn connect<S: AsRef<str>>(servers: &[S], options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
+        ZooKeeperStore::with_connector(options.connector()?, servers, options)
+    }
+
+    /// The same with a connector of one's own: for SASL, say. Its session timeout is replaced by the TTL.
+    pub fn with_connector<S: AsRef<str>>(
+        connector: Connector,
+        servers: &[S],
+        options: &ZooKeeperOptions,
+    ) -> Result<ZooKeeperStore, StoreError> {
+        if servers.is_empty() {
+            return Err(StoreError::Misuse { what: "a ZooKeeper store needs at least one server".to_owned() });
+        }
+        let servers: Result<Vec<_>, _> = servers.iter().map(|server| crate::options::server(server.as_ref())).collect();
+        let source =
+            Source::Dialled { connector: Box::new(connector), servers: servers?.join(","), tls: options.is_tls() };
+        Ok(ZooKeeperStore::over(source, options.checked_chroot()?, options))
+    }
+
+    /// Elections over the ensemble that a URL names.
+    ///
+    /// `zk://[user:password@]host:port[,host:port ...][/chroot][?option=value&...]`, or `zks://` for TLS. The port is
+    /// 2181 if it is not given. User, password, chroot and options are percent-encoded where they need to be. The
+    /// options:
+    ///
+    /// - `dialect`: `ours`, `curator-latch`, `curator-selector`, `kazoo` or `go-leaderelection`
+    /// - `acl`: `open` or `creator`; who may touch what we make. `creator` if there is a user, else `open`
+    /// - `tick`: the servers' `tickTime`, e.g. `2s`, if their `minSessionTimeout` was set to less than two of them
+    /// - `ca`, with TLS: a file with the certificates that are trusted (PEM)
+    /// - `cert`, `key`: files with our own certificate and its key (PEM)
+    pub fn from_url(url: &str) -> Result<ZooKeeperStore, StoreError> {
+        let (servers, options) = crate::options::parse_url(url)?;
+        ZooKeeperStore::connect(&servers, &options)
+    }
+
+    /// Makes the connection now, to learn whether the servers are there.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        self.inner.client().await.map(|_| ())
+    }
+
+    /// By whose customs the elections are held.
+    pub fn dialect(&self) -> Dialect {
+        self.inner.paths.dialect()
+    }
+
+    /// For tests and benchmarks: how many watches wait now.
+    pub fn watches(&self) -> usize {
+        self.inner.watches.load(Relaxed)
+    }
+
+    fn over(source: Source, root: &str, options: &ZooKeeperOptions) -> ZooKeeperStore {
+        let inner = Inner {
+            source,
+            paths: Paths::new(root, options.dialect),
+            access: options.granted_access(),
+            tick: OnceCell::new_with(options.tick),
+            shared: tokio::sync::Mutex::default(),
+            seen: Seen::default(),
+            watches: AtomicUsize::new(0),
+            places: Mutex::default(),
+        };
+        ZooKeeperStore { inner: Arc::new(inner) }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Inner");
+        match &self.source {
+            Source::Given(client) => debug.field("session", &client.session_id()),
+            Source::Dialled { servers, .. } => debug.field("servers", servers),
+        };
+        debug.field("paths", &self.paths).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node of an entry of ours.
+    pub(crate) fn own_place(&self, election: &ElectionName, token: Token) -> Option<String> {
+        self.places().own.get(&(election.clone(), token)).map(|(name, _)| name.clone())
+    }
+
+    pub(crate) fn remember_place(&self, election: &ElectionName, token: Token, name: &str, lane: &Arc<Lane>) {
+        self.places().own.insert((election.clone(), token), (name.to_owned(), Arc::downgrade(lane)));
+    }
+
+    pub(crate) fn forget_place(&self, election: &ElectionName, token: Token) {
+        self.places().own.remove(&(election.clone(), token));
+    }
+
+    /// The connection on which those who wait for these entries look at them next, if it is one of ours: news that come on
+    /// it need no catching up.
+    pub(crate) fn lane_of(&self, election: &ElectionName, targets: &[Target]) -> Option<Arc<Lane>> {
+        // Those who watch the head are no candidates.
+        if targets.contains(&Target::Head) {
+            return None;
+        }
+        let places = self.places();
+        // A candidate's own entry comes last.
+        targets.iter().rev().find_map(|target| {
+            let Target::Gone(id) = target else { return None };
+            let (_, token) = parse_id(id)?;
+            places.own.get(&(election.clone(), token))?.1.upgrade()
+        })
+    }
+
+    /// Whether entries of another dialect have been looked for in vain.
+    pub(crate) fn is_clean(&self, election: &ElectionName) -> bool {
+        self.places().clean.contains_key(election)
+    }
+
+    pub(crate) fn remember_clean(&self, election: &ElectionName, clean: bool) {
+        let mut places = self.places();
+        if !clean {
+            places.clean.remove(election);
+            return;
+        }
+        if places.clean.len() >= MOST_CLEAN {
+            places.clean.clear();
+        }
+        places.clean.insert(election.clone(), ());
+    }
+
+    pub(crate) fn mode(&self, mode: CreateMode) -> CreateOptions<'static> {
+        mode.with_acls(self.access.acls())
+    }
+
+    /// Makes a node and all above it. The nodes of lines are containers: ZooKeeper removes them when they are empty.
+    pub(crate) async fn make(&self, client: &Client, path: &str, mode: CreateMode) -> Result<(), StoreError> {
+        for _ in 0..ATTEMPTS {
+            match client.create(path, &[], &self.mode(mode)).await {
+                Ok(_) | Err(Error::NodeExists) => return Ok(()),
+                Err(Error::NoNode) => {}
+                Err(error) => return Err(sort(error, Effect::None, "making a place for the election")),
+            }
+            let missing: Vec<_> = ancestors(path).filter(|path| *path != "/").collect();
+            for above in missing.into_iter().rev() {
+                let mode = if self.is_lasting(above) { CreateMode::Persistent } else { mode };
+                match client.create(above, &[], &self.mode(mode)).await {
+                    Ok(_) | Err(Error::NodeExists | Error::NoNode) => {}
+                    Err(error) => return Err(sort(error, Effect::None, "making a place for the election")),
+                }
+            }
+        }
+        Err(StoreError::Unavailable { what: format!("{path} keeps going away"), source: None })
+    }
+
+    /// The root, what is above it, and what is ours.
+    fn is_lasting(&self, path: &str) -> bool {
+        self.paths.root().starts_with(path) || path.starts_with(&self.paths.own())
+    }
+
+    /// The connection that is not a session's.
+    pub(crate) async fn client(&self) -> Result<Client, StoreError> {
+        match &self.source {
+            Source::Given(client) => {
+                self.check_given(client)?;
+                Ok((**client).clone())
+            }
+            Source::Dialled { .. } => {
+                let mut shared = self.shared.lock().await;
+                if let Some(client) = shared.as_ref().filter(|client| check_up(client).is_ok()) {
+                    return Ok(client.clone());
+                }
+                // The old one would come back by itself, but takes longer and longer to try. There is nothing on it that
+                // a new one has not.
+                *shared = None;
+                let client = self.dial(SHARED_TIMEOUT).await?;
+                Ok(shared.insert(client).clone())
+            }
+        }
+    }
+
+    /// The shared connection is of no use any more, whatever its state says: its runtime has ended, say.
+    async fn give_up(&self, session: SessionId) {
+        let mut shared = self.shared.lock().await;
+        if shared.as_ref().is_some_and(|shared| shared.session_id() == session) {
+            *shared = None;
+        }
+    }
+
+    fn check_given(&self, client: &Client) -> Result<(), StoreError> {
+        match check_up(client) {
+            Err(StoreError::SessionGone) => Err(StoreError::Misuse {
+                what: "the session of the ZooKeeper client that this store was given is over: make a new client and a \
+                       new store"
+                    .to_owned(),
+            }),
+            other => other,
+        }
+    }
+
+    async fn dial(&self, timeout: Duration) -> Result<Client, StoreError> {
+        let Source::Dialled { connector, servers, tls } = &self.source else {
+            return Err(StoreError::Misuse { what: "a client that was given is not dialled".to_owned() });
+        };
+        let connector = (**connector).clone().with_session_timeout(timeout);
+        let dialled = if *tls { secure(connector, servers).await } else { connector.connect(servers).await };
+        dialled.map_err(|error| match error {
+            // There was no session before.
+            Error::SessionExpired => StoreError::unavailable(format!("dialling {servers}"), error),
+            error => sort(error, Effect::None, &format!("dialling {servers}")),
+        })
+    }
+
+    /// The connection for a session, whether it is the session's own, and the servers' tick.
+    pub(crate) async fn session_client(&self, ttl: Duration) -> Result<(Client, bool, Duration), StoreError> {
+        match &self.source {
+            Source::Given(client) => {
+                self.check_given(client)?;
+                let tick = self.tick.get().copied();
+                Ok(((**client).clone(), false, tick.unwrap_or(SLOWEST_TICK.min(client.session_timeout() / 2))))
+            }
+            Source::Dialled { .. } => {
+                let tick = self.tick().await?;
+                // What the tick takes from it is asked for on top.
+                Ok((self.dial(ttl + tick).await?, true, tick))
+            }
+        }
+    }
+
+    /// No session is shorter than two ticks, unless somebody has set it otherwise; then `tick` has to be given.
+    async fn tick(&self) -> Result<Duration, StoreError> {
+        let tick = self.tick.get_or_try_init(|| async { Ok(self.dial(SHORTEST).await?.session_timeout() / 2) });
+        tick.await.copied()
+    }
+
+    /// The store's identity: written once, and then read.
+    pub(crate) async fn store_id(&self, client: &Client) -> Result<StoreId, StoreError> {
+        let path = self.paths.id();
+        for _ in 0..ATTEMPTS {
+            if let Some((data, _)) = found(client.get_data(&path).await, "asking who is there")? {
+                let id = String::from_utf8(data).ok().filter(|id| !id.is_empty());
+                let id = id.ok_or_else(|| StoreError::Corrupt { what: format!("{path} cannot be read") })?;
+                return Ok(StoreId::new(id));
+            }
+            self.make(client, &self.paths.own(), CreateMode::Persistent).await?;
+            let id = format!("zookeeper-{:032x}", random());
+            match client.create(&path, id.as_bytes(), &self.mode(CreateMode::Persistent)).await {
+                Ok(_) | Err(Error::NodeExists | Error::NoNode) => {}
+                Err(error) => return Err(sort(error, Effect::None, "writing down who is there")),
+            }
+        }
+        Err(StoreError::Unavailable { what: format!("{path} keeps going away"), source: None })
+    }
+
+    async fn promises(&self) -> Result<Promises, StoreError> {
+        let client = self.client().await?;
+        let mut promises = Promises::new(or_cut(&client, Effect::None, self.store_id(&client)).await?);
+        let tick = match &self.source {
+            Source::Given(client) => self.tick.get().copied().unwrap_or(client.session_timeout() / 2),
+            Source::Dialled { .. } => self.tick().await?,
+        };
+        promises.smallest_ttl = tick;
+        promises.granularity = tick;
+        promises.caveats = vec![
+            "An ensemble's leader that stalls for longer than a tick may expire a session early: fence what matters."
+                .to_owned(),
+            "Restoring a snapshot may take tokens back, without changing the identity of the store.".to_owned(),
+        ];
+        if self.paths.dialect().is_foreign() {
+            promises.caveats.push(format!(
+                "The line is in the order of {}, whose numbers go round after two thousand million candidates.",
+                self.paths.dialect().name()
+            ));
+        }
+        Ok(promises)
+    }
+
+    async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
+        let client = self.client().await?;
+        let done = or_cut(&client, Effect::Write, self.evict_on(&client, election, seen)).await;
+        self.on_shared(done, client.session_id()).await
+    }
+
+    async fn evict_on(&self, client: &Client, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
+        let Some((name, token)) = parse_id(&seen.id).filter(|(_, token)| *token == seen.token) else {
+            return Ok(Cas::Done);
+        };
+        let reader = Reader::new(self, client, election)?;
+        let Some((entry, stat)) = reader.entry(name).await? else { return Ok(Cas::Done) };
+        if stat.czxid != zxid(token) {
+            return Ok(Cas::Done);
+        }
+        if entry.version != seen.version {
+            return Ok(Cas::Refused);
+        }
+        self.remove(&reader, name, &stat, Some(seen)).await
+    }
+
+    /// Removes an entry and what is beside it; exactly what was seen, if that is given.
+    pub(crate) async fn remove(
+        &self,
+        reader: &Reader<'_>,
+        name: &str,
+        stat: &Stat,
+        seen: Option<&Entry>,
+    ) -> Result<Cas, StoreError> {
+        let path = reader.path_of(name);
+        let beside_path = self.paths.candidate(reader.election, name, stat.ephemeral_owner);
+        let foreign = self.paths.dialect().is_foreign();
+        let beside = match foreign {
+            true => found(reader.client.check_stat(&beside_path).await, "reading a candidate's record")?.flatten(),
+            false => None,
+        };
+        // Left by another entry.
+        let beside = beside.filter(|beside| beside.czxid == stat.czxid);
+        let version = seen.map(|_| stat.version);
+        let deleted = match beside {
+            None => reader.client.delete(&path, version).await,
+            Some(beside) => {
+                let mut writer = reader.client.new_multi_writer();
+                let added = writer
+                    .add_delete(&path, version)
+                    .and_then(|()| writer.add_delete(&beside_path, seen.map(|_| beside.version)));
+                match added {
+                    Ok(()) => writer.commit().await.map(|_| ()).map_err(Error::from),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        match deleted {
+            Ok(()) => Ok(Cas::Done),
+            Err(Error::BadVersion) => Ok(Cas::Refused),
+            // It went, or what is beside it did: then it is alone.
+            Err(Error::NoNode) => match reader.client.delete(&path, version).await {
+                Ok(()) | Err(Error::NoNode) => Ok(Cas::Done),
+                Err(Error::BadVersion) => Ok(Cas::Refused),
+                Err(error) => Err(sort(error, Effect::Write, "removing an entry")),
+            },
+            Err(error) => Err(sort(error, Effect::Write, "removing an entry")),
+        }
+    }
+
+    /// What goes wrong on the shared connection is no session's end.
+    pub(crate) async fn on_shared<T>(&self, done: Result<T, StoreError>, session: SessionId) -> Result<T, StoreError> {
+        match done {
+            Err(StoreError::SessionGone) => {
+                self.give_up(session).await;
+                let what = "the connection that is shared has lost its session; it is made anew".to_owned();
+                Err(StoreError::Unavailable { what, source: None })
+            }
+            other => other,
+        }
+    }
+
+    async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
+        let client = self.client().await?;
+        let reader = Reader::new(self, &client, election)?;
+        let done = or_cut(&client, Effect::None, reader.line(limit)).await;
+        self.on_shared(done, client.session_id()).await
+    }
+
+    async fn set_office(&self, election: &ElectionName, was: Version, to: &Office) -> Result<Cas, StoreError> {
+        let client = self.client().await?;
+        let done = or_cut(&client, Effect::Write, self.set_office_on(&client, election, was, to)).await;
+        self.on_shared(done, client.session_id()).await
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn secure(connector: Connector, servers: &str) -> Result<Client, Error> {
+    connector.secure_connect(servers).await
+}
+
+#[cfg(not(feature = "tls"))]
+async fn secure(_connector: Connector, _servers: &str) -> Result<Client, Error> {
+    Err(Error::Unimplemented)
+}
+
+/// 128 random bits.
+pub(crate) fn random() -> u128 {
+    let mut bits = [0; 16];
+    let mut filled = 0;
+    while filled < bits.len() {
+        // It fails only before the system has gathered enough, and then it waits instead.
+        filled += getrandom(&mut bits[filled..], GetRandomFlags::empty()).unwrap_or(0);
+    }
+    u128::from_ne_bytes(bits)
+}
+
+/// What go-leaderelection's mark of the end means to us.
+pub(crate) fn ended_by(zxid: i64) -> Ended {
+    Ended { id: Nonce(zxid.unsigned_abs()), keep: FOR_GOOD }
+}
+
+/// How a transaction failed, as one error.
+pub(crate) fn of_multi(error: MultiWriteError) -> (Option<usize>, Error) {
+    match error {
+        MultiWriteError::RequestFailed { source } => (None, source),
+        MultiWriteError::OperationFailed { index, source } => (Some(index), source),
+    }
+}
+
+impl Store for ZooKeeperStore {
+    fn promises(&self) -> Fut<'_, Promises> {
+        Box::pin(self.inner.promises())
+    }
+
+    fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
+        Box::pin(async move {
+            let opened_at = BootClock.now();
+            let (client, owned, tick) = self.inner.session_client(ttl).await?;
+            let session = ZooKeeperSession::open(self.inner.clone(), client, owned, tick, opened_at).await?;
+            Ok(Arc::new(session) as Arc<dyn Session>)
+        })
+    }
+
+    fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
+        Box::pin(self.inner.line(election, limit))
+    }
+
+    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
+        watcher::watch(self.inner.clone(), election.clone(), targets.to_vec(), from)
+    }
+
+    fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
+        Box::pin(self.inner.set_office(election, was, to))
+    }
+
+    fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
+        Box::pin(self.inner.evict(election, seen))
+    }
+}

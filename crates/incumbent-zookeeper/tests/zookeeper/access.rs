@@ -1,0 +1,103 @@
+//! Users, passwords and certificates.
+
+use std::path::Path;
+use std::process::Command;
+
+use incumbent_store::{Store, StoreError};
+use incumbent_testkit::servers::{Scratch, ZooKeeperEnsemble};
+use incumbent_zookeeper::{Access, ZooKeeperOptions, ZooKeeperStore};
+
+use crate::harness::{TICK, TTL, entry, lead, name, shared, stand, unique, until, within};
+
+async fn open(options: ZooKeeperOptions) -> ZooKeeperStore {
+    ZooKeeperStore::connect(&shared().await.endpoints(), &options.tick(TICK)).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_user_makes_is_closed_to_everybody_else() {
+    let chroot = format!("/private-{:x}", unique());
+    let options = || ZooKeeperOptions::new().chroot(&chroot);
+    let ours = open(options().user("team", "secret")).await;
+    let name = name("private");
+    let mut seat = stand(&ours, &name, "ours").await;
+    let office = lead(&mut seat).await;
+    let colleague = open(options().user("team", "secret")).await;
+    assert_eq!(colleague.line(&name, 9).await.unwrap().entries.len(), 1);
+    for stranger in [open(options()).await, open(options().user("team", "wrong")).await] {
+        let refused = stranger.line(&name, 9).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+        let refused = stranger.open_session(TTL).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    }
+    office.term().check().unwrap();
+}
+
+#[tokio::test]
+async fn a_user_may_leave_elections_open_to_everybody() {
+    let chroot = format!("/open-{:x}", unique());
+    let options = || ZooKeeperOptions::new().chroot(&chroot);
+    let ours = open(options().user("team", "secret").access(Access::Open)).await;
+    let name = name("open");
+    let session = ours.open_session(TTL * 5).await.unwrap();
+    session.enlist(&name, &entry(1)).await.unwrap();
+    let other = open(options()).await;
+    let behind = other.open_session(TTL * 5).await.unwrap();
+    behind.enlist(&name, &entry(2)).await.unwrap();
+    assert_eq!(other.line(&name, 9).await.unwrap().entries.len(), 2);
+}
+
+#[cfg(feature = "tls")]
+fn openssl(folder: &Path, args: &str) {
+    let output = Command::new("openssl").current_dir(folder).args(args.split(' ')).output().expect("openssl");
+    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What the server needs for TLS: its own list of it is not complete.
+#[cfg(feature = "tls")]
+const NETTY: [&str; 7] =
+    ["buffer", "codec", "common", "handler", "resolver", "transport", "transport-native-unix-common"];
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn tls_with_a_ca_of_ones_own_and_a_certificate_on_both_sides() {
+    let folder = Scratch::new("tls");
+    let path = folder.path();
+    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(path, &format!("req -x509 {new_key} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca"));
+    std::fs::write(path.join("names"), "subjectAltName=IP:127.0.0.1,DNS:localhost\n").unwrap();
+    for who in ["server", "client"] {
+        openssl(path, &format!("req {new_key} -keyout {who}.key -out {who}.csr -subj /CN={who}"));
+        let sign = format!("x509 -req -in {who}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names");
+        openssl(path, &format!("{sign} -out {who}.pem"));
+    }
+    let both = std::fs::read_to_string(path.join("server.key")).unwrap()
+        + &std::fs::read_to_string(path.join("server.pem")).unwrap();
+    std::fs::write(path.join("server-both.pem"), both).unwrap();
+    let at = |file: &str| path.join(file).display().to_string();
+    let server = ZooKeeperEnsemble::builder()
+        .line("secureClientPort={secure}")
+        .line("serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory")
+        .line(&format!("ssl.keyStore.location={}", at("server-both.pem")))
+        .line("ssl.keyStore.type=PEM")
+        .line(&format!("ssl.trustStore.location={}", at("ca.pem")))
+        .line("ssl.trustStore.type=PEM")
+        .line("ssl.clientAuth=need")
+        .java_flag(&format!(
+            "-Xbootclasspath/a:{}",
+            NETTY.map(|part| format!("/usr/share/java/netty-{part}.jar")).join(":")
+        ))
+        .start(1)
+        .await;
+    let endpoint = format!("127.0.0.1:{}", server.nodes()[0].secure_port());
+    let url = format!("zks://{endpoint}?tick=200ms&ca={}", at("ca.pem"));
+    let ours = format!("{url}&cert={}&key={}", at("client.pem"), at("client.key"));
+    let client = incumbent::Client::builder().ttl(TTL).connect(&ours).await.unwrap();
+    let mut seat = within(client.election("tls").unwrap().candidate("a").stand()).await.unwrap();
+    lead(&mut seat).await.resign().await.unwrap();
+
+    let bare = ZooKeeperStore::from_url(&url).unwrap();
+    let refused = bare.line(&name("tls"), 1).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Unavailable { .. }), "no certificate of ours: {refused:?}");
+    let plain = ZooKeeperStore::from_url(&format!("zk://{}", server.endpoints()[0])).unwrap();
+    until("the other port is open", async || plain.ready().await.is_ok()).await;
+}
