@@ -10,12 +10,15 @@ SEEDS ?= 10000
 FROM ?= 1
 # `make faults` goes through more of them, always the same, so that two runs can be compared.
 FAULT_SEEDS ?= 100000
+# `make fuzz` goes on for so long.
+FUZZ_SECONDS ?= 300
+PEERS_FAULT_SEEDS ?= 20000
 
 # What has to be installed, as groups of scripts/setup.
 SIM_NEEDS := build rust
 BUILD_NEEDS := $(SIM_NEEDS) protoc
 LINT_NEEDS := $(BUILD_NEEDS) lint
-TEST_NEEDS := $(BUILD_NEEDS) etcd
+TEST_NEEDS := $(BUILD_NEEDS) etcd zookeeper curator kazoo
 FAULT_NEEDS := $(TEST_NEEDS)
 
 # Crates with fault tests that use real processes, behind their feature `faults`: one line each.
@@ -23,9 +26,12 @@ FAULT_CRATES := \
 	incumbent-cli \
 	incumbent-etcd \
 	incumbent-file \
-	incumbent-guardian
+	incumbent-guardian \
+	incumbent-peers \
+	incumbent-zookeeper
 
 SIM := $(CARGO) run --release --quiet --locked -p incumbent-sim --
+PEERS_SIM := $(CARGO) run --release --quiet --locked -p incumbent-peers-sim --
 
 .PHONY: help
 help: ## Say what can be made
@@ -50,6 +56,13 @@ sim: ## Show that known-bad variants are caught, then simulate SEEDS=10000 seeds
 	@scripts/setup $(SIM_NEEDS)
 	@$(SIM) --flaws
 	@$(SIM) --seeds $(SEEDS) --from $(FROM)
+	@$(PEERS_SIM) --flaws
+	@$(PEERS_SIM) --seeds $(SEEDS) --from $(FROM)
+
+.PHONY: fuzz
+fuzz: ## Feed the decoders of the peers' transport with nonsense for FUZZ_SECONDS=300 (`make test` does it for a moment)
+	@scripts/setup $(SIM_NEEDS)
+	@INCUMBENT_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked -p incumbent-peers --lib -- fuzz founding
 
 .PHONY: bench
 bench: ## Measure the heart on the memory store, each line beside a yardstick
@@ -65,7 +78,7 @@ bench-file: ## Measure the directory as a store, beside flock(1) on the same mac
 .PHONY: demo
 demo: ## See it work: real processes, a killed leader, a stopped one, a refused late write
 	@scripts/setup $(SIM_NEEDS)
-	@$(CARGO) run --quiet --locked -p incumbent-cli -- demo
+	@$(CARGO) run --quiet --locked -p incumbent-cli --no-default-features -- demo
 
 .PHONY: bench-etcd
 bench-etcd: ## Measure elections on etcd beside Go's, in one run; the chart is target/bench-etcd.svg
@@ -73,6 +86,19 @@ bench-etcd: ## Measure elections on etcd beside Go's, in one run; the chart is t
 	@mkdir -p target
 	@GO111MODULE=off GOPATH=/usr/share/gocode go build -o target/etcd-peer bench/peers/etcd/main.go
 	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features etcd --bin etcd -- target/etcd-peer target/bench-etcd.svg
+
+.PHONY: bench-zookeeper
+bench-zookeeper: ## Measure elections on ZooKeeper beside Curator's and kazoo's; the chart is target/bench-zookeeper.svg
+	@scripts/setup $(SIM_NEEDS) zookeeper curator kazoo
+	@mkdir -p target/curator-peer
+	@javac -cp /usr/share/java/curator-recipes.jar -d target/curator-peer bench/peers/curator/Peer.java
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features zookeeper --bin zookeeper -- target/curator-peer bench/peers/kazoo/peer.py target/bench-zookeeper.svg
+
+.PHONY: bench-peers
+bench-peers: ## Measure elections among peers; the charts are target/bench-peers-times.svg and -messages.svg
+	@scripts/setup $(SIM_NEEDS)
+	@mkdir -p target
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features peers --bin peers -- target/bench-peers-times.svg target/bench-peers-messages.svg
 
 # For scripts/lint.
 .PHONY: fault-crates
@@ -85,6 +111,8 @@ faults: ## Run the fault tests: real processes, and FAULT_SEEDS=100000 simulated
 	@for crate in $(FAULT_CRATES); do $(CARGO) test --locked -p $$crate --features faults; done
 	@$(SIM) --flaws
 	@$(SIM) --seeds $(FAULT_SEEDS) --from 1
+	@$(PEERS_SIM) --flaws
+	@$(PEERS_SIM) --seeds $(PEERS_FAULT_SEEDS) --from 1
 
 .PHONY: doc
 doc: ## Build the documentation of all crates
