@@ -28,7 +28,8 @@ func main() {
 	case "campaign":
 		print("campaign", campaigns(client, rounds))
 	case "fresh":
-		print("fresh", handovers(client, rounds, 0))
+		// Long enough for a follower to have begun to wait: before that there is nothing to hand over.
+		print("fresh", handovers(client, rounds, 5*time.Millisecond))
 	case "waited":
 		print("waited", handovers(client, rounds, 300*time.Millisecond))
 	case "rate":

@@ -14,7 +14,7 @@ use incumbent::store::Store;
 use incumbent::{Client, Leadership};
 use incumbent_bench::plot::Plot;
 use incumbent_bench::{Table, Times, resident_bytes};
-use incumbent_etcd::etcd_client;
+use incumbent_etcd::etcd_client::{self, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, WatchOptions};
 use incumbent_etcd::{EtcdOptions, EtcdStore};
 use incumbent_testkit::servers::EtcdCluster;
 
@@ -22,6 +22,7 @@ const TURNS: usize = 5;
 const CAMPAIGNS: usize = 200;
 const HANDOVERS: usize = 10;
 const RATE_MILLIS: u64 = 1500;
+const RATES: usize = 3;
 const WAITING: usize = 1000;
 const FAILOVERS: usize = 3;
 /// What Go's sessions for the failover have, too.
@@ -84,11 +85,17 @@ impl Bench {
         Client::builder().ttl(TTL * 6).with_store(self.store()).await.expect("a client")
     }
 
-    /// Nobody else stands; the session is there. Beside it a bare put.
+    async fn bare(&self) -> etcd_client::Client {
+        etcd_client::Client::connect([&self.endpoint], None).await.expect("a client")
+    }
+
+    /// Nobody else stands; the session is there. Beside it a bare put, and a bare transaction that does what a campaign
+    /// has to: if nothing is there, put an entry and its record.
     async fn campaigns(&self, table: &mut Table, plot: &mut Plot) {
-        let (mut ours, mut gos, mut puts) = (Times::default(), Times::default(), Times::default());
+        let (mut ours, mut gos, mut puts, mut txns) = <(Times, Times, Times, Times)>::default();
         let client = self.client().await;
-        let mut bare = etcd_client::Client::connect([&self.endpoint], None).await.expect("a client");
+        let mut bare = self.bare().await;
+        let lease = bare.lease_grant(600, None).await.expect("a lease").id();
         for turn in 0..TURNS {
             for round in 0..CAMPAIGNS {
                 let election = client.election(&format!("campaign-{turn}-{round}")).expect("a name");
@@ -99,29 +106,30 @@ impl Bench {
                 let start = Instant::now();
                 bare.put(format!("put-{turn}-{round}"), "value", None).await.expect("a put");
                 puts.push(start.elapsed());
+                txns.push(bare_campaign(&mut bare, &format!("bare-{turn}-{round}"), lease).await);
             }
             self.peer.times(&self.endpoint, "campaign", CAMPAIGNS, &mut gos);
         }
         compare(table, plot, "uncontended campaign, p50, ms", millis(&ours, 50), millis(&gos, 50));
         compare(table, plot, "uncontended campaign, p99, ms", millis(&ours, 99), millis(&gos, 99));
-        let (campaign, put) = (millis(&ours, 50), millis(&puts, 50));
-        table.row([
-            "campaign / bare put, p50".to_owned(),
-            format!("{:.2}", campaign / put),
-            format!("{:.2}", millis(&gos, 50) / put),
-            String::new(),
-        ]);
+        let put = millis(&puts, 50);
+        let in_puts = |times: &Times| format!("{:.2}", millis(times, 50) / put);
+        table.row(["campaign / bare put, p50".to_owned(), in_puts(&ours), in_puts(&gos), String::new()]);
+        table.row(["  the least: the same by a bare client".to_owned(), in_puts(&txns), String::new(), String::new()]);
     }
 
     async fn handovers(&self, table: &mut Table, plot: &mut Plot) {
-        for (what, wait) in [("fresh", Duration::ZERO), ("waited", Duration::from_millis(300))] {
-            let (mut ours, mut gos) = (Times::default(), Times::default());
+        // Long enough for a follower to have begun to wait: before that there is nothing to hand over.
+        for (what, wait) in [("fresh", Duration::from_millis(5)), ("waited", Duration::from_millis(300))] {
+            let (mut ours, mut gos, mut least) = <(Times, Times, Times)>::default();
             let (one, other) = (self.client().await, self.client().await);
             let store = self.store();
+            let bare = [self.bare().await, self.bare().await];
             for turn in 0..TURNS {
                 for round in 0..HANDOVERS {
                     let name = format!("handover-{what}-{turn}-{round}");
                     ours.push(handover(&store, [&one, &other], &name, wait).await);
+                    least.push(bare_handover(&bare, &name, wait).await);
                 }
                 self.peer.times(&self.endpoint, what, HANDOVERS, &mut gos);
             }
@@ -130,21 +138,40 @@ impl Bench {
                 let label = format!("handover to a follower {label}, p{percent}, ms");
                 compare(table, plot, &label, millis(&ours, percent), millis(&gos, percent));
             }
+            let least = format!("{:.2}", millis(&least, 50));
+            table.row(["  the least: the same by bare clients, p50".to_owned(), least, String::new(), String::new()]);
         }
     }
 
     async fn rates(&self, table: &mut Table, plot: &mut Plot) {
+        let seconds = RATE_MILLIS as f64 / 1000.0;
         for at in [16, 128] {
-            let (mut ours, mut gos) = (0.0_f64, 0.0_f64);
-            for turn in 0..3 {
-                ours = ours.max(self.rate(at, turn).await);
+            let (mut ours, mut gos, mut our_cpu, mut gos_cpu) = <(Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
+            for turn in 0..RATES {
+                let (_server, there) = self.elsewhere().await;
+                let before = CpuTime::now();
+                ours.push(there.rate(at, turn).await);
+                our_cpu.push(before.own() * 1e6 / (ours[turn] * seconds));
+                let (_server, there) = self.elsewhere().await;
+                let before = CpuTime::now();
                 let args = ["rate", &RATE_MILLIS.to_string(), &at.to_string()];
-                gos = gos.max(self.peer.ask(&self.endpoint, &args)[0] as f64);
+                gos.push(there.peer.ask(&there.endpoint, &args)[0] as f64);
+                gos_cpu.push(before.children() * 1e6 / (gos[turn] * seconds));
             }
+            let (ours, gos, our_cpu, gos_cpu) = (median(ours), median(gos), median(our_cpu), median(gos_cpu));
             let label = format!("elections won per second, {at} at once");
             table.row([label.clone(), format!("{ours:.0}"), format!("{gos:.0}"), format!("{:.2}", gos / ours)]);
             plot.pair(label, [ours, gos]);
+            let label = "  CPU time of the client for one of them, µs".to_owned();
+            table.row([label, format!("{our_cpu:.0}"), format!("{gos_cpu:.0}"), format!("{:.2}", gos_cpu / our_cpu)]);
         }
+    }
+
+    /// On a new server: one that has seen many elections is slower, and whoever holds more would slow down the other.
+    async fn elsewhere(&self) -> (EtcdCluster, Bench) {
+        let cluster = EtcdCluster::start_on_disk(1).await;
+        let endpoint = cluster.endpoints().remove(0);
+        (cluster, Bench { endpoint, peer: Peer { program: self.peer.program.clone() } })
     }
 
     async fn rate(&self, at: usize, turn: usize) -> f64 {
@@ -215,11 +242,72 @@ async fn waiting_bytes(endpoint: &str) -> u64 {
     resident_bytes().expect("Linux").saturating_sub(before) / WAITING as u64
 }
 
-/// From the leader's resignation to the follower in office.
+/// The processor's time that this process has had, and those whose end it has awaited.
+struct CpuTime([f64; 2]);
+
+impl CpuTime {
+    fn now() -> CpuTime {
+        /// Of the kernel's clock that processes are counted with.
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let text = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+        let after_name = text.rsplit(')').next().expect("a name");
+        let numbers: Vec<f64> = after_name.split_whitespace().skip(11).take(4).filter_map(|n| n.parse().ok()).collect();
+        let [user, system, children_user, children_system] = numbers[..] else { panic!("{text}") };
+        CpuTime([(user + system) / TICKS_PER_SECOND, (children_user + children_system) / TICKS_PER_SECOND])
+    }
+
+    /// Seconds since then.
+    fn own(&self) -> f64 {
+        CpuTime::now().0[0] - self.0[0]
+    }
+
+    fn children(&self) -> f64 {
+        CpuTime::now().0[1] - self.0[1]
+    }
+}
+
+async fn bare_campaign(bare: &mut etcd_client::Client, name: &str, lease: i64) -> Duration {
+    let (key, record) = (format!("{name}/{lease:x}"), format!("//{name}/candidates/{lease:x}"));
+    let nothing = |start: String, end: String| Compare::create_revision(start, CompareOp::Equal, 0).with_range(end);
+    let attached = || Some(PutOptions::new().with_lease(lease));
+    let start = Instant::now();
+    let txn = Txn::new()
+        .when([nothing(format!("{name}/"), format!("{name}0")), nothing(format!("//{name}/"), format!("//{name}0"))])
+        .and_then([TxnOp::put(key.clone(), "value", attached()), TxnOp::put(record.clone(), [0; 72], attached())]);
+    assert!(bare.txn(txn).await.expect("an answer").succeeded());
+    let taken = start.elapsed();
+    let txn = Txn::new().and_then([TxnOp::delete(key, None), TxnOp::delete(record, None)]);
+    bare.txn(txn).await.expect("an answer");
+    taken
+}
+
+/// A guarded delete, the news of it, and a read: there is nothing that a handover could do without.
+async fn bare_handover(bare: &[etcd_client::Client; 2], name: &str, wait: Duration) -> Duration {
+    let [mut leader, mut follower] = bare.clone();
+    let [first, second] = ["1", "2"].map(|number| format!("bare-{name}/{number}"));
+    leader.put(first.clone(), "leader", None).await.expect("a put");
+    let put = follower.put(second, "follower", None).await.expect("a put");
+    let next = put.header().expect("a header").revision() + 1;
+    let options = WatchOptions::new().with_start_revision(next);
+    let mut news = follower.watch(first.clone(), Some(options)).await.expect("a watch");
+    let prefix = format!("bare-{name}/");
+    let task = tokio::spawn(async move {
+        while news.message().await.expect("a stream").expect("news").events().is_empty() {}
+        follower.get(prefix, Some(GetOptions::new().with_prefix())).await.expect("an answer");
+        Instant::now()
+    });
+    tokio::time::sleep(wait).await;
+    let start = Instant::now();
+    let there = Compare::version(first.clone(), CompareOp::Greater, 0);
+    leader.txn(Txn::new().when([there]).and_then([TxnOp::delete(first, None)])).await.expect("an answer");
+    task.await.expect("no panic") - start
+}
+
+/// From the leader's resignation to the follower in office. The leader does not stand again, as Go's does not.
 async fn handover(store: &EtcdStore, [one, other]: [&Client; 2], name: &str, wait: Duration) -> Duration {
     let (leader, follower) = (one.election(name).expect("a name"), other.election(name).expect("a name"));
-    let mut seat = leader.candidate("leader").value("leader").stand().await.expect("a place");
-    let office = elected(&mut seat).await;
+    let office = leader.candidate("leader").value("leader").try_once().await.expect("a store");
+    let office = office.expect("nobody else stands");
     let mut waiting = follower.candidate("follower").value("follower").stand().await.expect("a place");
     let task = tokio::spawn(async move {
         let office = elected(&mut waiting).await;
@@ -230,7 +318,6 @@ async fn handover(store: &EtcdStore, [one, other]: [&Client; 2], name: &str, wai
     let start = Instant::now();
     office.resign().await.expect("certain");
     let (end, office) = task.await.expect("no panic");
-    seat.withdraw().await.expect("certain");
     office.resign().await.expect("certain");
     end - start
 }
@@ -273,6 +360,11 @@ async fn stand_until_killed(endpoint: &str, election: &str) {
     let _office = elected(&mut seat).await;
     println!("leads");
     std::future::pending::<()>().await;
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
 }
 
 fn millis(times: &Times, percent: usize) -> f64 {
