@@ -75,6 +75,7 @@
 //!
 //! Needs ZooKeeper 3.6 or newer.
 
+mod armed;
 mod dialect;
 mod fault;
 mod guard;

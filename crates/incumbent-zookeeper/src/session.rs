@@ -432,10 +432,8 @@ impl ZooKeeperSession {
         if self.core.inner.is_clean(reader.election) {
             return Ok(false);
         }
-        let (sync, children) =
-            tokio::join!(reader.client.sync(self.core.inner.paths.root()), reader.client.get_children(&reader.path));
-        sync.map_err(|error| sort(error, Effect::None, "catching up"))?;
-        let children = reader.children(children)?;
+        // An old state is enough: whoever came since is seen once we are in line.
+        let children = reader.children(reader.client.get_children(&reader.path).await)?;
         self.core.inner.remember_clean(reader.election, true);
         Ok(children.changed == 0)
     }

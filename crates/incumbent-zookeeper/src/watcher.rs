@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::future::select_all;
 use incumbent_store::{Cursor, ElectionName, EntryId, StoreError, Target, Wake};
-use zookeeper_client::{Client, Error, EventType, OneshotWatcher, Stat};
+use zookeeper_client::{Client, Error, EventType, Stat};
 
+use crate::armed::Armed;
 use crate::dialect::Dialect;
 use crate::fault::{Effect, sort};
 use crate::link::{Lane, cut, is_after};
@@ -102,11 +103,11 @@ impl Watch<'_> {
     }
 
     /// Looks at a node, and at it again when it has changed.
-    async fn arm(&self, path: &str) -> Result<(Option<Stat>, OneshotWatcher), StoreError> {
+    async fn arm(&self, path: &str) -> Result<(Option<Stat>, Armed), StoreError> {
         let client = self.client().await?;
         let (stat, watcher) = client.check_and_watch_stat(path).await.map_err(lost)?;
         stat.iter().for_each(|stat| self.inner.seen.note(stat));
-        Ok((stat, watcher))
+        Ok((stat, Armed::new(watcher)))
     }
 
     fn path_of(&self, name: &str) -> String {
@@ -122,7 +123,7 @@ impl Watch<'_> {
             if stat.is_none_or(|stat| stat.czxid != zxid(token)) {
                 return Ok(());
             }
-            if watcher.changed().await.event_type == EventType::NodeDeleted {
+            if watcher.await.event_type == EventType::NodeDeleted {
                 return Ok(());
             }
         }
@@ -139,9 +140,9 @@ impl Watch<'_> {
     }
 
     /// Until the entry changes, or what our candidate says beside it.
-    async fn either(&self, watcher: OneshotWatcher, name: &str, entry: &Stat) -> Result<(), StoreError> {
+    async fn either(&self, watcher: Armed, name: &str, entry: &Stat) -> Result<(), StoreError> {
         tokio::select! {
-            _ = watcher.changed() => Ok(()),
+            _ = watcher => Ok(()),
             done = self.beside(name, entry) => done,
         }
     }
@@ -154,7 +155,7 @@ impl Watch<'_> {
         let path = self.inner.paths.candidate(self.election, name, entry.ephemeral_owner);
         let (stat, watcher) = self.arm(&path).await?;
         if !stat.is_some_and(|stat| self.is_new(&stat)) {
-            watcher.changed().await;
+            watcher.await;
         }
         Ok(())
     }
@@ -170,7 +171,7 @@ impl Watch<'_> {
             return Ok(());
         }
         tokio::select! {
-            _ = watcher.changed() => Ok(()),
+            _ = watcher => Ok(()),
             done = self.end() => done,
         }
     }
@@ -182,12 +183,12 @@ impl Watch<'_> {
     }
 
     /// The children, and a watch on them. `None`: there is no node.
-    async fn arm_line(&self) -> Result<Option<(Vec<String>, Stat, OneshotWatcher)>, StoreError> {
+    async fn arm_line(&self) -> Result<Option<(Vec<String>, Stat, Armed)>, StoreError> {
         let client = self.client().await?;
         match client.get_and_watch_children(&self.path).await {
-            Ok(watched) => {
-                self.inner.seen.note(&watched.1);
-                Ok(Some(watched))
+            Ok((names, stat, watcher)) => {
+                self.inner.seen.note(&stat);
+                Ok(Some((names, stat, Armed::new(watcher))))
             }
             Err(Error::NoNode) => Ok(None),
             Err(error) => Err(lost(error)),
@@ -210,7 +211,7 @@ impl Watch<'_> {
                 }
                 None => self.arm(&self.path).await?.1,
             };
-            watcher.changed().await;
+            watcher.await;
         }
     }
 
@@ -231,7 +232,7 @@ impl Watch<'_> {
                 return Ok(());
             }
             tokio::select! {
-                _ = watcher.changed() => {}
+                _ = watcher => {}
                 done = self.says(head.as_deref()) => return done,
             }
             first = Some(head);
@@ -261,7 +262,7 @@ impl Watch<'_> {
                 break;
             }
         }
-        watcher.changed().await;
+        watcher.await;
         Ok(())
     }
 }
