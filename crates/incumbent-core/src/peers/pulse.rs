@@ -130,6 +130,12 @@ pub enum PulseMessage {
     Left,
 }
 
+/// What the algorithm has to deal with.
+pub(super) enum Due<M> {
+    Tick,
+    Message(MemberId, M),
+}
+
 /// The part of a member that beats and listens.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Pulse<M> {
@@ -211,8 +217,23 @@ impl<M: From<PulseMessage>> Pulse<M> {
         self.out.push_back(RankOutput::Event(event));
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
+    /// Lets time pass and obeys commands; what is left is for the algorithm to deal with.
+    pub(super) fn take_in(&mut self, now: Timestamp, input: RankInput<M>) -> Option<Due<M>> {
+        if self.closed {
+            return None;
+        }
+        self.on_time(now);
+        match input {
+            RankInput::Tick => Some(Due::Tick),
+            RankInput::Message(from, message) => {
+                let known = self.group.contains(from) && from != self.group.me();
+                known.then_some(Due::Message(from, message))
+            }
+            RankInput::Command(command) => {
+                self.on_command(now, command);
+                None
+            }
+        }
     }
 
     /// Whether this member may be elected.
@@ -263,7 +284,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     /// Lets time pass for a leader.
-    pub(super) fn on_time(&mut self, now: Timestamp) {
+    fn on_time(&mut self, now: Timestamp) {
         let Post::Leading { beat_at, office, .. } = &mut self.post else { return };
         let due = now >= *beat_at;
         match office {
@@ -392,7 +413,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
         }
     }
 
-    pub(super) fn on_command(&mut self, now: Timestamp, command: PeerCommand) {
+    fn on_command(&mut self, now: Timestamp, command: PeerCommand) {
         match command {
             PeerCommand::Release => {
                 let Post::Leading { office, .. } = &self.post else { return };

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::group::{Group, MAX_MEMBERS, MemberId};
-use super::pulse::{Pulse, PulseMessage, RankInput, RankOutput, RankSettings, RankSettingsError};
+use super::pulse::{Due, Pulse, PulseMessage, RankInput, RankOutput, RankSettings, RankSettingsError};
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
@@ -109,18 +109,10 @@ impl Ring {
 
     /// Something happened, or time has passed.
     pub fn handle(&mut self, now: Timestamp, input: RankInput<Message>) {
-        if self.pulse.is_closed() {
-            return;
-        }
-        self.pulse.on_time(now);
-        match input {
-            RankInput::Tick => self.on_tick(now),
-            RankInput::Message(from, message) => {
-                if self.pulse.group.contains(from) && from != self.pulse.group.me() {
-                    self.on_message(now, from, message);
-                }
-            }
-            RankInput::Command(command) => self.pulse.on_command(now, command),
+        match self.pulse.take_in(now, input) {
+            Some(Due::Tick) => self.on_tick(now),
+            Some(Due::Message(from, message)) => self.on_message(now, from, message),
+            None => {}
         }
         self.pulse.close_if_idle();
     }
