@@ -78,6 +78,7 @@ mod file {
 
     use incumbent_file::{FileOptions, FileStore, Ttl};
     use incumbent_store::Store;
+    use incumbent_store::record::unescape;
 
     use crate::error::ConnectError;
 
@@ -111,22 +112,10 @@ mod file {
         Ok((PathBuf::from(OsString::from_vec(decode(path)?)), options))
     }
 
-    /// `%20` and the like.
+    /// `%20` and the like. No path has a zero byte in it.
     fn decode(path: &str) -> Result<Vec<u8>, String> {
-        let mut bytes = Vec::with_capacity(path.len());
-        let mut rest = path.bytes();
-        while let Some(byte) = rest.next() {
-            if byte != b'%' {
-                bytes.push(byte);
-                continue;
-            }
-            let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-            match (digit(), digit()) {
-                (Some(high), Some(low)) if (high, low) != (0, 0) => bytes.push((high * 16 + low) as u8),
-                _ => return Err("a percent sign in the path needs two hexadecimal digits after it, as in %20".into()),
-            }
-        }
-        Ok(bytes)
+        let what = "a percent sign in the path needs two hexadecimal digits after it, as in %20";
+        unescape(path).filter(|bytes| !bytes.contains(&0)).ok_or_else(|| what.into())
     }
 
     #[cfg(test)]
