@@ -1,7 +1,7 @@
 //! Writes to etcd itself that only a sitting leader can make.
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnResponse};
-use incumbent_store::record::{Lines, parse};
+use incumbent_store::record::{Mark, Marked};
 use incumbent_store::{ElectionName, StoreError, StoreId, Token};
 
 use crate::EtcdStore;
@@ -80,32 +80,6 @@ pub struct EtcdMark {
     key: Vec<u8>,
 }
 
-/// What a mark says to a token.
-#[derive(Clone, Debug)]
-pub enum Marked {
-    /// It stands at this token, and what was to be written has been.
-    Done,
-    /// A newer token was here: nothing was written.
-    Stale(Token),
-    /// The mark comes from another store. Nothing was written; an operator decides.
-    StoreReplaced {
-        /// Where the mark stands; `None` if it was reset and no token was shown since.
-        mark: Option<Token>,
-        /// The store that it came from.
-        store: StoreId,
-    },
-}
-
-/// What is written at the mark's key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mark {
-    store: StoreId,
-    token: Option<Token>,
-}
-
-/// Each failed attempt means that another leader got through, and there are not many.
-const MAX_RAISES: usize = 16;
-
 impl EtcdMark {
     /// A mark at `key` for the leaders of `election`.
     pub fn new(store: &EtcdStore, election: &ElectionName, key: impl Into<Vec<u8>>) -> EtcdMark {
@@ -119,21 +93,16 @@ impl EtcdMark {
 
     /// Raises the mark to `token`, if it is not there already.
     pub async fn raise(&self, store: &StoreId, token: Token) -> Result<Marked, StoreError> {
-        for _ in 0..MAX_RAISES {
+        for _ in 0..Mark::MAX_RAISES {
             let (mark, changed) = self.read().await?;
-            match mark {
-                Some(mark) if mark.store != *store => {
-                    return Ok(Marked::StoreReplaced { mark: mark.token, store: mark.store });
-                }
-                Some(Mark { token: Some(mark), .. }) if mark > token => return Ok(Marked::Stale(mark)),
-                Some(Mark { token: Some(mark), .. }) if mark == token => return Ok(Marked::Done),
-                _ => {}
+            if let Some(said) = mark.and_then(|mark| mark.says(store, token)) {
+                return Ok(said);
             }
             if self.replace(changed, &Mark { store: store.clone(), token: Some(token) }).await? {
                 return Ok(Marked::Done);
             }
         }
-        Err(StoreError::Unavailable { what: "the mark keeps changing".to_owned(), source: None })
+        Err(Mark::keeps_changing())
     }
 
     /// Commits `operations` if the mark stands at `token`, in one step. A mark that is lower is raised first.
@@ -144,7 +113,7 @@ impl EtcdMark {
         operations: impl Into<Vec<TxnOp>>,
     ) -> Result<Marked, StoreError> {
         let operations = operations.into();
-        let mark = self.encode(&Mark { store: store.clone(), token: Some(token) });
+        let mark = Mark { store: store.clone(), token: Some(token) }.encode(&self.election);
         for _ in 0..2 {
             let txn = Txn::new()
                 .when([Compare::value(self.key.clone(), CompareOp::Equal, mark.clone())])
@@ -158,33 +127,26 @@ impl EtcdMark {
                 refused => return Ok(refused),
             }
         }
-        Err(StoreError::Unavailable { what: "the mark keeps changing".to_owned(), source: None })
+        Err(Mark::keeps_changing())
     }
 
     /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from the
     /// first one. Make sure that no leader of the old store still runs.
     pub async fn reset(&self, store: &StoreId) -> Result<(), StoreError> {
-        for _ in 0..MAX_RAISES {
+        for _ in 0..Mark::MAX_RAISES {
             let (_, changed) = self.read_raw().await?;
             if self.replace(changed, &Mark { store: store.clone(), token: None }).await? {
                 return Ok(());
             }
         }
-        Err(StoreError::Unavailable { what: "the mark keeps changing".to_owned(), source: None })
+        Err(Mark::keeps_changing())
     }
 
     async fn read(&self) -> Result<(Option<Mark>, i64), StoreError> {
         let (raw, changed) = self.read_raw().await?;
         let Some(raw) = raw else { return Ok((None, changed)) };
-        let damaged = || StoreError::Corrupt {
-            what: format!("the mark at {:?} cannot be read", String::from_utf8_lossy(&self.key)),
-        };
-        let (election, mark) = decode(&raw).ok_or_else(damaged)?;
-        if election != self.election.as_str() {
-            let what = format!("the mark of {election:?} was shown a token of {:?}", self.election.as_str());
-            return Err(StoreError::Misuse { what });
-        }
-        Ok((Some(mark), changed))
+        let place = format!("{:?}", String::from_utf8_lossy(&self.key));
+        Ok((Some(Mark::decode(&raw, &self.election, &place)?), changed))
     }
 
     async fn read_raw(&self) -> Result<(Option<Vec<u8>>, i64), StoreError> {
@@ -197,31 +159,7 @@ impl EtcdMark {
     async fn replace(&self, was: i64, mark: &Mark) -> Result<bool, StoreError> {
         let txn = Txn::new()
             .when([Compare::mod_revision(self.key.clone(), CompareOp::Equal, was)])
-            .and_then([TxnOp::put(self.key.clone(), self.encode(mark), None)]);
+            .and_then([TxnOp::put(self.key.clone(), mark.encode(&self.election), None)]);
         Ok(self.store.inner.endpoints.txn("raising a mark", Effect::Write, txn).await?.succeeded())
-    }
-
-    fn encode(&self, mark: &Mark) -> Vec<u8> {
-        let mut lines = Lines::new();
-        lines.add("election", self.election.as_str());
-        lines.add("store", mark.store.as_str());
-        if let Some(token) = mark.token {
-            lines.add("token", token);
-        }
-        lines.finish()
-    }
-}
-
-fn decode(raw: &[u8]) -> Option<(String, Mark)> {
-    match parse(raw)?.as_slice() {
-        [("election", election), ("store", store), rest @ ..] => {
-            let token = match rest {
-                [] => None,
-                [("token", token)] => Some(Token::new(token.parse().ok()?)?),
-                _ => return None,
-            };
-            Some((election.clone(), Mark { store: StoreId::new(store.as_str()), token }))
-        }
-        _ => None,
     }
 }

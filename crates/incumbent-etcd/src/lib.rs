@@ -62,6 +62,6 @@ mod store;
 mod watcher;
 
 pub use etcd_client;
-pub use guard::{EtcdMark, Guarded, Marked};
+pub use guard::{EtcdMark, Guarded};
 pub use options::EtcdOptions;
 pub use store::EtcdStore;

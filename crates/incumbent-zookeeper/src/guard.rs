@@ -1,6 +1,6 @@
 //! Writes to ZooKeeper itself that only a sitting leader can make.
 
-use incumbent_store::record::{Lines, parse};
+use incumbent_store::record::{Mark, Marked};
 use incumbent_store::{ElectionName, StoreError, StoreId, Token};
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteResult, MultiWriter};
 
@@ -19,9 +19,6 @@ pub enum Guarded {
     /// The entry with this token is gone: nothing was written.
     Refused,
 }
-
-/// Each failed attempt means that another leader got through, and there are not many.
-const MAX_RAISES: usize = 16;
 
 impl ZooKeeperStore {
     /// Commits the operations that `fill` adds only while the entry with this token is in line, in one step: if its leader
@@ -125,29 +122,6 @@ pub struct ZooKeeperMark {
     path: String,
 }
 
-/// What a mark says to a token.
-#[derive(Clone, Debug)]
-pub enum Marked {
-    /// It stands at this token, and what was to be written has been.
-    Done,
-    /// A newer token was here: nothing was written.
-    Stale(Token),
-    /// The mark comes from another store. Nothing was written; an operator decides.
-    StoreReplaced {
-        /// Where the mark stands; `None` if it was reset and no token was shown since.
-        mark: Option<Token>,
-        /// The store that it came from.
-        store: StoreId,
-    },
-}
-
-/// What is written at the mark's path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mark {
-    store: StoreId,
-    token: Option<Token>,
-}
-
 impl ZooKeeperMark {
     /// A mark at `path`, a path of the connection, for the leaders of `election`.
     pub fn new(store: &ZooKeeperStore, election: &ElectionName, path: impl Into<String>) -> ZooKeeperMark {
@@ -181,7 +155,7 @@ impl ZooKeeperMark {
     where
         F: Fn(&mut MultiWriter<'_>) -> Result<(), Error> + Send + Sync,
     {
-        for _ in 0..MAX_RAISES {
+        for _ in 0..Mark::MAX_RAISES {
             let (marked, version) = self.raised(client, store, token).await?;
             if !matches!(marked, Marked::Done) {
                 return Ok(marked);
@@ -204,54 +178,41 @@ impl ZooKeeperMark {
                 Err((None, error)) => return Err(sort(error, Effect::Write, "writing behind a mark")),
             }
         }
-        Err(keeps_changing())
+        Err(Mark::keeps_changing())
     }
 
     /// Raises it: what it says, and the version that its node has then.
     async fn raised(&self, client: &Client, store: &StoreId, token: Token) -> Result<(Marked, i32), StoreError> {
-        for _ in 0..MAX_RAISES {
+        for _ in 0..Mark::MAX_RAISES {
             let (mark, version) = self.read(client).await?;
-            match mark {
-                Some(mark) if mark.store != *store => {
-                    return Ok((Marked::StoreReplaced { mark: mark.token, store: mark.store }, 0));
-                }
-                Some(Mark { token: Some(mark), .. }) if mark > token => return Ok((Marked::Stale(mark), 0)),
-                Some(Mark { token: Some(mark), .. }) if mark == token => {
-                    return Ok((Marked::Done, version.unwrap_or_default()));
-                }
-                _ => {}
+            if let Some(said) = mark.and_then(|mark| mark.says(store, token)) {
+                return Ok((said, version.unwrap_or_default()));
             }
             let mark = Mark { store: store.clone(), token: Some(token) };
             if let Some(version) = self.replace(client, version, &mark).await? {
                 return Ok((Marked::Done, version));
             }
         }
-        Err(keeps_changing())
+        Err(Mark::keeps_changing())
     }
 
     /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from the
     /// first one. Make sure that no leader of the old store still runs.
     pub async fn reset(&self, store: &StoreId) -> Result<(), StoreError> {
         let client = self.store.inner.client().await?;
-        for _ in 0..MAX_RAISES {
+        for _ in 0..Mark::MAX_RAISES {
             let node = self.read_node(&client).await?;
             let mark = Mark { store: store.clone(), token: None };
             if self.replace(&client, node.map(|(_, version)| version), &mark).await?.is_some() {
                 return Ok(());
             }
         }
-        Err(keeps_changing())
+        Err(Mark::keeps_changing())
     }
 
     async fn read(&self, client: &Client) -> Result<(Option<Mark>, Option<i32>), StoreError> {
         let Some((data, version)) = self.read_node(client).await? else { return Ok((None, None)) };
-        let damaged = || StoreError::Corrupt { what: format!("the mark at {} cannot be read", self.path) };
-        let (election, mark) = decode(&data).ok_or_else(damaged)?;
-        if election != self.election.as_str() {
-            let what = format!("the mark of {election:?} was shown a token of {:?}", self.election.as_str());
-            return Err(StoreError::Misuse { what });
-        }
-        Ok((Some(mark), Some(version)))
+        Ok((Some(Mark::decode(&data, &self.election, &self.path)?), Some(version)))
     }
 
     async fn read_node(&self, client: &Client) -> Result<Option<(Vec<u8>, i32)>, StoreError> {
@@ -262,7 +223,7 @@ impl ZooKeeperMark {
 
     /// The version that it has then; `None`: it has changed meanwhile.
     async fn replace(&self, client: &Client, was: Option<i32>, mark: &Mark) -> Result<Option<i32>, StoreError> {
-        let data = self.encode(mark);
+        let data = mark.encode(&self.election);
         let written = match was {
             Some(version) => client.set_data(&self.path, &data, Some(version)).await,
             None => self.create(client, &data).await,
@@ -284,33 +245,5 @@ impl ZooKeeperMark {
             }
             other => other.map(|(stat, _)| stat),
         }
-    }
-
-    fn encode(&self, mark: &Mark) -> Vec<u8> {
-        let mut lines = Lines::new();
-        lines.add("election", self.election.as_str());
-        lines.add("store", mark.store.as_str());
-        if let Some(token) = mark.token {
-            lines.add("token", token);
-        }
-        lines.finish()
-    }
-}
-
-fn keeps_changing() -> StoreError {
-    StoreError::Unavailable { what: "the mark keeps changing".to_owned(), source: None }
-}
-
-fn decode(raw: &[u8]) -> Option<(String, Mark)> {
-    match parse(raw)?.as_slice() {
-        [("election", election), ("store", store), rest @ ..] => {
-            let token = match rest {
-                [] => None,
-                [("token", token)] => Some(Token::new(token.parse().ok()?)?),
-                _ => return None,
-            };
-            Some((election.clone(), Mark { store: StoreId::new(store.as_str()), token }))
-        }
-        _ => None,
     }
 }

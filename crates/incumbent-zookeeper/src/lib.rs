@@ -91,7 +91,7 @@ mod store;
 mod watcher;
 
 pub use dialect::Dialect;
-pub use guard::{Guarded, Marked, ZooKeeperMark};
+pub use guard::{Guarded, ZooKeeperMark};
 pub use options::{Access, ZooKeeperOptions};
 pub use store::ZooKeeperStore;
 pub use zookeeper_client;

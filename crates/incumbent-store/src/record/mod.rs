@@ -3,6 +3,7 @@
 //! Lines of a word and a value, for people to read with a store's own tools. Each store frames them as it needs: one that can tear
 //! a write adds a checksum.
 
+mod mark;
 mod text;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use incumbent_core::{
     Ended, EntryId, Handover, Heir, Incarnation, LastTerm, Nonce, Office, Paused, Refusal, Token, Version,
 };
 
+pub use mark::{Mark, Marked};
 pub use text::{Lines, parse, unescape};
 
 /// What a candidate says about itself beyond its value.

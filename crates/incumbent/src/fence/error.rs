@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use incumbent_core::{Fault, StoreId, Token};
+use incumbent_store::StoreError;
 
 /// Why a fence was not raised, or a write not made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -72,6 +73,21 @@ pub enum FenceError {
         /// What it was.
         what: String,
     },
+}
+
+/// For a mark that is kept in a store. One that may or may not have been raised is raised again.
+impl From<StoreError> for FenceError {
+    fn from(error: StoreError) -> FenceError {
+        match error {
+            StoreError::Unavailable { what, source } | StoreError::OutcomeUnknown { what, source } => {
+                FenceError::Unavailable { what, source }
+            }
+            StoreError::Corrupt { what } | StoreError::Foreign { what } => FenceError::Corrupt { what },
+            StoreError::Denied { what, source } => FenceError::Denied { what, source },
+            StoreError::Limit { what } => FenceError::Limit { what },
+            other => FenceError::Misuse { what: other.to_string() },
+        }
+    }
 }
 
 impl FenceError {

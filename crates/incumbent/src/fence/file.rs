@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use incumbent_core::{ElectionName, StoreId};
+use incumbent_store::record::Mark;
 
-use super::mark::{Mark, check_election, log_reset};
+use super::mark::{self, check_election, log_reset};
 use super::mark_file::{Locked, MarkFile, replace_file};
 use super::{BoxFuture, Fence, FenceError, FencingToken};
 
@@ -95,7 +96,7 @@ impl FileFence {
 
     /// The highest token that was shown, if there was one.
     pub fn mark(&self) -> Result<Option<FencingToken>, FenceError> {
-        Ok(self.inner.files.lock()?.read()?.as_ref().and_then(Mark::fencing_token))
+        Ok(self.inner.files.lock()?.read()?.as_ref().and_then(mark::fencing_token))
     }
 
     /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from
@@ -105,7 +106,7 @@ impl FileFence {
     /// backup), the fence can no longer tell that leader's token from a good one. It is logged as a warning. A damaged
     /// mark is not overwritten: look at the file that the error names, and move it away first.
     pub fn reset(&self, store: &StoreId, reason: &str) -> Result<(), FenceError> {
-        let mark = Mark::reset(store, reason)?;
+        let mark = mark::reset(store, reason)?;
         let locked = self.inner.files.lock()?;
         let was = locked.read()?;
         log_reset(&self.inner.election, was.as_ref(), store, reason);
@@ -126,7 +127,7 @@ impl Inner {
     /// Lets the token through, and the mark is on disk when it returns.
     fn admit(&self, locked: &Locked<'_>, token: &FencingToken) -> Result<(), FenceError> {
         let found = locked.read()?;
-        let mark = Mark::admit(found.as_ref(), token)?;
+        let mark = mark::admit(found.as_ref(), token)?;
         // A mark that we find but did not write may have been renamed into place by a process that died before it
         // could sync the directory: a power cut would take it back after we have relied on it. So it is written again.
         if found.as_ref() == Some(&mark) && *self.durable() == found {

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use incumbent_core::{ElectionName, StoreId, Token};
+use incumbent_store::record::Mark;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstatfs, mkdirat, openat, renameat, statat};
 
 use super::FenceError;
-use super::mark::Mark;
 
 /// How long to wait for a process that holds the lock, before the fence is said to be unavailable.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
