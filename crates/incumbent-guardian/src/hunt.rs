@@ -1,8 +1,9 @@
 //! Signals to everything below a process, with no risk for a stranger that was given a dead process's pid.
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, getpgid, getpgrp, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, kill_process_group, pidfd_open, pidfd_send_signal};
 
+use crate::standing;
 use crate::tree::Process;
 
 /// After so many rounds something forks faster than it is killed one by one.
@@ -35,7 +36,7 @@ fn kill_groups(listed: &[Process]) {
     groups.sort_unstable_by_key(|group| group.as_raw_pid());
     groups.dedup();
     // Our own group, and the one of whoever started us.
-    let ours = [Some(getpgrp()), rustix::process::getppid().and_then(|parent| getpgid(Some(parent)).ok())];
+    let ours = [standing::group(), getppid().and_then(standing::group_of)];
     for group in groups.into_iter().filter(|group| !ours.contains(&Some(*group))) {
         group_signal(group, Signal::KILL);
     }

@@ -69,6 +69,7 @@ mod launch;
 mod orphans;
 mod spec;
 mod stage;
+mod standing;
 mod terminal;
 mod tree;
 mod warden;

@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, WaitOptions, getpgrp, getpid, getsid, waitpid};
+use rustix::process::{Pid, WaitOptions, getpid, waitpid};
 
-use crate::hunt;
 use crate::tree::{self, Process};
+use crate::{hunt, standing};
 
 /// Guardians of this process that are alive: one's death is no reason to kill another.
 static GUARDIANS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -52,8 +52,8 @@ pub(crate) fn sweep(shared_session: bool) {
 }
 
 /// Our own children are in our process group, or at least in our session if the guardian had another: a process can leave a session but
-/// never enter one.
+/// never enter one. Where ours has no number here, what has none either is in ours: every other was made in here.
 fn is_our_own(process: &Process, shared_session: bool) -> bool {
-    let in_session = !shared_session && process.session.is_some_and(|session| getsid(None) == Ok(session));
-    in_session || process.group == Some(getpgrp()) || guardians().contains(&process.pid.as_raw_pid())
+    let in_session = !shared_session && process.session == standing::session();
+    in_session || process.group == standing::group() || guardians().contains(&process.pid.as_raw_pid())
 }

@@ -3,18 +3,21 @@
 use std::os::fd::AsFd;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use rustix::process::{Pid, getpgrp, getsid};
+use rustix::process::Pid;
 use rustix::stdio::stdin;
-use rustix::termios::{tcgetpgrp, tcgetsid, tcsetpgrp};
+use rustix::termios::tcsetpgrp;
 
-/// Standard input is the controlling terminal of our session.
+use crate::standing;
+
+/// Standard input is the controlling terminal of our session. One that has no number here cannot be given its terminal back by number,
+/// so it does not lend it; a command in a session of its own reads it all the same.
 pub(crate) fn is_ours() -> bool {
-    tcgetsid(stdin()).is_ok_and(|session| getsid(None) == Ok(session))
+    standing::group().is_some() && standing::session().is_some_and(|own| standing::session_at(stdin()) == Some(own))
 }
 
 /// Our process group has it now. A job in the background has no terminal to lend.
 pub(crate) fn is_in_foreground() -> bool {
-    is_ours() && tcgetpgrp(stdin()) == Ok(getpgrp())
+    is_ours() && standing::group_at(stdin()) == standing::group()
 }
 
 /// Gives the terminal to a process group of our session, whoever has it.

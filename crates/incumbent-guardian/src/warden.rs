@@ -12,16 +12,14 @@ use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, getpgid, getpid, getppid, pidfd_open, set_child_subreaper, setpgid, setsid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_child_subreaper, setpgid, setsid};
 
 use crate::channel::{Channel, Received};
 use crate::clock::{Timer, now};
 use crate::generation::Generation;
-use crate::stage;
 use crate::tree::Process;
 use crate::wire::{Order, Report};
+use crate::{stage, standing};
 
 /// Orders taken in one turn, so that a flood of them cannot keep the guardian from its clock.
 const ORDERS_PER_TURN: usize = 64;
@@ -86,7 +84,7 @@ impl Warden {
             signals: SignalFd::with_flags(&SigSet::all(), flags)?,
             timer: Timer::new()?,
             supervisor,
-            home: getpgid(Some(parent)).ok(),
+            home: standing::group_of(parent),
             orders_heard: 0,
             unsent: VecDeque::new(),
             held: Vec::new(),

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use incumbent_core::Timestamp;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, getpgrp, pidfd_send_signal};
+use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::sync::mpsc;
 
 use crate::channel::{Channel, Received};
 use crate::clock::{Timer, kill_at, now};
 use crate::handle::Event;
 use crate::wire::{Order, Report};
-use crate::{hunt, orphans, terminal, tree};
+use crate::{hunt, orphans, standing, terminal, tree};
 
 /// How long the guardian may be silent about an order.
 const HEARING_PATIENCE: Duration = Duration::from_secs(1);
@@ -239,7 +239,7 @@ impl Watch {
         if busy {
             orphans::sweep(self.shared_session);
             if foreground {
-                terminal::give_to(getpgrp());
+                standing::group().into_iter().for_each(terminal::give_to);
             }
         }
         self.tell(Event::GuardianDied);

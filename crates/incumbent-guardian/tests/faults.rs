@@ -42,6 +42,10 @@ fn main() {
         ("a_killed_guardian_gives_the_terminal_back", a_killed_guardian_gives_the_terminal_back),
         ("process_one_waits_for_every_orphan", process_one_waits_for_every_orphan),
         ("a_supervisor_killed_in_a_container_ends_it", a_supervisor_killed_in_a_container_ends_it),
+        (
+            "a_guardian_killed_in_a_container_leaves_nobody_behind",
+            a_guardian_killed_in_a_container_leaves_nobody_behind,
+        ),
     ])
 }
 
@@ -290,4 +294,17 @@ fn a_supervisor_killed_in_a_container_ends_it() {
     kill(only_child(init), Signal::KILL);
     assert_eq!(show.code(), 137);
     show.stage_is_empty();
+}
+
+/// In there the supervisor's session and process group have no number: they were made out here.
+fn a_guardian_killed_in_a_container_leaves_nobody_behind() {
+    let exe = std::env::current_exe().unwrap();
+    let tag = format!("container-{}", std::process::id());
+    let (mut show, init) = contained(&tag, &[], &[exe.to_str().unwrap(), "nasty", "horde", &tag]);
+    show.stage_is_set(HORDE);
+    kill(only_child(only_child(init)), Signal::KILL);
+    show.says("guardian died");
+    assert_eq!(show.line(), "empty");
+    show.stage_is_empty();
+    assert_eq!(show.code(), 70);
 }
