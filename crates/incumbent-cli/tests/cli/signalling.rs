@@ -1,8 +1,8 @@
 //! What signals to `incumbent run` do.
 
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
-use crate::host::Host;
+use crate::host::{Host, children};
 
 #[test]
 fn sigterm_stops_the_command_then_releases_the_office() {
@@ -42,6 +42,19 @@ fn a_second_signal_kills_at_once() {
     assert_eq!(leader.line(), "up");
     leader.signal(Signal::TERM);
     assert_eq!(leader.line(), "asked");
+    leader.signal(Signal::INT);
+    assert_eq!(leader.wait(), Some(137));
+}
+
+#[test]
+fn a_second_signal_kills_at_once_even_if_the_guardian_does_not() {
+    let host = Host::new();
+    let line = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done";
+    let mut leader = host.start(["run", "--ttl", "2h", "--grace", "20m", "jobs/x", "--shell", "--", line]);
+    assert_eq!(leader.line(), "up");
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.line(), "asked");
+    kill_process(children(leader.pid())[0], Signal::STOP).unwrap();
     leader.signal(Signal::INT);
     assert_eq!(leader.wait(), Some(137));
 }

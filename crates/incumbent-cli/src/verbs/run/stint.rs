@@ -202,6 +202,10 @@ impl Stint<'_> {
             Course { not_started: Some(reason), lost: None, leave: None, .. } => {
                 Ended::NotStarted(super::code(reason.code()))
             }
+            // A guardian that was too slow to kill, and was killed for it, has not told how the command ended: like this.
+            Course { leave: Some(_), exit: None, killed: true, guardian_died: true, .. } => {
+                Ended::Left(super::code(Exit::Signal(Signal::KILL.as_raw()).code()))
+            }
             Course { leave: Some(code), exit, .. } => Ended::Left(exit.map_or(code, |exit| super::code(exit.code()))),
             Course { exit: Some(exit), lost: None, guardian_died: false, .. } => Ended::ByItself(exit),
             Course { lost: Some(why), .. } => Ended::Lost(why),
