@@ -40,7 +40,7 @@ help: ## Say what can be made
 .PHONY: test
 test: ## Run every test that needs no faults, documentation examples included
 	@scripts/setup $(TEST_NEEDS)
-	@$(CARGO) test --workspace --locked
+	@$(CARGO) test --workspace --locked --no-fail-fast
 
 .PHONY: lint
 lint: ## Check format, lints, documentation and the rules of the project

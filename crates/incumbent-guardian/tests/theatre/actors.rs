@@ -147,11 +147,8 @@ impl Supervisor {
                 println!("guardian died");
             }
             Some(Event::Empty) => {
-                let group = rustix::termios::tcgetpgrp(std::io::stdin());
-                println!(
-                    "{}",
-                    if group == Ok(rustix::process::getpgrp()) { "empty, and the terminal is ours" } else { "empty" }
-                );
+                let ours = nix::unistd::tcgetpgrp(std::io::stdin()) == Ok(nix::unistd::getpgrp());
+                println!("{}", if ours { "empty, and the terminal is ours" } else { "empty" });
                 if self.runs == 0 {
                     return Some(self.code);
                 }
