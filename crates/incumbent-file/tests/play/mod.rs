@@ -107,12 +107,13 @@ impl Actor {
     }
 
     fn end(&mut self, kill: bool) {
+        // First of all: at the end of its input it would leave in peace.
+        if kill && !self.ended {
+            self.signal(Signal::KILL);
+        }
         self.stdin = None;
         if self.ended {
             return;
-        }
-        if kill {
-            self.signal(Signal::KILL);
         }
         waitpid(Some(self.pid()), WaitOptions::empty()).unwrap();
         self.ended = true;
