@@ -7,7 +7,8 @@
 //! would be seen.
 //!
 //! Servers look at the permissions of what is outermost only (seen with 3.4): what is inside would be written whether
-//! or not the user may. So the keys are named outermost, too, in the branch that is never taken.
+//! or not the user may. So the keys are named outermost, too, in the branch that is never taken. Those who do not say
+//! who they are may do everything or nothing: for them, one key stands for all.
 //!
 //! Nobody waits for company. The first few go alone and at once; whoever comes while many are on their way goes with
 //! the next batch, as soon as the one before it has been answered.
@@ -29,9 +30,11 @@ const WHAT: &str = "writing to several lines at once";
 
 /// How many may be on their way alone.
 const ALONE: usize = 4;
-/// Servers take 128 operations in a transaction, those on the way down to the deepest one included. Two each are for
-/// the permissions.
-const MOST: usize = 60;
+/// Servers take 128 operations in a transaction, those on the way down to the deepest one included; no write that
+/// travels has more than five.
+const MOST: usize = 120;
+/// The same where two each are for the permissions.
+const MOST_OF_USERS: usize = MOST / 2;
 /// Servers take requests of 1.5 MiB.
 const MOST_BYTES: usize = 1024 * 1024;
 /// How often others get a turn between one batch and the next.
@@ -78,7 +81,8 @@ struct Asked {
 
 impl Batches {
     pub(crate) fn new(endpoints: Arc<Endpoints>) -> Batches {
-        let state = State { alone: 0, waiting: VecDeque::new(), task: None, most: MOST };
+        let most = if endpoints.anonymous { MOST } else { MOST_OF_USERS };
+        let state = State { alone: 0, waiting: VecDeque::new(), task: None, most };
         Batches { shared: Arc::new(Shared { endpoints, state: Mutex::new(state) }) }
     }
 
@@ -160,7 +164,7 @@ async fn send_all(shared: Arc<Shared>) {
 async fn send(shared: &Shared, mut batch: Vec<Asked>) {
     let (what, txn) = match &batch[..] {
         [Asked { write, .. }] => (write.what, write.txn.clone()),
-        several => (WHAT, together(several)),
+        several => (WHAT, together(several, shared.endpoints.anonymous)),
     };
     let answers = tokio::select! {
         answers = answers(&shared.endpoints, what, txn, batch.len()) => answers,
@@ -183,9 +187,10 @@ async fn send(shared: &Shared, mut batch: Vec<Asked>) {
     }
 }
 
-fn together(batch: &[Asked]) -> Txn {
+fn together(batch: &[Asked], anonymous: bool) -> Txn {
     let txns: Vec<_> = batch.iter().map(|asked| TxnOp::txn(asked.write.txn.clone())).collect();
-    let keys = batch.iter().flat_map(|asked| &asked.write.keys);
+    let named = if anonymous { 1 } else { usize::MAX };
+    let keys = batch.iter().flat_map(|asked| &asked.write.keys).take(named);
     let never: Vec<_> = keys.map(|key| TxnOp::delete(key.clone(), None)).collect();
     // With nothing to compare, the first branch is taken.
     Txn::new().and_then(txns).or_else(never)

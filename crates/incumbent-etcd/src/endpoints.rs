@@ -23,6 +23,8 @@ const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 pub(crate) struct Endpoints {
     all: Vec<Endpoint>,
     current: AtomicUsize,
+    /// The servers are not told who we are.
+    pub(crate) anonymous: bool,
 }
 
 struct Endpoint {
@@ -36,18 +38,19 @@ impl Endpoints {
         Endpoints {
             all: vec![Endpoint { dial: None, client: OnceCell::new_with(Some(client)) }],
             current: AtomicUsize::new(0),
+            anonymous: false,
         }
     }
 
     /// Servers that are dialled when they are needed.
-    pub(crate) fn dialled(urls: Vec<String>, options: &ConnectOptions) -> Endpoints {
+    pub(crate) fn dialled(urls: Vec<String>, options: &ConnectOptions, anonymous: bool) -> Endpoints {
         let all: Vec<_> = urls
             .into_iter()
             .map(|url| Endpoint { dial: Some((url, options.clone())), client: OnceCell::new() })
             .collect();
         // Processes start at different ones.
         let start = RandomState::new().build_hasher().finish() as usize % all.len().max(1);
-        Endpoints { all, current: AtomicUsize::new(start) }
+        Endpoints { all, current: AtomicUsize::new(start), anonymous }
     }
 
     /// A transaction.

@@ -71,6 +71,11 @@ impl EtcdOptions {
         self
     }
 
+    /// No user, and no certificate that could stand for one.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.user.is_none() && self.tls.is_none()
+    }
+
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }

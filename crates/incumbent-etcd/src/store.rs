@@ -95,7 +95,8 @@ impl EtcdStore {
         let scheme = options.scheme();
         let urls = endpoints.iter().map(|endpoint| format!("{scheme}://{}", endpoint.as_ref())).collect();
         let prefix = options.checked_prefix()?;
-        Ok(EtcdStore::over(Endpoints::dialled(urls, &options.connect_options()?), prefix))
+        let endpoints = Endpoints::dialled(urls, &options.connect_options()?, options.is_anonymous());
+        Ok(EtcdStore::over(endpoints, prefix))
     }
 
     /// Elections over the cluster that a URL names.

@@ -179,9 +179,8 @@ async fn a_server_that_takes_fewer_operations_gets_fewer() {
     }
 }
 
-#[tokio::test]
-async fn where_one_line_may_not_be_written_the_others_are() {
-    let cluster = EtcdCluster::start(1).await;
+/// Nobody but root and the worker may do anything, and the worker may not do everything.
+fn forbid(cluster: &EtcdCluster) {
     for args in [
         &["user", "add", "root:secret"][..],
         &["user", "grant-role", "root", "root"],
@@ -194,6 +193,28 @@ async fn where_one_line_may_not_be_written_the_others_are() {
     ] {
         cluster.ctl(args);
     }
+}
+
+#[tokio::test]
+async fn what_those_without_a_name_may_not_write_no_batch_writes_for_them() {
+    let cluster = EtcdCluster::start(1).await;
+    let session = store(&cluster).open_session(TTL * 10).await.unwrap();
+    forbid(&cluster);
+    let elections = names("allowed", 12);
+    for enlisting in enlist_all(&session, &elections) {
+        let refused = within(enlisting).await.unwrap().unwrap_err();
+        assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    }
+    let worker = EtcdStore::from_url(&format!("etcd://worker:secret@{}", cluster.endpoints()[0])).unwrap();
+    for election in &elections {
+        assert!(worker.line(election, 1).await.unwrap().entries.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn where_one_line_may_not_be_written_the_others_are() {
+    let cluster = EtcdCluster::start(1).await;
+    forbid(&cluster);
     let store = EtcdStore::from_url(&format!("etcd://worker:secret@{}", cluster.endpoints()[0])).unwrap();
     let session = store.open_session(TTL * 10).await.unwrap();
     let mut elections: Vec<_> =
