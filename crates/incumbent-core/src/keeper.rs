@@ -158,7 +158,7 @@ impl Keeper {
         let renew_every = self.settings.renew_every.min(liveness.ttl / 3);
         let margin = self.settings.margin + liveness.margin;
         if let Err(error) = (Settings { ttl: liveness.ttl, renew_every, margin, ..self.settings }).check() {
-            return self.refuse(Some(error));
+            return self.refuse(Some(error.asked_for(self.settings.ttl)));
         }
         self.backoff.succeeded();
         let epoch = Epoch(attempt.0);

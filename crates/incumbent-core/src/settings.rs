@@ -1,5 +1,6 @@
 //! The times that everything else follows from, and the arithmetic that says whether they can be safe.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::flaw::Flaws;
@@ -57,14 +58,14 @@ impl Settings {
         let lasts = shrink(self.ttl, self.drift_ppm);
         let spent = self.margin + self.grace + self.renew_every * 2;
         if lasts < spent {
-            return Err(SettingsError::Unsafe {
+            return Err(SettingsError::Unsafe(Shortfall {
                 ttl: self.ttl,
                 lasts,
                 margin: self.margin,
                 grace: self.grace,
                 renew_every: self.renew_every,
                 short_by: spent - lasts,
-            });
+            }));
         }
         Ok(())
     }
@@ -105,24 +106,67 @@ pub enum SettingsError {
         ppm: u32,
     },
     /// A leader could not renew twice before it has to stop its work.
+    #[error("these settings cannot be safe: {0}; raise the TTL, or lower the grace or the renewal interval")]
+    Unsafe(Shortfall),
+    /// The same, with the TTL that the store grants and what its granularity takes of it.
     #[error(
-        "these settings cannot be safe: a TTL of {ttl:?} lasts {lasts:?} after clock drift, but margin {margin:?} + grace {grace:?} \
-         + two renewals of {renew_every:?} need {short_by:?} more; raise the TTL, or lower the grace or the renewal interval"
+        "these settings cannot be safe with this store: a TTL of {asked:?} was asked for, and {:?} granted; {shortfall}; {}",
+        .shortfall.ttl, advice(*.asked, .shortfall)
     )]
-    Unsafe {
+    Granted {
         /// The TTL asked for.
-        ttl: Duration,
-        /// What drift leaves of it.
-        lasts: Duration,
-        /// The margin asked for.
-        margin: Duration,
-        /// The grace asked for.
-        grace: Duration,
-        /// The renewal interval asked for.
-        renew_every: Duration,
-        /// By how much the TTL is too short.
-        short_by: Duration,
+        asked: Duration,
+        /// The arithmetic, with the TTL that was granted.
+        shortfall: Shortfall,
     },
+}
+
+impl SettingsError {
+    /// As it is told to one who asked for this TTL, where the one that was checked is what the store granted.
+    pub(crate) fn asked_for(self, asked: Duration) -> SettingsError {
+        match self {
+            SettingsError::Unsafe(shortfall) => SettingsError::Granted { asked, shortfall },
+            other => other,
+        }
+    }
+}
+
+/// A longer TTL does not help where the store grants no longer one.
+fn advice(asked: Duration, shortfall: &Shortfall) -> &'static str {
+    if shortfall.ttl < asked {
+        "the store's own limit is the reason: raise that, or ask for a shorter TTL with a shorter grace"
+    } else {
+        "the store's own granularity is part of the margin: raise the TTL, or lower the grace or the renewal interval"
+    }
+}
+
+/// Why a TTL is too short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Shortfall {
+    /// The TTL.
+    pub ttl: Duration,
+    /// What drift leaves of it.
+    pub lasts: Duration,
+    /// The margin: the one asked for and, in a session, the store's own.
+    pub margin: Duration,
+    /// The grace asked for.
+    pub grace: Duration,
+    /// The renewal interval.
+    pub renew_every: Duration,
+    /// By how much the TTL is too short.
+    pub short_by: Duration,
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shortfall { ttl, lasts, margin, grace, renew_every, short_by } = self;
+        write!(
+            f,
+            "a TTL of {ttl:?} lasts {lasts:?} after clock drift, but margin {margin:?} + grace {grace:?} + two renewals \
+             of {renew_every:?} need {short_by:?} more"
+        )
+    }
 }
 
 #[cfg(test)]
@@ -152,6 +196,21 @@ mod tests {
         for part in ["15s", "14.985s", "300ms", "6s", "5s", "1.315s"] {
             assert!(text.contains(part), "{part} is missing in: {text}");
         }
+    }
+
+    #[test]
+    fn with_a_store_the_refusal_says_what_was_asked_for_what_was_granted_and_whose_limit_it_is() {
+        let granting = |ttl, margin| {
+            let settings =
+                Settings { ttl: Duration::from_secs(ttl), margin, ..Settings::for_ttl(Duration::from_secs(60)) };
+            settings.check().unwrap_err().asked_for(Duration::from_secs(60)).to_string()
+        };
+        let less = granting(40, Duration::from_secs(1));
+        assert!(less.contains("a TTL of 60s was asked for, and 40s granted"), "{less}");
+        assert!(less.contains("the store's own limit") && !less.contains("raise the TTL"), "{less}");
+        let coarse = granting(62, Duration::from_secs(20));
+        assert!(coarse.contains("a TTL of 60s was asked for, and 62s granted"), "{coarse}");
+        assert!(coarse.contains("the store's own granularity") && coarse.contains("raise the TTL"), "{coarse}");
     }
 
     #[test]

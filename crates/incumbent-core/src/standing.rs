@@ -97,7 +97,7 @@ pub enum Target {
 /// What keeps a session alive, and who forgets it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Liveness {
-    /// The TTL that the store granted, which may be more than was asked for.
+    /// The TTL that the store granted, which may be more than was asked for, or less.
     pub ttl: Duration,
     /// Who removes our entries when we fall silent.
     pub forgotten_by: ForgottenBy,

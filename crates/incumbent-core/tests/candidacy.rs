@@ -607,7 +607,12 @@ fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
     desk.handle(Input::Stand(SEAT, candidate()));
     let short = Liveness { ttl: Duration::from_secs(4), ..liveness() };
     desk.handle(Input::Opened(Attempt(0), Ok(short)));
-    assert!(desk.outputs.iter().any(|output| matches!(output, Output::SettingsRefused(_))), "{:?}", desk.outputs);
+    let refused = desk.outputs.iter().find_map(|output| match output {
+        Output::SettingsRefused(error) => Some(error),
+        _ => None,
+    });
+    let Some(SettingsError::Granted { asked, shortfall }) = refused else { panic!("{:?}", desk.outputs) };
+    assert_eq!((*asked, shortfall.ttl), (TTL, short.ttl));
     assert!(desk.events().ends_with(&[Event::Failed, Event::Done { certain: true }]), "{:?}", desk.events());
 }
 

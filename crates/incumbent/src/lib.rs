@@ -73,7 +73,7 @@ pub use error::{
 };
 pub use fence::{Fence, FenceError, FencingToken};
 pub use incumbent_core::{
-    ElectionName, Incarnation, Loss, NameError, Refusal, Settings, SettingsError, Timestamp, Token,
+    ElectionName, Incarnation, Loss, NameError, Refusal, Settings, SettingsError, Shortfall, Timestamp, Token,
 };
 pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent::{Loss, Role, SeatError, SeatEvent};
+use incumbent::{Loss, Role, SeatError, SeatEvent, StandError};
 use incumbent_store::{Cas, Place, Store, StoreError};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::ZooKeeperEnsemble;
@@ -12,6 +12,9 @@ use incumbent_zookeeper::{Dialect, ZooKeeperStore};
 use crate::harness::{
     TICK, TTL, ZooKeeper, election, entry, held, in_line, lead, name, node, raw, shared, stand, store, until, within,
 };
+
+/// What the servers of the testkit are set to.
+const LONGEST_SESSION: Duration = Duration::from_secs(300);
 
 #[tokio::test]
 async fn the_first_leads_and_the_second_follows_until_the_first_resigns() {
@@ -72,6 +75,19 @@ async fn a_server_gone_before_campaigning_is_an_error_and_its_return_is_enough()
     server.node(0).restart().await;
 
     assert!(within(waiting).await.unwrap() > 0);
+}
+
+#[tokio::test]
+async fn a_ttl_beyond_the_servers_longest_session_is_refused_and_the_refusal_names_both() {
+    let store = store(shared().await);
+    // What is asked for cannot be had with the usual grace, a fifth of it: that alone is as long as the longest session.
+    let asked = LONGEST_SESSION * 5;
+    let client = incumbent::Client::builder().ttl(asked).with_store(store).await.unwrap();
+    let refused = within(client.election("long").unwrap().candidate("greedy").stand()).await.map(|_| ());
+    let Err(StandError::Seat(SeatError::Settings(error))) = refused else { panic!("{refused:?}") };
+    let said = error.to_string();
+    assert!(said.contains("a TTL of 1500s was asked for, and 300s granted"), "{said}");
+    assert!(said.contains("the store's own limit is the reason"), "{said}");
 }
 
 #[tokio::test]
