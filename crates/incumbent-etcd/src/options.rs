@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use etcd_client::ConnectOptions;
 use incumbent_store::StoreError;
-use incumbent_store::record::unescape;
+use incumbent_store::url::Scheme;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a silent connection is asked for a sign of life: servers close those that ask more than every 5 s.
 const PING_EVERY: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(4);
-const DEFAULT_PORT: u16 = 2379;
+const SCHEME: Scheme = Scheme { name: "etcd", store: "an etcd store", port: 2379 };
 
 /// How to reach a cluster. Requests ask for a cluster with a leader, and expired credentials are renewed.
 #[derive(Clone, Default)]
@@ -140,143 +140,65 @@ impl fmt::Debug for EtcdOptions {
 
 /// The endpoints and options that a URL holds. What goes wrong is told without the password.
 pub(crate) fn parse_url(url: &str) -> Result<(Vec<String>, EtcdOptions), StoreError> {
-    let mut options = EtcdOptions::new();
-    let rest = match url.split_once("://") {
-        Some(("etcd", rest)) => rest,
-        Some(("etcds", rest)) => {
-            options = options.tls();
-            rest
+    let url = SCHEME.read(url)?;
+    if !matches!(url.path.as_str(), "" | "/") {
+        return Err(SCHEME.wrong("it has no path; a prefix for names is an option: ?prefix=..."));
+    }
+    let mut options = EtcdOptions { user: url.user.clone(), ..EtcdOptions::new() };
+    if let Some(tls) = &url.tls {
+        options = options.ca(tls.ca.as_str());
+        if let Some((certificate, key)) = &tls.identity {
+            options = options.identity(certificate.as_str(), key.as_str());
         }
-        _ => return Err(wrong("it begins with etcd:// or etcds://")),
-    };
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    if rest.contains('/') {
-        return Err(wrong("it has no path; a prefix for names is an option: ?prefix=..."));
     }
-    let hosts = match rest.rsplit_once('@') {
-        Some((user, hosts)) => {
-            let (name, password) = user.split_once(':').ok_or_else(|| wrong("before the @ there is user:password"))?;
-            options = options.user(decoded(name)?, decoded(password)?);
-            hosts
-        }
-        None => rest,
-    };
-    for option in query.split('&').filter(|option| !option.is_empty()) {
-        options = with_option(options, option)?;
+    for (word, value) in &url.options {
+        options = match word.as_str() {
+            "prefix" => options.prefix(value),
+            "server-name" if url.tls.is_some() => options.server_name(value),
+            _ => return Err(url.unknown_option(word)),
+        };
     }
-    let endpoints = hosts.split(',').map(endpoint).collect::<Result<_, _>>()?;
-    Ok((endpoints, with_trust(with_identity(options)?)?))
-}
-
-fn with_option(options: EtcdOptions, option: &str) -> Result<EtcdOptions, StoreError> {
-    let (word, value) = option.split_once('=').ok_or_else(|| wrong("an option is option=value"))?;
-    let value = decoded(value)?;
-    if word == "prefix" {
-        return Ok(options.prefix(value));
-    }
-    if options.tls.is_none() {
-        return Err(wrong(&format!("the option {word:?} is not known, or needs etcds://")));
-    }
-    let (_, key) = options.tls.as_ref().and_then(|tls| tls.identity.clone()).unwrap_or_default();
-    let (certificate, _) = options.tls.as_ref().and_then(|tls| tls.identity.clone()).unwrap_or_default();
-    match word {
-        "ca" => Ok(options.ca(file(&value)?)),
-        "cert" => Ok(options.identity(file(&value)?, key)),
-        "key" => Ok(options.identity(certificate, file(&value)?)),
-        "server-name" => Ok(options.server_name(value)),
-        _ => Err(wrong(&format!("the option {word:?} is not known"))),
-    }
-}
-
-/// A certificate comes with its key.
-fn with_identity(options: EtcdOptions) -> Result<EtcdOptions, StoreError> {
-    let identity = options.tls.as_ref().and_then(|tls| tls.identity.as_ref());
-    if identity.is_some_and(|(certificate, key)| certificate.is_empty() || key.is_empty()) {
-        return Err(wrong("the options cert and key go together"));
-    }
-    Ok(options)
-}
-
-/// There are no certificates that everybody trusts.
-fn with_trust(options: EtcdOptions) -> Result<EtcdOptions, StoreError> {
-    if options.tls.as_ref().is_some_and(|tls| tls.ca.is_none()) {
-        return Err(wrong("etcds:// needs the option ca, a file with the certificates that are trusted"));
-    }
-    Ok(options)
-}
-
-fn endpoint(host: &str) -> Result<String, StoreError> {
-    let bare = host.is_empty() || host.starts_with(':');
-    if bare || host.contains(|character: char| character.is_whitespace() || character.is_control()) {
-        return Err(wrong("every endpoint is host:port"));
-    }
-    // Not the colons of an IPv6 address.
-    let after_address = host.rsplit(']').next().unwrap_or(host);
-    match after_address.rsplit_once(':') {
-        Some((_, port)) if port.parse::<u16>().is_ok() => Ok(host.to_owned()),
-        Some(_) => Err(wrong("a port is a number up to 65535")),
-        None => Ok(format!("{host}:{DEFAULT_PORT}")),
-    }
-}
-
-fn decoded(text: &str) -> Result<String, StoreError> {
-    let bytes = unescape(text).ok_or_else(|| wrong("a % is followed by two hexadecimal digits"))?;
-    String::from_utf8(bytes).map_err(|_| wrong("what is percent-encoded is UTF-8"))
-}
-
-fn file(path: &str) -> Result<Vec<u8>, StoreError> {
-    let bytes = std::fs::read(path).map_err(|error| wrong(&format!("the file {path:?} cannot be read: {error}")))?;
-    if bytes.is_empty() { Err(wrong(&format!("the file {path:?} is empty"))) } else { Ok(bytes) }
-}
-
-fn wrong(what: &str) -> StoreError {
-    StoreError::Misuse { what: format!("the URL of an etcd store: {what}") }
+    Ok((url.servers, options))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refusal(url: &str) -> String {
-        parse_url(url).expect_err(url).to_string()
-    }
+    /// What is in it is looked at when servers are dialled.
+    const SOME_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
     #[test]
-    fn hosts_have_a_port_of_their_own_or_the_usual_one() {
-        let (endpoints, options) = parse_url("etcd://a:1,b,[::1]:3,[::1]").unwrap();
-        assert_eq!(endpoints, ["a:1", "b:2379", "[::1]:3", "[::1]:2379"]);
-        assert_eq!((options.scheme(), options.user), ("http", None));
-    }
-
-    #[test]
-    fn user_password_and_prefix_are_decoded() {
-        let (_, options) = parse_url("etcd://us%3Aer:p%40ss%2Fw@host/?prefix=team%2f").unwrap();
-        assert_eq!(options.user, Some(("us:er".into(), "p@ss/w".into())));
+    fn a_url_says_where_the_servers_are_and_who_we_are() {
+        let (endpoints, options) = parse_url("etcd://us%3Aer:p%40ss@a:1,b/?prefix=team%2f").unwrap();
+        assert_eq!(endpoints, ["a:1", "b:2379"]);
+        assert_eq!((options.scheme(), options.user.clone()), ("http", Some(("us:er".into(), "p@ss".into()))));
         assert_eq!(options.checked_prefix().unwrap(), "team/");
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
-        for url in [
-            "http://host",
-            "etcd://",
-            "etcd://:1",
-            "etcd://user@host",
-            "etcd://host:port",
-            "etcd://host:65536",
-            "etcd://host/path",
-            "etcd://a, b",
-            "etcd://host?prefix",
-            "etcd://host?colour=red",
-            "etcd://host?ca=/etc/hosts",
-            "etcds://host?ca=/nowhere/ca.pem",
-            "etcds://host",
-            "etcds://host?ca=/etc/hosts&cert=/etc/hosts",
-            "etcd://user:se%zzcret@host",
+    fn with_tls_a_url_says_whom_we_trust_and_what_the_servers_are_called() {
+        let url = format!("etcds://a?server-name=b&ca={SOME_FILE}&cert={SOME_FILE}&key={SOME_FILE}");
+        let (endpoints, options) = parse_url(&url).unwrap();
+        assert_eq!((endpoints, options.scheme()), (vec!["a:2379".to_owned()], "https"));
+        let pem = std::fs::read(SOME_FILE).unwrap();
+        let tls = options.tls.unwrap();
+        assert_eq!((tls.ca, tls.server_name), (Some(pem.clone()), Some("b".to_owned())));
+        assert_eq!(tls.identity, Some((pem.clone(), pem)));
+    }
+
+    #[test]
+    fn what_a_url_of_ours_cannot_say_is_refused() {
+        for (url, why) in [
+            ("zk://host", "begins with etcd:// or etcds://"),
+            ("etcd://host/path", "no path"),
+            ("etcd://host?colour=red", "\"colour\" is not known, or needs etcds://"),
+            ("etcd://host?server-name=b", "\"server-name\" is not known, or needs etcds://"),
+            ("etcd://host?ca=/nowhere", "\"ca\" is not known, or needs etcds://"),
+            (&format!("etcds://host?ca={SOME_FILE}&colour=red"), "\"colour\" is not known"),
         ] {
-            let said = refusal(url);
-            assert!(said.contains("URL") && !said.contains("cret"), "{url}: {said}");
+            let said = parse_url(url).expect_err(url).to_string();
+            assert!(said.contains("the URL of an etcd store: ") && said.contains(why), "{url}: {said}");
         }
     }
 

@@ -13,6 +13,7 @@ pub mod memory;
 mod promises;
 pub mod record;
 mod seam;
+pub mod url;
 
 pub use clock::{Alarm, BootClock, Clock, TokioClock};
 pub use error::StoreError;

@@ -4,12 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use incumbent_store::StoreError;
-use incumbent_store::record::unescape;
+use incumbent_store::url::Scheme;
 use zookeeper_client::{Acls, Client, Connector};
 
 use crate::dialect::Dialect;
 
-const DEFAULT_PORT: u16 = 2181;
+pub(crate) const SCHEME: Scheme = Scheme { name: "zk", store: "a ZooKeeper store", port: 2181 };
 
 /// How to reach an ensemble, and by whose customs its elections are held.
 #[derive(Clone, Default)]
@@ -175,135 +175,74 @@ impl fmt::Debug for ZooKeeperOptions {
 
 /// The servers and options that a URL holds. What goes wrong is told without the password.
 pub(crate) fn parse_url(url: &str) -> Result<(Vec<String>, ZooKeeperOptions), StoreError> {
-    let mut options = ZooKeeperOptions::new();
-    let rest = match url.split_once("://") {
-        Some(("zk", rest)) => rest,
-        Some(("zks", rest)) => {
-            options.tls = Some(Tls::default());
-            rest
-        }
-        _ => return Err(wrong("it begins with zk:// or zks://")),
-    };
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (user, rest) = match rest.rsplit_once('@') {
-        Some((user, rest)) => (Some(user), rest),
-        None => (None, rest),
-    };
-    if let Some(user) = user {
-        let (name, password) = user.split_once(':').ok_or_else(|| wrong("before the @ there is user:password"))?;
-        options = options.user(decoded(name)?, decoded(password)?);
-    }
-    let (hosts, chroot) = match rest.find('/') {
-        Some(at) => (&rest[..at], decoded(&rest[at..])?),
-        None => (rest, String::new()),
-    };
-    options = options.chroot(chroot);
+    let url = SCHEME.read(url)?;
+    let mut options = ZooKeeperOptions { user: url.user.clone(), ..ZooKeeperOptions::new() }.chroot(&url.path);
     options.checked_chroot()?;
-    for option in query.split('&').filter(|option| !option.is_empty()) {
-        options = with_option(options, option)?;
+    if let Some(tls) = &url.tls {
+        options = options.ca(&tls.ca);
+        if let Some((certificate, key)) = &tls.identity {
+            options = options.identity(certificate, key);
+        }
     }
-    let servers = hosts.split(',').map(server).collect::<Result<_, _>>()?;
-    Ok((servers, with_trust(options)?))
+    for (word, value) in &url.options {
+        options = match word.as_str() {
+            "dialect" => options.dialect(dialect(value)?),
+            "tick" => options.tick(tick(value)?),
+            "acl" => options.access(access(value)?),
+            _ => return Err(url.unknown_option(word)),
+        };
+    }
+    Ok((url.servers, options))
 }
 
-fn with_option(mut options: ZooKeeperOptions, option: &str) -> Result<ZooKeeperOptions, StoreError> {
-    let (word, value) = option.split_once('=').ok_or_else(|| wrong("an option is option=value"))?;
-    let value = decoded(value)?;
-    match word {
-        "dialect" => {
-            let names = "ours, curator-latch, curator-selector, kazoo and go-leaderelection";
-            let dialect = Dialect::from_name(&value).ok_or_else(|| wrong(&format!("the dialects are {names}")))?;
-            return Ok(options.dialect(dialect));
-        }
-        "tick" => return Ok(options.tick(millis(&value)?)),
-        "acl" => {
-            return match value.as_str() {
-                "open" => Ok(options.access(Access::Open)),
-                "creator" => Ok(options.access(Access::Creator)),
-                _ => Err(wrong("acl is open or creator")),
-            };
-        }
-        _ => {}
-    }
-    let Some(tls) = &mut options.tls else {
-        return Err(wrong(&format!("the option {word:?} is not known, or needs zks://")));
-    };
-    let (certificate, key) = tls.identity.clone().unwrap_or_default();
-    match word {
-        "ca" => tls.ca = Some(file(&value)?),
-        "cert" => tls.identity = Some((file(&value)?, key)),
-        "key" => tls.identity = Some((certificate, file(&value)?)),
-        _ => return Err(wrong(&format!("the option {word:?} is not known"))),
-    }
-    Ok(options)
+fn dialect(name: &str) -> Result<Dialect, StoreError> {
+    let known = "the dialects are ours, curator-latch, curator-selector, kazoo and go-leaderelection";
+    Dialect::from_name(name).ok_or_else(|| SCHEME.wrong(known))
 }
 
-fn millis(text: &str) -> Result<Duration, StoreError> {
+fn access(word: &str) -> Result<Access, StoreError> {
+    match word {
+        "open" => Ok(Access::Open),
+        "creator" => Ok(Access::Creator),
+        _ => Err(SCHEME.wrong("acl is open or creator")),
+    }
+}
+
+fn tick(text: &str) -> Result<Duration, StoreError> {
     let millis: Option<u64> = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(millis), _) => millis.parse().ok(),
         (None, Some(seconds)) => seconds.parse().ok().and_then(|seconds: u64| seconds.checked_mul(1000)),
         (None, None) => None,
     };
     let millis = millis.filter(|millis| (1..=3_600_000).contains(millis));
-    millis.map(Duration::from_millis).ok_or_else(|| wrong("a tick is a time such as 2s or 500ms"))
-}
-
-/// A certificate comes with its key, and there are no certificates that everybody trusts.
-fn with_trust(options: ZooKeeperOptions) -> Result<ZooKeeperOptions, StoreError> {
-    let Some(tls) = &options.tls else { return Ok(options) };
-    if tls.identity.as_ref().is_some_and(|(certificate, key)| certificate.is_empty() || key.is_empty()) {
-        return Err(wrong("the options cert and key go together"));
-    }
-    if tls.ca.is_none() {
-        return Err(wrong("zks:// needs the option ca, a file with the certificates that are trusted"));
-    }
-    Ok(options)
-}
-
-pub(crate) fn server(host: &str) -> Result<String, StoreError> {
-    let bare = host.is_empty() || host.starts_with(':');
-    let strange = |character: char| character.is_whitespace() || character.is_control() || character == '/';
-    if bare || host.contains(strange) {
-        return Err(wrong("every server is host:port"));
-    }
-    // Not the colons of an IPv6 address.
-    let after_address = host.rsplit(']').next().unwrap_or(host);
-    match after_address.rsplit_once(':') {
-        Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(host.to_owned()),
-        Some(_) => Err(wrong("a port is a number from 1 to 65535")),
-        None => Ok(format!("{host}:{DEFAULT_PORT}")),
-    }
-}
-
-fn decoded(text: &str) -> Result<String, StoreError> {
-    let bytes = unescape(text).ok_or_else(|| wrong("a % is followed by two hexadecimal digits"))?;
-    String::from_utf8(bytes).map_err(|_| wrong("what is percent-encoded is UTF-8"))
-}
-
-fn file(path: &str) -> Result<String, StoreError> {
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| wrong(&format!("the file {path:?} cannot be read: {error}")))?;
-    if text.is_empty() { Err(wrong(&format!("the file {path:?} is empty"))) } else { Ok(text) }
-}
-
-fn wrong(what: &str) -> StoreError {
-    StoreError::Misuse { what: format!("the URL of a ZooKeeper store: {what}") }
+    millis.map(Duration::from_millis).ok_or_else(|| SCHEME.wrong("a tick is a time such as 2s or 500ms"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What is in it is looked at when servers are dialled.
+    const SOME_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+
     fn refusal(url: &str) -> String {
         parse_url(url).expect_err(url).to_string()
     }
 
     #[test]
-    fn hosts_have_a_port_of_their_own_or_the_usual_one() {
-        let (servers, options) = parse_url("zk://a:1,b,[::1]:3,[::1]").unwrap();
-        assert_eq!(servers, ["a:1", "b:2181", "[::1]:3", "[::1]:2181"]);
+    fn a_url_says_no_more_than_it_has_to() {
+        let (servers, options) = parse_url("zk://a,[::1]:3").unwrap();
+        assert_eq!(servers, ["a:2181", "[::1]:3"]);
         assert_eq!((options.checked_chroot().unwrap(), options.dialect), ("", Dialect::Incumbent));
-        assert_eq!(options.user, None);
+        assert_eq!((options.is_tls(), options.user), (false, None));
+    }
+
+    #[test]
+    fn with_tls_a_url_says_whom_we_trust() {
+        let url = format!("zks://a?ca={SOME_FILE}&cert={SOME_FILE}&key={SOME_FILE}");
+        let tls = parse_url(&url).unwrap().1.tls.unwrap();
+        let pem = std::fs::read_to_string(SOME_FILE).unwrap();
+        assert_eq!((tls.ca, tls.identity), (Some(pem.clone()), Some((pem.clone(), pem))));
     }
 
     #[test]
@@ -326,28 +265,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
-        for url in [
-            "http://host",
-            "zk://",
-            "zk://:1",
-            "zk://user@host",
-            "zk://host:port",
-            "zk://host:0",
-            "zk://a, b",
-            "zk://host?dialect",
-            "zk://host?dialect=latin",
-            "zk://host?tick=2",
-            "zk://host?acl=me",
-            "zk://host?colour=red",
-            "zk://host?ca=/etc/hosts",
-            "zks://host?ca=/nowhere/ca.pem",
-            "zks://host",
-            "zks://host?ca=/etc/hosts&cert=/etc/hosts",
-            "zk://user:se%zzcret@host",
+    fn what_a_url_of_ours_cannot_say_is_refused() {
+        for (url, why) in [
+            ("etcd://host", "begins with zk:// or zks://"),
+            ("zk://host?dialect=latin", "the dialects are"),
+            ("zk://host?tick=2", "a tick is"),
+            ("zk://host?acl=me", "acl is"),
+            ("zk://host?colour=red", "\"colour\" is not known, or needs zks://"),
+            ("zk://host?ca=/nowhere", "\"ca\" is not known, or needs zks://"),
+            (&format!("zks://host?ca={SOME_FILE}&colour=red"), "\"colour\" is not known"),
         ] {
             let said = refusal(url);
-            assert!(said.contains("URL") && !said.contains("cret"), "{url}: {said}");
+            assert!(said.contains("the URL of a ZooKeeper store: ") && said.contains(why), "{url}: {said}");
         }
         for url in ["zk://host//a", "zk://host/a/../b", "zk://host/zookeeper"] {
             assert!(refusal(url).contains("chroot"), "{url}");

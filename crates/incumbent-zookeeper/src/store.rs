@@ -19,7 +19,7 @@ use crate::dialect::Dialect;
 use crate::fault::{Effect, found, sort};
 use crate::line::Reader;
 use crate::link::{Lane, Seen, check_up, or_cut};
-use crate::options::{Access, ZooKeeperOptions};
+use crate::options::{Access, SCHEME, ZooKeeperOptions};
 use crate::paths::{Paths, ancestors, parse_id, zxid};
 use crate::session::ZooKeeperSession;
 use crate::watcher;
@@ -111,7 +111,8 @@ impl ZooKeeperStore {
     /// Elections over these servers of one ensemble, e.g. `10.0.0.1:2181`.
     ///
     /// They are dialled when they are needed. Each session has a connection of its own, and there is one more for
-    /// everything else.
+    /// everything else. Servers let no session last longer than their `maxSessionTimeout`, 20 ticks unless it is set:
+    /// settings that need a longer TTL than that are refused.
     pub fn connect<S: AsRef<str>>(servers: &[S], options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
         ZooKeeperStore::with_connector(options.connector()?, servers, options)
     }
@@ -125,7 +126,7 @@ impl ZooKeeperStore {
         if servers.is_empty() {
             return Err(StoreError::Misuse { what: "a ZooKeeper store needs at least one server".to_owned() });
         }
-        let servers: Result<Vec<_>, _> = servers.iter().map(|server| crate::options::server(server.as_ref())).collect();
+        let servers: Result<Vec<_>, _> = servers.iter().map(|server| SCHEME.server(server.as_ref())).collect();
         let source =
             Source::Dialled { connector: Box::new(connector), servers: servers?.join(","), tls: options.is_tls() };
         Ok(ZooKeeperStore::over(source, options.checked_chroot()?, options))

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use incumbent_core::peers::MAX_MEMBERS;
 use incumbent_peers::{Algorithm, Member, MemberId, Members, Rules, Secret};
+use incumbent_store::record::unescape;
 
 use super::group::{Group, SecretFrom};
 use crate::error::ConnectError;
@@ -214,21 +215,10 @@ fn time(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| format!("a timeout is written as 1500ms, 5s or 2m, not {text:?}"))
 }
 
-/// A path, with `%20` and the like.
+/// A path, with `%20` and the like. No path has a zero byte in it.
 fn absolute(name: &str, text: &str) -> Result<PathBuf, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-        match (digit(), digit()) {
-            (Some(high), Some(low)) if (high, low) != (0, 0) => bytes.push((high * 16 + low) as u8),
-            _ => return Err(format!("a percent sign in {name} needs two hexadecimal digits after it, as in %20")),
-        }
-    }
+    let what = || format!("a percent sign in {name} needs two hexadecimal digits after it, as in %20");
+    let bytes = unescape(text).filter(|bytes| !bytes.contains(&0)).ok_or_else(what)?;
     let path = PathBuf::from(OsString::from_vec(bytes));
     if path.is_absolute() { Ok(path) } else { Err(format!("{name} needs an absolute path")) }
 }
@@ -291,6 +281,7 @@ mod tests {
             ("consensus://?secret-file=/nonexistent/secret", "/nonexistent/secret"),
             ("consensus://?data=relative", "absolute"),
             ("consensus://?data=/a%2", "percent"),
+            ("consensus://?data=/a%00", "percent"),
             ("bully://?data=/x", "writes nothing down"),
             ("consensus://?majority=yes", "bully and ring"),
             ("bully://?majority=maybe", "yes or no"),

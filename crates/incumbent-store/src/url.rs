@@ -1,0 +1,313 @@
+//! How a store of servers is named: `scheme[s]://[user:password@]host[:port][,...][/path][?option=value&...]`.
+//!
+//! What all such stores have in common is read here, so that it is read alike: servers, credentials, certificates. What
+//! a path and the other options mean only the store knows. Nothing is dialled; the files that are named are read.
+
+use std::fmt;
+
+use crate::error::StoreError;
+use crate::record::unescape;
+
+/// What tells the URLs of one kind of store from others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scheme {
+    /// What stands before `://`. With an `s` behind it, it asks for TLS.
+    pub name: &'static str,
+    /// What it leads to, as messages say it: "an etcd store".
+    pub store: &'static str,
+    /// The port of servers that are named without one.
+    pub port: u16,
+}
+
+/// What a URL says, percent-decoded where that is allowed: user, password, path, and the values of options.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url {
+    scheme: Scheme,
+    /// Who we are: a name and a password.
+    pub user: Option<(String, String)>,
+    /// At least one, each as `host:port`.
+    pub servers: Vec<String>,
+    /// What follows the servers, from its `/` on. Empty if nothing does.
+    pub path: String,
+    /// Certificates, if the scheme asks for TLS.
+    pub tls: Option<Tls>,
+    /// The options in their order, but for those that became [`Url::tls`].
+    pub options: Vec<(String, String)>,
+}
+
+/// What the options `ca`, `cert` and `key` name, as PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// Whom we trust.
+    pub ca: String,
+    /// Our certificate and its key.
+    pub identity: Option<(String, String)>,
+}
+
+impl Scheme {
+    /// Reads a URL. What goes wrong is told without the password.
+    pub fn read(self, url: &str) -> Result<Url, StoreError> {
+        let (speaks_tls, rest) = self.split_scheme(url)?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        // Either part of a password, which would then be taken for a port and a path, or of a path that looks like one.
+        if path.contains('@') {
+            return Err(self.wrong("before an @ a / is written as %2F, and in a path an @ as %40"));
+        }
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (Some(self.user(user)?), hosts),
+            None => (None, authority),
+        };
+        let servers = hosts.split(',').map(|host| self.server(host)).collect::<Result<_, _>>()?;
+        let path = self.decoded(path)?;
+        let options = query.split('&').filter(|option| !option.is_empty()).map(|option| self.option(option));
+        let mut options = options.collect::<Result<_, _>>()?;
+        let tls = if speaks_tls { Some(self.take_tls(&mut options)?) } else { None };
+        Ok(Url { scheme: self, user, servers, path, tls, options })
+    }
+
+    /// A server as `host:port`, with the usual port if it has none. An IPv6 address stands in brackets.
+    pub fn server(self, host: &str) -> Result<String, StoreError> {
+        let strange = |character: char| character.is_whitespace() || character.is_control() || character == '/';
+        // The colons of an IPv6 address are behind its bracket.
+        let address_end = host.rfind(']').map_or(0, |bracket| bracket + 1);
+        let (address, port) = match host[address_end..].find(':') {
+            Some(colon) => (&host[..address_end + colon], Some(&host[address_end + colon + 1..])),
+            None => (host, None),
+        };
+        if address.is_empty() || host.contains(strange) {
+            return Err(self.wrong("every server is host:port"));
+        }
+        match port {
+            None => Ok(format!("{host}:{}", self.port)),
+            Some(port) if is_port(port) => Ok(host.to_owned()),
+            Some(_) => Err(self.wrong("a port is a number from 1 to 65535")),
+        }
+    }
+
+    /// The URL, or a part of it, does not do.
+    pub fn wrong(self, what: impl fmt::Display) -> StoreError {
+        StoreError::Misuse { what: format!("the URL of {}: {what}", self.store) }
+    }
+
+    fn split_scheme(self, url: &str) -> Result<(bool, &str), StoreError> {
+        let Scheme { name, .. } = self;
+        let rest = url.strip_prefix(name).unwrap_or_default();
+        let plain = rest.strip_prefix("://").map(|rest| (false, rest));
+        let tls = || rest.strip_prefix("s://").map(|rest| (true, rest));
+        plain.or_else(tls).ok_or_else(|| self.wrong(format_args!("it begins with {name}:// or {name}s://")))
+    }
+
+    fn user(self, text: &str) -> Result<(String, String), StoreError> {
+        let (name, password) = text.split_once(':').ok_or_else(|| self.wrong("before the @ there is user:password"))?;
+        Ok((self.decoded(name)?, self.decoded(password)?))
+    }
+
+    fn option(self, text: &str) -> Result<(String, String), StoreError> {
+        let (word, value) = text.split_once('=').ok_or_else(|| self.wrong("an option is option=value"))?;
+        Ok((word.to_owned(), self.decoded(value)?))
+    }
+
+    fn decoded(self, text: &str) -> Result<String, StoreError> {
+        let bytes = unescape(text).ok_or_else(|| self.wrong("a % is followed by two hexadecimal digits"))?;
+        String::from_utf8(bytes).map_err(|_| self.wrong("what is percent-encoded is UTF-8"))
+    }
+
+    /// A certificate comes with its key, and there are no certificates that everybody trusts.
+    fn take_tls(self, options: &mut Vec<(String, String)>) -> Result<Tls, StoreError> {
+        let (mut ca, mut certificate, mut key) = (None, None, None);
+        let mut others = Vec::new();
+        for (word, value) in options.drain(..) {
+            match word.as_str() {
+                "ca" => ca = Some(self.pem(&value)?),
+                "cert" => certificate = Some(self.pem(&value)?),
+                "key" => key = Some(self.pem(&value)?),
+                _ => others.push((word, value)),
+            }
+        }
+        *options = others;
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err(self.wrong("the options cert and key go together")),
+        };
+        let needs_ca =
+            format_args!("{}s:// needs the option ca, a file with the certificates that are trusted", self.name);
+        Ok(Tls { ca: ca.ok_or_else(|| self.wrong(needs_ca))?, identity })
+    }
+
+    fn pem(self, path: &str) -> Result<String, StoreError> {
+        let bytes = std::fs::read(path);
+        let bytes = bytes.map_err(|error| self.wrong(format_args!("the file {path:?} cannot be read: {error}")))?;
+        if bytes.is_empty() {
+            return Err(self.wrong(format_args!("the file {path:?} is empty")));
+        }
+        // What counts in it is ASCII; comments may be in any encoding.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+impl Url {
+    /// The store does not know an option of this name, at least not in a URL such as this.
+    pub fn unknown_option(&self, word: &str) -> StoreError {
+        match &self.tls {
+            Some(_) => self.scheme.wrong(format_args!("the option {word:?} is not known")),
+            None => {
+                self.scheme.wrong(format_args!("the option {word:?} is not known, or needs {}s://", self.scheme.name))
+            }
+        }
+    }
+}
+
+/// Without the password, and without what options hold.
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Url")
+            .field("scheme", &self.scheme.name)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("servers", &self.servers)
+            .field("path", &self.path)
+            .field("tls", &self.tls)
+            .field("options", &self.options.iter().map(|(word, _)| word).collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("identity", &self.identity.is_some()).finish_non_exhaustive()
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|digit| digit.is_ascii_digit()) && text.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    const STORE: Scheme = Scheme { name: "abacus", store: "an abacus store", port: 88 };
+
+    fn read(url: &str) -> Url {
+        STORE.read(url).unwrap()
+    }
+
+    fn refusal(url: &str) -> String {
+        STORE.read(url).expect_err(url).to_string()
+    }
+
+    /// A file that is gone with the test.
+    struct Pem(PathBuf);
+
+    impl Pem {
+        fn holding(test: &str, bytes: &[u8]) -> Pem {
+            let path = std::env::temp_dir().join(format!("incumbent-url-{test}-{}", std::process::id()));
+            std::fs::write(&path, bytes).unwrap();
+            Pem(path)
+        }
+
+        fn path(&self) -> &str {
+            self.0.to_str().unwrap()
+        }
+    }
+
+    impl Drop for Pem {
+        fn drop(&mut self) {
+            _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn servers_have_a_port_of_their_own_or_the_usual_one() {
+        let url = read("abacus://a:1,b,[::1]:3,[::1]");
+        assert_eq!(url.servers, ["a:1", "b:88", "[::1]:3", "[::1]:88"]);
+        assert_eq!((url.user, url.path, url.tls, url.options), (None, String::new(), None, vec![]));
+    }
+
+    #[test]
+    fn user_password_path_and_values_are_decoded() {
+        let url = read("abacus://us%3Aer:p%40s@s%2Fw@a,b/te%20am/?b=x%26y=z&&a=%C3%A9&b=");
+        assert_eq!(url.user, Some(("us:er".into(), "p@s@s/w".into())));
+        assert_eq!(url.servers, ["a:88", "b:88"]);
+        assert_eq!(url.path, "/te am/");
+        let options = [("b", "x&y=z"), ("a", "é"), ("b", "")].map(|(word, value)| (word.to_owned(), value.to_owned()));
+        assert_eq!(url.options, options);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_the_stores_name_and_without_the_password() {
+        for (url, why) in [
+            ("http://host", "begins with abacus:// or abacuss://"),
+            ("abacus:host", "begins with"),
+            ("abacus://", "host:port"),
+            ("abacus://:1", "host:port"),
+            ("abacus://a, b", "host:port"),
+            ("abacus://a,", "host:port"),
+            ("abacus://fe80::1", "from 1 to 65535"),
+            ("abacus://host:port", "from 1 to 65535"),
+            ("abacus://host:0", "from 1 to 65535"),
+            ("abacus://host:+1", "from 1 to 65535"),
+            ("abacus://host:65536", "from 1 to 65535"),
+            ("abacus://[::1]:", "from 1 to 65535"),
+            ("abacus://secret@host", "user:password"),
+            ("abacus://user:se%zzcret@host", "two hexadecimal digits"),
+            ("abacus://user:secret%ff@host", "UTF-8"),
+            ("abacus://user:1/secret@host", "%2F"),
+            ("abacus://host/%e", "two hexadecimal digits"),
+            ("abacus://host?secret", "option=value"),
+        ] {
+            let said = refusal(url);
+            assert!(said.contains("the URL of an abacus store: ") && said.contains(why), "{url}: {said}");
+            assert!(!said.contains("cret"), "{url}: {said}");
+        }
+    }
+
+    #[test]
+    fn tls_takes_its_files_out_of_the_options() {
+        let (ca, own) = (Pem::holding("ca", b"# caf\xe9\nCA"), Pem::holding("own", b"OWN"));
+        let url = read(&format!("abacuss://a?x=1&ca={}&cert={}&key={1}&y=2", ca.path(), own.path()));
+        let tls = url.tls.unwrap();
+        assert_eq!((tls.ca.as_str(), tls.identity), ("# caf\u{fffd}\nCA", Some(("OWN".into(), "OWN".into()))));
+        assert_eq!(url.options.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(read(&format!("abacuss://a?ca={}", ca.path())).tls.unwrap().identity, None);
+    }
+
+    #[test]
+    fn tls_needs_somebody_to_trust_and_a_key_for_each_certificate() {
+        let (pem, empty) = (Pem::holding("pem", b"PEM"), Pem::holding("empty", b""));
+        let (pem, empty) = (pem.path(), empty.path());
+        for (options, why) in [
+            (String::new(), "abacuss:// needs the option ca"),
+            (format!("cert={pem}&key={pem}"), "abacuss:// needs the option ca"),
+            (format!("ca={pem}&cert={pem}"), "cert and key go together"),
+            (format!("ca={pem}&key={pem}"), "cert and key go together"),
+            (format!("ca={empty}"), "is empty"),
+            ("ca=/nowhere/ca.pem".to_owned(), "\"/nowhere/ca.pem\" cannot be read"),
+        ] {
+            let said = refusal(&format!("abacuss://a?{options}"));
+            assert!(said.contains(why), "{options}: {said}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_nobody_knows_may_only_lack_tls() {
+        let pem = Pem::holding("unknown", b"PEM");
+        let without = read("abacus://a?ca=/nowhere");
+        assert_eq!(without.options, [("ca".to_owned(), "/nowhere".to_owned())]);
+        assert!(without.unknown_option("ca").to_string().ends_with("\"ca\" is not known, or needs abacuss://"));
+        let with = read(&format!("abacuss://a?ca={}", pem.path()));
+        assert!(with.unknown_option("beads").to_string().ends_with("\"beads\" is not known"));
+    }
+
+    #[test]
+    fn neither_passwords_nor_keys_nor_options_are_printed() {
+        let pem = Pem::holding("printed", b"secret");
+        let url = format!("abacuss://me:secret@a?token=secret&ca={}&cert={0}&key={0}", pem.path());
+        let shown = format!("{:?}", read(&url));
+        assert!(shown.contains("me") && !shown.contains("secret"), "{shown}");
+    }
+}
