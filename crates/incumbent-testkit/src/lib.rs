@@ -2,18 +2,24 @@
 //!
 //! - [`mod@conformance`]: what every store must do, as a suite that a store runs against itself.
 //! - [`mod@elections`]: what users must be able to do on every store, through the library.
+//! - [`Memory`]: the memory store, for both suites.
 //! - [`FaultStore`]: a store that loses, delays, doubles and refuses, on request or from a seed.
+//! - [`candidates`] and [`patience`]: what tests of one's own want of a store, and how long they wait for it.
 //! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that can be cut, stalled
 //!   and delayed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite speaks by panicking")]
 
+pub mod candidates;
 pub mod conformance;
 pub mod elections;
 mod fault;
+mod memory;
+pub mod patience;
 #[cfg(feature = "servers")]
 pub mod proxy;
 #[cfg(feature = "servers")]
 pub mod servers;
 
 pub use fault::{Call, FaultStore, Faults, Mishap, Odds};
+pub use memory::Memory;

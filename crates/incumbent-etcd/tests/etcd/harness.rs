@@ -1,15 +1,15 @@
 //! Servers for the tests: one that all share, and clusters of one's own.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use etcd_client::{Client, PutOptions};
-use incumbent::{Candidacy, Leadership};
 use incumbent_etcd::{EtcdOptions, EtcdStore};
-use incumbent_store::{ElectionName, Entry, Held, Incarnation, NewEntry, Place, Standing, Store};
+use incumbent_store::{ElectionName, Entry, Store};
+pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
 use incumbent_testkit::conformance::Harness;
+pub(crate) use incumbent_testkit::patience::{until, within};
 use incumbent_testkit::servers::EtcdCluster;
 use tokio::sync::OnceCell;
 
@@ -85,38 +85,6 @@ pub(crate) fn store(cluster: &EtcdCluster) -> EtcdStore {
 /// A name that no other test uses.
 pub(crate) fn name(test: &str) -> ElectionName {
     ElectionName::new(&format!("{test}/{:x}", std::process::id())).unwrap()
-}
-
-/// A candidate's words, as an incarnation of this number.
-pub(crate) fn entry(number: u128) -> NewEntry {
-    NewEntry { incarnation: Incarnation::from_bits(number), name: "node-1".into(), value: "10.0.0.7:80".into() }
-}
-
-pub(crate) fn held(standing: &Standing) -> Held {
-    match &standing.place {
-        Place::Leading(held) | Place::Behind { held: Some(held), .. } => held.clone(),
-        other => panic!("not in line: {other:?}"),
-    }
-}
-
-pub(crate) async fn lead(seat: &mut Candidacy) -> Leadership {
-    within(seat.elected()).await.unwrap().expect("an election that goes on")
-}
-
-/// Nothing takes longer.
-pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(90), future).await.expect("in vain")
-}
-
-/// Looks again until it is so.
-pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    for _ in 0..3000 {
-        if so().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("in vain: {what}");
 }
 
 /// A client of somebody else, at a server that is up.

@@ -77,7 +77,7 @@ pub fn run<H: Harness>(time: Time, harness: impl Future<Output = H>, behaviour: 
 }
 
 /// A number that no other call gives, in this process or in another.
-pub(super) fn unique() -> u64 {
+pub fn unique() -> u64 {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(CALLS.fetch_add(1, Ordering::Relaxed));

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use incumbent_store::{ElectionName, MAX_NAME_BYTES, MAX_VALUE_BYTES, NewEntry, StoreError};
 
 use super::harness::Harness;
-use super::scene::{Scene, held_of, new_entry};
+use super::scene::{Scene, new_entry};
+use crate::candidates::held;
 
 /// A clear error, and nothing in line.
 pub async fn names_and_values_beyond_the_limits_are_refused<H: Harness>(harness: &H) {
@@ -38,7 +39,7 @@ pub async fn names_and_values_at_the_limits_are_kept<H: Harness>(harness: &H) {
     let names = ["x".repeat(MAX_NAME_BYTES), "ü".repeat(MAX_NAME_BYTES / 2), r#"a "b" \ 'c' /{}: %s"#.to_owned()];
     for (name, value) in names.iter().zip([&largest, &Bytes::new(), &largest]) {
         let entry = NewEntry { name: name.as_str().into(), value: value.clone(), ..new_entry() };
-        let held = held_of(&member.enlist_as(&longest, &entry).await.unwrap()).unwrap();
+        let held = held(&member.enlist_as(&longest, &entry).await.unwrap());
         let seen = scene.seen(&held).await;
         assert_eq!((seen.name.as_deref(), seen.incarnation), (Some(name.as_str()), Some(entry.incarnation)));
         assert!(seen.value == *value, "the value of {name:?} has changed");

@@ -7,7 +7,8 @@ use incumbent_store::{Cas, Nonce, Place, StoreError};
 use tokio::time::timeout;
 
 use super::harness::Harness;
-use super::scene::{Scene, held_of, new_entry, poll_once};
+use super::scene::{Scene, new_entry, poll_once};
+use crate::candidates::held;
 
 /// Whoever came first leads first; without a line, whoever comes while the office is vacant.
 pub async fn the_line_is_first_in_first_out<H: Harness>(harness: &H) {
@@ -68,7 +69,7 @@ pub async fn enlisting_again_as_the_same_incarnation_adds_nothing<H: Harness>(ha
     let scene = Scene::set(harness).await;
     let member = scene.member().await;
     let entry = new_entry();
-    let first = held_of(&member.enlist_as(&scene.election, &entry).await.unwrap()).unwrap();
+    let first = held(&member.enlist_as(&scene.election, &entry).await.unwrap());
     for _ in 0..3 {
         let again = member.enlist_as(&scene.election, &entry).await.unwrap();
         assert_eq!(again.place, Place::Leading(first.clone()));
@@ -90,7 +91,7 @@ pub async fn an_enlistment_that_was_cancelled_is_settled_by_repeating_it<H: Harn
             let _ = timeout(Duration::from_micros(patience_micros), &mut cancelled).await;
         }
         drop(cancelled);
-        let held = held_of(&member.enlist_as(&election, &entry).await.unwrap()).unwrap();
+        let held = held(&member.enlist_as(&election, &entry).await.unwrap());
         assert!(member.leads(&held).await);
         // A write that was cancelled on its way may still arrive: it must find its incarnation there.
         let renewal = member.session.renew(std::slice::from_ref(&held)).await.unwrap();
@@ -262,6 +263,6 @@ pub async fn a_foreign_candidate_stands_in_line_without_an_incarnation<H: Harnes
     assert_eq!(ahead.token, foreign.token);
     let seen = scene.line().await.entries.swap_remove(0);
     assert_eq!(scene.store.evict(&scene.election, &seen).await.unwrap(), Cas::Done);
-    let held = held_of(&member.enlist_as(&scene.election, &entry).await.unwrap()).unwrap();
+    let held = held(&member.enlist_as(&scene.election, &entry).await.unwrap());
     assert!(member.leads(&held).await);
 }

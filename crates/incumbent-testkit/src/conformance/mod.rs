@@ -40,7 +40,7 @@ mod tokens;
 mod watches;
 
 pub use evictions::*;
-pub use harness::{Harness, Time, run};
+pub use harness::{Harness, Time, run, unique};
 pub use limits::*;
 pub use line::*;
 pub use model::*;

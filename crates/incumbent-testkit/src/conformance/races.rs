@@ -6,7 +6,8 @@ use incumbent_store::{Line, Place, Token};
 use tokio::task::JoinSet;
 
 use super::harness::Harness;
-use super::scene::{Scene, held_of, new_entry};
+use super::scene::{Scene, new_entry};
+use crate::candidates::held_of;
 
 const CANDIDATES: usize = 6;
 const ROUNDS: usize = 8;

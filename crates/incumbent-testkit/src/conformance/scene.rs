@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::harness::{Harness, unique};
+use crate::candidates::{held, held_of};
 
 #[derive(Clone)]
 pub(super) struct Scene {
@@ -148,7 +149,7 @@ impl Member {
     /// Enters the line and is in it.
     pub(super) async fn stand(&self, election: &ElectionName) -> Held {
         let standing = self.enlist(election).await;
-        held_of(&standing).unwrap_or_else(|| panic!("not in line: {standing:?}"))
+        held(&standing)
     }
 
     pub(super) async fn place(&self, held: &Held) -> Place {
@@ -190,14 +191,6 @@ async fn keep_alive(session: Arc<dyn Session>, held: Arc<Mutex<Vec<Held>>>, ever
         let held = held.lock().expect("no panic").clone();
         // A renewal that fails shows in what the behaviour reads next.
         let _ = session.renew(&held).await;
-    }
-}
-
-pub(super) fn held_of(standing: &Standing) -> Option<Held> {
-    match &standing.place {
-        Place::Leading(held) => Some(held.clone()),
-        Place::Behind { held, .. } => held.clone(),
-        Place::Gone => None,
     }
 }
 

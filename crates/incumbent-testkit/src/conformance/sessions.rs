@@ -4,7 +4,8 @@ use bytes::Bytes;
 use incumbent_store::{Cas, Fault, Held, Place, StoreError};
 
 use super::harness::Harness;
-use super::scene::{Scene, held_of, new_entry};
+use super::scene::{Scene, new_entry};
+use crate::candidates::held_of;
 
 /// What one session does to its entries does nothing to another's.
 pub async fn two_sessions_are_independent<H: Harness>(harness: &H) {

@@ -1,16 +1,15 @@
 //! Servers for the tests: one that all share, three that all share, and ensembles of one's own.
 
-use std::collections::hash_map::RandomState;
-use std::future::Future;
-use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent::{Candidacy, Leadership};
-use incumbent_store::{ElectionName, Entry, Held, Incarnation, NewEntry, Place, Standing, Store};
+use incumbent::Candidacy;
+use incumbent_store::{ElectionName, Entry, Held, Store};
+pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
 use incumbent_testkit::conformance::Harness;
+pub(crate) use incumbent_testkit::conformance::unique;
+pub(crate) use incumbent_testkit::patience::{until, within};
 use incumbent_testkit::servers::ZooKeeperEnsemble;
 use incumbent_zookeeper::zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 use incumbent_zookeeper::{Dialect, ZooKeeperOptions, ZooKeeperStore};
@@ -113,30 +112,6 @@ impl Harness for ZooKeeper {
     }
 }
 
-/// A number that no other call gives, in this process or in another.
-pub(crate) fn unique() -> u64 {
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u64(CALLS.fetch_add(1, Ordering::Relaxed));
-    hasher.finish()
-}
-
-/// Nothing takes longer.
-pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(90), future).await.expect("in vain")
-}
-
-/// Looks again until it is so.
-pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    for _ in 0..3000 {
-        if so().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("in vain: {what}");
-}
-
 /// A node that stays.
 pub(crate) const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 
@@ -167,22 +142,6 @@ pub(crate) async fn stand(store: &ZooKeeperStore, name: &ElectionName, candidate
 
 pub(crate) fn name(test: &str) -> ElectionName {
     ElectionName::new(test).unwrap()
-}
-
-/// A candidate's words, as an incarnation of this number.
-pub(crate) fn entry(number: u128) -> NewEntry {
-    NewEntry { incarnation: Incarnation::from_bits(number), name: "node-1".into(), value: "10.0.0.7:80".into() }
-}
-
-pub(crate) fn held(standing: &Standing) -> Held {
-    match &standing.place {
-        Place::Leading(held) | Place::Behind { held: Some(held), .. } => held.clone(),
-        other => panic!("not in line: {other:?}"),
-    }
-}
-
-pub(crate) async fn lead(seat: &mut Candidacy) -> Leadership {
-    within(seat.elected()).await.unwrap().expect("an election that goes on")
 }
 
 /// Waits until so many are in line.

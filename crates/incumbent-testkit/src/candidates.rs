@@ -1,0 +1,30 @@
+//! Candidates for tests that speak to a store, or to the library on one, themselves.
+
+use incumbent::{Candidacy, Leadership};
+use incumbent_store::{Held, Incarnation, NewEntry, Place, Standing};
+
+use crate::patience::within;
+
+/// A candidate's words, as an incarnation of this number.
+pub fn entry(number: u128) -> NewEntry {
+    NewEntry { incarnation: Incarnation::from_bits(number), name: "node-1".into(), value: "10.0.0.7:80".into() }
+}
+
+/// What one holds who stands there. `None`: it is not in line, or not told.
+pub fn held_of(standing: &Standing) -> Option<Held> {
+    match &standing.place {
+        Place::Leading(held) => Some(held.clone()),
+        Place::Behind { held, .. } => held.clone(),
+        Place::Gone => None,
+    }
+}
+
+/// What one holds who is in line. Panics if nobody is.
+pub fn held(standing: &Standing) -> Held {
+    held_of(standing).unwrap_or_else(|| panic!("not in line: {:?}", standing.place))
+}
+
+/// Waits for the office, in real time.
+pub async fn lead(seat: &mut Candidacy) -> Leadership {
+    within(seat.elected()).await.expect("a candidacy that goes on").expect("an election that goes on")
+}

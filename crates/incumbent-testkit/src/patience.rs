@@ -1,0 +1,56 @@
+//! Waiting for what must come, in real time. How long a wait may last is for a machine that is very busy: nothing lasts
+//! so long unless it is broken, and no test says how fast anything is.
+
+use std::future::Future;
+use std::time::Duration;
+
+/// Nothing takes longer.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// The time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Looks are counted, not timed: on a busy machine each takes longer.
+const LOOKS: usize = 3000;
+
+/// What the future answers. Panics if it does not.
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("in vain")
+}
+
+/// Looks again until it is so. Panics, and says what was waited for, if it never is.
+pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    for _ in 0..LOOKS {
+        if so().await {
+            return;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    panic!("in vain: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "in vain")]
+    async fn what_never_answers_is_not_waited_for_for_ever() {
+        within(std::future::pending::<()>()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_looks_until_it_is_so_and_no_longer() {
+        let mut looks = 0;
+        let so = async || {
+            looks += 1;
+            looks == 3
+        };
+        until("the third look", so).await;
+        assert_eq!(looks, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "in vain: the end of time")]
+    async fn what_never_becomes_so_is_named() {
+        until("the end of time", async || false).await;
+    }
+}
