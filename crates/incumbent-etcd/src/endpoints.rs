@@ -8,12 +8,13 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use etcd_client::{
-    Client, ConnectOptions, LeaseGrantResponse, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveResponse, Txn,
-    TxnResponse, WatchOptions, WatchStream,
+    Client, LeaseGrantResponse, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveResponse, Txn, TxnResponse,
+    WatchOptions, WatchStream,
 };
 use incumbent_store::StoreError;
 use tokio::sync::OnceCell;
 
+use crate::dial::Dial;
 use crate::fault::{self, Effect};
 
 /// The largest answer that is read: a line of a thousand candidates with the largest values.
@@ -28,7 +29,7 @@ pub(crate) struct Endpoints {
 }
 
 struct Endpoint {
-    dial: Option<(String, ConnectOptions)>,
+    dial: Option<Dial>,
     client: OnceCell<Client>,
 }
 
@@ -43,11 +44,9 @@ impl Endpoints {
     }
 
     /// Servers that are dialled when they are needed.
-    pub(crate) fn dialled(urls: Vec<String>, options: &ConnectOptions, anonymous: bool) -> Endpoints {
-        let all: Vec<_> = urls
-            .into_iter()
-            .map(|url| Endpoint { dial: Some((url, options.clone())), client: OnceCell::new() })
-            .collect();
+    pub(crate) fn dialled(servers: Vec<Dial>, anonymous: bool) -> Endpoints {
+        let all: Vec<_> =
+            servers.into_iter().map(|dial| Endpoint { dial: Some(dial), client: OnceCell::new() }).collect();
         // Processes start at different ones.
         let start = RandomState::new().build_hasher().finish() as usize % all.len().max(1);
         Endpoints { all, current: AtomicUsize::new(start), anonymous }
@@ -189,17 +188,16 @@ impl Endpoints {
 
 impl Endpoint {
     async fn dial(&self) -> Result<Client, etcd_client::Error> {
-        let Some((url, options)) = &self.dial else {
+        let Some(dial) = &self.dial else {
             return Err(etcd_client::Error::EndpointsNotManaged);
         };
-        // It connects with the first request, except that credentials are shown at once.
-        Client::connect([url], Some(options.clone())).await
+        dial.client().await
     }
 }
 
 impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let urls = self.all.iter().map(|endpoint| endpoint.dial.as_ref().map_or("(given)", |(url, _)| url));
+        let urls = self.all.iter().map(|endpoint| endpoint.dial.as_ref().map_or("(given)".to_owned(), Dial::uri));
         f.debug_list().entries(urls).finish()
     }
 }

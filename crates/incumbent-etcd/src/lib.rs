@@ -51,6 +51,8 @@
 
 mod answer;
 mod batch;
+mod cork;
+mod dial;
 mod endpoints;
 mod fault;
 mod guard;

@@ -1,17 +1,13 @@
 //! How to reach a cluster: options, and the URL that holds them.
 
 use std::fmt;
-use std::time::Duration;
 
 use etcd_client::ConnectOptions;
 use incumbent_store::StoreError;
 use incumbent_store::url::Scheme;
 
-/// How long a connection may take to come up.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often a silent connection is asked for a sign of life: servers close those that ask more than every 5 s.
-const PING_EVERY: Duration = Duration::from_secs(6);
-const PING_TIMEOUT: Duration = Duration::from_secs(4);
+use crate::dial::Dial;
+
 const SCHEME: Scheme = Scheme { name: "etcd", store: "an etcd store", port: 2379 };
 
 /// How to reach a cluster. Requests ask for a cluster with a leader, and expired credentials are renewed.
@@ -76,10 +72,6 @@ impl EtcdOptions {
         self.user.is_none() && self.tls.is_none()
     }
 
-    pub(crate) fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
-    }
-
     pub(crate) fn checked_prefix(&self) -> Result<&str, StoreError> {
         if self.prefix.contains("//") || self.prefix.chars().any(char::is_control) || self.prefix.len() > 255 {
             let what = "a prefix has at most 255 bytes, no control characters and no //".to_owned();
@@ -88,26 +80,23 @@ impl EtcdOptions {
         Ok(&self.prefix)
     }
 
-    pub(crate) fn connect_options(&self) -> Result<ConnectOptions, StoreError> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(CONNECT_TIMEOUT)
-            .with_keep_alive(PING_EVERY, PING_TIMEOUT)
-            .with_keep_alive_while_idle(false)
-            .with_require_leader(true)
-            .with_auto_token_refresh(true);
+    /// How to reach this server.
+    pub(crate) fn dial(&self, server: &str) -> Result<Dial, StoreError> {
+        let mut options = ConnectOptions::new().with_require_leader(true).with_auto_token_refresh(true);
         if let Some((name, password)) = &self.user {
             options = options.with_user(name, password);
         }
+        let server = SCHEME.server(server)?;
         match &self.tls {
-            Some(tls) => tls.add_to(options),
-            None => Ok(options),
+            Some(tls) => tls.add_to(Dial::new(&format!("https://{server}"), options)?),
+            None => Dial::new(&format!("http://{server}"), options),
         }
     }
 }
 
 impl Tls {
     #[cfg(feature = "tls")]
-    fn add_to(&self, options: ConnectOptions) -> Result<ConnectOptions, StoreError> {
+    fn add_to(&self, dial: Dial) -> Result<Dial, StoreError> {
         let mut tls = etcd_client::TlsOptions::new();
         if let Some(ca) = &self.ca {
             tls = tls.ca_certificate(etcd_client::Certificate::from_pem(ca));
@@ -118,11 +107,11 @@ impl Tls {
         if let Some(name) = &self.server_name {
             tls = tls.domain_name(name);
         }
-        Ok(options.with_tls(tls))
+        dial.tls(tls)
     }
 
     #[cfg(not(feature = "tls"))]
-    fn add_to(&self, _options: ConnectOptions) -> Result<ConnectOptions, StoreError> {
+    fn add_to(&self, _dial: Dial) -> Result<Dial, StoreError> {
         let Tls { ca: _, identity: _, server_name: _ } = self;
         Err(StoreError::Misuse { what: "this build does not speak TLS: it lacks the feature `tls`".to_owned() })
     }
@@ -172,7 +161,7 @@ mod tests {
     fn a_url_says_where_the_servers_are_and_who_we_are() {
         let (endpoints, options) = parse_url("etcd://us%3Aer:p%40ss@a:1,b/?prefix=team%2f").unwrap();
         assert_eq!(endpoints, ["a:1", "b:2379"]);
-        assert_eq!((options.scheme(), options.user.clone()), ("http", Some(("us:er".into(), "p@ss".into()))));
+        assert_eq!((options.tls.is_some(), options.user.clone()), (false, Some(("us:er".into(), "p@ss".into()))));
         assert_eq!(options.checked_prefix().unwrap(), "team/");
     }
 
@@ -180,7 +169,7 @@ mod tests {
     fn with_tls_a_url_says_whom_we_trust_and_what_the_servers_are_called() {
         let url = format!("etcds://a?server-name=b&ca={SOME_FILE}&cert={SOME_FILE}&key={SOME_FILE}");
         let (endpoints, options) = parse_url(&url).unwrap();
-        assert_eq!((endpoints, options.scheme()), (vec!["a:2379".to_owned()], "https"));
+        assert_eq!((endpoints, options.tls.is_some()), (vec!["a:2379".to_owned()], true));
         let pem = std::fs::read(SOME_FILE).unwrap();
         let tls = options.tls.unwrap();
         assert_eq!((tls.ca, tls.server_name), (Some(pem.clone()), Some("b".to_owned())));

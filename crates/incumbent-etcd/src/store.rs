@@ -92,11 +92,9 @@ impl EtcdStore {
         if endpoints.is_empty() {
             return Err(StoreError::Misuse { what: "an etcd store needs at least one endpoint".to_owned() });
         }
-        let scheme = options.scheme();
-        let urls = endpoints.iter().map(|endpoint| format!("{scheme}://{}", endpoint.as_ref())).collect();
         let prefix = options.checked_prefix()?;
-        let endpoints = Endpoints::dialled(urls, &options.connect_options()?, options.is_anonymous());
-        Ok(EtcdStore::over(endpoints, prefix))
+        let servers: Result<_, _> = endpoints.iter().map(|server| options.dial(server.as_ref())).collect();
+        Ok(EtcdStore::over(Endpoints::dialled(servers?, options.is_anonymous()), prefix))
     }
 
     /// Elections over the cluster that a URL names.
