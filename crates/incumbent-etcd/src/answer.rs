@@ -77,6 +77,12 @@ impl Answer {
         }
     }
 
+    /// What the next few operations did, which were one write's.
+    pub(crate) fn next_parts(&mut self, count: usize) -> Answer {
+        let parts: Vec<_> = self.parts.by_ref().take(count).collect();
+        Answer { header: self.header, succeeded: self.succeeded, parts: parts.into_iter() }
+    }
+
     /// Passes over a write.
     pub(crate) fn skip(&mut self) {
         self.parts.next();

@@ -1,10 +1,13 @@
 //! Transactions of one session that are asked for at about the same time travel together: one request, one proposal
 //! and one write to the servers' disks for many elections.
 //!
-//! etcd takes transactions inside a transaction, each with guards of its own. It looks at all guards before it writes
-//! anything, and all that it creates gets one `create_revision`. So transactions travel together only if none can meet
-//! what another one writes: at most one for each election, and none for an election in whose line another's entry
-//! would be seen.
+//! Most of them find what they expect. So first they are made one transaction, with the guards of all: it writes for
+//! all, or for none. If one of the guards fails, or they are too many for that, they go as transactions inside a
+//! transaction, each with guards of its own.
+//!
+//! etcd looks at all guards before it writes anything, and all that it creates gets one `create_revision`. So
+//! transactions travel together only if none can meet what another one writes: at most one for each election, and none
+//! for an election in whose line another's entry would be seen.
 //!
 //! Servers look at the permissions of what is outermost only (seen with 3.4): what is inside would be written whether
 //! or not the user may. So the keys are named outermost, too, in the branch that is never taken. Those who do not say
@@ -17,21 +20,22 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use etcd_client::{Txn, TxnOp};
+use etcd_client::{Compare, Txn, TxnOp};
 use incumbent_store::{ElectionName, StoreError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::answer::Answer;
-use crate::endpoints::Endpoints;
 use crate::fault::Effect;
+use crate::store::Inner;
 
 const WHAT: &str = "writing to several lines at once";
 
 /// How many may be on their way alone.
 const ALONE: usize = 4;
-/// Servers take 128 operations in a transaction, those on the way down to the deepest one included; no write that
-/// travels has more than five.
+/// Servers take so many operations in a transaction, and so many guards.
+const MOST_OPERATIONS: usize = 128;
+/// Those on the way down to the deepest transaction count, too; no write that travels has more than five.
 const MOST: usize = 120;
 /// The same where two each are for the permissions.
 const MOST_OF_USERS: usize = MOST / 2;
@@ -49,15 +53,29 @@ pub(crate) struct Batches {
 pub(crate) struct Write {
     pub(crate) what: &'static str,
     pub(crate) election: ElectionName,
-    pub(crate) txn: Txn,
-    /// What it may write to.
-    pub(crate) keys: [Vec<u8>; 2],
+    pub(crate) step: Step,
     /// About how large it is.
     pub(crate) bytes: usize,
 }
 
+/// A transaction in its parts, which can be put together with others'.
+#[derive(Clone, Default)]
+pub(crate) struct Step {
+    pub(crate) guards: Vec<Compare>,
+    pub(crate) then: Vec<TxnOp>,
+    pub(crate) otherwise: Vec<TxnOp>,
+}
+
+impl Step {
+    fn txn(self) -> Txn {
+        Txn::new().when(self.guards).and_then(self.then).or_else(self.otherwise)
+    }
+}
+
 struct Shared {
-    endpoints: Arc<Endpoints>,
+    store: Arc<Inner>,
+    /// What the session's keys end with.
+    suffix: Vec<u8>,
     state: Mutex<State>,
 }
 
@@ -76,22 +94,22 @@ struct Asked {
     write: Write,
     /// It was in a batch that was refused, perhaps for another's sake.
     by_itself: bool,
-    tell: oneshot::Sender<Result<Answer, StoreError>>,
+    tell: Tell,
 }
 
+type Tell = oneshot::Sender<Result<Answer, StoreError>>;
+
 impl Batches {
-    pub(crate) fn new(endpoints: Arc<Endpoints>) -> Batches {
-        let most = if endpoints.anonymous { MOST } else { MOST_OF_USERS };
+    pub(crate) fn new(store: Arc<Inner>, suffix: Vec<u8>) -> Batches {
+        let most = if store.endpoints.anonymous { MOST } else { MOST_OF_USERS };
         let state = State { alone: 0, waiting: VecDeque::new(), task: None, most };
-        Batches { shared: Arc::new(Shared { endpoints, state: Mutex::new(state) }) }
+        Batches { shared: Arc::new(Shared { store, suffix, state: Mutex::new(state) }) }
     }
 
     /// One attempt. If it is dropped before it was sent, it never is.
     pub(crate) async fn txn(&self, write: Write) -> Result<Answer, StoreError> {
         match self.shared.enter(write) {
-            Entered::Alone(write, _on_its_way) => {
-                Answer::read(&self.shared.endpoints.txn(write.what, Effect::Write, write.txn).await?)
-            }
+            Entered::Alone(write, _on_its_way) => self.shared.ask(write.what, write.step.txn()).await,
             Entered::Waiting(heard) => heard.await.unwrap_or_else(|_| {
                 Err(StoreError::OutcomeUnknown { what: format!("{WHAT}: the runtime has ended"), source: None })
             }),
@@ -161,55 +179,82 @@ async fn send_all(shared: Arc<Shared>) {
     }
 }
 
-async fn send(shared: &Shared, mut batch: Vec<Asked>) {
-    let (what, txn) = match &batch[..] {
-        [Asked { write, .. }] => (write.what, write.txn.clone()),
-        several => (WHAT, together(several, shared.endpoints.anonymous)),
-    };
+async fn send(shared: &Shared, batch: Vec<Asked>) {
+    let (writes, mut tell): (Vec<_>, Vec<_>) = batch.into_iter().map(|asked| (asked.write, asked.tell)).unzip();
     let answers = tokio::select! {
-        answers = answers(&shared.endpoints, what, txn, batch.len()) => answers,
+        answers = shared.answers(&writes) => answers,
         // Whoever waited has waited long enough.
-        () = nobody_listens(&mut batch) => return,
+        () = nobody_listens(&mut tell) => return,
     };
+    let waited = writes.into_iter().zip(tell);
     match answers {
         Ok(answers) => {
-            for (asked, answer) in batch.into_iter().zip(answers) {
+            for ((_, tell), answer) in waited.zip(answers) {
                 // Whoever does not listen any more has dropped its wait.
-                _ = asked.tell.send(answer);
+                _ = tell.send(answer);
             }
         }
-        Err(error) if batch.len() > 1 && is_refusal(&error) => shared.lock().again(batch, &error),
+        Err(error) if waited.len() > 1 && is_refusal(&error) => {
+            shared.lock().again(waited.collect(), &error);
+        }
         Err(error) => {
-            for asked in batch {
-                _ = asked.tell.send(Err(error.clone()));
+            for (_, tell) in waited {
+                _ = tell.send(Err(error.clone()));
             }
         }
     }
 }
 
-fn together(batch: &[Asked], anonymous: bool) -> Txn {
-    let txns: Vec<_> = batch.iter().map(|asked| TxnOp::txn(asked.write.txn.clone())).collect();
-    let named = if anonymous { 1 } else { usize::MAX };
-    let keys = batch.iter().flat_map(|asked| &asked.write.keys).take(named);
-    let never: Vec<_> = keys.map(|key| TxnOp::delete(key.clone(), None)).collect();
-    // With nothing to compare, the first branch is taken.
-    Txn::new().and_then(txns).or_else(never)
+impl Shared {
+    async fn ask(&self, what: &str, txn: Txn) -> Result<Answer, StoreError> {
+        Answer::read(&self.store.endpoints.txn(what, Effect::Write, txn).await?)
+    }
+
+    /// What each of them led to.
+    async fn answers(&self, writes: &[Write]) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
+        if let [write] = writes {
+            return Ok(vec![Ok(self.ask(write.what, write.step.clone().txn()).await?)]);
+        }
+        if let Some(txn) = as_one(writes) {
+            let mut answer = self.ask(WHAT, txn).await?;
+            if answer.succeeded {
+                return Ok(writes.iter().map(|write| Ok(answer.next_parts(write.step.then.len()))).collect());
+            }
+        }
+        let mut answer = self.ask(WHAT, self.nested(writes)).await?;
+        Ok(writes.iter().map(|_| answer.next_txn()).collect())
+    }
+
+    /// Each for itself.
+    fn nested(&self, writes: &[Write]) -> Txn {
+        let txns: Vec<_> = writes.iter().map(|write| TxnOp::txn(write.step.clone().txn())).collect();
+        let (keys, suffix) = (&self.store.keys, &self.suffix);
+        let written = |write: &Write| [keys.entry(&write.election, suffix), keys.record(&write.election, suffix)];
+        let named = if self.store.endpoints.anonymous { 1 } else { usize::MAX };
+        let never = writes.iter().flat_map(written).take(named).map(|key| TxnOp::delete(key, None));
+        // With nothing to compare, the first branch is taken.
+        Txn::new().and_then(txns).or_else(never.collect::<Vec<_>>())
+    }
 }
 
-/// What each of them led to.
-async fn answers(
-    endpoints: &Endpoints,
-    what: &str,
-    txn: Txn,
-    count: usize,
-) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
-    let mut answer = Answer::read(&endpoints.txn(what, Effect::Write, txn).await?)?;
-    Ok(if count == 1 { vec![Ok(answer)] } else { (0..count).map(|_| answer.next_txn()).collect() })
+/// All or none. `None`: no server takes so much.
+fn as_one(writes: &[Write]) -> Option<Txn> {
+    let guards = writes.iter().map(|write| write.step.guards.len()).sum::<usize>();
+    let operations = writes.iter().map(|write| write.step.then.len()).sum::<usize>();
+    if guards.max(operations) > MOST_OPERATIONS {
+        return None;
+    }
+    let mut all = Step::default();
+    for Write { step, .. } in writes {
+        all.guards.extend_from_slice(&step.guards);
+        all.then.extend_from_slice(&step.then);
+    }
+    Some(all.txn())
 }
 
-async fn nobody_listens(batch: &mut [Asked]) {
-    for asked in batch {
-        asked.tell.closed().await;
+async fn nobody_listens(tell: &mut [Tell]) {
+    for tell in tell {
+        tell.closed().await;
     }
 }
 
@@ -248,13 +293,12 @@ impl State {
     }
 
     /// One by one, so that each is told what concerns it.
-    fn again(&mut self, batch: Vec<Asked>, error: &StoreError) {
+    fn again(&mut self, batch: Vec<(Write, Tell)>, error: &StoreError) {
         if matches!(error, StoreError::Limit { .. }) {
             self.most = (batch.len() / 2).max(1);
         }
-        for mut asked in batch.into_iter().rev() {
-            asked.by_itself = true;
-            self.waiting.push_front(asked);
+        for (write, tell) in batch.into_iter().rev() {
+            self.waiting.push_front(Asked { write, by_itself: true, tell });
         }
     }
 }
@@ -297,7 +341,7 @@ mod tests {
         fn ask(&mut self, name: &str, bytes: usize) -> Heard {
             let (tell, heard) = oneshot::channel();
             let election = ElectionName::new(name).unwrap();
-            let write = Write { what: "asking", election, txn: Txn::new(), keys: Default::default(), bytes };
+            let write = Write { what: "asking", election, step: Step::default(), bytes };
             self.waiting.push_back(Asked { write, by_itself: false, tell });
             heard
         }
@@ -343,7 +387,7 @@ mod tests {
     fn those_of_a_refused_batch_go_one_by_one_and_first() {
         let mut state = state();
         let _waiting: Vec<_> = ["a", "b"].iter().map(|name| state.ask(name, 1)).collect();
-        let batch = state.next_batch();
+        let batch = state.next_batch().into_iter().map(|asked| (asked.write, asked.tell)).collect();
         let _later = [state.ask("c", 1), state.ask("d", 1)];
         state.again(batch, &StoreError::Limit { what: "too many operations".to_owned() });
         assert_eq!(state.most, 1);

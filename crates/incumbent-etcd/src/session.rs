@@ -15,7 +15,7 @@ use incumbent_store::{
 };
 
 use crate::answer::{self, Answer, Header};
-use crate::batch::{Batches, Write};
+use crate::batch::{Batches, Step, Write};
 use crate::fault::Effect;
 use crate::heartbeat::Heartbeat;
 use crate::keys;
@@ -62,7 +62,7 @@ impl EtcdSession {
         };
         store.leases().insert(lease);
         EtcdSession {
-            batches: Batches::new(store.endpoints.clone()),
+            batches: Batches::new(store.clone(), keys::suffix_of(lease)),
             store,
             lease,
             suffix: keys::suffix_of(lease),
@@ -87,13 +87,12 @@ impl EtcdSession {
         &self,
         what: &'static str,
         election: &ElectionName,
-        txn: Txn,
+        step: Step,
         value_bytes: usize,
     ) -> Result<Answer, StoreError> {
         // The election's name is in it a dozen times; what else there is has a bound.
         let bytes = value_bytes + 12 * election.as_str().len() + 2048;
-        let keys = [self.store.keys.entry(election, &self.suffix), self.store.keys.record(election, &self.suffix)];
-        let write = Write { what, election: election.clone(), txn, keys, bytes };
+        let write = Write { what, election: election.clone(), step, bytes };
         self.same_cluster(self.batches.txn(write).await?)
     }
 
@@ -147,9 +146,12 @@ impl EtcdSession {
     async fn enlist_first(&self, election: &ElectionName, entry: &NewEntry) -> Result<Option<Standing>, StoreError> {
         let keys = &self.store.keys;
         let nothing = |(start, end)| Compare::create_revision(start, CompareOp::Equal, 0).with_range(end);
-        let guards = [nothing(keys.line(election)), nothing(keys.all_own(election))];
-        let txn = Txn::new().when(guards).and_then(self.entry_and_record(election, entry));
-        let answer = self.write_entry(election, txn, entry).await?;
+        let step = Step {
+            guards: vec![nothing(keys.line(election)), nothing(keys.all_own(election))],
+            then: self.entry_and_record(election, entry).into(),
+            otherwise: vec![],
+        };
+        let answer = self.write_entry(election, step, entry).await?;
         if !answer.succeeded {
             self.expects_nobody.store(false, Ordering::Relaxed);
             return Ok(None);
@@ -159,9 +161,9 @@ impl EtcdSession {
     }
 
     /// A write that may make us an entry. Unless it is answered, it may arrive at any time.
-    async fn write_entry(&self, election: &ElectionName, txn: Txn, entry: &NewEntry) -> Result<Answer, StoreError> {
+    async fn write_entry(&self, election: &ElectionName, step: Step, entry: &NewEntry) -> Result<Answer, StoreError> {
         let doubt = Doubt { session: self, election };
-        let answer = self.write("enlisting", election, txn, entry.value.len()).await;
+        let answer = self.write("enlisting", election, step, entry.value.len()).await;
         if !matches!(answer, Err(StoreError::OutcomeUnknown { .. })) {
             doubt.settle();
         }
@@ -178,20 +180,21 @@ impl EtcdSession {
     }
 
     /// One transaction: put, unless there is an entry or a record, and see who is ahead.
-    fn enlistment(&self, election: &ElectionName, entry: &NewEntry) -> Txn {
+    fn enlistment(&self, election: &ElectionName, entry: &NewEntry) -> Step {
         let keys = &self.store.keys;
         let (key, record_key) = (keys.entry(election, &self.suffix), keys.record(election, &self.suffix));
         let [put_entry, put_record] = self.entry_and_record(election, entry);
-        Txn::new()
-            .when([created(&key, 0), created(&record_key, 0)])
-            .and_then([
+        Step {
+            guards: vec![created(&key, 0), created(&record_key, 0)],
+            then: vec![
                 put_entry,
                 put_record,
                 answer::newest(keys.line(election), None, 2),
                 answer::newest(keys.records(election), None, 2),
                 answer::all(keys.office_range(election)),
-            ])
-            .or_else([answer::look(key), answer::get(record_key)])
+            ],
+            otherwise: vec![answer::look(key), answer::get(record_key)],
+        }
     }
 
     fn enlisted(&self, election: &ElectionName, entry: &NewEntry, mut answer: Answer) -> Result<Enlisted, StoreError> {
@@ -401,11 +404,15 @@ impl EtcdSession {
         let key = self.key_of(held);
         let record = CandidateRecord { incarnation, name, ready };
         // Both each time: whoever watches the entry is told of its readiness, too.
-        let txn = Txn::new().when(self.ours(&key, held.token)).and_then([
-            TxnOp::put(key.clone(), value.to_vec(), self.attached()),
-            TxnOp::put(self.store.keys.record(&held.election, &self.suffix), record.encode(), self.attached()),
-        ]);
-        let answer = self.write("publishing", &held.election, txn, value.len()).await?;
+        let step = Step {
+            guards: self.ours(&key, held.token).into(),
+            then: vec![
+                TxnOp::put(key, value.to_vec(), self.attached()),
+                TxnOp::put(self.store.keys.record(&held.election, &self.suffix), record.encode(), self.attached()),
+            ],
+            otherwise: vec![],
+        };
+        let answer = self.write("publishing", &held.election, step, value.len()).await?;
         Ok(if answer.succeeded { Cas::Done } else { Cas::Refused })
     }
 
@@ -425,11 +432,12 @@ impl EtcdSession {
             // No such entry can be there: no key has a negative version.
             Some(None) => guards.push(Compare::version(key.clone(), CompareOp::Less, 0)),
         }
-        let txn = Txn::new()
-            .when(guards)
-            .and_then([TxnOp::delete(key.clone(), None), TxnOp::delete(record.clone(), None)])
-            .or_else([answer::look(key.clone()), answer::look(record)]);
-        let mut answer = self.write("withdrawing", &held.election, txn, 0).await?;
+        let step = Step {
+            guards,
+            then: vec![TxnOp::delete(key.clone(), None), TxnOp::delete(record.clone(), None)],
+            otherwise: vec![answer::look(key), answer::look(record)],
+        };
+        let mut answer = self.write("withdrawing", &held.election, step, 0).await?;
         if !answer.succeeded {
             let is_its = |kv: &KeyValue| kv.create_revision() == revision(held.token);
             let (entry, record) = (answer.next_one()?, answer.next_one()?);

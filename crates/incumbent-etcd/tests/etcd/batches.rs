@@ -135,9 +135,10 @@ async fn a_batch_that_nobody_waits_for_holds_up_nobody() {
 
 #[tokio::test]
 async fn one_that_is_refused_is_told_why_and_the_others_lead() {
-    let (_proxy, _, session) = warm().await;
+    let (proxy, _, session) = warm().await;
     let elections = names("refused", 12);
     let taken = held(&session.enlist(&elections[7], &entry(100)).await.unwrap());
+    let before = proxy.requests();
     for (number, enlisting) in enlist_all(&session, &elections).into_iter().enumerate() {
         if number == 7 {
             let refused = within(enlisting).await.unwrap().unwrap_err();
@@ -147,6 +148,8 @@ async fn one_that_is_refused_is_told_why_and_the_others_lead() {
             leading(enlisting).await;
         }
     }
+    // All or none; then each for itself; then the one that found somebody where it expected nobody.
+    assert_eq!(proxy.requests() - before, ALONE as u64 + 3);
 }
 
 #[tokio::test]
