@@ -68,6 +68,12 @@ pub(crate) struct Interest {
     pub(crate) urgent: bool,
 }
 
+impl Interest {
+    fn is_in_own_entry(&self) -> bool {
+        matches!(self.rule, Rule::Gone { .. }) && !self.urgent
+    }
+}
+
 /// The watches of a store.
 #[derive(Clone)]
 pub(crate) struct Watcher {
@@ -93,12 +99,16 @@ struct State {
     sender_returns: bool,
     /// What could wait has waited, cancellations included.
     hurrying: bool,
+    /// Somebody is about to end its own entry.
+    farewell: bool,
     task: Option<JoinHandle<()>>,
 }
 
 /// One who waits, and the server's watches that it waits for.
 struct Waiting {
     armed: Vec<i64>,
+    /// It waits for its own entry's end, among others.
+    own_entry: bool,
     tell: oneshot::Sender<Result<(), StoreError>>,
 }
 
@@ -121,10 +131,11 @@ impl Watcher {
         let (tell, heard) = oneshot::channel();
         // A watch that starts in the future is served at once; one that starts in the past waits for its turn.
         let from = i64::try_from(from.0).unwrap_or(i64::MAX).saturating_add(1);
+        let own_entry = interests.iter().any(Interest::is_in_own_entry);
         let mut state = self.shared.lock();
         let waiting = state.next_number();
         let armed: Vec<_> = interests.into_iter().map(|interest| state.arm(waiting, interest, from)).collect();
-        state.waiting.insert(waiting, Waiting { armed, tell });
+        state.waiting.insert(waiting, Waiting { armed, own_entry, tell });
         // A task that ended ended with its runtime.
         if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
             state.task = Some(tokio::spawn(run(Arc::downgrade(&self.shared), self.shared.stir.clone())));
@@ -163,9 +174,8 @@ impl Future for Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        if state.forget(self.waiting).is_some() {
-            self.shared.stir_for(state);
-        }
+        state.give_up(self.waiting);
+        self.shared.stir_for(state);
     }
 }
 
@@ -175,13 +185,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the sender, unless it comes back early enough by itself: most of what can wait is forgotten again soon,
-    /// and each time somebody is woken costs those who take office at that moment.
+    /// Wakes the sender, if it has something to do.
     fn stir_for(&self, mut state: MutexGuard<'_, State>) {
-        let urgent = !state.to_send.is_empty();
-        let later = !state.later.is_empty() || state.to_cancel.len() >= CANCELLATIONS;
-        let wake = urgent || (later && !state.sender_returns);
-        state.sender_returns |= wake;
+        let wake = state.needs_sender();
         drop(state);
         if wake {
             self.stir.notify_one();
@@ -285,6 +291,26 @@ impl State {
             }
         }
         Some(waiting)
+    }
+
+    /// Whether the sender must be woken. Not if it comes back early enough by itself: most of what can wait is forgotten
+    /// again soon, and each time somebody is woken costs those who take office at that moment.
+    fn needs_sender(&mut self) -> bool {
+        let farewell = std::mem::take(&mut self.farewell) && !self.to_cancel.is_empty();
+        self.hurrying |= farewell;
+        let urgent = farewell || !self.to_send.is_empty();
+        let later = !self.later.is_empty() || self.to_cancel.len() >= CANCELLATIONS;
+        let wake = urgent || (later && !self.sender_returns);
+        self.sender_returns |= wake;
+        wake
+    }
+
+    /// Somebody has stopped waiting before there was news.
+    fn give_up(&mut self, waiting: i64) {
+        let Some(waiting) = self.forget(waiting) else { return };
+        // Whoever stops waiting for the end of its own entry is about to end it. That is news for its successor, who
+        // would have to share the server's attention with one who knows.
+        self.farewell |= waiting.own_entry;
     }
 
     fn has_later(&self) -> bool {
@@ -434,5 +460,53 @@ async fn receive(shared: &Weak<Shared>, mut answers: WatchResponseStream) -> Opt
         if let Err(why) = shared.upgrade()?.hear(&heard) {
             return Some(why);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl State {
+        /// Somebody waits for this, and the server knows.
+        fn waits(&mut self, rule: Rule, urgent: bool) -> i64 {
+            let interest = Interest { range: Default::default(), rule, urgent };
+            let (own_entry, number) = (interest.is_in_own_entry(), self.next_number());
+            let armed = vec![self.arm(number, interest, 1)];
+            self.waiting.insert(number, Waiting { armed, own_entry, tell: oneshot::channel().0 });
+            self.hurry();
+            while self.next_watch().is_some() {}
+            assert!(matches!(self.next_request(), Request::None));
+            number
+        }
+    }
+
+    const GONE: Rule = Rule::Gone { created: 1, lease: Some(1) };
+
+    #[test]
+    fn a_leader_that_goes_takes_its_own_watch_along_at_once() {
+        let mut state = State::default();
+        let leader = state.waits(GONE, false);
+        state.give_up(leader);
+        assert!(state.needs_sender());
+        assert!(matches!(state.next_request(), Request::Cancel(_)));
+        assert!(matches!(state.next_request(), Request::None));
+    }
+
+    #[test]
+    fn nobody_is_woken_for_other_cancellations() {
+        let mut state = State::default();
+        for (rule, urgent) in [(Rule::Any, false), (GONE, true)] {
+            let waiting = state.waits(rule, urgent);
+            state.give_up(waiting);
+            assert!(!state.needs_sender());
+            state.hurry();
+            while !matches!(state.next_request(), Request::None) {}
+        }
+        // One whose news has come has nothing to say.
+        let follower = state.waits(GONE, false);
+        state.tell(follower, Ok(()));
+        state.give_up(follower);
+        assert!(!state.needs_sender());
     }
 }
