@@ -20,7 +20,7 @@ use incumbent_testkit::servers::EtcdCluster;
 
 const TURNS: usize = 5;
 const CAMPAIGNS: usize = 200;
-const HANDOVERS: usize = 10;
+const HANDOVERS: usize = 20;
 const RATE_MILLIS: u64 = 1500;
 const RATES: usize = 3;
 const WAITING: usize = 1000;
@@ -28,7 +28,8 @@ const FAILOVERS: usize = 3;
 /// What Go's sessions for the failover have, too.
 const TTL: Duration = Duration::from_secs(5);
 
-#[tokio::main]
+/// On one thread: the machine is shared with the server that is asked.
+#[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args: Vec<_> = std::env::args().collect();
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -82,7 +83,7 @@ impl Bench {
     }
 
     async fn client(&self) -> Client {
-        Client::builder().ttl(TTL * 6).with_store(self.store()).await.expect("a client")
+        session_on(self.store()).await
     }
 
     async fn bare(&self) -> etcd_client::Client {
@@ -122,9 +123,10 @@ impl Bench {
         // Long enough for a follower to have begun to wait: before that there is nothing to hand over.
         for (what, wait) in [("fresh", Duration::from_millis(5)), ("waited", Duration::from_millis(300))] {
             let (mut ours, mut gos, mut least) = <(Times, Times, Times)>::default();
-            let (one, other) = (self.client().await, self.client().await);
+            // Two sessions of one connection, as Go's are.
             let store = self.store();
-            let bare = [self.bare().await, self.bare().await];
+            let (one, other) = (session_on(store.clone()).await, session_on(store.clone()).await);
+            let bare = self.bare().await;
             for turn in 0..TURNS {
                 for round in 0..HANDOVERS {
                     let name = format!("handover-{what}-{turn}-{round}");
@@ -218,12 +220,13 @@ impl Bench {
     }
 }
 
+async fn session_on(store: EtcdStore) -> Client {
+    Client::builder().ttl(TTL * 6).with_store(store).await.expect("a client")
+}
+
 /// Bytes in memory per candidacy that waits.
 async fn waiting_bytes(endpoint: &str) -> u64 {
-    let client = async || {
-        let store = EtcdStore::connect(&[endpoint], &EtcdOptions::new()).expect("a store");
-        Client::builder().ttl(TTL * 6).with_store(store).await.expect("a client")
-    };
+    let client = async || session_on(EtcdStore::connect(&[endpoint], &EtcdOptions::new()).expect("a store")).await;
     let (leaders, followers) = (client().await, client().await);
     let mut offices = Vec::new();
     for number in 0..WAITING {
@@ -282,8 +285,8 @@ async fn bare_campaign(bare: &mut etcd_client::Client, name: &str, lease: i64) -
 }
 
 /// A guarded delete, the news of it, and a read: there is nothing that a handover could do without.
-async fn bare_handover(bare: &[etcd_client::Client; 2], name: &str, wait: Duration) -> Duration {
-    let [mut leader, mut follower] = bare.clone();
+async fn bare_handover(bare: &etcd_client::Client, name: &str, wait: Duration) -> Duration {
+    let (mut leader, mut follower) = (bare.clone(), bare.clone());
     let [first, second] = ["1", "2"].map(|number| format!("bare-{name}/{number}"));
     leader.put(first.clone(), "leader", None).await.expect("a put");
     let put = follower.put(second, "follower", None).await.expect("a put");
