@@ -2,7 +2,7 @@
 
 use rustix::process::{Signal, kill_process};
 
-use crate::host::{Host, children};
+use crate::host::{Host, Process, children};
 
 #[test]
 fn sigterm_stops_the_command_then_releases_the_office() {
@@ -33,15 +33,21 @@ fn a_command_that_ignores_sigterm_is_killed_after_the_grace() {
     assert_eq!(host.leader("jobs/x"), None);
 }
 
-#[test]
-fn a_second_signal_kills_at_once() {
-    let host = Host::new();
-    // So long a grace that the test would fail if it were waited for.
+/// A leader whose command was asked to end, and does not.
+fn asked_in_vain(host: &Host) -> Process {
+    // So long a grace that a test would fail if it were waited for.
     let line = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done";
     let mut leader = host.start(["run", "--ttl", "2h", "--grace", "20m", "jobs/x", "--shell", "--", line]);
     assert_eq!(leader.line(), "up");
     leader.signal(Signal::TERM);
     assert_eq!(leader.line(), "asked");
+    leader
+}
+
+#[test]
+fn a_second_signal_kills_at_once() {
+    let host = Host::new();
+    let mut leader = asked_in_vain(&host);
     leader.signal(Signal::INT);
     assert_eq!(leader.wait(), Some(137));
 }
@@ -49,11 +55,7 @@ fn a_second_signal_kills_at_once() {
 #[test]
 fn a_second_signal_kills_at_once_even_if_the_guardian_does_not() {
     let host = Host::new();
-    let line = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done";
-    let mut leader = host.start(["run", "--ttl", "2h", "--grace", "20m", "jobs/x", "--shell", "--", line]);
-    assert_eq!(leader.line(), "up");
-    leader.signal(Signal::TERM);
-    assert_eq!(leader.line(), "asked");
+    let mut leader = asked_in_vain(&host);
     kill_process(children(leader.pid())[0], Signal::STOP).unwrap();
     leader.signal(Signal::INT);
     assert_eq!(leader.wait(), Some(137));
