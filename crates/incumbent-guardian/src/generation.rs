@@ -14,8 +14,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, w
 use crate::clock::{kill_at, now};
 use crate::launch::Launch;
 use crate::spec::{CommandSpec, Exit, NotStarted, Step};
+use crate::tree::{self, Process};
 use crate::wire::Report;
-use crate::{hunt, terminal, tree};
+use crate::{hunt, terminal};
 
 /// Orphans waited for in one turn.
 const REAPED_PER_TURN: usize = 1024;
@@ -221,7 +222,7 @@ impl Generation {
     fn reap_orphans(&mut self) {
         if !self.released {
             // Any child's status would be the command's own, again and again: the others are asked for by number.
-            for child in tree::children(getpid()).iter().filter(|child| child.zombie && child.pid != self.command) {
+            for child in children().iter().filter(|child| child.zombie && child.pid != self.command) {
                 let _ = waitpid(Some(child.pid), WaitOptions::NOHANG);
             }
             return;
@@ -237,7 +238,7 @@ impl Generation {
     /// Nobody is left: the kernel says so.
     fn is_empty(&mut self) -> bool {
         if !self.released {
-            if tree::children(getpid()).iter().any(|child| child.pid != self.command) {
+            if children().iter().any(|child| child.pid != self.command) {
                 return false;
             }
             let _ = waitpid(Some(self.command), WaitOptions::NOHANG);
@@ -251,7 +252,7 @@ impl Generation {
         if !self.released {
             hunt::group_signal(self.command, Signal::KILL);
         }
-        hunt::kill(&tree::descendants(getpid(), |_| false), round);
+        hunt::kill(&descendants(), round);
     }
 
     fn tell_everyone(&self, signal: Signal) {
@@ -259,9 +260,17 @@ impl Generation {
         if !self.released {
             hunt::group_signal(self.command, signal);
         }
-        let others = tree::descendants(getpid(), |_| false);
-        for process in others.iter().filter(|process| self.released || process.group != Some(self.command)) {
+        for process in descendants().iter().filter(|process| self.released || process.group != Some(self.command)) {
             hunt::signal(process, signal);
         }
     }
+}
+
+/// Those that can be found. The last word, that nobody is left, is the kernel's in any case.
+fn children() -> Vec<Process> {
+    tree::children(getpid()).unwrap_or_default()
+}
+
+fn descendants() -> Vec<Process> {
+    tree::descendants(getpid(), |_| false).unwrap_or_default()
 }

@@ -13,7 +13,7 @@ const ROUNDS_ONE_BY_ONE: u32 = 16;
 pub(crate) fn signal(process: &Process, signal: Signal) {
     // With the pidfd in hand the process that it names cannot change any more; what is left is to see that it is the listed one.
     let Ok(pidfd) = pidfd_open(process.pid, PidfdFlags::empty()) else { return };
-    if Process::read(process.pid).is_some_and(|now| now.started == process.started) {
+    if matches!(Process::read(process.pid), Ok(Some(now)) if now.started == process.started) {
         // What fails here: the process is gone (good), or another user's (it is met again in the next round).
         let _ = pidfd_send_signal(&pidfd, signal);
     }

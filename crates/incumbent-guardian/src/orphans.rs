@@ -16,6 +16,8 @@ static GUARDIANS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// Time between two rounds: nobody else but these processes' deaths is waited for.
 const PAUSE: Duration = Duration::from_millis(2);
+/// The same when `/proc` cannot be read, which may last.
+const BLIND_PAUSE: Duration = Duration::from_millis(50);
 /// A look into `/proc` may miss who is born meanwhile, two in a row will not unless somebody forks as fast as we look.
 const LOOKS: u32 = 2;
 
@@ -35,7 +37,12 @@ fn guardians() -> MutexGuard<'static, BTreeSet<i32>> {
 pub(crate) fn sweep(shared_session: bool) {
     let mut clean_looks = 0;
     for round in 0.. {
-        let found = tree::descendants(getpid(), |process| is_our_own(process, shared_session));
+        let Ok(found) = tree::descendants(getpid(), |process| is_our_own(process, shared_session)) else {
+            // Whoever cannot look has not seen that nobody is there.
+            clean_looks = 0;
+            thread::sleep(BLIND_PAUSE);
+            continue;
+        };
         let orphans = found.iter().filter(|process| process.parent == Some(getpid()));
         for orphan in orphans.filter(|process| process.zombie) {
             let _ = waitpid(Some(orphan.pid), WaitOptions::NOHANG);

@@ -4,8 +4,9 @@
 //! proof that nobody is left; and whoever signals checks with a pidfd in hand that the process is still the one that was listed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::{fs, io};
 
+use rustix::io::Errno;
 use rustix::process::Pid;
 
 /// One process, as its `stat` file shows it.
@@ -21,10 +22,26 @@ pub(crate) struct Process {
     pub(crate) started: u64,
 }
 
+/// `/proc` could not be read, so nothing is known: for lack of descriptors, say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable;
+
+/// `None`: it is gone.
+fn unless_gone<T>(read: io::Result<T>) -> Result<Option<T>, Unreadable> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // A process that goes while it is read.
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(_) => Err(Unreadable),
+    }
+}
+
 impl Process {
-    pub(crate) fn read(pid: Pid) -> Option<Process> {
-        let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
-        Process::parse(&stat)
+    /// `None`: it is gone.
+    pub(crate) fn read(pid: Pid) -> Result<Option<Process>, Unreadable> {
+        let stat = unless_gone(fs::read(format!("/proc/{}/stat", pid.as_raw_pid())))?;
+        Ok(stat.and_then(|stat| Process::parse(&stat)))
     }
 
     fn parse(stat: &[u8]) -> Option<Process> {
@@ -47,62 +64,70 @@ impl Process {
 }
 
 /// The children of a process.
-pub(crate) fn children(of: Pid) -> Vec<Process> {
-    children_by_kernel(of).unwrap_or_else(|| scan().into_iter().filter(|process| process.parent == Some(of)).collect())
+pub(crate) fn children(of: Pid) -> Result<Vec<Process>, Unreadable> {
+    if let Some(children) = children_by_kernel(of)? {
+        return Ok(children);
+    }
+    Ok(scan()?.into_iter().filter(|process| process.parent == Some(of)).collect())
 }
 
 /// Everything below a process but what is below those that are spared. Parents come before their children.
-pub(crate) fn descendants(of: Pid, spare: impl Fn(&Process) -> bool) -> Vec<Process> {
-    if let Some(first) = children_by_kernel(of) {
-        return walk(first, spare, |pid| children_by_kernel(pid).unwrap_or_default());
+pub(crate) fn descendants(of: Pid, spare: impl Fn(&Process) -> bool) -> Result<Vec<Process>, Unreadable> {
+    if let Some(first) = children_by_kernel(of)? {
+        return walk(first, spare, |pid| Ok(children_by_kernel(pid)?.unwrap_or_default()));
     }
     let mut families: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
-    for process in scan() {
+    for process in scan()? {
         families.entry(process.parent.map_or(0, Pid::as_raw_pid)).or_default().push(process);
     }
     let first = families.remove(&of.as_raw_pid()).unwrap_or_default();
-    walk(first, spare, |pid| families.remove(&pid.as_raw_pid()).unwrap_or_default())
+    walk(first, spare, |pid| Ok(families.remove(&pid.as_raw_pid()).unwrap_or_default()))
 }
 
 fn walk(
     first: Vec<Process>,
     spare: impl Fn(&Process) -> bool,
-    mut children: impl FnMut(Pid) -> Vec<Process>,
-) -> Vec<Process> {
+    mut children: impl FnMut(Pid) -> Result<Vec<Process>, Unreadable>,
+) -> Result<Vec<Process>, Unreadable> {
     let mut found: Vec<Process> = first.into_iter().filter(|process| !spare(process)).collect();
     let mut seen: BTreeSet<i32> = found.iter().map(|process| process.pid.as_raw_pid()).collect();
     let mut next = 0;
     while let Some(process) = found.get(next).copied() {
         // A reused pid could close a circle in a listing that was read over time: nobody is visited twice.
-        found.extend(children(process.pid).into_iter().filter(|child| seen.insert(child.pid.as_raw_pid())));
+        found.extend(children(process.pid)?.into_iter().filter(|child| seen.insert(child.pid.as_raw_pid())));
         next += 1;
     }
-    found
+    Ok(found)
 }
 
 /// `None` if this kernel does not list children (CONFIG_PROC_CHILDREN), or the process is gone.
-fn children_by_kernel(of: Pid) -> Option<Vec<Process>> {
+fn children_by_kernel(of: Pid) -> Result<Option<Vec<Process>>, Unreadable> {
     let mut found = Vec::new();
+    let Some(tasks) = unless_gone(fs::read_dir(format!("/proc/{}/task", of.as_raw_pid())))? else { return Ok(None) };
     // Each thread has children of its own.
-    for task in fs::read_dir(format!("/proc/{}/task", of.as_raw_pid())).ok()?.flatten() {
-        match fs::read_to_string(task.path().join("children")) {
-            Ok(list) => {
-                let pids = list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw));
-                found.extend(pids.filter_map(Process::read));
-            }
+    for task in tasks {
+        let Some(task) = unless_gone(task)? else { continue };
+        match unless_gone(fs::read_to_string(task.path().join("children")))? {
+            Some(list) => found.extend(listed(list.split_ascii_whitespace())?),
             // The thread has ended while we looked.
-            Err(_) if !task.path().exists() => {}
-            Err(_) => return None,
+            None if !task.path().exists() => {}
+            None => return Ok(None),
         }
     }
-    Some(found)
+    Ok(Some(found))
 }
 
 /// Every process there is.
-fn scan() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
-    pids.filter_map(Process::read).collect()
+fn scan() -> Result<Vec<Process>, Unreadable> {
+    let entries = fs::read_dir("/proc").map_err(|_| Unreadable)?;
+    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    listed(names.iter().filter_map(|name| name.to_str()))
+}
+
+/// The processes of these numbers that are still there. What is no number is passed over.
+fn listed<'a>(numbers: impl Iterator<Item = &'a str>) -> Result<Vec<Process>, Unreadable> {
+    let pids = numbers.filter_map(|number| number.parse().ok().and_then(Pid::from_raw));
+    pids.filter_map(|pid| Process::read(pid).transpose()).collect()
 }
 
 #[cfg(test)]
@@ -132,15 +157,15 @@ mod tests {
     fn a_child_is_listed_below_its_parent_and_a_whole_scan_agrees() {
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let pid = Pid::from_child(&child);
-        let found = children(getpid());
+        let found = children(getpid()).unwrap();
         assert!(found.iter().any(|process| process.pid == pid), "{found:?}");
-        let scanned = scan();
+        let scanned = scan().unwrap();
         let same = scanned.iter().find(|process| process.pid == pid).unwrap();
         assert_eq!(same.parent, Some(getpid()));
-        assert!(descendants(getpid(), |_| false).iter().any(|process| process.pid == pid));
-        assert!(!descendants(getpid(), |process| process.pid == pid).iter().any(|process| process.pid == pid));
+        assert!(descendants(getpid(), |_| false).unwrap().iter().any(|process| process.pid == pid));
+        assert!(!descendants(getpid(), |process| process.pid == pid).unwrap().iter().any(|process| process.pid == pid));
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert_eq!(Process::read(pid).filter(|process| process.parent == Some(getpid())), None);
+        assert_eq!(Process::read(pid).unwrap().filter(|process| process.parent == Some(getpid())), None);
     }
 }

@@ -73,7 +73,7 @@ impl Warden {
         if getppid() != Some(parent) {
             return Err(io::Errno::SRCH.into());
         }
-        if Process::read(getpid()).is_none_or(|found| found.parent != Some(parent)) {
+        if !matches!(Process::read(getpid()), Ok(Some(found)) if found.parent == Some(parent)) {
             return Err(std::io::Error::other(
                 "/proc does not show this process: it must be mounted for its namespace",
             ));

@@ -219,7 +219,9 @@ impl Watch {
         state.next_strike = now + STRIKE_PAUSE;
         let silent = now >= state.end_by().max(state.heard_at) + KILLING_PATIENCE;
         drop(state);
-        hunt::kill(&tree::descendants(Pid::from_child(&self.child), |_| false), round);
+        // If nobody can be found now, they can in the next round.
+        let found = tree::descendants(Pid::from_child(&self.child), |_| false);
+        hunt::kill(&found.unwrap_or_default(), round);
         if silent {
             let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         }

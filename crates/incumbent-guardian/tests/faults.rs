@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::Command;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use theatre::{HORDE, Show, alive, comes_true, is_running, kill, kinds, parent, state, stop_and_wait};
 
@@ -23,6 +23,10 @@ fn main() {
         ),
         ("a_killed_command_takes_its_descendants_along", a_killed_command_takes_its_descendants_along),
         ("a_killed_guardian_leaves_nobody_behind", a_killed_guardian_leaves_nobody_behind),
+        (
+            "a_supervisor_that_cannot_look_does_not_say_that_nobody_is_left",
+            a_supervisor_that_cannot_look_does_not_say_that_nobody_is_left,
+        ),
         (
             "a_guardian_killed_at_the_very_start_leaves_nobody_behind",
             a_guardian_killed_at_the_very_start_leaves_nobody_behind,
@@ -90,6 +94,26 @@ fn a_killed_guardian_leaves_nobody_behind() {
     let mut show = Show::of(&["renew"], "horde");
     show.stage_is_set(HORDE);
     kill(show.guardian, Signal::KILL);
+    show.says("guardian died");
+    assert_eq!(alive(&show.tag), []);
+    assert_eq!(show.line(), "empty");
+    assert_eq!(show.code(), 70);
+}
+
+/// Without a descriptor to spare, nobody is found in `/proc`, and nobody can be killed.
+fn a_supervisor_that_cannot_look_does_not_say_that_nobody_is_left() {
+    let mut show = Show::of(&["renew"], "horde");
+    show.stage_is_set(HORDE);
+    // Fewer than it has open, and more than it waits for at once.
+    const FEW: u64 = 8;
+    let open = std::fs::read_dir(format!("/proc/{}/fd", show.pid())).unwrap().count();
+    assert!(open > FEW as usize, "{open}");
+    let supervisor = Pid::from_raw(show.pid());
+    let usual = getrlimit(Resource::Nofile);
+    prlimit(supervisor, Resource::Nofile, Rlimit { current: Some(FEW), maximum: usual.maximum }).unwrap();
+    kill(show.guardian, Signal::KILL);
+    comes_true("the guardian is buried", || parent(show.guardian).is_none());
+    prlimit(supervisor, Resource::Nofile, usual).unwrap();
     show.says("guardian died");
     assert_eq!(alive(&show.tag), []);
     assert_eq!(show.line(), "empty");
