@@ -45,8 +45,8 @@ pub(crate) struct EtcdSession {
 /// Where this session may have entries. Its lease is nobody else's, so nobody else makes any.
 #[derive(Default)]
 struct Stood {
-    /// Those that were answered, with what their records say.
-    known: BTreeMap<ElectionName, (Incarnation, Arc<str>)>,
+    /// Those that were answered, with what their records say. An incarnation may come again, a token never does.
+    known: BTreeMap<ElectionName, (Held, Arc<str>)>,
     /// Those with an enlistment that was not answered: it may still arrive, at any time.
     doubtful: BTreeSet<ElectionName>,
 }
@@ -259,7 +259,7 @@ impl EtcdSession {
     }
 
     fn note(&self, held: &Held, entry: &NewEntry) {
-        self.stood().known.insert(held.election.clone(), (entry.incarnation, entry.name.clone()));
+        self.stood().known.insert(held.election.clone(), (held.clone(), entry.name.clone()));
     }
 
     /// Removes the record of an entry that somebody deleted from outside. Entry and record are made in one step, so
@@ -398,11 +398,11 @@ impl EtcdSession {
     async fn publish(&self, held: &Held, value: &Bytes, ready: Option<Nonce>) -> Result<Cas, StoreError> {
         check_value(value)?;
         let known = self.stood().known.get(&held.election).cloned();
-        let Some((incarnation, name)) = known.filter(|(incarnation, _)| *incarnation == held.incarnation) else {
+        let Some((_, name)) = known.filter(|(known, _)| known == held) else {
             return Ok(Cas::Refused);
         };
         let key = self.key_of(held);
-        let record = CandidateRecord { incarnation, name, ready };
+        let record = CandidateRecord { incarnation: held.incarnation, name, ready };
         // Both each time: whoever watches the entry is told of its readiness, too.
         let step = Step {
             guards: self.ours(&key, held.token).into(),
@@ -449,7 +449,7 @@ impl EtcdSession {
             }
         }
         let mut stood = self.stood();
-        if stood.known.get(&held.election).is_some_and(|(incarnation, _)| *incarnation == held.incarnation) {
+        if stood.known.get(&held.election).is_some_and(|(known, _)| known == held) {
             stood.known.remove(&held.election);
         }
         Ok(Cas::Done)

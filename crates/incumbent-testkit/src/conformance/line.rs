@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_store::{Cas, Nonce, Place, StoreError};
+use incumbent_store::{Cas, NewEntry, Nonce, Place, StoreError};
 use tokio::time::timeout;
 
 use super::harness::Harness;
@@ -195,16 +195,22 @@ pub async fn publishing_is_refused_for_an_entry_that_is_gone<H: Harness>(harness
 pub async fn withdrawing_again_is_done_and_touches_nobody_else<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let (member, other) = (scene.member().await, scene.member().await);
-    let held = member.stand(&scene.election).await;
-    member.withdraw(&held).await;
-    member.withdraw(&held).await;
+    let first = member.stand(&scene.election).await;
+    member.withdraw(&first).await;
+    member.withdraw(&first).await;
     let others = other.stand(&scene.election).await;
-    member.withdraw(&held).await;
+    member.withdraw(&first).await;
     assert!(other.leads(&others).await);
     other.withdraw(&others).await;
-    let again = member.stand(&scene.election).await;
-    member.withdraw(&held).await;
-    assert!(member.leads(&again).await, "a late withdrawal does not reach the next entry");
+    // Not even as the same incarnation.
+    for entry in [new_entry(), NewEntry { incarnation: first.incarnation, ..new_entry() }] {
+        let again = held(&member.enlist_as(&scene.election, &entry).await.unwrap());
+        member.withdraw(&first).await;
+        assert!(member.leads(&again).await, "a late withdrawal does not reach the next entry");
+        let published = member.session.publish(&again, &Bytes::from_static(b"still here"), None).await.unwrap();
+        assert_eq!(published, Cas::Done, "nor what the session knows of it");
+        member.withdraw(&again).await;
+    }
 }
 
 /// The office is not given up into nothing.
