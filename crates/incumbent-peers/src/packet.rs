@@ -3,9 +3,8 @@
 //!
 //! A packet is `channel u8, contents`. Reading is strict: there is one way to write a packet, and only that is read.
 
-use bytes::Bytes;
 use incumbent_core::peers::consensus::{Message, PeerRole};
-use incumbent_core::peers::wire::{Body, Frame, MAX_FRAME_BYTES, WireError};
+use incumbent_core::peers::wire::{Body, Frame, MAX_FRAME_BYTES, Reader, WireError, Writer};
 use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, PulseMessage, bully, ring};
 use incumbent_core::{MAX_VALUE_BYTES, Nonce, StoreId, Token};
 
@@ -45,15 +44,15 @@ const PONG: u8 = 5;
 
 impl Packet {
     pub(crate) fn encode(&self) -> Result<Vec<u8>, WireError> {
-        let mut out = Writer(Vec::with_capacity(96));
+        let mut out = Writer::with_capacity(96);
         match self {
             Packet::Peer(frame) => {
                 out.u8(PEER);
-                out.0.extend(frame.encode()?);
+                out.bytes(&frame.encode()?);
             }
             Packet::Founding(census) => {
                 out.u8(FOUNDING);
-                out.census(census)?;
+                write_census(&mut out, census)?;
             }
             Packet::Query(nonce, query) => {
                 out.u8(QUERY);
@@ -78,7 +77,7 @@ impl Packet {
                     }
                     Answer::Status(status) => {
                         out.u8(2);
-                        out.status(status)?;
+                        write_status(&mut out, status)?;
                     }
                 }
             }
@@ -91,7 +90,7 @@ impl Packet {
                 out.u64(*number);
             }
         }
-        Ok(out.0)
+        Ok(out.into_bytes())
     }
 
     /// Reads a packet for the group with this fingerprint.
@@ -99,20 +98,18 @@ impl Packet {
         if bytes.len() > MAX_ANSWER_BYTES {
             return Err(WireError::TooLong { bytes: bytes.len() });
         }
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::new(bytes);
         let packet = match reader.u8()? {
-            PEER => return Frame::decode(reader.0, group).map(Packet::Peer),
-            FOUNDING => Packet::Founding(reader.census()?),
-            QUERY => Packet::Query(reader.nonce()?, reader.query()?),
-            ANSWER => Packet::Answer(reader.nonce()?, reader.answer()?),
+            PEER => return Frame::decode(reader.rest(), group).map(Packet::Peer),
+            FOUNDING => Packet::Founding(read_census(&mut reader)?),
+            QUERY => Packet::Query(reader.nonce()?, read_query(&mut reader)?),
+            ANSWER => Packet::Answer(reader.nonce()?, read_answer(&mut reader)?),
             PING => Packet::Ping(reader.u64()?),
             PONG => Packet::Pong(reader.u64()?),
             kind => return Err(WireError::Kind { kind }),
         };
-        match reader.0.len() {
-            0 => Ok(packet),
-            bytes => Err(WireError::Trailing { bytes }),
-        }
+        reader.end()?;
+        Ok(packet)
     }
 
     /// What kind of message it is, in one word: one of [`KINDS`](crate::counters::KINDS).
@@ -201,91 +198,65 @@ fn summary_of(kind: &str, body: &Body) -> String {
     }
 }
 
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn u8(&mut self, number: u8) {
-        self.0.push(number);
-    }
-
-    fn u64(&mut self, number: u64) {
-        self.0.extend(number.to_le_bytes());
-    }
-
-    fn member(&mut self, member: MemberId) {
-        self.0.extend(member.0.to_le_bytes());
-    }
-
-    fn value(&mut self, value: &[u8]) -> Result<(), WireError> {
-        if value.len() > MAX_VALUE_BYTES {
-            return Err(WireError::OutOfBounds);
+fn write_census(out: &mut Writer, census: &Census) -> Result<(), WireError> {
+    out.u8(u8::from(census.asks));
+    out.bytes(&census.disk.0);
+    match &census.progress {
+        Progress::Blank => out.u8(0),
+        Progress::Accepted(charter) => {
+            out.u8(1);
+            write_charter(out, charter)?;
         }
-        self.0.extend((value.len() as u32).to_le_bytes());
-        self.0.extend(value);
-        Ok(())
+        Progress::Seated(charter) => {
+            out.u8(2);
+            write_charter(out, charter)?;
+        }
+        Progress::Lost => out.u8(3),
     }
-
-    fn census(&mut self, census: &Census) -> Result<(), WireError> {
-        self.u8(u8::from(census.asks));
-        self.0.extend(census.disk.0);
-        match &census.progress {
-            Progress::Blank => self.u8(0),
-            Progress::Accepted(charter) => {
-                self.u8(1);
-                self.charter(charter)?;
-            }
-            Progress::Seated(charter) => {
-                self.u8(2);
-                self.charter(charter)?;
-            }
-            Progress::Lost => self.u8(3),
-        }
-        Ok(())
-    }
-
-    fn charter(&mut self, charter: &Charter) -> Result<(), WireError> {
-        if charter.0.len() > MAX_MEMBERS {
-            return Err(WireError::OutOfBounds);
-        }
-        self.u8(charter.0.len() as u8);
-        for (member, disk) in &charter.0 {
-            self.member(*member);
-            self.0.extend(disk.0);
-        }
-        Ok(())
-    }
-
-    fn status(&mut self, status: &Status) -> Result<(), WireError> {
-        self.member(status.member);
-        self.u8(match status.algorithm {
-            Algorithm::Bully => 0,
-            Algorithm::Ring => 1,
-            Algorithm::Consensus => 2,
-        });
-        self.u8(ROLES.iter().position(|role| *role == status.role).unwrap_or(0) as u8);
-        self.u64(status.term);
-        self.u8(u8::from(status.leader.is_some()));
-        if let Some(leader) = &status.leader {
-            self.member(leader.member);
-            self.u64(leader.term.map_or(0, Token::get));
-            self.value(&leader.value)?;
-        }
-        for flag in [status.in_office, status.stands, status.forming] {
-            self.u8(u8::from(flag));
-        }
-        let reason = |why: Abstention| ABSTENTIONS.iter().position(|known| *known == why).map_or(0, |at| at as u8 + 1);
-        self.u8(status.not_voting.map_or(0, reason));
-        self.value(&status.value)?;
-        let identity = status.identity.as_ref().map_or("", StoreId::as_str);
-        if identity.len() > MAX_IDENTITY_BYTES {
-            return Err(WireError::OutOfBounds);
-        }
-        self.u8(identity.len() as u8);
-        self.0.extend(identity.as_bytes());
-        Ok(())
-    }
+    Ok(())
 }
 
+fn write_charter(out: &mut Writer, charter: &Charter) -> Result<(), WireError> {
+    if charter.0.len() > MAX_MEMBERS {
+        return Err(WireError::OutOfBounds);
+    }
+    out.u8(charter.0.len() as u8);
+    for (member, disk) in &charter.0 {
+        out.member(*member);
+        out.bytes(&disk.0);
+    }
+    Ok(())
+}
+
+fn write_status(out: &mut Writer, status: &Status) -> Result<(), WireError> {
+    out.member(status.member);
+    out.u8(match status.algorithm {
+        Algorithm::Bully => 0,
+        Algorithm::Ring => 1,
+        Algorithm::Consensus => 2,
+    });
+    out.u8(ROLES.iter().position(|role| *role == status.role).unwrap_or(0) as u8);
+    out.u64(status.term);
+    out.u8(u8::from(status.leader.is_some()));
+    if let Some(leader) = &status.leader {
+        out.member(leader.member);
+        out.u64(leader.term.map_or(0, Token::get));
+        out.value(&leader.value)?;
+    }
+    for flag in [status.in_office, status.stands, status.forming] {
+        out.u8(u8::from(flag));
+    }
+    let reason = |why: Abstention| ABSTENTIONS.iter().position(|known| *known == why).map_or(0, |at| at as u8 + 1);
+    out.u8(status.not_voting.map_or(0, reason));
+    out.value(&status.value)?;
+    let identity = status.identity.as_ref().map_or("", StoreId::as_str);
+    if identity.len() > MAX_IDENTITY_BYTES {
+        return Err(WireError::OutOfBounds);
+    }
+    out.u8(identity.len() as u8);
+    out.bytes(identity.as_bytes());
+    Ok(())
+}
 /// Roles by their number on the wire.
 const ROLES: [PeerRole; 6] =
     [PeerRole::Follower, PeerRole::Rejoining, PeerRole::Sounding, PeerRole::Candidate, PeerRole::Leader, PeerRole::Out];
@@ -293,139 +264,87 @@ const ROLES: [PeerRole; 6] =
 const ABSTENTIONS: [Abstention; 4] =
     [Abstention::StateLost, Abstention::StateLostAlone, Abstention::Restarted, Abstention::CannotPersist];
 
-struct Reader<'a>(&'a [u8]);
+fn read_census(reader: &mut Reader<'_>) -> Result<Census, WireError> {
+    let (asks, disk) = (reader.flag()?, DiskId(reader.take()?));
+    let progress = match reader.u8()? {
+        0 => Progress::Blank,
+        1 => Progress::Accepted(read_charter(reader)?),
+        2 => Progress::Seated(read_charter(reader)?),
+        3 => Progress::Lost,
+        _ => return Err(WireError::OutOfBounds),
+    };
+    Ok(Census { asks, disk, progress })
+}
 
-impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(WireError::CutShort)?;
-        self.0 = rest;
-        Ok(*taken)
+fn read_charter(reader: &mut Reader<'_>) -> Result<Charter, WireError> {
+    let len = usize::from(reader.u8()?);
+    if len > MAX_MEMBERS {
+        return Err(WireError::OutOfBounds);
     }
-
-    fn bytes(&mut self, len: usize) -> Result<&'a [u8], WireError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(WireError::CutShort)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn u8(&mut self) -> Result<u8, WireError> {
-        self.take::<1>().map(|[number]| number)
-    }
-
-    fn u64(&mut self) -> Result<u64, WireError> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn nonce(&mut self) -> Result<Nonce, WireError> {
-        self.u64().map(Nonce)
-    }
-
-    fn flag(&mut self) -> Result<bool, WireError> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(WireError::OutOfBounds),
-        }
-    }
-
-    fn member(&mut self) -> Result<MemberId, WireError> {
-        self.take().map(u16::from_le_bytes).map(MemberId)
-    }
-
-    fn term_or_zero(&mut self) -> Result<u64, WireError> {
-        self.u64().and_then(|term| if term > Token::MAX { Err(WireError::OutOfBounds) } else { Ok(term) })
-    }
-
-    fn value(&mut self) -> Result<Bytes, WireError> {
-        let len = u32::from_le_bytes(self.take()?) as usize;
-        if len > MAX_VALUE_BYTES {
+    let mut charter = Charter::default();
+    for _ in 0..len {
+        let (member, disk) = (reader.member()?, DiskId(reader.take()?));
+        if charter.0.last_key_value().is_some_and(|(last, _)| *last >= member) {
             return Err(WireError::OutOfBounds);
         }
-        self.bytes(len).map(Bytes::copy_from_slice)
+        charter.0.insert(member, disk);
     }
+    Ok(charter)
+}
 
-    fn census(&mut self) -> Result<Census, WireError> {
-        let (asks, disk) = (self.flag()?, DiskId(self.take()?));
-        let progress = match self.u8()? {
-            0 => Progress::Blank,
-            1 => Progress::Accepted(self.charter()?),
-            2 => Progress::Seated(self.charter()?),
-            3 => Progress::Lost,
-            _ => return Err(WireError::OutOfBounds),
-        };
-        Ok(Census { asks, disk, progress })
-    }
-
-    fn charter(&mut self) -> Result<Charter, WireError> {
-        let len = usize::from(self.u8()?);
-        if len > MAX_MEMBERS {
-            return Err(WireError::OutOfBounds);
-        }
-        let mut charter = Charter::default();
-        for _ in 0..len {
-            let (member, disk) = (self.member()?, DiskId(self.take()?));
-            if charter.0.last_key_value().is_some_and(|(last, _)| *last >= member) {
-                return Err(WireError::OutOfBounds);
-            }
-            charter.0.insert(member, disk);
-        }
-        Ok(charter)
-    }
-
-    fn query(&mut self) -> Result<Query, WireError> {
-        match self.u8()? {
-            0 => Ok(Query::Status),
-            1 => Ok(Query::Resign),
-            2 => Ok(Query::Transfer(self.member()?)),
-            kind => Err(WireError::Kind { kind }),
-        }
-    }
-
-    fn answer(&mut self) -> Result<Answer, WireError> {
-        match self.u8()? {
-            0 => Ok(Answer::Accepted),
-            1 => {
-                let number = usize::from(self.u8()?);
-                Refused::ALL.get(number).copied().map(Answer::Refused).ok_or(WireError::OutOfBounds)
-            }
-            2 => self.status().map(Box::new).map(Answer::Status),
-            kind => Err(WireError::Kind { kind }),
-        }
-    }
-
-    fn status(&mut self) -> Result<Status, WireError> {
-        let member = self.member()?;
-        let algorithm = match self.u8()? {
-            0 => Algorithm::Bully,
-            1 => Algorithm::Ring,
-            2 => Algorithm::Consensus,
-            _ => return Err(WireError::OutOfBounds),
-        };
-        let role = *ROLES.get(usize::from(self.u8()?)).ok_or(WireError::OutOfBounds)?;
-        let term = self.term_or_zero()?;
-        let leader = self.flag()?.then(|| self.leader()).transpose()?;
-        let [in_office, stands, forming] = [self.flag()?, self.flag()?, self.flag()?];
-        let not_voting = match usize::from(self.u8()?) {
-            0 => None,
-            number => Some(*ABSTENTIONS.get(number - 1).ok_or(WireError::OutOfBounds)?),
-        };
-        let value = self.value()?;
-        let len = usize::from(self.u8()?);
-        if len > MAX_IDENTITY_BYTES {
-            return Err(WireError::OutOfBounds);
-        }
-        let identity = str::from_utf8(self.bytes(len)?).map_err(|_| WireError::OutOfBounds)?;
-        let identity = (!identity.is_empty()).then(|| StoreId::new(identity));
-        Ok(Status { member, algorithm, role, term, leader, in_office, stands, not_voting, forming, value, identity })
-    }
-
-    fn leader(&mut self) -> Result<LeaderView, WireError> {
-        Ok(LeaderView { member: self.member()?, term: Token::new(self.term_or_zero()?), value: self.value()? })
+fn read_query(reader: &mut Reader<'_>) -> Result<Query, WireError> {
+    match reader.u8()? {
+        0 => Ok(Query::Status),
+        1 => Ok(Query::Resign),
+        2 => Ok(Query::Transfer(reader.member()?)),
+        kind => Err(WireError::Kind { kind }),
     }
 }
 
+fn read_answer(reader: &mut Reader<'_>) -> Result<Answer, WireError> {
+    match reader.u8()? {
+        0 => Ok(Answer::Accepted),
+        1 => {
+            let number = usize::from(reader.u8()?);
+            Refused::ALL.get(number).copied().map(Answer::Refused).ok_or(WireError::OutOfBounds)
+        }
+        2 => read_status(reader).map(Box::new).map(Answer::Status),
+        kind => Err(WireError::Kind { kind }),
+    }
+}
+
+fn read_status(reader: &mut Reader<'_>) -> Result<Status, WireError> {
+    let member = reader.member()?;
+    let algorithm = match reader.u8()? {
+        0 => Algorithm::Bully,
+        1 => Algorithm::Ring,
+        2 => Algorithm::Consensus,
+        _ => return Err(WireError::OutOfBounds),
+    };
+    let role = *ROLES.get(usize::from(reader.u8()?)).ok_or(WireError::OutOfBounds)?;
+    let term = reader.term_or_zero()?;
+    let leader = reader.flag()?.then(|| read_leader(reader)).transpose()?;
+    let [in_office, stands, forming] = [reader.flag()?, reader.flag()?, reader.flag()?];
+    let not_voting = match usize::from(reader.u8()?) {
+        0 => None,
+        number => Some(*ABSTENTIONS.get(number - 1).ok_or(WireError::OutOfBounds)?),
+    };
+    let value = reader.value()?;
+    let len = usize::from(reader.u8()?);
+    if len > MAX_IDENTITY_BYTES {
+        return Err(WireError::OutOfBounds);
+    }
+    let identity = str::from_utf8(reader.bytes(len)?).map_err(|_| WireError::OutOfBounds)?;
+    let identity = (!identity.is_empty()).then(|| StoreId::new(identity));
+    Ok(Status { member, algorithm, role, term, leader, in_office, stands, not_voting, forming, value, identity })
+}
+
+fn read_leader(reader: &mut Reader<'_>) -> Result<LeaderView, WireError> {
+    Ok(LeaderView { member: reader.member()?, term: Token::new(reader.term_or_zero()?), value: reader.value()? })
+}
 #[cfg(test)]
 pub(crate) mod tests {
+    use bytes::Bytes;
     use incumbent_core::Rng;
     use incumbent_core::peers::consensus::{Position, Report};
 

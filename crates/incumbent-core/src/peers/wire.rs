@@ -14,6 +14,10 @@ use super::ring;
 use crate::entry::{Nonce, Token};
 use crate::name::MAX_VALUE_BYTES;
 
+mod words;
+
+pub use words::{Reader, Writer};
+
 /// The version that is written, and the only one that is read.
 pub const VERSION: u8 = 1;
 /// The longest frame: a value, and what stands around it.
@@ -90,7 +94,7 @@ impl Frame {
 
     /// The frame as bytes, or [`WireError::OutOfBounds`] if a value or list is larger than any reader accepts.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
-        let mut writer = Writer(Vec::with_capacity(64));
+        let mut writer = Writer::with_capacity(64);
         writer.u8(VERSION);
         writer.u64(self.group);
         writer.member(self.from);
@@ -111,7 +115,7 @@ impl Frame {
                 writer.value(&report.value)?;
             }
         }
-        Ok(writer.0)
+        Ok(writer.into_bytes())
     }
 
     /// Reads a frame for this group.
@@ -119,7 +123,7 @@ impl Frame {
         if bytes.len() > MAX_FRAME_BYTES {
             return Err(WireError::TooLong { bytes: bytes.len() });
         }
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::new(bytes);
         match reader.u8()? {
             VERSION => {}
             version => return Err(WireError::Version { version }),
@@ -130,10 +134,8 @@ impl Frame {
         let from = reader.member()?;
         let kind = reader.u8()?;
         let body = reader.body(kind)?;
-        match reader.0.len() {
-            0 => Ok(Frame { group, from, body }),
-            bytes => Err(WireError::Trailing { bytes }),
-        }
+        reader.end()?;
+        Ok(Frame { group, from, body })
     }
 }
 
@@ -161,21 +163,7 @@ mod kind {
     pub(super) const LEFT: u8 = 5;
 }
 
-struct Writer(Vec<u8>);
-
 impl Writer {
-    fn u8(&mut self, number: u8) {
-        self.0.push(number);
-    }
-
-    fn u64(&mut self, number: u64) {
-        self.0.extend(number.to_le_bytes());
-    }
-
-    fn member(&mut self, member: MemberId) {
-        self.0.extend(member.0.to_le_bytes());
-    }
-
     fn optional_member(&mut self, member: Option<MemberId>) {
         self.u8(u8::from(member.is_some()));
         if let Some(member) = member {
@@ -186,16 +174,6 @@ impl Writer {
     fn position(&mut self, position: Position) {
         self.u64(position.token);
         self.u64(position.index);
-    }
-
-    fn value(&mut self, value: &Bytes) -> Result<(), WireError> {
-        let len = u32::try_from(value.len()).map_err(|_| WireError::OutOfBounds)?;
-        if value.len() > MAX_VALUE_BYTES {
-            return Err(WireError::OutOfBounds);
-        }
-        self.0.extend(len.to_le_bytes());
-        self.0.extend_from_slice(value);
-        Ok(())
     }
 
     fn optional_value(&mut self, value: Option<&Bytes>) -> Result<(), WireError> {
@@ -331,35 +309,7 @@ impl Writer {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
 impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(WireError::CutShort)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn u8(&mut self) -> Result<u8, WireError> {
-        self.take::<1>().map(|[number]| number)
-    }
-
-    fn u64(&mut self) -> Result<u64, WireError> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn flag(&mut self) -> Result<bool, WireError> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(WireError::OutOfBounds),
-        }
-    }
-
-    fn member(&mut self) -> Result<MemberId, WireError> {
-        self.take().map(u16::from_le_bytes).map(MemberId)
-    }
-
     fn optional_member(&mut self) -> Result<Option<MemberId>, WireError> {
         self.flag()?.then(|| self.member()).transpose()
     }
@@ -369,28 +319,8 @@ impl Reader<'_> {
         Token::new(self.u64()?).ok_or(WireError::OutOfBounds)
     }
 
-    /// A term, or zero for none.
-    fn term_or_zero(&mut self) -> Result<u64, WireError> {
-        let term = self.u64()?;
-        if term > Token::MAX { Err(WireError::OutOfBounds) } else { Ok(term) }
-    }
-
     fn position(&mut self) -> Result<Position, WireError> {
         Ok(Position { token: self.term_or_zero()?, index: self.u64()? })
-    }
-
-    fn nonce(&mut self) -> Result<Nonce, WireError> {
-        self.u64().map(Nonce)
-    }
-
-    fn value(&mut self) -> Result<Bytes, WireError> {
-        let len = usize::try_from(self.take().map(u32::from_le_bytes)?).map_err(|_| WireError::OutOfBounds)?;
-        if len > MAX_VALUE_BYTES {
-            return Err(WireError::OutOfBounds);
-        }
-        let (value, rest) = self.0.split_at_checked(len).ok_or(WireError::CutShort)?;
-        self.0 = rest;
-        Ok(Bytes::copy_from_slice(value))
     }
 
     fn optional_value(&mut self) -> Result<Option<Bytes>, WireError> {
