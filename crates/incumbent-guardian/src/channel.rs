@@ -93,6 +93,12 @@ impl Channel {
         // It fails only when the other end has gone, who then knows.
         let _ = shutdown(&self.0, Shutdown::Write);
     }
+
+    /// Ends it for both, as if it had been closed.
+    pub(crate) fn hang_up(&self) {
+        // It fails only when the other end has done so before.
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
 }
 
 impl AsFd for Channel {

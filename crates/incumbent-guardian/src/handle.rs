@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use incumbent_core::Timestamp;
@@ -86,15 +86,19 @@ pub enum OrderError {
 
 /// A guardian process, and through it at most one command at a time.
 ///
-/// Orders never wait. Dropping the handle kills the command and its descendants, and ends the guardian.
+/// Orders never wait. Dropping the handle kills the command and its descendants, and ends the guardian. It does not wait for that either,
+/// unless the thread panics: what is dropped after the handle may be the office.
 ///
 /// When a guardian dies, its orphans become this process's children. They are told from this process's own children by their process
-/// group: whatever else this process starts should stay in its own group, where it is by default.
+/// group: whatever else this process starts should stay in its own group, where it is by default. Should the
+/// code that tells them apart panic, all children but other guardians are killed.
 #[derive(Debug)]
 pub struct Guardian {
     link: Arc<Link>,
     events: mpsc::Receiver<Event>,
     pid: i32,
+    /// `None` only while this is dropped.
+    watch: Option<JoinHandle<()>>,
     /// A command was started and its [`Event::Empty`] was not taken yet.
     in_use: bool,
 }
@@ -129,8 +133,8 @@ impl Guardian {
         let (sender, events) = mpsc::channel(EVENTS);
         let watch = Watch { link: Arc::clone(&link), child, pidfd, timer, events: sender, shared_session };
         // Without the thread, the guardian still sees the channel's end when this returns, and ends.
-        thread::Builder::new().name("guardian-watch".into()).spawn(move || watch.run())?;
-        Ok(Guardian { link, events, pid: pid.as_raw_pid(), in_use: false })
+        let watch = thread::Builder::new().name("guardian-watch".into()).spawn(move || watch.run())?;
+        Ok(Guardian { link, events, pid: pid.as_raw_pid(), watch: Some(watch), in_use: false })
     }
 
     /// The guardian's process.
@@ -213,6 +217,10 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         self.link.finish();
+        // Nobody waits for the last event any more. The thread needs nothing that this one has.
+        if thread::panicking() {
+            let _ = self.watch.take().map(JoinHandle::join);
+        }
     }
 }
 

@@ -1,13 +1,21 @@
 //! Signals to everything below a process, with no risk for a stranger that was given a dead process's pid.
 
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, getppid, kill_process_group, pidfd_open, pidfd_send_signal};
+use std::thread;
+use std::time::Duration;
 
-use crate::standing;
-use crate::tree::Process;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process_group, pidfd_open, pidfd_send_signal, wait,
+};
+
+use crate::tree::{self, Process};
+use crate::{fault, standing};
 
 /// After so many rounds something forks faster than it is killed one by one.
 const ROUNDS_ONE_BY_ONE: u32 = 16;
+
+/// Time between two rounds in which nobody has died.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Sends a signal to a process that was listed, if it is still that process.
 pub(crate) fn signal(process: &Process, signal: Signal) {
@@ -16,6 +24,23 @@ pub(crate) fn signal(process: &Process, signal: Signal) {
     if matches!(Process::read(process.pid), Ok(Some(now)) if now.started == process.started) {
         // What fails here: the process is gone (good), or another user's (it is met again in the next round).
         let _ = pidfd_send_signal(&pidfd, signal);
+    }
+}
+
+/// Kills everything below this process and waits for it, until the kernel says that nobody is left. Needs to know nothing of what anybody
+/// was started for.
+pub(crate) fn kill_all_below_us() {
+    fault::point("abandon");
+    for round in 0.. {
+        let waited = wait(WaitOptions::NOHANG);
+        if matches!(waited, Err(Errno::CHILD)) {
+            return;
+        }
+        // If nobody can be found now, they can in the next round.
+        kill(&tree::descendants(getpid(), |_| false).unwrap_or_default(), round);
+        if !matches!(waited, Ok(Some(_))) {
+            thread::sleep(PAUSE);
+        }
     }
 }
 

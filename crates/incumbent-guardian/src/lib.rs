@@ -17,6 +17,10 @@
 //!   kernel at once (parent-death signal: sound here, as the guardian has one thread). If the guardian is stopped, the supervisor
 //!   kills by itself when the time has come, first the descendants, then the guardian.
 //! * A new COMMAND is started only when nothing is left of the one before: [`Event::Empty`] is the moment to give up the office.
+//! * A panic in here, which is a mistake of ours, ends no watch. A guardian kills everything below it before it ends; the supervisor's
+//!   thread has the guardian end, and kills what that has left, before it says [`Event::Empty`]. If even this panics, it is tried again
+//!   and again, and nothing that stands for the office is let go meanwhile. A [`Guardian`] that is dropped by a panic of its owner waits
+//!   until nobody is left.
 //! * Descriptors that stand for the office (a lock) can be given to the guardian ([`Guardian::hold`]): they stay open until the last
 //!   descendant is gone, even if the supervisor is killed.
 //!
@@ -26,6 +30,7 @@
 //! * Supervisor and guardian are both killed at the same moment: COMMAND's own process dies with the guardian, its descendants do not.
 //!   The guardian goes by another name than its supervisor, so that no kill by name finds both. As process 1 of a container,
 //!   the end of [`main_if_guardian`]'s init ends the container, and so everything.
+//! * A program that is built so that a panic aborts, or whose panic hook ends it, is as good as killed by one.
 //! * A process in uninterruptible sleep dies only when the kernel lets it. A descendant that changed its user cannot be killed by a
 //!   guardian without privileges. In both cases [`Event::Empty`] does not come until they are gone.
 //! * Work that COMMAND hands to somebody else (a service manager, a container daemon, `at`) is not among its descendants.
@@ -61,12 +66,14 @@
 
 mod channel;
 mod clock;
+mod fault;
 mod generation;
 mod handle;
 mod hunt;
 mod init;
 mod launch;
 mod orphans;
+mod resort;
 mod spec;
 mod stage;
 mod standing;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, WaitOptions, getpid, waitpid};
 
 use crate::tree::{self, Process};
-use crate::{hunt, standing};
+use crate::{fault, hunt, standing};
 
 /// Guardians of this process that are alive: one's death is no reason to kill another.
 static GUARDIANS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -20,6 +20,15 @@ const PAUSE: Duration = Duration::from_millis(2);
 const BLIND_PAUSE: Duration = Duration::from_millis(50);
 /// A look into `/proc` may miss who is born meanwhile, two in a row will not unless somebody forks as fast as we look.
 const LOOKS: u32 = 2;
+
+/// Who is no orphan, though below us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spared {
+    /// Living guardians and our own children. `shared_session`: the dead guardian was in our session, for the terminal's sake.
+    OurOwn { shared_session: bool },
+    /// Living guardians only: the last resort, for when our own children cannot be told from orphans.
+    Guardians,
+}
 
 pub(crate) fn enrol(guardian: Pid) {
     guardians().insert(guardian.as_raw_pid());
@@ -34,10 +43,10 @@ fn guardians() -> MutexGuard<'static, BTreeSet<i32>> {
 }
 
 /// Kills and waits until no orphan is left. The guardian must have been waited for: its orphans are ours from that moment on.
-pub(crate) fn sweep(shared_session: bool) {
+pub(crate) fn sweep(spared: Spared) {
     let mut clean_looks = 0;
     for round in 0.. {
-        let Ok(found) = tree::descendants(getpid(), |process| is_our_own(process, shared_session)) else {
+        let Ok(found) = tree::descendants(getpid(), |process| spared.spares(process)) else {
             // Whoever cannot look has not seen that nobody is there.
             clean_looks = 0;
             thread::sleep(BLIND_PAUSE);
@@ -58,9 +67,17 @@ pub(crate) fn sweep(shared_session: bool) {
     }
 }
 
+impl Spared {
+    fn spares(self, process: &Process) -> bool {
+        let guardian = guardians().contains(&process.pid.as_raw_pid());
+        guardian || matches!(self, Spared::OurOwn { shared_session } if is_our_own(process, shared_session))
+    }
+}
+
 /// Our own children are in our process group, or at least in our session if the guardian had another: a process can leave a session but
 /// never enter one. Where ours has no number here, what has none either is in ours: every other was made in here.
 fn is_our_own(process: &Process, shared_session: bool) -> bool {
+    fault::point("judge");
     let in_session = !shared_session && process.session == standing::session();
-    in_session || process.group == standing::group() || guardians().contains(&process.pid.as_raw_pid())
+    in_session || process.group == standing::group()
 }

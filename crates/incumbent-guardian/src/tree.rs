@@ -9,6 +9,8 @@ use std::{fs, io};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use crate::fault;
+
 /// One process, as its `stat` file shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
@@ -73,6 +75,7 @@ pub(crate) fn children(of: Pid) -> Result<Vec<Process>, Unreadable> {
 
 /// Everything below a process but what is below those that are spared. Parents come before their children.
 pub(crate) fn descendants(of: Pid, spare: impl Fn(&Process) -> bool) -> Result<Vec<Process>, Unreadable> {
+    fault::point("look");
     if let Some(first) = children_by_kernel(of)? {
         return walk(first, spare, |pid| Ok(children_by_kernel(pid)?.unwrap_or_default()));
     }

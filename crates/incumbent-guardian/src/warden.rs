@@ -17,9 +17,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_
 use crate::channel::{Channel, Received};
 use crate::clock::{Timer, now};
 use crate::generation::Generation;
+use crate::resort::{Way, see_through};
 use crate::tree::Process;
 use crate::wire::{Order, Report};
-use crate::{stage, standing};
+use crate::{fault, hunt, stage, standing};
 
 /// Orders taken in one turn, so that a flood of them cannot keep the guardian from its clock.
 const ORDERS_PER_TURN: usize = 64;
@@ -35,7 +36,13 @@ pub(crate) fn main() -> ! {
         exit(2)
     };
     match Warden::enter(channel) {
-        Ok(warden) => exit(warden.run()),
+        Ok(mut warden) => {
+            see_through(|way| match way {
+                Way::Usual => warden.run(),
+                Way::LastResort => warden.abandon(),
+            });
+            exit(0)
+        }
         Err(error) => {
             eprintln!("guardian: {error}");
             exit(1)
@@ -121,8 +128,10 @@ impl Warden {
         Ok(())
     }
 
-    fn run(mut self) -> i32 {
+    /// Until the supervisor is gone, and with it the last descendant.
+    fn run(&mut self) {
         loop {
+            fault::point("warden");
             self.take_orders();
             self.send_unsent();
             if let Some(generation) = &mut self.generation {
@@ -134,7 +143,7 @@ impl Warden {
                 reports.into_iter().for_each(|report| self.report(report));
             }
             if self.leaving && self.generation.is_none() {
-                return 0;
+                return;
             }
             let alarm = self.generation.as_ref().and_then(Generation::next_alarm);
             // Neither can fail with descriptors of our own; if they do, killing all is the one safe thing left.
@@ -144,6 +153,13 @@ impl Warden {
             // Only the wake-up matters: what it was is found out by asking.
             while let Ok(Some(_)) = self.signals.read_signal() {}
         }
+    }
+
+    /// After a panic nothing that is known in here is trusted any more. What is held stays open until nobody is left.
+    fn abandon(&self) {
+        // A supervisor that lives sees it, and takes our place if this takes long.
+        self.channel.hang_up();
+        hunt::kill_all_below_us();
     }
 
     /// Waits for anything to happen. Spurious returns do no harm.

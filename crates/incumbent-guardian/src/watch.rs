@@ -15,8 +15,10 @@ use tokio::sync::mpsc;
 use crate::channel::{Channel, Received};
 use crate::clock::{Timer, kill_at, now};
 use crate::handle::Event;
+use crate::orphans::Spared;
+use crate::resort::{Way, see_through};
 use crate::wire::{Order, Report};
-use crate::{hunt, orphans, standing, terminal, tree};
+use crate::{fault, hunt, orphans, standing, terminal, tree};
 
 /// How long the guardian may be silent about an order.
 const HEARING_PATIENCE: Duration = Duration::from_secs(1);
@@ -147,11 +149,21 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn run(mut self) {
+        see_through(|way| match way {
+            Way::Usual => self.watch(),
+            // A guardian that nobody watches must not go on.
+            Way::LastResort => self.dismiss(),
+        });
+        see_through(|way| self.bury(way));
+    }
+
+    /// Until the guardian is dead.
+    fn watch(&mut self) {
         while !self.wait() {
+            fault::point("watch");
             self.hear();
             self.act();
         }
-        self.bury();
     }
 
     /// Waits for something to happen. True if the guardian is dead.
@@ -167,14 +179,20 @@ impl Watch {
         // The channel ends a moment before the process does; from then on only the process is worth waiting for.
         if waited.is_ok() && !dead && ready[1].revents().intersects(PollFlags::HUP) {
             self.hear();
-            let mut death = [PollFd::new(&self.pidfd, PollFlags::IN)];
-            let patience = rustix::time::Timespec { tv_sec: 0, tv_nsec: KILLING_PATIENCE.as_nanos() as _ };
-            if rustix::io::retry_on_intr(|| poll(&mut death, Some(&patience))) == Ok(0) {
-                let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
-            }
+            self.dismiss();
         }
         let _ = rustix::io::read(wake, &mut [0; 8]);
         dead
+    }
+
+    /// The guardian is to kill everything and to end; or is killed, if that takes it too long, and leaves the rest to us.
+    fn dismiss(&self) {
+        self.link.channel.hang_up();
+        let mut death = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let patience = rustix::time::Timespec { tv_sec: 0, tv_nsec: KILLING_PATIENCE.as_nanos() as _ };
+        if rustix::io::retry_on_intr(|| poll(&mut death, Some(&patience))) != Ok(1) {
+            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        }
     }
 
     fn hear(&self) {
@@ -228,10 +246,10 @@ impl Watch {
     }
 
     /// The guardian is dead. If that was not its own decision, there may be orphans, which are ours now.
-    fn bury(mut self) {
+    fn bury(&mut self, way: Way) {
         self.hear();
         let guardian = Pid::from_child(&self.child);
-        // Dead already: this does not wait.
+        // Dead already, or as good as: there is nothing to wait for but the kernel.
         let _ = self.child.wait();
         orphans::strike_off(guardian);
         let mut state = self.link.state();
@@ -239,8 +257,12 @@ impl Watch {
         state.gone = true;
         drop(state);
         if busy {
-            orphans::sweep(self.shared_session);
-            if foreground {
+            orphans::sweep(match way {
+                Way::Usual => Spared::OurOwn { shared_session: self.shared_session },
+                Way::LastResort => Spared::Guardians,
+            });
+            // A terminal is not worth another panic.
+            if foreground && way == Way::Usual {
                 standing::group().into_iter().for_each(terminal::give_to);
             }
         }

@@ -39,7 +39,7 @@ fn after(duration: Duration) -> Timestamp {
     Timestamp::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) + duration
 }
 
-/// Words, then `--`, then the command: `ttl=MS`, `renew`, `grace=MS`, `cwd=DIR`, `runs=N`, `lock=FILE`, `drop`.
+/// Words, then `--`, then the command: `ttl=MS`, `renew`, `grace=MS`, `cwd=DIR`, `runs=N`, `lock=FILE`, `drop`, `office`.
 fn supervise(args: &[&str]) -> ! {
     let split = args.iter().position(|arg| *arg == "--").unwrap();
     let (words, command) = (&args[..split], &args[split + 1..]);
@@ -50,6 +50,8 @@ fn supervise(args: &[&str]) -> ! {
     if let Some(cwd) = value("cwd") {
         spec = spec.cwd(cwd);
     }
+    // Dropped after the supervisor below, as a session is.
+    let _office = words.contains(&"office").then(|| Office);
     let guardian = Guardian::start().unwrap();
     println!("guardian {}", guardian.pid());
     let lock = value("lock").map(|path| File::create(path).unwrap());
@@ -79,6 +81,15 @@ fn supervise(args: &[&str]) -> ! {
     exit(runtime.block_on(supervisor.run()))
 }
 
+/// Gives up what it stands for as soon as it is dropped: a session that closes itself.
+struct Office;
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        println!("released");
+    }
+}
+
 struct Supervisor {
     guardian: Guardian,
     spec: CommandSpec,
@@ -90,11 +101,12 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// What `incumbent run` does while it is in office. SIGUSR2 stands for its loss.
+    /// What `incumbent run` does while it is in office. SIGUSR2 stands for its loss, SIGHUP for a mistake in it.
     async fn run(&mut self) -> i32 {
         let mut stop = [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).unwrap());
         let mut user = signal(SignalKind::user_defined1()).unwrap();
         let mut lose = signal(SignalKind::user_defined2()).unwrap();
+        let mut mistake = signal(SignalKind::hangup()).unwrap();
         let mut renewal = tokio::time::interval((self.ttl / 3).max(Duration::from_millis(1)));
         let mut stops = 0;
         self.spawn();
@@ -113,7 +125,9 @@ impl Supervisor {
                     self.renew = false;
                     self.guardian.set_deadline(after(Duration::ZERO)).unwrap();
                 }
-                _ = user.recv() => self.guardian.signal(SignalKind::user_defined1().as_raw_value()).unwrap(),
+                _ = mistake.recv() => panic!("a test wanted a panic in the supervisor"),
+                // A guardian that has died says so in an event.
+                _ = user.recv() => drop(self.guardian.signal(SignalKind::user_defined1().as_raw_value())),
             }
         }
     }

@@ -5,14 +5,14 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
 /// No wait is longer; none should come near.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a horde consists of. Its daemon's first fork has gone.
 pub(crate) const HORDE: &[&str] = &["closed", "closed", "daemon", "deaf", "deaf", "horde", "idle", "parent"];
@@ -66,6 +66,11 @@ impl Show {
     /// The next line that the supervisor or the command prints.
     pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).expect("a line")
+    }
+
+    /// Nothing was printed that was not read.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.lines.try_recv(), Err(TryRecvError::Empty))
     }
 
     /// Lines up to this one come, and it does.
