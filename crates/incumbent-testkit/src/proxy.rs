@@ -1,8 +1,8 @@
 //! A TCP proxy that forwards, cuts, stalls and delays on request, and counts what HTTP/2 clients ask for.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -82,7 +82,7 @@ impl Proxy {
         self.counts.requests.load(Ordering::SeqCst)
     }
 
-    /// How many HTTP/2 requests the client has not finished sending: the streams that it keeps open.
+    /// How many HTTP/2 requests are open: the client has more to send, and the server has not ended them.
     pub fn open_streams(&self) -> u64 {
         self.requests() - self.counts.finished.load(Ordering::SeqCst)
     }
@@ -111,14 +111,15 @@ async fn accept(listener: TcpListener, target: String, ways: Ways, counts: Arc<C
 async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Counts>) {
     let mut cut = ways.clone();
     let cuts = cut.borrow().1;
-    let mut frames = Frames::default();
+    let streams = Streams { counts: &counts, open: Mutex::default() };
+    let (mut up_frames, mut down_frames) = (Frames::after(Frames::GREETING), Frames::after(b""));
     let serve = async {
         let Ok(server) = TcpStream::connect(&target).await else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let up = pump(from_client, to_server, ways.clone(), |bytes| frames.count(bytes, &counts));
-        let down = pump(from_server, to_client, ways, |_| ());
+        let up = pump(from_client, to_server, ways.clone(), |bytes| up_frames.read(bytes, |frame| streams.sent(frame)));
+        let down = pump(from_server, to_client, ways, |bytes| down_frames.read(bytes, |frame| streams.heard(frame)));
         tokio::select! { () = up => {}, () = down => {} }
     };
     // Whichever comes first: the end of the connection, or somebody who cuts it, if only for a moment.
@@ -126,7 +127,7 @@ async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Coun
         () = serve => {}
         _ = cut.wait_for(|(_, now)| *now != cuts) => {}
     }
-    frames.end(&counts);
+    streams.end();
 }
 
 async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut ways: Ways, mut seen: impl FnMut(&[u8])) {
@@ -147,33 +148,85 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut ways: Ways, m
     }
 }
 
-/// Follows HTTP/2 frames, from the client to the server.
-#[derive(Default)]
-struct Frames {
-    pending: Vec<u8>,
-    /// Bytes of the present frame that are still to come.
-    rest: usize,
-    greeted: bool,
-    open: HashSet<[u8; 4]>,
+/// The requests of one connection.
+struct Streams<'a> {
+    counts: &'a Counts,
+    open: Mutex<HashSet<[u8; 4]>>,
 }
 
-impl Frames {
-    const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    const HEADER_BYTES: usize = 9;
+impl Streams<'_> {
+    fn sent(&self, frame: Frame) {
+        // Headers may come a second time, at the end.
+        if frame.kind == Frame::HEADERS && self.open(|open| open.insert(frame.stream)) {
+            self.counts.requests.fetch_add(1, Ordering::SeqCst);
+        }
+        self.heard(frame);
+    }
+
+    /// A server may answer, and end the stream, before the client's end of it has come.
+    fn heard(&self, frame: Frame) {
+        if frame.ends() && self.open(|open| open.remove(&frame.stream)) {
+            self.counts.finished.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The connection is gone, and all that was open on it.
+    fn end(&self) {
+        let open = self.open(|open| open.drain().count());
+        self.counts.finished.fetch_add(open as u64, Ordering::SeqCst);
+    }
+
+    fn open<T>(&self, what: impl FnOnce(&mut HashSet<[u8; 4]>) -> T) -> T {
+        what(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The head of an HTTP/2 frame.
+#[derive(Clone, Copy)]
+struct Frame {
+    kind: u8,
+    flags: u8,
+    stream: [u8; 4],
+}
+
+impl Frame {
+    const HEAD_BYTES: usize = 9;
     const DATA: u8 = 0;
     const HEADERS: u8 = 1;
     const RESET: u8 = 3;
     const END_STREAM: u8 = 1;
 
-    fn count(&mut self, bytes: &[u8], counts: &Counts) {
+    fn ends(self) -> bool {
+        let last = matches!(self.kind, Frame::DATA | Frame::HEADERS) && self.flags & Frame::END_STREAM != 0;
+        last || self.kind == Frame::RESET
+    }
+}
+
+/// Follows the HTTP/2 frames of one direction.
+struct Frames {
+    pending: Vec<u8>,
+    /// Bytes of the present frame that are still to come.
+    rest: usize,
+    /// What has to come before the first frame.
+    greeting: &'static [u8],
+}
+
+impl Frames {
+    const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+    fn after(greeting: &'static [u8]) -> Frames {
+        Frames { pending: Vec::new(), rest: 0, greeting }
+    }
+
+    fn read(&mut self, bytes: &[u8], mut each: impl FnMut(Frame)) {
         self.pending.extend_from_slice(bytes);
-        if !self.greeted {
-            if self.pending.len() < Frames::GREETING.len() {
+        if !self.greeting.is_empty() {
+            if self.pending.len() < self.greeting.len() {
                 return;
             }
             // Another protocol has no frames to count.
-            self.rest = if self.pending.starts_with(Frames::GREETING) { Frames::GREETING.len() } else { usize::MAX };
-            self.greeted = true;
+            self.rest = if self.pending.starts_with(self.greeting) { self.greeting.len() } else { usize::MAX };
+            self.greeting = b"";
         }
         loop {
             let skipped = self.rest.min(self.pending.len());
@@ -182,21 +235,9 @@ impl Frames {
             let [a, b, c, kind, flags, stream @ ..] = &self.pending[..] else { return };
             let (Some(stream), 0) = (stream.first_chunk().copied(), self.rest) else { return };
             let [a, b, c, kind, flags] = [*a, *b, *c, *kind, *flags];
-            self.rest = Frames::HEADER_BYTES + usize::from(a) * 0x10000 + usize::from(b) * 0x100 + usize::from(c);
-            // Headers may come a second time, at the end.
-            if kind == Frames::HEADERS && self.open.insert(stream) {
-                counts.requests.fetch_add(1, Ordering::SeqCst);
-            }
-            let ends = matches!(kind, Frames::DATA | Frames::HEADERS) && flags & Frames::END_STREAM != 0;
-            if (ends || kind == Frames::RESET) && self.open.remove(&stream) {
-                counts.finished.fetch_add(1, Ordering::SeqCst);
-            }
+            self.rest = Frame::HEAD_BYTES + usize::from(a) * 0x10000 + usize::from(b) * 0x100 + usize::from(c);
+            each(Frame { kind, flags, stream });
         }
-    }
-
-    /// The connection is gone, and all that was open on it.
-    fn end(&mut self, counts: &Counts) {
-        counts.finished.fetch_add(self.open.drain().count() as u64, Ordering::SeqCst);
     }
 }
 
@@ -211,27 +252,42 @@ mod tests {
 
     #[test]
     fn requests_and_open_streams_are_counted_however_the_bytes_are_cut() {
-        let bytes = [
+        let sent = [
             Frames::GREETING.to_vec(),
             frame(0, 4, 0, &[1; 6]),
-            frame(1, Frames::HEADERS, 4, b"unary"),
-            frame(1, Frames::DATA, Frames::END_STREAM, b"body"),
+            frame(1, Frame::HEADERS, 4, b"unary"),
+            frame(1, Frame::DATA, Frame::END_STREAM, b"body"),
             // It was cancelled after all had been sent.
-            frame(1, Frames::RESET, 0, &[0; 4]),
-            frame(3, Frames::HEADERS, 4, b"stream"),
-            frame(3, Frames::DATA, 0, &[1; 11]),
-            frame(5, Frames::HEADERS, 4, b"reset"),
-            frame(5, Frames::RESET, 0, &[0; 4]),
-        ]
-        .concat();
-        for cut in 1..bytes.len() {
+            frame(1, Frame::RESET, 0, &[0; 4]),
+            frame(3, Frame::HEADERS, 4, b"stream"),
+            frame(3, Frame::DATA, 0, &[1; 11]),
+            frame(5, Frame::HEADERS, 4, b"reset"),
+            frame(5, Frame::RESET, 0, &[0; 4]),
+            frame(7, Frame::HEADERS, 4, b"its end is late"),
+        ];
+        let heard = [
+            frame(0, 4, 0, &[1; 6]),
+            frame(3, Frame::HEADERS, 4, b"status"),
+            frame(7, Frame::DATA, 0, b"answer"),
+            frame(7, Frame::HEADERS, 4 | Frame::END_STREAM, b"trailers"),
+        ];
+        let (sent, heard) = (sent.concat(), heard.concat());
+        for cut in 1..sent.len() {
             let counts = Counts::default();
-            let mut frames = Frames::default();
-            bytes.chunks(cut).for_each(|piece| frames.count(piece, &counts));
-            assert_eq!(counts.requests.load(Ordering::SeqCst), 3, "in pieces of {cut}");
-            assert_eq!(counts.finished.load(Ordering::SeqCst), 2, "in pieces of {cut}");
-            frames.end(&counts);
-            assert_eq!(counts.finished.load(Ordering::SeqCst), 3, "in pieces of {cut}");
+            let streams = Streams { counts: &counts, open: Mutex::default() };
+            let read = |frames: &mut Frames, bytes: &[u8], each: &dyn Fn(Frame)| {
+                bytes.chunks(cut).for_each(|piece| frames.read(piece, each));
+            };
+            let finished = || counts.finished.load(Ordering::SeqCst);
+            let mut up = Frames::after(Frames::GREETING);
+            read(&mut up, &sent, &|frame| streams.sent(frame));
+            assert_eq!((counts.requests.load(Ordering::SeqCst), finished()), (4, 2), "in pieces of {cut}");
+            read(&mut Frames::after(b""), &heard, &|frame| streams.heard(frame));
+            assert_eq!(finished(), 3, "in pieces of {cut}");
+            read(&mut up, &frame(7, Frame::DATA, Frame::END_STREAM, b""), &|frame| streams.sent(frame));
+            assert_eq!(finished(), 3, "in pieces of {cut}");
+            streams.end();
+            assert_eq!((counts.requests.load(Ordering::SeqCst), finished()), (4, 4), "in pieces of {cut}");
         }
     }
 
