@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry::{EntryId, Incarnation, Nonce, Token, Version};
+use crate::entry::{EntryId, Held, Incarnation, Nonce, Token, Version};
 use crate::name::MAX_LINE;
 
 /// The longest reason for a pause, in bytes.
@@ -60,12 +60,19 @@ pub struct Handover {
 /// The candidate that is to lead next.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Heir {
-    /// Its enlistment: a candidate that left and came back is another one.
+    /// Its stay in line, as others see it: a candidate that left and came back is another one.
     pub incarnation: Incarnation,
     /// Its entry.
     pub entry: EntryId,
     /// Its place in line.
     pub token: Token,
+}
+
+impl Heir {
+    /// Whether this is the entry that `held` holds. What its owner calls it need not be what others call it.
+    pub fn is(&self, held: &Held) -> bool {
+        self.entry == held.entry && self.token == held.token
+    }
 }
 
 /// Why a leader refuses to hand over. It leads on.

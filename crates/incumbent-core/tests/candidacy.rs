@@ -461,6 +461,29 @@ fn an_heir_says_that_it_is_ready_only_when_it_is_next() {
     assert!(matches!(desk.call().2, Op::Publish(ours, _, Some(Nonce(42))) if ours == held));
 }
 
+/// What others see in the place of an incarnation is the store's to choose.
+#[test]
+fn an_heir_knows_itself_by_its_entry_and_token() {
+    let seen_as =
+        |held: &Held| Held { incarnation: Incarnation::from_bits(!held.incarnation.to_bits()), ..held.clone() };
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    desk.answer(standing(behind(&held, other(1)), with(handover(1, &seen_as(&held)))));
+    assert!(matches!(desk.call().2, Op::Publish(ours, _, Some(Nonce(42))) if ours == held));
+    // The same number in another entry is another candidate.
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    let heir = Held { token: token(7), entry: EntryId::new("7"), ..held.clone() };
+    desk.answer(standing(behind(&held, other(1)), with(handover(1, &heir))));
+    assert!(!matches!(desk.call().2, Op::Publish(..)));
+    // A leader that is told to hand over to itself says so.
+    let (mut desk, held) = Desk::leading(candidate());
+    let heir = Heir { incarnation: seen_as(&held).incarnation, entry: held.entry.clone(), token: held.token };
+    desk.handle(Input::Command(SEAT, Command::Transfer(heir, TTL)));
+    let refused = Event::TransferRefused(Refusal::LeadsAlready);
+    assert!(desk.recent().iter().any(|output| matches!(output, Output::Event(_, event) if *event == refused)));
+}
+
 #[test]
 fn one_between_steps_aside_once_and_only_for_a_leader_that_leads() {
     let heir = Held { token: token(7), entry: EntryId::new("7"), ..Desk::standing(candidate()).enlisted(7) };

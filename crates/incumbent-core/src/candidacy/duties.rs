@@ -144,7 +144,7 @@ impl Candidacy {
         let handover = self.office.handover.as_ref().filter(|handover| handover.refused.is_none())?;
         let heir = handover.heir.as_ref()?;
         let nonce = handover.nonce;
-        if heir.incarnation == held.incarnation {
+        if heir.is(held) {
             let next = ahead.token == handover.from;
             let said = self.handover.said_ready == Some(nonce);
             return (next && !said).then(|| Op::Publish(held.clone(), self.who.value.clone(), Some(nonce)));

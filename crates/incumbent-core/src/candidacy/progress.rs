@@ -154,7 +154,7 @@ impl Candidacy {
                     State::Leading(_) if self.wishes.transfer.is_some() => {
                         self.event(Event::TransferRefused(Refusal::Busy), out);
                     }
-                    State::Leading(held) if held.incarnation == heir.incarnation => {
+                    State::Leading(held) if heir.is(held) => {
                         self.event(Event::TransferRefused(Refusal::LeadsAlready), out);
                     }
                     State::Leading(_) => self.wishes.transfer = Some((heir, within, nonce)),
