@@ -1,13 +1,12 @@
 //! Reading etcd's answers: what a transaction returned, in the order in which it was asked.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse};
 use incumbent_store::record::{self, CandidateRecord};
-use incumbent_store::{Cursor, ElectionName, Entry, Office, StoreError, StoreId, Token, Version};
+use incumbent_store::{Cursor, ElectionName, Entry, EntryId, Office, StoreError, StoreId, Token, Version};
 
-use crate::keys::{self, KeyRange, Keys};
+use crate::introductions::Records;
+use crate::keys::{KeyRange, Keys};
 
 /// What every answer says about the server.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +64,11 @@ impl Answer {
         Ok(self.next_cut()?.0)
     }
 
+    pub(crate) fn next_records(&mut self) -> Result<Records, StoreError> {
+        let (found, cut) = self.next_cut()?;
+        Ok(Records { found, cut })
+    }
+
     pub(crate) fn next_one(&mut self) -> Result<Option<KeyValue>, StoreError> {
         Ok(self.next_found()?.pop())
     }
@@ -108,6 +112,11 @@ pub(crate) fn all((start, end): KeyRange) -> TxnOp {
     TxnOp::get(start, Some(GetOptions::new().with_range(end)))
 }
 
+/// Reads some of a range.
+pub(crate) fn some((start, end): KeyRange, limit: i64) -> TxnOp {
+    TxnOp::get(start, Some(GetOptions::new().with_range(end).with_limit(limit)))
+}
+
 /// Reads the newest of a range, of those created before `before`.
 pub(crate) fn newest((start, end): KeyRange, before: Option<i64>, limit: i64) -> TxnOp {
     TxnOp::get(start, Some(newest_options(end, before, limit)))
@@ -137,39 +146,18 @@ pub(crate) fn token_of(kv: &KeyValue) -> Result<Token, StoreError> {
     u64::try_from(kv.create_revision()).ok().and_then(Token::new).ok_or_else(unexpected)
 }
 
-/// The entry as others see it; `records` may hold its record. `None`: it is in the line of a longer name.
-///
-/// An entry and its record are created in one step, so their creation is the same; without such a record it is another
-/// library's.
-pub(crate) fn entry(
-    keys: &Keys,
-    election: &ElectionName,
-    kv: &KeyValue,
-    records: &[KeyValue],
-) -> Result<Option<Entry>, StoreError> {
-    let Some(suffix) = keys.suffix(election, kv.key()) else { return Ok(None) };
-    let token = token_of(kv)?;
-    let record_key = keys.record(election, suffix);
-    let record = records.iter().find(|record| record.key() == record_key);
-    let record = record.and_then(|record| record_of(kv, record));
-    Ok(Some(Entry {
-        id: keys::id_of(suffix, token),
+/// The entry as others see it. `said`: by its owner, if it is of ours.
+pub(crate) fn entry(id: EntryId, token: Token, kv: &KeyValue, said: Option<CandidateRecord>) -> Entry {
+    Entry {
+        id,
         token,
-        incarnation: record.as_ref().map(|record| record.incarnation),
-        ready: record.as_ref().and_then(|record| record.ready),
-        name: record.map(|record| Arc::clone(&record.name)),
+        incarnation: said.as_ref().map(|said| said.incarnation),
+        ready: said.as_ref().and_then(|said| said.ready),
+        name: said.map(|said| said.name),
         value: Bytes::copy_from_slice(kv.value()),
         version: Version(kv.mod_revision().unsigned_abs()),
         observed: None,
-    }))
-}
-
-/// What the record says about this entry; one that cannot be read, or that is about another entry, says nothing.
-pub(crate) fn record_of(entry: &KeyValue, record: &KeyValue) -> Option<CandidateRecord> {
-    if record.create_revision() != entry.create_revision() {
-        return None;
     }
-    CandidateRecord::decode(record.value())
 }
 
 /// The office record, from what was found in its range: a tombstone counts while its own key is there.

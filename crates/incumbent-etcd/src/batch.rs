@@ -231,7 +231,8 @@ impl Shared {
         let (keys, suffix) = (&self.store.keys, &self.suffix);
         let written = |write: &Write| [keys.entry(&write.election, suffix), keys.record(&write.election, suffix)];
         let named = if self.store.endpoints.anonymous { 1 } else { usize::MAX };
-        let never = writes.iter().flat_map(written).take(named).map(|key| TxnOp::delete(key, None));
+        let written = writes.iter().flat_map(written).chain([keys.introduction(suffix)]);
+        let never = written.take(named).map(|key| TxnOp::delete(key, None));
         // With nothing to compare, the first branch is taken.
         Txn::new().and_then(txns).or_else(never.collect::<Vec<_>>())
     }

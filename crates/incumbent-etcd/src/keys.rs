@@ -49,6 +49,16 @@ impl Keys {
         join(format!("{}/candidates/", self.own(election)), suffix)
     }
 
+    /// What a session says of itself. No election's name is empty, so that this is in no election's place.
+    pub(crate) fn introduction(&self, suffix: &[u8]) -> Vec<u8> {
+        join(format!("{}//incumbent//", self.prefix), suffix)
+    }
+
+    /// All sessions' introductions.
+    pub(crate) fn introductions(&self) -> KeyRange {
+        below(format!("{}//incumbent/", self.prefix))
+    }
+
     /// The office record.
     pub(crate) fn office(&self, election: &ElectionName) -> Vec<u8> {
         format!("{}/office", self.own(election)).into_bytes()
@@ -160,9 +170,15 @@ mod tests {
             for name in ["incumbent", "jobs", "jobs/office", "candidates"] {
                 let line = keys.line(&election(name));
                 for other in ["incumbent", "jobs", "a/b"].map(election) {
-                    for key in [keys.office(&other), keys.tombstone(&other), keys.record(&other, b"1f")] {
-                        assert!(!contains(&line, &key), "{key:?} is in the line of {name}");
+                    let own = [keys.office(&other), keys.tombstone(&other), keys.record(&other, b"1f")];
+                    for key in own.iter().chain([&keys.introduction(b"1f")]) {
+                        assert!(!contains(&line, key), "{key:?} is in the line of {name}");
                     }
+                    for key in &own {
+                        assert!(!contains(&keys.introductions(), key), "{key:?} is no introduction");
+                    }
+                    assert!(!contains(&keys.all_own(&other), &keys.introduction(b"1f")));
+                    assert!(contains(&keys.introductions(), &keys.introduction(b"1f")));
                 }
             }
         }

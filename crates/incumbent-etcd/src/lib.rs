@@ -4,33 +4,42 @@
 //! | key | what | lease |
 //! | --- | --- | --- |
 //! | `<prefix><election>/<lease>` | an entry: Go's place and Go's format; the value is the candidate's | the session's |
-//! | `<prefix>//incumbent/<election>/candidates/<lease>` | the candidate's incarnation, name and readiness | the session's |
+//! | `<prefix>//incumbent//<lease>` | the session's introduction: an incarnation and a name | the session's |
+//! | `<prefix>//incumbent/<election>/candidates/<lease>` | a record: the candidate's incarnation, name and readiness, where the introduction does not tell | the session's |
 //! | `<prefix>//incumbent/<election>/office` | the office record | none; the tombstone's if it says nothing else |
 //! | `<prefix>//incumbent/<election>/office/ended` | is there as long as the record's tombstone counts | one of `keep` |
 //!
 //! `<lease>` is the session's lease in hexadecimal. In our own keys `/` and `%` in an election's name are `%2F` and
-//! `%25`. An entry and its record are created in one transaction, so their `create_revision` is the same: that number
-//! is the token, and a record with another one belongs to another entry. An entry without a record is a foreign
-//! candidate. A session uses the same key each time it stands, so an entry's id is `<lease>@<token>`.
+//! `%25`. The token is the entry's `create_revision`. A session uses the same key each time it stands, so an entry's id
+//! is `<lease>@<token>`.
+//!
+//! A session introduces itself in one transaction with its first entry; from then on its entries under that name are
+//! one key each. What others see as their incarnation is made of the introduction's and the token. Under another name,
+//! when it is ready for a handover, and while another enlistment of the session may still arrive, an entry has a record,
+//! written in one transaction with it; a record that is older than the entry is about another one, and says nothing.
+//! An entry with neither is a foreign candidate. Introductions never change, so stores remember whom they have met.
+//!
+//! With authentication, a candidate's role needs to read and write the prefixes `<prefix><election>/` and
+//! `<prefix>//incumbent/`; an observer's, to read them.
 //!
 //! # From the seam to etcd
 //! | method | requests |
 //! | --- | --- |
 //! | `open_session` | `LeaseGrant`; the TTL is the one in the answer |
-//! | `enlist` | ONE `Txn`. If neither our entry nor its record is there: put both, newest two of the line, newest two records, range office. Else: read both. After a line that was empty the next one is expected to be: if nothing is in `<election>/` nor in our own place (ranged compares: `create_revision == 0`), put both, and nothing is left to read; else the other one follows |
-//! | `standing` | ONE read-only `Txn`. If the entry's `create_revision == token`, its lease is ours, nothing in the line is older (a ranged compare) and there is no office record: that is all. Else: our entry, the newest entry and the newest record older than the token, range office; and if our entry is not there, `LeaseTimeToLive` tells a lost entry from a lost session |
-//! | `publish` | `Txn`. If `create_revision == token` and the lease is ours: put entry, put record |
-//! | `withdraw` | `Txn`. If `create_revision == token`, and the heir's `create_revision` is the heir's token: delete entry, delete record. Else: look at both; an orphaned record is deleted by a second one |
-//! | `renew` | one `LeaseKeepAlive` on the session's stream, then read-only `Txn`s of up to 100 of our entries each (a linearizable read), all with the keep-alive's `raft_term` and `cluster_id` |
+//! | `enlist` | ONE `Txn`. If our entry is not there: put it (the first time with the introduction, or with a record), newest two of the line, range office, a few records and introductions. Else: read it and its record. After a line that was empty the next one is expected to be: if nothing is in `<election>/` nor in our own place (ranged compares: `create_revision == 0`), put, and nothing is left to read; else the other one follows. Among many sessions, one more when somebody is met for the first time |
+//! | `standing` | ONE read-only `Txn`. If the entry's `create_revision == token`, its lease is ours, nothing in the line is older (a ranged compare) and there is no office record: that is all. Else: our entry, the newest entry older than the token, range office, a few records and introductions; and if our entry is not there, `LeaseTimeToLive` tells a lost entry from a lost session |
+//! | `publish` | `Txn`. If `create_revision == token` and the lease is ours: put entry; with readiness, or where there is one, put record |
+//! | `withdraw` | `Txn`. If `create_revision == token`, and the heir's `create_revision` is the heir's token: delete entry, and its record where it has one. Else: look at both; an orphaned record is deleted by a second one |
+//! | `renew` | one `LeaseKeepAlive` on the session's stream, then read-only `Txn`s of up to 100 of our entries each and the introduction (a linearizable read), all with the keep-alive's `raft_term` and `cluster_id` |
 //! | `close` | `LeaseRevoke` |
-//! | `line` | read-only `Txn`: oldest entries, oldest records, range office |
+//! | `line` | read-only `Txn`: oldest entries, oldest records, range office; a second one, with their introductions, if it shows entries of sessions that were never met |
 //! | `watch` | one `Watch` stream for the whole store; a watch per target, from the cursor's revision + 1. `Gone`, `Entry`: the entry's key. `Head`: the key of the one who was first when the line was read, or `<election>/` if nobody was. `Office`: the office record and its tombstone |
 //! | `set_office` | `Txn`. If the record's `mod_revision` is the version: put or delete the record, put or delete the tombstone. With a tombstone, a read and a `LeaseGrant` before it |
 //! | `evict` | `Txn`. If `create_revision` is the token and `mod_revision` the version: delete entry, delete record. Else: read the entry |
 //! | `promises` | a read, for the cluster's identity; once, `LeaseGrant` of a second and `LeaseRevoke`, for the smallest TTL |
 //!
 //! Writes of one session (`enlist`, `publish`, `withdraw`) that are asked for at the same time, for different elections,
-//! travel as transactions inside one: one write to the servers' disks for up to 60 of them. A few go alone and at once;
+//! travel as one: one write to the servers' disks for up to 120 of them. A few go alone and at once;
 //! none waits for company.
 //!
 //! # What it takes care of
@@ -54,12 +63,16 @@ mod batch;
 mod cork;
 mod dial;
 mod endpoints;
+mod enlisting;
 mod fault;
 mod guard;
 mod heartbeat;
+mod introductions;
 mod keys;
 mod options;
 mod session;
+mod standing;
+mod stays;
 mod store;
 mod watcher;
 

@@ -15,6 +15,7 @@ use tokio::sync::OnceCell;
 use crate::answer::{self, Answer, Header};
 use crate::endpoints::Endpoints;
 use crate::fault::Effect;
+use crate::introductions::{Introductions, Seen};
 use crate::keys::{self, Keys};
 use crate::options::EtcdOptions;
 use crate::session::EtcdSession;
@@ -50,6 +51,7 @@ pub struct EtcdStore {
 pub(crate) struct Inner {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) keys: Keys,
+    pub(crate) introductions: Introductions,
     watcher: Watcher,
     smallest_ttl: OnceCell<Duration>,
     /// Those of our own sessions.
@@ -61,6 +63,11 @@ pub(crate) struct Inner {
 /// what happens to the head's own key, unless it is empty.
 #[derive(Debug, Default)]
 struct Heads(HashMap<ElectionName, (Cursor, Option<Vec<u8>>)>);
+
+/// Nobody known, some asked, all asked; and once more for all of a line that was cut.
+const MAX_READINGS: usize = 5;
+/// Servers take 128 operations in a transaction.
+const MAX_ASKED: usize = 100;
 
 /// How many lines are remembered. Whoever watches another one is told of more than its head.
 const MAX_HEADS: usize = 1024;
@@ -118,6 +125,7 @@ impl EtcdStore {
         let inner = Inner {
             endpoints: endpoints.clone(),
             keys: Keys::new(options.checked_prefix()?),
+            introductions: Introductions::default(),
             watcher: watcher.clone(),
             smallest_ttl: OnceCell::new(),
             leases: Mutex::default(),
@@ -137,6 +145,7 @@ impl EtcdStore {
         let inner = Inner {
             endpoints,
             keys: Keys::new(prefix),
+            introductions: Introductions::default(),
             watcher,
             smallest_ttl: OnceCell::new(),
             leases: Mutex::default(),
@@ -180,42 +189,84 @@ impl Inner {
     }
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
-        let wanted = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-        match self.read_line(election, limit, wanted).await? {
-            Some(line) => Ok(line),
-            // Longer names or leftover records have taken the places: read them all.
-            None => self.read_line(election, limit, 0).await?.ok_or_else(|| StoreError::Corrupt {
-                what: format!("the line of {:?} is cut although no limit was given", election.as_str()),
-            }),
+        let cut = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+        let mut reading = Reading { limit, cut, ask: Ask::Nobody };
+        for _ in 0..MAX_READINGS {
+            match self.read_line(election, &reading).await? {
+                Read::Line(line) => return Ok(line),
+                // Longer names or records have taken the places: read them all.
+                Read::Cut => reading.cut = 0,
+                Read::Unknown(suffixes) => reading.ask = reading.ask.more(suffixes),
+            }
         }
+        Err(StoreError::Corrupt { what: format!("the line of {:?} cannot be read whole", election.as_str()) })
     }
 
-    /// `None`: too much of it was cut off to tell.
-    async fn read_line(&self, election: &ElectionName, limit: usize, cut: i64) -> Result<Option<Line>, StoreError> {
-        let ops = [
-            answer::oldest(self.keys.line(election), cut),
-            answer::oldest(self.keys.records(election), cut),
+    async fn read_line(&self, election: &ElectionName, reading: &Reading) -> Result<Read, StoreError> {
+        let Reading { limit, cut, ask } = reading;
+        let mut ops = vec![
+            answer::oldest(self.keys.line(election), *cut),
+            answer::oldest(self.keys.records(election), *cut),
             answer::all(self.keys.office_range(election)),
         ];
+        match ask {
+            Ask::Nobody => {}
+            Ask::These(suffixes) => {
+                ops.extend(suffixes.iter().map(|suffix| answer::get(self.keys.introduction(suffix))));
+            }
+            Ask::Everybody => ops.push(answer::all(self.keys.introductions())),
+        }
         let mut answer = self.read("reading the line", ops).await?;
         let (line, line_cut) = answer.next_cut()?;
-        let (records, records_cut) = answer.next_cut()?;
+        let records = answer.next_records()?;
         let office = answer::office(&self.keys, election, &answer.next_found()?)?;
-        let mut entries = Vec::new();
-        let mut head = None;
+        self.meet(election, &line, ask, &mut answer)?;
+        let (mut entries, mut unknown, mut head) = (Vec::new(), Vec::new(), None);
         for kv in &line {
-            let Some(entry) = answer::entry(&self.keys, election, kv, &records)? else { continue };
+            match self.seen(election, kv, &records)? {
+                Seen::Elsewhere => continue,
+                Seen::Entry(entry) => entries.push(entry),
+                Seen::Unknown => unknown.extend(self.keys.suffix(election, kv.key()).map(<[u8]>::to_vec)),
+            }
             head.get_or_insert_with(|| kv.key().to_vec());
-            entries.push(entry);
         }
-        if (line_cut && entries.len() <= limit) || (records_cut && entries.iter().any(Entry::is_foreign)) {
-            return Ok(None);
+        if (line_cut && entries.len() + unknown.len() <= *limit) || (records.cut && !unknown.is_empty()) {
+            return Ok(Read::Cut);
         }
-        let more = entries.len() > limit;
-        entries.truncate(limit);
+        if !unknown.is_empty() {
+            return Ok(Read::Unknown(unknown));
+        }
+        let more = entries.len() > *limit;
+        entries.truncate(*limit);
         let cursor = answer.header.cursor();
         self.heads().note(election, cursor, head);
-        Ok(Some(Line { entries, more, office, cursor }))
+        Ok(Read::Line(Line { entries, more, office, cursor }))
+    }
+
+    /// Takes in the introductions that were asked for, of those whose entries were seen in the same step.
+    fn meet(
+        &self,
+        election: &ElectionName,
+        line: &[KeyValue],
+        ask: &Ask,
+        answer: &mut Answer,
+    ) -> Result<(), StoreError> {
+        let found = match ask {
+            Ask::Nobody => return Ok(()),
+            Ask::These(suffixes) => {
+                let found: Result<Vec<_>, _> = suffixes.iter().map(|_| answer.next_one()).collect();
+                found?.into_iter().flatten().collect()
+            }
+            Ask::Everybody => answer.next_found()?,
+        };
+        let found: HashMap<_, _> = found.iter().map(|kv| (kv.key(), kv)).collect();
+        for kv in line {
+            let Some(suffix) = self.keys.suffix(election, kv.key()) else { continue };
+            if ask.is_about(suffix) {
+                self.introductions.note(suffix, kv, found.get(&self.keys.introduction(suffix)[..]).copied());
+            }
+        }
+        Ok(())
     }
 
     fn interest(&self, election: &ElectionName, target: &Target, from: Cursor) -> Option<Interest> {
@@ -343,6 +394,48 @@ impl Inner {
         let answer = self.endpoints.txn("writing the office record", Effect::Write, txn).await?;
         Ok(if answer.succeeded() { Cas::Done } else { Cas::Refused })
     }
+}
+
+/// How a line is read.
+struct Reading {
+    limit: usize,
+    /// At most so many entries and records; zero is all.
+    cut: i64,
+    ask: Ask,
+}
+
+/// Whose introductions are read along.
+enum Ask {
+    Nobody,
+    These(Vec<Vec<u8>>),
+    Everybody,
+}
+
+impl Ask {
+    /// Some were unknown with this: those, if that is not so many that all are read.
+    fn more(&self, unknown: Vec<Vec<u8>>) -> Ask {
+        match self {
+            Ask::Nobody if unknown.len() <= MAX_ASKED => Ask::These(unknown),
+            _ => Ask::Everybody,
+        }
+    }
+
+    fn is_about(&self, suffix: &[u8]) -> bool {
+        match self {
+            Ask::Nobody => false,
+            Ask::These(suffixes) => suffixes.iter().any(|asked| asked == suffix),
+            Ask::Everybody => true,
+        }
+    }
+}
+
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and lives for a moment")]
+enum Read {
+    Line(Line),
+    /// Too much of it was cut off to tell.
+    Cut,
+    /// These have not been met yet.
+    Unknown(Vec<Vec<u8>>),
 }
 
 /// Whoever waits for two of our own entries stands behind one of them: another session of this store may hold it.

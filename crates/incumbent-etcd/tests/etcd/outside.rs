@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use incumbent::{Loss, SeatEvent};
-use incumbent_store::{Cas, ElectionName, Place, Store, StoreError, Target};
+use incumbent_store::{Cas, ElectionName, NewEntry, Nonce, Place, Store, StoreError, Target};
 
 use crate::harness::{TTL, client, entry, held, lead, name, raw, shared, store, until, within};
 
@@ -201,4 +201,91 @@ async fn a_lost_session_is_told_apart_from_a_lost_entry_by_the_events() {
     };
     assert_eq!(why, Loss::EntryDeleted);
     drop(office);
+}
+
+/// What is there of ours beside the entries, by key.
+async fn beside(election: &ElectionName, session: &str) -> (Vec<String>, bool) {
+    let mut client = raw(&shared().await.endpoints()).await;
+    let prefix = || Some(etcd_client::GetOptions::new().with_prefix().with_keys_only());
+    let place = format!("//incumbent/{}/", election.as_str().replace('/', "%2F"));
+    let found = client.get(place, prefix()).await.unwrap();
+    let introduced = client.get(format!("//incumbent//{session}"), None).await.unwrap();
+    (found.kvs().iter().map(|kv| kv.key_str().unwrap().to_owned()).collect(), introduced.count() == 1)
+}
+
+#[tokio::test]
+async fn a_session_introduces_itself_once_and_writes_only_what_is_not_known() {
+    let (ours, theirs, election) = (store(shared().await), store(shared().await), name("introduced"));
+    let session = ours.open_session(TTL * 5).await.unwrap();
+    let seen = async || theirs.line(&election, 1).await.unwrap().entries.remove(0);
+    let mut stays = Vec::new();
+    for number in 1..=2 {
+        let held = held(&session.enlist(&election, &entry(number)).await.unwrap());
+        let lease = held.entry.as_str().split('@').next().unwrap();
+        assert_eq!(beside(&election, lease).await, (vec![], true));
+        let before = seen().await;
+        assert!(before.is(&held) && before.name.as_deref() == Some("node-1"), "{before:?}");
+        // Readiness is more than was said before.
+        session.publish(&held, &"value".into(), Some(Nonce(7))).await.unwrap();
+        assert_eq!(beside(&election, lease).await.0.len(), 1);
+        let after = seen().await;
+        assert_eq!((after.ready, after.incarnation, &after.name), (Some(Nonce(7)), before.incarnation, &before.name));
+        session.withdraw(&held, None).await.unwrap();
+        assert_eq!(beside(&election, lease).await, (vec![], true), "nothing of the entry is left");
+        stays.push(after.incarnation);
+    }
+    assert_ne!(stays[0], stays[1], "two stays of one session");
+    // Another name is said beside the entry.
+    let spare = NewEntry { name: "spare".into(), ..entry(3) };
+    let spare = held(&session.enlist(&election, &spare).await.unwrap());
+    assert_eq!(seen().await.name.as_deref(), Some("spare"));
+    let lease = spare.entry.as_str().split('@').next().unwrap().to_owned();
+    assert_eq!(beside(&election, &lease).await.0.len(), 1);
+    session.close().await.unwrap();
+    assert_eq!(beside(&election, &lease).await, (vec![], false));
+}
+
+#[tokio::test]
+async fn an_introduction_that_somebody_deletes_comes_back_with_the_next_renewal() {
+    let cluster = shared().await;
+    let (ours, election) = (store(cluster), name("deleted-introduction"));
+    let session = ours.open_session(TTL * 5).await.unwrap();
+    let leading = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    let lease = leading.entry.as_str().split('@').next().unwrap();
+    cluster.ctl(&["del", &format!("//incumbent//{lease}")]);
+    let stranger = store(cluster).line(&election, 1).await.unwrap().entries.remove(0);
+    assert!(stranger.is_foreign(), "whoever has not met us cannot know us: {stranger:?}");
+    let renewal = session.renew(std::slice::from_ref(&leading)).await.unwrap();
+    assert!(renewal.gone.is_empty() && renewal.stray.is_empty(), "{renewal:?}");
+    let seen = store(cluster).line(&election, 1).await.unwrap().entries.remove(0);
+    assert!(seen.is(&leading) && seen.name.as_deref() == Some("node-1"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn an_enlistment_that_arrives_late_is_told_from_those_that_came_after_it() {
+    let (ours, theirs, election) = (store(shared().await), store(shared().await), name("late"));
+    let session = ours.open_session(TTL * 5).await.unwrap();
+    // The session is known already.
+    let known = held(&session.enlist(&name("late-known"), &entry(1)).await.unwrap());
+    let (first, second) = (entry(2), entry(3));
+    let mut call = session.enlist(&election, &first);
+    // It is sent, and nobody waits for the answer.
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx).is_pending())).await);
+    until("it has arrived", async || !theirs.line(&election, 1).await.unwrap().entries.is_empty()).await;
+    drop(call);
+    // The one that was dropped is found by the renewal, and in the way of the next.
+    let stray = session.renew(std::slice::from_ref(&known)).await.unwrap().stray;
+    assert_eq!(stray.iter().map(|held| held.incarnation).collect::<Vec<_>>(), [first.incarnation]);
+    match session.enlist(&election, &second).await {
+        Err(StoreError::AlreadyInLine(old)) => assert_eq!(old, stray[0]),
+        other => panic!("{other:?}"),
+    }
+    session.withdraw(&stray[0], None).await.unwrap();
+    // From now on each says which it is.
+    let standing = session.enlist(&election, &second).await.unwrap();
+    assert_eq!(held(&standing).incarnation, second.incarnation);
+    let again = session.enlist(&election, &second).await.unwrap();
+    assert_eq!(held(&again), held(&standing));
+    let lease = known.entry.as_str().split('@').next().unwrap();
+    assert_eq!(beside(&election, lease).await.0.len(), 1, "the other could come again");
 }

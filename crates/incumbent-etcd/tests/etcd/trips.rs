@@ -22,9 +22,15 @@ async fn a_warm_uncontended_enlistment_is_one_round_trip_and_ends_in_office() {
     assert_eq!(proxy.requests() - before, 1);
 }
 
+/// The same where nobody else is.
+async fn counted_apart(place: &str) -> (Proxy, EtcdStore) {
+    let (proxy, store) = counted().await;
+    (proxy, store.with_prefix(&format!("{place}-{:x}/", std::process::id())).unwrap())
+}
+
 #[tokio::test]
 async fn enlisting_behind_somebody_is_one_round_trip_too() {
-    let (proxy, store) = counted().await;
+    let (proxy, store) = counted_apart("behind").await;
     let (first, second) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL).await.unwrap());
     let election = name("one-trip-behind");
     let leading = held(&first.enlist(&election, &entry(1)).await.unwrap());
@@ -32,7 +38,40 @@ async fn enlisting_behind_somebody_is_one_round_trip_too() {
     let standing = second.enlist(&election, &entry(2)).await.unwrap();
     assert_eq!(proxy.requests() - before, 1);
     let Place::Behind { ahead, .. } = standing.place else { panic!("{standing:?}") };
-    assert!(ahead.is(&leading) && ahead.incarnation == Some(leading.incarnation));
+    assert!(ahead.is(&leading) && ahead.name.as_deref() == Some("node-1"));
+}
+
+#[tokio::test]
+async fn in_a_crowd_meeting_somebody_for_the_first_time_is_one_round_trip_more() {
+    let (proxy, store) = counted_apart("crowd").await;
+    let mut crowd = Vec::new();
+    for number in 0..40 {
+        let session = store.open_session(TTL).await.unwrap();
+        let election = name(&format!("crowd-{number}"));
+        let leading = held(&session.enlist(&election, &entry(number)).await.unwrap());
+        crowd.push((session, election, leading));
+    }
+    // Whichever of them was asked for last: the servers show some, in an order of their own.
+    let ours = store.open_session(TTL).await.unwrap();
+    let (_, first, _) = &crowd[0];
+    let met = held(&ours.enlist(first, &entry(100)).await.unwrap());
+    for (number, (_, election, leading)) in crowd.iter().enumerate().skip(1) {
+        let before = proxy.requests();
+        let standing = ours.enlist(election, &entry(100 + number as u128)).await.unwrap();
+        assert!(proxy.requests() - before <= 2);
+        let Place::Behind { ahead, .. } = &standing.place else { panic!("{standing:?}") };
+        assert!(ahead.is(leading) && ahead.name.as_deref() == Some("node-1"), "{ahead:?}");
+        let before = proxy.requests();
+        ours.standing(&held(&standing)).await.unwrap();
+        assert_eq!(proxy.requests() - before, 1, "now they have met");
+    }
+    ours.withdraw(&met, None).await.unwrap();
+    let before = proxy.requests();
+    for (_, election, _) in &crowd {
+        assert!(store.line(election, 9).await.unwrap().entries.iter().all(|entry| entry.name.is_some()));
+    }
+    // Our own session is the only one that the store has not met.
+    assert!(proxy.requests() - before <= crowd.len() as u64 + 1);
 }
 
 #[tokio::test]
@@ -54,8 +93,8 @@ async fn a_wake_up_is_one_round_trip() {
 
 #[tokio::test]
 async fn after_an_empty_line_another_empty_one_is_one_round_trip_and_a_taken_one_is_two() {
-    let (proxy, ours) = counted().await;
-    let rival = store(shared().await).open_session(TTL).await.unwrap();
+    let (proxy, ours) = counted_apart("expected").await;
+    let rival = ours.open_session(TTL).await.unwrap();
     let session = ours.open_session(TTL).await.unwrap();
     let taken = name("expected-empty");
     let leading = held(&rival.enlist(&taken, &entry(1)).await.unwrap());

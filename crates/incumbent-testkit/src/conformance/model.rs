@@ -3,7 +3,7 @@
 //! The table is the smallest thing that does what the seam says. Tokens, versions and the names of entries differ from
 //! store to store; everything else must not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -98,6 +98,8 @@ struct Play<'a> {
     sessions: Vec<Side>,
     /// The store's tokens, and the table's.
     tokens: BTreeMap<Token, Token>,
+    /// What others see of each stay in line: the same as long as it lasts.
+    stays: BTreeMap<Token, Incarnation>,
     entries: Vec<(ElectionName, Entry, Entry)>,
     offices: BTreeMap<ElectionName, Vec<(Version, Version)>>,
 }
@@ -122,6 +124,7 @@ impl<'a> Play<'a> {
             elections: [harness.election(), harness.election()],
             sessions: Vec::new(),
             tokens: BTreeMap::new(),
+            stays: BTreeMap::new(),
             entries: Vec::new(),
             offices: BTreeMap::new(),
         };
@@ -163,8 +166,9 @@ impl<'a> Play<'a> {
 
     async fn enlist(&mut self, session: usize, election: usize, incarnation: u8) -> Result<(), String> {
         let side = &self.sessions[session];
+        let name = if incarnation == 0 { "node" } else { "spare" };
         let incarnation = Incarnation::from_bits(side.bits | u128::from(incarnation));
-        let entry = NewEntry { incarnation, name: "node".into(), value: Bytes::from_static(b"value") };
+        let entry = NewEntry { incarnation, name: name.into(), value: Bytes::from_static(b"value") };
         let election = self.elections[election].clone();
         let real = side.real.enlist(&election, &entry).await;
         let model = self.table.enlist(NOW, side.key, &election, &entry);
@@ -235,6 +239,8 @@ impl<'a> Play<'a> {
         for (real, model) in real.entries.iter().zip(&model.entries) {
             self.same_entry(real, model)?;
         }
+        let stays: BTreeSet<_> = real.entries.iter().filter_map(|entry| entry.incarnation).collect();
+        same("stays that are told apart", stays.len(), model.entries.len())?;
         let entries = real.entries.into_iter().zip(model.entries);
         self.entries.extend(entries.map(|(real, model)| (election.clone(), real, model)));
         self.offices.entry(election).or_default().push((real.office.version, model.office.version));
@@ -271,15 +277,21 @@ impl<'a> Play<'a> {
         Ok(tokens)
     }
 
-    fn same_entry(&self, real: &Entry, model: &Entry) -> Result<(), String> {
+    fn same_entry(&mut self, real: &Entry, model: &Entry) -> Result<(), String> {
         same("token", self.tokens.get(&real.token), Some(&model.token))?;
-        let what = |entry: &Entry| (entry.incarnation, entry.name.clone(), entry.value.clone(), entry.ready);
+        let what = |entry: &Entry| (entry.is_foreign(), entry.name.clone(), entry.value.clone(), entry.ready);
         same("entry", what(real), what(model))?;
-        same("observed", real.observed.is_some(), model.observed.is_some())
+        same("observed", real.observed.is_some(), model.observed.is_some())?;
+        self.same_stay(real)
+    }
+
+    fn same_stay(&mut self, seen: &Entry) -> Result<(), String> {
+        let Some(stay) = seen.incarnation else { return Ok(()) };
+        same("stay", stay, *self.stays.entry(seen.token).or_insert(stay))
     }
 
     fn same_standing(
-        &self,
+        &mut self,
         real: Result<Standing, StoreError>,
         model: Result<Standing, StoreError>,
     ) -> Result<(), String> {
