@@ -14,8 +14,8 @@ use std::time::Duration;
 use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::{
-    Answer, Attempt, CallId, Cas, Command, ElectionName, Epoch, Event, Fault, Hint, Input, Liveness, Loss, Op, Output,
-    Participant, Renewal, SeatId, Settings, Timestamp, WatchId,
+    Answer, Attempt, CallId, Cas, Command, Cursor, ElectionName, Epoch, Event, Fault, Hint, Input, Liveness, Loss, Op,
+    Output, Participant, Renewal, SeatId, Settings, Target, Timestamp, WatchId,
 };
 use incumbent_store::{Alarm, Clock, Session, Store, StoreError, StoreId};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -66,6 +66,10 @@ pub(crate) struct Driver {
     /// Why no session can be had, for those who fail for it.
     session_error: Option<SeatError>,
     work: FuturesUnordered<Abortable<Work>>,
+    /// Who has a watch that was not begun yet.
+    to_watch: Vec<SeatId>,
+    /// Since the first of them came, other tasks had a turn.
+    others_had_a_turn: bool,
     closing: Vec<oneshot::Sender<()>>,
     over: bool,
 }
@@ -77,10 +81,18 @@ struct Chair {
     fences: Arc<[Arc<dyn Fence>]>,
     call: Option<AbortHandle>,
     watch: Option<AbortHandle>,
+    /// The watch that is to be begun next.
+    to_watch: Option<ToWatch>,
     term: Option<Arc<TermState>>,
     error: Option<SeatError>,
     /// A fence has called the token stale that we are taking office with.
     called_stale: bool,
+}
+
+struct ToWatch {
+    watch: WatchId,
+    targets: Vec<Target>,
+    from: Cursor,
 }
 
 impl Driver {
@@ -106,6 +118,8 @@ impl Driver {
             seats: BTreeMap::new(),
             session_error: None,
             work: FuturesUnordered::new(),
+            to_watch: Vec::new(),
+            others_had_a_turn: false,
             closing: Vec::new(),
             over: false,
         })
@@ -125,11 +139,34 @@ impl Driver {
                 return Poll::Ready(());
             }
             if !self.poll_once(cx) {
-                return Poll::Pending;
+                return self.end_turn(cx);
             }
         }
         cx.waker().wake_by_ref();
+        self.end_turn(cx)
+    }
+
+    /// Watches are begun a turn later: nobody who was just elected waits for them, and who resigns at once needs none.
+    /// What happens meanwhile is not missed, since they say from where on.
+    fn end_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.to_watch.is_empty() {
+            if std::mem::replace(&mut self.others_had_a_turn, true) {
+                self.others_had_a_turn = false;
+                std::mem::take(&mut self.to_watch).into_iter().for_each(|seat| self.watch(seat));
+            }
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
+    }
+
+    fn watch(&mut self, seat: SeatId) {
+        let Some(chair) = self.seats.get_mut(&seat) else { return };
+        let Some(ToWatch { watch, targets, from }) = chair.to_watch.take() else { return };
+        let wake = self.store.watch(&chair.election, &targets, from);
+        let handle = self.begin(Box::pin(awaken(seat, watch, wake)));
+        if let Some(chair) = self.seats.get_mut(&seat) {
+            replace(&mut chair.watch, Some(handle));
+        }
     }
 
     /// Takes in one thing that has happened. `false`: nothing has.
@@ -183,6 +220,7 @@ impl Driver {
                     fences: fences.into(),
                     call: None,
                     watch: None,
+                    to_watch: None,
                     term: None,
                     error: None,
                     called_stale: false,
@@ -336,16 +374,17 @@ impl Driver {
                 }
             }
             Output::Call(seat, call, epoch, op) => self.call(seat, call, epoch, op),
-            Output::Watch { seat, watch, election, targets, from } => {
-                let wake = self.store.watch(&election, &targets, from);
-                let handle = self.begin(Box::pin(awaken(seat, watch, wake)));
-                if let Some(chair) = self.seats.get_mut(&seat) {
-                    replace(&mut chair.watch, Some(handle));
+            Output::Watch { seat, watch, targets, from, .. } => {
+                let Some(chair) = self.seats.get_mut(&seat) else { return };
+                replace(&mut chair.watch, None);
+                if chair.to_watch.replace(ToWatch { watch, targets, from }).is_none() {
+                    self.to_watch.push(seat);
                 }
             }
             Output::Unwatch(seat) => {
                 if let Some(chair) = self.seats.get_mut(&seat) {
                     replace(&mut chair.watch, None);
+                    chair.to_watch = None;
                 }
             }
             Output::Event(seat, event) => self.tell(cx, seat, event),

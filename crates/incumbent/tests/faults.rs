@@ -448,3 +448,25 @@ async fn everything_runs_in_spawned_tasks_on_the_real_clock() {
     });
     assert!(looping.await.unwrap().unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_leadership_that_is_over_at_once_costs_the_store_no_watch() {
+    let (scene, faults) = (Scene::new(Shape::FAIR), Faults::none());
+    let election = scene.client(&faults).await.election("e").unwrap();
+    // In a task: what a runtime blocks on has its turn last.
+    let rounds = tokio::spawn(async move {
+        for _ in 0..10 {
+            let office = election.candidate("a").try_once().await.unwrap().unwrap();
+            office.resign().await.unwrap();
+        }
+        election.candidate("a").try_once().await.unwrap().unwrap()
+    });
+    let office = rounds.await.unwrap();
+    assert_eq!(faults.calls(Call::Enlist), 11);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(faults.calls(Call::Watch), 1, "one that lasts is watched");
+    // And it hears of what happens to it.
+    let seen = scene.store.line(&ElectionName::new("e").unwrap(), 1).await.unwrap().entries.remove(0);
+    scene.store.evict(&ElectionName::new("e").unwrap(), &seen).await.unwrap();
+    assert_eq!(office.lost().await.reason(), Loss::EntryDeleted);
+}
