@@ -47,11 +47,15 @@ impl Introductions {
     /// Remembers what was found where an introduction would be. `entry` was seen in the same step, with no record.
     pub(crate) fn note(&self, suffix: &[u8], entry: &KeyValue, found: Option<&KeyValue>) {
         let introduction = found.and_then(|found| CandidateRecord::decode(found.value()));
-        let met = introduction.map_or(Met::Foreign(entry.create_revision()), Met::Introduced);
         let mut all = self.lock();
+        // Whoever has introduced itself did so for good, whatever somebody has deleted since.
+        if introduction.is_none() && matches!(all.get(suffix), Some(Met::Introduced(_))) {
+            return;
+        }
         if all.len() >= MOST {
             all.clear();
         }
+        let met = introduction.map_or(Met::Foreign(entry.create_revision()), Met::Introduced);
         all.insert(suffix.to_vec(), met);
     }
 

@@ -11,6 +11,7 @@ use crate::session::{EtcdSession, revision};
 /// How many keys of elections with longer names are passed over at a time, and how often.
 const PAGE: i64 = 512;
 const MAX_PAGES: usize = 64;
+
 impl EtcdSession {
     pub(crate) async fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
         let keys = &self.store.keys;

@@ -248,16 +248,22 @@ async fn a_session_introduces_itself_once_and_writes_only_what_is_not_known() {
 #[tokio::test]
 async fn an_introduction_that_somebody_deletes_comes_back_with_the_next_renewal() {
     let cluster = shared().await;
-    let (ours, election) = (store(cluster), name("deleted-introduction"));
-    let session = ours.open_session(TTL * 5).await.unwrap();
+    let (prefix, election) = (format!("deleted-{:x}/", std::process::id()), name("deleted-introduction"));
+    let apart = || store(cluster).with_prefix(&prefix).unwrap();
+    let session = apart().open_session(TTL * 5).await.unwrap();
     let leading = held(&session.enlist(&election, &entry(1)).await.unwrap());
     let lease = leading.entry.as_str().split('@').next().unwrap();
-    cluster.ctl(&["del", &format!("//incumbent//{lease}")]);
-    let stranger = store(cluster).line(&election, 1).await.unwrap().entries.remove(0);
+    let friend = apart();
+    assert!(!friend.line(&election, 1).await.unwrap().entries[0].is_foreign());
+    cluster.ctl(&["del", &format!("{prefix}//incumbent//{lease}")]);
+    let rival = friend.open_session(TTL * 5).await.unwrap();
+    let behind = rival.enlist(&election, &entry(2)).await.unwrap();
+    assert!(matches!(&behind.place, Place::Behind { ahead, .. } if !ahead.is_foreign()), "they have met: {behind:?}");
+    let stranger = apart().line(&election, 1).await.unwrap().entries.remove(0);
     assert!(stranger.is_foreign(), "whoever has not met us cannot know us: {stranger:?}");
     let renewal = session.renew(std::slice::from_ref(&leading)).await.unwrap();
     assert!(renewal.gone.is_empty() && renewal.stray.is_empty(), "{renewal:?}");
-    let seen = store(cluster).line(&election, 1).await.unwrap().entries.remove(0);
+    let seen = apart().line(&election, 1).await.unwrap().entries.remove(0);
     assert!(seen.is(&leading) && seen.name.as_deref() == Some("node-1"), "{seen:?}");
 }
 
