@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry::{EntryId, Held, Incarnation, Nonce, Token, Version};
+use crate::entry::{Entry, EntryId, Held, Incarnation, Nonce, Token, Version};
 use crate::name::MAX_LINE;
 
 /// The longest reason for a pause, in bytes.
@@ -72,6 +72,11 @@ impl Heir {
     /// Whether this is the entry that `held` holds. What its owner calls it need not be what others call it.
     pub fn is(&self, held: &Held) -> bool {
         self.entry == held.entry && self.token == held.token
+    }
+
+    /// Whether this is the entry that was seen.
+    pub fn is_seen_as(&self, entry: &Entry) -> bool {
+        self.entry == entry.id && self.token == entry.token
     }
 }
 

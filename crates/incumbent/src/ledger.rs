@@ -118,8 +118,8 @@ impl Ledger {
     pub(crate) async fn until_leads(&self, heir: &Heir, within: Duration) -> Result<(), Outcome> {
         let until = Instant::now() + within;
         let outcome = self.wait_until(until, "the heir does not lead yet", |line| match line.entries.first() {
-            Some(head) if head.incarnation == Some(heir.incarnation) => Some(Ok(Ok(()))),
-            Some(head) if !line.entries.iter().any(|entry| entry.incarnation == Some(heir.incarnation)) => {
+            Some(head) if heir.is_seen_as(head) => Some(Ok(Ok(()))),
+            Some(head) if !line.entries.iter().any(|entry| heir.is_seen_as(entry)) => {
                 Some(Ok(Err(Some(Leader::from(head)))))
             }
             Some(_) | None => None,

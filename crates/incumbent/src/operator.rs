@@ -99,20 +99,20 @@ impl Operator {
         let line = ledger.read_until(MAX_LINE, until).await?;
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         let heir = find_heir(&line, &to)?;
-        if leader.incarnation == Some(heir.incarnation) {
+        if heir.is_seen_as(leader) {
             return Ok(());
         }
-        refuse_foreign(line.entries.iter().take_while(|entry| entry.id != heir.entry))
+        refuse_foreign(line.entries.iter().take_while(|entry| !heir.is_seen_as(entry)))
             .map_err(|_| TransferRefused::Leader(incumbent_core::Refusal::ForeignBetween))?;
         let from = leader.token;
         let handover = Handover { from, heir: Some(heir.clone()), nonce, within, refused: None };
         ask(&ledger, until, handover).await?;
         let outcome = ledger.wait_until(until, "the heir does not lead yet", |line| {
             let head = line.entries.first();
-            if head.is_some_and(|head| head.incarnation == Some(heir.incarnation)) {
+            if head.is_some_and(|head| heir.is_seen_as(head)) {
                 return Some(Ok(()));
             }
-            if head.is_some_and(|head| head.token != from) && !line.entries.iter().any(|entry| entry.id == heir.entry) {
+            if head.is_some_and(|head| head.token != from) && !line.entries.iter().any(|entry| heir.is_seen_as(entry)) {
                 return Some(Err(OperatorError::Other { leader: head.map(Leader::from) }));
             }
             refusal_of(line, nonce).map(|why| Err(TransferRefused::Leader(why).into()))

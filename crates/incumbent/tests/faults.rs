@@ -463,6 +463,7 @@ async fn a_leadership_that_is_over_at_once_costs_the_store_no_watch() {
     });
     let office = rounds.await.unwrap();
     assert_eq!(faults.calls(Call::Enlist), 11);
+    // Virtual time passes when nobody has anything left to do.
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(faults.calls(Call::Watch), 1, "one that lasts is watched");
     // And it hears of what happens to it.

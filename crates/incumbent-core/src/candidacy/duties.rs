@@ -117,9 +117,7 @@ impl Candidacy {
             self.look = true;
             return;
         };
-        let is_heir =
-            |entry: &crate::entry::Entry| entry.id == heir.entry && entry.incarnation == Some(heir.incarnation);
-        let why = match behind.iter().position(is_heir) {
+        let why = match behind.iter().position(|entry| heir.is_seen_as(entry)) {
             None if line.more => Refusal::TooFar,
             None => Refusal::HeirGone,
             Some(0) if behind[0].ready == Some(handover.nonce) => {
