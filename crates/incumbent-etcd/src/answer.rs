@@ -1,7 +1,7 @@
 //! Reading etcd's answers: what a transaction returned, in the order in which it was asked.
 
 use bytes::Bytes;
-use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse};
 use incumbent_store::record::{self, CandidateRecord};
 use incumbent_store::{Cursor, ElectionName, Entry, EntryId, Office, StoreError, StoreId, Token, Version};
 
@@ -143,7 +143,22 @@ pub(crate) fn oldest((start, end): KeyRange, limit: i64) -> TxnOp {
 }
 
 pub(crate) fn token_of(kv: &KeyValue) -> Result<Token, StoreError> {
-    u64::try_from(kv.create_revision()).ok().and_then(Token::new).ok_or_else(unexpected)
+    token_at(kv.create_revision())
+}
+
+/// The token of what was created with this revision.
+pub(crate) fn token_at(revision: i64) -> Result<Token, StoreError> {
+    u64::try_from(revision).ok().and_then(Token::new).ok_or_else(unexpected)
+}
+
+/// A token as etcd counts.
+pub(crate) fn revision(token: Token) -> i64 {
+    i64::try_from(token.get()).unwrap_or(i64::MAX)
+}
+
+/// Holds while what is there was created with this revision; with zero, while nothing is.
+pub(crate) fn created(key: &[u8], at: i64) -> Compare {
+    Compare::create_revision(key, CompareOp::Equal, at)
 }
 
 /// The entry as others see it. `said`: by its owner, if it is of ours.

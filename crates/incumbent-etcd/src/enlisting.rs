@@ -5,14 +5,13 @@ use std::sync::atomic::Ordering;
 use etcd_client::{Compare, CompareOp, KeyValue, TxnOp};
 use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
-    ElectionName, Held, Incarnation, NewEntry, Office, Place, Standing, StoreError, Token, check_candidate_name,
-    check_value,
+    ElectionName, Held, Incarnation, NewEntry, Office, Place, Standing, StoreError, check_candidate_name, check_value,
 };
 
-use crate::answer::{self, Answer, Header};
+use crate::answer::{self, Answer, Header, created};
 use crate::batch::Step;
 use crate::introductions::{Manner, Seen, record_of, stay_of};
-use crate::session::{EtcdSession, created};
+use crate::session::EtcdSession;
 use crate::stays::{At, Stay};
 
 impl EtcdSession {
@@ -191,9 +190,7 @@ impl EtcdSession {
         header: Header,
         manner: Manner<'_>,
     ) -> Result<Held, StoreError> {
-        let Header { revision, .. } = header;
-        let token = u64::try_from(revision).ok().and_then(Token::new);
-        let token = token.ok_or_else(|| StoreError::Foreign { what: format!("a revision of {revision}") })?;
+        let token = answer::token_at(header.revision)?;
         let recorded = matches!(manner, Manner::Record);
         let seen_as = match manner {
             Manner::Record => entry.incarnation,

@@ -50,7 +50,7 @@ impl EtcdStore {
     /// What holds only while the entry with this token is in line, to put into transactions of one's own. `None`: it is
     /// not.
     pub async fn guards(&self, election: &ElectionName, token: Token) -> Result<Option<Vec<Compare>>, StoreError> {
-        let created = i64::try_from(token.get()).unwrap_or(i64::MAX);
+        let created = answer::revision(token);
         let (start, end) = self.inner.keys.line(election);
         let options = etcd_client::GetOptions::new()
             .with_range(end)

@@ -59,17 +59,13 @@ impl Introductions {
         all.insert(suffix.to_vec(), met);
     }
 
-    fn author(&self, suffix: &[u8], entry: &KeyValue) -> Author {
+    fn author(&self, suffix: &[u8], token: Token) -> Author {
         match self.lock().get(suffix) {
-            Some(Met::Introduced(said)) => match answer::token_of(entry) {
-                Ok(token) => Author::Ours(CandidateRecord {
-                    incarnation: stay_of(said.incarnation, token),
-                    name: said.name.clone(),
-                    ready: None,
-                }),
-                Err(_) => Author::Foreign,
-            },
-            Some(Met::Foreign(created)) if *created == entry.create_revision() => Author::Foreign,
+            Some(Met::Introduced(said)) => {
+                let incarnation = stay_of(said.incarnation, token);
+                Author::Ours(CandidateRecord { incarnation, name: said.name.clone(), ready: None })
+            }
+            Some(Met::Foreign(created)) if *created == answer::revision(token) => Author::Foreign,
             Some(Met::Foreign(_)) | None => Author::Unknown,
         }
     }
@@ -133,19 +129,19 @@ impl Inner {
     /// A key of a line, as others see it.
     pub(crate) fn seen(&self, election: &ElectionName, kv: &KeyValue, records: &Records) -> Result<Seen, StoreError> {
         let Some(suffix) = self.keys.suffix(election, kv.key()) else { return Ok(Seen::Elsewhere) };
+        let token = answer::token_of(kv)?;
         let record_key = self.keys.record(election, suffix);
         let record = records.found.iter().find(|record| record.key() == record_key);
         let author = match record.and_then(|record| record_of(kv, record)) {
             Some(record) => Author::Ours(record),
             None if records.cut && record.is_none() => Author::Unknown,
-            None => self.introductions.author(suffix, kv),
+            None => self.introductions.author(suffix, token),
         };
         let said = match author {
             Author::Ours(said) => Some(said),
             Author::Foreign => None,
             Author::Unknown => return Ok(Seen::Unknown),
         };
-        let token = answer::token_of(kv)?;
         Ok(Seen::Entry(answer::entry(keys::id_of(suffix, token), token, kv, said)))
     }
 }

@@ -14,7 +14,7 @@ use incumbent_store::{
     Session, Standing, StoreError, StoreId, Token, check_value,
 };
 
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, created, revision};
 use crate::batch::{Batches, Step, Write};
 use crate::fault::Effect;
 use crate::heartbeat::Heartbeat;
@@ -96,7 +96,7 @@ impl EtcdSession {
 
     /// Holds while the entry is there and ours. A foreign write keeps the creation and takes the lease away.
     pub(crate) fn ours(&self, key: &[u8], token: Token) -> [Compare; 2] {
-        [created(key, token.get()), Compare::lease(key, CompareOp::Equal, self.lease)]
+        [created(key, revision(token)), Compare::lease(key, CompareOp::Equal, self.lease)]
     }
 
     pub(crate) fn held(&self, election: &ElectionName, token: Token, incarnation: Incarnation) -> Held {
@@ -132,9 +132,8 @@ impl EtcdSession {
     /// creation, or zero.
     async fn sweep(&self, election: &ElectionName, record: &KeyValue, there: i64) -> Result<(), StoreError> {
         let key = self.store.keys.entry(election, &self.suffix);
-        let same = Compare::create_revision(key, CompareOp::Equal, there);
         let unchanged = Compare::mod_revision(record.key(), CompareOp::Equal, record.mod_revision());
-        let txn = Txn::new().when([same, unchanged]).and_then([TxnOp::delete(record.key(), None)]);
+        let txn = Txn::new().when([created(&key, there), unchanged]).and_then([TxnOp::delete(record.key(), None)]);
         self.txn("removing a leftover record", Effect::None, txn).await?;
         Ok(())
     }
@@ -148,10 +147,10 @@ impl EtcdSession {
         let key = keys.entry(&held.election, &self.suffix);
         let record = keys.record(&held.election, &self.suffix);
         // The lease is not compared: an entry that we made and somebody overwrote would block the line for ever.
-        let mut guards = vec![created(&key, held.token.get())];
+        let mut guards = vec![created(&key, revision(held.token))];
         match heir.map(keys::parse_id) {
             None => {}
-            Some(Some((suffix, token))) => guards.push(created(&keys.entry(&held.election, &suffix), token.get())),
+            Some(Some((suffix, token))) => guards.push(created(&keys.entry(&held.election, &suffix), revision(token))),
             // No such entry can be there: no key has a negative version.
             Some(None) => guards.push(Compare::version(key.clone(), CompareOp::Less, 0)),
         }
@@ -249,15 +248,6 @@ impl EtcdSession {
 fn chunks(elections: &[ElectionName]) -> impl Iterator<Item = &[ElectionName]> {
     let none: Option<&[ElectionName]> = elections.is_empty().then_some(&[]);
     none.into_iter().chain(elections.chunks(LOOKS_PER_TXN))
-}
-
-pub(crate) fn created(key: &[u8], at: u64) -> Compare {
-    Compare::create_revision(key, CompareOp::Equal, i64::try_from(at).unwrap_or(i64::MAX))
-}
-
-/// A token as etcd counts.
-pub(crate) fn revision(token: Token) -> i64 {
-    i64::try_from(token.get()).unwrap_or(i64::MAX)
 }
 
 impl Drop for EtcdSession {

@@ -3,10 +3,10 @@
 use etcd_client::{Compare, CompareOp, KeyValue, Txn};
 use incumbent_store::{ElectionName, Held, Office, Place, Standing, StoreError};
 
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, revision};
 use crate::fault::Effect;
 use crate::introductions::Seen;
-use crate::session::{EtcdSession, revision};
+use crate::session::EtcdSession;
 
 /// How many keys of elections with longer names are passed over at a time, and how often.
 const PAGE: i64 = 512;

@@ -286,7 +286,7 @@ impl Inner {
             }
             Target::Gone(id) => {
                 let (suffix, token) = keys::parse_id(id)?;
-                let created = i64::try_from(token.get()).unwrap_or(i64::MAX);
+                let created = answer::revision(token);
                 let lease = keys::lease_of(&suffix);
                 // Those who wait for their own entry hold an office or a place already.
                 let urgent = lease.is_none_or(|lease| !self.leases().contains(&lease));
@@ -301,7 +301,7 @@ impl Inner {
             return Ok(Cas::Done);
         };
         let key = self.keys.entry(election, &suffix);
-        let created = i64::try_from(token.get()).unwrap_or(i64::MAX);
+        let created = answer::revision(token);
         let changed = i64::try_from(seen.version.0).unwrap_or(i64::MAX);
         let txn = Txn::new()
             .when([

@@ -5,7 +5,7 @@ use std::time::Duration;
 use incumbent_store::Store;
 use incumbent_testkit::servers::EtcdCluster;
 
-use crate::harness::{TTL, client, entry, held, lead, name, raw, store, until};
+use crate::harness::{TTL, client, entry, held, lead, lease_of, name, raw, store, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leadership_outlives_the_clusters_leader() {
@@ -46,7 +46,7 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     let election = name("no-quorum");
     let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
     session.renew(std::slice::from_ref(&held)).await.unwrap();
-    let lease = i64::from_str_radix(held.entry.as_str().split('@').next().unwrap(), 16).unwrap();
+    let lease = i64::from_str_radix(lease_of(&held), 16).unwrap();
     let mut other = raw(&endpoints).await;
 
     let others: Vec<_> = (0..3).filter(|number| *number != leader).collect();

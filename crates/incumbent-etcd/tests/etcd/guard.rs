@@ -6,7 +6,7 @@ use incumbent::{Fence, FenceError, FencingToken};
 use incumbent_etcd::Guarded;
 use incumbent_store::{ElectionName, Store, StoreId, Token};
 
-use crate::harness::{TTL, client, entry, held, lead, name, raw, shared, store};
+use crate::harness::{TTL, client, entry, held, lead, lease_of, name, raw, shared, store};
 
 async fn value(key: &str) -> Option<String> {
     let found = raw(&shared().await.endpoints()).await.get(key, None).await.unwrap();
@@ -43,7 +43,7 @@ async fn an_entry_without_its_lease_guards_nothing() {
     let session = store.open_session(TTL).await.unwrap();
     let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
     let guards = store.guards(&election, held.token).await.unwrap().unwrap();
-    let suffix = held.entry.as_str().split('@').next().unwrap();
+    let suffix = lease_of(&held);
     cluster.ctl(&["put", &format!("{election}/{suffix}"), "by hand"]);
 
     let refused = store.guard(&election, held.token, []).await.unwrap();

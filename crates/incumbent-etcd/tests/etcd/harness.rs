@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use etcd_client::{Client, PutOptions};
 use incumbent_etcd::{EtcdOptions, EtcdStore};
-use incumbent_store::{ElectionName, Entry, Store};
+use incumbent_store::{ElectionName, Entry, Held, Store};
 pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
 use incumbent_testkit::conformance::Harness;
 pub(crate) use incumbent_testkit::patience::{until, within};
@@ -85,6 +85,11 @@ pub(crate) fn store(cluster: &EtcdCluster) -> EtcdStore {
 /// A name that no other test uses.
 pub(crate) fn name(test: &str) -> ElectionName {
     ElectionName::new(&format!("{test}/{:x}", std::process::id())).unwrap()
+}
+
+/// The lease that carries an entry, as it stands in keys.
+pub(crate) fn lease_of(held: &Held) -> &str {
+    held.entry.as_str().split('@').next().expect("a lease")
 }
 
 /// A client of somebody else, at a server that is up.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use incumbent::{Loss, SeatEvent};
 use incumbent_store::{Cas, ElectionName, NewEntry, Nonce, Place, Store, StoreError, Target};
 
-use crate::harness::{TTL, client, entry, held, lead, name, raw, shared, store, until, within};
+use crate::harness::{TTL, client, entry, held, lead, lease_of, name, raw, shared, store, until, within};
 
 /// Ours leads, something happens to its key, and it is told, loses office and gets back in line with a greater token.
 async fn a_leader_gets_over(test: &str, happens: impl AsyncFnOnce(&str, i64)) {
@@ -81,7 +81,7 @@ async fn an_overwritten_entry_neither_leads_nor_passes_for_ours() {
     let held = held(&standing);
     let wake = store.watch(&election, &[Target::Gone(held.entry.clone())], standing.cursor);
     let seen = store.line(&election, 1).await.unwrap().entries.remove(0);
-    let suffix = held.entry.as_str().split('@').next().unwrap();
+    let suffix = lease_of(&held);
     cluster.ctl(&["put", &format!("{election}/{suffix}"), "by hand"]);
 
     within(wake).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_follower_is_told_that_the_one_ahead_will_never_go() {
     let (first, second) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL).await.unwrap());
     let leading = held(&first.enlist(&election, &entry(1)).await.unwrap());
     let behind = held(&second.enlist(&election, &entry(2)).await.unwrap());
-    let suffix = leading.entry.as_str().split('@').next().unwrap();
+    let suffix = lease_of(&leading);
     let key = format!("{election}/{suffix}");
     cluster.ctl(&["put", &key, "by hand"]);
     match second.standing(&behind).await {
@@ -221,7 +221,7 @@ async fn a_session_introduces_itself_once_and_writes_only_what_is_not_known() {
     let mut stays = Vec::new();
     for number in 1..=2 {
         let held = held(&session.enlist(&election, &entry(number)).await.unwrap());
-        let lease = held.entry.as_str().split('@').next().unwrap();
+        let lease = lease_of(&held);
         assert_eq!(beside(&election, lease).await, (vec![], true));
         let before = seen().await;
         assert!(before.is(&held) && before.name.as_deref() == Some("node-1"), "{before:?}");
@@ -239,7 +239,7 @@ async fn a_session_introduces_itself_once_and_writes_only_what_is_not_known() {
     let spare = NewEntry { name: "spare".into(), ..entry(3) };
     let spare = held(&session.enlist(&election, &spare).await.unwrap());
     assert_eq!(seen().await.name.as_deref(), Some("spare"));
-    let lease = spare.entry.as_str().split('@').next().unwrap().to_owned();
+    let lease = lease_of(&spare).to_owned();
     assert_eq!(beside(&election, &lease).await.0.len(), 1);
     session.close().await.unwrap();
     assert_eq!(beside(&election, &lease).await, (vec![], false));
@@ -252,7 +252,7 @@ async fn an_introduction_that_somebody_deletes_comes_back_with_the_next_renewal(
     let apart = || store(cluster).with_prefix(&prefix).unwrap();
     let session = apart().open_session(TTL * 5).await.unwrap();
     let leading = held(&session.enlist(&election, &entry(1)).await.unwrap());
-    let lease = leading.entry.as_str().split('@').next().unwrap();
+    let lease = lease_of(&leading);
     let friend = apart();
     assert!(!friend.line(&election, 1).await.unwrap().entries[0].is_foreign());
     cluster.ctl(&["del", &format!("{prefix}//incumbent//{lease}")]);
@@ -292,6 +292,6 @@ async fn an_enlistment_that_arrives_late_is_told_from_those_that_came_after_it()
     assert_eq!(held(&standing).incarnation, second.incarnation);
     let again = session.enlist(&election, &second).await.unwrap();
     assert_eq!(held(&again), held(&standing));
-    let lease = known.entry.as_str().split('@').next().unwrap();
+    let lease = lease_of(&known);
     assert_eq!(beside(&election, lease).await.0.len(), 1, "the other could come again");
 }
