@@ -94,10 +94,7 @@ fn a_killed_guardian_leaves_nobody_behind() {
     let mut show = Show::of(&["renew"], "horde");
     show.stage_is_set(HORDE);
     kill(show.guardian, Signal::KILL);
-    show.says("guardian died");
-    assert_eq!(alive(&show.tag), []);
-    assert_eq!(show.line(), "empty");
-    assert_eq!(show.code(), 70);
+    show.ends_with_its_guardian();
 }
 
 /// Without a descriptor to spare, nobody is found in `/proc`, and nobody can be killed.
@@ -114,10 +111,7 @@ fn a_supervisor_that_cannot_look_does_not_say_that_nobody_is_left() {
     kill(show.guardian, Signal::KILL);
     comes_true("the guardian is buried", || parent(show.guardian).is_none());
     prlimit(supervisor, Resource::Nofile, usual).unwrap();
-    show.says("guardian died");
-    assert_eq!(alive(&show.tag), []);
-    assert_eq!(show.line(), "empty");
-    assert_eq!(show.code(), 70);
+    show.ends_with_its_guardian();
 }
 
 fn a_guardian_killed_at_the_very_start_leaves_nobody_behind() {
@@ -138,10 +132,7 @@ fn a_stopped_guardian_does_not_keep_its_command_alive() {
     stop_and_wait(show.guardian);
     // The supervisor loses its office: the deadline is now, and the guardian does not answer.
     kill(show.pid(), Signal::USR2);
-    show.says("guardian died");
-    assert_eq!(alive(&show.tag), []);
-    assert_eq!(show.line(), "empty");
-    assert_eq!(show.code(), 70);
+    show.ends_with_its_guardian();
 }
 
 fn a_stopped_guardian_does_not_keep_an_order_from_its_effect() {

@@ -36,10 +36,7 @@ fn a_watch_that_panics_leaves_nobody_behind() {
     let mut show = stage.horde();
     stage.panic_at("watch");
     stage.wake(&show);
-    show.says("guardian died");
-    assert_eq!(alive(&show.tag), []);
-    assert_eq!(show.line(), "empty");
-    assert_eq!(show.code(), 70);
+    show.ends_with_its_guardian();
 }
 
 /// It once did, where a session has no number.
@@ -48,10 +45,7 @@ fn a_sweep_that_panics_leaves_nobody_behind() {
     let mut show = stage.horde();
     stage.panic_at("judge");
     kill(show.guardian, Signal::KILL);
-    show.says("guardian died");
-    assert_eq!(alive(&show.tag), []);
-    assert_eq!(show.line(), "empty");
-    assert_eq!(show.code(), 70);
+    show.ends_with_its_guardian();
 }
 
 fn a_sweep_that_panics_again_and_again_ends_nothing() {
@@ -64,10 +58,7 @@ fn a_sweep_that_panics_again_and_again_ends_nothing() {
     assert!(show.is_silent());
     assert!(!stage.office_is_free());
     stage.no_panic_at("look");
-    show.says("guardian died");
-    assert_eq!(alive(&show.tag), []);
-    assert_eq!(show.line(), "empty");
-    assert_eq!(show.code(), 70);
+    show.ends_with_its_guardian();
 }
 
 fn a_guardian_that_panics_leaves_nobody_behind() {
@@ -75,10 +66,7 @@ fn a_guardian_that_panics_leaves_nobody_behind() {
     let mut show = stage.horde();
     stage.panic_at("warden");
     stage.wake(&show);
-    show.says("guardian died");
-    assert_eq!(alive(&show.tag), []);
-    assert_eq!(show.line(), "empty");
-    assert_eq!(show.code(), 70);
+    show.ends_with_its_guardian();
 }
 
 /// Its supervisor kills in its place.
@@ -88,11 +76,8 @@ fn a_guardian_that_panics_again_and_again_is_replaced() {
     stage.panic_at("abandon");
     stage.panic_at("warden");
     stage.wake(&show);
-    show.says("guardian died");
-    assert_eq!(alive(&show.tag), []);
+    show.ends_with_its_guardian();
     assert!(stage.panics_at("abandon") > 0);
-    assert_eq!(show.line(), "empty");
-    assert_eq!(show.code(), 70);
 }
 
 fn a_guardian_that_panics_alone_frees_no_lock_too_early() {

@@ -84,6 +84,14 @@ impl Show {
         }
     }
 
+    /// The guardian dies; by the time that is said nobody is left, and then the supervisor ends.
+    pub(crate) fn ends_with_its_guardian(&mut self) {
+        self.says("guardian died");
+        assert_eq!(alive(&self.tag), []);
+        assert_eq!(self.line(), "empty");
+        assert_eq!(self.code(), 70);
+    }
+
     /// The command's own process, once it runs.
     pub(crate) fn command(&self) -> i32 {
         let line = self.line();
