@@ -64,6 +64,8 @@ pub(crate) struct Session {
 pub(crate) enum Order {
     Open(Attempt),
     Renew(Attempt, Epoch),
+    /// Its answer is late, and no longer wanted.
+    GiveUp(Attempt),
 }
 
 /// What an answer changed.
@@ -111,7 +113,9 @@ impl Keeper {
 
     /// What is due now. Ask until it answers `None`.
     pub(crate) fn due(&mut self, now: Timestamp, rng: &mut Rng) -> Option<Order> {
-        self.give_up_late_attempt(now, rng);
+        if let Some(late) = self.give_up_late_attempt(now, rng) {
+            return Some(Order::GiveUp(late));
+        }
         if self.backoff.resting(now) {
             return None;
         }
@@ -198,6 +202,19 @@ impl Keeper {
         }
     }
 
+    /// The answer to the opening or renewal that is out, if one is, is no longer wanted.
+    pub(crate) fn give_up(&mut self) -> Option<Attempt> {
+        match &mut self.state {
+            State::Closed => None,
+            State::Opening(tried) => {
+                let attempt = tried.attempt;
+                self.state = State::Closed;
+                Some(attempt)
+            }
+            State::Open { renewing, .. } => renewing.take().map(|tried| tried.attempt),
+        }
+    }
+
     /// The store has forgotten the session: open another at once.
     pub(crate) fn gone(&mut self) -> Change {
         self.state = State::Closed;
@@ -228,19 +245,15 @@ impl Keeper {
         Change::Refused(error)
     }
 
-    fn give_up_late_attempt(&mut self, now: Timestamp, rng: &mut Rng) {
-        let late = match &mut self.state {
-            State::Opening(tried) if now >= tried.until => {
-                self.state = State::Closed;
-                true
-            }
-            State::Open { renewing, .. } => renewing.take_if(|tried| now >= tried.until).is_some(),
-            State::Closed | State::Opening(_) => false,
-        };
-        if late {
-            self.failed(now, rng);
-            self.renew_soon(now);
+    fn give_up_late_attempt(&mut self, now: Timestamp, rng: &mut Rng) -> Option<Attempt> {
+        let (State::Opening(tried) | State::Open { renewing: Some(tried), .. }) = &self.state else { return None };
+        if now < tried.until {
+            return None;
         }
+        let late = self.give_up();
+        self.failed(now, rng);
+        self.renew_soon(now);
+        late
     }
 
     fn failed(&mut self, now: Timestamp, rng: &mut Rng) {

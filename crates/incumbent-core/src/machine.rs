@@ -80,8 +80,8 @@ pub enum Command {
     Release,
     /// Do not stand again: leave the line now, or when the present term is over.
     Leave,
-    /// Advertise another value.
-    Proclaim(Bytes),
+    /// Advertise another value. The number is higher than that of the seat's last one.
+    Proclaim(u64, Bytes),
     /// The work has stopped; hand the office to this candidate, or keep it.
     Transfer(Heir, Duration),
     /// Whether the candidate is fit to lead. An unfit one leaves the line.
@@ -104,10 +104,15 @@ pub enum Output {
         /// The entries that we believe to hold.
         held: Vec<Held>,
     },
+    /// The answer to this opening or renewal is no longer wanted: drop it, with all that it holds. At most one is out
+    /// at a time: it is answered or given up before the next one begins.
+    GiveUpAttempt(Attempt),
     /// Close this session; no answer is needed.
     CloseSession(Epoch),
-    /// Make one call. It replaces the seat's earlier call, whose answer is no longer wanted.
+    /// Make one call. The seat's earlier one has been answered or given up.
     Call(SeatId, CallId, Option<Epoch>, Op),
+    /// The answer to the seat's call is no longer wanted: drop it, with all that it holds.
+    GiveUpCall(SeatId),
     /// Watch. It replaces the seat's earlier watch.
     Watch {
         /// Whose watch it is.
@@ -194,8 +199,8 @@ pub enum Event {
     Released,
     /// The handover that [`Command::Transfer`] asked for is refused: the leader leads on.
     TransferRefused(Refusal),
-    /// The value has been published, or the entry was no longer ours.
-    Proclaimed(Cas),
+    /// The value with this number has been published, or a later one; or the entry was no longer ours.
+    Proclaimed(u64, Cas),
     /// First contact with the election: the tombstone that was there.
     FirstContact(Option<Nonce>),
     /// The election has ended.

@@ -92,6 +92,7 @@ impl Participant {
                 let session_gone = awaited && answer == Err(Fault::SessionGone);
                 self.tell(now, seat, SeatInput::Answer(call, answer));
                 if session_gone && self.keeper.epoch().is_some() {
+                    self.give_up_attempt();
                     let change = self.keeper.gone();
                     self.on_change(now, change);
                 }
@@ -115,6 +116,11 @@ impl Participant {
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let seat = self.timeouts.first().map(|(at, _)| *at);
         [self.keeper.next_timeout(), seat].into_iter().flatten().min()
+    }
+
+    /// The session that the candidacies stand on, if there is one.
+    pub fn session(&self) -> Option<Epoch> {
+        self.keeper.epoch()
     }
 
     /// How many candidacies there are, those that are leaving included.
@@ -202,6 +208,7 @@ impl Participant {
         }
         while let Some(order) = self.keeper.due(now, &mut self.rng) {
             self.out.push(match order {
+                Order::GiveUp(attempt) => Output::GiveUpAttempt(attempt),
                 Order::Open(attempt) => Output::OpenSession(attempt, self.settings.ttl),
                 Order::Renew(attempt, epoch) => {
                     let held =
@@ -275,11 +282,18 @@ impl Participant {
         }
     }
 
+    fn give_up_attempt(&mut self) {
+        if let Some(attempt) = self.keeper.give_up() {
+            self.out.push(Output::GiveUpAttempt(attempt));
+        }
+    }
+
     fn close_if_empty(&mut self) {
         if !self.closing || !self.seats.is_empty() {
             return;
         }
         self.closing = false;
+        self.give_up_attempt();
         if let Some(epoch) = self.keeper.close() {
             self.out.push(Output::CloseSession(epoch));
         }

@@ -236,7 +236,9 @@ fn a_call_that_is_never_answered_is_given_up_and_repeated() {
     let mut desk = Desk::standing(candidate());
     let (seat, late, _) = desk.call();
     let first = desk.enlisted(5);
+    desk.clear();
     desk.pass(TTL / 3);
+    assert_eq!(desk.recent().first(), Some(&Output::GiveUpCall(SEAT)), "dropped before anything else is done");
     desk.pass(TTL / 3);
     let (_, again, _) = desk.call();
     assert_ne!(late, again);
@@ -245,6 +247,60 @@ fn a_call_that_is_never_answered_is_given_up_and_repeated() {
     desk.clear();
     desk.handle(Input::Answer(seat, late, standing(Place::Leading(first), Office::default())));
     assert!(desk.events().is_empty());
+}
+
+#[test]
+fn an_opening_and_a_renewal_that_are_never_answered_are_given_up_before_the_next() {
+    let mut desk = Desk::new(Settings::for_ttl(TTL));
+    desk.handle(Input::Stand(SEAT, candidate()));
+    let late = Attempt(0);
+    assert!(matches!(desk.recent(), [Output::OpenSession(attempt, _)] if *attempt == late), "{:?}", desk.recent());
+    desk.clear();
+    desk.pass(TTL / 3);
+    assert_eq!(desk.recent(), [Output::GiveUpAttempt(late)]);
+    desk.pass(TTL / 3);
+    // Its answer comes at last, and opens nothing.
+    desk.handle(Input::Opened(late, Ok(liveness())));
+    assert_eq!(desk.participant.session(), None);
+    desk.open();
+    assert_eq!(desk.participant.session(), Some(Epoch(1)));
+    desk.pass(TTL / 3);
+    let (renewal, _) = desk.renewal().expect("one is due");
+    desk.clear();
+    desk.pass(TTL / 3);
+    assert!(desk.recent().contains(&Output::GiveUpAttempt(renewal)), "{:?}", desk.recent());
+}
+
+#[test]
+fn a_call_about_an_entry_that_is_gone_is_given_up() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.handle(Input::Command(SEAT, Command::Proclaim(1, "new".into())));
+    assert!(matches!(desk.call().2, Op::Publish(..)));
+    desk.pass(TTL / 3 - Duration::from_secs(1));
+    desk.clear();
+    desk.pass(Duration::from_secs(1) - Duration::from_nanos(1));
+    desk.handle(Input::Command(SEAT, Command::Release));
+    let given_up = desk.recent().iter().position(|output| *output == Output::GiveUpCall(SEAT));
+    let withdrawn = desk
+        .recent()
+        .iter()
+        .position(|output| matches!(output, Output::Call(_, _, _, Op::Withdraw(gone, _)) if *gone == held));
+    assert!(given_up.is_some() && given_up < withdrawn, "{:?}", desk.recent());
+}
+
+#[test]
+fn a_proclamation_is_settled_by_its_own_value_or_a_later_one() {
+    let (mut desk, _) = Desk::leading(candidate());
+    desk.handle(Input::Command(SEAT, Command::Proclaim(1, "one".into())));
+    desk.handle(Input::Command(SEAT, Command::Proclaim(2, "two".into())));
+    desk.handle(Input::Command(SEAT, Command::Proclaim(3, "three".into())));
+    desk.clear();
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    assert_eq!(desk.events(), [Event::Proclaimed(1, Cas::Done)], "others see the first value, not the later ones");
+    assert!(matches!(desk.call().2, Op::Publish(_, value, _) if value == "three"));
+    desk.clear();
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    assert_eq!(desk.events(), [Event::Proclaimed(3, Cas::Done)]);
 }
 
 #[test]
@@ -286,6 +342,24 @@ fn fences_that_took_too_long_to_raise_make_nobody_a_leader() {
     desk.now = desk.now + TTL;
     desk.handle(Input::Answer(seat, id, Ok(Answer::Raised)));
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
+}
+
+#[test]
+fn fences_that_leave_no_time_to_stop_make_nobody_a_leader() {
+    let mut desk = Desk::standing(Candidate { fenced: true, ..candidate() });
+    let held = desk.enlisted(5);
+    desk.now = desk.now + TTL / 3 - Duration::from_secs(1);
+    desk.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert_eq!(desk.call().2, Op::RaiseFences(token(5)));
+    // No renewal is answered meanwhile. The deadline is still to come, but it is nearer than the grace.
+    desk.now = desk.now + TTL / 3 - Duration::from_millis(1);
+    desk.answer(Err(Fault::Unavailable));
+    desk.pass(Duration::from_secs(1));
+    desk.answer(standing(Place::Leading(held), Office::default()));
+    assert_eq!(desk.call().2, Op::RaiseFences(token(5)));
+    desk.now = desk.now + Duration::from_millis(2500);
+    desk.answer(Ok(Answer::Raised));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", desk.events());
 }
 
 #[test]
@@ -372,6 +446,19 @@ fn an_expired_session_ends_the_term_and_the_candidate_stands_again_once_its_work
     assert_eq!(desk.calls(), calls, "the work of the last term may still run");
     desk.handle(Input::Command(SEAT, Command::Release));
     assert_ne!(desk.enlisted(9).incarnation, held.incarnation);
+}
+
+#[test]
+fn a_renewal_under_way_is_given_up_with_its_session() {
+    let (mut desk, _) = Desk::leading(candidate());
+    desk.pass(TTL / 3);
+    let (renewal, _) = desk.renewal().unwrap();
+    desk.handle(Input::Command(SEAT, Command::Proclaim(1, "new".into())));
+    desk.clear();
+    desk.answer(Err(Fault::SessionGone));
+    let given_up = desk.recent().iter().position(|output| *output == Output::GiveUpAttempt(renewal));
+    let opening = desk.recent().iter().position(|output| matches!(output, Output::OpenSession(..)));
+    assert!(given_up.is_some() && given_up < opening, "{:?}", desk.recent());
 }
 
 #[test]

@@ -193,7 +193,7 @@ impl World {
             }
             (5, _) => {
                 let value = Bytes::from(self.now.to_string());
-                self.command(process, Input::Command(seat, Command::Proclaim(value)));
+                self.command(process, Input::Command(seat, Command::Proclaim(self.now, value)));
             }
             (6..=8, _) => {
                 if let Some(user) = self.processes[process].seats.get_mut(&seat) {
@@ -333,7 +333,7 @@ impl World {
                     state.contacts.remove(&user.election);
                 }
             }
-            Event::Following(_) | Event::Out(_) | Event::TransferRefused(_) | Event::Proclaimed(_) => {}
+            Event::Following(_) | Event::Out(_) | Event::TransferRefused(_) | Event::Proclaimed(..) => {}
         }
     }
 

@@ -407,6 +407,8 @@ impl World {
                 self.server.unwatch((process, boot, seat));
                 self.send(from, Ask::Watch(Watch { seat, watch, election, targets, from: cursor }));
             }
+            // What was given up may still arrive: the network drops nothing for it.
+            Output::GiveUpAttempt(_) | Output::GiveUpCall(_) => {}
             Output::Unwatch(seat) => self.server.unwatch((process, boot, seat)),
             Output::Event(seat, event) => self.on_event(process, seat, event),
             Output::SettingsRefused(error) => self.fail("SETTINGS", error.to_string()),

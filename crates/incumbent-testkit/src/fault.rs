@@ -63,6 +63,8 @@ pub enum Mishap {
     Double,
     /// It is not done, and there is no answer, until the caller gives up.
     Hang,
+    /// It panics, as a store with a bug would.
+    Panic,
 }
 
 /// How often each mishap happens, of a thousand calls; what is left goes well.
@@ -98,6 +100,24 @@ struct Plan {
     always: Option<Mishap>,
     odds: Option<(Rng, Odds)>,
     calls: BTreeMap<Call, u64>,
+    under_way: BTreeMap<Call, UnderWay>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct UnderWay {
+    now: u64,
+    most: u64,
+}
+
+/// A call that has begun: it is over when this is dropped, answered or given up.
+struct Begun<'a>(&'a Faults, Call);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(under_way) = self.0.plan().under_way.get_mut(&self.1) {
+            under_way.now -= 1;
+        }
+    }
 }
 
 impl Faults {
@@ -131,12 +151,31 @@ impl Faults {
     /// From now on nothing happens to any call: no plan, no cut, no seed.
     pub fn heal(&self) {
         let mut plan = self.plan();
-        *plan = Plan { calls: std::mem::take(&mut plan.calls), ..Plan::default() };
+        let (calls, under_way) = (std::mem::take(&mut plan.calls), std::mem::take(&mut plan.under_way));
+        *plan = Plan { calls, under_way, ..Plan::default() };
     }
 
     /// How many such calls there have been, whatever became of them.
     pub fn calls(&self, call: Call) -> u64 {
         self.plan().calls.get(&call).copied().unwrap_or(0)
+    }
+
+    /// How many such calls are under way: neither answered nor dropped. Not for watches.
+    pub fn under_way(&self, call: Call) -> u64 {
+        self.plan().under_way.get(&call).map_or(0, |under_way| under_way.now)
+    }
+
+    /// How many such calls were ever under way at the same time. Not for watches.
+    pub fn most_at_once(&self, call: Call) -> u64 {
+        self.plan().under_way.get(&call).map_or(0, |under_way| under_way.most)
+    }
+
+    fn begin(&self, call: Call) -> Begun<'_> {
+        let mut plan = self.plan();
+        let under_way = plan.under_way.entry(call).or_default();
+        under_way.now += 1;
+        under_way.most = under_way.most.max(under_way.now);
+        Begun(self, call)
     }
 
     fn draw(&self, call: Call) -> Option<Mishap> {
@@ -155,6 +194,7 @@ impl Faults {
     /// One call, and whatever happens to it.
     fn pass<'a, T: Send + 'a>(&'a self, call: Call, attempt: impl Fn() -> Fut<'a, T> + Send + 'a) -> Fut<'a, T> {
         Box::pin(async move {
+            let _begun = self.begin(call);
             match self.draw(call) {
                 None => attempt().await,
                 Some(Mishap::LoseRequest) => Err(unknown(call)),
@@ -175,6 +215,7 @@ impl Faults {
                     attempt().await
                 }
                 Some(Mishap::Hang) => pending().await,
+                Some(Mishap::Panic) => panic!("{call:?} panics, as it was told to"),
             }
         })
     }
@@ -248,6 +289,7 @@ impl Store for FaultStore {
         match self.faults.draw(Call::Watch) {
             None | Some(Mishap::Double) => watch(),
             Some(Mishap::LoseRequest | Mishap::LoseAnswer | Mishap::Hang) => Box::pin(pending()),
+            Some(Mishap::Panic) => Box::pin(async { panic!("a watch panics, as it was told to") }),
             Some(Mishap::Refuse) => {
                 let lost = StoreError::Unavailable { what: "the watch was lost".to_owned(), source: None };
                 Box::pin(std::future::ready(Err(lost)))

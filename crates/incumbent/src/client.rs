@@ -77,13 +77,15 @@ impl<F: Fencing> Client<F> {
     }
 
     /// Leaves every line, and gives back every office once its work has stopped (within the grace); then ends the
-    /// session. `true`: all that is done. `false`: it was not within this time; what is left expires with the session.
+    /// session. `true`: all that is done, now or by an earlier call. `false`: it failed, or was not done within this
+    /// time; what is left expires with the session.
     pub async fn close(self, within: Duration) -> bool {
         let (done, closed) = oneshot::channel();
-        if !self.port.send(Request::Close(done)) {
-            return true;
+        if self.port.send(Request::Close(done)) {
+            let closed = matches!(tokio::time::timeout(within, closed).await, Ok(Ok(true)));
+            self.port.note_closed(closed);
         }
-        matches!(tokio::time::timeout(within, closed).await, Ok(Ok(())))
+        self.port.was_closed()
     }
 }
 

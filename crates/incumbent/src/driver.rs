@@ -1,7 +1,8 @@
 //! Runs a [`Participant`] against a store: the only place where the machine, the clock and the network meet.
 //!
 //! One task per client. It makes the calls that the machine asks for, hands the answers back, and tells the handles
-//! what has happened. It decides nothing.
+//! what has happened. It decides nothing: a session is in use if the machine says so, and what the machine has given up
+//! is dropped before anything else begins.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -14,8 +15,8 @@ use std::time::Duration;
 use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::{
-    Answer, Attempt, CallId, Cas, Command, Cursor, ElectionName, Epoch, Event, Fault, Hint, Input, Liveness, Loss, Op,
-    Output, Participant, Renewal, SeatId, Settings, Target, Timestamp, WatchId,
+    Answer, Attempt, CallId, Cas, Command, Cursor, ElectionName, Epoch, Event, Fault, Hint, Input, Loss, Op, Output,
+    Participant, Renewal, SeatId, Settings, Target, Timestamp, WatchId,
 };
 use incumbent_store::{Alarm, Clock, Session, Store, StoreError, StoreId};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -35,7 +36,10 @@ enum Done {
     Renewed(Attempt, Result<Renewal, StoreError>),
     Answer(SeatId, CallId, Result<Answer, CallError>),
     Wake(SeatId, WatchId, Hint),
-    Closed,
+    /// The session is closed, if `true`; else it was not to be done, and it expires later.
+    Closed(bool),
+    /// A session that nobody uses is closed, or expires later.
+    Discarded,
 }
 
 /// Why a call failed: the store or a fence said so.
@@ -56,10 +60,14 @@ pub(crate) struct Driver {
     alarm_at: Option<Timestamp>,
     requests: mpsc::UnboundedReceiver<Request>,
     hung_up: bool,
-    /// The session that the machine knows, and the one that has just been opened.
+    /// The session that the machine stands on.
     session: Option<(Epoch, Arc<dyn Session>)>,
     /// The session is being closed.
     closing_session: bool,
+    /// The opening or renewal that is out.
+    attempt: Option<AbortHandle>,
+    /// The call of each seat that is out.
+    calls: BTreeMap<SeatId, AbortHandle>,
     /// Every handle is gone: when to stop cleaning up, whether or not the store answers.
     give_up_at: Option<Timestamp>,
     seats: BTreeMap<SeatId, Chair>,
@@ -70,7 +78,7 @@ pub(crate) struct Driver {
     to_watch: Vec<SeatId>,
     /// Since the first of them came, other tasks had a turn.
     others_had_a_turn: bool,
-    closing: Vec<oneshot::Sender<()>>,
+    closing: Vec<oneshot::Sender<bool>>,
     over: bool,
 }
 
@@ -79,7 +87,6 @@ struct Chair {
     election: ElectionName,
     shared: Arc<Seat>,
     fences: Arc<[Arc<dyn Fence>]>,
-    call: Option<AbortHandle>,
     watch: Option<AbortHandle>,
     /// The watch that is to be begun next.
     to_watch: Option<ToWatch>,
@@ -114,6 +121,8 @@ impl Driver {
             hung_up: false,
             session: None,
             closing_session: false,
+            attempt: None,
+            calls: BTreeMap::new(),
             give_up_at: None,
             seats: BTreeMap::new(),
             session_error: None,
@@ -127,10 +136,6 @@ impl Driver {
 
     pub(crate) async fn run(mut self) {
         poll_fn(|cx| self.poll(cx)).await;
-        // Nobody will ever be told again.
-        for chair in self.seats.into_values() {
-            chair.finish(false);
-        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -218,7 +223,6 @@ impl Driver {
                     election: candidate.election.clone(),
                     shared,
                     fences: fences.into(),
-                    call: None,
                     watch: None,
                     to_watch: None,
                     term: None,
@@ -265,10 +269,7 @@ impl Driver {
 
     fn on_done(&mut self, cx: &mut Context<'_>, done: Done) {
         match done {
-            Done::Opened(attempt, result) => {
-                let answer = self.on_opened(attempt, result);
-                self.take_in(cx, Input::Opened(attempt, answer));
-            }
+            Done::Opened(attempt, result) => self.on_opened(cx, attempt, result),
             Done::Renewed(attempt, result) => {
                 let answer = result.map_err(|error| {
                     tracing::debug!(%error, "renewal failed");
@@ -277,34 +278,52 @@ impl Driver {
                 self.take_in(cx, Input::Renewed(attempt, answer));
             }
             Done::Answer(seat, call, result) => {
+                self.calls.remove(&seat);
                 let answer = result.map_err(|error| self.on_call_error(seat, error));
                 self.take_in(cx, Input::Answer(seat, call, answer));
             }
             Done::Wake(seat, watch, hint) => self.take_in(cx, Input::Wake(seat, watch, hint)),
-            Done::Closed => self.on_session_closed(),
+            Done::Closed(closed) => self.on_session_closed(closed),
+            Done::Discarded => {}
         }
     }
 
-    fn on_opened(&mut self, attempt: Attempt, result: Result<Arc<dyn Session>, StoreError>) -> Result<Liveness, Fault> {
+    /// A session that was opened is in use only if the machine takes it: it may refuse the TTL that was granted.
+    fn on_opened(&mut self, cx: &mut Context<'_>, attempt: Attempt, result: Result<Arc<dyn Session>, StoreError>) {
+        self.attempt = None;
         let session = match result {
             Ok(session) => session,
             Err(error) => {
                 tracing::debug!(%error, "opening a session failed");
                 let fault = error.fault();
                 self.session_error = Some(error.into());
-                return Err(fault);
+                return self.take_in(cx, Input::Opened(attempt, Err(fault)));
             }
         };
+        let answer = self.same_store(&session).map(|()| session.liveness());
+        self.participant.handle(self.clock.now(), Input::Opened(attempt, answer));
+        let epoch = Epoch(attempt.0);
+        if self.participant.session() == Some(epoch) {
+            self.session = Some((epoch, session));
+        } else {
+            let within = self.settings.renew_every;
+            self.begin(Box::pin(async move {
+                close(session, within).await;
+                Done::Discarded
+            }));
+        }
+        self.carry_out_all(cx);
+    }
+
+    fn same_store(&mut self, session: &Arc<dyn Session>) -> Result<(), Fault> {
         let is = session.store_id();
         let was = self.store_id.get_or_insert_with(|| is.clone());
-        if *was != is {
-            tracing::error!(%was, %is, "the store was replaced");
-            self.session_error = Some(SeatError::StoreReplaced { was: was.clone(), is });
-            return Err(Fault::Permanent);
+        if *was == is {
+            return Ok(());
         }
-        let liveness = session.liveness();
-        self.session = Some((Epoch(attempt.0), session));
-        Ok(liveness)
+        tracing::error!(%was, %is, "the store was replaced");
+        self.session_error = Some(SeatError::StoreReplaced { was: was.clone(), is });
+        Err(Fault::Permanent)
     }
 
     fn on_call_error(&mut self, seat: SeatId, error: CallError) -> Fault {
@@ -336,16 +355,20 @@ impl Driver {
         }
     }
 
-    fn on_session_closed(&mut self) {
+    fn on_session_closed(&mut self, closed: bool) {
         for reply in self.closing.drain(..) {
             // Whoever asked may have stopped waiting.
-            let _ = reply.send(());
+            let _ = reply.send(closed);
         }
         self.over = true;
     }
 
     fn take_in(&mut self, cx: &mut Context<'_>, input: Input) {
         self.participant.handle(self.clock.now(), input);
+        self.carry_out_all(cx);
+    }
+
+    fn carry_out_all(&mut self, cx: &mut Context<'_>) {
         while let Some(output) = self.participant.poll_output() {
             self.carry_out(cx, output);
         }
@@ -355,25 +378,27 @@ impl Driver {
         match output {
             Output::OpenSession(attempt, ttl) => {
                 let store = self.store.clone();
-                self.begin(Box::pin(async move { Done::Opened(attempt, store.open_session(ttl).await) }));
+                self.attempt(Box::pin(async move { Done::Opened(attempt, store.open_session(ttl).await) }));
             }
             Output::Renew { attempt, epoch, held } => {
-                let Some(session) = self.session(epoch) else { return };
-                let renew = async move { Done::Renewed(attempt, session.renew(&held).await) };
-                self.begin(Box::pin(renew));
+                let session = self.session(epoch);
+                self.attempt(Box::pin(async move {
+                    let answer = match session {
+                        Some(session) => session.renew(&held).await,
+                        None => Err(StoreError::SessionGone),
+                    };
+                    Done::Renewed(attempt, answer)
+                }));
             }
-            Output::CloseSession(epoch) => {
-                if let Some(session) = self.session(epoch) {
-                    self.closing_session = true;
-                    self.begin(Box::pin(close(session, self.settings.renew_every)));
-                }
-            }
+            Output::GiveUpAttempt(_) => replace(&mut self.attempt, None),
+            Output::CloseSession(epoch) => self.close_session(epoch),
             Output::Closed => {
                 if !self.closing_session {
-                    self.on_session_closed();
+                    self.on_session_closed(true);
                 }
             }
             Output::Call(seat, call, epoch, op) => self.call(seat, call, epoch, op),
+            Output::GiveUpCall(seat) => self.give_up_call(seat),
             Output::Watch { seat, watch, targets, from, .. } => {
                 let Some(chair) = self.seats.get_mut(&seat) else { return };
                 replace(&mut chair.watch, None);
@@ -396,6 +421,24 @@ impl Driver {
         self.session.as_ref().filter(|(known, _)| *known == epoch).map(|(_, session)| session.clone())
     }
 
+    fn attempt(&mut self, work: Work) {
+        self.attempt = Some(self.begin(work));
+    }
+
+    fn close_session(&mut self, epoch: Epoch) {
+        if let Some(session) = self.session(epoch) {
+            self.closing_session = true;
+            let within = self.settings.renew_every;
+            self.begin(Box::pin(async move { Done::Closed(close(session, within).await) }));
+        }
+    }
+
+    fn give_up_call(&mut self, seat: SeatId) {
+        if let Some(call) = self.calls.remove(&seat) {
+            call.abort();
+        }
+    }
+
     fn call(&mut self, seat: SeatId, call: CallId, epoch: Option<Epoch>, op: Op) {
         let session = epoch.and_then(|epoch| self.session(epoch));
         let work: Work = match (op, self.seats.get(&seat), &self.store_id) {
@@ -411,9 +454,7 @@ impl Driver {
             }
         };
         let handle = self.begin(work);
-        if let Some(chair) = self.seats.get_mut(&seat) {
-            replace(&mut chair.call, Some(handle));
-        }
+        self.calls.insert(seat, handle);
     }
 
     fn begin(&mut self, work: Work) -> AbortHandle {
@@ -457,8 +498,8 @@ impl Driver {
             Event::TransferRefused(why) => {
                 chair.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why.into())))
             }
-            Event::Proclaimed(cas) => {
-                chair.shared.change(|state| state.proclaimed = (state.proclaimed.0 + 1, cas == Cas::Done));
+            Event::Proclaimed(number, cas) => {
+                chair.shared.change(|state| state.proclaimed = (number, cas == Cas::Done));
             }
             Event::Ended => {
                 chair.shared.change(|state| state.ended = true);
@@ -473,6 +514,21 @@ impl Driver {
                     chair.finish(certain);
                 }
             }
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// However the driver ends (its work is done, the runtime goes, a store has panicked), nobody waits for it in vain.
+    fn drop(&mut self) {
+        self.requests.close();
+        while let Ok(request) = self.requests.try_recv() {
+            if let Request::Stand { shared, .. } = request {
+                shared.change(|state| state.done = Some(true));
+            }
+        }
+        for chair in std::mem::take(&mut self.seats).into_values() {
+            chair.finish(false);
         }
     }
 }
@@ -514,7 +570,6 @@ impl Chair {
 
     /// The seat is over.
     fn finish(mut self, certain: bool) {
-        replace(&mut self.call, None);
         replace(&mut self.watch, None);
         if let Some(term) = &self.term {
             term.end(Loss::Closing);
@@ -541,14 +596,14 @@ async fn awaken(seat: SeatId, watch: WatchId, wake: incumbent_store::Wake) -> Do
     Done::Wake(seat, watch, hint)
 }
 
-async fn close(session: Arc<dyn Session>, within: Duration) -> Done {
-    // A session that cannot be closed now expires later.
+/// Closes a session. One that cannot be closed now expires later.
+async fn close(session: Arc<dyn Session>, within: Duration) -> bool {
     match tokio::time::timeout(within, session.close()).await {
-        Ok(Ok(())) => {}
+        Ok(Ok(())) => return true,
         Ok(Err(error)) => tracing::debug!(%error, "closing the session failed"),
         Err(_) => tracing::debug!("closing the session took too long"),
     }
-    Done::Closed
+    false
 }
 
 async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Result<Answer, StoreError> {
@@ -584,4 +639,27 @@ fn random_seed() -> io::Result<[u64; 4]> {
         getrandom(&mut part[..], GetRandomFlags::empty())?;
     }
     Ok(bytes.map(u64::from_ne_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use incumbent_store::TokioClock;
+    use incumbent_store::memory::{MemoryStore, Shape};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_renewal_of_a_session_that_is_not_there_is_answered() {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = Arc::new(MemoryStore::with_clock(Shape::FAIR, clock.clone()));
+        let (_handles, requests) = mpsc::unbounded_channel();
+        let made = Driver::new(Settings::default(), store, clock, requests);
+        let mut driver = made.unwrap_or_else(|error| panic!("{error}"));
+        let mut cx = Context::from_waker(Waker::noop());
+        driver.carry_out(&mut cx, Output::Renew { attempt: Attempt(7), epoch: Epoch(3), held: Vec::new() });
+        let Poll::Ready(Some(Ok(answer))) = Pin::new(&mut driver.work).poll_next(&mut cx) else { panic!("no answer") };
+        assert!(matches!(answer, Done::Renewed(Attempt(7), Err(StoreError::SessionGone))));
+    }
 }

@@ -1,7 +1,7 @@
 //! The sealed seam inside the library: what the user's handles say to whatever runs the election, and what they share
 //! with it. A driver over a store is one such runner; elections among peers are another. Handles know neither.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use incumbent_core::{Candidate, Command, Loss, Nonce, SeatId, Timestamp, Token};
@@ -30,7 +30,8 @@ pub(crate) enum Request {
     HandTo(SeatId, incumbent_peers::MemberId),
     /// Somebody looked at the clock and saw that the seat's term, with this token if it has one, is over.
     Lapsed(SeatId, Option<Token>),
-    Close(oneshot::Sender<()>),
+    /// Answered with whether nothing is left in the store.
+    Close(oneshot::Sender<bool>),
 }
 
 /// The handles' end of the runner. The runner ends some time after the last one has been dropped.
@@ -44,12 +45,17 @@ struct Inner {
     requests: mpsc::UnboundedSender<Request>,
     next_seat: AtomicU64,
     clock: Arc<dyn Clock>,
+    /// The client was closed, and nothing of it is left in the store.
+    closed: AtomicBool,
 }
 
 impl Port {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> (Port, mpsc::UnboundedReceiver<Request>) {
         let (requests, receiver) = mpsc::unbounded_channel();
-        (Port(Arc::new(Inner { requests, next_seat: AtomicU64::new(0), clock })), receiver)
+        (
+            Port(Arc::new(Inner { requests, next_seat: AtomicU64::new(0), clock, closed: AtomicBool::new(false) })),
+            receiver,
+        )
     }
 
     #[inline]
@@ -64,6 +70,14 @@ impl Port {
     /// Whether there is somebody to hear it: the runner is gone once the client is closed or the runtime ends.
     pub(crate) fn send(&self, request: Request) -> bool {
         self.0.requests.send(request).is_ok()
+    }
+
+    pub(crate) fn note_closed(&self, closed: bool) {
+        self.0.closed.fetch_or(closed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_closed(&self) -> bool {
+        self.0.closed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn command(&self, seat: SeatId, command: Command) -> bool {
@@ -92,7 +106,9 @@ pub(crate) struct SeatState {
     pub(crate) failed: Option<SeatError>,
     /// The seat is over; whether nothing of it is left in the store.
     pub(crate) done: Option<bool>,
-    /// How the proclamations so far have gone, and how many there were.
+    /// How many proclamations were asked for.
+    pub(crate) proclaims: u64,
+    /// The number of the last one that is settled, and with it all before it; and whether others can see it.
     pub(crate) proclaimed: (u64, bool),
     /// Why the last transfer was refused, and how many have been.
     pub(crate) refused: (u64, Option<TransferRefused>),
@@ -106,6 +122,7 @@ impl Seat {
             ended: false,
             failed: None,
             done: None,
+            proclaims: 0,
             proclaimed: (0, false),
             refused: (0, None),
         };
@@ -268,4 +285,33 @@ pub(crate) enum Lapse {
     Serving,
     Over,
     Noticed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn term() -> TermState {
+        let election = incumbent_core::ElectionName::new("e").unwrap_or_else(|error| panic!("{error}"));
+        TermState::new(election, None, Timestamp::from_nanos(10), None)
+    }
+
+    #[test]
+    fn a_renewal_revives_no_term_that_was_seen_to_end() {
+        let term = term();
+        assert_eq!(term.lapse(Timestamp::from_nanos(9)), Lapse::Serving);
+        assert_eq!(term.lapse(Timestamp::from_nanos(10)), Lapse::Noticed);
+        term.extend(Timestamp::from_nanos(20));
+        assert_eq!(term.deadline(), Timestamp::ZERO);
+        assert_eq!(term.lapse(Timestamp::from_nanos(1)), Lapse::Over);
+    }
+
+    #[test]
+    fn a_deadline_moves_both_ways_while_the_term_lasts() {
+        let term = term();
+        term.extend(Timestamp::from_nanos(20));
+        assert_eq!(term.lapse(Timestamp::from_nanos(15)), Lapse::Serving);
+        term.extend(Timestamp::from_nanos(12));
+        assert_eq!(term.lapse(Timestamp::from_nanos(15)), Lapse::Noticed);
+    }
 }

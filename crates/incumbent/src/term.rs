@@ -133,16 +133,26 @@ impl<F: Fencing> Term<F> {
         let value = value.into();
         check_value(&value).map_err(ProclaimError::Value)?;
         self.check()?;
-        let before = self.seat.state().proclaimed.0;
-        if !self.port.command(self.id, Command::Proclaim(value)) {
+        let Some(number) = self.ask_to_proclaim(value) else {
             return Err(ProclaimError::Lost(Lost::new(Loss::Closing)));
-        }
-        let published = self.seat.wait(|state| (state.proclaimed.0 > before).then_some(state.proclaimed.1));
+        };
+        let published = self.seat.wait(|state| (state.proclaimed.0 >= number).then_some(state.proclaimed.1));
         tokio::select! {
             biased;
             published = published => if published { Ok(()) } else { Err(self.lost_now().into()) },
             lost = self.lost() => Err(lost.into()),
         }
+    }
+
+    /// Values are published in the order of their numbers, so they are numbered and sent in one step.
+    fn ask_to_proclaim(&self, value: Bytes) -> Option<u64> {
+        let mut state = self.seat.state();
+        let number = state.proclaims + 1;
+        if !self.port.command(self.id, Command::Proclaim(number, value)) {
+            return None;
+        }
+        state.proclaims = number;
+        Some(number)
     }
 
     fn lost_now(&self) -> Lost {

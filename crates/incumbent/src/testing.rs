@@ -118,8 +118,8 @@ async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermStat
                 term.end(Loss::Resigned);
                 term.released.send_replace(Some(true));
             }
-            Request::Command(_, Command::Proclaim(_)) => {
-                seat.change(|state| state.proclaimed = (state.proclaimed.0 + 1, true));
+            Request::Command(_, Command::Proclaim(number, _)) => {
+                seat.change(|state| state.proclaimed = (number, true));
             }
             Request::Command(_, Command::Transfer(..)) => {
                 seat.change(|state| state.refused = (state.refused.0 + 1, Some(Refusal::HeirGone.into())));
@@ -128,7 +128,7 @@ async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermStat
             Request::HandTo(..) => {}
             Request::Command(..) | Request::Lapsed(..) | Request::Stand { .. } => {}
             Request::Close(done) => {
-                let _ = done.send(());
+                let _ = done.send(true);
             }
         }
     }

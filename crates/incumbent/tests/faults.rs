@@ -295,7 +295,9 @@ async fn a_store_that_was_replaced_is_an_error_and_never_a_silent_reset() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let stores = [(); 2].map(|()| MemoryStore::with_clock(Shape::FAIR, clock.clone()));
     let address = Address(Arc::new(Replaced { stores: stores.clone(), now: AtomicU64::new(0) }));
-    let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(address.clone()).await.unwrap();
+    let calls = Faults::none();
+    let store = FaultStore::new(Arc::new(address.clone()), calls.clone());
+    let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(store).await.unwrap();
     let election = client.election("e").unwrap();
     let mut observer = election.observe();
     assert_eq!(observer.next().await, Some(Observation::Vacant));
@@ -318,6 +320,7 @@ async fn a_store_that_was_replaced_is_an_error_and_never_a_silent_reset() {
     drop(office);
     let error = seat.elected().await.unwrap_err();
     assert!(matches!(error, SeatError::StoreReplaced { .. }), "{error:?}");
+    assert_eq!(calls.calls(Call::Close), 1, "the session with the other store is in nobody's use");
     loop {
         match observer.next().await.unwrap() {
             Observation::StoreReset => break,

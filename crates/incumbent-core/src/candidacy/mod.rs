@@ -68,8 +68,10 @@ struct Wishes {
     unhealthy: bool,
     /// A term is over, and the user has not said yet that its work has stopped.
     unstopped: bool,
-    /// A value to publish.
-    proclaim: Option<Bytes>,
+    /// A value to publish, with its number.
+    proclaim: Option<(u64, Bytes)>,
+    /// The number of the value that was sent last.
+    proclaiming: u64,
     transfer: Option<(Heir, Duration, Nonce)>,
     /// Something failed for good.
     failed: bool,
@@ -188,6 +190,7 @@ impl Candidacy {
                 unhealthy: false,
                 unstopped: false,
                 proclaim: None,
+                proclaiming: 0,
                 transfer: None,
                 failed: false,
             },
@@ -374,6 +377,13 @@ impl Candidacy {
         self.next_call += 1;
         out.push(Output::Call(self.seat, id, self.session, op.clone()));
         self.call = Some(Call { id, op, sent_at: now, until: now + self.settings.renew_every });
+    }
+
+    /// The answer to the call that is out is no longer wanted.
+    fn give_up_call(&mut self, out: &mut Outbox) -> Option<Call> {
+        let call = self.call.take()?;
+        out.push(Output::GiveUpCall(self.seat));
+        Some(call)
     }
 
     fn event(&self, event: Event, out: &mut Outbox) {

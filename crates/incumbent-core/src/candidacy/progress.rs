@@ -121,7 +121,8 @@ impl Candidacy {
         if self.look || now >= self.reread_at {
             return self.call(now, Op::Standing(held), out);
         }
-        if let Some(value) = self.wishes.proclaim.clone() {
+        if let Some((number, value)) = self.wishes.proclaim.clone() {
+            self.wishes.proclaiming = number;
             return self.call(now, Op::Publish(held, value, None), out);
         }
         if let Some(op) = self.leader_duty(now, &held, out) {
@@ -140,12 +141,12 @@ impl Candidacy {
         match command {
             Command::Release => self.on_release(out),
             Command::Leave => self.wishes.leave = true,
-            Command::Proclaim(value) => {
+            Command::Proclaim(number, value) => {
                 self.who.value = value.clone();
                 if self.term().is_some() {
-                    self.wishes.proclaim = Some(value);
+                    self.wishes.proclaim = Some((number, value));
                 } else {
-                    self.event(Event::Proclaimed(Cas::Refused), out);
+                    self.event(Event::Proclaimed(number, Cas::Refused), out);
                 }
             }
             Command::Transfer(heir, within) => {
@@ -200,7 +201,7 @@ impl Candidacy {
                 self.on_standing(now, &call, *standing, out)
             }
             (Op::Withdraw(held, heir), Answer::Cas(cas)) => self.on_withdrawal(now, held, heir.is_some(), cas, out),
-            (Op::Publish(_, value, ready), Answer::Cas(cas)) => self.on_published(value, *ready, cas, out),
+            (Op::Publish(_, _, ready), Answer::Cas(cas)) => self.on_published(*ready, cas, out),
             (Op::SetOffice(..), Answer::Cas(_)) => self.look = true,
             (Op::Evict(..), Answer::Cas(cas)) => self.on_evicted(now, cas),
             (Op::Line(..), Answer::Line(line)) => self.on_line(now, *line, out),
@@ -280,12 +281,14 @@ impl Candidacy {
         }
     }
 
-    fn on_published(&mut self, value: &bytes::Bytes, ready: Option<crate::entry::Nonce>, cas: Cas, out: &mut Outbox) {
+    fn on_published(&mut self, ready: Option<crate::entry::Nonce>, cas: Cas, out: &mut Outbox) {
         if ready.is_some() {
             self.handover.said_ready = ready;
         } else {
-            self.wishes.proclaim.take_if(|waiting| waiting == value);
-            self.event(Event::Proclaimed(cas), out);
+            let published = self.wishes.proclaiming;
+            // A newer value may have been asked for since: it is published next.
+            self.wishes.proclaim.take_if(|(waiting, _)| *waiting == published);
+            self.event(Event::Proclaimed(published, cas), out);
         }
         if cas == Cas::Refused {
             self.look = true;

@@ -12,7 +12,9 @@ impl Candidacy {
     /// Lets time pass. It comes before every input, so that a late answer never meets a term that should be over.
     pub(super) fn on_time(&mut self, now: Timestamp, out: &mut Outbox) {
         self.check_deadline(now, out);
-        if let Some(call) = self.call.take_if(|call| now >= call.until) {
+        if self.call.as_ref().is_some_and(|call| now >= call.until)
+            && let Some(call) = self.give_up_call(out)
+        {
             self.on_fault(now, call.op, Fault::OutcomeUnknown, out);
         }
     }
@@ -167,7 +169,7 @@ impl Candidacy {
     pub(super) fn on_session_down(&mut self, now: Timestamp, out: &mut Outbox) {
         self.session = None;
         self.deadline = Timestamp::ZERO;
-        self.call = None;
+        self.give_up_call(out);
         self.backoff.succeeded();
         match &self.state {
             State::Leading(_) | State::Draining(_) => self.lose(Loss::Expired, out),
@@ -190,14 +192,14 @@ impl Candidacy {
     pub(super) fn leave_line(&mut self, out: &mut Outbox) {
         self.disarm(out);
         // A call about the entry that is gone has no answer worth having.
-        self.call = None;
+        self.give_up_call(out);
         self.look = false;
         self.state = State::Out;
     }
 
     pub(super) fn withdraw(&mut self, held: Held, heir: Option<EntryId>, out: &mut Outbox) {
         self.disarm(out);
-        self.call = None;
+        self.give_up_call(out);
         self.look = false;
         self.state = State::Withdrawing(held, heir);
     }

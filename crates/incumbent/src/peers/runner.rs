@@ -70,7 +70,7 @@ pub(crate) struct Runner {
     terms: u64,
     work: FuturesUnordered<Work>,
     closing: bool,
-    replies: Vec<oneshot::Sender<()>>,
+    replies: Vec<oneshot::Sender<bool>>,
     over: bool,
 }
 
@@ -111,7 +111,7 @@ struct Serving {
     /// An operator wants it to end: so.
     wish: Option<Handing>,
     /// What the user proclaims, until others can see it.
-    proclaiming: Option<Bytes>,
+    proclaiming: Option<(u64, Bytes)>,
     /// The user hands over to another member.
     ceding: bool,
     /// To whom the member was told to hand over, and how often.
@@ -162,7 +162,7 @@ impl Runner {
         }
         for reply in self.replies.drain(..) {
             // Whoever asked may have stopped waiting.
-            let _ = reply.send(());
+            let _ = reply.send(true);
         }
     }
 
@@ -340,7 +340,7 @@ impl Runner {
                 self.give_back_unclaimed();
                 self.leave_if_idle();
             }
-            Command::Proclaim(value) => self.on_proclaim(value),
+            Command::Proclaim(number, value) => self.on_proclaim(number, value),
             Command::Healthy(healthy) => {
                 if let Some(chair) = &mut self.chair {
                     chair.healthy = healthy;
@@ -356,15 +356,15 @@ impl Runner {
         }
     }
 
-    fn on_proclaim(&mut self, value: Bytes) {
+    fn on_proclaim(&mut self, number: u64, value: Bytes) {
         let told = self.node().is_some_and(|node| node.proclaim(value.clone()).unwrap_or(false));
         let Some(chair) = &mut self.chair else { return };
         match &mut chair.term {
             Some(serving) if told => {
-                serving.proclaiming = Some(value);
+                serving.proclaiming = Some((number, value));
                 self.look_at_proclaimed();
             }
-            _ => chair.proclaimed(false),
+            _ => chair.proclaimed(number, false),
         }
     }
 
@@ -375,9 +375,8 @@ impl Runner {
         let Some(serving) = &mut chair.term else { return };
         let state = state.borrow();
         let seen = state.leader.as_ref().filter(|view| view.member == node.me()).map(|view| &view.value);
-        if serving.proclaiming.as_ref().is_some_and(|value| seen == Some(value)) {
-            serving.proclaiming = None;
-            chair.proclaimed(true);
+        if let Some((number, _)) = serving.proclaiming.take_if(|(_, value)| seen == Some(value)) {
+            chair.proclaimed(number, true);
         }
     }
 
@@ -596,8 +595,8 @@ impl Runner {
         let why = serving.wish.as_ref().map_or(why, |handing| handing.why);
         serving.state.end(why);
         serving.state.released.send_if_modified(|released| released.is_none() && released.replace(true).is_none());
-        if serving.proclaiming.is_some() {
-            chair.proclaimed(false);
+        if let Some((number, _)) = serving.proclaiming {
+            chair.proclaimed(number, false);
         }
         let unclaimed = chair.shared.state().elected.take().is_some();
         let ceded = serving.ceding && why == Loss::Transferred;
@@ -768,8 +767,8 @@ impl Chair {
         self.shared.tell(|| SeatEvent::Elected(token));
     }
 
-    fn proclaimed(&self, seen: bool) {
-        self.shared.change(|state| state.proclaimed = (state.proclaimed.0 + 1, seen));
+    fn proclaimed(&self, number: u64, seen: bool) {
+        self.shared.change(|state| state.proclaimed = (number, seen));
     }
 
     fn refuse_transfer(&self, why: TransferRefused) {

@@ -1,0 +1,202 @@
+//! What stands between the machine and the store: calls that are answered late or never, a store that panics, and a
+//! client that is closed, in virtual time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
+use incumbent::store::memory::{MemoryStore, Shape};
+use incumbent::store::{Alarm, Clock, ElectionName, Store, Timestamp, TokioClock};
+use incumbent::{Candidacy, Client, Leadership, Loss, SeatError, StandError};
+use incumbent_testkit::{Call, FaultStore, Faults, Mishap};
+
+const TTL: Duration = Duration::from_secs(15);
+
+/// Openings, renewals and calls are given up after this long.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A memory store on tokio's clock, behind faults.
+struct Scene {
+    clock: Arc<Jumping>,
+    store: MemoryStore,
+    faults: Faults,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let clock = Arc::new(Jumping { base: TokioClock::new(), jumped: AtomicU64::new(0) });
+        let store = MemoryStore::with_clock(Shape::FAIR, Arc::new(TokioClock::new()));
+        Scene { store, clock, faults: Faults::none() }
+    }
+
+    async fn client(&self) -> Client {
+        let store = FaultStore::new(Arc::new(self.store.clone()), self.faults.clone());
+        Client::builder().ttl(TTL).clock(self.clock.clone()).with_store(store).await.unwrap()
+    }
+
+    /// Somebody else, who has no faults, and no clock that jumps.
+    async fn follower(&self) -> Candidacy {
+        let clock = Arc::new(TokioClock::new());
+        let client = Client::builder().ttl(TTL).clock(clock).with_store(self.store.clone()).await.unwrap();
+        client.election("e").unwrap().candidate("b").stand().await.unwrap()
+    }
+
+    async fn stand(&self) -> Candidacy {
+        self.client().await.election("e").unwrap().candidate("a").stand().await.unwrap()
+    }
+
+    async fn values(&self) -> Vec<String> {
+        let line = self.store.line(&ElectionName::new("e").unwrap(), 100).await.unwrap();
+        line.entries.iter().map(|entry| String::from_utf8(entry.value.to_vec()).unwrap()).collect()
+    }
+}
+
+/// A clock that can be moved while nothing else runs, as a suspended machine's does.
+#[derive(Debug)]
+struct Jumping {
+    base: TokioClock,
+    jumped: AtomicU64,
+}
+
+impl Clock for Jumping {
+    fn now(&self) -> Timestamp {
+        self.base.now() + Duration::from_nanos(self.jumped.load(Ordering::Relaxed))
+    }
+
+    fn alarm(&self) -> std::io::Result<Box<dyn Alarm>> {
+        self.base.alarm()
+    }
+}
+
+async fn lead(seat: &mut Candidacy) -> Leadership {
+    seat.elected().await.unwrap().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_opening_that_was_given_up_never_replaces_the_session_in_use() {
+    for late in [PATIENCE * 6 / 5, PATIENCE * 2, PATIENCE * 4] {
+        let scene = Scene::new();
+        // The session is opened, and its answer comes when another one is in use already.
+        scene.faults.next(Call::OpenSession, Mishap::DelayAnswer(late));
+        let mut seat = scene.stand().await;
+        let office = lead(&mut seat).await;
+        tokio::time::sleep(TTL * 3).await;
+        office.check().expect("no fault, no change of office");
+        assert_eq!(scene.faults.calls(Call::OpenSession), 2);
+        drop(seat);
+        office.resign().await.expect("certain");
+        assert_eq!(scene.values().await.len(), 0, "the entry has certainly left the line");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_is_dropped_before_the_next_begins() {
+    let scene = Scene::new();
+    for call in [Call::OpenSession, Call::Enlist, Call::Renew, Call::Withdraw] {
+        scene.faults.next(call, Mishap::Hang);
+    }
+    let mut seat = scene.stand().await;
+    let office = lead(&mut seat).await;
+    tokio::time::sleep(TTL * 2).await;
+    office.check().expect("one renewal that hangs costs nobody the office");
+    drop(seat);
+    office.resign().await.expect("certain, after some tries");
+    for call in [Call::OpenSession, Call::Enlist, Call::Renew, Call::Withdraw] {
+        assert!(scene.faults.calls(call) > 1, "{call:?}");
+        assert_eq!(scene.faults.most_at_once(call), 1, "{call:?}");
+        assert_eq!(scene.faults.under_way(call), 0, "{call:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_could_not_end_its_session_says_so() {
+    for mishap in [Mishap::Refuse, Mishap::LoseAnswer, Mishap::Hang] {
+        let scene = Scene::new();
+        let client = scene.client().await;
+        let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+        lead(&mut seat).await.resign().await.unwrap();
+        drop(seat);
+        scene.faults.next(Call::Close, mishap);
+        assert!(!client.clone().close(TTL).await, "{mishap:?}");
+        assert!(!client.close(TTL).await, "{mishap:?}: nor does it say so when it is asked again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_driver_that_has_panicked() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let election = client.election("e").unwrap();
+    let mut seat = election.candidate("a").stand().await.unwrap();
+    let office = lead(&mut seat).await;
+    scene.faults.next(Call::Renew, Mishap::Panic);
+    assert_eq!(office.lost().await.reason(), Loss::Closing);
+    office.check().unwrap_err();
+    office.resign().await.expect_err("the entry is still there");
+    assert!(matches!(seat.elected().await, Err(SeatError::Closed)));
+    assert!(matches!(seat.withdraw().await, Err(SeatError::Closed)));
+    election.candidate("b").stand().await.expect_err("closed");
+    assert!(!client.close(TTL).await, "the session was not ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proclamation_returns_when_others_can_see_its_value_or_a_later_one() {
+    let scene = Scene::new();
+    let mut seat = scene.stand().await;
+    let office = lead(&mut seat).await;
+    scene.faults.next(Call::Publish, Mishap::DelayAnswer(Duration::from_secs(1)));
+    scene.faults.next(Call::Publish, Mishap::DelayRequest(Duration::from_secs(1)));
+    let proclaim = async |value: &'static str| {
+        office.proclaim(value).await.unwrap();
+        assert!(*scene.values().await[0] >= *value, "{value} has returned, and others see {:?}", scene.values().await);
+    };
+    tokio::join!(proclaim("1"), proclaim("2"), proclaim("3"));
+    assert_eq!(scene.values().await, ["3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_office_whose_end_somebody_saw_by_the_clock_is_free_for_the_next() {
+    let scene = Scene::new();
+    let mut seat = scene.stand().await;
+    let mut follower = scene.follower().await;
+    let office = lead(&mut seat).await;
+    // The machine slept, and this line is the first to run; then the clock is put right again.
+    scene.clock.jumped.store(TTL.as_nanos() as u64, Ordering::Relaxed);
+    office.check().unwrap_err();
+    scene.clock.jumped.store(0, Ordering::Relaxed);
+    // Nobody leads now, so the office must not stay with one who can still renew.
+    lead(&mut follower).await.check().unwrap();
+    office.check().unwrap_err();
+}
+
+/// Calls the token stale, so many times.
+#[derive(Debug)]
+struct Stale(AtomicU64);
+
+impl Fence for Stale {
+    fn raise<'a>(&'a self, _: &'a ElectionName, to: FencingToken) -> BoxFuture<'a, Result<(), FenceError>> {
+        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let stale = FenceError::Stale { mark: to.token, token: to.token };
+        Box::pin(async move { if left.is_ok() { Err(stale) } else { Ok(()) } })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fence_that_calls_the_token_stale_is_asked_once_more_after_a_look_at_the_line() {
+    let scene = Scene::new();
+    let election = scene.client().await.election("e").unwrap();
+    let mut seat = election.candidate("a").fence(Stale(AtomicU64::new(1))).stand().await.unwrap();
+    lead(&mut seat).await.check().expect("first in line, says the store");
+    drop(seat);
+    let scene = Scene::new();
+    let election = scene.client().await.election("e").unwrap();
+    let error = match election.candidate("a").fence(Stale(AtomicU64::new(2))).stand().await {
+        Ok(mut seat) => seat.elected().await.expect_err("not in office"),
+        Err(StandError::Seat(error)) => error,
+        Err(other) => panic!("{other:?}"),
+    };
+    assert!(matches!(error, SeatError::Fence(FenceError::StoreReplaced { .. })), "{error:?}");
+}
