@@ -105,10 +105,13 @@ pub enum Refusal {
     /// The heir is the leader itself.
     #[error("the heir leads already")]
     LeadsAlready,
+    /// The leader cannot read its line, or may not write what a handover needs.
+    #[error("the leader cannot read its line, or may not write what a handover needs")]
+    Unable,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 7] = [
+    const ALL: [Refusal; 8] = [
         Refusal::HeirGone,
         Refusal::TooFar,
         Refusal::ForeignBetween,
@@ -116,6 +119,7 @@ impl Refusal {
         Refusal::Busy,
         Refusal::Leaving,
         Refusal::LeadsAlready,
+        Refusal::Unable,
     ];
 
     /// The word for it in a record.
@@ -128,6 +132,7 @@ impl Refusal {
             Refusal::Busy => "busy",
             Refusal::Leaving => "leaving",
             Refusal::LeadsAlready => "leads-already",
+            Refusal::Unable => "unable",
         }
     }
 

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::answer::Answer;
-use crate::fault::Effect;
+use crate::fault::{self, Effect};
 use crate::store::Inner;
 
 const WHAT: &str = "writing to several lines at once";
@@ -259,9 +259,13 @@ async fn nobody_listens(tell: &mut [Tell]) {
     }
 }
 
-/// Whether one of them may have been the reason, and nothing was written. A session that is gone is gone for all.
+/// Whether one of them may have been the reason. A session that is gone is gone for all.
+///
+/// Without space servers refuse what puts anything, and take what only deletes. One of those that put may have been
+/// written all the same: its guards find that out when it comes again.
 fn is_refusal(error: &StoreError) -> bool {
-    matches!(error, StoreError::Denied { .. } | StoreError::Limit { .. } | StoreError::Misuse { .. })
+    let refused = matches!(error, StoreError::Denied { .. } | StoreError::Limit { .. } | StoreError::Misuse { .. });
+    refused || fault::is_out_of_space(error)
 }
 
 impl State {

@@ -26,11 +26,13 @@ pub(crate) struct Cork<C> {
     /// Something was added since the last flush.
     grew: bool,
     waits: u32,
+    /// How often somebody waited for an answer since the last flush.
+    reads: u32,
 }
 
 impl<C: AsyncWrite + Unpin> Cork<C> {
     pub(crate) fn new(connection: C) -> Cork<C> {
-        Cork { connection, held_back: Vec::new(), sent: 0, grew: false, waits: 0 }
+        Cork { connection, held_back: Vec::new(), sent: 0, grew: false, waits: 0, reads: 0 }
     }
 
     /// Sends what was held back.
@@ -82,6 +84,7 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Cork<C> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        this.reads = 0;
         if this.grew && this.waits < MOST_WAITS {
             this.grew = false;
             this.waits += 1;
@@ -100,9 +103,19 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Cork<C> {
     }
 }
 
-impl<C: AsyncRead + Unpin> AsyncRead for Cork<C> {
+impl<C: AsyncRead + AsyncWrite + Unpin> AsyncRead for Cork<C> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().connection).poll_read(cx, into)
+        let this = self.get_mut();
+        let read = Pin::new(&mut this.connection).poll_read(cx, into);
+        // A flush that waits makes the task come again. One that then only reads has forgotten it, as tokio-rustls did
+        // in a handshake before 0.26.1, and would wait for the answer to what is held back here.
+        if read.is_pending() {
+            this.reads += 1;
+            if this.reads > 1 {
+                _ = this.poll_send(cx)?;
+            }
+        }
+        read
     }
 }
 
@@ -147,6 +160,13 @@ mod tests {
         }
     }
 
+    /// Says nothing by itself.
+    impl AsyncRead for Wire {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
     impl Wire {
         fn packets(&self) -> Vec<Vec<u8>> {
             self.packets.lock().unwrap().clone()
@@ -178,6 +198,26 @@ mod tests {
         }
         assert_eq!(wire.packets(), [b"headersdataend"; 2]);
         assert_eq!(*wire.flushed.lock().unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn one_that_forgets_its_flush_and_waits_for_the_answer_has_sent_the_question() {
+        let wire = Wire::default();
+        let mut cork = Cork::new(wire.clone());
+        poll_fn(|cx| {
+            let mut buffer = [0; 8];
+            let mut reads = |cork: &mut Cork<Wire>, cx: &mut Context<'_>| {
+                assert!(Pin::new(cork).poll_read(cx, &mut ReadBuf::new(&mut buffer)).is_pending());
+            };
+            assert!(Pin::new(&mut cork).poll_write(cx, b"question").is_ready());
+            assert!(Pin::new(&mut cork).poll_flush(cx).is_pending());
+            reads(&mut cork, cx);
+            assert!(wire.packets().is_empty(), "there may be more to come");
+            reads(&mut cork, cx);
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(wire.packets(), [b"question"]);
     }
 
     #[tokio::test]

@@ -131,7 +131,7 @@ impl Endpoints {
         Ok(self.call_somewhere(what, effect, request).await?.1)
     }
 
-    /// One request, and which endpoint answered. One that cannot be connected to is passed over: nothing was sent to it.
+    /// One request, and which endpoint answered. One that serves nobody is passed over: it did nothing.
     async fn call_somewhere<T, R>(
         &self,
         what: &str,
@@ -158,7 +158,7 @@ impl Endpoints {
                 Err(error) => error,
             };
             passed_over += 1;
-            if fault::was_not_connected(&error) && passed_over < self.all.len() {
+            if fault::serves_nobody(&error) && passed_over < self.all.len() {
                 continue;
             }
             if fault::wants_new_token(&error) {

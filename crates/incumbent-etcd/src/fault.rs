@@ -23,6 +23,7 @@ pub(crate) fn is_transient(error: &EtcdError) -> bool {
         EtcdError::WatchError(_) | EtcdError::Internal(_) => true,
         // The stream's sender is gone: the stream has ended.
         EtcdError::LeaseKeepAliveError(_) => true,
+        EtcdError::GRpcStatus(_) if serves_nobody(error) => true,
         EtcdError::GRpcStatus(status) => matches!(
             status.code(),
             Code::Unavailable
@@ -75,14 +76,30 @@ fn denied(what: &str, error: EtcdError) -> StoreError {
 }
 
 /// Whether the request was never sent, or was turned away at the door.
+///
+/// A database without space turns requests away, too, but says the same of one that it has just committed: the one that
+/// used up the last of it.
 fn cannot_have_arrived(error: &EtcdError) -> bool {
     let EtcdError::GRpcStatus(status) = error else { return false };
-    let turned_away = ["etcdserver: no leader", "etcdserver: too many requests", "database space exceeded"];
-    turned_away.iter().any(|reason| status.message().contains(reason)) || was_not_connected(error)
+    let turned_away = ["etcdserver: no leader", "etcdserver: too many requests"];
+    turned_away.iter().any(|reason| status.message().contains(reason)) || serves_nobody(error)
+}
+
+/// Whether the database had no space for what was to be put.
+pub(crate) fn is_out_of_space(error: &StoreError) -> bool {
+    let cause = Error::source(error);
+    matches!(error, StoreError::OutcomeUnknown { .. })
+        && cause.is_some_and(|cause| cause.to_string().contains("database space exceeded"))
+}
+
+/// Whether another endpoint has to be asked: this one cannot be connected to, or has no vote yet and serves nobody.
+pub(crate) fn serves_nobody(error: &EtcdError) -> bool {
+    let EtcdError::GRpcStatus(status) = error else { return false };
+    status.message().contains("not supported for learner") || was_not_connected(error)
 }
 
 /// Whether there was nobody to send it to.
-pub(crate) fn was_not_connected(error: &EtcdError) -> bool {
+fn was_not_connected(error: &EtcdError) -> bool {
     let EtcdError::GRpcStatus(status) = error else { return false };
     let mut cause = status.source();
     // A chain of causes has a handful of links.
@@ -143,12 +160,20 @@ mod tests {
         for error in [
             status(Code::Unavailable, "etcdserver: no leader"),
             status(Code::ResourceExhausted, "etcdserver: too many requests"),
-            status(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
+            status(Code::FailedPrecondition, "etcdserver: rpc not supported for learner"),
             status(Code::Unauthenticated, "etcdserver: invalid auth token"),
             status(Code::InvalidArgument, "etcdserver: revision of auth store is old"),
         ] {
             assert!(matches!(sort(error, Effect::Write, "w"), StoreError::Unavailable { .. }));
         }
+    }
+
+    #[test]
+    fn a_database_without_space_may_have_taken_the_last_write() {
+        let full = || status(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
+        let sorted = sort(full(), Effect::Write, "w");
+        assert!(matches!(sorted, StoreError::OutcomeUnknown { .. }) && is_out_of_space(&sorted), "{sorted:?}");
+        assert!(matches!(sort(full(), Effect::None, "r"), StoreError::Unavailable { .. }));
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl EtcdStore {
         operations: impl Into<Vec<TxnOp>>,
     ) -> Result<Guarded, StoreError> {
         let Some(guards) = self.guards(election, token).await? else { return Ok(Guarded::Refused) };
-        let txn = Txn::new().when(guards).and_then(operations);
+        let txn = Txn::new().when(guards).and_then(operations).or_else([self.inner.up_to_date()]);
         let response = self.inner.endpoints.txn("committing under guard", Effect::Write, txn).await?;
         Ok(if response.succeeded() { Guarded::Committed(response) } else { Guarded::Refused })
     }
@@ -117,7 +117,8 @@ impl EtcdMark {
         for _ in 0..2 {
             let txn = Txn::new()
                 .when([Compare::value(self.key.clone(), CompareOp::Equal, mark.clone())])
-                .and_then(operations.clone());
+                .and_then(operations.clone())
+                .or_else([self.store.inner.up_to_date()]);
             let answer = self.store.inner.endpoints.txn("writing behind a mark", Effect::Write, txn).await?;
             if answer.succeeded() {
                 return Ok(Marked::Done);

@@ -83,6 +83,15 @@ enum Author {
     Unknown,
 }
 
+impl Author {
+    fn said(self) -> Option<CandidateRecord> {
+        match self {
+            Author::Ours(said) => Some(said),
+            Author::Foreign | Author::Unknown => None,
+        }
+    }
+}
+
 /// The records that were found in an election.
 pub(crate) struct Records {
     pub(crate) found: Vec<KeyValue>,
@@ -124,6 +133,27 @@ impl Inner {
             }
         }
         self.seen(election, kv, &records)
+    }
+
+    /// An entry that was read, along with all that may be said about it. It is there, whoever made it and whatever was
+    /// remembered or forgotten meanwhile: memory only adds a name.
+    pub(crate) fn read_entry(
+        &self,
+        suffix: &[u8],
+        kv: &KeyValue,
+        record: Option<&KeyValue>,
+        introduction: Option<&KeyValue>,
+    ) -> Result<Entry, StoreError> {
+        let token = answer::token_of(kv)?;
+        self.introductions.note(suffix, kv, introduction);
+        let said = record.and_then(|record| record_of(kv, record)).or_else(|| {
+            let said = introduction.and_then(|introduction| CandidateRecord::decode(introduction.value()));
+            match said {
+                Some(said) => Some(CandidateRecord { incarnation: stay_of(said.incarnation, token), ..said }),
+                None => self.introductions.author(suffix, token).said(),
+            }
+        });
+        Ok(answer::entry(keys::id_of(suffix, token), token, kv, said))
     }
 
     /// A key of a line, as others see it.

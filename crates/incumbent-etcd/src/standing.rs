@@ -125,8 +125,7 @@ impl EtcdSession {
             return Err(answer::leaseless(&there));
         }
         let office = answer::office(keys, election, &answer.next_found()?)?;
-        self.store.introductions.note(suffix, &there, introduction.as_ref());
-        let Seen::Entry(ahead) = self.store.seen(election, &there, &records)? else { return Ok(None) };
+        let ahead = self.store.read_entry(suffix, &there, records.found.first(), introduction.as_ref())?;
         let place = Place::Behind { held: Some(held.clone()), ahead, look_again: None };
         Ok(Some(Standing { place, office, cursor: answer.header.cursor() }))
     }

@@ -168,6 +168,12 @@ impl Inner {
         Answer::read(&self.endpoints.txn(what, Effect::None, Txn::new().and_then(ops)).await?)
     }
 
+    /// A read for the branch that has nothing to do. A transaction that neither writes nor reads, or whose reads are all
+    /// allowed to be old, is answered by any member from what it knows; one with this waits until the member knows all.
+    pub(crate) fn up_to_date(&self) -> TxnOp {
+        answer::look(self.keys.nothing())
+    }
+
     async fn promises(&self) -> Result<Promises, StoreError> {
         let header = self.read("asking who is there", [answer::look(self.keys.nothing())]).await?.header;
         let mut promises = Promises::new(header.store_id());

@@ -48,7 +48,26 @@ impl Candidacy {
         if self.settings.flaws.has(Flaw::HandoverNotVoid) {
             return self.office.handover.as_ref();
         }
-        self.office.handover_from(held.token)
+        self.office.handover_from(held.token).filter(|handover| self.handover.unable != Some(handover.nonce))
+    }
+
+    /// A notice cannot be acted on, and trying again cannot cure it. Our own place does not depend on it: whoever asked is
+    /// refused, and we stay where we are.
+    pub(super) fn on_duty_failed(&mut self, now: Timestamp, failed: &Op, out: &mut Outbox) {
+        let asked = self.office.handover.as_ref().map(|handover| handover.nonce);
+        match (&self.state, failed) {
+            (State::Leading(held), Op::Line(..)) if self.handover_to_carry_out(held).is_some() => {
+                let op = self.refusal(Refusal::Unable);
+                self.call(now, op, out);
+            }
+            (State::Leading(_), Op::SetOffice(..)) => {
+                self.handover.unable = asked;
+                self.refuse_own_transfer(Refusal::Unable, out);
+            }
+            (State::Following(_), _) => self.handover.found_void = asked,
+            (State::Leading(_), _) => {}
+            _ => self.fail(now, out),
+        }
     }
 
     /// Writes down the handover that our own user asked for, so that the others make room.

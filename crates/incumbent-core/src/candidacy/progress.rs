@@ -326,6 +326,7 @@ impl Candidacy {
                 }
                 self.fail(now, out);
             }
+            (op @ (Op::Line(..) | Op::SetOffice(..)), Fault::Permanent) => self.on_duty_failed(now, &op, out),
             (_, Fault::Permanent) => self.fail(now, out),
             (Op::RaiseFences(_), _) => {
                 // A fence that refuses may know a newer leader: see whether we are still first before trying again.

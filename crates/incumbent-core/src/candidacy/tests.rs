@@ -97,6 +97,11 @@ impl Driven {
         self.feed(Input::Answer(SEAT, id, Ok(answer)));
     }
 
+    fn fails(&mut self, fault: Fault) {
+        let (id, _) = self.call.take().expect("a call is out");
+        self.feed(Input::Answer(SEAT, id, Err(fault)));
+    }
+
     fn wait(&mut self, duration: Duration) {
         self.now = self.now + duration;
         self.feed(Input::Tick);
@@ -176,6 +181,41 @@ fn a_handover_that_was_refused_leaves_no_alarm_behind() {
     driven.answer(standing(Place::Leading(held), refused));
     driven.wait(SECOND * 2);
     assert!(driven.machine.poll_timeout().unwrap() > driven.now, "no alarm stays in the past");
+}
+
+/// Leads, and is asked to hand over to somebody.
+fn asked_to_hand_over() -> (Driven, Held, Office) {
+    let (mut driven, held) = Driven::leading();
+    let heir = Heir { incarnation: Incarnation::from_bits(1), entry: EntryId::new("heir"), token: number(6) };
+    let handover = Handover { from: held.token, heir: Some(heir), nonce: Nonce(1), within: SECOND * 60, refused: None };
+    let asked = Office { version: Version(2), handover: Some(handover), ..Office::default() };
+    driven.feed(Input::Wake(SEAT, driven.watch.unwrap(), Hint::Changed));
+    driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
+    assert!(matches!(driven.asks(), Op::Line(..)));
+    (driven, held, asked)
+}
+
+#[test]
+fn a_leader_that_cannot_read_its_line_refuses_the_handover_and_leads_on() {
+    let (mut driven, held, _) = asked_to_hand_over();
+    driven.fails(Fault::Permanent);
+    let Op::SetOffice(_, _, office) = driven.asks() else { panic!("{:?}", driven.asks()) };
+    assert_eq!(office.handover.as_ref().and_then(|handover| handover.refused), Some(Refusal::Unable));
+    driven.answer(Answer::Cas(Cas::Done));
+    assert_eq!(driven.asks(), &Op::Standing(held));
+    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "{:?}", driven.events);
+}
+
+#[test]
+fn a_leader_that_may_not_even_refuse_leads_on_and_does_not_try_again_and_again() {
+    let (mut driven, held, asked) = asked_to_hand_over();
+    driven.fails(Fault::Permanent);
+    driven.fails(Fault::Permanent);
+    assert!(driven.call.is_none(), "{:?}", driven.call);
+    driven.feed(Input::Wake(SEAT, driven.watch.unwrap(), Hint::Changed));
+    driven.answer(standing(Place::Leading(held), asked));
+    assert!(driven.call.is_none(), "{:?}", driven.call);
+    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "{:?}", driven.events);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use incumbent_etcd::EtcdMark;
 use incumbent_store::Store;
 use incumbent_testkit::servers::EtcdCluster;
 
@@ -48,6 +49,9 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     session.renew(std::slice::from_ref(&held)).await.unwrap();
     let lease = i64::from_str_radix(lease_of(&held), 16).unwrap();
     let mut other = raw(&endpoints).await;
+    let mark = EtcdMark::new(&store, &election, "mark/no-quorum");
+    let (store_id, token) = (session.store_id(), held.token);
+    mark.write(&store_id, token, []).await.unwrap();
 
     let others: Vec<_> = (0..3).filter(|number| *number != leader).collect();
     others.iter().for_each(|number| cluster.nodes()[*number].pause());
@@ -57,6 +61,9 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     assert!(answers.message().await.unwrap().unwrap().ttl() > 0, "it still answers keep-alives");
     let renewal = tokio::time::timeout(Duration::from_secs(3), session.renew(std::slice::from_ref(&held))).await;
     assert!(!matches!(renewal, Ok(Ok(_))), "{renewal:?}");
+    // Nor is a write behind a mark answered from what this one knows, even if there is nothing to write.
+    let written = tokio::time::timeout(Duration::from_secs(1), mark.write(&store_id, token, [])).await;
+    assert!(!matches!(written, Ok(Ok(_))), "{written:?}");
 
     others.iter().for_each(|number| cluster.nodes()[*number].resume());
     until("the quorum is back", async || {

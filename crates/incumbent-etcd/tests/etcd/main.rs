@@ -9,6 +9,7 @@ mod guard;
 mod harness;
 mod interop;
 mod outside;
+mod space;
 #[cfg(feature = "faults")]
 mod storm;
 mod suites;

@@ -186,7 +186,7 @@ fn seconds(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    const REFUSALS: [Refusal; 7] = [
+    const REFUSALS: [Refusal; 8] = [
         Refusal::HeirGone,
         Refusal::TooFar,
         Refusal::ForeignBetween,
@@ -194,6 +194,7 @@ mod tests {
         Refusal::Busy,
         Refusal::Leaving,
         Refusal::LeadsAlready,
+        Refusal::Unable,
     ];
 
     fn token(number: u64) -> Token {

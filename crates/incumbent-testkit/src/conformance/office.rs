@@ -61,6 +61,7 @@ pub async fn an_office_record_that_has_moved_on_is_not_overwritten<H: Harness>(h
         Some(Refusal::Busy),
         Some(Refusal::Leaving),
         Some(Refusal::LeadsAlready),
+        Some(Refusal::Unable),
     ] {
         let office = full(refused);
         let newest = *versions.last().expect("one at least");

@@ -1,0 +1,83 @@
+//! A database without space: puts are refused, deletes are not, and the put that used up the last of it was committed.
+
+use std::time::Duration;
+
+use etcd_client::TxnOp;
+use incumbent_etcd::Guarded;
+use incumbent_store::{Cas, ElectionName, Store, StoreError};
+use incumbent_testkit::servers::EtcdCluster;
+
+use crate::harness::{entry, held, name, raw, store, within};
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// A server that soon has no space.
+async fn small() -> EtcdCluster {
+    EtcdCluster::start_with(1, &["--quota-backend-bytes=4194304"]).await
+}
+
+async fn fill(cluster: &EtcdCluster) {
+    let mut client = raw(&cluster.endpoints()).await;
+    for number in 0..16 {
+        if client.put(format!("filler-{number}"), vec![b'x'; 1 << 20], None).await.is_err() {
+            return;
+        }
+    }
+    panic!("there is space for everything");
+}
+
+#[tokio::test]
+async fn nobody_is_told_that_nothing_was_changed_when_something_was() {
+    let cluster = small().await;
+    let store = store(&cluster);
+    let election = name("last-of-the-space");
+    let session = store.open_session(LONG).await.unwrap();
+    let token = held(&session.enlist(&election, &entry(1)).await.unwrap()).token;
+    let write = |number: u32| {
+        let (store, election) = (store.clone(), election.clone());
+        tokio::spawn(async move {
+            let put = TxnOp::put(format!("data-{number}"), vec![b'x'; 1 << 18], None);
+            (number, store.guard(&election, token, [put]).await)
+        })
+    };
+    let mut refused = 0;
+    // Many at once: some get past the door and find no space behind it.
+    for wave in 0..4 {
+        let writing: Vec<_> = (0..16).map(|number| write(wave * 16 + number)).collect();
+        for written in writing {
+            let (number, said) = within(written).await.unwrap();
+            let there = raw(&cluster.endpoints()).await.get(format!("data-{number}"), None).await.unwrap().count() == 1;
+            match said {
+                Ok(Guarded::Committed(_)) => assert!(there),
+                Err(StoreError::OutcomeUnknown { .. }) => refused += 1,
+                other => panic!("{other:?}, and it is there: {there}"),
+            }
+        }
+    }
+    assert!(refused > 0, "there is space for everything");
+}
+
+#[tokio::test]
+async fn a_withdrawal_is_not_refused_along_with_the_puts_that_it_travels_with() {
+    let cluster = small().await;
+    let store = store(&cluster);
+    let election = |number: u32| ElectionName::new(&format!("full-{number}")).unwrap();
+    let session = store.open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&election(0), &entry(1)).await.unwrap());
+    fill(&cluster).await;
+    let enlist = |number: u32| {
+        let session = session.clone();
+        tokio::spawn(async move { session.enlist(&election(number), &entry(number.into())).await })
+    };
+    // The first few go alone, the others together.
+    let enlisting: Vec<_> = (1..9).map(enlist).collect();
+    let withdrawing = tokio::spawn({
+        let session = session.clone();
+        async move { session.withdraw(&leading, None).await }
+    });
+    assert_eq!(within(withdrawing).await.unwrap().unwrap(), Cas::Done);
+    for enlisting in enlisting {
+        let refused = within(enlisting).await.unwrap().unwrap_err();
+        assert!(matches!(refused, StoreError::OutcomeUnknown { .. }), "{refused:?}");
+    }
+}
