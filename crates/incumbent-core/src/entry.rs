@@ -140,8 +140,7 @@ pub struct Entry {
     pub id: EntryId,
     /// Its place in the store's order, and the fencing token once it leads.
     pub token: Token,
-    /// Tells this stay in line from every other, as long as it lasts: most stores show the enlistment that made it.
-    /// `None` for a foreign candidate, made by another library.
+    /// The enlistment that made it. `None` for a foreign candidate, made by another library.
     pub incarnation: Option<Incarnation>,
     /// The candidate's name; a foreign candidate may have none.
     pub name: Option<Arc<str>>,

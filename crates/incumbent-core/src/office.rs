@@ -60,7 +60,7 @@ pub struct Handover {
 /// The candidate that is to lead next.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Heir {
-    /// Its stay in line, as others see it: a candidate that left and came back is another one.
+    /// Its enlistment: a candidate that left and came back is another one.
     pub incarnation: Incarnation,
     /// Its entry.
     pub entry: EntryId,
@@ -69,7 +69,7 @@ pub struct Heir {
 }
 
 impl Heir {
-    /// Whether this is the entry that `held` holds. What its owner calls it need not be what others call it.
+    /// Whether this is the entry that `held` holds.
     pub fn is(&self, held: &Held) -> bool {
         self.entry == held.entry && self.token == held.token
     }

@@ -2,11 +2,10 @@
 
 use bytes::Bytes;
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse};
-use incumbent_store::record::{self, CandidateRecord};
-use incumbent_store::{Cursor, ElectionName, Entry, EntryId, Office, StoreError, StoreId, Token, Version};
+use incumbent_store::record;
+use incumbent_store::{Cursor, ElectionName, Entry, Nonce, Office, StoreError, StoreId, Token, Version};
 
-use crate::introductions::Records;
-use crate::keys::{KeyRange, Keys};
+use crate::keys::{self, KeyRange, Keys, Owner};
 
 /// What every answer says about the server.
 #[derive(Clone, Copy, Debug)]
@@ -64,11 +63,6 @@ impl Answer {
         Ok(self.next_cut()?.0)
     }
 
-    pub(crate) fn next_records(&mut self) -> Result<Records, StoreError> {
-        let (found, cut) = self.next_cut()?;
-        Ok(Records { found, cut })
-    }
-
     pub(crate) fn next_one(&mut self) -> Result<Option<KeyValue>, StoreError> {
         Ok(self.next_found()?.pop())
     }
@@ -107,14 +101,14 @@ pub(crate) fn look(key: Vec<u8>) -> TxnOp {
     TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
 }
 
+/// Looks which keys of a range are there.
+pub(crate) fn look_at_all((start, end): KeyRange) -> TxnOp {
+    TxnOp::get(start, Some(GetOptions::new().with_range(end).with_keys_only()))
+}
+
 /// Reads a range.
 pub(crate) fn all((start, end): KeyRange) -> TxnOp {
     TxnOp::get(start, Some(GetOptions::new().with_range(end)))
-}
-
-/// Reads some of a range.
-pub(crate) fn some((start, end): KeyRange, limit: i64) -> TxnOp {
-    TxnOp::get(start, Some(GetOptions::new().with_range(end).with_limit(limit)))
 }
 
 /// Reads the newest of a range, of those created before `before`.
@@ -136,10 +130,11 @@ fn newest_options(end: Vec<u8>, before: Option<i64>, limit: i64) -> GetOptions {
     }
 }
 
-/// Reads the oldest of a range; a limit of zero is none.
-pub(crate) fn oldest((start, end): KeyRange, limit: i64) -> TxnOp {
-    let options = GetOptions::new().with_range(end).with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(limit);
-    TxnOp::get(start, Some(options))
+/// Reads the oldest of a range, of those created with this revision or later. `at`: as it was then;
+/// zero is now.
+pub(crate) fn oldest((start, end): KeyRange, from: i64, at: i64, limit: i64) -> TxnOp {
+    let options = GetOptions::new().with_range(end).with_sort(SortTarget::Create, SortOrder::Ascend);
+    TxnOp::get(start, Some(options.with_min_create_revision(from).with_revision(at).with_limit(limit)))
 }
 
 pub(crate) fn token_of(kv: &KeyValue) -> Result<Token, StoreError> {
@@ -161,21 +156,45 @@ pub(crate) fn created(key: &[u8], at: i64) -> Compare {
     Compare::create_revision(key, CompareOp::Equal, at)
 }
 
-/// The entry as others see it. `said`: by its owner, if it is of ours.
-pub(crate) fn entry(id: EntryId, token: Token, kv: &KeyValue, said: Option<CandidateRecord>) -> Entry {
-    Entry {
-        id,
+/// Holds while nothing is there.
+pub(crate) fn nothing_in((start, end): KeyRange) -> Compare {
+    Compare::create_revision(start, CompareOp::Equal, 0).with_range(end)
+}
+
+/// A key of a line as others see it. `None`: it is in the line of an election with a longer name.
+///
+/// It is ours if its key says so and the lease that it names holds it: a copy, or one that somebody
+/// has moved to another lease, obeys no notices.
+pub(crate) fn entry(
+    keys: &Keys,
+    election: &ElectionName,
+    kv: &KeyValue,
+    beside: &[KeyValue],
+) -> Result<Option<Entry>, StoreError> {
+    let Some(suffix) = keys.suffix(election, kv.key()) else { return Ok(None) };
+    let token = token_of(kv)?;
+    let owner = Owner::read(suffix).filter(|owner| kv.lease() != 0 && owner.lease == kv.lease());
+    Ok(Some(Entry {
+        id: keys::id_of(suffix, token),
         token,
-        incarnation: said.as_ref().map(|said| said.incarnation),
-        ready: said.as_ref().and_then(|said| said.ready),
-        name: said.map(|said| said.name),
+        incarnation: owner.as_ref().map(|owner| owner.incarnation),
+        ready: owner.as_ref().and_then(|_| readiness(&keys.ready(election, suffix), kv, beside)),
+        name: owner.map(|owner| owner.name),
         value: Bytes::copy_from_slice(kv.value()),
         version: Version(kv.mod_revision().unsigned_abs()),
         observed: None,
-    }
+    }))
 }
 
-/// The office record, from what was found in its range: a tombstone counts while its own key is there.
+/// For which handover the entry was said to be ready. What was said before the entry was made is
+/// about another one.
+fn readiness(key: &[u8], entry: &KeyValue, beside: &[KeyValue]) -> Option<Nonce> {
+    let said = beside.iter().find(|kv| kv.key() == key && kv.mod_revision() >= entry.create_revision())?;
+    std::str::from_utf8(said.value()).ok()?.parse().ok().map(Nonce)
+}
+
+/// The office record, from what was found beside the line: a tombstone counts while its own key is
+/// there.
 pub(crate) fn office(keys: &Keys, election: &ElectionName, found: &[KeyValue]) -> Result<Office, StoreError> {
     let key = keys.office(election);
     let Some(kv) = found.iter().find(|kv| kv.key() == key) else { return Ok(Office::default()) };

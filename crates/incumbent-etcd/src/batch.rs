@@ -5,9 +5,11 @@
 //! all, or for none. If one of the guards fails, or they are too many for that, they go as transactions inside a
 //! transaction, each with guards of its own.
 //!
-//! etcd looks at all guards before it writes anything, and all that it creates gets one `create_revision`. So
-//! transactions travel together only if none can meet what another one writes: at most one for each election, and none
-//! for an election in whose line another's entry would be seen.
+//! etcd looks at all guards before it writes anything, and all that it creates gets one
+//! `create_revision`. So transactions travel together only if none can meet what another one
+//! writes: at most one for each election, and none for an election in whose line another's entry
+//! would be seen. Everybody's safety rests on that: two entries of one line with one token would
+//! both lead.
 //!
 //! Servers look at the permissions of what is outermost only (seen with 3.4): what is inside would be written whether
 //! or not the user may. So the keys are named outermost, too, in the branch that is never taken. Those who do not say
@@ -53,6 +55,8 @@ pub(crate) struct Batches {
 pub(crate) struct Write {
     pub(crate) what: &'static str,
     pub(crate) election: ElectionName,
+    /// The keys that it may put or delete: two at most.
+    pub(crate) written: Vec<Vec<u8>>,
     pub(crate) step: Step,
     /// About how large it is.
     pub(crate) bytes: usize,
@@ -74,8 +78,6 @@ impl Step {
 
 struct Shared {
     store: Arc<Inner>,
-    /// What the session's keys end with.
-    suffix: Vec<u8>,
     state: Mutex<State>,
 }
 
@@ -100,10 +102,10 @@ struct Asked {
 type Tell = oneshot::Sender<Result<Answer, StoreError>>;
 
 impl Batches {
-    pub(crate) fn new(store: Arc<Inner>, suffix: Vec<u8>) -> Batches {
+    pub(crate) fn new(store: Arc<Inner>) -> Batches {
         let most = if store.endpoints.anonymous { MOST } else { MOST_OF_USERS };
         let state = State { alone: 0, waiting: VecDeque::new(), task: None, most };
-        Batches { shared: Arc::new(Shared { store, suffix, state: Mutex::new(state) }) }
+        Batches { shared: Arc::new(Shared { store, state: Mutex::new(state) }) }
     }
 
     /// One attempt. If it is dropped before it was sent, it never is.
@@ -212,6 +214,7 @@ impl Shared {
 
     /// What each of them led to.
     async fn answers(&self, writes: &[Write]) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
+        must_not_meet(writes);
         if let [write] = writes {
             return Ok(vec![Ok(self.ask(write.what, write.step.clone().txn()).await?)]);
         }
@@ -228,14 +231,20 @@ impl Shared {
     /// Each for itself.
     fn nested(&self, writes: &[Write]) -> Txn {
         let txns: Vec<_> = writes.iter().map(|write| TxnOp::txn(write.step.clone().txn())).collect();
-        let (keys, suffix) = (&self.store.keys, &self.suffix);
-        let written = |write: &Write| [keys.entry(&write.election, suffix), keys.record(&write.election, suffix)];
         let named = if self.store.endpoints.anonymous { 1 } else { usize::MAX };
-        let written = writes.iter().flat_map(written).chain([keys.introduction(suffix)]);
+        let written = writes.iter().flat_map(|write| write.written.iter().cloned());
         let never = written.take(named).map(|key| TxnOp::delete(key, None));
         // With nothing to compare, the first branch is taken.
         Txn::new().and_then(txns).or_else(never.collect::<Vec<_>>())
     }
+}
+
+/// Two entries that one transaction makes in one line have one token, and both would lead: servers
+/// look at the guards of all before they write anything, and the keys differ, so that nothing else
+/// stands against it.
+fn must_not_meet(writes: &[Write]) {
+    let mut lines = Lines::default();
+    assert!(writes.iter().all(|write| lines.add(&write.election)), "two writes to one line would travel together");
 }
 
 /// All or none. `None`: no server takes so much.
@@ -261,8 +270,8 @@ async fn nobody_listens(tell: &mut [Tell]) {
 
 /// Whether one of them may have been the reason. A session that is gone is gone for all.
 ///
-/// Without space servers refuse what puts anything, and take what only deletes. One of those that put may have been
-/// written all the same: its guards find that out when it comes again.
+/// Without space servers refuse what puts anything, and take what only deletes. One of those that
+/// put may have been written all the same: its guards find that out when it comes again.
 fn is_refusal(error: &StoreError) -> bool {
     let refused = matches!(error, StoreError::Denied { .. } | StoreError::Limit { .. } | StoreError::Misuse { .. });
     refused || fault::is_out_of_space(error)
@@ -346,7 +355,7 @@ mod tests {
         fn ask(&mut self, name: &str, bytes: usize) -> Heard {
             let (tell, heard) = oneshot::channel();
             let election = ElectionName::new(name).unwrap();
-            let write = Write { what: "asking", election, step: Step::default(), bytes };
+            let write = Write { what: "asking", election, written: vec![], step: Step::default(), bytes };
             self.waiting.push_back(Asked { write, by_itself: false, tell });
             heard
         }
@@ -366,6 +375,19 @@ mod tests {
         assert_eq!(state.next_names(), ["jobs", "a/b-2"]);
         assert_eq!(state.next_names(), ["jobs/nightly"]);
         assert!(state.next_batch().is_empty());
+    }
+
+    #[test]
+    fn two_writes_to_one_line_never_leave_in_one_transaction() {
+        let write = |name: &str| {
+            let election = ElectionName::new(name).unwrap();
+            Write { what: "asking", election, written: vec![], step: Step::default(), bytes: 1 }
+        };
+        must_not_meet(&["jobs", "jobs-2", "a/b", "a-b"].map(write));
+        for meeting in [["jobs", "jobs"], ["jobs", "jobs/nightly"], ["a/b/c", "a"]] {
+            let writes = meeting.map(write);
+            assert!(std::panic::catch_unwind(|| must_not_meet(&writes)).is_err(), "{meeting:?}");
+        }
     }
 
     #[test]

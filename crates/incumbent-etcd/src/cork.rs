@@ -107,8 +107,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin> AsyncRead for Cork<C> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let read = Pin::new(&mut this.connection).poll_read(cx, into);
-        // A flush that waits makes the task come again. One that then only reads has forgotten it, as tokio-rustls did
-        // in a handshake before 0.26.1, and would wait for the answer to what is held back here.
+        // A flush that waits makes the task come again. One that then only reads has forgotten it,
+        // as tokio-rustls did in a handshake before 0.26.1, and would wait for the answer to what
+        // is held back here.
         if read.is_pending() {
             this.reads += 1;
             if this.reads > 1 {

@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use etcd_client::{
-    Client, LeaseGrantResponse, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveResponse, Txn, TxnResponse,
-    WatchOptions, WatchStream,
+    Client, LeaseGrantResponse, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions, LeaseTimeToLiveResponse,
+    Txn, TxnResponse, WatchOptions, WatchStream,
 };
 use incumbent_store::StoreError;
 use tokio::sync::OnceCell;
@@ -83,10 +83,18 @@ impl Endpoints {
         }
     }
 
-    pub(crate) async fn time_to_live(&self, what: &str, lease: i64) -> Result<LeaseTimeToLiveResponse, StoreError> {
+    /// What the cluster's leader knows of a lease; with `keys`, all that hangs on it. It may lag:
+    /// it is no proof.
+    pub(crate) async fn time_to_live(
+        &self,
+        what: &str,
+        lease: i64,
+        keys: bool,
+    ) -> Result<LeaseTimeToLiveResponse, StoreError> {
+        let options = keys.then(|| LeaseTimeToLiveOptions::new().with_keys());
         let request = |client: &Client| {
-            let mut client = client.lease_client();
-            async move { client.time_to_live(lease, None).await }
+            let (mut client, options) = (client.lease_client(), options.clone());
+            async move { client.time_to_live(lease, options).await }
         };
         self.call(what, Effect::None, request).await
     }
@@ -131,7 +139,8 @@ impl Endpoints {
         Ok(self.call_somewhere(what, effect, request).await?.1)
     }
 
-    /// One request, and which endpoint answered. One that serves nobody is passed over: it did nothing.
+    /// One request, and which endpoint answered. One that serves nobody is passed over: it did
+    /// nothing.
     async fn call_somewhere<T, R>(
         &self,
         what: &str,

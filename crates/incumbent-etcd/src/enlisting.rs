@@ -2,17 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use etcd_client::{Compare, CompareOp, KeyValue, TxnOp};
-use incumbent_store::record::CandidateRecord;
+use etcd_client::{KeyValue, TxnOp};
 use incumbent_store::{
     ElectionName, Held, Incarnation, NewEntry, Office, Place, Standing, StoreError, check_candidate_name, check_value,
 };
 
-use crate::answer::{self, Answer, Header, created};
+use crate::answer::{self, Answer, nothing_in};
 use crate::batch::Step;
-use crate::introductions::{Manner, Seen, record_of, stay_of};
+use crate::keys::{self, Owner};
 use crate::session::EtcdSession;
-use crate::stays::{At, Stay};
 
 impl EtcdSession {
     pub(crate) async fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {
@@ -23,15 +21,29 @@ impl EtcdSession {
         {
             return Ok(standing);
         }
-        let wrote = self.write_entry(election, entry, |puts| self.enlistment(election, puts)).await?;
-        match self.enlisted(election, entry, wrote)? {
-            Enlisted::Stands(standing) => Ok(standing),
-            Enlisted::LookFor(held) => self.standing(&held).await,
-            Enlisted::Behind(held, ahead) => self.standing_from(&held, &ahead).await,
-            Enlisted::Blocked(held, why) => {
+        let Wrote { mut answer, held } =
+            self.write_entry(election, entry, |put| self.enlistment(election, put)).await?;
+        let Some(held) = held else {
+            let held = self.already(election, entry, &answer.next_found()?)?;
+            return self.standing(&held).await;
+        };
+        let line = answer.next_found()?;
+        let beside = answer.next_found()?;
+        // The newest is our own.
+        let ahead = line.get(1);
+        self.expects_nobody.store(ahead.is_none(), Ordering::Relaxed);
+        let Some(ahead) = ahead else {
+            let office = answer::office(&self.store.keys, election, &beside)?;
+            return Ok(Standing { place: Place::Leading(held), office, cursor: answer.header.cursor() });
+        };
+        match self.standing_behind(&held, ahead, &beside, answer.header).await {
+            Ok(Some(standing)) => Ok(standing),
+            Ok(None) => self.standing(&held).await,
+            Err(blocked @ StoreError::Corrupt { .. }) => {
                 self.withdraw(&held, None).await?;
-                Err(why)
+                Err(blocked)
             }
+            Err(error) => Err(error),
         }
     }
 
@@ -39,9 +51,8 @@ impl EtcdSession {
     /// less is asked of the servers. `None`: somebody is there, or an office record; nothing was written.
     async fn enlist_first(&self, election: &ElectionName, entry: &NewEntry) -> Result<Option<Standing>, StoreError> {
         let keys = &self.store.keys;
-        let nothing = |(start, end)| Compare::create_revision(start, CompareOp::Equal, 0).with_range(end);
-        let guards = vec![nothing(keys.line(election)), nothing(keys.all_own(election))];
-        let step = |puts| Step { guards, then: puts, otherwise: vec![] };
+        let guards = vec![nothing_in(keys.line(election)), nothing_in(keys.beside(election))];
+        let step = |put| Step { guards, then: vec![put], otherwise: vec![] };
         let Wrote { answer, held } = self.write_entry(election, entry, step).await?;
         let Some(held) = held else {
             self.expects_nobody.store(false, Ordering::Relaxed);
@@ -50,24 +61,27 @@ impl EtcdSession {
         Ok(Some(Standing { place: Place::Leading(held), office: Office::default(), cursor: answer.header.cursor() }))
     }
 
-    /// A write that may make us an entry, by what it puts. Unless it is answered, it may arrive at any time.
+    /// A write that may make us an entry, by what it puts first. Unless it is answered, it may
+    /// arrive at any time.
     async fn write_entry(
         &self,
         election: &ElectionName,
         entry: &NewEntry,
-        step: impl FnOnce(Vec<TxnOp>) -> Step,
+        step: impl FnOnce(TxnOp) -> Step,
     ) -> Result<Wrote, StoreError> {
-        let doubt = self.stays.doubt(election);
-        let manner = if doubt.alone { self.introduction.manner(entry) } else { Manner::Record };
-        if !matches!(manner, Manner::Record) {
-            doubt.is_unrecorded(entry.incarnation);
-        }
-        let puts = self.puts(election, entry, &manner);
-        let put = puts.len();
-        let wrote = match self.write("enlisting", election, step(puts), entry.value.len()).await {
+        let owner = Owner { lease: self.lease, incarnation: entry.incarnation, name: entry.name.clone() };
+        let suffix = owner.suffix();
+        let key = self.store.keys.entry(election, &suffix);
+        let put = TxnOp::put(key.clone(), entry.value.to_vec(), self.attached());
+        let on_its_way = self.own_entries.enlistment();
+        let wrote = match self.write("enlisting", election, vec![key], step(put), entry.value.len()).await {
             Ok(mut answer) if answer.succeeded => {
-                (0..put).for_each(|_| answer.skip());
-                let held = self.stands(election, entry, answer.header, manner)?;
+                answer.skip();
+                // All that a transaction creates has the answer's revision.
+                let token = answer::token_at(answer.header.revision)?;
+                let (election, entry_id) = (election.clone(), keys::id_of(&suffix, token));
+                self.own_entries.add(&entry_id);
+                let held = Held { election, entry: entry_id, token, incarnation: entry.incarnation };
                 Ok(Wrote { answer, held: Some(held) })
             }
             Ok(answer) => Ok(Wrote { answer, held: None }),
@@ -75,154 +89,53 @@ impl EtcdSession {
             Err(error) => Err(error),
         };
         // Not before it is known: there is no moment in which an entry that is there is nobody's.
-        doubt.settle();
+        on_its_way.answered();
         wrote
     }
 
-    fn puts(&self, election: &ElectionName, entry: &NewEntry, manner: &Manner<'_>) -> Vec<TxnOp> {
+    /// One transaction: put, unless this session has an entry, and see who is ahead.
+    fn enlistment(&self, election: &ElectionName, put: TxnOp) -> Step {
         let keys = &self.store.keys;
-        let put = |key, value| TxnOp::put(key, value, self.attached());
-        let entry_put = put(keys.entry(election, &self.suffix), entry.value.to_vec());
-        match manner {
-            Manner::Introduced(_) => vec![entry_put],
-            Manner::Introducing(saying) => {
-                vec![entry_put, put(keys.introduction(&self.suffix), saying.words.encode())]
-            }
-            Manner::Record => {
-                let record = CandidateRecord { incarnation: entry.incarnation, name: entry.name.clone(), ready: None };
-                vec![entry_put, put(keys.record(election, &self.suffix), record.encode())]
-            }
-        }
-    }
-
-    /// One transaction: put, unless there is an entry, and see who is ahead.
-    fn enlistment(&self, election: &ElectionName, puts: Vec<TxnOp>) -> Step {
-        let keys = &self.store.keys;
-        let key = keys.entry(election, &self.suffix);
-        let mut then = puts;
-        then.extend([answer::newest(keys.line(election), None, 2), answer::all(keys.office_range(election))]);
-        then.extend(self.store.to_know_whose(election));
+        let own = keys.entries_of(election, self.lease);
         Step {
-            guards: vec![created(&key, 0)],
-            then,
-            otherwise: vec![answer::look(key), answer::get(keys.record(election, &self.suffix))],
+            guards: vec![nothing_in(own.clone())],
+            then: vec![put, answer::newest(keys.line(election), None, 2), answer::all(keys.beside(election))],
+            otherwise: vec![answer::look_at_all(own)],
         }
     }
 
-    fn enlisted(&self, election: &ElectionName, entry: &NewEntry, wrote: Wrote) -> Result<Enlisted, StoreError> {
-        let Wrote { mut answer, held } = wrote;
-        let Some(held) = held else {
-            return self.already(election, entry, answer.next_one()?, answer.next_one()?);
-        };
-        let mut line = answer.next_found()?;
-        let office = answer::office(&self.store.keys, election, &answer.next_found()?)?;
-        let cursor = answer.header.cursor();
-        // The newest is our own.
-        let ahead = line.drain(..).nth(1);
-        self.expects_nobody.store(ahead.is_none(), Ordering::Relaxed);
-        let Some(ahead) = ahead else {
-            return Ok(Enlisted::Stands(Standing { place: Place::Leading(held), office, cursor }));
-        };
-        match self.store.whose(election, &ahead, &mut answer)? {
-            Seen::Elsewhere => Ok(Enlisted::LookFor(held)),
-            _ if ahead.lease() == 0 => Ok(Enlisted::Blocked(held, answer::leaseless(&ahead))),
-            Seen::Entry(ahead) => {
-                let place = Place::Behind { held: Some(held), ahead, look_again: None };
-                Ok(Enlisted::Stands(Standing { place, office, cursor }))
+    /// This session has entries: the one that was asked for, or one that has to go first.
+    /// Somebody's `put` may have made more than one.
+    fn already(&self, election: &ElectionName, entry: &NewEntry, found: &[KeyValue]) -> Result<Held, StoreError> {
+        let mut asked_for = None;
+        for kv in found {
+            let Some(held) = self.found_entry(election, kv)? else { continue };
+            if held.incarnation != entry.incarnation || kv.lease() != self.lease {
+                return Err(StoreError::AlreadyInLine(held));
             }
-            Seen::Unknown => Ok(Enlisted::Behind(held, ahead)),
+            asked_for = Some(held);
         }
-    }
-
-    /// Our key is taken.
-    fn already(
-        &self,
-        election: &ElectionName,
-        entry: &NewEntry,
-        found: Option<KeyValue>,
-        record: Option<KeyValue>,
-    ) -> Result<Enlisted, StoreError> {
-        let found = found.ok_or_else(|| StoreError::Foreign { what: "a refusal without a reason".to_owned() })?;
-        let (held, stay) = self.stay(election, &found, record.as_ref())?;
-        match stay {
-            Some(stay) if held.incarnation == entry.incarnation && found.lease() == self.lease => {
-                self.stays.note(stay);
-                Ok(Enlisted::LookFor(held))
-            }
-            _ => {
-                self.stays.suspect(election);
-                Err(StoreError::AlreadyInLine(held))
-            }
-        }
-    }
-
-    /// An entry under our own lease's name, and which of our enlistments made it. One that says nothing about itself
-    /// is ours to withdraw all the same.
-    pub(crate) fn stay(
-        &self,
-        election: &ElectionName,
-        found: &KeyValue,
-        record: Option<&KeyValue>,
-    ) -> Result<(Held, Option<Stay>), StoreError> {
-        let token = answer::token_of(found)?;
-        let stay = |incarnation, seen_as, name, recorded| {
-            let held = self.held(election, token, incarnation);
-            (held.clone(), Some(Stay { held, seen_as, name, recorded }))
-        };
-        let unrecorded = match self.stays.at(election, token) {
-            At::Known(stay) => return Ok((stay.held.clone(), Some(stay))),
-            At::Unrecorded(incarnation) => incarnation,
-        };
-        if let Some(record) = record.and_then(|record| record_of(found, record)) {
-            return Ok(stay(record.incarnation, record.incarnation, record.name, true));
-        }
-        Ok(match (unrecorded, self.introduction.words()) {
-            (Some(incarnation), Some(words)) => stay(incarnation, stay_of(words.incarnation, token), words.name, false),
-            _ => (self.held(election, token, Incarnation::from_bits(0)), None),
-        })
-    }
-
-    /// What was written has made us an entry: all that a transaction creates has the answer's revision.
-    fn stands(
-        &self,
-        election: &ElectionName,
-        entry: &NewEntry,
-        header: Header,
-        manner: Manner<'_>,
-    ) -> Result<Held, StoreError> {
-        let token = answer::token_at(header.revision)?;
-        let recorded = matches!(manner, Manner::Record);
-        let seen_as = match manner {
-            Manner::Record => entry.incarnation,
-            Manner::Introduced(session) => stay_of(session, token),
-            Manner::Introducing(saying) => {
-                let session = saying.words.incarnation;
-                saying.said();
-                stay_of(session, token)
-            }
-        };
-        let held = self.held(election, token, entry.incarnation);
-        self.stays.note(Stay { held: held.clone(), seen_as, name: entry.name.clone(), recorded });
+        let held = asked_for.ok_or_else(|| StoreError::Foreign {
+            what: format!("an election below {:?} has the name of our session", election.as_str()),
+        })?;
+        self.own_entries.add(&held.entry);
         Ok(held)
+    }
+
+    /// A key under our own lease's name. One that says nothing more about itself is ours to
+    /// withdraw all the same.
+    pub(crate) fn found_entry(&self, election: &ElectionName, kv: &KeyValue) -> Result<Option<Held>, StoreError> {
+        let Some(suffix) = self.store.keys.suffix(election, kv.key()) else { return Ok(None) };
+        let token = answer::token_of(kv)?;
+        let incarnation = Owner::read(suffix).map_or(Incarnation::from_bits(0), |owner| owner.incarnation);
+        Ok(Some(Held { election: election.clone(), entry: keys::id_of(suffix, token), token, incarnation }))
     }
 }
 
 /// What a write of an entry led to.
 struct Wrote {
-    /// What came after the puts.
+    /// What came after the put.
     answer: Answer,
     /// `None`: nothing was written.
     held: Option<Held>,
-}
-
-/// What an enlistment led to.
-#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and lives for a moment")]
-enum Enlisted {
-    Stands(Standing),
-    /// It is in line; where, another look tells.
-    LookFor(Held),
-    /// It is in line behind one that has not been met before.
-    Behind(Held, KeyValue),
-    /// It is in line behind something that nobody's death removes.
-    Blocked(Held, StoreError),
 }

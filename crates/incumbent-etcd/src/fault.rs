@@ -66,6 +66,8 @@ pub(crate) fn sort(error: EtcdError, effect: Effect, what: &str) -> StoreError {
         Code::NotFound if message.contains("lease not found") => StoreError::SessionGone,
         Code::PermissionDenied | Code::FailedPrecondition => denied(what, error),
         Code::InvalidArgument if message.contains("auth") || message.contains("user name") => denied(what, error),
+        // Only a reading in pages asks for the past: it begins again.
+        Code::OutOfRange if message.contains("has been compacted") => StoreError::unavailable(what, Said(error)),
         Code::InvalidArgument | Code::OutOfRange => StoreError::Limit { what: format!("{what}: {message}") },
         _ => StoreError::Misuse { what: format!("{what}: {message}") },
     }
@@ -77,8 +79,8 @@ fn denied(what: &str, error: EtcdError) -> StoreError {
 
 /// Whether the request was never sent, or was turned away at the door.
 ///
-/// A database without space turns requests away, too, but says the same of one that it has just committed: the one that
-/// used up the last of it.
+/// A database without space turns requests away, too, but says the same of one that it has just
+/// committed: the one that used up the last of it.
 fn cannot_have_arrived(error: &EtcdError) -> bool {
     let EtcdError::GRpcStatus(status) = error else { return false };
     let turned_away = ["etcdserver: no leader", "etcdserver: too many requests"];
@@ -92,7 +94,8 @@ pub(crate) fn is_out_of_space(error: &StoreError) -> bool {
         && cause.is_some_and(|cause| cause.to_string().contains("database space exceeded"))
 }
 
-/// Whether another endpoint has to be asked: this one cannot be connected to, or has no vote yet and serves nobody.
+/// Whether another endpoint has to be asked: this one cannot be connected to, or has no vote yet
+/// and serves nobody.
 pub(crate) fn serves_nobody(error: &EtcdError) -> bool {
     let EtcdError::GRpcStatus(status) = error else { return false };
     status.message().contains("not supported for learner") || was_not_connected(error)

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use incumbent_store::{ElectionName, EntryId, Token};
+use std::sync::Arc;
+
+use incumbent_store::{ElectionName, EntryId, Incarnation, Token, record};
 
 /// The names of all keys. Knows nothing of requests.
 #[derive(Clone, Debug)]
@@ -23,9 +25,28 @@ impl Keys {
         below(format!("{}{election}", self.prefix))
     }
 
-    /// The key of an entry: Go's `<election>/<lease>`.
+    /// The key of an entry: Go's place, `<election>/<suffix>`.
     pub(crate) fn entry(&self, election: &ElectionName, suffix: &[u8]) -> Vec<u8> {
         join(format!("{}{election}/", self.prefix), suffix)
+    }
+
+    /// All entries of one session of ours in an election.
+    pub(crate) fn entries_of(&self, election: &ElectionName, lease: i64) -> KeyRange {
+        // '/' is the byte after '.'.
+        let [start, end] = [b'.', b'/'].map(|end| {
+            let mut key = self.entry(election, format!("{lease:x}").as_bytes());
+            key.push(end);
+            key
+        });
+        (start, end)
+    }
+
+    /// The election and the suffix of an entry's key. `None`: it is no entry of this store.
+    pub(crate) fn split<'a>(&self, key: &'a [u8]) -> Option<(ElectionName, &'a [u8])> {
+        let name = key.strip_prefix(self.prefix.as_bytes())?;
+        let slash = name.iter().rposition(|byte| *byte == b'/')?;
+        let election = ElectionName::new(std::str::from_utf8(&name[..slash]).ok()?).ok()?;
+        Some((election, &name[slash + 1..]))
     }
 
     /// What an entry's key says after `<election>/`. `None`: it belongs to an election whose name begins with ours.
@@ -34,29 +55,15 @@ impl Keys {
         (!suffix.contains(&b'/')).then_some(suffix)
     }
 
-    /// All that is ours in an election, beside the entries.
-    pub(crate) fn all_own(&self, election: &ElectionName) -> KeyRange {
+    /// All that is ours in an election beside its line: the office record, and who is ready for a
+    /// handover.
+    pub(crate) fn beside(&self, election: &ElectionName) -> KeyRange {
         below(self.own(election))
     }
 
-    /// The records of all candidates of ours in an election.
-    pub(crate) fn records(&self, election: &ElectionName) -> KeyRange {
-        below(format!("{}/candidates", self.own(election)))
-    }
-
-    /// What we say about an entry beyond its value.
-    pub(crate) fn record(&self, election: &ElectionName, suffix: &[u8]) -> Vec<u8> {
-        join(format!("{}/candidates/", self.own(election)), suffix)
-    }
-
-    /// What a session says of itself. No election's name is empty, so that this is in no election's place.
-    pub(crate) fn introduction(&self, suffix: &[u8]) -> Vec<u8> {
-        join(format!("{}//incumbent//", self.prefix), suffix)
-    }
-
-    /// All sessions' introductions.
-    pub(crate) fn introductions(&self) -> KeyRange {
-        below(format!("{}//incumbent/", self.prefix))
+    /// Where the candidate with this entry says that it is ready for a handover.
+    pub(crate) fn ready(&self, election: &ElectionName, suffix: &[u8]) -> Vec<u8> {
+        join(format!("{}/ready/", self.own(election)), suffix)
     }
 
     /// The office record.
@@ -100,19 +107,53 @@ fn join(parent: String, suffix: &[u8]) -> Vec<u8> {
     key
 }
 
-/// The last part of the keys of a session: its lease, as Go writes it.
-pub(crate) fn suffix_of(lease: i64) -> Vec<u8> {
-    format!("{lease:x}").into_bytes()
+/// What the key of an entry of ours says: `<election>/<lease>.<incarnation>.<name>`. Go's end with
+/// the lease.
+///
+/// Go looks at prefixes and revisions, never at how another's key ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    /// The session's.
+    pub(crate) lease: i64,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) name: Arc<str>,
 }
 
-/// The lease that an entry's key names; `None` if another library has other customs.
+impl Owner {
+    /// The last part of the key.
+    pub(crate) fn suffix(&self) -> Vec<u8> {
+        let mut suffix = format!("{:x}.{}.", self.lease, self.incarnation);
+        for byte in self.name.bytes() {
+            match byte {
+                b'/' | b'%' | 0..=0x20 | 0x7f.. => _ = write!(suffix, "%{byte:02x}"),
+                _ => suffix.push(char::from(byte)),
+            }
+        }
+        suffix.into_bytes()
+    }
+
+    /// `None`: another library has other customs.
+    pub(crate) fn read(suffix: &[u8]) -> Option<Owner> {
+        let mut parts = std::str::from_utf8(suffix).ok()?.splitn(3, '.');
+        let lease = i64::from_str_radix(parts.next()?, 16).ok()?;
+        let incarnation = parts.next()?.parse().ok()?;
+        let name = String::from_utf8(record::unescape(parts.next()?)?).ok()?;
+        let owner = Owner { lease, incarnation, name: name.into() };
+        // Exactly as we write it: one owner, one key.
+        (owner.suffix() == suffix).then_some(owner)
+    }
+}
+
+/// The lease that an entry's key names, ours or Go's; `None` if another library has other customs.
 pub(crate) fn lease_of(suffix: &[u8]) -> Option<i64> {
-    let text = std::str::from_utf8(suffix).ok()?;
-    let lease = i64::from_str_radix(text, 16).ok()?;
-    (suffix_of(lease) == suffix).then_some(lease)
+    Owner::read(suffix).map(|owner| owner.lease).or_else(|| {
+        let lease = i64::from_str_radix(std::str::from_utf8(suffix).ok()?, 16).ok()?;
+        (format!("{lease:x}").as_bytes() == suffix).then_some(lease)
+    })
 }
 
-/// An entry's name: a session uses the same key each time it stands, so the name holds the token, too.
+/// An entry's name: an enlistment that arrives twice makes the same key again, so the name holds
+/// the token, too.
 pub(crate) fn id_of(suffix: &[u8], token: Token) -> EntryId {
     let mut id = String::with_capacity(suffix.len() + 21);
     for byte in suffix {
@@ -128,7 +169,7 @@ pub(crate) fn id_of(suffix: &[u8], token: Token) -> EntryId {
 /// The last part of the entry's key, and its token. `None`: no store of this kind made this name.
 pub(crate) fn parse_id(id: &EntryId) -> Option<(Vec<u8>, Token)> {
     let (suffix, token) = id.as_str().rsplit_once('@')?;
-    Some((incumbent_store::record::unescape(suffix)?, Token::new(token.parse().ok()?)?))
+    Some((record::unescape(suffix)?, Token::new(token.parse().ok()?)?))
 }
 
 #[cfg(test)]
@@ -147,10 +188,52 @@ mod tests {
         start.as_slice() <= key && key < end.as_slice()
     }
 
+    fn owner(name: &str) -> Owner {
+        Owner { lease: 0x694d_71dd, incarnation: Incarnation::from_bits(0xabc), name: name.into() }
+    }
+
     #[test]
-    fn entries_are_where_go_puts_them() {
-        let keys = Keys::new("");
-        assert_eq!(keys.entry(&election("jobs/nightly"), &suffix_of(0x694d_71dd)), b"jobs/nightly/694d71dd");
+    fn an_entry_is_in_gos_place_and_says_whose_it_is() {
+        let key = Keys::new("").entry(&election("jobs/nightly"), &owner("node-1").suffix());
+        assert_eq!(key, b"jobs/nightly/694d71dd.00000000000000000000000000000abc.node-1");
+        for name in ["node-1", "", "a.b.c", "a/b", "100 %2f", "ü\n\0", "x@y"] {
+            let suffix = owner(name).suffix();
+            assert_eq!(Owner::read(&suffix), Some(owner(name)));
+            assert!(suffix.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'/'), "{suffix:?}");
+            assert_eq!(lease_of(&suffix), Some(0x694d_71dd));
+        }
+    }
+
+    #[test]
+    fn what_we_would_write_otherwise_is_not_ours() {
+        let zeros = "0".repeat(32);
+        for foreign in [
+            "694d71dd".to_owned(),
+            format!("694d71dd.{zeros}"),
+            format!("694D.{zeros}.a"),
+            format!("0694d.{zeros}.a"),
+            format!("694d.{}.a", &zeros[1..]),
+            format!("694d.+{}.a", &zeros[1..]),
+            format!("694d.{zeros}.%41"),
+            format!("694d.{zeros}.%C3%BC"),
+            format!("694d.{zeros}.\u{fc}"),
+        ] {
+            assert_eq!(Owner::read(foreign.as_bytes()), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_sessions_entries_are_its_own_and_no_other_leases() {
+        let keys = Keys::new("p/");
+        let (jobs, range) = (election("jobs"), keys.entries_of(&election("jobs"), 0x694d_71dd));
+        assert!(contains(&range, &keys.entry(&jobs, &owner("a").suffix())));
+        for other in [&b"694d71dd"[..], b"694d71d.0.a", b"694d71dde.0.a", b"694d71dd/x"] {
+            assert!(!contains(&range, &keys.entry(&jobs, other)), "{other:?}");
+        }
+        let key = keys.entry(&election("a/b"), &owner("n").suffix());
+        assert_eq!(keys.split(&key), Some((election("a/b"), &owner("n").suffix()[..])));
+        assert_eq!(keys.split(&keys.ready(&jobs, b"1f")), None);
+        assert_eq!(keys.split(b"elsewhere/jobs/1f"), None);
     }
 
     #[test]
@@ -167,18 +250,12 @@ mod tests {
     fn nothing_of_our_own_is_in_anybodys_line() {
         for prefix in ["", "team/"] {
             let keys = Keys::new(prefix);
-            for name in ["incumbent", "jobs", "jobs/office", "candidates"] {
+            for name in ["incumbent", "jobs", "jobs/office", "ready"] {
                 let line = keys.line(&election(name));
                 for other in ["incumbent", "jobs", "a/b"].map(election) {
-                    let own = [keys.office(&other), keys.tombstone(&other), keys.record(&other, b"1f")];
-                    for key in own.iter().chain([&keys.introduction(b"1f")]) {
-                        assert!(!contains(&line, key), "{key:?} is in the line of {name}");
+                    for key in [keys.office(&other), keys.tombstone(&other), keys.ready(&other, b"1f")] {
+                        assert!(!contains(&line, &key), "{key:?} is in the line of {name}");
                     }
-                    for key in &own {
-                        assert!(!contains(&keys.introductions(), key), "{key:?} is no introduction");
-                    }
-                    assert!(!contains(&keys.all_own(&other), &keys.introduction(b"1f")));
-                    assert!(contains(&keys.introductions(), &keys.introduction(b"1f")));
                 }
             }
         }
@@ -187,10 +264,10 @@ mod tests {
     #[test]
     fn places_of_different_elections_do_not_overlap() {
         let keys = Keys::new("");
-        let names = ["a", "a/b", "a%2Fb", "a%b", "a/office", "a/candidates"].map(election);
+        let names = ["a", "a/b", "a%2Fb", "a%b", "a/office", "a/ready"].map(election);
         for one in &names {
             for other in names.iter().filter(|other| *other != one) {
-                assert!(!contains(&keys.records(one), &keys.record(other, b"1f")), "{one} {other}");
+                assert!(!contains(&keys.beside(one), &keys.ready(other, b"1f")), "{one} {other}");
                 assert!(!contains(&keys.office_range(one), &keys.office(other)), "{one} {other}");
                 assert!(!contains(&keys.office_range(one), &keys.tombstone(other)), "{one} {other}");
             }

@@ -2,25 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
-use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
-    Cas, ElectionName, EntryId, ForgottenBy, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Proof, Renewal,
-    Session, Standing, StoreError, StoreId, Token, check_value,
+    Cas, ElectionName, EntryId, ForgottenBy, Fut, Held, Liveness, NewEntry, Nonce, Proof, Renewal, Session, Standing,
+    StoreError, StoreId, Token, check_value,
 };
 
 use crate::answer::{self, Answer, created, revision};
 use crate::batch::{Batches, Step, Write};
 use crate::fault::Effect;
-use crate::heartbeat::Heartbeat;
-use crate::introductions::Introduction;
+use crate::heartbeat::{Beat, Heartbeat};
 use crate::keys;
-use crate::stays::{Stay, Stays};
+use crate::own_entries::OwnEntries;
 use crate::store::Inner;
 
 /// Servers take 128 operations in a transaction.
@@ -29,15 +27,16 @@ const LOOKS_PER_TXN: usize = 100;
 pub(crate) struct EtcdSession {
     pub(crate) store: Arc<Inner>,
     pub(crate) lease: i64,
-    pub(crate) suffix: Vec<u8>,
     cluster_id: u64,
     liveness: Liveness,
     heartbeat: Heartbeat,
     batches: Batches,
     /// The line that was met last was empty.
     pub(crate) expects_nobody: AtomicBool,
-    pub(crate) introduction: Introduction,
-    pub(crate) stays: Stays,
+    pub(crate) own_entries: OwnEntries,
+    /// The entries that have a record of their readiness. What is forgotten here goes with the
+    /// lease.
+    ready: Mutex<BTreeSet<EntryId>>,
 }
 
 impl EtcdSession {
@@ -51,17 +50,20 @@ impl EtcdSession {
         };
         store.leases().insert(lease);
         EtcdSession {
-            batches: Batches::new(store.clone(), keys::suffix_of(lease)),
+            batches: Batches::new(store.clone()),
             store,
             lease,
-            suffix: keys::suffix_of(lease),
             cluster_id,
             liveness,
             heartbeat: Heartbeat::new(lease),
             expects_nobody: AtomicBool::new(false),
-            introduction: Introduction::default(),
-            stays: Stays::default(),
+            own_entries: OwnEntries::default(),
+            ready: Mutex::default(),
         }
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.liveness.ttl
     }
 
     pub(crate) async fn txn(&self, what: &str, effect: Effect, txn: Txn) -> Result<Answer, StoreError> {
@@ -73,12 +75,13 @@ impl EtcdSession {
         &self,
         what: &'static str,
         election: &ElectionName,
+        written: Vec<Vec<u8>>,
         step: Step,
         value_bytes: usize,
     ) -> Result<Answer, StoreError> {
         // The election's name is in it a dozen times; what else there is has a bound.
-        let bytes = value_bytes + 12 * election.as_str().len() + 2048;
-        let write = Write { what, election: election.clone(), step, bytes };
+        let bytes = value_bytes + 12 * election.as_str().len() + 8192;
+        let write = Write { what, election: election.clone(), written, step, bytes };
         self.same_cluster(self.batches.txn(write).await?)
     }
 
@@ -99,53 +102,49 @@ impl EtcdSession {
         [created(key, revision(token)), Compare::lease(key, CompareOp::Equal, self.lease)]
     }
 
-    pub(crate) fn held(&self, election: &ElectionName, token: Token, incarnation: Incarnation) -> Held {
-        Held { election: election.clone(), entry: keys::id_of(&self.suffix, token), token, incarnation }
-    }
-
     /// The key that the entry would have if it were ours: another session's is never there with our lease.
     pub(crate) fn key_of(&self, held: &Held) -> Vec<u8> {
-        let suffix = keys::parse_id(&held.entry).map_or_else(|| self.suffix.clone(), |(suffix, _)| suffix);
+        let suffix = keys::parse_id(&held.entry).map_or_else(|| self.prefix(), |(suffix, _)| suffix);
         self.store.keys.entry(&held.election, &suffix)
+    }
+
+    /// The last part of the key of an entry that this session may have made; `None` if it cannot.
+    fn own_suffix(&self, held: &Held) -> Option<Vec<u8>> {
+        let (suffix, token) = keys::parse_id(&held.entry)?;
+        (token == held.token && suffix.starts_with(&self.prefix())).then_some(suffix)
+    }
+
+    /// What the last parts of this session's keys begin with.
+    fn prefix(&self) -> Vec<u8> {
+        format!("{:x}.", self.lease).into_bytes()
+    }
+
+    fn ready(&self) -> MutexGuard<'_, BTreeSet<EntryId>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn publish(&self, held: &Held, value: &Bytes, ready: Option<Nonce>) -> Result<Cas, StoreError> {
         check_value(value)?;
-        let Some(Stay { seen_as, name, recorded, .. }) = self.stays.known(held) else {
-            return Ok(Cas::Refused);
-        };
-        let key = self.key_of(held);
+        let Some(suffix) = self.own_suffix(held) else { return Ok(Cas::Refused) };
+        let key = self.store.keys.entry(&held.election, &suffix);
+        let ready_key = self.store.keys.ready(&held.election, &suffix);
         // The entry each time: whoever watches it is told of its readiness, too.
         let mut then = vec![TxnOp::put(key.clone(), value.to_vec(), self.attached())];
-        if recorded || ready.is_some() {
-            self.stays.note_record(held);
-            let record = CandidateRecord { incarnation: seen_as, name, ready };
-            let record_key = self.store.keys.record(&held.election, &self.suffix);
-            then.push(TxnOp::put(record_key, record.encode(), self.attached()));
+        if let Some(Nonce(nonce)) = ready {
+            self.ready().insert(held.entry.clone());
+            then.push(TxnOp::put(ready_key.clone(), nonce.to_string(), self.attached()));
+        } else if self.ready().contains(&held.entry) {
+            then.push(TxnOp::delete(ready_key.clone(), None));
         }
         let step = Step { guards: self.ours(&key, held.token).into(), then, otherwise: vec![] };
-        let answer = self.write("publishing", &held.election, step, value.len()).await?;
+        let answer = self.write("publishing", &held.election, vec![key, ready_key], step, value.len()).await?;
         Ok(if answer.succeeded { Cas::Done } else { Cas::Refused })
-    }
-
-    /// Removes a record whose entry somebody deleted from outside, unless another entry has come: `there` is its
-    /// creation, or zero.
-    async fn sweep(&self, election: &ElectionName, record: &KeyValue, there: i64) -> Result<(), StoreError> {
-        let key = self.store.keys.entry(election, &self.suffix);
-        let unchanged = Compare::mod_revision(record.key(), CompareOp::Equal, record.mod_revision());
-        let txn = Txn::new().when([created(&key, there), unchanged]).and_then([TxnOp::delete(record.key(), None)]);
-        self.txn("removing a leftover record", Effect::None, txn).await?;
-        Ok(())
     }
 
     pub(crate) async fn withdraw(&self, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
         let keys = &self.store.keys;
-        match keys::parse_id(&held.entry) {
-            Some((suffix, token)) if suffix == self.suffix && token == held.token => {}
-            _ => return Ok(Cas::Done),
-        }
-        let key = keys.entry(&held.election, &self.suffix);
-        let record = keys.record(&held.election, &self.suffix);
+        let Some(suffix) = self.own_suffix(held) else { return Ok(Cas::Done) };
+        let key = keys.entry(&held.election, &suffix);
         // The lease is not compared: an entry that we made and somebody overwrote would block the line for ever.
         let mut guards = vec![created(&key, revision(held.token))];
         match heir.map(keys::parse_id) {
@@ -154,100 +153,112 @@ impl EtcdSession {
             // No such entry can be there: no key has a negative version.
             Some(None) => guards.push(Compare::version(key.clone(), CompareOp::Less, 0)),
         }
+        let mut written = vec![key.clone()];
         // What was never written need not be removed.
-        let record = self.stays.known(held).is_none_or(|stay| stay.recorded).then_some(record);
-        let all = || std::iter::once(key.clone()).chain(record.clone());
-        let step = Step {
-            guards,
-            then: all().map(|key| TxnOp::delete(key, None)).collect(),
-            otherwise: all().map(answer::look).collect(),
-        };
-        let mut answer = self.write("withdrawing", &held.election, step, 0).await?;
+        written.extend(self.ready().contains(&held.entry).then(|| keys.ready(&held.election, &suffix)));
+        let then = written.iter().map(|key| TxnOp::delete(key.clone(), None)).collect();
+        let step = Step { guards, then, otherwise: vec![answer::look(key)] };
+        let mut answer = self.write("withdrawing", &held.election, written, step, 0).await?;
         if !answer.succeeded {
             let there = answer.next_one()?.map_or(0, |entry| entry.create_revision());
             if there == revision(held.token) {
                 return Ok(Cas::Refused);
             }
-            if record.is_some()
-                && let Some(orphan) = answer.next_one()?.filter(|record| there == 0 || record.mod_revision() < there)
-            {
-                self.sweep(&held.election, &orphan, there).await?;
-            }
         }
-        self.stays.forget(held);
+        self.own_entries.remove(&held.entry);
+        self.ready().remove(&held.entry);
         Ok(Cas::Done)
     }
 
     /// A keep-alive counts only if after its answer a linearizable read succeeds in the same term: a leader that was
     /// replaced goes on answering keep-alives, but cannot answer such a read (etcd#15247).
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
-        let beat = self.heartbeat.beat(&self.store.endpoints).await?;
+        let beat = match self.heartbeat.beat(&self.store.endpoints).await {
+            Err(StoreError::SessionGone) => return Err(self.is_gone(held).await?),
+            beat => beat?,
+        };
         if beat.cluster_id != self.cluster_id {
             return Err(StoreError::SessionGone);
         }
-        let said = self.introduction.said();
-        let elections = self.stays.elections(held);
-        let mut found = BTreeMap::new();
-        let mut introduced = false;
-        for elections in chunks(&elections) {
-            let mut ops = vec![answer::look(self.store.keys.introduction(&self.suffix))];
-            ops.extend(elections.iter().map(|election| answer::look(self.store.keys.entry(election, &self.suffix))));
-            let mut answer = self.txn("proving that we live", Effect::None, Txn::new().and_then(ops)).await?;
-            if answer.header.raft_term != beat.raft_term {
-                let what = "the cluster changed its leader during the renewal".to_owned();
-                return Err(StoreError::Unavailable { what, source: None });
-            }
-            introduced = answer.next_one()?.is_some();
-            for election in elections {
-                if let Some(kv) = answer.next_one()?.filter(|kv| kv.lease() == self.lease) {
-                    found.insert(election.clone(), kv);
-                }
-            }
-        }
-        if let Some(words) = said.filter(|_| !introduced) {
-            // Somebody has removed it. If this fails, the next renewal does it.
-            _ = self.introduce_again(&words).await;
-        }
-        let token_at = |election: &ElectionName| found.get(election).map(KeyValue::create_revision);
-        let is_there = |held: &&Held| token_at(&held.election) == Some(revision(held.token)) && self.is_mine(held);
+        let beside = self.own_entries.beside(held);
+        let asked = if beside.is_some() { self.keys_of_lease().await } else { None };
+        let held_keys = held.iter().filter_map(|held| Some((held, self.own_key(held)?)));
+        let held_keys: BTreeMap<_, _> = held_keys.map(|(held, key)| (key, held)).collect();
+        let others = asked.iter().flatten().filter(|key| !held_keys.contains_key(*key));
+        let looked_at: Vec<_> = held_keys.keys().chain(others).cloned().collect();
+        let found = self.entries_at(&looked_at, Some(&beat)).await?;
+        let is_there = |held: &&Held| {
+            let found = self.own_key(held).and_then(|key| found.get(&key));
+            found.is_some_and(|kv| kv.create_revision() == revision(held.token))
+        };
         let gone = held.iter().filter(|held| !is_there(held)).cloned().collect();
-        let named: BTreeSet<_> = held.iter().filter(is_there).map(|held| &held.election).collect();
-        let unnamed: Vec<_> = found.iter().filter(|(election, _)| !named.contains(election)).collect();
-        let stray = self.strays(&unnamed).await?;
+        let named: BTreeSet<_> = held.iter().filter(is_there).map(|held| &held.entry).collect();
+        let mut stray = Vec::new();
+        for kv in found.values() {
+            let Some((election, _)) = self.store.keys.split(kv.key()) else { continue };
+            stray.extend(self.found_entry(&election, kv)?.filter(|held| !named.contains(&held.entry)));
+        }
+        if let (Some(beside), true) = (beside, asked.is_some()) {
+            self.own_entries.asked(&beside, &stray);
+        }
         Ok(Renewal { ttl: beat.ttl, gone, unproven: Vec::new(), stray })
     }
 
-    fn is_mine(&self, held: &Held) -> bool {
-        held.entry == keys::id_of(&self.suffix, held.token)
+    fn own_key(&self, held: &Held) -> Option<Vec<u8>> {
+        Some(self.store.keys.entry(&held.election, &self.own_suffix(held)?))
     }
 
-    /// The entries of ours that were not named.
-    async fn strays(&self, unnamed: &[(&ElectionName, &KeyValue)]) -> Result<Vec<Held>, StoreError> {
-        let mut strays = Vec::new();
-        for unnamed in unnamed.chunks(LOOKS_PER_TXN) {
-            let record = |election: &ElectionName| self.store.keys.record(election, &self.suffix);
-            let ops: Vec<_> = unnamed.iter().map(|(election, _)| answer::get(record(election))).collect();
-            let mut answer = self.txn("reading our records", Effect::None, Txn::new().and_then(ops)).await?;
-            for (election, found) in unnamed {
-                let record = answer.next_one()?;
-                strays.push(self.stay(election, found, record.as_ref())?.0);
+    /// The cluster's leader does not know our lease. A new one may not have caught up yet: while an
+    /// entry of ours is there, so is the lease.
+    async fn is_gone(&self, held: &[Held]) -> Result<StoreError, StoreError> {
+        let keys: Vec<_> = held.iter().filter_map(|held| self.own_key(held)).collect();
+        if self.entries_at(&keys, None).await?.is_empty() {
+            return Ok(StoreError::SessionGone);
+        }
+        let what = "the cluster's leader does not know the lease yet, although its entries are there".to_owned();
+        Ok(StoreError::Unavailable { what, source: None })
+    }
+
+    /// All entries that hang on our lease, in every election. `None`: they cannot be told; the next
+    /// renewal asks again.
+    async fn keys_of_lease(&self) -> Option<Vec<Vec<u8>>> {
+        let lease = self.store.endpoints.time_to_live("asking what hangs on the lease", self.lease, true).await.ok()?;
+        let is_own =
+            |key: &&Vec<u8>| self.store.keys.split(key).is_some_and(|(_, suffix)| suffix.starts_with(&self.prefix()));
+        Some(lease.keys().iter().filter(is_own).cloned().collect())
+    }
+
+    /// Those of these keys that are there and hang on our lease; with a beat, as the leader that
+    /// answered it sees them.
+    async fn entries_at(
+        &self,
+        keys: &[Vec<u8>],
+        beat: Option<&Beat>,
+    ) -> Result<BTreeMap<Vec<u8>, KeyValue>, StoreError> {
+        let mut found = BTreeMap::new();
+        for keys in chunks(keys) {
+            // With none, for the answer's header.
+            let nothing = keys.is_empty().then(|| self.store.up_to_date());
+            let ops: Vec<_> = keys.iter().cloned().map(answer::look).chain(nothing).collect();
+            let mut answer = self.txn("proving that we live", Effect::None, Txn::new().and_then(ops)).await?;
+            if beat.is_some_and(|beat| beat.raft_term != answer.header.raft_term) {
+                let what = "the cluster changed its leader during the renewal".to_owned();
+                return Err(StoreError::Unavailable { what, source: None });
+            }
+            for key in keys {
+                if let Some(kv) = answer.next_one()?.filter(|kv| kv.lease() == self.lease) {
+                    found.insert(key.clone(), kv);
+                }
             }
         }
-        Ok(strays)
-    }
-
-    async fn introduce_again(&self, words: &CandidateRecord) -> Result<(), StoreError> {
-        let key = self.store.keys.introduction(&self.suffix);
-        let txn = Txn::new().and_then([TxnOp::put(key, words.encode(), self.attached())]);
-        self.txn("introducing the session again", Effect::Write, txn).await?;
-        Ok(())
+        Ok(found)
     }
 }
 
 /// At least one chunk, if only an empty one.
-fn chunks(elections: &[ElectionName]) -> impl Iterator<Item = &[ElectionName]> {
-    let none: Option<&[ElectionName]> = elections.is_empty().then_some(&[]);
-    none.into_iter().chain(elections.chunks(LOOKS_PER_TXN))
+fn chunks(keys: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
+    let none: Option<&[Vec<u8>]> = keys.is_empty().then_some(&[]);
+    none.into_iter().chain(keys.chunks(LOOKS_PER_TXN))
 }
 
 impl Drop for EtcdSession {
@@ -296,5 +307,41 @@ impl Session for EtcdSession {
             self.store.endpoints.revoke("closing the session", self.lease).await?;
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use incumbent_store::Incarnation;
+    use incumbent_testkit::servers::EtcdCluster;
+
+    use super::*;
+    use crate::{EtcdOptions, EtcdStore};
+
+    #[tokio::test]
+    async fn a_session_whose_entries_are_there_is_not_gone_whatever_a_new_leader_says_of_its_lease() {
+        let cluster = EtcdCluster::start(1).await;
+        let inner = EtcdStore::connect(&cluster.endpoints(), &EtcdOptions::new()).unwrap().inner;
+        let lease = inner.endpoints.grant("a lease", 60).await.unwrap();
+        let cluster_id = lease.header().unwrap().cluster_id();
+        let mut session = EtcdSession::new(inner.clone(), lease.id(), Duration::from_secs(60), cluster_id);
+        // A leader that has not caught up answers like one that never heard of the lease.
+        let unknown = inner.endpoints.grant("another", 60).await.unwrap().id();
+        session.heartbeat = Heartbeat::new(unknown);
+        session.renew(&[]).await.unwrap();
+        inner.endpoints.revoke("the other", unknown).await.unwrap();
+        let election = ElectionName::new("caught-up").unwrap();
+        let entry = NewEntry { incarnation: Incarnation::from_bits(1), name: "a".into(), value: "".into() };
+        let standing = session.enlist(&election, &entry).await.unwrap();
+        let incumbent_store::Place::Leading(held) = standing.place else { panic!("{standing:?}") };
+
+        // On the open stream, and on a new one.
+        for _ in 0..2 {
+            let renewal = session.renew(std::slice::from_ref(&held)).await;
+            assert!(matches!(renewal, Err(StoreError::Unavailable { .. })), "{renewal:?}");
+        }
+        session.withdraw(&held, None).await.unwrap();
+        let renewal = session.renew(std::slice::from_ref(&held)).await;
+        assert!(matches!(renewal, Err(StoreError::SessionGone)), "{renewal:?}");
     }
 }

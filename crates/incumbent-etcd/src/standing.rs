@@ -1,16 +1,21 @@
 //! Where an entry of ours stands: the only maker of leaders.
 
+use std::time::Duration;
+
 use etcd_client::{Compare, CompareOp, KeyValue, Txn};
 use incumbent_store::{ElectionName, Held, Office, Place, Standing, StoreError};
 
-use crate::answer::{self, Answer, revision};
+use crate::answer::{self, Answer, Header, revision};
 use crate::fault::Effect;
-use crate::introductions::Seen;
+use crate::keys;
 use crate::session::EtcdSession;
 
 /// How many keys of elections with longer names are passed over at a time, and how often.
 const PAGE: i64 = 512;
 const MAX_PAGES: usize = 64;
+/// How often an overwritten entry is looked at, in parts of the TTL, while its owner may still
+/// remove it.
+const LOOKS_PER_TTL: u32 = 4;
 
 impl EtcdSession {
     pub(crate) async fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
@@ -18,18 +23,13 @@ impl EtcdSession {
         let election = &held.election;
         let key = self.key_of(held);
         let (line, token) = (keys.line(election), revision(held.token));
-        let (office_start, office_end) = keys.office_range(election);
         // First in line, with nothing said about the office: the guards have seen it all.
         let [created, leased] = self.ours(&key, held.token);
         let first = Compare::create_revision(line.0.clone(), CompareOp::Greater, token - 1).with_range(line.1.clone());
-        let no_office = Compare::create_revision(office_start, CompareOp::Equal, 0).with_range(office_end);
-        let [records, introductions] = self.store.to_know_whose(election);
-        let txn = Txn::new().when([created, leased, first, no_office]).or_else([
+        let txn = Txn::new().when([created, leased, first, answer::nothing_in(keys.beside(election))]).or_else([
             answer::look(key),
             answer::newest(line, Some(token), 1),
-            answer::all(keys.office_range(election)),
-            records,
-            introductions,
+            answer::all(keys.beside(election)),
         ]);
         let mut answer = self.txn("looking where we stand", Effect::None, txn).await?;
         let cursor = answer.header.cursor();
@@ -40,30 +40,53 @@ impl EtcdSession {
         if own.is_none_or(|own| own.create_revision() != token || own.lease() != self.lease) {
             return self.gone(election, answer).await;
         }
-        let office = answer::office(keys, election, &answer.next_found()?)?;
+        let beside = answer.next_found()?;
         let Some(ahead) = line.first() else {
+            let office = answer::office(keys, election, &beside)?;
             return Ok(Standing { place: Place::Leading(held.clone()), office, cursor });
         };
-        match self.store.whose(election, ahead, &mut answer)? {
-            Seen::Elsewhere => self.standing_past(held, ahead.create_revision()).await,
-            _ if ahead.lease() == 0 => Err(answer::leaseless(ahead)),
-            Seen::Entry(ahead) => {
-                let place = Place::Behind { held: Some(held.clone()), ahead, look_again: None };
-                Ok(Standing { place, office, cursor })
-            }
-            Seen::Unknown => self.standing_from(held, ahead).await,
-        }
-    }
-
-    /// Where we stand, from one on who was right ahead a moment ago.
-    pub(crate) async fn standing_from(&self, held: &Held, ahead: &KeyValue) -> Result<Standing, StoreError> {
-        match self.standing_behind(held, ahead).await? {
+        match self.standing_behind(held, ahead, &beside, answer.header).await? {
             Some(standing) => Ok(standing),
             None => self.standing_past(held, ahead.create_revision()).await,
         }
     }
 
-    /// Where we stand when entries of elections with longer names are among the older ones, or some have just gone.
+    /// Where we stand behind an entry that was read. `None`: it is in the line of an election with
+    /// a longer name.
+    pub(crate) async fn standing_behind(
+        &self,
+        held: &Held,
+        ahead: &KeyValue,
+        beside: &[KeyValue],
+        header: Header,
+    ) -> Result<Option<Standing>, StoreError> {
+        let (keys, election) = (&self.store.keys, &held.election);
+        let Some(entry) = answer::entry(keys, election, ahead, beside)? else { return Ok(None) };
+        let office = answer::office(keys, election, beside)?;
+        let look_again = if ahead.lease() == 0 { Some(self.wait_for_owner(election, ahead).await?) } else { None };
+        let place = Place::Behind { held: Some(held.clone()), ahead: entry, look_again };
+        Ok(Some(Standing { place, office, cursor: header.cursor() }))
+    }
+
+    /// Nobody's death removes an entry without a lease. If somebody has overwritten it while its
+    /// owner lives, the owner removes it: when to look again. If the owner is dead, or there never
+    /// was one, an operator has to.
+    async fn wait_for_owner(&self, election: &ElectionName, entry: &KeyValue) -> Result<Duration, StoreError> {
+        let soon = self.ttl() / LOOKS_PER_TTL;
+        let owner = self.store.keys.suffix(election, entry.key()).and_then(keys::lease_of);
+        if let Some(lease) = owner
+            && self.store.endpoints.time_to_live("asking for the owner's lease", lease, false).await?.ttl() > 0
+        {
+            return Ok(soon);
+        }
+        // It may have gone in an orderly way since the entry was read.
+        let txn = Txn::new().and_then([answer::look(entry.key().to_vec())]);
+        let mut answer = self.txn("looking at an entry without a lease", Effect::None, txn).await?;
+        let is_there = |now: KeyValue| now.create_revision() == entry.create_revision() && now.lease() == 0;
+        if answer.next_one()?.is_some_and(is_there) { Err(answer::leaseless(entry)) } else { Ok(soon) }
+    }
+
+    /// Where we stand when entries of elections with longer names are among the older ones.
     ///
     /// What is older than us only ever goes, so looking further and further back, with our own entry checked each
     /// time, ends with an answer that was true in one step: the last.
@@ -75,9 +98,9 @@ impl EtcdSession {
                 .when(self.ours(&key, held.token))
                 .and_then([
                     answer::newest_keys(keys.line(election), Some(before), PAGE),
-                    answer::all(keys.office_range(election)),
+                    answer::all(keys.beside(election)),
                 ])
-                .or_else([answer::all(keys.office_range(election))]);
+                .or_else([answer::all(keys.beside(election))]);
             let mut answer = self.txn("looking where we stand", Effect::None, txn).await?;
             if !answer.succeeded {
                 return self.gone(election, answer).await;
@@ -90,7 +113,7 @@ impl EtcdSession {
             before = last.create_revision();
             if let Some(ahead) = older.iter().find(|kv| keys.suffix(election, kv.key()).is_some()) {
                 before = ahead.create_revision();
-                if let Some(standing) = self.standing_behind(held, ahead).await? {
+                if let Some(standing) = self.read_ahead(held, ahead).await? {
                     return Ok(standing);
                 }
             }
@@ -99,40 +122,26 @@ impl EtcdSession {
         Err(StoreError::Limit { what })
     }
 
-    /// Reads the one ahead. `None`: it has gone meanwhile.
-    async fn standing_behind(&self, held: &Held, ahead: &KeyValue) -> Result<Option<Standing>, StoreError> {
+    /// Reads the one ahead with its value. `None`: it has gone meanwhile.
+    async fn read_ahead(&self, held: &Held, ahead: &KeyValue) -> Result<Option<Standing>, StoreError> {
         let keys = &self.store.keys;
         let election = &held.election;
-        let Some(suffix) = keys.suffix(election, ahead.key()) else { return Ok(None) };
         let txn = Txn::new()
             .when(self.ours(&self.key_of(held), held.token))
-            .and_then([
-                answer::get(ahead.key().to_vec()),
-                answer::get(keys.record(election, suffix)),
-                answer::get(keys.introduction(suffix)),
-                answer::all(keys.office_range(election)),
-            ])
-            .or_else([answer::all(keys.office_range(election))]);
+            .and_then([answer::get(ahead.key().to_vec()), answer::all(keys.beside(election))])
+            .or_else([answer::all(keys.beside(election))]);
         let mut answer = self.txn("looking who is ahead", Effect::None, txn).await?;
         if !answer.succeeded {
             return self.gone(election, answer).await.map(Some);
         }
-        let (there, records, introduction) = (answer.next_one()?, answer.next_records()?, answer.next_one()?);
-        let Some(there) = there.filter(|there| there.create_revision() == ahead.create_revision()) else {
-            return Ok(None);
-        };
-        if there.lease() == 0 {
-            return Err(answer::leaseless(&there));
-        }
-        let office = answer::office(keys, election, &answer.next_found()?)?;
-        let ahead = self.store.read_entry(suffix, &there, records.found.first(), introduction.as_ref())?;
-        let place = Place::Behind { held: Some(held.clone()), ahead, look_again: None };
-        Ok(Some(Standing { place, office, cursor: answer.header.cursor() }))
+        let there = answer.next_one()?.filter(|there| there.create_revision() == ahead.create_revision());
+        let Some(there) = there else { return Ok(None) };
+        self.standing_behind(held, &there, &answer.next_found()?, answer.header).await
     }
 
     /// Our entry is not there: whether the session is.
     async fn gone(&self, election: &ElectionName, mut answer: Answer) -> Result<Standing, StoreError> {
-        let lease = self.store.endpoints.time_to_live("asking for the lease", self.lease).await?;
+        let lease = self.store.endpoints.time_to_live("asking for the lease", self.lease, false).await?;
         if lease.ttl() <= 0 {
             return Err(StoreError::SessionGone);
         }

@@ -15,7 +15,6 @@ use tokio::sync::OnceCell;
 use crate::answer::{self, Answer, Header};
 use crate::endpoints::Endpoints;
 use crate::fault::Effect;
-use crate::introductions::{Introductions, Seen};
 use crate::keys::{self, Keys};
 use crate::options::EtcdOptions;
 use crate::session::EtcdSession;
@@ -51,7 +50,6 @@ pub struct EtcdStore {
 pub(crate) struct Inner {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) keys: Keys,
-    pub(crate) introductions: Introductions,
     watcher: Watcher,
     smallest_ttl: OnceCell<Duration>,
     /// Those of our own sessions.
@@ -64,10 +62,8 @@ pub(crate) struct Inner {
 #[derive(Debug, Default)]
 struct Heads(HashMap<ElectionName, (Cursor, Option<Vec<u8>>)>);
 
-/// Nobody known, some asked, all asked; and once more for all of a line that was cut.
-const MAX_READINGS: usize = 5;
-/// Servers take 128 operations in a transaction.
-const MAX_ASKED: usize = 100;
+/// How many entries are read at a time: with the largest values, less than an answer may hold.
+const PAGE: i64 = 1000;
 
 /// How many lines are remembered. Whoever watches another one is told of more than its head.
 const MAX_HEADS: usize = 1024;
@@ -125,7 +121,6 @@ impl EtcdStore {
         let inner = Inner {
             endpoints: endpoints.clone(),
             keys: Keys::new(options.checked_prefix()?),
-            introductions: Introductions::default(),
             watcher: watcher.clone(),
             smallest_ttl: OnceCell::new(),
             leases: Mutex::default(),
@@ -145,7 +140,6 @@ impl EtcdStore {
         let inner = Inner {
             endpoints,
             keys: Keys::new(prefix),
-            introductions: Introductions::default(),
             watcher,
             smallest_ttl: OnceCell::new(),
             leases: Mutex::default(),
@@ -168,8 +162,9 @@ impl Inner {
         Answer::read(&self.endpoints.txn(what, Effect::None, Txn::new().and_then(ops)).await?)
     }
 
-    /// A read for the branch that has nothing to do. A transaction that neither writes nor reads, or whose reads are all
-    /// allowed to be old, is answered by any member from what it knows; one with this waits until the member knows all.
+    /// A read for the branch that has nothing to do. A transaction that neither writes nor reads,
+    /// or whose reads are all allowed to be old, is answered by any member from what it knows; one
+    /// with this waits until the member knows all.
     pub(crate) fn up_to_date(&self) -> TxnOp {
         answer::look(self.keys.nothing())
     }
@@ -195,84 +190,47 @@ impl Inner {
     }
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
-        let cut = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-        let mut reading = Reading { limit, cut, ask: Ask::Nobody };
-        for _ in 0..MAX_READINGS {
-            match self.read_line(election, &reading).await? {
-                Read::Line(line) => return Ok(line),
-                // Longer names or records have taken the places: read them all.
-                Read::Cut => reading.cut = 0,
-                Read::Unknown(suffixes) => reading.ask = reading.ask.more(suffixes),
-            }
-        }
-        Err(StoreError::Corrupt { what: format!("the line of {:?} cannot be read whole", election.as_str()) })
-    }
-
-    async fn read_line(&self, election: &ElectionName, reading: &Reading) -> Result<Read, StoreError> {
-        let Reading { limit, cut, ask } = reading;
-        let mut ops = vec![
-            answer::oldest(self.keys.line(election), *cut),
-            answer::oldest(self.keys.records(election), *cut),
-            answer::all(self.keys.office_range(election)),
-        ];
-        match ask {
-            Ask::Nobody => {}
-            Ask::These(suffixes) => {
-                ops.extend(suffixes.iter().map(|suffix| answer::get(self.keys.introduction(suffix))));
-            }
-            Ask::Everybody => ops.push(answer::all(self.keys.introductions())),
-        }
+        let first = i64::try_from(limit).map_or(PAGE, |limit| limit.saturating_add(1).min(PAGE));
+        let ops = [answer::oldest(self.keys.line(election), 0, 0, first), answer::all(self.keys.beside(election))];
         let mut answer = self.read("reading the line", ops).await?;
-        let (line, line_cut) = answer.next_cut()?;
-        let records = answer.next_records()?;
-        let office = answer::office(&self.keys, election, &answer.next_found()?)?;
-        self.meet(election, &line, ask, &mut answer)?;
-        let (mut entries, mut unknown, mut head) = (Vec::new(), Vec::new(), None);
-        for kv in &line {
-            match self.seen(election, kv, &records)? {
-                Seen::Elsewhere => continue,
-                Seen::Entry(entry) => entries.push(entry),
-                Seen::Unknown => unknown.extend(self.keys.suffix(election, kv.key()).map(<[u8]>::to_vec)),
+        let (mut page, mut goes_on) = answer.next_cut()?;
+        let beside = answer.next_found()?;
+        let office = answer::office(&self.keys, election, &beside)?;
+        let (mut entries, mut head) = (Vec::new(), None);
+        loop {
+            for kv in &page {
+                if let Some(entry) = answer::entry(&self.keys, election, kv, &beside)? {
+                    entries.push(entry);
+                    head.get_or_insert_with(|| kv.key().to_vec());
+                }
             }
-            head.get_or_insert_with(|| kv.key().to_vec());
+            // Elections with longer names may have taken the places.
+            if !goes_on || entries.len() > limit {
+                break;
+            }
+            (page, goes_on) = self.next_page(election, &page, answer.header).await?;
         }
-        if (line_cut && entries.len() + unknown.len() <= *limit) || (records.cut && !unknown.is_empty()) {
-            return Ok(Read::Cut);
-        }
-        if !unknown.is_empty() {
-            return Ok(Read::Unknown(unknown));
-        }
-        let more = entries.len() > *limit;
-        entries.truncate(*limit);
+        let more = entries.len() > limit;
+        entries.truncate(limit);
         let cursor = answer.header.cursor();
         self.heads().note(election, cursor, head);
-        Ok(Read::Line(Line { entries, more, office, cursor }))
+        Ok(Line { entries, more, office, cursor })
     }
 
-    /// Takes in the introductions that were asked for, of those whose entries were seen in the same step.
-    fn meet(
+    /// What comes after a page, as it was when the first one was read.
+    async fn next_page(
         &self,
         election: &ElectionName,
-        line: &[KeyValue],
-        ask: &Ask,
-        answer: &mut Answer,
-    ) -> Result<(), StoreError> {
-        let found = match ask {
-            Ask::Nobody => return Ok(()),
-            Ask::These(suffixes) => {
-                let found: Result<Vec<_>, _> = suffixes.iter().map(|_| answer.next_one()).collect();
-                found?.into_iter().flatten().collect()
-            }
-            Ask::Everybody => answer.next_found()?,
-        };
-        let found: HashMap<_, _> = found.iter().map(|kv| (kv.key(), kv)).collect();
-        for kv in line {
-            let Some(suffix) = self.keys.suffix(election, kv.key()) else { continue };
-            if ask.is_about(suffix) {
-                self.introductions.note(suffix, kv, found.get(&self.keys.introduction(suffix)[..]).copied());
-            }
-        }
-        Ok(())
+        page: &[KeyValue],
+        first: Header,
+    ) -> Result<(Vec<KeyValue>, bool), StoreError> {
+        let last = page.last().map_or(0, KeyValue::create_revision);
+        let ops = [answer::oldest(self.keys.line(election), last, first.revision, PAGE)];
+        let mut answer = self.read("reading on in the line", ops).await?;
+        let (mut next, goes_on) = answer.next_cut()?;
+        // One transaction may have created several keys: a page can end between them.
+        next.retain(|kv| kv.create_revision() > last || !page.iter().any(|read| read.key() == kv.key()));
+        Ok((next, goes_on))
     }
 
     fn interest(&self, election: &ElectionName, target: &Target, from: Cursor) -> Option<Interest> {
@@ -314,7 +272,7 @@ impl Inner {
                 Compare::create_revision(key.clone(), CompareOp::Equal, created),
                 Compare::mod_revision(key.clone(), CompareOp::Equal, changed),
             ])
-            .and_then([TxnOp::delete(key.clone(), None), TxnOp::delete(self.keys.record(election, &suffix), None)])
+            .and_then([TxnOp::delete(key.clone(), None), TxnOp::delete(self.keys.ready(election, &suffix), None)])
             .or_else([answer::look(key)]);
         let mut answer = Answer::read(&self.endpoints.txn("evicting", Effect::Write, txn).await?)?;
         if answer.succeeded {
@@ -400,48 +358,6 @@ impl Inner {
         let answer = self.endpoints.txn("writing the office record", Effect::Write, txn).await?;
         Ok(if answer.succeeded() { Cas::Done } else { Cas::Refused })
     }
-}
-
-/// How a line is read.
-struct Reading {
-    limit: usize,
-    /// At most so many entries and records; zero is all.
-    cut: i64,
-    ask: Ask,
-}
-
-/// Whose introductions are read along.
-enum Ask {
-    Nobody,
-    These(Vec<Vec<u8>>),
-    Everybody,
-}
-
-impl Ask {
-    /// Some were unknown with this: those, if that is not so many that all are read.
-    fn more(&self, unknown: Vec<Vec<u8>>) -> Ask {
-        match self {
-            Ask::Nobody if unknown.len() <= MAX_ASKED => Ask::These(unknown),
-            _ => Ask::Everybody,
-        }
-    }
-
-    fn is_about(&self, suffix: &[u8]) -> bool {
-        match self {
-            Ask::Nobody => false,
-            Ask::These(suffixes) => suffixes.iter().any(|asked| asked == suffix),
-            Ask::Everybody => true,
-        }
-    }
-}
-
-#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and lives for a moment")]
-enum Read {
-    Line(Line),
-    /// Too much of it was cut off to tell.
-    Cut,
-    /// These have not been met yet.
-    Unknown(Vec<Vec<u8>>),
 }
 
 /// Whoever waits for two of our own entries stands behind one of them: another session of this store may hold it.

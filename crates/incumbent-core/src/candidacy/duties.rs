@@ -51,8 +51,8 @@ impl Candidacy {
         self.office.handover_from(held.token).filter(|handover| self.handover.unable != Some(handover.nonce))
     }
 
-    /// A notice cannot be acted on, and trying again cannot cure it. Our own place does not depend on it: whoever asked is
-    /// refused, and we stay where we are.
+    /// A notice cannot be acted on, and trying again cannot cure it. Our own place does not depend
+    /// on it: whoever asked is refused, and we stay where we are.
     pub(super) fn on_duty_failed(&mut self, now: Timestamp, failed: &Op, out: &mut Outbox) {
         let asked = self.office.handover.as_ref().map(|handover| handover.nonce);
         match (&self.state, failed) {

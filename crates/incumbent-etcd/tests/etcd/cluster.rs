@@ -47,7 +47,7 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     let election = name("no-quorum");
     let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
     session.renew(std::slice::from_ref(&held)).await.unwrap();
-    let lease = i64::from_str_radix(lease_of(&held), 16).unwrap();
+    let lease = lease_of(&held);
     let mut other = raw(&endpoints).await;
     let mark = EtcdMark::new(&store, &election, "mark/no-quorum");
     let (store_id, token) = (session.store_id(), held.token);
@@ -61,7 +61,8 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     assert!(answers.message().await.unwrap().unwrap().ttl() > 0, "it still answers keep-alives");
     let renewal = tokio::time::timeout(Duration::from_secs(3), session.renew(std::slice::from_ref(&held))).await;
     assert!(!matches!(renewal, Ok(Ok(_))), "{renewal:?}");
-    // Nor is a write behind a mark answered from what this one knows, even if there is nothing to write.
+    // Nor is a write behind a mark answered from what this one knows, even if there is nothing to
+    // write.
     let written = tokio::time::timeout(Duration::from_secs(1), mark.write(&store_id, token, [])).await;
     assert!(!matches!(written, Ok(Ok(_))), "{written:?}");
 

@@ -6,7 +6,7 @@ use incumbent::{Fence, FenceError, FencingToken};
 use incumbent_etcd::Guarded;
 use incumbent_store::{ElectionName, Store, StoreId, Token};
 
-use crate::harness::{TTL, client, entry, held, lead, lease_of, name, raw, shared, store};
+use crate::harness::{TTL, client, entry, held, key_of, lead, name, raw, shared, store};
 
 async fn value(key: &str) -> Option<String> {
     let found = raw(&shared().await.endpoints()).await.get(key, None).await.unwrap();
@@ -23,7 +23,7 @@ async fn operations_are_committed_only_while_the_entry_is_there() {
     let put = |text: &str| [TxnOp::put(key.clone(), text, None)];
     let done = store.guard(&election, old.token, put("first")).await.unwrap();
     assert!(matches!(done, Guarded::Committed(_)));
-    // The same session stands again, under the same key.
+    // The same session stands again.
     session.withdraw(&old, None).await.unwrap();
     let new = held(&session.enlist(&election, &entry(2)).await.unwrap());
 
@@ -43,8 +43,7 @@ async fn an_entry_without_its_lease_guards_nothing() {
     let session = store.open_session(TTL).await.unwrap();
     let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
     let guards = store.guards(&election, held.token).await.unwrap().unwrap();
-    let suffix = lease_of(&held);
-    cluster.ctl(&["put", &format!("{election}/{suffix}"), "by hand"]);
+    cluster.ctl(&["put", &key_of(&held), "by hand"]);
 
     let refused = store.guard(&election, held.token, []).await.unwrap();
 

@@ -87,9 +87,20 @@ pub(crate) fn name(test: &str) -> ElectionName {
     ElectionName::new(&format!("{test}/{:x}", std::process::id())).unwrap()
 }
 
-/// The lease that carries an entry, as it stands in keys.
-pub(crate) fn lease_of(held: &Held) -> &str {
-    held.entry.as_str().split('@').next().expect("a lease")
+/// Where an entry is.
+pub(crate) fn key_of(held: &Held) -> String {
+    let suffix = held.entry.as_str().split('@').next().expect("a suffix");
+    format!("{}/{suffix}", held.election)
+}
+
+/// The lease that carries an entry of ours.
+pub(crate) fn lease_of(held: &Held) -> i64 {
+    i64::from_str_radix(held.entry.as_str().split('.').next().expect("a lease"), 16).unwrap()
+}
+
+/// Puts a key with a lease, as anybody could.
+pub(crate) async fn put(client: &mut Client, key: &str, value: &str, lease: i64) {
+    client.put(key, value, Some(PutOptions::new().with_lease(lease))).await.unwrap();
 }
 
 /// A client of somebody else, at a server that is up.

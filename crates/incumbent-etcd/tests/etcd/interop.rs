@@ -79,7 +79,8 @@ async fn ours_leads_and_etcdctl_follows_and_takes_over() {
     let cluster = shared().await;
     let (store, election) = (store(cluster), name("ours-leads"));
     let ours = client(&store).await.election(election.as_str()).unwrap();
-    let mut seat = ours.candidate("ours").value("our value").stand().await.unwrap();
+    // A name that no key can hold as it is.
+    let mut seat = ours.candidate("ours / 100 % ü").value("our value").stand().await.unwrap();
     let office = lead(&mut seat).await;
     let token = office.term().token().token;
 
@@ -94,6 +95,7 @@ async fn ours_leads_and_etcdctl_follows_and_takes_over() {
     until("Go's is in line", async || store.line(&election, 9).await.unwrap().entries.len() == 2).await;
     let line = store.line(&election, 9).await.unwrap().entries;
     assert_eq!(line.iter().map(|entry| entry.is_foreign()).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(line[0].name.as_deref(), Some("ours / 100 % ü"));
 
     office.resign().await.unwrap();
 

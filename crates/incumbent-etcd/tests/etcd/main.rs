@@ -5,6 +5,7 @@
 mod access;
 mod batches;
 mod cluster;
+mod crowd;
 mod guard;
 mod harness;
 mod interop;

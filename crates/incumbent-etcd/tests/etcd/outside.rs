@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use incumbent::{Loss, SeatEvent};
-use incumbent_store::{Cas, ElectionName, NewEntry, Nonce, Place, Store, StoreError, Target};
+use incumbent_store::{Cas, ElectionName, Incarnation, NewEntry, Nonce, Place, Store, StoreError, Target};
 
-use crate::harness::{TTL, client, entry, held, lead, lease_of, name, raw, shared, store, until, within};
+use crate::harness::{TTL, client, entry, held, key_of, lead, lease_of, name, put, raw, shared, store, until, within};
 
 /// Ours leads, something happens to its key, and it is told, loses office and gets back in line with a greater token.
 async fn a_leader_gets_over(test: &str, happens: impl AsyncFnOnce(&str, i64)) {
@@ -81,8 +81,7 @@ async fn an_overwritten_entry_neither_leads_nor_passes_for_ours() {
     let held = held(&standing);
     let wake = store.watch(&election, &[Target::Gone(held.entry.clone())], standing.cursor);
     let seen = store.line(&election, 1).await.unwrap().entries.remove(0);
-    let suffix = lease_of(&held);
-    cluster.ctl(&["put", &format!("{election}/{suffix}"), "by hand"]);
+    cluster.ctl(&["put", &key_of(&held), "by hand"]);
 
     within(wake).await.unwrap();
     assert_eq!(session.standing(&held).await.unwrap().place, Place::Gone);
@@ -116,18 +115,54 @@ async fn an_entry_without_a_lease_is_named_and_can_be_deposed() {
 }
 
 #[tokio::test]
-async fn a_follower_is_told_that_the_one_ahead_will_never_go() {
+async fn a_follower_waits_for_the_owner_of_an_overwritten_entry_and_is_told_when_nobody_will_remove_it() {
     let cluster = shared().await;
     let (store, election) = (store(cluster), name("ahead-leaseless"));
-    let (first, second) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL).await.unwrap());
+    let (first, second) = (store.open_session(TTL * 5).await.unwrap(), store.open_session(TTL * 5).await.unwrap());
     let leading = held(&first.enlist(&election, &entry(1)).await.unwrap());
     let behind = held(&second.enlist(&election, &entry(2)).await.unwrap());
-    let suffix = lease_of(&leading);
-    let key = format!("{election}/{suffix}");
+    let key = key_of(&leading);
     cluster.ctl(&["put", &key, "by hand"]);
-    match second.standing(&behind).await {
-        Err(StoreError::Corrupt { what }) => assert!(what.contains(&key), "{what}"),
-        other => panic!("{other:?}"),
+
+    let standing = second.standing(&behind).await.unwrap();
+    let Place::Behind { ahead, look_again, .. } = &standing.place else { panic!("{standing:?}") };
+    assert!(ahead.is(&leading) && look_again.is_some_and(|after| after < TTL * 5), "{standing:?}");
+    // One that comes now waits as well.
+    let third = store.open_session(TTL * 5).await.unwrap();
+    third.enlist(&election, &entry(3)).await.unwrap();
+
+    first.close().await.unwrap();
+
+    for told in [second.standing(&behind).await, third.enlist(&election, &entry(3)).await] {
+        match told {
+            Err(StoreError::Corrupt { what }) => assert!(what.contains(&key), "{what}"),
+            // Right behind the other follower.
+            Ok(standing) => assert!(matches!(&standing.place, Place::Behind { ahead, .. } if ahead.is(&behind))),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(second.standing(&behind).await.is_err());
+}
+
+#[tokio::test]
+async fn a_key_that_is_overwritten_by_hand_ends_no_follower() {
+    let cluster = shared().await;
+    let (store, election) = (store(cluster), name("overwritten-ahead"));
+    let leader = client(&store).await.election(election.as_str()).unwrap();
+    let follower = client(&store).await.election(election.as_str()).unwrap();
+    let mut leading = leader.candidate("leader").stand().await.unwrap();
+    let mut office = lead(&mut leading).await;
+    let mut waiting = follower.candidate("follower").stand().await.unwrap();
+    // The owner notices and steps back; then it is the follower's turn, and so on.
+    for _ in 0..3 {
+        let both = async || store.line(&election, 9).await.unwrap().entries.len() == 2;
+        until("both are in line", both).await;
+        let head = store.line(&election, 1).await.unwrap().entries.remove(0);
+        cluster.ctl(&["put", &format!("{election}/{}", head.id.as_str().split('@').next().unwrap()), "by hand"]);
+        within(office.term().lost()).await;
+        drop(office);
+        office = lead(&mut waiting).await;
+        std::mem::swap(&mut leading, &mut waiting);
     }
 }
 
@@ -140,6 +175,20 @@ async fn a_ttl_that_is_too_small_is_raised_and_the_raised_one_counts() {
     assert_eq!(session.liveness().ttl, promises.smallest_ttl);
     assert_eq!(session.renew(&[]).await.unwrap().ttl, promises.smallest_ttl);
     session.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_whose_lease_was_revoked_is_gone_although_its_stream_is_open() {
+    let cluster = shared().await;
+    let store = store(cluster);
+    let session = store.open_session(TTL * 5).await.unwrap();
+    let held = held(&session.enlist(&name("revoked-stream"), &entry(1)).await.unwrap());
+    session.renew(std::slice::from_ref(&held)).await.unwrap();
+    cluster.ctl(&["lease", "revoke", &format!("{:x}", lease_of(&held))]);
+    for _ in 0..2 {
+        let renewal = session.renew(std::slice::from_ref(&held)).await;
+        assert!(matches!(renewal, Err(StoreError::SessionGone)), "{renewal:?}");
+    }
 }
 
 #[tokio::test]
@@ -203,76 +252,104 @@ async fn a_lost_session_is_told_apart_from_a_lost_entry_by_the_events() {
     drop(office);
 }
 
-/// What is there of ours beside the entries, by key.
-async fn beside(election: &ElectionName, session: &str) -> (Vec<String>, bool) {
-    let mut client = raw(&shared().await.endpoints()).await;
-    let prefix = || Some(etcd_client::GetOptions::new().with_prefix().with_keys_only());
-    let place = format!("//incumbent/{}/", election.as_str().replace('/', "%2F"));
-    let found = client.get(place, prefix()).await.unwrap();
-    let introduced = client.get(format!("//incumbent//{session}"), None).await.unwrap();
-    (found.kvs().iter().map(|kv| kv.key_str().unwrap().to_owned()).collect(), introduced.count() == 1)
+/// The keys below this one.
+async fn keys_below(prefix: &str) -> Vec<String> {
+    let options = etcd_client::GetOptions::new().with_prefix().with_keys_only();
+    let found = raw(&shared().await.endpoints()).await.get(prefix, Some(options)).await.unwrap();
+    found.kvs().iter().map(|kv| kv.key_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn a_session_introduces_itself_once_and_writes_only_what_is_not_known() {
-    let (ours, theirs, election) = (store(shared().await), store(shared().await), name("introduced"));
+async fn an_entry_is_one_key_that_says_whose_it_is() {
+    let (ours, theirs, election) = (store(shared().await), store(shared().await), name("one-key"));
     let session = ours.open_session(TTL * 5).await.unwrap();
     let seen = async || theirs.line(&election, 1).await.unwrap().entries.remove(0);
-    let mut stays = Vec::new();
-    for number in 1..=2 {
-        let held = held(&session.enlist(&election, &entry(number)).await.unwrap());
-        let lease = lease_of(&held);
-        assert_eq!(beside(&election, lease).await, (vec![], true));
-        let before = seen().await;
-        assert!(before.is(&held) && before.name.as_deref() == Some("node-1"), "{before:?}");
-        // Readiness is more than was said before.
+    let beside = format!("//incumbent/{}/", election.as_str().replace('/', "%2F"));
+    for (number, candidate, escaped) in [(1, "node-1", "node-1"), (2, "a/b %.c", "a%2fb%20%25.c")] {
+        let entry = NewEntry { name: candidate.into(), ..entry(number) };
+        let held = held(&session.enlist(&election, &entry).await.unwrap());
+        let key = format!("{election}/{:x}.{}.{escaped}", lease_of(&held), entry.incarnation);
+        assert_eq!(keys_below(&format!("{election}/")).await, [key]);
+        assert_eq!(keys_below(&beside).await, [""; 0]);
+        let said = seen().await;
+        assert_eq!((said.incarnation, said.name.as_deref()), (Some(entry.incarnation), Some(candidate)));
+        // Readiness is in nobody's line.
         session.publish(&held, &"value".into(), Some(Nonce(7))).await.unwrap();
-        assert_eq!(beside(&election, lease).await.0.len(), 1);
-        let after = seen().await;
-        assert_eq!((after.ready, after.incarnation, &after.name), (Some(Nonce(7)), before.incarnation, &before.name));
+        assert_eq!(keys_below(&format!("{election}/")).await.len(), 1);
+        let ready = seen().await;
+        assert!(ready.ready == Some(Nonce(7)) && ready.is(&held), "{ready:?}");
+        session.publish(&held, &"value".into(), None).await.unwrap();
+        assert_eq!((seen().await.ready, keys_below(&beside).await.len()), (None, 0));
+        session.publish(&held, &"value".into(), Some(Nonce(8))).await.unwrap();
         session.withdraw(&held, None).await.unwrap();
-        assert_eq!(beside(&election, lease).await, (vec![], true), "nothing of the entry is left");
-        stays.push(after.incarnation);
+        assert_eq!(keys_below(&beside).await, [""; 0], "nothing is left");
     }
-    assert_ne!(stays[0], stays[1], "two stays of one session");
-    // Another name is said beside the entry.
-    let spare = NewEntry { name: "spare".into(), ..entry(3) };
-    let spare = held(&session.enlist(&election, &spare).await.unwrap());
-    assert_eq!(seen().await.name.as_deref(), Some("spare"));
-    let lease = lease_of(&spare).to_owned();
-    assert_eq!(beside(&election, &lease).await.0.len(), 1);
-    session.close().await.unwrap();
-    assert_eq!(beside(&election, &lease).await, (vec![], false));
 }
 
 #[tokio::test]
-async fn an_introduction_that_somebody_deletes_comes_back_with_the_next_renewal() {
-    let cluster = shared().await;
-    let (prefix, election) = (format!("deleted-{:x}/", std::process::id()), name("deleted-introduction"));
-    let apart = || store(cluster).with_prefix(&prefix).unwrap();
-    let session = apart().open_session(TTL * 5).await.unwrap();
-    let leading = held(&session.enlist(&election, &entry(1)).await.unwrap());
-    let lease = lease_of(&leading);
-    let friend = apart();
-    assert!(!friend.line(&election, 1).await.unwrap().entries[0].is_foreign());
-    cluster.ctl(&["del", &format!("{prefix}//incumbent//{lease}")]);
-    let rival = friend.open_session(TTL * 5).await.unwrap();
-    let behind = rival.enlist(&election, &entry(2)).await.unwrap();
-    assert!(matches!(&behind.place, Place::Behind { ahead, .. } if !ahead.is_foreign()), "they have met: {behind:?}");
-    let stranger = apart().line(&election, 1).await.unwrap().entries.remove(0);
-    assert!(stranger.is_foreign(), "whoever has not met us cannot know us: {stranger:?}");
-    let renewal = session.renew(std::slice::from_ref(&leading)).await.unwrap();
-    assert!(renewal.gone.is_empty() && renewal.stray.is_empty(), "{renewal:?}");
-    let seen = apart().line(&election, 1).await.unwrap().entries.remove(0);
-    assert!(seen.is(&leading) && seen.name.as_deref() == Some("node-1"), "{seen:?}");
+async fn a_copy_of_an_entry_and_one_that_was_moved_to_another_lease_are_nobodys_of_ours() {
+    let (store, election, copied) = (store(shared().await), name("copied"), name("copy"));
+    let session = store.open_session(TTL * 5).await.unwrap();
+    let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    let mut client = raw(&shared().await.endpoints()).await;
+    let lease = client.lease_grant(600, None).await.unwrap().id();
+    let copy = key_of(&held).replace(election.as_str(), copied.as_str());
+    put(&mut client, &copy, "a mirror's", lease).await;
+    put(&mut client, &key_of(&held), "taken over", lease).await;
+    for election in [&election, &copied] {
+        let seen = store.line(election, 1).await.unwrap().entries.remove(0);
+        assert!(seen.is_foreign() && seen.name.is_none(), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_that_arrives_after_the_withdrawal_is_another_entry() {
+    let (store, election) = (store(shared().await), name("duplicate"));
+    let session = store.open_session(TTL * 5).await.unwrap();
+    let first = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    session.withdraw(&first, None).await.unwrap();
+    // What a late duplicate of the enlistment does.
+    let mut client = raw(&shared().await.endpoints()).await;
+    put(&mut client, &key_of(&first), "late", lease_of(&first)).await;
+    let (lost, theirs) = (name("duplicate-lost"), entry(2));
+    let mut dropped = session.enlist(&lost, &theirs);
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx).is_pending())).await);
+    drop(dropped);
+
+    let renewal = session.renew(&[first.clone()]).await.unwrap();
+
+    assert_eq!(renewal.gone, [first.clone()]);
+    let stray = renewal.stray.into_iter().find(|stray| stray.election == election).unwrap();
+    assert!(stray.token > first.token && stray.entry != first.entry && stray.incarnation == first.incarnation);
+    assert_eq!(session.standing(&first).await.unwrap().place, Place::Gone);
+    assert_eq!(session.withdraw(&first, None).await.unwrap(), Cas::Done);
+    assert_eq!(store.line(&election, 9).await.unwrap().entries.len(), 1, "the other one is still there");
+    assert_eq!(session.withdraw(&stray, None).await.unwrap(), Cas::Done);
+    assert!(store.line(&election, 9).await.unwrap().entries.is_empty());
+}
+
+#[tokio::test]
+async fn keys_that_somebody_makes_under_our_sessions_name_are_removed_one_by_one() {
+    let (store, election) = (store(shared().await), name("made-by-hand"));
+    let session = store.open_session(TTL * 5).await.unwrap();
+    let lease = lease_of(&held(&session.enlist(&name("lease"), &entry(1)).await.unwrap()));
+    let mut client = raw(&shared().await.endpoints()).await;
+    put(&mut client, &format!("{election}/{lease:x}.by-hand"), "", lease).await;
+    put(&mut client, &format!("{election}/{lease:x}.{}.x", entry(7).incarnation), "", lease).await;
+    let mut incarnations = Vec::new();
+    while let Err(StoreError::AlreadyInLine(old)) = session.enlist(&election, &entry(2)).await {
+        incarnations.push(old.incarnation);
+        assert_eq!(session.withdraw(&old, None).await.unwrap(), Cas::Done);
+    }
+    incarnations.sort();
+    assert_eq!(incarnations, [Incarnation::from_bits(0), entry(7).incarnation]);
+    assert_eq!(store.line(&election, 9).await.unwrap().entries[0].incarnation, Some(entry(2).incarnation));
 }
 
 #[tokio::test]
 async fn an_enlistment_that_arrives_late_is_told_from_those_that_came_after_it() {
     let (ours, theirs, election) = (store(shared().await), store(shared().await), name("late"));
     let session = ours.open_session(TTL * 5).await.unwrap();
-    // The session is known already.
-    let known = held(&session.enlist(&name("late-known"), &entry(1)).await.unwrap());
     let (first, second) = (entry(2), entry(3));
     let mut call = session.enlist(&election, &first);
     // It is sent, and nobody waits for the answer.
@@ -280,18 +357,15 @@ async fn an_enlistment_that_arrives_late_is_told_from_those_that_came_after_it()
     until("it has arrived", async || !theirs.line(&election, 1).await.unwrap().entries.is_empty()).await;
     drop(call);
     // The one that was dropped is found by the renewal, and in the way of the next.
-    let stray = session.renew(std::slice::from_ref(&known)).await.unwrap().stray;
+    let stray = session.renew(&[]).await.unwrap().stray;
     assert_eq!(stray.iter().map(|held| held.incarnation).collect::<Vec<_>>(), [first.incarnation]);
     match session.enlist(&election, &second).await {
         Err(StoreError::AlreadyInLine(old)) => assert_eq!(old, stray[0]),
         other => panic!("{other:?}"),
     }
     session.withdraw(&stray[0], None).await.unwrap();
-    // From now on each says which it is.
     let standing = session.enlist(&election, &second).await.unwrap();
     assert_eq!(held(&standing).incarnation, second.incarnation);
     let again = session.enlist(&election, &second).await.unwrap();
     assert_eq!(held(&again), held(&standing));
-    let lease = lease_of(&known);
-    assert_eq!(beside(&election, lease).await.0.len(), 1, "the other could come again");
 }

@@ -1,4 +1,5 @@
-//! A database without space: puts are refused, deletes are not, and the put that used up the last of it was committed.
+//! A database without space: puts are refused, deletes are not, and the put that used up the last
+//! of it was committed.
 
 use std::time::Duration;
 

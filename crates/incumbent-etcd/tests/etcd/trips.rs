@@ -42,36 +42,53 @@ async fn enlisting_behind_somebody_is_one_round_trip_too() {
 }
 
 #[tokio::test]
-async fn in_a_crowd_meeting_somebody_for_the_first_time_is_one_round_trip_more() {
+async fn in_a_crowd_whoever_is_met_is_known_at_once() {
     let (proxy, store) = counted_apart("crowd").await;
-    let mut crowd = Vec::new();
+    let ours = store.open_session(TTL * 5).await.unwrap();
     for number in 0..40 {
-        let session = store.open_session(TTL).await.unwrap();
+        let session = store.open_session(TTL * 5).await.unwrap();
         let election = name(&format!("crowd-{number}"));
         let leading = held(&session.enlist(&election, &entry(number)).await.unwrap());
-        crowd.push((session, election, leading));
-    }
-    // Whichever of them was asked for last: the servers show some, in an order of their own.
-    let ours = store.open_session(TTL).await.unwrap();
-    let (_, first, _) = &crowd[0];
-    let met = held(&ours.enlist(first, &entry(100)).await.unwrap());
-    for (number, (_, election, leading)) in crowd.iter().enumerate().skip(1) {
         let before = proxy.requests();
-        let standing = ours.enlist(election, &entry(100 + number as u128)).await.unwrap();
-        assert!(proxy.requests() - before <= 2);
+        let standing = ours.enlist(&election, &entry(100 + number)).await.unwrap();
         let Place::Behind { ahead, .. } = &standing.place else { panic!("{standing:?}") };
-        assert!(ahead.is(leading) && ahead.name.as_deref() == Some("node-1"), "{ahead:?}");
-        let before = proxy.requests();
+        assert!(ahead.is(&leading) && ahead.name.as_deref() == Some("node-1"), "{ahead:?}");
+        assert_eq!(ahead.incarnation, Some(entry(number).incarnation));
         ours.standing(&held(&standing)).await.unwrap();
-        assert_eq!(proxy.requests() - before, 1, "now they have met");
+        assert!(store.line(&election, 9).await.unwrap().entries.iter().all(|entry| !entry.is_foreign()));
+        assert_eq!(proxy.requests() - before, 3);
     }
-    ours.withdraw(&met, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_asks_for_strays_only_while_there_may_be_some() {
+    let (proxy, store) = counted().await;
+    let session = store.open_session(TTL * 5).await.unwrap();
+    let held = held(&session.enlist(&name("asks"), &entry(1)).await.unwrap());
+    let renew = async || {
+        let before = proxy.requests();
+        let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
+        assert!(renewal.gone.is_empty() && renewal.stray.is_empty(), "{renewal:?}");
+        proxy.requests() - before
+    };
+    renew().await;
+    assert_eq!(renew().await, 1, "a read; the stream is open");
+    drop(session.enlist(&name("never-polled"), &entry(2)));
+    assert_eq!(renew().await, 1);
+    let (election, entry) = (name("dropped"), entry(3));
+    let mut dropped = session.enlist(&election, &entry);
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx).is_pending())).await);
+    drop(dropped);
     let before = proxy.requests();
-    for (_, election, _) in &crowd {
-        assert!(store.line(election, 9).await.unwrap().entries.iter().all(|entry| entry.name.is_some()));
+    for stray in session.renew(std::slice::from_ref(&held)).await.unwrap().stray {
+        session.withdraw(&stray, None).await.unwrap();
     }
-    // Our own session is the only one that the store has not met.
-    assert!(proxy.requests() - before <= crowd.len() as u64 + 1);
+    assert!(proxy.requests() - before > 1);
+    let mut renewals = 0;
+    while renew().await > 1 {
+        renewals += 1;
+        assert!(renewals < 100, "it is looked for for ever");
+    }
 }
 
 #[tokio::test]
