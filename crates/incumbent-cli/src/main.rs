@@ -5,6 +5,7 @@ mod facts;
 mod failure;
 mod journal;
 mod place;
+mod reader_gone;
 mod say;
 mod span;
 mod verbs;

@@ -11,6 +11,7 @@ use crate::args::ObserveArgs;
 use crate::facts::Value;
 use crate::failure::Failure;
 use crate::place::Place;
+use crate::reader_gone::reader_gone;
 use crate::say::{Paint, out, out_json, printable};
 
 #[derive(Serialize)]
@@ -33,7 +34,14 @@ enum Seen {
 }
 
 pub(crate) async fn observe(args: ObserveArgs, place: Place) -> Result<u8, Failure> {
-    let mut observer = seen_election(&args.contest.election, &place).await?.observe();
+    tokio::select! {
+        done = follow(&args, &place) => done,
+        () = reader_gone() => Ok(0),
+    }
+}
+
+async fn follow(args: &ObserveArgs, place: &Place) -> Result<u8, Failure> {
+    let mut observer = seen_election(&args.contest.election, place).await?.observe();
     let paint = Paint::for_stream(&io::stdout());
     while let Some(observation) = observer.next().await {
         if args.format.json {

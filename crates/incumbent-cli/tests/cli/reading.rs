@@ -1,12 +1,15 @@
 //! What is read: leader, candidates, observe, status, explain; for people and for programs.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
-use crate::host::{Host, eventually};
+use crate::host::{Host, eventually, in_time};
 
 #[test]
 fn a_vacant_office_is_said_with_exit_code_3() {
@@ -177,20 +180,31 @@ fn whoever_only_reads_does_not_make_a_directory_whose_name_is_mistyped() {
 }
 
 #[test]
-fn an_observer_whose_reader_has_gone_ends_quietly() {
+fn an_observer_whose_reader_has_gone_ends_quietly_though_nothing_changes() {
     let host = Host::new();
-    let mut command = host.command(["observe", "jobs/x"]);
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    drop(child.stdout.take());
-    // It writes at once, perhaps before its reader was gone, and again at every change: one of them finds the pipe broken.
-    eventually("its end", || {
-        host.ok(["pause", "jobs/x"]);
-        host.ok(["resume", "jobs/x"]);
-        child.try_wait().unwrap()
-    });
-    let output = child.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), b"".as_slice()));
+    // A pipe, and a socket: both can be without a reader.
+    let (socket, other_end) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (pipe, pipes_end) = std::io::pipe().unwrap();
+    for (reader, output) in
+        [(OwnedFd::from(pipe), OwnedFd::from(pipes_end)), (OwnedFd::from(socket), OwnedFd::from(other_end))]
+    {
+        let mut command = host.command(["observe", "jobs/x"]);
+        command.stdout(output).stderr(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // The command keeps a copy of its output.
+        drop(command);
+        let mut reader = BufReader::new(File::from(reader));
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(line, "vacant\n");
+        drop(reader);
+        let ended = in_time(|| child.try_wait().unwrap()).is_some();
+        // It has ended, or it must not outlive the test.
+        let _ = child.kill();
+        assert!(ended, "it goes on with nobody to read it");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), b"".as_slice()));
+    }
 }
 
 #[test]
