@@ -9,6 +9,9 @@ use crate::flaw::Flaws;
 const LONGEST_UNTIL_REREAD: Duration = Duration::from_secs(30);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
+/// The longest time that anybody may ask for or wait: a year. Longer ones are slips of the hand, and overflow clocks.
+pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// The times of a session and of the terms that it carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Settings {
@@ -37,7 +40,7 @@ impl Settings {
             renew_every: ttl / 3,
             drift_ppm: 1_000,
             margin: ttl / 50,
-            reread_every: (ttl * 2).min(LONGEST_UNTIL_REREAD),
+            reread_every: ttl.saturating_mul(2).min(LONGEST_UNTIL_REREAD),
             flaws: Flaws::NONE,
         }
     }
@@ -55,8 +58,11 @@ impl Settings {
         if self.drift_ppm >= 500_000 {
             return Err(SettingsError::Drift { ppm: self.drift_ppm });
         }
+        if self.ttl > LONGEST {
+            return Err(SettingsError::TooLong { ttl: self.ttl });
+        }
         let lasts = shrink(self.ttl, self.drift_ppm);
-        let spent = self.margin + self.grace + self.renew_every * 2;
+        let spent = self.margin.saturating_add(self.grace).saturating_add(self.renew_every.saturating_mul(2));
         if lasts < spent {
             return Err(SettingsError::Unsafe(Shortfall {
                 ttl: self.ttl,
@@ -104,6 +110,13 @@ pub enum SettingsError {
     Drift {
         /// The drift that was asked for.
         ppm: u32,
+    },
+    /// Nobody would live to see a leader replaced.
+    #[error("a TTL of {} days is too long: a leader that falls silent is replaced after that time; at most {} are allowed",
+        .ttl.as_secs() / 86_400, LONGEST.as_secs() / 86_400)]
+    TooLong {
+        /// The TTL that was asked for.
+        ttl: Duration,
     },
     /// A leader could not renew twice before it has to stop its work.
     #[error("these settings cannot be safe: {0}; raise the TTL, or lower the grace or the renewal interval")]
@@ -185,6 +198,23 @@ mod tests {
         let (day, short) = (Settings::for_ttl(Duration::from_secs(86_400)), Settings::for_ttl(Duration::from_secs(3)));
         assert_eq!((day.reread_every, day.longest_rest()), (LONGEST_UNTIL_REREAD, LONGEST_REST));
         assert_eq!((short.reread_every, short.longest_rest()), (Duration::from_secs(6), Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn times_without_measure_are_refused_with_a_sentence() {
+        let long = Settings::for_ttl(Duration::MAX).check().unwrap_err();
+        assert_eq!(long, SettingsError::TooLong { ttl: Duration::MAX });
+        assert!(long.to_string().contains("at most 365"), "{long}");
+        Settings::for_ttl(LONGEST).check().unwrap();
+        let usual = Settings::default();
+        for settings in [
+            Settings { grace: Duration::MAX, ..usual },
+            Settings { margin: Duration::MAX, ..usual },
+            Settings { grace: Duration::MAX, margin: Duration::MAX, renew_every: Duration::MAX, ..usual },
+        ] {
+            let error = settings.check().unwrap_err();
+            assert!(matches!(error, SettingsError::Unsafe(_)), "{error}");
+        }
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl LinkSettings {
         if self.queue == 0 || self.half_open == 0 || self.outsiders == 0 {
             return Err(ConfigError::Link("no bound may be zero"));
         }
-        if self.silent_after < self.ping_every * 2 {
+        if self.silent_after < self.ping_every.saturating_mul(2) {
             return Err(ConfigError::Link("silence must be at least two pings long, or one late ping ends it"));
         }
         Ok(())

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use crate::error::{OperatorError, ReadError};
 use crate::observer::Leader;
 use crate::port::Port;
-use crate::roll::{PATIENCE, Roll, no_answer, retry};
+use crate::roll::{PATIENCE, Roll, end_of, no_answer, retry};
 
 /// Reads the line and the office record, and writes the latter.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ impl Ledger {
 
     /// Waits until the heir has been read as leading, or somebody else is.
     pub(crate) async fn until_leads(&self, heir: &Heir, within: Duration) -> Result<(), Outcome> {
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let outcome = self.wait_until(until, "the heir does not lead yet", |line| match line.entries.first() {
             Some(head) if heir.is_seen_as(head) => Some(Ok(Ok(()))),
             Some(head) if !line.entries.iter().any(|entry| heir.is_seen_as(entry)) => {

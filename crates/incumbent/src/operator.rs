@@ -7,14 +7,15 @@
 use std::time::Duration;
 
 use incumbent_core::{
-    Cas, Ended, Entry, Handover, Heir, Incarnation, Line, MAX_LINE, MAX_REASON_BYTES, Nonce, Office, Paused, Token,
+    Cas, Ended, Entry, Handover, Heir, Incarnation, LONGEST, Line, MAX_LINE, MAX_REASON_BYTES, Nonce, Office, Paused,
+    Token,
 };
 use tokio::time::Instant;
 
 use crate::error::{OperatorError, TransferRefused};
 use crate::ledger::Ledger;
 use crate::observer::Leader;
-use crate::roll::{PATIENCE, Roll, Source, retry};
+use crate::roll::{PATIENCE, Roll, Source, end_of, retry};
 
 /// A candidate, named by its name or its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub struct Operator {
 
 impl Operator {
     pub(crate) fn new(roll: Roll, ttl: Duration) -> Operator {
-        Operator { roll, ttl, keep: (ttl * 2).max(Duration::from_secs(60)) }
+        Operator { roll, ttl, keep: ttl.saturating_mul(2).max(Duration::from_secs(60)).min(LONGEST) }
     }
 
     /// The election's records in its store. Peers have none.
@@ -77,10 +78,10 @@ impl Operator {
     }
 
     /// How long the tombstone of an ended election stays: at least the longest TTL that any candidate uses. Twice our
-    /// own, and a minute at least, unless set.
+    /// own, and a minute at least, unless set. A year at most.
     #[must_use]
     pub fn keep_tombstone(mut self, keep: Duration) -> Operator {
-        self.keep = keep;
+        self.keep = keep.min(LONGEST);
         self
     }
 
@@ -94,7 +95,7 @@ impl Operator {
             return visitor.transfer(&self.roll, &to, within).await;
         }
         let ledger = self.ledger("transfer")?;
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let nonce = fresh_nonce(&ledger);
         let line = ledger.read_until(MAX_LINE, until).await?;
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
@@ -129,7 +130,7 @@ impl Operator {
             return visitor.resign(&self.roll, within).await;
         }
         let ledger = self.ledger("resign")?;
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let nonce = fresh_nonce(&ledger);
         let line = ledger.read_until(MAX_LINE, until).await?;
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
@@ -190,7 +191,7 @@ impl Operator {
             return Err(OperatorError::Misuse { what });
         }
         let ledger = self.ledger("pause")?;
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let paused = Paused { reason: reason.into() };
         ledger
             .change_office(until, |line| {
@@ -222,7 +223,7 @@ impl Operator {
     /// remains is a tombstone for those who are out of reach now, and it goes by itself.
     pub async fn end(&self, within: Duration) -> Result<(), OperatorError> {
         let ledger = self.ledger("end")?;
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let ended = Ended { id: fresh_nonce(&ledger), keep: self.keep.max(self.ttl) };
         ledger
             .change_office(until, |line| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cursor, ElectionName, Line, Nonce, Settings, Target, Token};
+use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Settings, Target, Token};
 use incumbent_store::{Fut, Promises, Store, StoreError, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -129,6 +129,11 @@ impl Roll {
             Source::Peers(visitor) => visitor.watch(),
         }
     }
+}
+
+/// When this time will be over. A caller may give one that no clock reaches.
+pub(crate) fn end_of(within: Duration) -> Instant {
+    Instant::now() + within.min(LONGEST)
 }
 
 pub(crate) fn no_answer(limit: Duration) -> StoreError {

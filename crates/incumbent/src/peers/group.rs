@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use incumbent_core::{ElectionName, Settings};
+use incumbent_core::{ElectionName, LONGEST, Settings};
 use incumbent_peers::{Algorithm, ConfigError, GroupConfig, Member, MemberId, Members, Rules, Secret};
 use incumbent_store::StoreError;
 
@@ -152,6 +152,10 @@ impl Group {
             let what =
                 "a group of peers has no TTL; how long a leader may be silent stands in the URL, as in &timeout=5s";
             return Err(ConnectError::Times { what: what.into() });
+        }
+        if let Some(grace) = grace.filter(|grace| *grace > LONGEST) {
+            let what = format!("a grace of {} days is too long", grace.as_secs() / 86_400);
+            return Err(ConnectError::Times { what });
         }
         match &mut self.rules {
             Rules::Bully(rules) | Rules::Ring(rules) => rules.grace = grace.unwrap_or(rules.grace),

@@ -18,7 +18,7 @@ use crate::error::{OperatorError, ReadError, TransferRefused};
 use crate::ledger::Outcome;
 use crate::observer::{GroupStatus, Leader};
 use crate::operator::Member;
-use crate::roll::{Look, Roll};
+use crate::roll::{Look, Roll, end_of};
 
 /// Asks the members of one group.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl Visitor {
         if !self.group().algorithm().is_fenced() {
             return Err(self.cannot("transfer"));
         }
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let before = self.leader_until(roll, until).await?.ok_or(OperatorError::Vacant)?;
         let heir = self.heir(&roll.election, to).await?;
         if self.is(&before, heir) {
@@ -202,7 +202,7 @@ impl Visitor {
     }
 
     pub(crate) async fn resign(&self, roll: &Roll, within: Duration) -> Result<(), OperatorError> {
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let before = self.leader_until(roll, until).await?.ok_or(OperatorError::Vacant)?;
         self.ask(roll, Wish::Resign, &before, until).await?;
         loop {
@@ -217,7 +217,7 @@ impl Visitor {
 
     /// Waits until the heir leads, or somebody else does.
     pub(crate) async fn until_leads(&self, roll: &Roll, heir: MemberId, within: Duration) -> Result<(), Outcome> {
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let mut last = None;
         loop {
             match self.leader_until(roll, until).await {

@@ -1,0 +1,113 @@
+//! Times that nobody can have meant: never a panic.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent::store::memory::{MemoryStore, Shape};
+use incumbent::store::{Clock, TokioClock};
+use incumbent::{Client, ConnectError, Observation, OperatorError, Settings};
+use incumbent_testkit::{FaultStore, Faults};
+
+const TTL: Duration = Duration::from_secs(15);
+
+/// A client with faults of its own, on a memory store on tokio's clock.
+async fn client(faults: &Faults) -> Client {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::with_clock(Shape::FAIR, clock.clone());
+    let store = FaultStore::new(Arc::new(store), faults.clone());
+    Client::builder().ttl(TTL).clock(clock).with_store(store).await.unwrap()
+}
+
+#[tokio::test]
+async fn settings_without_measure_are_refused() {
+    let century = Duration::from_secs(36_525 * 86_400);
+    for builder in [
+        Client::builder().ttl(Duration::MAX),
+        Client::builder().ttl(century),
+        Client::builder().grace(Duration::MAX),
+        Client::builder().margin(Duration::MAX),
+        Client::builder().ttl(Duration::MAX).grace(Duration::MAX).margin(Duration::MAX),
+    ] {
+        let refused = builder.connect("memory://times").await.map(|_| ()).unwrap_err();
+        assert!(matches!(refused, ConnectError::Settings(_)), "{refused}");
+    }
+    Settings::for_ttl(Duration::MAX).check().unwrap_err();
+}
+
+#[cfg(feature = "peers")]
+#[tokio::test]
+async fn a_group_of_peers_refuses_times_without_measure() {
+    for url in ["bully://127.0.0.1:1?members=1", "ring://127.0.0.1:1?members=1", "consensus://127.0.0.1:1?members=1"] {
+        let grace = Client::builder().grace(Duration::MAX).connect_unfenced(url).await.map(|_| ()).unwrap_err();
+        assert!(matches!(grace, ConnectError::Times { .. }), "{grace}");
+    }
+    let timeout = format!("consensus://127.0.0.1:1?members=1&timeout={}m", u64::MAX);
+    let refused = Client::builder().connect_unfenced(&timeout).await.map(|_| ()).unwrap_err();
+    assert!(matches!(refused, ConnectError::Url { .. }), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_of_a_year_is_one_as_any_other() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::with_clock(Shape::FAIR, clock.clone());
+    let year = Duration::from_secs(365 * 86_400);
+    let client = Client::builder().ttl(year).clock(clock).with_store(store).await.unwrap();
+    let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+    let office = seat.elected().await.unwrap().unwrap();
+    office.check().unwrap();
+    office.resign().await.unwrap();
+    drop(seat);
+    assert!(client.close(Duration::MAX).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_may_wait_for_ever() {
+    let client = client(&Faults::none()).await;
+    let other = client.clone();
+    let election = client.election("e").unwrap();
+    let operator = election.operator().keep_tombstone(Duration::MAX);
+    let vacant = operator.transfer("nobody", Duration::MAX).await.unwrap_err();
+    assert!(matches!(vacant, OperatorError::Vacant), "{vacant}");
+
+    let work = tokio::spawn(async move {
+        let mut seat = other.election("e").unwrap().candidate("a").stand().await.unwrap();
+        let mut terms = 0;
+        while let Some(office) = seat.elected().await.unwrap() {
+            terms += 1;
+            office.term().stopping().await;
+            office.resign().await.unwrap();
+        }
+        terms
+    });
+    let until_led = async || {
+        let mut observer = election.observe();
+        while !matches!(observer.next().await, Some(Observation::Leader(_))) {}
+    };
+    until_led().await;
+    operator.transfer("a", Duration::MAX).await.unwrap();
+    operator.resign(Duration::MAX).await.unwrap();
+    until_led().await;
+    operator.pause("tea", Duration::MAX).await.unwrap();
+    operator.resume().await.unwrap();
+    until_led().await;
+    operator.end(Duration::MAX).await.unwrap();
+    assert_eq!(work.await.unwrap(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_may_take_for_ever_to_hand_over() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::with_clock(Shape::FAIR, clock.clone());
+    let stand = async |name: &str| {
+        let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(store.clone()).await.unwrap();
+        client.election("e").unwrap().candidate(name).stand().await.unwrap()
+    };
+    let mut a = stand("a").await;
+    let office = a.elected().await.unwrap().unwrap();
+    let mut b = stand("b").await;
+    let (handed, next) = tokio::join!(office.transfer_to("b", Duration::MAX), b.elected());
+    handed.unwrap();
+    next.unwrap().unwrap().check().unwrap();
+}
