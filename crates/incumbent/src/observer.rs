@@ -235,7 +235,6 @@ impl Observer {
                 }
                 Doing::Reading(reading) => match std::task::ready!(reading.as_mut().poll(cx)) {
                     Ok(look) => {
-                        self.failures = 0;
                         if self.went_back(&look) || self.store_id.is_none() {
                             self.identify(look);
                         } else {
@@ -256,9 +255,12 @@ impl Observer {
                             tracing::debug!(%error, "watch lost");
                             self.rest();
                         }
-                        Poll::Ready(Ok(())) => self.doing = Doing::Read,
-                        Poll::Pending if late.is_ready() => self.doing = Doing::Read,
-                        Poll::Pending => return Poll::Pending,
+                        Poll::Pending if !late.is_ready() => return Poll::Pending,
+                        // A good read alone does not end the growing rests: where every watch is lost at once, there is one before each.
+                        Poll::Ready(Ok(())) | Poll::Pending => {
+                            self.failures = 0;
+                            self.doing = Doing::Read;
+                        }
                     }
                 }
                 Doing::Resting(rest) => {

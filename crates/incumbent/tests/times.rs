@@ -1,4 +1,4 @@
-//! Times that nobody can have meant: never a panic.
+//! Times that nobody can have meant, and rests between looks: neither a panic nor a storm.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{Clock, TokioClock};
 use incumbent::{Client, ConnectError, Observation, OperatorError, Settings};
-use incumbent_testkit::{FaultStore, Faults};
+use incumbent_testkit::{Call, FaultStore, Faults, Mishap};
 
 const TTL: Duration = Duration::from_secs(15);
 
@@ -110,4 +110,32 @@ async fn a_leader_may_take_for_ever_to_hand_over() {
     let (handed, next) = tokio::join!(office.transfer_to("b", Duration::MAX), b.elected());
     handed.unwrap();
     next.unwrap().unwrap().check().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_every_watch_is_lost_at_once_an_observer_looks_at_the_longest_rest_and_no_faster() {
+    let faults = Faults::none();
+    for _ in 0..100_000 {
+        faults.next(Call::Watch, Mishap::Refuse);
+    }
+    let mut observer = client(&faults).await.election("e").unwrap().observe();
+    assert_eq!(observer.next().await, Some(Observation::Vacant));
+    let minutes = Duration::from_secs(600);
+    tokio::time::timeout(minutes, observer.next()).await.unwrap_err();
+    // A rest is 2.5 s at most.
+    let looks = faults.calls(Call::Line);
+    assert!((200..300).contains(&looks), "{looks} looks");
+    // Once a watch has lasted, the next one that is lost is a first one.
+    faults.heal();
+    tokio::time::timeout(minutes, observer.next()).await.unwrap_err();
+    let armed = faults.calls(Call::Watch);
+    faults.next(Call::Watch, Mishap::Refuse);
+    let mut until_armed = async |count| {
+        while faults.calls(Call::Watch) < count {
+            tokio::time::timeout(Duration::from_millis(5), observer.next()).await.unwrap_err();
+        }
+        tokio::time::Instant::now()
+    };
+    let (lost, again) = (until_armed(armed + 1).await, until_armed(armed + 2).await);
+    assert!(again - lost < Duration::from_millis(100), "armed again after {:?}", again - lost);
 }

@@ -52,6 +52,8 @@ pub(crate) struct Candidacy {
     next_call: u64,
     backoff: Backoff,
     watch: Option<WatchId>,
+    /// From watches that were lost. Reads go well meanwhile, and must not end it: each would arm a watch that is lost at once.
+    watch_backoff: Backoff,
     next_watch: u64,
     /// Something may have changed since the last answer.
     look: bool,
@@ -183,6 +185,7 @@ impl Candidacy {
             next_call: 0,
             backoff: Backoff::default(),
             watch: None,
+            watch_backoff: Backoff::default(),
             next_watch: 0,
             look: false,
             reread_at: Timestamp::ZERO,
@@ -305,7 +308,10 @@ impl Candidacy {
         };
         let work = match &self.call {
             Some(call) => Some(call.until),
-            None => self.backoff.until().or_else(|| self.next_look()),
+            None => {
+                let watch = self.watch_backoff.until();
+                self.backoff.until().or_else(|| [watch, self.next_look()].into_iter().flatten().min())
+            }
         };
         [term, work].into_iter().flatten().min()
     }
@@ -392,9 +398,9 @@ impl Candidacy {
         out.push(Output::Event(self.seat, event));
     }
 
-    /// Arms the watch that this state needs, unless it is armed already.
-    fn arm(&mut self, out: &mut Outbox) {
-        if self.watch.is_some() {
+    /// Arms the watch that this state needs, unless it is armed already or the last one was lost a moment ago.
+    fn arm(&mut self, now: Timestamp, out: &mut Outbox) {
+        if self.watch.is_some() || self.watch_backoff.resting(now) {
             return;
         }
         let mut targets = vec![Target::Office];
@@ -424,6 +430,8 @@ impl Candidacy {
 
     fn disarm(&mut self, out: &mut Outbox) {
         if self.watch.take().is_some() {
+            // It was not lost for as long as it was needed.
+            self.watch_backoff.succeeded();
             out.push(Output::Unwatch(self.seat));
         }
     }
@@ -431,6 +439,13 @@ impl Candidacy {
     fn back_off(&mut self, now: Timestamp) {
         let remaining = self.term().map(|_| self.deadline.since(now));
         self.backoff.failed(now, &mut self.rng, self.settings.longest_rest(), remaining);
+    }
+
+    /// What a lost watch would have told is looked for soon: later each time that one is lost at once. Nothing else waits for that.
+    fn on_watch_lost(&mut self, now: Timestamp) {
+        let remaining = self.term().map(|_| self.deadline.since(now));
+        self.watch_backoff.failed(now, &mut self.rng, self.settings.longest_rest(), remaining);
+        self.reread_at = self.watch_backoff.until().map_or(self.reread_at, |until| until.min(self.reread_at));
     }
 
     /// The token of the term that is under way.

@@ -14,6 +14,8 @@ impl Candidacy {
     pub(super) fn step(&mut self, now: Timestamp, out: &mut Outbox) {
         // What stands against being in line comes first, whatever else is under way.
         self.heed_bars(now, out);
+        // A rest that is over asks for no more wake-ups, also where no watch is wanted any more.
+        self.watch_backoff.resting(now);
         if self.call.is_some() || self.backoff.resting(now) {
             return;
         }
@@ -26,7 +28,7 @@ impl Candidacy {
                 if self.look || now >= self.reread_at {
                     self.call(now, Op::Standing(held.clone()), out);
                 } else {
-                    self.arm(out);
+                    self.arm(now, out);
                 }
             }
             State::TakingOffice(held) => self.call(now, Op::RaiseFences(held.token), out),
@@ -75,7 +77,7 @@ impl Candidacy {
             if self.look || (why == Loss::Paused && now >= self.reread_at) {
                 return self.call(now, Op::Line(self.who.election.clone(), 1), out);
             }
-            return self.arm(out);
+            return self.arm(now, out);
         }
         if !self.may_rejoin() || now < self.stay_out_until {
             return;
@@ -112,7 +114,7 @@ impl Candidacy {
         if let Some(op) = self.follower_duty() {
             return self.call(now, op, out);
         }
-        self.arm(out);
+        self.arm(now, out);
     }
 
     fn step_leading(&mut self, now: Timestamp, out: &mut Outbox) {
@@ -128,7 +130,7 @@ impl Candidacy {
         if let Some(op) = self.leader_duty(now, &held, out) {
             return self.call(now, op, out);
         }
-        self.arm(out);
+        self.arm(now, out);
     }
 
     fn finish(&mut self, certain: bool, out: &mut Outbox) {
@@ -176,10 +178,13 @@ impl Candidacy {
             return;
         }
         self.watch = None;
-        self.look = true;
         self.handover.line_read = false;
-        if hint == Hint::Lost && self.call.is_none() {
-            self.back_off(now);
+        match hint {
+            Hint::Changed => {
+                self.watch_backoff.succeeded();
+                self.look = true;
+            }
+            Hint::Lost => self.on_watch_lost(now),
         }
         if self.settings.flaws.has(Flaw::WinWithoutVerifying)
             && let State::Following(Following { held: Some(held), .. }) = &self.state

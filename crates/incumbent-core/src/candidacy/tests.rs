@@ -289,6 +289,72 @@ fn a_renewal_that_did_not_ask_about_the_entry_does_not_prove_it() {
     assert!(matches!(driven.events.last(), Some(Event::Deadline(_))), "the next renewal asked about it");
 }
 
+/// Lets a minute pass in which every watch is lost as soon as it is armed and every look is answered at once: how often it looks.
+fn looks_while_watches_are_lost(driven: &mut Driven, answer: &Answer) -> u32 {
+    let (until, before) = (driven.now + SECOND * 60, driven.calls);
+    while driven.now < until {
+        while let Some(watch) = driven.watch.take() {
+            driven.feed(Input::Wake(SEAT, watch, Hint::Lost));
+        }
+        if driven.renewal.is_some() {
+            driven.renewed();
+        }
+        if driven.call.is_some() {
+            driven.answer(answer.clone());
+        } else if driven.watch.is_none() {
+            driven.now = driven.machine.poll_timeout().unwrap().max(driven.now);
+            driven.feed(Input::Tick);
+        }
+        assert!(driven.calls - before < 10_000, "it does nothing but look");
+    }
+    driven.calls - before
+}
+
+#[test]
+fn where_every_watch_is_lost_at_once_looks_come_at_the_longest_rest_and_no_faster() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    let behind = Place::Behind { held: Some(held), ahead: rival(4, 1, None), look_again: None };
+    let behind = standing(behind, Office::default());
+    driven.answer(behind.clone());
+    let follower = looks_while_watches_are_lost(&mut driven, &behind);
+    let (mut driven, held) = Driven::leading();
+    let leader = looks_while_watches_are_lost(&mut driven, &standing(Place::Leading(held), Office::default()));
+    // The longest rest is 1.7 s here, of which jitter leaves half at least.
+    for looks in [follower, leader] {
+        assert!((30..120).contains(&looks), "{follower} and {leader} looks in a minute");
+    }
+}
+
+#[test]
+fn a_watch_that_lasted_makes_the_next_loss_a_first_one() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    let behind = Place::Behind { held: Some(held), ahead: rival(4, 1, None), look_again: None };
+    let behind = standing(behind, Office::default());
+    driven.answer(behind.clone());
+    looks_while_watches_are_lost(&mut driven, &behind);
+    // The next watch is told of a change.
+    while driven.watch.is_none() {
+        if driven.call.is_some() {
+            driven.answer(behind.clone());
+        } else {
+            driven.now = driven.machine.poll_timeout().unwrap().max(driven.now);
+            driven.feed(Input::Tick);
+        }
+    }
+    let watch = driven.watch.take().unwrap();
+    driven.feed(Input::Wake(SEAT, watch, Hint::Changed));
+    driven.answer(behind);
+    let (watch, lost_at) = (driven.watch.take().unwrap(), driven.now);
+    driven.feed(Input::Wake(SEAT, watch, Hint::Lost));
+    while driven.call.is_none() {
+        driven.now = driven.machine.poll_timeout().unwrap().max(driven.now);
+        driven.feed(Input::Tick);
+    }
+    assert!(driven.now.since(lost_at) <= SECOND / 30, "it looks again after {:?}", driven.now.since(lost_at));
+}
+
 #[test]
 fn one_that_cannot_take_office_yet_does_not_watch_an_heir() {
     let mut driven = Driven::standing(ForgottenBy::Store);
