@@ -2,9 +2,11 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 
 use incumbent::store::{Fault, StoreError};
 use incumbent::{ConnectError, OperatorError, ReadError, SeatError, StandError, TransferRefused};
+use rustix::io::Errno;
 
 use crate::span::show;
 
@@ -64,18 +66,37 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error and its causes, each said once.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
+/// What to do about a store that failed like this.
+fn advice(error: &StoreError) -> Option<&'static str> {
+    let cause = match error {
+        StoreError::Unavailable { source, .. }
+        | StoreError::OutcomeUnknown { source, .. }
+        | StoreError::Denied { source, .. } => source.as_ref().and_then(|source| system_error(&**source)),
+        _ => None,
+    };
+    let by_cause = cause.and_then(|cause| match cause {
+        Errno::NOSPC => Some("make room where the store is (`df` and `df -i` show what is used up), and try again"),
+        Errno::DQUOT => Some("this user's quota is used up where the store is: make room, or have it raised"),
+        Errno::ROFS => {
+            Some("the store is on a file system that is mounted read-only: remount it, or name another store")
         }
-        cause = error.source();
-    }
-    text
+        Errno::XDEV => Some(
+            "the directory lies on more than one file system, or on layers of which one is read-only (overlayfs): \
+             name one that lies on a single file system",
+        ),
+        _ => None,
+    });
+    by_cause.or_else(|| match error.fault() {
+        Fault::Unavailable => Some("look whether it runs and can be reached, and try again"),
+        Fault::OutcomeUnknown => Some("look at `incumbent status`, and repeat it if need be"),
+        _ => None,
+    })
+}
+
+/// What the kernel said, somewhere down the causes.
+fn system_error(error: &(dyn Error + 'static)) -> Option<Errno> {
+    let here = error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
+    here.or_else(|| error.source().and_then(system_error))
 }
 
 impl From<ConnectError> for Failure {
@@ -91,37 +112,35 @@ impl From<ConnectError> for Failure {
             | ConnectError::Times { .. }
             | ConnectError::Url { .. }
             | ConnectError::NotBuiltIn { .. } => Failure::usage(error.to_string()),
-            error => Failure::error(with_causes(&error)),
+            error => Failure::error(error.to_string()),
         }
     }
 }
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
-        let text = with_causes(&error);
-        match (&error, error.fault()) {
-            (_, Fault::Unavailable) => {
-                Failure::new(Code::Unavailable, text).next("look whether it runs and can be reached, and try again")
-            }
-            (_, Fault::OutcomeUnknown) => {
-                Failure::new(Code::Timeout, text).next("look at `incumbent status`, and repeat it if need be")
-            }
-            (StoreError::Misuse { .. }, _) => Failure::usage(text),
-            _ => Failure::error(text),
-        }
+        Failure { next: advice(&error).map(str::to_owned), ..Failure::new(code(&error), error.to_string()) }
+    }
+}
+
+/// The exit code for a store that failed like this.
+fn code(error: &StoreError) -> Code {
+    match (error, error.fault()) {
+        (_, Fault::Unavailable) => Code::Unavailable,
+        (_, Fault::OutcomeUnknown) => Code::Timeout,
+        (StoreError::Misuse { .. }, _) => Code::Usage,
+        _ => Code::Error,
     }
 }
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Failure {
-        match error {
-            ReadError::Store(error) => error.into(),
-            ReadError::TimedOut { ref last, .. } if last.fault() == Fault::OutcomeUnknown => {
-                Failure::new(Code::Timeout, with_causes(&error))
-                    .next("look at `incumbent status`, and repeat it if need be")
+        match &error {
+            ReadError::Store(error) => error.clone().into(),
+            ReadError::TimedOut { last, .. } => {
+                Failure { next: advice(last).map(str::to_owned), ..Failure::new(code(last), error.to_string()) }
             }
-            error => Failure::new(Code::Unavailable, with_causes(&error))
-                .next("look whether it runs and can be reached, and try again"),
+            _ => Failure::error(error.to_string()),
         }
     }
 }
@@ -133,7 +152,7 @@ impl From<SeatError> for Failure {
             SeatError::Settings(_) => Failure::usage(error.to_string()),
             SeatError::NoMember { .. } => Failure::error(error.to_string())
                 .next("look whether another process is this member already, and at `incumbent status`"),
-            error => Failure::error(with_causes(&error)),
+            error => Failure::error(error.to_string()),
         }
     }
 }
@@ -143,7 +162,7 @@ impl From<StandError> for Failure {
         match error {
             StandError::Seat(error) => error.into(),
             StandError::Name(error) => Failure::usage(format!("this candidate cannot stand: {error}")),
-            error => Failure::error(with_causes(&error)),
+            error => Failure::error(error.to_string()),
         }
     }
 }
@@ -177,5 +196,40 @@ impl Failure {
             OperatorError::Refused(TransferRefused::Read(error)) => error.into(),
             _ => Failure::error(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn timed_out(errno: Errno) -> Failure {
+        let last = StoreError::unavailable("cannot write /srv/x", io::Error::from(errno));
+        ReadError::TimedOut { waited: Duration::from_secs(5), last }.into()
+    }
+
+    #[test]
+    fn what_the_kernel_said_is_said_with_what_to_do_about_it() {
+        for (errno, why, next) in [
+            (Errno::NOSPC, "No space left on device", "make room"),
+            (Errno::DQUOT, "quota exceeded", "quota is used up"),
+            (Errno::ROFS, "Read-only file system", "mounted read-only"),
+            (Errno::XDEV, "cross-device link", "overlayfs"),
+            (Errno::IO, "Input/output error", "look whether it runs"),
+        ] {
+            let failure = timed_out(errno);
+            let text = failure.to_string();
+            assert_eq!(failure.code, Code::Unavailable, "{text}");
+            for words in ["cannot write /srv/x", why, next] {
+                assert!(text.contains(words), "{words:?} is missing: {text}");
+            }
+        }
+        let source: Option<std::sync::Arc<dyn Error + Send + Sync>> =
+            Some(std::sync::Arc::new(io::Error::from(Errno::ROFS)));
+        let denied = Failure::from(StoreError::Denied { what: "cannot rename /srv/x".into(), source });
+        let text = denied.to_string();
+        assert!(denied.code == Code::Error && text.contains("Read-only") && text.contains("remount it"), "{text}");
     }
 }

@@ -7,12 +7,26 @@ use incumbent_core::{Fault, Held, NameError};
 
 type Source = Arc<dyn Error + Send + Sync>;
 
-/// Why a call to a store failed.
+/// What was tried and what went wrong, down to the last cause, each said once: `cannot write a/b: No space left on device`.
+pub fn with_causes(what: &str, source: &Option<Arc<dyn Error + Send + Sync>>) -> String {
+    let mut text = what.to_owned();
+    let mut cause = source.as_ref().map(|source| &**source as &(dyn Error + 'static));
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Why a call to a store failed. What it says ends with the causes: whoever prints it prints them, too.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The store cannot be reached or cannot answer. Nothing was changed; try again.
-    #[error("the store is unavailable: {what}")]
+    #[error("the store is unavailable: {}", with_causes(.what, .source))]
     Unavailable {
         /// What was tried.
         what: String,
@@ -21,7 +35,7 @@ pub enum StoreError {
         source: Option<Source>,
     },
     /// The call may or may not have had its effect. Repeat it.
-    #[error("the outcome is unknown: {what}")]
+    #[error("the outcome is unknown: {}", with_causes(.what, .source))]
     OutcomeUnknown {
         /// What was tried.
         what: String,
@@ -48,7 +62,7 @@ pub enum StoreError {
         what: String,
     },
     /// The store does not let us.
-    #[error("denied: {what}")]
+    #[error("denied: {}", with_causes(.what, .source))]
     Denied {
         /// What was refused.
         what: String,
@@ -100,5 +114,31 @@ impl StoreError {
 impl From<NameError> for StoreError {
     fn from(error: NameError) -> StoreError {
         StoreError::Limit { what: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the disk said no")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn an_error_says_all_its_causes_once() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let error = StoreError::unavailable("cannot write a/b", Outer(full()));
+        assert_eq!(
+            error.to_string(),
+            format!("the store is unavailable: cannot write a/b: the disk said no: {}", full())
+        );
+        let unknown = StoreError::unknown("writing", full());
+        assert_eq!(unknown.to_string(), format!("the outcome is unknown: writing: {}", full()));
+        let source: Option<Source> = Some(Arc::new(full()));
+        let denied = StoreError::Denied { what: format!("cannot write: {}", full()), source };
+        assert_eq!(denied.to_string(), format!("denied: cannot write: {}", full()), "said once");
+        let bare = StoreError::Unavailable { what: "no answer".into(), source: None };
+        assert_eq!(bare.to_string(), "the store is unavailable: no answer");
     }
 }

@@ -16,7 +16,7 @@ mod seam;
 pub mod url;
 
 pub use clock::{Alarm, BootClock, Clock, TokioClock};
-pub use error::StoreError;
+pub use error::{StoreError, with_causes};
 pub use incumbent_core::{
     Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Handover, Heir, Held, Incarnation, LastTerm,
     Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry, Nonce, Office, Paused,

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use incumbent_core::{Fault, StoreId, Token};
-use incumbent_store::StoreError;
+use incumbent_store::{StoreError, with_causes};
 
 /// Why a fence was not raised, or a write not made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub enum FenceError {
         store: StoreId,
     },
     /// The resource cannot be reached, or is busy. Try again.
-    #[error("the fence is unavailable: {what}")]
+    #[error("the fence is unavailable: {}", with_causes(.what, .source))]
     Unavailable {
         /// What was tried.
         what: String,
@@ -53,7 +53,7 @@ pub enum FenceError {
         what: String,
     },
     /// The resource does not let us, or cannot be trusted.
-    #[error("the fence is denied: {what}")]
+    #[error("the fence is denied: {}", with_causes(.what, .source))]
     Denied {
         /// What was refused.
         what: String,
@@ -150,6 +150,7 @@ mod tests {
     fn only_an_unavailable_fence_is_worth_another_try() {
         let busy = FenceError::unavailable("reading", io::Error::other("disk"));
         assert!(busy.is_transient());
+        assert_eq!(busy.to_string(), "the fence is unavailable: reading: disk");
         assert_eq!(busy.fault(), Fault::Unavailable);
         let stale = FenceError::Stale { token: token(1), mark: token(2) };
         assert!(!stale.is_transient());
