@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use incumbent::store::check_candidate_name;
 use incumbent::{ElectionName, NameError, Token};
 
-use crate::span::parse_span;
+use crate::span::{parse_span, parse_wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -19,7 +19,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
     0  done, or somebody leads
     1  error: refused, or something is broken
@@ -29,32 +29,57 @@ Exit codes:
     5  the store is unavailable
 `incumbent run` has its own: see `incumbent run --help`.";
 
-const OVERVIEW: &str = "\
+const EXAMPLES: &str = "\
 Examples:
     incumbent demo                                see it work, in 20 seconds
     incumbent run jobs/nightly -- ./nightly.sh    one at a time does it
     incumbent status jobs/nightly                 who leads, or why nobody does
     incumbent transfer jobs/nightly --to node-2   hand over to that one
 
+";
+
+/// The stores that this build knows, and how to get the others.
+fn stores() -> String {
+    let etcd = if cfg!(feature = "etcd") {
+        "etcd, in line with `etcdctl elect` and Go's"
+    } else {
+        "not in this build: cargo feature `etcd`"
+    };
+    let zookeeper = if cfg!(feature = "zookeeper") {
+        "ZooKeeper; ?dialect=curator-latch and others"
+    } else {
+        "not in this build: cargo feature `zookeeper`"
+    };
+    format!(
+        "\
 Stores:
-    file:///path     a directory on this host, for all its processes
-    memory://name    inside one process, for trying things out
-With ?ttl=none, a leader that is stopped but alive is never replaced.
+    file:///path                 a directory on this host, of one user
+    memory://name                inside one process, for trying things out
+    etcd://a:2379,b:2379         {etcd}
+    zk://a:2181,b:2181/chroot    {zookeeper}
+etcds:// and zks:// speak TLS (ca, cert and key are files). Other dialects of
+ZooKeeper are curator-selector, kazoo and go-leaderelection. With ?ttl=none in a
+directory, a leader that is stopped but alive is never replaced.
 Without --store, --store-file or INCUMBENT_STORE it is a directory of this user:
 `incumbent` in $XDG_STATE_HOME, or in ~/.local/state.
 
-Peers, with no store (a store is the better choice where there is one):
+"
+    )
+}
+
+const PEERS: &str = "\
+Peers, with no store:
     consensus://127.0.0.1:7411?members=3    three members on this host
     consensus://?members=a=10.0.0.1:7411,b=...&rank=1&secret-file=/etc/secret
     bully://...  ring://...    no tokens, and two halves of a network have two
                                leaders
-One group holds one election. `run --forever` and `campaign` are its members,
-which are long-lived; everybody else asks them. Settings: members, listen or
-rank (which member this is: the name in the list does, too), data (where
-consensus writes down its votes), secret-file, timeout (1500ms unless given);
-for bully and ring majority=yes and takeover=no. Peers cannot pause, resume,
-depose or end; bully and ring cannot transfer. `incumbent explain` says what
-they promise.
+A store is the better choice where there is one. One group holds one election.
+`run --forever` and `campaign` are its members, which are long-lived; everybody
+else asks them. Settings: members, listen or rank (which member this is: the
+name in the list does, too), data (where consensus writes down its votes),
+secret-file, timeout (1500ms unless given); for bully and ring majority=yes and
+takeover=no. Peers cannot pause, resume, depose or end; bully and ring cannot
+transfer. `incumbent explain` says what they promise.
 
 ";
 
@@ -64,11 +89,11 @@ they promise.
 /// token that is higher than all before it, so that what it guards can refuse the late writes of a former leader.
 #[derive(Debug, Parser)]
 #[command(name = "incumbent", version, styles = STYLES, max_term_width = 110)]
-#[command(after_long_help = format!("{OVERVIEW}{EXIT_CODES}"))]
+#[command(after_long_help = format!("{EXAMPLES}{}{PEERS}{EXIT_CODES}", stores()))]
 #[command(
     after_help = "`incumbent --help` has examples, stores and exit codes; `incumbent VERB --help` has those of a verb."
 )]
-#[command(subcommand_value_name = "VERB", subcommand_help_heading = "Verbs", disable_help_subcommand = true)]
+#[command(subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
 pub(crate) struct Line {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
@@ -85,7 +110,7 @@ pub(crate) struct Line {
 /// Which store.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// The store, e.g. file:///var/lib/elections. Everybody on this host can see a password that is written here
+    /// The store, e.g. zk://host:2181. Everybody on this host can see a password that is written here
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) store: Option<String>,
     /// A file whose first line is the store's URL: the place for one with a password
@@ -197,7 +222,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) try_once: bool,
     /// Exit with 122 if not elected for the first time by then
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = parse_wait)]
     pub(crate) wait: Option<Duration>,
     /// Exit with 120 when the office is lost, instead of going back in line
     #[arg(long)]

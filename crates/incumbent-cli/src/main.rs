@@ -8,13 +8,13 @@ mod place;
 mod reader_gone;
 mod say;
 mod span;
+mod usage;
 mod verbs;
 
 use std::future::Future;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
 
 use args::{Line, PlaceArgs, Verb};
 use failure::{Code, Failure};
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     }
     let line = match Line::try_parse() {
         Ok(line) => line,
-        Err(error) => return explain_usage(&error),
+        Err(error) => return usage::explain(error),
     };
     let mut say = Say::new(line.quiet);
     let is_run = matches!(line.verb, Verb::Run(_));
@@ -49,16 +49,6 @@ fn finish(done: Result<u8, Failure>, say: &Say, is_run: bool) -> ExitCode {
     // The low numbers are the command's own there, but for a command line that is wrong.
     let ours = is_run && failure.code != Code::Usage;
     ExitCode::from(if ours { verbs::run::OUR_FAILURE } else { failure.code as u8 })
-}
-
-/// Help and version go to standard output, and are no error.
-fn explain_usage(error: &clap::Error) -> ExitCode {
-    // Whoever closed the stream does not want to know.
-    let _ = error.print();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        _ => ExitCode::from(Code::Usage as u8),
-    }
 }
 
 fn act(verb: Verb, place: &PlaceArgs, verbose: bool, say: &mut Say) -> Result<u8, Failure> {

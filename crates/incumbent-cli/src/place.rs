@@ -173,6 +173,11 @@ impl fmt::Debug for Place {
     }
 }
 
+/// A word of a command line, which may be a store's URL.
+pub(crate) fn without_secrets(word: &str) -> String {
+    Place { url: word.to_owned(), named: true }.to_string()
+}
+
 /// Whether INCUMBENT_STORE has a password that COMMAND should not see.
 pub(crate) fn variable_has_secret() -> bool {
     env::var_os(VARIABLE).is_some_and(|url| Place { url: url.to_string_lossy().into_owned(), named: true }.has_secret())

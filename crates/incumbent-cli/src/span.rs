@@ -2,36 +2,48 @@
 
 use std::time::Duration;
 
-/// The longest span: a year. Longer ones are slips of the hand, and would overflow clocks.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+use incumbent_core::LONGEST;
 
-/// Reads `15s`, `250ms`, `1.5s`, `1m30s`, `2h`, `1d`.
+/// A time that is to be something.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
+    let span = read(text)?;
+    if span.is_zero() { Err("it must be longer than nothing, as in 15s".into()) } else { Ok(span) }
+}
+
+/// How long to wait for one's turn. Not at all has an option of its own.
+pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
+    let span = read(text)?;
+    if span.is_zero() { Err("write --try for not waiting at all".into()) } else { Ok(span) }
+}
+
+/// Reads `15s`, `250ms`, `1.5s`, `1m30s`, `2h`, `1d`; a number alone is seconds, as for sleep(1) and flock(1).
+fn read(text: &str) -> Result<Duration, String> {
     let malformed = || format!("write a time as in 15s, 250ms or 1m30s, not {text:?}");
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(malformed)?;
-        let (number, tail) = rest.split_at(digits);
-        let letters = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(letters);
+        let (number, tail) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len()));
+        let (unit, tail) = tail.split_at(tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len()));
         let unit_s = match unit {
             "ms" => 0.001,
             "s" => 1.0,
+            "" if number.len() == text.len() => 1.0,
             "m" => 60.0,
             "h" => 3600.0,
             "d" => 86_400.0,
             _ => return Err(malformed()),
         };
         let number: f64 = number.parse().map_err(|_| malformed())?;
-        let part = Duration::try_from_secs_f64(number * unit_s).map_err(|_| malformed())?;
+        // What is too long for a clock is too long for us, too.
+        let part = Duration::try_from_secs_f64(number * unit_s).unwrap_or(Duration::MAX);
         total = total.saturating_add(part);
         rest = tail;
     }
-    if text.is_empty() || total.is_zero() {
-        return Err("it must be longer than nothing, as in 15s".into());
+    match total {
+        _ if text.is_empty() => Err(malformed()),
+        total if total > LONGEST => Err("it is longer than a year, which is the most".into()),
+        total => Ok(total),
     }
-    if total > LONGEST { Err("it is longer than a year".into()) } else { Ok(total) }
 }
 
 /// `3.2 ms`, `14.7 s`: three digits are enough for people.
@@ -62,11 +74,45 @@ mod tests {
 
     #[test]
     fn spans_are_read_as_people_write_them() {
-        for (text, ms) in [("15s", 15_000), ("250ms", 250), ("1.5s", 1_500), ("1m30s", 90_000), ("2h", 7_200_000)] {
+        for (text, ms) in [
+            ("15s", 15_000),
+            ("250ms", 250),
+            ("1.5s", 1_500),
+            ("1m30s", 90_000),
+            ("2h", 7_200_000),
+            ("5", 5_000),
+            ("0.5", 500),
+        ] {
             assert_eq!(parse_span(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for bad in ["", "15", "s", "0s", "-1s", "15 s", "1.2.3s", "5y", "400d", "99999999999999999999d", "1s5"] {
+        for bad in [
+            "",
+            "s",
+            "0s",
+            "0",
+            "-1s",
+            "15 s",
+            "1.2.3s",
+            "5y",
+            "400d",
+            "36525d",
+            "99999999999999999999d",
+            "1s5",
+            "1m5",
+            ".",
+        ] {
             assert!(parse_span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn not_waiting_at_all_has_an_option_of_its_own() {
+        for nothing in ["0", "0s", "0.0", "00ms"] {
+            assert!(parse_wait(nothing).unwrap_err().contains("--try"), "{nothing}");
+        }
+        assert_eq!(parse_wait("5"), Ok(Duration::from_secs(5)));
+        for bad in ["", "s", "x"] {
+            assert!(!parse_wait(bad).unwrap_err().contains("--try"), "{bad}");
         }
     }
 

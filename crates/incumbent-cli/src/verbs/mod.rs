@@ -3,6 +3,7 @@
 pub(crate) mod campaign;
 pub(crate) mod demo;
 pub(crate) mod explain;
+mod manual;
 pub(crate) mod observe;
 pub(crate) mod operate;
 pub(crate) mod paper;

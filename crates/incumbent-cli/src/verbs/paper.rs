@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::{Command, CommandFactory};
 
+use super::manual;
 use crate::args::{CompletionsArgs, Line, ManArgs};
 use crate::failure::Failure;
 use crate::say::cannot_write;
@@ -21,12 +22,11 @@ pub(crate) fn man(args: ManArgs) -> Result<u8, Failure> {
     if let Some(directory) = &args.dir {
         return write_all(&definition, directory);
     }
-    let Some(verb) = &args.verb else { return print(&page(definition)?) };
-    let found = definition.get_subcommands().find(|known| known.get_name() == verb);
-    let Some(found) = found else {
+    let Some(verb) = &args.verb else { return print(&page(&definition, &definition)?) };
+    let Some(found) = verbs(&definition).find(|known| known.get_name() == verb) else {
         return Err(Failure::usage(format!("there is no verb {verb:?}")).next("`incumbent --help` lists them"));
     };
-    print(&page(found.clone())?)
+    print(&page(found, &definition)?)
 }
 
 /// With what verbs inherit from the command filled in.
@@ -36,20 +36,24 @@ fn definition() -> Command {
     definition
 }
 
+/// Those that have a page: all but `help`, which prints those of the others.
+fn verbs(definition: &Command) -> impl Iterator<Item = &Command> {
+    definition.get_subcommands().filter(|verb| verb.get_name() != "help")
+}
+
 fn write_all(definition: &Command, directory: &Path) -> Result<u8, Failure> {
     fs::create_dir_all(directory).map_err(|error| cannot_save(directory, error))?;
-    let verbs = definition.get_subcommands().map(|verb| (verb.clone(), format!("incumbent-{}", verb.get_name())));
-    for (command, name) in std::iter::once((definition.clone(), "incumbent".to_owned())).chain(verbs) {
+    let verbs = verbs(definition).map(|verb| (verb, format!("incumbent-{}", verb.get_name())));
+    for (command, name) in std::iter::once((definition, "incumbent".to_owned())).chain(verbs) {
         let path = directory.join(format!("{name}.1"));
-        fs::write(&path, page(command)?).map_err(|error| cannot_save(&path, error))?;
+        fs::write(&path, page(command, definition)?).map_err(|error| cannot_save(&path, error))?;
     }
     Ok(0)
 }
 
-fn page(command: Command) -> Result<Vec<u8>, Failure> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page).map_err(cannot_write)?;
-    Ok(page)
+fn page(command: &Command, definition: &Command) -> Result<Vec<u8>, Failure> {
+    let names: Vec<_> = verbs(definition).map(|verb| verb.get_name().to_owned()).collect();
+    manual::page(command, &names).map_err(cannot_write)
 }
 
 fn cannot_save(path: &Path, error: io::Error) -> Failure {

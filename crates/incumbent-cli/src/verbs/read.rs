@@ -8,7 +8,7 @@ use crate::args::{CandidatesArgs, LeaderArgs};
 use crate::facts::{self, Person, VERSION, Value};
 use crate::failure::{Code, Failure};
 use crate::place::Place;
-use crate::say::{Say, out, out_json};
+use crate::say::{Say, out, out_json, shell_word};
 
 #[derive(Serialize)]
 struct LeaderFact<'a> {
@@ -98,12 +98,7 @@ pub(crate) fn table(line: &[Leader], first_leads: bool) -> Vec<String> {
 
 /// The name as it can be pasted into a shell.
 pub(crate) fn quoted(name: &ElectionName) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.:@%+,".contains(c);
-    if name.as_str().chars().all(plain) && !name.as_str().starts_with('-') {
-        name.to_string()
-    } else {
-        format!("'{}'", name.as_str().replace('\'', "'\\''"))
-    }
+    shell_word(name.as_str())
 }
 
 #[cfg(test)]
@@ -115,6 +110,6 @@ mod tests {
         let quote = |name: &str| quoted(&ElectionName::new(name).unwrap());
         assert_eq!(quote("jobs/nightly"), "jobs/nightly");
         assert_eq!(quote("it's $HOME"), "'it'\\''s $HOME'");
-        assert_eq!(quote("-x"), "'-x'");
+        assert_eq!(quote("a=b;c"), "'a=b;c'");
     }
 }

@@ -86,7 +86,42 @@ fn times_that_cannot_be_safe_exit_with_2_and_show_the_arithmetic() {
     let host = Host::new();
     let said = host.run(["run", "--ttl", "15s", "--grace", "10s", "jobs/x", "--", "true"]);
     assert_usage(&said, &["15s", "10s", "raise the TTL"]);
-    assert_usage(&host.run(["run", "--ttl", "15", "jobs/x", "--", "true"]), &["15s, 250ms or 1m30s"]);
+    assert_usage(&host.run(["run", "--ttl", "15x", "jobs/x", "--", "true"]), &["15s, 250ms or 1m30s"]);
+}
+
+#[test]
+fn a_number_alone_is_seconds_and_times_without_measure_are_refused_with_a_sentence() {
+    let host = Host::new();
+    let json = host.ok(["explain", "--ttl", "30", "--json"]).json();
+    assert_eq!(json["ttl_ms"], 30_000);
+    host.ok(["run", "--wait", "50", "jobs/x", "--", "true"]);
+    assert_usage(&host.run(["run", "--wait", "0", "jobs/x", "--", "true"]), &["--try"]);
+    for option in ["--ttl", "--grace", "--wait"] {
+        for time in ["36525d", "99999999999999999999"] {
+            assert_usage(&host.run(["run", option, time, "jobs/x", "--", "true"]), &["longer than a year"]);
+        }
+    }
+    assert_usage(&host.run(["pause", "--timeout", "36525d", "jobs/x"]), &["longer than a year"]);
+    // The longest of all is taken as it is.
+    host.ok(["run", "--ttl", "365d", "--wait", "365d", "jobs/x", "--", "true"]);
+    host.ok(["end", "--timeout", "365d", "jobs/x"]);
+}
+
+#[test]
+fn what_was_probably_meant_is_shown() {
+    let host = Host::new();
+    assert_usage(&host.run(["rnu", "jobs/x", "--", "true"]), &["'run'"]);
+    assert_usage(&host.run(["run", "jobs/x", "ls", "-l"]), &["incumbent run jobs/x -- ls -l"]);
+    let said = host.run(["run", "--store", "etcd://u:hunter2@h", "jobs/x", "ls"]);
+    assert_usage(&said, &["incumbent run", "jobs/x -- ls"]);
+    assert!(!said.err.contains("hunter2"), "{said:?}");
+}
+
+#[test]
+fn help_is_a_verb_too() {
+    let host = Host::new();
+    assert_eq!(host.ok(["help"]).out, host.ok(["--help"]).out);
+    assert_eq!(host.ok(["help", "run"]).out, host.ok(["run", "--help"]).out);
 }
 
 #[test]
@@ -112,8 +147,15 @@ fn what_contradicts_itself_or_is_incomplete_exits_with_2() {
 fn help_teaches_with_examples_and_exit_codes() {
     let host = Host::new();
     let said = host.ok(["--help"]);
-    for words in ["Examples:", "Exit codes:", "INCUMBENT_STORE", "incumbent demo"] {
+    let stores = ["file://", "memory://", "etcd://", "zk://", "consensus://", "bully://", "ring://"];
+    for words in ["Examples:", "Exit codes:", "INCUMBENT_STORE", "incumbent demo"].iter().chain(&stores) {
         assert!(said.out.contains(words), "{words}: {}", said.out);
+    }
+    // What is not built in is said to be so, and where it comes from.
+    let built = [("etcd", cfg!(feature = "etcd")), ("zookeeper", cfg!(feature = "zookeeper"))];
+    for (feature, is_built) in built {
+        let missing = format!("not in this build: cargo feature `{feature}`");
+        assert_eq!(said.out.contains(&missing), !is_built, "{feature}: {}", said.out);
     }
     let run = host.ok(["run", "--help"]).out;
     for words in ["Examples:", "120", "121", "122", "125", "126", "127", "INCUMBENT_TOKEN"] {
@@ -246,11 +288,19 @@ fn the_manual_has_a_page_for_each_verb_with_its_exit_codes() {
     assert!(host.ok(["man"]).out.contains(".TH incumbent 1"));
     let run = host.ok(["man", "run"]).out;
     assert!(run.contains("incumbent\\-run") && run.contains("122"), "{run}");
+    let title = format!(r#".TH incumbent-run 1 " " "incumbent {}" "Incumbent Manual""#, env!("CARGO_PKG_VERSION"));
+    assert!(run.contains(&title), "{run}");
+    // As it has to be typed.
+    assert!(run.contains("[OPTIONS] <ELECTION> \\-\\- <COMMAND>..."), "{run}");
+    assert!(run.contains("\\fB\\-\\-wait\\fR \\fI<TIME>\\fR"), "{run}");
     let folder = host.path("man");
     host.ok(["man".as_ref(), "--dir".as_ref(), folder.as_os_str()]);
     for verb in VERBS {
         let page = fs::read_to_string(folder.join(format!("incumbent-{verb}.1"))).unwrap();
-        assert!(page.contains(".SH NAME"), "{verb}");
+        for section in ["NAME", "SYNOPSIS", "ENVIRONMENT", "FILES", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+            assert_eq!(page.matches(&format!(".SH {section}\n")).count(), 1, "{verb}: {section}");
+        }
+        assert!(!page.contains("incumbent\\-help") && !page.contains("EXTRA"), "{verb}");
     }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), VERBS.len() + 1);
 }

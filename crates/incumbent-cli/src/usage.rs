@@ -1,0 +1,127 @@
+//! Command lines that are wrong: what clap says about them, and the line that was probably meant.
+
+use std::env;
+use std::process::ExitCode;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
+
+use crate::args::Line;
+use crate::failure::Code;
+use crate::place::without_secrets;
+use crate::say::shell_word;
+
+/// Help and version go to standard output, and are no error.
+pub(crate) fn explain(mut error: clap::Error) -> ExitCode {
+    suggest(&mut error, env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect());
+    // Whoever closed the stream does not want to know.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ => ExitCode::from(Code::Usage as u8),
+    }
+}
+
+fn suggest(error: &mut clap::Error, args: Vec<String>) {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            if let Some(verb) = text(ContextKind::InvalidSubcommand).and_then(|verb| nearest_verb(&verb)) {
+                error.insert(ContextKind::SuggestedSubcommand, ContextValue::String(verb));
+            }
+        }
+        ErrorKind::UnknownArgument => {
+            if let Some(line) = text(ContextKind::InvalidArg).and_then(|stray| with_dashes(&args, &stray)) {
+                let tip = StyledStr::from(format!("a command comes after two dashes: '{line}'"));
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The verb that differs least, if it differs by a slip of the hand or two.
+fn nearest_verb(typed: &str) -> Option<String> {
+    let command = Line::command();
+    let verbs = command.get_subcommands().map(|verb| (slips(typed, verb.get_name()), verb.get_name().to_owned()));
+    verbs.min().filter(|(slips, verb)| *slips <= 2 && *slips < verb.chars().count()).map(|(_, verb)| verb)
+}
+
+/// How many letters were left out, added, mistaken, or swapped with their neighbour.
+fn slips(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            table[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let mistaken = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                let swapped = if swapped { table[i - 2][j - 2] + 1 } else { usize::MAX };
+                mistaken.min(swapped).min(table[i - 1][j] + 1).min(table[i][j - 1] + 1)
+            };
+        }
+    }
+    table[a.len()][b.len()]
+}
+
+/// The line with two dashes before `stray`, a word that nobody expected, if it is right then.
+fn with_dashes(args: &[String], stray: &str) -> Option<String> {
+    // An option that does not exist is another mistake, and so is a second election before the dashes.
+    if stray.starts_with('-') || args.iter().any(|arg| arg == "--") {
+        return None;
+    }
+    let places = args.iter().enumerate().filter(|(_, arg)| *arg == stray).map(|(at, _)| at);
+    let mut lines = places.map(|at| {
+        let (before, command) = args.split_at(at);
+        ["incumbent"]
+            .into_iter()
+            .chain(before.iter().map(String::as_str))
+            .chain(["--"])
+            .chain(command.iter().map(String::as_str))
+    });
+    let line = lines.find(|line| Line::try_parse_from(line.clone()).is_ok())?;
+    Some(line.map(|word| shell_word(&without_secrets(word))).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_hand_is_recognized() {
+        for (typed, meant) in [
+            ("rnu", Some("run")),
+            ("stauts", Some("status")),
+            ("observ", Some("observe")),
+            ("list", None),
+            ("nonsense", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest_verb(typed).as_deref(), meant, "{typed}");
+        }
+    }
+
+    #[test]
+    fn the_dashes_are_put_before_the_command() {
+        let line = |line: &str, stray: &str| {
+            let args: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            with_dashes(&args, stray)
+        };
+        let meant = |text: &str| Some(text.to_owned());
+        assert_eq!(line("run x ls -l", "ls"), meant("incumbent run x -- ls -l"));
+        assert_eq!(line("-q run --try jobs/x ./a b", "./a"), meant("incumbent -q run --try jobs/x -- ./a b"));
+        assert_eq!(line("run x x", "x"), meant("incumbent run x -- x"));
+        assert_eq!(line("run run run", "run"), meant("incumbent run run -- run"));
+        let secret = line("--store etcd://u:hunter2@h run x ls", "ls").unwrap();
+        assert!(secret.contains("u:***@h") && !secret.contains("hunter2"), "{secret}");
+        assert_eq!(line("run x --tyr", "--tyr"), None);
+        assert_eq!(line("run x y -- z", "y"), None);
+        assert_eq!(line("leader x y", "y"), None);
+    }
+}
