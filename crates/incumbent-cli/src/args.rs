@@ -139,6 +139,30 @@ pub(crate) enum Verb {
     Man(ManArgs),
 }
 
+impl Verb {
+    /// Whether it writes to the store, and so has to find the one that others use.
+    pub(crate) fn changes_something(&self) -> bool {
+        match self {
+            Verb::Run(_)
+            | Verb::Campaign(_)
+            | Verb::Transfer(_)
+            | Verb::Resign(_)
+            | Verb::Depose(_)
+            | Verb::Pause(_)
+            | Verb::Resume(_)
+            | Verb::End(_) => true,
+            Verb::Leader(_)
+            | Verb::Candidates(_)
+            | Verb::Observe(_)
+            | Verb::Status(_)
+            | Verb::Explain(_)
+            | Verb::Demo(_)
+            | Verb::Completions(_)
+            | Verb::Man(_) => false,
+        }
+    }
+}
+
 /// The election's name.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Contest {
@@ -158,7 +182,7 @@ pub(crate) struct Format {
 /// How one stands.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Standing {
-    /// This candidate's name, for people [default: the host's name and the process number]
+    /// This candidate's name, for people [default: the host's name and the process number; in a container also four digits]
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub(crate) name: Option<String>,
     /// What this candidate advertises to others, e.g. its address
@@ -309,7 +333,8 @@ pub(crate) struct CandidatesArgs {
 
 /// Follow who leads, until the election ends
 ///
-/// One line for each change, flushed at once. What changed and changed back between two looks is not seen.
+/// One line for each change, flushed at once. What changed and changed back between two looks is not seen. It also ends when nobody
+/// reads its output any more.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Events with --json, one object a line:
@@ -335,10 +360,11 @@ pub(crate) struct ObserveArgs {
 With --json, on one line:
     {\"v\":1,\"election\":\"jobs/nightly\",\"store\":\"file:///...\",\"leader\":null,
     \"followers\":0,\"vacant_because\":\"paused\",\"paused\":{\"reason\":\"tea\"},
-    \"handover\":null,\"age_ms\":3}
-\"vacant_because\" is there when nobody leads: paused, ended, deposed or
-no_candidates; among peers forming, no_majority or electing. With peers there
-is \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too.")]
+    \"handover\":null,\"ended\":false,\"age_ms\":3}
+\"ended\": it was ended a while ago; who is in line has not heard of it yet, or
+came since. \"vacant_because\" is there when nobody leads: paused, ended,
+deposed or no_candidates; among peers forming, no_majority or electing. With
+peers there is \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) contest: Contest,

@@ -52,13 +52,14 @@ fn finish(done: Result<u8, Failure>, say: &Say, is_run: bool) -> ExitCode {
 }
 
 fn act(verb: Verb, place: &PlaceArgs, verbose: bool, say: &mut Say) -> Result<u8, Failure> {
-    let at = |say: &mut Say| Place::choose(place, say).inspect(|_| journal::begin(verbose, say));
+    let changes = verb.changes_something();
+    let at = |say: &mut Say| Place::choose(place, changes, say).inspect(|_| journal::begin(verbose, say));
     match verb {
         Verb::Run(args) => verbs::run::run(args, at(say)?, say),
         Verb::Campaign(args) => block_on(verbs::campaign::campaign(args, at(say)?, say)),
         Verb::Leader(args) => block_on(verbs::read::leader(args, at(say)?, say)),
         Verb::Candidates(args) => block_on(verbs::read::candidates(args, at(say)?, say)),
-        Verb::Observe(args) => block_on(verbs::observe::observe(args, at(say)?)),
+        Verb::Observe(args) => block_on(verbs::observe::observe(args, at(say)?, say)),
         Verb::Status(args) => block_on(verbs::status::status(args, at(say)?)),
         Verb::Transfer(args) => block_on(verbs::operate::transfer(args, at(say)?)),
         Verb::Resign(args) => block_on(verbs::operate::resign(args, at(say)?)),

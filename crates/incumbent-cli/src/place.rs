@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::args::PlaceArgs;
 use crate::failure::Failure;
-use crate::say::Say;
+use crate::say::{Say, shell_word};
 
 /// Where the URL may come from when no option says it.
 pub(crate) const VARIABLE: &str = "INCUMBENT_STORE";
@@ -24,18 +24,22 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The store that was asked for, or the user's own. Says which if nobody asked.
-    pub(crate) fn choose(args: &PlaceArgs, say: &mut Say) -> Result<Place, Failure> {
+    /// The store that was asked for, or the user's own. Those who change something there are told which, if nobody asked: for
+    /// those who only read it does no harm to look in the wrong place.
+    pub(crate) fn choose(args: &PlaceArgs, changes: bool, say: &mut Say) -> Result<Place, Failure> {
         let place = if let Some(url) = &args.store {
             Place { url: url.clone(), named: true }
         } else if let Some(file) = &args.store_file {
-            Place::from_file(file)?
+            Place::from_file(file, say)?
         } else if let Some(url) = env::var_os(VARIABLE).filter(|url| !url.is_empty()) {
             let url = url.into_string().map_err(|_| Failure::usage(format!("{VARIABLE} is not text")))?;
             Place { url, named: true }
         } else {
-            let place = Place::of_this_user(say)?;
-            say.note(format!("no store was named: using {place}, for this user on this host"));
+            let place = Place::of_this_user()?;
+            if changes {
+                say.note(format!("no store was named: using {place}, for this user on this host"));
+                warn_of_others(say);
+            }
             place
         };
         say.keep_secret(place.secrets());
@@ -78,27 +82,30 @@ impl Place {
         &self.url
     }
 
-    fn from_file(file: &Path) -> Result<Place, Failure> {
+    fn from_file(file: &Path, say: &Say) -> Result<Place, Failure> {
         let text = fs::read_to_string(file)
             .map_err(|error| Failure::usage(format!("cannot read the store's URL from {}: {error}", file.display())))?;
         match text.lines().next().map(str::trim) {
-            Some(url) if !url.is_empty() => Ok(Place { url: url.to_owned(), named: true }),
+            Some(url) if !url.is_empty() => {
+                let place = Place { url: url.to_owned(), named: true };
+                let mode = fs::metadata(file).map_or(0, |file| file.permissions().mode() & 0o777);
+                if place.has_secret() && mode & 0o044 != 0 {
+                    let file = file.display().to_string();
+                    let cure = format!("`chmod 600 {}`", shell_word(&file));
+                    say.warn(format!("others can read the password in {file} (mode {mode:o}): {cure}"));
+                }
+                Ok(place)
+            }
             _ => Err(Failure::usage(format!("the first line of {} is empty", file.display()))
                 .next("it has to be the store's URL")),
         }
     }
 
-    fn of_this_user(say: &Say) -> Result<Place, Failure> {
+    fn of_this_user() -> Result<Place, Failure> {
         if env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
             let what = "no store was named, and inside a Kubernetes pod a directory will not do: each replica would lead on its own disk";
             return Err(
                 Failure::usage(what).next(format!("name a store that all replicas share, with --store or {VARIABLE}"))
-            );
-        }
-        if in_container() {
-            say.warn(
-                "this seems to be a container: unless its replicas share this directory, each will lead on its own disk; \
-                 name a shared store with --store",
             );
         }
         let directory = state_directory()?;
@@ -202,6 +209,25 @@ fn state_directory() -> Result<PathBuf, Failure> {
             Err(Failure::usage("no store was named, and neither XDG_STATE_HOME nor HOME says where this user's is")
                 .next("name one with --store"))
         }
+    }
+}
+
+/// Where the user's own store may not be the one that others use.
+fn warn_of_others(say: &Say) {
+    if in_container() {
+        say.warn(
+            "this seems to be a container: unless its replicas share this directory, each will lead on its own disk; \
+             name a shared store with --store",
+        );
+    }
+    let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state/incumbent"));
+    let ours = state_directory().ok();
+    if let Some(other) = home.filter(|home| home.is_absolute() && home.exists() && Some(home) != ours.as_ref()) {
+        say.warn(format!(
+            "XDG_STATE_HOME is set here, but {} is there, too: whoever stood without that variable, from cron, say, \
+             leads there; name the store with --store",
+            other.display()
+        ));
     }
 }
 

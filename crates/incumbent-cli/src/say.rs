@@ -102,9 +102,16 @@ impl Say {
     }
 }
 
-/// Control characters could play tricks with a terminal: names and values are other people's.
+/// Control characters could play tricks with a terminal, and those that turn the direction of writing with its reader: names
+/// and values are other people's.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+    let plays_tricks = |c: char| {
+        let turns =
+            matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let breaks = matches!(c, '\u{2028}' | '\u{2029}');
+        c.is_control() || turns || breaks
+    };
+    text.chars().map(|c| if plays_tricks(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
 /// As it can be pasted into a shell.
@@ -152,5 +159,7 @@ mod tests {
     fn what_others_wrote_cannot_move_the_cursor() {
         assert_eq!(printable("node\x1b[2J\n"), "node\\u{1b}[2J\\n");
         assert_eq!(printable("Zürich"), "Zürich");
+        assert_eq!(printable("a\u{202e}b\u{2066}c\u{200f}d\u{2029}e"), "a\\u{202e}b\\u{2066}c\\u{200f}d\\u{2029}e");
+        assert_eq!(printable("שלום"), "שלום");
     }
 }

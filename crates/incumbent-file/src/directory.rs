@@ -260,7 +260,8 @@ fn check_owner(disk: &Disk) -> Result<(), StoreError> {
     let denied = |why: String| StoreError::Denied { what: format!("{}: {why}", disk.path().display()), source: None };
     let (owner, us) = (stat.st_uid, geteuid().as_raw());
     if owner != us {
-        return Err(denied(format!("it belongs to user {owner}, and we are user {us}")));
+        let act = format!("act as that user (as root: `sudo -u '#{owner}' ...`)");
+        return Err(denied(format!("it belongs to user {owner}, and we are user {us}: {act}")));
     }
     if stat.st_mode & 0o022 != 0 {
         let mode = stat.st_mode & 0o777;

@@ -12,16 +12,21 @@ pub(crate) mod run;
 pub(crate) mod status;
 
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use incumbent::{Client, ConnectError, Election, ElectionName, Unfenced};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::args::Standing;
 use crate::failure::Failure;
 use crate::place::Place;
+use crate::say::Say;
 
 /// How long a client may take to leave everything tidy.
 const TIDY: Duration = Duration::from_secs(5);
+/// How often to look for a store that is not there yet.
+const LOOK_FOR_STORE: Duration = Duration::from_millis(500);
 
 /// The election, for somebody who does not stand in it, but may write.
 async fn election(name: &ElectionName, place: &Place) -> Result<Election<Unfenced>, Failure> {
@@ -29,14 +34,35 @@ async fn election(name: &ElectionName, place: &Place) -> Result<Election<Unfence
     client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// The election, for somebody who only reads: a store that was named is not made, since its name may be mistyped.
+/// The election, for somebody who only reads.
 async fn seen_election(name: &ElectionName, place: &Place) -> Result<Election<Unfenced>, Failure> {
-    let mut builder = Client::builder();
-    if place.was_named() {
-        builder = builder.must_exist();
-    }
-    let client = builder.connect_unfenced(place.url()).await.map_err(|error| at(place, error))?;
+    let client = seeing_client(place).await.map_err(|error| at(place, error))?;
     client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// The same for somebody who stays: it may have come before the first candidate, who makes the store.
+async fn awaited_election(name: &ElectionName, place: &Place, say: &Say) -> Result<Election<Unfenced>, Failure> {
+    let mut told = false;
+    let client = loop {
+        match seeing_client(place).await {
+            Ok(client) => break client,
+            Err(missing @ ConnectError::Missing { .. }) => {
+                if !std::mem::replace(&mut told, true) {
+                    say.note(format!("{missing} yet: waiting for `incumbent run` or `incumbent campaign` to make it"));
+                }
+                tokio::time::sleep(LOOK_FOR_STORE).await;
+            }
+            Err(error) => return Err(at(place, error)),
+        }
+    };
+    client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// A store that was named is not made by those who only read, since its name may be mistyped.
+async fn seeing_client(place: &Place) -> Result<Client<Unfenced>, ConnectError> {
+    let builder = Client::builder();
+    let builder = if place.was_named() { builder.must_exist() } else { builder };
+    builder.connect_unfenced(place.url()).await
 }
 
 /// A client for somebody who stands.
@@ -62,9 +88,27 @@ fn at(place: &Place, error: ConnectError) -> Failure {
 fn candidate_name(standing: &Standing) -> String {
     standing.name.clone().unwrap_or_else(|| {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let host = if host.is_empty() { "host".to_owned() } else { host };
-        format!("{host}-{}", std::process::id())
+        default_name(&host, std::process::id(), numbers_are_the_hosts())
     })
+}
+
+/// Containers of one host may share its name, and each has a process 1 of its own: there it takes a lot to be drawn, too.
+fn default_name(host: &str, pid: u32, unique_pid: bool) -> String {
+    let host = if host.is_empty() { "host" } else { host };
+    if unique_pid {
+        return format!("{host}-{pid}");
+    }
+    // Whoever gets no random numbers is called as before.
+    let mut lot = [0; 2];
+    let _ = getrandom(&mut lot, GetRandomFlags::empty());
+    format!("{host}-{pid}-{:04x}", u16::from_ne_bytes(lot))
+}
+
+/// Whether process numbers are those of the host, and not of a container.
+fn numbers_are_the_hosts() -> bool {
+    // The kernel's first namespace of process numbers always has this one (PROC_PID_INIT_INO).
+    const HOSTS: u64 = 0xeffffffc;
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == HOSTS)
 }
 
 /// What is advertised need not be text.
@@ -77,4 +121,18 @@ fn this_program() -> tokio::process::Command {
     let mut command = tokio::process::Command::new("/proc/self/exe");
     command.arg0("incumbent");
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_name_says_where_and_which_and_is_drawn_by_lot_in_a_container() {
+        assert_eq!(default_name("vm", 7, true), "vm-7");
+        assert_eq!(default_name("", 7, true), "host-7");
+        let names: std::collections::BTreeSet<_> = (0..50).map(|_| default_name("vm", 1, false)).collect();
+        assert!(names.iter().all(|name| name.starts_with("vm-1-") && name.len() == 9), "{names:?}");
+        assert!(names.len() > 40, "{names:?}");
+    }
 }

@@ -27,6 +27,7 @@ pub(super) struct StatusFact<'a> {
     vacant_because: Option<&'static str>,
     paused: Option<PausedFact>,
     handover: Option<HandoverFact>,
+    ended: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<GroupFact>,
     age_ms: u64,
@@ -162,6 +163,7 @@ pub(super) fn fact<'a>(name: &'a ElectionName, place: &Place, reading: &Reading<
         vacant_because: Vacancy::of(status).map(Vacancy::word),
         paused: status.paused.as_deref().map(|reason| PausedFact { reason: reason.to_owned() }),
         handover: status.handover.map(|(from, to)| HandoverFact { from: from.get(), to: to.map(|token| token.get()) }),
+        ended: status.ended,
         group: status.group.map(|group| GroupFact {
             members: group.members,
             answering: group.answering,
@@ -175,7 +177,8 @@ pub(super) fn fact<'a>(name: &'a ElectionName, place: &Place, reading: &Reading<
 pub(super) fn page(name: &ElectionName, place: &Place, status: &Status) -> Vec<String> {
     let paint = Paint::for_stream(&io::stdout());
     let row = |label: &str, text: &str| format!("{} {text}", paint.dim(&format!("{label:9}")));
-    let mut page = vec![row("election", &paint.bold(name.as_str())), row("store", &printable(&place.to_string()))];
+    let mut page =
+        vec![row("election", &paint.bold(&printable(name.as_str()))), row("store", &printable(&place.to_string()))];
     match status.candidates.split_first().filter(|_| !status.vacant) {
         Some((leader, followers)) => {
             page.push(row("leader", &paint.green(&described(leader))));
@@ -193,6 +196,12 @@ pub(super) fn page(name: &ElectionName, place: &Place, status: &Status) -> Vec<S
     if let Some((from, to)) = status.handover {
         let to = to.map_or_else(|| "whoever is next".to_owned(), |to| format!("token {to}"));
         page.push(row("handover", &format!("from token {from} to {to}, under way")));
+    }
+    if status.ended && !status.vacant {
+        page.push(row(
+            "ended",
+            &paint.yellow("yes: those who knew it leave as they hear of it, those who stood since lead on"),
+        ));
     }
     page.extend(Vacancy::of(status).map(|vacancy| format!("\n{}", vacancy.sentence(name))));
     page

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::host::{Host, eventually, in_time};
@@ -84,13 +85,15 @@ fn a_value_that_is_not_text_comes_as_base64() {
 #[test]
 fn what_candidates_call_themselves_cannot_play_tricks_with_a_terminal() {
     let host = Host::new();
-    let _leader = host.start(["run", "--name", "n", "--value", "\x1b[2J\n", "jobs/x", "--", "sleep", "1000"]);
-    eventually("a leader", || host.leader("jobs/x"));
+    let (election, name) = ("jobs/\u{202e}x", "n\u{202e}m");
+    let _leader = host.start(["run", "--name", name, "--value", "\x1b[2J\n", election, "--", "sleep", "1000"]);
+    eventually("a leader", || host.leader(election));
     for verb in ["leader", "status", "candidates"] {
-        let said = host.ok([verb, "jobs/x"]);
-        assert!(!said.out.contains('\x1b'), "{said:?}");
+        let said = host.ok([verb, election]);
+        assert!(!said.out.contains(['\x1b', '\u{202e}']), "{said:?}");
     }
-    assert_eq!(host.ok(["leader", "jobs/x", "--json"]).json()["leader"]["value"], "\x1b[2J\n");
+    let leader = host.ok(["leader", election, "--json"]).json();
+    assert_eq!((&leader["leader"]["value"], &leader["leader"]["name"]), (&json!("\x1b[2J\n"), &json!(name)));
 }
 
 #[test]
@@ -168,14 +171,22 @@ fn whoever_only_reads_does_not_make_a_directory_whose_name_is_mistyped() {
     let host = Host::new();
     let mistyped = host.path("stroe");
     let url = format!("file://{}", mistyped.display());
-    for verb in ["leader", "candidates", "observe", "status"] {
+    let missing = format!("there is no directory {}", mistyped.display());
+    for verb in ["leader", "candidates", "status"] {
         let said = host.run(["--store", url.as_str(), verb, "jobs/x"]);
         assert_eq!((said.code, said.out.as_str()), (Some(5), ""), "{said:?}");
-        assert!(said.err.contains(&format!("there is no directory {}", mistyped.display())), "{said:?}");
+        assert!(said.err.contains(&missing), "{said:?}");
         assert!(!mistyped.exists(), "{verb}");
     }
+    // Whoever observes says so, and waits for it.
+    let mut observer = host.start(["--store", url.as_str(), "observe", "jobs/x", "--json"]);
+    assert!(observer.until_said(&missing).contains("waiting"));
+    assert!(!mistyped.exists());
     // Whoever stands makes it, and then it can be read.
-    host.ok(["--store", url.as_str(), "run", "jobs/x", "--", "true"]);
+    let mut leader = host.start(["--store", url.as_str(), "campaign", "--name", "a", "jobs/x"]);
+    while observer.json()["name"] != "a" {}
+    drop(leader.stdin.take());
+    assert_eq!(leader.wait(), Some(0));
     assert_eq!(host.run(["--store", url.as_str(), "leader", "jobs/x"]).code, Some(3));
 }
 
@@ -228,6 +239,22 @@ fn status_says_why_nobody_leads_and_what_to_do() {
     host.ok(["end", "jobs/x"]);
     assert_eq!(why(&host), "ended");
     assert!(host.run(["status", "jobs/x"]).out.contains("was ended"));
+}
+
+#[test]
+fn status_says_that_an_election_was_ended_though_somebody_is_still_in_line() {
+    let host = Host::new();
+    assert_eq!(host.run(["status", "jobs/x", "--json"]).json()["ended"], false);
+    let leader = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    // It does not hear of it.
+    leader.signal(Signal::STOP);
+    let said = host.run(["end", "jobs/x", "--timeout", "100ms"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    let json = host.ok(["status", "jobs/x", "--json"]).json();
+    assert_eq!((&json["ended"], &json["leader"]["name"]), (&json!(true), &json!("a")));
+    let text = host.ok(["status", "jobs/x"]).out;
+    assert!(text.lines().any(|line| line.starts_with("ended ")), "{text}");
 }
 
 #[test]

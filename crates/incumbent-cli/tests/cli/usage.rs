@@ -176,10 +176,24 @@ fn without_a_name_the_store_is_the_users_own_and_is_named_at_start() {
     assert!(said.err.contains(&format!("file://{}", store.display())), "{said:?}");
     assert_eq!(store.metadata().unwrap().permissions().mode() & 0o777, 0o700);
 
-    let mut home = without_store(&host, &["leader", "jobs/x"]);
+    let mut home = without_store(&host, &["pause", "jobs/x"]);
     home.env_remove("XDG_STATE_HOME").env("HOME", host.path("home"));
     let said = finish(home);
     assert!(said.err.contains("/home/.local/state/incumbent"), "{said:?}");
+
+    // Now there are two. Whoever changes something is told so, and whoever only looks is spared all that.
+    let mut two = without_store(&host, &["pause", "jobs/x"]);
+    let said = finish({
+        two.env("HOME", host.path("home"));
+        two
+    });
+    assert!(said.err.contains("XDG_STATE_HOME is set here, but"), "{said:?}");
+    for verb in ["leader", "status", "candidates"] {
+        let mut reading = without_store(&host, &[verb, "jobs/x"]);
+        reading.env("HOME", host.path("home")).env("container", "podman");
+        let said = finish(reading);
+        assert!(!said.err.contains("no store was named") && !said.err.contains("warning"), "{said:?}");
+    }
 
     let mut nowhere = without_store(&host, &["leader", "jobs/x"]);
     nowhere.env_remove("XDG_STATE_HOME").env_remove("HOME");
@@ -189,10 +203,10 @@ fn without_a_name_the_store_is_the_users_own_and_is_named_at_start() {
 #[test]
 fn in_a_container_the_users_own_store_comes_with_a_warning() {
     let host = Host::new();
-    let mut command = without_store(&host, &["leader", "jobs/x"]);
+    let mut command = without_store(&host, &["run", "jobs/x", "--", "true"]);
     command.env("container", "podman");
     let said = finish(command);
-    assert_eq!(said.code, Some(3), "{said:?}");
+    assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.err.contains("warning") && said.err.contains("on its own disk"), "{said:?}");
 }
 
@@ -221,6 +235,22 @@ fn the_stores_url_can_come_from_a_file() {
     fs::write(file, "\n").unwrap();
     assert_usage(&host.run(["--store-file", file, "leader", "jobs/x"]), &["first line"]);
     assert_usage(&host.run(["--store-file", "/no/such/file", "leader", "jobs/x"]), &["/no/such/file"]);
+}
+
+#[test]
+fn a_password_in_a_file_that_others_can_read_is_warned_about() {
+    let host = Host::new();
+    let file = host.path("url");
+    let warned = |url: &str, mode: u32| {
+        fs::write(&file, url).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let said = host.run(["--store-file", file.to_str().unwrap(), "leader", "jobs/x"]);
+        assert!(!said.err.contains("hunter2"), "{said:?}");
+        said.err.contains(&format!("chmod 600 {}", file.display()))
+    };
+    let secret = "memory://user:hunter2@place";
+    assert!(warned(secret, 0o644) && warned(secret, 0o640));
+    assert!(!warned(secret, 0o600) && !warned(&host.store(), 0o644));
 }
 
 #[test]
