@@ -45,12 +45,12 @@ async fn replica(name: &str, jobs: u32) -> Result<(), BoxError> {
         if work.await?.is_none() {
             println!("{name} lost the office, and is back in line");
         }
-        office.resign().await?;
         if done >= jobs {
+            office.leave().await?;
             break;
         }
+        office.resign().await?;
     }
-    seat.withdraw().await?;
     client.close(Duration::from_secs(5)).await;
     println!("{name} is done");
     Ok(())

@@ -117,7 +117,8 @@ impl<F: Fencing> Candidate<F> {
     /// Stands, and does the work for each term, until the work ends by itself or the election ends.
     ///
     /// The work is dropped when its term is lost (watch [`Term::stopping`] inside to stop gracefully before that),
-    /// and begins anew with the next term. When it returns, the office is given back and so is what it returned.
+    /// and begins anew with the next term. When it returns, the office is given back for good, and what it returned is
+    /// returned here.
     /// `Ok(None)`: the election has ended.
     ///
     /// In a spawned task the closure has to own what it uses (`async move`); to borrow from around it there, write the
@@ -153,11 +154,11 @@ impl<F: Fencing> Candidate<F> {
             let done = tokio::select! {
                 biased;
                 _ = lost => continue,
-                done = work(term) => done?,
+                done = work(term) => done,
             };
             // Whether the entry is certainly gone does not change what the work returned.
-            let _ = office.resign().await;
-            return Ok(Some(done));
+            let _ = office.leave().await;
+            return done.map(Some);
         }
     }
 }

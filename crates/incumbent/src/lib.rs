@@ -9,6 +9,7 @@
 //! # #[derive(Clone)] struct Db;
 //! # impl Db { async fn write(&self, _job: u32, _token: &incumbent::FencingToken) -> Result<(), BoxError> { Ok(()) } }
 //! # async fn next_job() -> u32 { 7 }
+//! # fn done() -> bool { true }
 //! # async fn example(db: Db) -> Result<(), BoxError> {
 //! let client = incumbent::Client::builder().ttl(Duration::from_secs(15)).connect("memory://docs").await?;
 //! let election = client.election("jobs/nightly")?;
@@ -27,8 +28,11 @@
 //!         }
 //!         Ok::<_, BoxError>(())
 //!     }).await?;
-//!     office.resign().await?; // dropping it releases the office, too; this says whether that is certain
-//! #   break;
+//!     if done() {
+//!         office.leave().await?; // gives up the office and the place in line
+//!         break;
+//!     }
+//!     office.resign().await?; // back in line. Dropping it does the same; this says whether it is certain
 //! }
 //! # Ok(()) }
 //! # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

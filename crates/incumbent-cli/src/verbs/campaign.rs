@@ -143,7 +143,7 @@ async fn lead(office: Leadership<Unfenced>, teller: &mut Teller, quit: &mut Quit
         biased;
         () = quit.asked() => {
             // Whether it is certain is said when the client has closed.
-            let _ = office.resign().await;
+            let _ = office.leave().await;
             return Ok(false);
         }
         lost = term.stopping() => lost,
@@ -155,7 +155,7 @@ async fn lead(office: Leadership<Unfenced>, teller: &mut Teller, quit: &mut Quit
         biased;
         lost = term.lost() => lost,
         () = quit.asked() => {
-            let _ = office.resign().await;
+            let _ = office.leave().await;
             return Ok(false);
         }
     };

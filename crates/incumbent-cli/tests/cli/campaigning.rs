@@ -17,6 +17,8 @@ fn the_end_of_input_resigns() {
     assert_eq!(campaign.json(), json!({"event": "resigned"}));
     assert_eq!(campaign.wait(), Some(0));
     assert_eq!(host.leader("jobs/x"), None);
+    // That was one term: the next token is the next number.
+    assert_eq!(host.start(["campaign", "--name", "b", "jobs/x", "--json"]).json()["token"], 2);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::host::{Host, Process, eventually, finish};
 
@@ -35,9 +36,23 @@ fn a_command_knows_its_election_its_name_and_its_token() {
     let line = "echo $INCUMBENT_ELECTION $INCUMBENT_NAME $INCUMBENT_TOKEN";
     let first = host.ok(["run", "--name", "node-1", "jobs/x", "--shell", "--", line]).out;
     assert_eq!(first, "jobs/x node-1 1\n");
-    let second = host.ok(["run", "--name", "node-1", "jobs/x", "--shell", "--", line]).out;
-    let token: u64 = second.trim().rsplit(' ').next().unwrap().parse().unwrap();
-    assert!(token > 1, "{second}");
+}
+
+#[test]
+fn each_run_is_one_term_also_for_those_who_watch() {
+    let host = Host::new();
+    let mut observer = host.start(["observe", "jobs/x", "--json"]);
+    assert_eq!(observer.json()["event"], "vacant");
+    for token in 1..=5 {
+        // The command waits for its input to end: the observer has seen it by then.
+        let mut run = host.start(["run", "jobs/x", "--shell", "--", "echo $INCUMBENT_TOKEN; read line"]);
+        assert_eq!(run.line(), token.to_string());
+        let seen = observer.json();
+        assert_eq!((&seen["event"], &seen["token"]), (&json!("leader"), &json!(token)));
+        drop(run.stdin.take());
+        assert_eq!(run.wait(), Some(1));
+        assert_eq!(observer.json()["event"], "vacant");
+    }
 }
 
 #[test]

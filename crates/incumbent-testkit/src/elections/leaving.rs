@@ -20,6 +20,18 @@ pub async fn giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one(har
     assert_eq!(term.remaining(), Duration::ZERO);
 }
 
+/// Whoever leaves in office is not elected once more on the way out.
+pub async fn leaving_in_office_makes_no_further_term(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut seats, office) = stage.line_of(&["a"]).await;
+    let term = office.term();
+    office.leave().await.expect("certain");
+    assert_eq!(term.check().expect_err("over").reason(), Loss::Resigned);
+    let again = seats[0].elected().await;
+    assert!(matches!(again, Err(SeatError::Closed)), "{again:?}");
+    assert!(stage.names().await.is_empty());
+}
+
 /// Dropping the handle is enough.
 pub async fn a_dropped_leadership_is_given_back(harness: &impl Harness) {
     let stage = Stage::new(harness).await;

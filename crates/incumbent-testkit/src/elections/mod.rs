@@ -42,6 +42,7 @@ macro_rules! elections {
             readings_have_an_age
             events_tell_of_election_and_loss
             giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one
+            leaving_in_office_makes_no_further_term
             a_dropped_leadership_is_given_back
             a_dropped_seat_leaves_the_line_and_its_leadership_lasts
             cancelled_campaigns_leave_no_entry

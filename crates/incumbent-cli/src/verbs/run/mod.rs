@@ -11,7 +11,7 @@ mod stint;
 use std::pin::pin;
 use std::time::Duration;
 
-use incumbent::{Candidacy, Client, Leadership, Loss, Role, Term, Unfenced};
+use incumbent::{Candidacy, Client, Leadership, Loss, ResignError, Role, Term, Unfenced};
 use incumbent_guardian::{Event, Guardian};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -106,8 +106,13 @@ impl Supervisor<'_> {
                 Waited::Exit(code) => return Ok(code),
             };
             let ended = self.serve(&office).await?;
-            self.give_back(office).await;
-            if let Some(code) = self.exit_code(&ended) {
+            let code = self.exit_code(&ended);
+            match code {
+                // One step: a candidate that resigns and leaves afterwards is elected once more in between.
+                Some(_) => self.give_back(office.leave()).await,
+                None => self.give_back(office.resign()).await,
+            }
+            if let Some(code) = code {
                 return Ok(code);
             }
             if matches!(ended, Ended::GuardianDied) {
@@ -257,9 +262,9 @@ impl Supervisor<'_> {
     }
 
     /// The command is gone: the office can go.
-    async fn give_back(&mut self, office: Leadership<Unfenced>) {
+    async fn give_back(&mut self, giving: impl Future<Output = Result<(), ResignError>>) {
         tokio::select! {
-            given = office.resign() => if let Err(error) = given {
+            given = giving => if let Err(error) = given {
                 self.say.warn(error.to_string());
             },
             // Whoever asks once more does not want to wait for certainty.
