@@ -211,6 +211,11 @@ pub(crate) struct Patience {
 /// paused meanwhile, COMMAND is stopped, with everything that it has started, and this process goes back in line. The
 /// office is released only when no process of COMMAND is left, also if `incumbent` itself is killed or stopped.
 ///
+/// A guardian process sees to that. If both are killed at once, or `incumbent` is stopped and its guardian killed, COMMAND's own
+/// process dies, but what it has started may live on, beside the next leader. On a directory it keeps the office for up to the TTL,
+/// unless it has closed the descriptor that it inherited for this. For the rest there is the token. In a container whose process 1
+/// is `incumbent`, everything ends with it.
+///
 /// COMMAND finds INCUMBENT_ELECTION, INCUMBENT_NAME and INCUMBENT_TOKEN in its environment. The token is higher than
 /// that of every earlier leader: give it to whatever COMMAND writes to, so that it can refuse an older one.
 ///

@@ -4,7 +4,7 @@
 //! to the subreaper, so that the kernel's "no child" is the proof that nobody is left. *A zombie keeps its number*: the command's own
 //! process, once dead, is waited for last, so that its process group's number cannot be anybody else's meanwhile.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use incumbent_core::Timestamp;
@@ -56,12 +56,18 @@ enum Stop {
 }
 
 impl Generation {
-    pub(crate) fn start(spec: &CommandSpec, deadline: Timestamp, foreground: bool) -> Result<Generation, NotStarted> {
+    /// `kept`: descriptors that the command is to inherit.
+    pub(crate) fn start(
+        spec: &CommandSpec,
+        deadline: Timestamp,
+        foreground: bool,
+        kept: &[OwnedFd],
+    ) -> Result<Generation, NotStarted> {
         let kill_at = kill_at(deadline);
         if now() >= kill_at {
             return Err(NotStarted { step: Step::Deadline, errno: Errno::TIME.raw_os_error() });
         }
-        let launch = Launch::start(spec, foreground)?;
+        let launch = Launch::start(spec, foreground, kept)?;
         Ok(Generation {
             kill_at,
             command: launch.pid,

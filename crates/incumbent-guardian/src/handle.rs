@@ -180,6 +180,9 @@ impl Guardian {
 
     /// Gives the guardian a copy of a descriptor, to keep open until [`let_go`](Guardian::let_go) or until it ends, which is after the
     /// last descendant's end: for a lock that stands for the office. At most 64; more are not kept.
+    ///
+    /// Commands that are started from then on inherit a copy, too, and so does what they start, unless it closes what it was not told
+    /// of: should supervisor and guardian both be killed, such a process keeps the lock until it ends.
     pub fn hold(&self, descriptor: BorrowedFd<'_>) -> Result<(), OrderError> {
         self.link.send(&Order::Hold, Some(descriptor)).map_err(|errno| self.refusal(errno))
     }

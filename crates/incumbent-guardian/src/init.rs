@@ -24,7 +24,7 @@ pub(crate) fn main() -> ! {
         eprintln!("init: {error}");
         exit(1);
     }
-    let launch = match Launch::start(&spec, terminal::is_in_foreground()) {
+    let launch = match Launch::start(&spec, terminal::is_in_foreground(), &[]) {
         Ok(launch) => launch,
         Err(reason) => {
             eprintln!("init: {reason}");

@@ -1,18 +1,20 @@
 //! The last steps before a program: the process that becomes the command sets itself up, then executes it.
 //!
 //! It is a stage of our own executable, since a safe program can run nothing between fork and exec. Standard input is the channel to
-//! the guardian until the real one has come through it; the channel's end without a word means that the program runs.
+//! the guardian until the real one has come through it, after the descriptors that the program is to keep open; the channel's end
+//! without a word means that the program runs.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, exit};
 
 use nix::sys::signal::SigSet;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use rustix::stdio::{dup2_stdin, stdin};
 
@@ -20,6 +22,13 @@ use crate::channel::{Channel, Received};
 use crate::spec::{CommandSpec, NotStarted, Step};
 use crate::wire::Report;
 use crate::{stage, terminal};
+
+/// What a descriptor that comes through the channel is for: to be kept open by the program, or its standard input, which comes last.
+const KEEP: &[u8] = b"keep";
+const STDIN: &[u8] = b"stdin";
+
+/// The lowest number of a descriptor that the program keeps: those below are the ones that scripts and service managers count on.
+const FIRST_KEPT: i32 = 10;
 
 /// A process on its way to become the command.
 #[derive(Debug)]
@@ -29,8 +38,8 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Starts a process in a process group of its own that will become the command.
-    pub(crate) fn start(spec: &CommandSpec, foreground: bool) -> Result<Launch, NotStarted> {
+    /// Starts a process in a process group of its own that will become the command, and inherits copies of these descriptors.
+    pub(crate) fn start(spec: &CommandSpec, foreground: bool, kept: &[OwnedFd]) -> Result<Launch, NotStarted> {
         let failed = |error: io::Error| {
             // A NUL byte in an argument has no number of its own.
             let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
@@ -46,7 +55,10 @@ impl Launch {
         }
         let child = command.process_group(0).stdin(theirs).spawn().map_err(failed)?;
         // If it is gone already, then its exit says so.
-        let _ = channel.send(b"stdin", Some(stdin()));
+        for descriptor in kept {
+            let _ = channel.send(KEEP, Some(descriptor.as_fd()));
+        }
+        let _ = channel.send(STDIN, Some(stdin()));
         Ok(Launch { pid: Pid::from_child(&child), channel })
     }
 
@@ -104,6 +116,7 @@ fn prepare(channel: &Channel, parent: &OsStr, place: &OsStr, cwd: &OsStr) -> Res
 fn receive_stdin(channel: &Channel) -> rustix::io::Result<OwnedFd> {
     loop {
         match channel.receive()? {
+            Received::Frame(purpose, Some(descriptor)) if purpose == KEEP => keep(&descriptor),
             Received::Frame(_, Some(descriptor)) => return Ok(descriptor),
             Received::Frame(_, None) => return Err(rustix::io::Errno::BADMSG),
             // The guardian died: so does this.
@@ -114,6 +127,17 @@ fn receive_stdin(channel: &Channel) -> rustix::io::Result<OwnedFd> {
                 })?;
             }
         }
+    }
+}
+
+/// A copy stays open in the program and in all that it starts, until they close it.
+fn keep(descriptor: &OwnedFd) {
+    // Without a number to spare it is not kept: the guardian's own copy is what is counted on.
+    if let Ok(kept) = rustix::io::fcntl_dupfd_cloexec(descriptor, FIRST_KEPT)
+        && rustix::io::fcntl_setfd(&kept, FdFlags::empty()).is_ok()
+    {
+        // It ends with this process or with the program that this becomes.
+        let _ = kept.into_raw_fd();
     }
 }
 

@@ -12,7 +12,10 @@ use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io;
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_child_subreaper, setpgid, setsid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_child_subreaper, set_parent_process_death_signal,
+    setpgid, setsid,
+};
 
 use crate::channel::{Channel, Received};
 use crate::clock::{Timer, now};
@@ -74,6 +77,9 @@ impl Warden {
         // The name that `ps` and `pkill` see. Only for people: failing is no harm.
         let _ = rustix::thread::set_name(c"guardian");
         set_child_subreaper(Some(getpid()))?;
+        // Should the supervisor die while somebody has stopped us, the kernel wakes us: stopped, we would let the command outlive it.
+        // Blocked as it is, the signal does nothing else. It also comes when the thread that started us ends, and does no harm.
+        set_parent_process_death_signal(Some(Signal::CONT))?;
         let parent = getppid().ok_or(io::Errno::SRCH)?;
         let supervisor = pidfd_open(parent, PidfdFlags::empty())?;
         // Opened after a death and a reuse, it would name somebody else: still being the parent rules that out.
@@ -220,7 +226,7 @@ impl Warden {
                 if generation.is_some() {
                     return self.leave();
                 }
-                match Generation::start(&spec, deadline, foreground) {
+                match Generation::start(&spec, deadline, foreground, &self.held) {
                     Ok(generation) => self.generation = Some(generation),
                     Err(reason) => {
                         self.report(Report::NotStarted(reason));

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::Command;
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use theatre::{HORDE, Show, alive, comes_true, is_running, kill, kinds, parent, state, stop_and_wait};
@@ -37,7 +38,12 @@ fn main() {
             a_stopped_guardian_does_not_keep_an_order_from_its_effect,
         ),
         ("a_stopped_guardian_is_woken", a_stopped_guardian_is_woken),
-        ("the_command_dies_with_both_of_its_watchers", the_command_dies_with_both_of_its_watchers),
+        (
+            "a_stopped_guardian_is_woken_by_the_death_of_its_supervisor",
+            a_stopped_guardian_is_woken_by_the_death_of_its_supervisor,
+        ),
+        ("the_command_dies_with_its_guardian_also_unwatched", the_command_dies_with_its_guardian_also_unwatched),
+        ("what_outlives_both_of_its_watchers_keeps_the_lock", what_outlives_both_of_its_watchers_keeps_the_lock),
         ("signals_to_the_guardian_do_nothing", signals_to_the_guardian_do_nothing),
         ("a_chain_of_forks_is_caught", a_chain_of_forks_is_caught),
         ("a_stopped_command_is_killed_like_any_other", a_stopped_command_is_killed_like_any_other),
@@ -154,16 +160,50 @@ fn a_stopped_guardian_is_woken() {
     assert_eq!(kinds(&show.tag), ["idle"]);
 }
 
-fn the_command_dies_with_both_of_its_watchers() {
-    let mut show = Show::of(&["renew"], "horde");
+fn a_stopped_guardian_is_woken_by_the_death_of_its_supervisor() {
+    for both in [false, true] {
+        let mut show = Show::of(&["renew"], "horde");
+        show.stage_is_set(HORDE);
+        if both {
+            stop_and_wait(show.pid());
+        }
+        stop_and_wait(show.guardian);
+        show.supervisor.kill().unwrap();
+        show.stage_is_empty();
+        comes_true("the guardian ends", || !is_running(show.guardian));
+    }
+}
+
+fn the_command_dies_with_its_guardian_also_unwatched() {
+    let show = Show::of(&["renew"], "horde");
     let command = show.command();
     show.stage_is_set(HORDE);
     stop_and_wait(show.pid());
-    stop_and_wait(show.guardian);
-    show.supervisor.kill().unwrap();
     kill(show.guardian, Signal::KILL);
     comes_true("the command itself ends", || !is_running(command));
     // What it leaves behind is the documented remainder: the end of the show takes care of it here.
+}
+
+fn what_outlives_both_of_its_watchers_keeps_the_lock() {
+    let path = std::env::temp_dir().join(format!("incumbent-guardian-kept-{}", std::process::id()));
+    let mut show = Show::of(&[&format!("lock={}", path.display())], "parent");
+    show.stage_is_set(&["closed", "deaf", "idle", "parent"]);
+    let lock = File::open(&path).unwrap();
+    let is_free = || flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+    stop_and_wait(show.pid());
+    kill(show.guardian, Signal::KILL);
+    show.supervisor.kill().unwrap();
+    show.supervisor.wait().unwrap();
+    // Its own process has died with the guardian.
+    show.stage_is_set(&["closed", "deaf", "idle"]);
+    assert!(!is_free());
+    for (pid, _) in alive(&show.tag).into_iter().filter(|(_, kind)| kind != "closed") {
+        assert!(!is_free());
+        kill(pid, Signal::KILL);
+    }
+    comes_true("the lock is free", is_free);
+    assert_eq!(kinds(&show.tag), ["closed"]);
+    std::fs::remove_file(path).unwrap();
 }
 
 fn signals_to_the_guardian_do_nothing() {
