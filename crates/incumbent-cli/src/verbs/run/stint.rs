@@ -81,8 +81,25 @@ impl Course {
     }
 
     /// To be called before the guardian is told of another deadline, and when something has ended.
-    fn notice_time(&mut self) {
-        self.overdue |= BootClock.now() >= self.deadline - HEAD_START;
+    fn notice_time(&mut self, now: Timestamp) {
+        // A term that is over has no deadline: that says nothing about what the guardian did.
+        self.overdue |= self.deadline != Timestamp::ZERO && now >= self.deadline - HEAD_START;
+    }
+
+    /// The term is over or about to be. The first reason stays. Whether the command still has to be told.
+    fn lose(&mut self, why: Loss) -> bool {
+        let running = !self.has_ended() && !self.is_stopping();
+        self.lost.get_or_insert(why);
+        running
+    }
+
+    /// The command has ended. If it was the guardian who killed it, by itself: why the office is lost; `known` if the term knows.
+    fn on_exit(&mut self, exit: Exit, now: Timestamp, known: Option<Loss>) -> Option<Loss> {
+        self.exit = Some(exit);
+        self.notice_time(now);
+        let by_guardian = exit == Exit::Signal(Signal::KILL.as_raw()) && self.overdue && !self.is_stopping();
+        self.lost = self.lost.or(by_guardian.then(|| known.unwrap_or(Loss::LocalDeadline)));
+        self.lost.filter(|_| by_guardian)
     }
 
     fn has_ended(&self) -> bool {
@@ -104,10 +121,10 @@ impl Stint<'_> {
                 biased;
                 event = guardian.event() => match event {
                     Some(Event::Empty) | None => break,
-                    Some(event) => self.on_event(event, &mut course),
+                    Some(event) => self.on_event(event, &mut course).await,
                 },
                 moved = self.term.deadline_after(course.deadline), if course.deadline != Timestamp::ZERO => {
-                    self.heed(guardian, moved, &mut course);
+                    self.heed(guardian, moved, &mut course).await;
                 }
                 lost = self.term.stopping(), if course.lost.is_none() => {
                     self.on_stopping(guardian, lost.reason(), &mut course);
@@ -131,21 +148,18 @@ impl Stint<'_> {
         Ok(guardian.spawn(self.spec, deadline)?)
     }
 
-    fn on_event(&self, event: Event, course: &mut Course) {
+    async fn on_event(&self, event: Event, course: &mut Course) {
         match event {
             Event::CommandExited(exit) => {
-                course.exit = Some(exit);
-                course.notice_time();
-                if exit == Exit::Signal(Signal::KILL.as_raw()) && course.overdue && !course.is_stopping() {
-                    self.say.note("the command was killed: no proof of life came in time");
-                    course.lost = Some(Loss::LocalDeadline);
+                if let Some(why) = course.on_exit(exit, BootClock.now(), self.known_loss().await) {
+                    self.say.note(format!("the command was killed: {why}"));
                 }
             }
             Event::NotStarted(reason) => {
                 self.say.failure(&Failure::error(format!("{} was not started: {reason}", self.program)));
                 course.not_started = Some(reason);
                 if reason.step == Step::Deadline {
-                    course.lost.get_or_insert(Loss::LocalDeadline);
+                    course.lose(self.known_loss().await.unwrap_or(Loss::LocalDeadline));
                 }
             }
             Event::GuardianDied => course.guardian_died = true,
@@ -153,24 +167,36 @@ impl Stint<'_> {
         }
     }
 
-    /// Another deadline, or none: then there is no grace either.
-    fn heed(&self, guardian: &Guardian, deadline: Timestamp, course: &mut Course) {
-        course.notice_time();
+    /// Another deadline, or none: then the term is over, and there is no grace either.
+    async fn heed(&self, guardian: &Guardian, deadline: Timestamp, course: &mut Course) {
+        course.notice_time(BootClock.now());
         course.deadline = deadline;
         if deadline != Timestamp::ZERO {
-            self.ordered(guardian.set_deadline(deadline));
-        } else if !course.killed {
-            course.killed = true;
+            return self.ordered(guardian.set_deadline(deadline));
+        }
+        let why = self.known_loss().await.unwrap_or(Loss::LocalDeadline);
+        if course.lose(why) {
+            self.say.note(format!("stopping the command: {why}"));
+        }
+        if !std::mem::replace(&mut course.killed, true) {
             self.ordered(guardian.kill());
         }
     }
 
     fn on_stopping(&self, guardian: &Guardian, why: Loss, course: &mut Course) {
-        if !course.has_ended() && !course.is_stopping() {
+        if course.lose(why) {
             self.say.note(format!("stopping the command: {why}"));
             self.ordered(guardian.terminate(self.grace));
         }
-        course.lost = Some(why);
+    }
+
+    /// Why the term is over or about to be, if it is: the same answer whichever of the events is heard of first.
+    async fn known_loss(&self) -> Option<Loss> {
+        tokio::select! {
+            biased;
+            lost = self.term.stopping() => Some(lost.reason()),
+            () = std::future::ready(()) => None,
+        }
     }
 
     fn on_signal(&self, guardian: &Guardian, asked: Asked, course: &mut Course) {
@@ -237,4 +263,53 @@ pub(super) fn command(args: &RunArgs, name: &str, token: Option<u64>, grace: Dur
         None => spec.env_remove("INCUMBENT_TOKEN"),
     };
     if place::variable_has_secret() { spec.env_remove(place::VARIABLE) } else { spec }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KILLED: Exit = Exit::Signal(9);
+    const DEADLINE: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
+
+    fn course() -> Course {
+        Course { deadline: DEADLINE, ..Course::default() }
+    }
+
+    #[test]
+    fn a_command_killed_in_a_term_that_is_over_was_killed_for_what_ended_the_term() {
+        let mut course = course();
+        let long_before = DEADLINE - Duration::from_secs(100);
+        // As `heed` does, when the term has ended and the kill is ordered.
+        course.notice_time(long_before);
+        course.deadline = Timestamp::ZERO;
+        assert!(course.lose(Loss::Deposed), "the command runs");
+        assert_eq!(course.on_exit(KILLED, long_before, None), None);
+        assert_eq!((course.lost, course.overdue), (Some(Loss::Deposed), false));
+        // Heard of after the exit, the reason is the same.
+        assert!(!course.lose(Loss::LocalDeadline));
+        assert_eq!(course.lost, Some(Loss::Deposed));
+    }
+
+    #[test]
+    fn a_command_killed_at_its_deadline_was_killed_by_the_guardian() {
+        let after = DEADLINE + Duration::from_secs(1);
+        assert_eq!(course().on_exit(KILLED, after, None), Some(Loss::LocalDeadline));
+        assert_eq!(course().on_exit(KILLED, after, Some(Loss::Expired)), Some(Loss::Expired));
+        // It may have been told of a later deadline since, too late.
+        let mut course = course();
+        course.notice_time(after);
+        course.deadline = DEADLINE + Duration::from_secs(100);
+        assert_eq!(course.on_exit(KILLED, after, None), Some(Loss::LocalDeadline));
+    }
+
+    #[test]
+    fn a_command_that_somebody_else_kills_has_ended_by_itself() {
+        let mut course = course();
+        assert_eq!(course.on_exit(KILLED, DEADLINE - Duration::from_secs(100), None), None);
+        assert_eq!(course.lost, None);
+        let mut course = self::course();
+        assert_eq!(course.on_exit(Exit::Code(0), DEADLINE, None), None);
+        assert_eq!(course.lost, None);
+    }
 }
