@@ -60,7 +60,7 @@ fn main() {
 }
 
 fn a_stopped_supervisor_does_not_keep_its_command_alive() {
-    let mut show = Show::of(&["ttl=1000", "renew"], "horde");
+    let mut show = Show::of(&["ttl=5000", "renew"], "horde");
     show.stage_is_set(HORDE);
     stop_and_wait(show.pid());
     show.stage_is_empty();
@@ -231,7 +231,7 @@ fn a_chain_of_forks_is_caught() {
 }
 
 fn a_stopped_command_is_killed_like_any_other() {
-    let mut show = Show::of(&["ttl=1000"], "horde");
+    let mut show = Show::of(&["ttl=5000"], "horde");
     let command = show.command();
     stop_and_wait(command);
     show.says("exited 137");

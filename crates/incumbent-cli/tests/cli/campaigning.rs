@@ -24,7 +24,8 @@ fn the_end_of_input_resigns() {
 #[test]
 fn a_follower_hears_of_its_turn_and_a_leader_of_its_loss() {
     let host = Host::new();
-    let mut a = host.start(["campaign", "--name", "a", "--grace", "100ms", "jobs/x", "--json"]);
+    // Long enough for a busy machine to say that it stops before that is over.
+    let mut a = host.start(["campaign", "--name", "a", "--grace", "2s", "jobs/x", "--json"]);
     assert_eq!(a.json()["event"], "elected");
     let mut b = host.start(["campaign", "--name", "b", "jobs/x", "--json"]);
     assert_eq!(b.json(), json!({"event": "following", "ahead": "a", "token": 1}));

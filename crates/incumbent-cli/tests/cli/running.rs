@@ -82,8 +82,9 @@ fn with_wait_it_waits_so_long_and_leaves_the_line() {
     let host = Host::new();
     let leader = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
     host.until_in_line("jobs/x", &["a"]);
-    let said = host.run(["run", "--wait", "100ms", "jobs/x", "--", "true"]);
+    let said = host.run(["run", "--wait", "5s", "jobs/x", "--", "true"]);
     assert_eq!(said.code, Some(122), "{said:?}");
+    assert!(said.err.contains("its turn has not come"), "{said:?}");
     assert_eq!(host.line("jobs/x"), ["a"]);
 
     let mut patient = host.start(["run", "--wait", "10m", "--name", "b", "jobs/x", "--", "echo", "done"]);

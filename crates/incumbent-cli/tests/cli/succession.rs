@@ -4,9 +4,9 @@ use rustix::process::{Signal, kill_process};
 
 use crate::host::{Host, Process, children, eventually, in_time};
 
-/// A leader whose command runs, and a follower. The TTL is long: what is replaced soon, is so for another reason.
+/// A leader whose command runs, and a follower.
 fn pair(host: &Host) -> (Process, Process) {
-    pair_with(host, &["--ttl", "10m"])
+    pair_with(host, &[])
 }
 
 fn pair_with(host: &Host, more: &[&str]) -> (Process, Process) {
@@ -101,7 +101,7 @@ fn kill_9_of_the_command_ends_its_leader_and_starts_the_followers() {
 #[test]
 fn a_stopped_leader_is_replaced_after_the_ttl_and_its_command_is_gone_by_then() {
     let host = Host::new();
-    let (mut a, mut b) = pair_with(&host, &["--ttl", "2s"]);
+    let (mut a, mut b) = pair_with(&host, &["--ttl", "5s"]);
     a.signal(Signal::STOP);
     // Its guardian has killed the command: else the follower's would not get the lock.
     until_b_starts(&host, &mut a, &mut b);
@@ -114,10 +114,10 @@ fn a_stopped_leader_is_replaced_after_the_ttl_and_its_command_is_gone_by_then() 
 #[test]
 fn a_leader_that_is_stopped_for_less_than_the_ttl_leads_on() {
     let host = Host::new();
-    let mut a = host.start_lonely("a", &["--ttl", "10m"]);
+    let mut a = host.start_lonely("a", &[]);
     host.until_logged("start 1 a");
     a.signal(Signal::STOP);
-    let mut b = host.start_lonely("b", &["--ttl", "10m"]);
+    let mut b = host.start_lonely("b", &[]);
     host.until_in_line("jobs/x", &["a", "b"]);
     a.signal(Signal::CONT);
     host.ok(["transfer", "jobs/x", "--to", "b"]);
@@ -131,14 +131,14 @@ fn a_transfer_back_and_forth_never_has_two_commands() {
     let host = Host::new();
     let (_a, _b) = pair(&host);
     for heir in ["b", "a", "b"] {
-        host.ok(["transfer", "jobs/x", "--to", heir]);
+        let led = host.ok(["transfer", "jobs/x", "--to", heir, "--json"]).json();
+        assert_eq!(led["leader"]["name"], heir);
+        // A term can be over before its command was started: the next transfer waits for that.
+        host.until_logged(&format!("start {} {heir}", led["leader"]["token"]));
         eventually("both in line", || (host.line("jobs/x").len() == 2).then_some(()));
     }
-    let log = eventually("four commands", || {
-        let log = host.log();
-        (log.iter().filter(|line| line.starts_with("start")).count() >= 4).then_some(log)
-    });
-    assert!(log.last().unwrap().ends_with('b'), "{log:?}");
+    let log = host.log();
+    assert_eq!(log.iter().filter(|line| line.starts_with("start")).count(), 4, "{log:?}");
     assert_never_two(&host);
 }
 
