@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use incumbent_store::{StoreError, StoreId};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs};
@@ -16,6 +16,7 @@ use crate::options::FileOptions;
 use crate::place::{ELECTIONS, goes_on};
 use crate::record::{Identity, Record, corrupt};
 use crate::venue::Venue;
+use crate::workers::Workers;
 
 pub(crate) const SESSIONS: &str = "sessions";
 pub(crate) const EVICTIONS: &str = "evictions";
@@ -74,15 +75,29 @@ enum Chore {
 impl Directory {
     /// Opens a directory, and makes it if it is not there.
     pub(crate) fn open(path: &Path, options: FileOptions) -> Result<Directory, StoreError> {
+        make_root(path)?;
         let disk = open_root(path)?;
-        check_owner(&disk)?;
-        if !options.allow_network_fs {
-            check_file_system(&disk)?;
-        }
+        check(&disk, options)?;
         let id = match read_identity(&disk)? {
             Some(id) => id,
             None => found(&disk)?,
         };
+        Directory::with(disk, id, options)
+    }
+
+    /// Opens the directory that is at the path of one that was open before. It has to be a store already.
+    pub(crate) fn open_again(path: &Path, options: FileOptions) -> Result<Directory, StoreError> {
+        if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+            return Err(not_in_place(path));
+        }
+        let disk = open_root(path)?;
+        // Whose it is comes second: an empty mount point is usually not ours, and the store is mounted there again later.
+        let Some(id) = read_identity(&disk)? else { return Err(not_in_place(path)) };
+        check(&disk, options)?;
+        Directory::with(disk, id, options)
+    }
+
+    fn with(disk: Disk, id: u128, options: FileOptions) -> Result<Directory, StoreError> {
         forget_other_identities(&disk)?;
         let floor = Floor::default();
         floor.read(&disk)?;
@@ -99,6 +114,16 @@ impl Directory {
             chores: Mutex::default(),
             broom: Mutex::default(),
         })
+    }
+
+    /// Whether it is still the one at its path.
+    pub(crate) fn is_in_place(&self) -> Result<bool, StoreError> {
+        Ok(self.disk.is_in_place()?)
+    }
+
+    /// Fails if it is no longer the one at its path.
+    pub(crate) fn must_be_in_place(&self) -> Result<(), StoreError> {
+        if self.is_in_place()? { Ok(()) } else { Err(not_in_place(self.disk.path())) }
     }
 
     /// Takes something out of sight in one step; deleting it is left for later. Whether it was there.
@@ -118,9 +143,12 @@ impl Directory {
         self.chores().push(Chore::Tidy { election: election.to_owned(), gone });
     }
 
-    /// Whether something was left for later.
-    pub(crate) fn has_chores(&self) -> bool {
-        !self.chores().is_empty()
+    /// Has done by others what was left for later, if anything was.
+    pub(crate) fn do_chores_later(self: &Arc<Directory>, workers: &Workers) {
+        if !self.chores().is_empty() {
+            let directory = self.clone();
+            workers.later(move || directory.do_chores());
+        }
     }
 
     /// Does what was left for later. If it does not come to it, a sweep does.
@@ -235,22 +263,52 @@ pub(crate) fn random() -> u128 {
     u128::from_le_bytes(bits)
 }
 
+/// Makes the directory, for nobody but us, and those above it as people have them made.
+fn make_root(path: &Path) -> Result<(), StoreError> {
+    let make = || {
+        if let Some(above) = path.parent() {
+            std::fs::create_dir_all(above)?;
+        }
+        match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        }
+    };
+    make().map_err(|error| cannot_open(path, error))
+}
+
 fn open_root(path: &Path) -> Result<Disk, StoreError> {
-    let cannot = |error: std::io::Error| match error.kind() {
+    let path = std::path::absolute(path).map_err(|error| cannot_open(path, error))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| cannot_open(&path, errno.into()))?;
+    Ok(Disk::new(root, path)?)
+}
+
+fn cannot_open(path: &Path, error: std::io::Error) -> StoreError {
+    match error.kind() {
         std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::NotADirectory => {
             StoreError::Misuse { what: format!("{} is not a directory", path.display()) }
         }
         std::io::ErrorKind::PermissionDenied => {
-            let source = Some(std::sync::Arc::new(error) as _);
+            let source = Some(Arc::new(error) as _);
             StoreError::Denied { what: format!("cannot open the directory {}", path.display()), source }
         }
         _ => StoreError::unavailable(format!("cannot open the directory {}", path.display()), error),
-    };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(cannot)?;
-    let path = std::path::absolute(path).map_err(cannot)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| cannot(errno.into()))?;
-    Ok(Disk::new(root, path))
+    }
+}
+
+fn not_in_place(path: &Path) -> StoreError {
+    let what = format!(
+        "the directory {} is gone: it was moved, removed, replaced or unmounted while it was in use; put it back, or \
+         start a process that makes a new one",
+        path.display()
+    );
+    StoreError::Unavailable { what, source: None }
+}
+
+fn check(disk: &Disk, options: FileOptions) -> Result<(), StoreError> {
+    check_owner(disk)?;
+    if options.allow_network_fs { Ok(()) } else { check_file_system(disk) }
 }
 
 fn check_owner(disk: &Disk) -> Result<(), StoreError> {

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use incumbent_store::StoreError;
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, RawDir, flock, fstat, fsync, linkat, mkdirat, mkfifoat, openat, renameat,
-    statat, unlinkat,
+    AtFlags, CWD, FlockOperation, Mode, OFlags, RawDir, Stat, flock, fstat, fsync, linkat, mkdirat, mkfifoat, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, pread, pwrite, retry_on_intr, write};
 
@@ -28,6 +28,8 @@ const LIST_BYTES: usize = 32 * 1024;
 pub(crate) struct Disk {
     root: OwnedFd,
     path: PathBuf,
+    /// The device and the inode of the root. It is open, so no other directory can have the same ones.
+    inode: (u64, u64),
 }
 
 /// Whether somebody holds the lock of a file.
@@ -41,8 +43,20 @@ pub(crate) enum Lock {
 
 impl Disk {
     /// A directory that is already open.
-    pub(crate) fn new(root: OwnedFd, path: PathBuf) -> Disk {
-        Disk { root, path }
+    pub(crate) fn new(root: OwnedFd, path: PathBuf) -> Result<Disk, DiskError> {
+        let unknown = |errno| DiskError { what: "look at", path: path.clone(), errno };
+        let inode = fstat(&root).map(|stat| inode_of(&stat)).map_err(unknown)?;
+        Ok(Disk { root, path, inode })
+    }
+
+    /// Whether the path still leads to this directory: it was neither moved nor removed, nothing is mounted over it, and
+    /// its own file system is still mounted there.
+    pub(crate) fn is_in_place(&self) -> Result<bool, DiskError> {
+        match statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(inode_of(&stat) == self.inode),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(errno) => Err(self.error("look at", "", errno)),
+        }
     }
 
     pub(crate) fn root(&self) -> &OwnedFd {
@@ -280,6 +294,11 @@ impl Disk {
     fn error(&self, what: &'static str, path: &str, errno: Errno) -> DiskError {
         DiskError { what, path: self.full(path), errno }
     }
+}
+
+#[allow(clippy::useless_conversion, reason = "their widths differ between machines")]
+fn inode_of(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev.into(), stat.st_ino.into())
 }
 
 fn visible(name: &CStr) -> Option<String> {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -23,6 +23,8 @@ use tokio::task::AbortHandle;
 #[derive(Debug)]
 pub(crate) struct Hub {
     enabled: bool,
+    /// The root of the store: when it goes, everybody is told.
+    root: PathBuf,
     state: Mutex<State>,
     /// Apart from the state: a task that is spawned on a runtime which is ending says its last words at once.
     reader: Mutex<Option<AbortHandle>>,
@@ -31,6 +33,8 @@ pub(crate) struct Hub {
 #[derive(Debug, Default)]
 struct State {
     inotify: Option<Arc<OwnedFd>>,
+    /// The watch on the root.
+    root: Option<i32>,
     bells: HashMap<i32, Vec<Arc<Bell>>>,
 }
 
@@ -108,13 +112,13 @@ pub(crate) enum Unwatched {
 }
 
 impl Hub {
-    pub(crate) fn new(enabled: bool) -> Hub {
-        Hub { enabled, state: Mutex::default(), reader: Mutex::default() }
+    pub(crate) fn new(enabled: bool, root: PathBuf) -> Hub {
+        Hub { enabled, root, state: Mutex::default(), reader: Mutex::default() }
     }
 
     /// Whether the host has notifications for us.
     pub(crate) fn is_available(&self) -> bool {
-        self.enabled && self.state().instance().is_ok()
+        self.enabled && self.state().instance(&self.root).is_ok()
     }
 
     /// Rings `bell` whenever something happens to the inode at `path`, until what is returned is dropped.
@@ -130,7 +134,7 @@ impl Hub {
         }
         let (inotify, armed) = {
             let mut state = self.state();
-            let inotify = state.instance().map_err(|_| Unwatched::Exhausted)?;
+            let inotify = state.instance(&self.root).map_err(|_| Unwatched::Exhausted)?;
             let flags = what.flags() | WatchFlags::MASK_ADD | WatchFlags::DONT_FOLLOW;
             let watch = add_watch(&inotify, path, flags).map_err(|errno| match errno {
                 Errno::NOENT | Errno::NOTDIR => Unwatched::Missing,
@@ -153,7 +157,11 @@ impl Hub {
 
     fn ring(&self, watch: i32, events: ReadFlags) {
         let mut state = self.state();
-        if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+        let root = state.root == Some(watch);
+        if root && events.contains(ReadFlags::IGNORED) {
+            state.root = None;
+        }
+        if root || events.contains(ReadFlags::QUEUE_OVERFLOW) {
             state.bells.values().flatten().for_each(|bell| bell.ring());
             return;
         }
@@ -175,11 +183,21 @@ impl Hub {
 }
 
 impl State {
-    fn instance(&mut self) -> Result<Arc<OwnedFd>, Errno> {
-        if let Some(inotify) = &self.inotify {
-            return Ok(inotify.clone());
+    /// The notification instance, with a watch on the root.
+    fn instance(&mut self, root: &Path) -> Result<Arc<OwnedFd>, Errno> {
+        let inotify = match &self.inotify {
+            Some(inotify) => inotify.clone(),
+            None => Arc::new(init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?),
+        };
+        if self.root.is_none() {
+            let flags = Watched::Itself.flags() | WatchFlags::DONT_FOLLOW;
+            match add_watch(&inotify, root, flags) {
+                Ok(watch) => self.root = Some(watch),
+                // Whoever waits finds that by itself, after arming.
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(errno) => return Err(errno),
+            }
         }
-        let inotify = Arc::new(init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?);
         self.inotify = Some(inotify.clone());
         Ok(inotify)
     }
@@ -265,7 +283,7 @@ mod tests {
 
     #[test]
     fn bells_are_lost_when_the_runtime_ends_that_reads_for_them_and_the_next_one_is_served_anew() {
-        let hub = Arc::new(Hub::new(true));
+        let hub = Arc::new(Hub::new(true, "/".into()));
         let (first, second) = (runtime(), runtime());
         let bell = Arc::new(Bell::default());
         let armed = hub.arm(first.handle(), std::env::temp_dir(), Watched::Arrivals, &bell).unwrap();
@@ -285,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_bell_that_is_armed_on_a_runtime_that_has_ended_is_lost_at_once() {
-        let hub = Arc::new(Hub::new(true));
+        let hub = Arc::new(Hub::new(true, "/".into()));
         let (first, second) = (runtime(), runtime());
         let ended = first.handle().clone();
         drop(first);
@@ -297,7 +315,7 @@ mod tests {
 
     #[test]
     fn bells_that_were_dropped_leave_no_watch_behind() {
-        let hub = Arc::new(Hub::new(true));
+        let hub = Arc::new(Hub::new(true, "/".into()));
         let runtime = runtime();
         let bell = Arc::new(Bell::default());
         let arm = || hub.arm(runtime.handle(), std::env::temp_dir(), Watched::Itself, &bell).unwrap();
@@ -312,7 +330,7 @@ mod tests {
         let runtime = runtime();
         let bell = Arc::new(Bell::default());
         for (enabled, why) in [(true, Unwatched::Missing), (false, Unwatched::Exhausted)] {
-            let hub = Arc::new(Hub::new(enabled));
+            let hub = Arc::new(Hub::new(enabled, "/".into()));
             let armed = hub.arm(runtime.handle(), "/no/such/file".into(), Watched::Holder, &bell);
             assert_eq!(armed.unwrap_err(), why);
         }

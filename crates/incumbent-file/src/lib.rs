@@ -18,6 +18,9 @@
 //!   removed and made again. Before a token is given to anyone, the floor is on the disk.
 //! - **Nobody holds up anybody.** No lock is held across a step; whoever is stopped or killed between any two system
 //!   calls leaves a directory in which all others go on. How is said in the module `shelf`.
+//! - **Nobody leads in two directories.** Before every answer one `stat` says whether the path still leads to the directory
+//!   that is open. Moved, removed, replaced or unmounted: whoever leads in it loses office, observers are told that the
+//!   store cannot be read, and all go on in what is at the path once that is a store. See the module `root`.
 //! - **Nothing is left** at the end but the identity and the floor.
 //!
 //! It does not matter whether two stores are opened on one directory in two processes or in one.
@@ -25,7 +28,6 @@
 //! A process that forks without exec gives its child the session's lock: as long as the child lives, the parent's
 //! death is not seen at once, but after the TTL. Descriptors are closed on exec.
 
-mod blocking;
 mod directory;
 mod disk;
 mod fault;
@@ -38,11 +40,13 @@ mod owner;
 mod place;
 mod porch;
 mod record;
+mod root;
 mod session;
 mod shelf;
 mod store;
 mod venue;
 mod watch;
+mod workers;
 
 #[cfg(feature = "fault-points")]
 #[doc(hidden)]

@@ -14,7 +14,6 @@ use incumbent_store::{
 };
 use rustix::fd::OwnedFd;
 
-use crate::blocking::on_disk;
 use crate::directory::{Directory, EVICTIONS, SESSIONS, random};
 use crate::disk::DiskError;
 use crate::options::Ttl;
@@ -23,6 +22,7 @@ use crate::place::path_of;
 use crate::record::{EntryRecord, Record, Said, SessionRecord, encode_beat};
 use crate::shelf::{Shelf, TRIES};
 use crate::venue::{Venue, id_of, number_of};
+use crate::workers::Workers;
 
 /// Calls about the same election wait for each other, in one of this many lanes.
 const LANES: usize = 64;
@@ -30,6 +30,10 @@ const LANES: usize = 64;
 /// The session of one process in one directory.
 pub(crate) struct FileSession {
     inner: Arc<Inner>,
+    workers: Arc<Workers>,
+    /// Renewals have a thread of their own: they wait for nobody else's work, and one that hangs is not followed by
+    /// another before it has ended.
+    renewals: Workers,
 }
 
 struct Inner {
@@ -57,7 +61,12 @@ struct Mine {
 
 impl FileSession {
     /// Locks a new file, writes it, and only then gives it the name under which others find it.
-    pub(crate) fn open(directory: Arc<Directory>, ttl: Duration) -> Result<FileSession, StoreError> {
+    pub(crate) fn open(
+        directory: Arc<Directory>,
+        workers: Arc<Workers>,
+        ttl: Duration,
+    ) -> Result<FileSession, StoreError> {
+        let renewals = Workers::start("incumbent-renew", 1)?;
         directory.sweep(false)?;
         let observed = (directory.options.ttl == Ttl::OfSession).then_some(ttl);
         for _ in 0..TRIES {
@@ -85,7 +94,7 @@ impl FileSession {
                         entries: Mutex::default(),
                         lanes: std::array::from_fn(|_| Mutex::default()),
                     };
-                    return Ok(FileSession { inner: Arc::new(inner) });
+                    return Ok(FileSession { inner: Arc::new(inner), workers, renewals });
                 }
                 // Somebody who sweeps has found it before it was locked, and took it for a dead one's.
                 Ok(None) => {}
@@ -97,13 +106,35 @@ impl FileSession {
         Err(StoreError::Unavailable { what, source: None })
     }
 
+    /// Runs `job` on `workers`, in a directory that is still the one at its path: if it is not, the session and all that
+    /// it stands for are gone, whatever `job` says.
     async fn run<T: Send + 'static>(
+        &self,
+        workers: &Workers,
+        what: &'static str,
+        job: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let inner = self.inner.clone();
+        let answer = workers.run(what, move || {
+            let answer = job(&inner);
+            if inner.directory.is_in_place()? { answer } else { Err(StoreError::SessionGone) }
+        });
+        self.and_chores(answer.await)
+    }
+
+    /// Runs `job` in the directory, wherever it is by now: for taking back what is ours.
+    async fn run_anywhere<T: Send + 'static>(
         &self,
         what: &'static str,
         job: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let inner = self.inner.clone();
-        on_disk(what, inner.directory.clone(), move |_| job(&inner)).await
+        self.and_chores(self.workers.run(what, move || job(&inner)).await)
+    }
+
+    fn and_chores<T>(&self, answer: T) -> T {
+        self.inner.directory.do_chores_later(&self.workers);
+        answer
     }
 }
 
@@ -139,27 +170,27 @@ impl Session for FileSession {
 
     fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal> {
         let held = held.to_vec();
-        Box::pin(self.run("renewing the session", move |inner| inner.renew(&held)))
+        Box::pin(self.run(&self.renewals, "renewing the session", move |inner| inner.renew(&held)))
     }
 
     fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing> {
         let (election, entry) = (election.clone(), entry.clone());
-        Box::pin(self.run("enlisting", move |inner| inner.enlist(&election, &entry)))
+        Box::pin(self.run(&self.workers, "enlisting", move |inner| inner.enlist(&election, &entry)))
     }
 
     fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing> {
         let held = held.clone();
-        Box::pin(self.run("reading the line", move |inner| inner.standing(&held)))
+        Box::pin(self.run(&self.workers, "reading the line", move |inner| inner.standing(&held)))
     }
 
     fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas> {
         let (held, said) = (held.clone(), Said { value: value.clone(), ready });
-        Box::pin(self.run("publishing", move |inner| inner.publish(&held, &said)))
+        Box::pin(self.run(&self.workers, "publishing", move |inner| inner.publish(&held, &said)))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {
         let (held, heir) = (held.clone(), heir.cloned());
-        Box::pin(self.run("withdrawing", move |inner| inner.withdraw(&held, heir.as_ref())))
+        Box::pin(self.run_anywhere("withdrawing", move |inner| inner.withdraw(&held, heir.as_ref())))
     }
 
     fn lifeline(&self) -> Option<BorrowedFd<'_>> {
@@ -167,7 +198,7 @@ impl Session for FileSession {
     }
 
     fn close(&self) -> Fut<'_, ()> {
-        Box::pin(self.run("closing the session", Inner::close))
+        Box::pin(self.run_anywhere("closing the session", Inner::close))
     }
 }
 

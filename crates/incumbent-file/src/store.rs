@@ -9,13 +9,10 @@ use incumbent_store::{
     Version, Wake,
 };
 
-use crate::blocking::on_disk;
-use crate::directory::Directory;
 use crate::glimpse::Glimpse;
-use crate::hub::Hub;
 use crate::options::{FileOptions, Ttl};
 use crate::place::path_of;
-use crate::porch::Porch;
+use crate::root::{Opened, Root};
 use crate::session::FileSession;
 use crate::venue::{Venue, number_of};
 use crate::watch::Watch;
@@ -31,9 +28,7 @@ use crate::watch::Watch;
 /// ```
 #[derive(Debug)]
 pub struct FileStore {
-    directory: Arc<Directory>,
-    hub: Arc<Hub>,
-    porch: Arc<Porch>,
+    root: Arc<Root>,
 }
 
 impl FileStore {
@@ -44,45 +39,12 @@ impl FileStore {
 
     /// Opens a directory with options. It blocks for a few system calls.
     pub fn open_with(path: impl AsRef<Path>, options: FileOptions) -> Result<FileStore, StoreError> {
-        let directory = Arc::new(Directory::open(path.as_ref(), options)?);
-        let hub = Arc::new(Hub::new(!options.without_notifications));
-        let porch = Arc::new(Porch::new(directory.clone()));
-        Ok(FileStore { directory, hub, porch })
+        Ok(FileStore { root: Arc::new(Root::open(path.as_ref(), options)?) })
     }
 
     /// Where it is.
     pub fn path(&self) -> PathBuf {
-        self.directory.disk.path().to_owned()
-    }
-
-    fn promised(&self) -> Promises {
-        let mut promises = Promises::new(self.directory.id.clone());
-        promises.forgotten_by = ForgottenBy::Rivals;
-        promises.caveats.push("One host: processes on other hosts do not see this directory's elections.".into());
-        promises.caveats.push(
-            "A process that dies is replaced at once, unless a child that it forked without exec is still there: \
-             then after the TTL."
-                .into(),
-        );
-        if self.directory.options.ttl == Ttl::None {
-            promises.caveats.push(
-                "A leader that is stopped and not dead is never replaced: eviction after the TTL is turned off.".into(),
-            );
-        }
-        if self.directory.options.allow_network_fs {
-            promises.caveats.push(
-                "The check for network file systems is turned off: if hosts share this directory, it promises nothing."
-                    .into(),
-            );
-        }
-        if !self.hub.is_available() {
-            promises.caveats.push(
-                "The host has no file notification left for this user (fs.inotify.max_user_instances): a change whose \
-                 maker dies before it can say so is not told, and seen when candidates next look by themselves."
-                    .into(),
-            );
-        }
-        promises
+        self.root.path().to_owned()
     }
 
     async fn run<T: Send + 'static>(
@@ -91,20 +53,20 @@ impl FileStore {
         election: &ElectionName,
         job: impl FnOnce(&Venue<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (directory, path) = (self.directory.clone(), path_of(election));
-        on_disk(what, directory, move |directory| job(&Venue::at(directory, path))).await
+        let path = path_of(election);
+        self.root.run(what, move |opened| job(&Venue::at(&opened.directory, path))).await
     }
 }
 
 impl Store for FileStore {
     fn promises(&self) -> Fut<'_, Promises> {
-        Box::pin(async { Ok(self.promised()) })
+        Box::pin(self.root.run("reading the promises", |opened| Ok(promised(opened))))
     }
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
-        let directory = self.directory.clone();
-        Box::pin(on_disk("opening a session", directory, move |directory| {
-            let session: Arc<dyn Session> = Arc::new(FileSession::open(directory.clone(), ttl)?);
+        let workers = self.root.workers.clone();
+        Box::pin(self.root.run("opening a session", move |opened| {
+            let session: Arc<dyn Session> = Arc::new(FileSession::open(opened.directory.clone(), workers, ttl)?);
             Ok(session)
         }))
     }
@@ -115,14 +77,9 @@ impl Store for FileStore {
 
     fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
         let from = Glimpse::from_cursor(from);
-        let watch = Watch {
-            directory: self.directory.clone(),
-            hub: self.hub.clone(),
-            porch: self.porch.clone(),
-            path: path_of(election),
-            targets: targets.to_vec(),
-            from,
-        };
+        let opened = self.root.opened();
+        let workers = self.root.workers.clone();
+        let watch = Watch { opened, workers, path: path_of(election), targets: targets.to_vec(), from };
         Box::pin(watch.wait())
     }
 
@@ -139,4 +96,41 @@ impl Store for FileStore {
             None => Ok(Cas::Done),
         }))
     }
+}
+
+/// What this directory, opened like this, can keep.
+fn promised(opened: &Opened) -> Promises {
+    let mut promises = Promises::new(opened.directory.id.clone());
+    promises.forgotten_by = ForgottenBy::Rivals;
+    promises.caveats.push("One host: processes on other hosts do not see this directory's elections.".into());
+    promises.caveats.push(
+        "A process that dies is replaced at once, unless a child that it forked without exec is still there: \
+         then after the TTL."
+            .into(),
+    );
+    promises.caveats.push(
+        "If the directory is moved, removed or replaced while somebody leads, the kernel says so and the office is lost at \
+         once. It does not if one above it is moved or its file system is unmounted: then the next renewal finds it, a third \
+         of the TTL later at the latest, and until then there may be a leader in each. Never put an old copy back."
+            .into(),
+    );
+    if opened.directory.options.ttl == Ttl::None {
+        promises.caveats.push(
+            "A leader that is stopped and not dead is never replaced: eviction after the TTL is turned off.".into(),
+        );
+    }
+    if opened.directory.options.allow_network_fs {
+        promises.caveats.push(
+            "The check for network file systems is turned off: if hosts share this directory, it promises nothing."
+                .into(),
+        );
+    }
+    if !opened.hub.is_available() {
+        promises.caveats.push(
+            "The host has no file notification left for this user (fs.inotify.max_user_instances): a change whose \
+             maker dies before it can say so is not told, and seen when candidates next look by themselves."
+                .into(),
+        );
+    }
+    promises
 }

@@ -22,15 +22,16 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use crate::blocking::on_disk;
-use crate::directory::{Directory, SESSIONS};
+use crate::directory::SESSIONS;
 use crate::glimpse::Glimpse;
-use crate::hub::{Armed, Bell, Hub, Unwatched, Watched};
+use crate::hub::{Armed, Bell, Unwatched, Watched};
 use crate::owner::{Owner, owner, session_name};
 use crate::place::{ELECTIONS, above};
-use crate::porch::{Hung, News, Porch};
+use crate::porch::{Hung, News};
+use crate::root::Opened;
 use crate::shelf::Shelf;
 use crate::venue::{Venue, number_of};
+use crate::workers::Workers;
 
 /// How long to wait for a lock that should be free already: doubled each time, half a second in all.
 const FIRST_SETTLE: Duration = Duration::from_millis(1);
@@ -40,9 +41,8 @@ const LOOK_OFTEN: Duration = Duration::from_secs(1);
 
 /// What is watched, and what of it was seen.
 pub(crate) struct Watch {
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) porch: Arc<Porch>,
+    pub(crate) opened: Arc<Opened>,
+    pub(crate) workers: Arc<Workers>,
     pub(crate) path: String,
     pub(crate) targets: Vec<Target>,
     pub(crate) from: Glimpse,
@@ -50,6 +50,8 @@ pub(crate) struct Watch {
 
 enum Look {
     Changed,
+    /// The directory is no longer the one at its path.
+    Displaced(StoreError),
     /// The kernel rings when something happens.
     Armed(Arc<Bell>, Vec<Armed>),
     /// Whoever changes something rings, and these become readable when an owner dies. `false`: not all is told.
@@ -63,6 +65,10 @@ impl Watch {
         loop {
             match watch.clone().arm().await? {
                 Look::Changed => return Ok(()),
+                // A candidate looks at once, and its session tells it. Whoever has no session is told that what it saw is
+                // no longer what it watches.
+                Look::Displaced(error) if watch.targets.contains(&Target::Head) => return Err(error),
+                Look::Displaced(_) => return Ok(()),
                 Look::Armed(bell, _armed) => {
                     bell.rung().await;
                     bell.check()?;
@@ -88,23 +94,35 @@ impl Watch {
 
     /// Arms first and looks afterwards, so that nothing falls in between.
     async fn arm(self: Arc<Watch>) -> Result<Look, StoreError> {
-        on_disk("watching", self.directory.clone(), move |_| {
-            let runtime = Handle::current();
+        let Ok(runtime) = Handle::try_current() else {
+            return Err(StoreError::Misuse { what: "watching needs a tokio runtime".into() });
+        };
+        let watch = self.clone();
+        let look = self.workers.run("watching", move || {
             let bell = Arc::new(Bell::default());
-            let look = match self.arm_all(&runtime, &bell)? {
-                Some(armed) => Look::Armed(bell, armed),
-                None => self.hang_all(&runtime, bell)?,
-            };
-            Ok(if self.changed()? { Look::Changed } else { look })
-        })
-        .await
+            let look = watch.arm_any(&runtime, bell);
+            let changed = watch.changed();
+            // Whatever went wrong in a directory that is not there any more, that is why.
+            if let Err(error) = watch.opened.directory.must_be_in_place() {
+                return Ok(Look::Displaced(error));
+            }
+            Ok(if changed? { Look::Changed } else { look? })
+        });
+        look.await
+    }
+
+    fn arm_any(&self, runtime: &Handle, bell: Arc<Bell>) -> Result<Look, StoreError> {
+        match self.arm_all(runtime, &bell)? {
+            Some(armed) => Ok(Look::Armed(bell, armed)),
+            None => self.hang_all(runtime, bell),
+        }
     }
 
     /// Whether something has changed, if not now then soon.
     async fn settles(self: &Arc<Watch>) -> Result<bool, StoreError> {
         for doubled in 0..SETTLES {
             let watch = self.clone();
-            if on_disk("watching", self.directory.clone(), move |_| watch.changed()).await? {
+            if self.workers.run("watching", move || watch.changed()).await? {
                 return Ok(true);
             }
             sleep(FIRST_SETTLE * 2u32.pow(doubled)).await;
@@ -113,7 +131,7 @@ impl Watch {
     }
 
     fn venue(&self) -> Venue<'_> {
-        Venue::at(&self.directory, self.path.clone())
+        Venue::at(&self.opened.directory, self.path.clone())
     }
 
     /// The bells on all that the targets stand for; `None` if one of them cannot be had.
@@ -125,7 +143,7 @@ impl Watch {
                 [path.as_str(), self.path.as_str()].into_iter().chain(above(&self.path).rev()).chain([ELECTIONS]);
             for (at, dir) in dirs.enumerate() {
                 let what = if at == 0 { what } else { Watched::Arrivals };
-                match self.hub.arm(runtime, self.directory.disk.full(dir), what, bell) {
+                match self.opened.hub.arm(runtime, self.opened.directory.disk.full(dir), what, bell) {
                     Ok(bell) => {
                         armed.push(bell);
                         break;
@@ -144,7 +162,7 @@ impl Watch {
         let mut hung = Vec::new();
         let (deaths, mut all_told) = self.deaths()?;
         for news in self.news() {
-            let hang = || self.porch.hang(runtime, &venue, news, &bell);
+            let hang = || self.opened.porch.hang(runtime, &venue, news, &bell);
             let made = match hang() {
                 Err(error) if error.is_missing() => {
                     venue.make()?;
@@ -214,8 +232,8 @@ impl Watch {
         let (mut deaths, mut all) = (Vec::new(), true);
         for number in self.entries()? {
             let Some(entry) = self.venue().entry_record(number)? else { continue };
-            let Owner::Living { record, .. } = owner(&self.directory, entry.session)? else { continue };
-            let known = record.pid_namespace != 0 && record.pid_namespace == self.directory.pid_namespace;
+            let Owner::Living { record, .. } = owner(&self.opened.directory, entry.session)? else { continue };
+            let known = record.pid_namespace != 0 && record.pid_namespace == self.opened.directory.pid_namespace;
             if known && record.pid == std::process::id() {
                 continue;
             }

@@ -165,6 +165,8 @@ pub struct Observer {
     last: Option<Observation>,
     highest: Option<Token>,
     store_id: Option<StoreId>,
+    /// A read failed or a watch was lost since the store last said who it is: it may be another one.
+    doubted: bool,
     stale: bool,
     over: bool,
     failures: u32,
@@ -180,7 +182,7 @@ enum Doing {
     /// Read the line next.
     Read,
     Reading(Asking<Look>),
-    /// A token went back: is it another store?
+    /// A token went back, or the store could not be read for a while: is it another store?
     Identifying(Asking<(StoreId, Look)>),
     /// Waiting for a hint, and at most so long.
     Waiting(Wake, Pin<Box<Sleep>>),
@@ -206,6 +208,7 @@ impl Observer {
             last: None,
             highest: None,
             store_id: None,
+            doubted: true,
             stale: false,
             over: false,
             failures: 0,
@@ -235,7 +238,7 @@ impl Observer {
                 }
                 Doing::Reading(reading) => match std::task::ready!(reading.as_mut().poll(cx)) {
                     Ok(look) => {
-                        if self.went_back(&look) || self.store_id.is_none() {
+                        if self.went_back(&look) || self.doubted {
                             self.identify(look);
                         } else {
                             self.see(&look);
@@ -253,6 +256,7 @@ impl Observer {
                     match hint {
                         Poll::Ready(Err(error)) => {
                             tracing::debug!(%error, "watch lost");
+                            self.doubted = true;
                             self.rest();
                         }
                         Poll::Pending if !late.is_ready() => return Poll::Pending,
@@ -283,6 +287,7 @@ impl Observer {
     }
 
     fn on_identity(&mut self, id: StoreId, look: &Look) {
+        self.doubted = false;
         match self.store_id.replace(id.clone()) {
             Some(before) if before != id => {
                 self.highest = None;
@@ -333,6 +338,7 @@ impl Observer {
 
     fn fail(&mut self, error: &StoreError) {
         tracing::debug!(%error, "cannot read who leads");
+        self.doubted = true;
         if !self.stale {
             self.stale = true;
             self.next = Some(Observation::Stale);

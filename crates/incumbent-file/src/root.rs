@@ -1,0 +1,109 @@
+//! The directory that a store has open, and what is done when it is no longer the one at its path.
+//!
+//! People move directories, delete them, restore copies and unmount file systems under processes that use them. An
+//! open descriptor goes on working in whatever it was opened on, while whoever comes next follows the path: two
+//! directories, and a leader in each. So every answer is given only after a look whether the path still leads
+//! to the directory that the answer is about: one `stat`. Whoever finds that it does not
+//!
+//! - loses its session, and with it its office, at once: see [`crate::session`];
+//! - is told that the store is unavailable, and finds the directory that is there now with the next call, once it is a
+//!   store. Nothing is founded that way: an empty mount point is no new store.
+//!
+//! The kernel tells those who wait when the directory itself is moved or removed: see [`crate::hub`]. It does not when
+//! one above it is, or when its file system is unmounted while it is in use. Then the next renewal finds it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use incumbent_store::StoreError;
+
+use crate::directory::Directory;
+use crate::hub::Hub;
+use crate::options::FileOptions;
+use crate::porch::Porch;
+use crate::workers::Workers;
+
+/// How many calls are under way at once: on disks, much of a call is waiting.
+const MOST_WORKERS: usize = 16;
+
+/// A directory that is open, and those who wait for changes in it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) porch: Arc<Porch>,
+}
+
+impl Opened {
+    fn new(directory: Directory) -> Arc<Opened> {
+        let directory = Arc::new(directory);
+        let hub = Hub::new(!directory.options.without_notifications, directory.disk.path().to_owned());
+        let porch = Arc::new(Porch::new(directory.clone()));
+        Arc::new(Opened { directory, hub: Arc::new(hub), porch })
+    }
+}
+
+/// The root of a store: a path, and the directory there.
+#[derive(Debug)]
+pub(crate) struct Root {
+    path: PathBuf,
+    options: FileOptions,
+    pub(crate) workers: Arc<Workers>,
+    opened: RwLock<Arc<Opened>>,
+    /// Held by who opens the directory again.
+    opening: Mutex<()>,
+}
+
+impl Root {
+    /// Opens the directory, and makes it if it is not there. It blocks.
+    pub(crate) fn open(path: &Path, options: FileOptions) -> Result<Root, StoreError> {
+        let directory = Directory::open(path, options)?;
+        let path = directory.disk.path().to_owned();
+        let workers = Arc::new(Workers::start("incumbent-file", MOST_WORKERS)?);
+        Ok(Root { path, options, workers, opened: RwLock::new(Opened::new(directory)), opening: Mutex::default() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory that is open. Whether it is the one at the path is for others to ask.
+    pub(crate) fn opened(&self) -> Arc<Opened> {
+        self.opened.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs `job` on the directory at the path, where it may block, and afterwards what it has left for later.
+    pub(crate) async fn run<T: Send + 'static>(
+        self: &Arc<Root>,
+        what: &'static str,
+        job: impl FnOnce(&Arc<Opened>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let root = self.clone();
+        let answer = self.workers.run(what, move || {
+            let opened = root.in_place()?;
+            let answer = job(&opened);
+            // Whatever went wrong in a directory that is not there any more, that is why.
+            opened.directory.must_be_in_place()?;
+            answer
+        });
+        let answer = answer.await;
+        self.opened().directory.do_chores_later(&self.workers);
+        answer
+    }
+
+    /// The directory at the path: the one that is open, or else the one that has taken its place, opened now.
+    fn in_place(&self) -> Result<Arc<Opened>, StoreError> {
+        let opened = self.opened();
+        if opened.directory.is_in_place()? {
+            return Ok(opened);
+        }
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.opened();
+        if opened.directory.is_in_place()? {
+            return Ok(opened);
+        }
+        let opened = Opened::new(Directory::open_again(&self.path, self.options)?);
+        *self.opened.write().unwrap_or_else(PoisonError::into_inner) = opened.clone();
+        Ok(opened)
+    }
+}
