@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use incumbent_file::{FileOptions, FileStore, Ttl};
 use incumbent_store::{Cas, ElectionName, Entry, Held, Incarnation, NewEntry, Place, Session, Store, Target};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 mod dirs;
 mod play;
@@ -250,4 +250,35 @@ async fn two_stores_in_one_process_are_two_rivals() {
     // Dropped, not closed: as good as dead.
     drop(first);
     waiting.await;
+}
+
+/// Room for what a process allocates meanwhile, and too little for the stack of a thread.
+const NO_ROOM_FOR_A_THREAD: u64 = 384 * 1024;
+
+/// Lets a process have no more memory than it has, or as much as it likes.
+fn let_it_grow(actor: &Actor, as_it_likes: bool) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", actor.pid().as_raw_nonzero())).unwrap();
+    let has = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")).unwrap();
+    let now = has.parse::<u64>().unwrap() * 1024 + NO_ROOM_FOR_A_THREAD;
+    let limit = Rlimit { current: (!as_it_likes).then_some(now), maximum: None };
+    prlimit(Some(actor.pid()), Resource::As, limit).unwrap();
+}
+
+#[tokio::test]
+async fn where_no_thread_can_be_made_a_session_is_refused_and_one_that_is_open_goes_on() {
+    let dir = dirs::TempDir::new();
+    let mut actor = Actor::start(&dir.path().join("store"));
+    actor.must("found");
+    let_it_grow(&actor, false);
+    let Told::Answer(refused) = actor.ask(&format!("open {LONG_TTL_MS}")) else { panic!("it has died of it") };
+    assert!(refused.contains("unavailable") && refused.contains("no thread can be made"), "{refused}");
+    let_it_grow(&actor, true);
+    actor.must(&format!("open {LONG_TTL_MS}"));
+    let_it_grow(&actor, false);
+    let leading = actor.must("enlist jobs/nightly");
+    assert!(leading.starts_with("leading"), "{leading}");
+    for _ in 0..3 {
+        assert_eq!(actor.must("renew"), "renewed gone=0");
+    }
+    actor.must("close");
 }
