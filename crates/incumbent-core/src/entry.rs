@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::name::ElectionName;
+use crate::time::Timestamp;
 
 /// A fencing token: the store's own order of entry. It strictly grows from leader to leader.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,8 +151,18 @@ pub struct Entry {
     pub ready: Option<Nonce>,
     /// Changes with every change of the entry. Where rivals forget the dead, it changes with each renewal too.
     pub version: Version,
-    /// `Some(ttl)`: rivals remove this entry once they have seen the same version for `ttl`. `None`: the store does.
-    pub observed: Option<Duration>,
+    /// `Some`: rivals remove this entry once it has been silent for its TTL. `None`: the store does.
+    pub observed: Option<Observed>,
+}
+
+/// How rivals see an entry that they have to forget themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Observed {
+    /// For how long it may be silent.
+    pub ttl: Duration,
+    /// Its last sign of life, on the clock of whoever reads this: where both share one, as the processes of a host do.
+    /// `None`: they do not, and its silence counts from when its version was first seen.
+    pub beat: Option<Timestamp>,
 }
 
 impl Entry {

@@ -46,11 +46,13 @@ pub enum Flaw {
     TryUnsettled,
     /// Those between leader and heir do not step aside.
     NobodyStepsAside,
+    /// Of several that stopped in a row, each is timed only once the one behind it is gone.
+    SilenceCountedInTurn,
 }
 
 impl Flaw {
     /// Every flaw.
-    pub const ALL: [Flaw; 20] = [
+    pub const ALL: [Flaw; 21] = [
         Flaw::DeadlineFromAnswer,
         Flaw::TtlAsAsked,
         Flaw::RenewalRevives,
@@ -71,6 +73,7 @@ impl Flaw {
         Flaw::AlarmLeftBehind,
         Flaw::TryUnsettled,
         Flaw::NobodyStepsAside,
+        Flaw::SilenceCountedInTurn,
     ];
 }
 

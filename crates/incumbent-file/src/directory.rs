@@ -58,6 +58,8 @@ pub(crate) struct Directory {
     pub(crate) id: StoreId,
     /// Which boot of the host this is.
     pub(crate) boot: u128,
+    /// Which clock this process reads: all that show the same number share one, to the nanosecond.
+    pub(crate) clock: u128,
     /// In which namespace this process's pid means something. Zero: unknown.
     pub(crate) pid_namespace: u64,
     chores: Mutex<Vec<Chore>>,
@@ -102,6 +104,8 @@ impl Directory {
         let floor = Floor::default();
         floor.read(&disk)?;
         let boot = boot_id();
+        // Containers may have a boot-time clock of their own: same boot, another offset.
+        let clock = boot ^ std::fs::metadata("/proc/self/ns/time").map_or(0, |namespace| u128::from(namespace.ino()));
         let pid_namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
         let id = StoreId::new(format!("{id:032x}"));
         Ok(Directory {
@@ -110,6 +114,7 @@ impl Directory {
             options,
             id,
             boot,
+            clock,
             pid_namespace,
             chores: Mutex::default(),
             broom: Mutex::default(),

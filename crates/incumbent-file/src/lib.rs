@@ -13,7 +13,9 @@
 //!   the process ends. The next in line is woken by the kernel, sees the free lock, and removes the dead one's entry in
 //!   the same step in which it takes its place.
 //! - **A process that is stopped is replaced after its TTL.** Its heartbeat stands still, its rivals see that, and one of
-//!   them evicts it: in one step that fails if the heartbeat has moved after all.
+//!   them evicts it: in one step that fails if the heartbeat has moved after all. Heartbeats are read off the one
+//!   boot-time clock of the host, so that several that stopped are evicted at the same time. (Containers with a boot id
+//!   or a time namespace of their own are timed one after the other, as each comes to be directly ahead.)
 //! - **A token never comes twice and never goes back**: not after a crash, not after a reboot, not when an election is
 //!   removed and made again. Before a token is given to anyone, the floor is on the disk.
 //! - **Nobody holds up anybody.** No lock is held across a step; whoever is stopped or killed between any two system

@@ -28,7 +28,8 @@ pub(crate) struct SessionRecord {
     pub(crate) pid: u32,
     /// In which namespace the pid means something.
     pub(crate) pid_namespace: u64,
-    pub(crate) boot: u128,
+    /// Which clock its heartbeats are on.
+    pub(crate) clock: u128,
     /// After how much silence rivals may evict its entries. `None`: never.
     pub(crate) observed: Option<Duration>,
 }
@@ -162,7 +163,7 @@ impl Record for SessionRecord {
         out.u128(self.id);
         out.u64(self.pid.into());
         out.u64(self.pid_namespace);
-        out.u128(self.boot);
+        out.u128(self.clock);
         out.option(self.observed.as_ref(), |out, ttl| out.duration(*ttl));
     }
 
@@ -171,7 +172,7 @@ impl Record for SessionRecord {
             id: from.u128()?,
             pid: from.u64()?.try_into().ok()?,
             pid_namespace: from.u64()?,
-            boot: from.u128()?,
+            clock: from.u128()?,
             observed: from.option(Reader::duration)?,
         })
     }

@@ -74,7 +74,7 @@ impl FileSession {
                 id: random(),
                 pid: std::process::id(),
                 pid_namespace: directory.pid_namespace,
-                boot: directory.boot,
+                clock: directory.clock,
                 observed,
             };
             let beat = BootClock.now().as_nanos();

@@ -17,9 +17,10 @@
 //!   answered, and the rename fails. An evictor that is stopped in between can do no harm when it goes on.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use incumbent_store::{Cas, Cursor, Entry, EntryId, Held, Line, Place, Standing, StoreError, Token, Version};
+use incumbent_store::{
+    Cas, Cursor, Entry, EntryId, Held, Line, Observed, Place, Standing, StoreError, Timestamp, Token, Version,
+};
 
 use crate::directory::{BELLS, Directory, EVICTIONS, random};
 use crate::disk::{Disk, Lock};
@@ -159,7 +160,10 @@ impl<'a> Venue<'a> {
             }
             Owner::Living { record: session, beat } => {
                 let times = said.get(&number).copied().unwrap_or(0);
-                self.entry(number, record, session.observed, beat, times)
+                let shared = session.clock == self.directory.clock && session.clock != 0;
+                let last = shared.then(|| Timestamp::from_nanos(beat));
+                let observed = session.observed.map(|ttl| Observed { ttl, beat: last });
+                self.entry(number, record, observed, beat, times)
             }
         }
     }
@@ -168,7 +172,7 @@ impl<'a> Venue<'a> {
         &self,
         number: u64,
         record: EntryRecord,
-        observed: Option<Duration>,
+        observed: Option<Observed>,
         beat: u64,
         mut times: u64,
     ) -> Result<Option<Entry>, StoreError> {
@@ -258,6 +262,12 @@ impl<'a> Venue<'a> {
     /// Removes exactly the entry that was seen.
     pub(crate) fn evict(&self, number: u64, seen: Version) -> Result<Cas, StoreError> {
         let Some(record) = self.entry_record(number)? else { return Ok(Cas::Done) };
+        // Followers ask once in a TTL, and nearly always it has renewed meanwhile: then nothing is written.
+        match self.living_entry(number, &self.said()?, &Owners::default())? {
+            None => return Ok(Cas::Done),
+            Some(entry) if entry.version != seen => return Ok(Cas::Refused),
+            Some(_) => {}
+        }
         let dir = format!("{EVICTIONS}/{}.{number}.{:032x}", session_name(record.session), random());
         self.disk().make_dir(&dir)?;
         let cas = self.evict_into(&dir, number, seen);

@@ -138,7 +138,7 @@ async fn a_stopped_leader_keeps_its_place_until_it_is_evicted_and_is_told_when_i
     let session = store.open_session(Duration::from_secs(15)).await.unwrap();
     let held = enlist(&session, 1).await;
     let before = ahead(&session, &held).await;
-    assert_eq!(before.observed, Some(Duration::from_secs(15)));
+    assert_eq!(before.observed.unwrap().ttl, Duration::from_secs(15));
     assert_eq!(leader.must("renew"), "renewed gone=0");
     assert_eq!(store.evict(&election(), &before).await.unwrap(), Cas::Refused, "it has renewed");
     leader.signal(Signal::STOP);
@@ -281,4 +281,33 @@ async fn where_no_thread_can_be_made_a_session_is_refused_and_one_that_is_open_g
         assert_eq!(actor.must("renew"), "renewed gone=0");
     }
     actor.must("close");
+}
+
+/// One after the other, four of them would take four TTLs.
+#[tokio::test]
+async fn several_stopped_candidates_in_a_row_are_passed_within_two_ttls() {
+    const TTL: Duration = Duration::from_secs(3);
+    let dir = dirs::TempDir::new();
+    let path = dir.path().join("store");
+    let mut line: Vec<_> = (0..5).map(|_| Actor::start(&path)).collect();
+    for actor in &mut line {
+        actor.must(&format!("open {}", TTL.as_millis()));
+        actor.must("enlist jobs/nightly");
+    }
+    let client = incumbent::Client::builder().ttl(TTL).with_store(FileStore::open(&path).unwrap()).await.unwrap();
+    let mut seat = client.election("jobs/nightly").unwrap().candidate("last").stand().await.unwrap();
+    while !matches!(seat.role(), incumbent::Role::Following { .. }) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for actor in &mut line[1..] {
+        // Their silence begins now, whatever they have done before.
+        actor.must("renew");
+        actor.signal(Signal::STOP);
+    }
+    let killed = std::time::Instant::now();
+    drop(line.remove(0));
+    let _office = tokio::time::timeout(PATIENCE, seat.elected()).await.unwrap().unwrap().unwrap();
+    // Two TTLs are promised; the third is for a machine that is busy.
+    assert!(killed.elapsed() < TTL * 3, "it took {:?}", killed.elapsed());
+    line.iter().for_each(|actor| actor.signal(Signal::CONT));
 }

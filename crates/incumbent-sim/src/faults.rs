@@ -196,6 +196,9 @@ impl World {
     }
 
     fn change_clock(&mut self, process: usize) {
+        if self.scenario.shape.one_clock {
+            return;
+        }
         let drift =
             self.scenario.settings.drift_ppm.max(if self.scenario.settings.margin.is_zero() { 50_000 } else { 0 });
         let ppm = self.rng.below(2 * u64::from(drift) + 1) as i64 - i64::from(drift);
@@ -215,29 +218,48 @@ impl World {
         let Some(process) = self.checker.beliefs().first().map(|belief| belief.process) else {
             return self.fail("L1", "nobody leads before anything has gone wrong".into());
         };
-        let led = self.checker.beliefs().iter().filter(|belief| belief.process == process);
+        let stopped = self.stop_some_behind(process);
+        let led = self.checker.beliefs().iter();
+        let led = led.filter(|belief| belief.process == process || stopped.contains(&belief.process));
         let elections = led.fold(0, |set, belief| set | 1 << belief.election);
         let session = self.processes[process].session();
-        trace!(self, "world", "p{process} dies");
+        trace!(self, "world", "p{process} dies, {stopped:?} are stopped");
         self.crash(process);
         if let Some(session) = session.filter(|_| certain) {
             self.server.table.close_session(session);
             self.after_step();
         }
-        let dead = self.entries_of_the_dead();
-        let by = self.replaced_within(dead + u64::from(!certain && dead == 0));
+        let silent = self.entries_of_the_silent();
+        let by = self.replaced_within(silent + u64::from(!certain && silent == 0));
         self.after(by, Happening::Phase(Phase::Replaced(elections)));
         self.after(by + 1, Happening::Mishap(Mishap::Restart(process)));
+        stopped.into_iter().for_each(|process| self.after(by + 1, Happening::Mishap(Mishap::GoOn(process))));
+    }
+
+    /// Where rivals forget the silent, half the time some of those who wait are stopped when a leader dies: all but one at
+    /// most.
+    fn stop_some_behind(&mut self, leader: usize) -> Vec<usize> {
+        if self.scenario.shape.forgotten_by == ForgottenBy::Store || self.chance(500) {
+            return Vec::new();
+        }
+        let mut behind: Vec<usize> = (0..self.processes.len()).filter(|process| *process != leader).collect();
+        behind.remove(self.rng.below(behind.len() as u64) as usize);
+        behind.iter().for_each(|process| self.stop(*process, false));
+        behind
     }
 
     /// How long the office may stay empty in a run where nothing else goes wrong.
     fn replaced_within(&self, silent: u64) -> u64 {
         let granted = self.scenario.granted.as_nanos() as u64;
         let drift = u64::from(self.scenario.settings.drift_ppm);
-        // A hint, a look, the fences: each there and back.
-        let trips = 8 * self.weather.delay.1;
+        // A hint, a look, the fences: each there and back; an eviction and a look for each that is silent.
+        let trips = (8 + 4 * silent) * self.weather.delay.1;
         let silence = match self.scenario.shape.forgotten_by {
             ForgottenBy::Store => granted * silent.min(1),
+            // Their last signs of life were before the death, and everyone can read how long before.
+            ForgottenBy::Rivals if self.scenario.shape.one_clock => {
+                silent.min(1) * (granted + granted * drift / 1_000_000)
+            }
             // The last sign of life that was seen may be as old as the TTL when the leader dies, and of several that
             // are silent, each is seen only once the one behind it is gone.
             ForgottenBy::Rivals => silent * 2 * (granted + granted * 3 * drift / 1_000_000),
@@ -275,7 +297,7 @@ impl World {
         self.cut_off.clear();
         self.on_stale_server.clear();
         self.server_down = false;
-        let dead = self.entries_of_the_dead();
+        let dead = self.entries_of_the_silent();
         for process in 0..self.processes.len() {
             self.resume(process);
             self.restart(process);
@@ -296,18 +318,19 @@ impl World {
         self.after(longest * (10 + 3 * dead), Happening::Phase(Phase::Settled));
     }
 
-    fn entries_of_the_dead(&mut self) -> u64 {
-        let mut dead = 0;
+    fn entries_of_the_silent(&mut self) -> u64 {
+        let mut silent = 0;
         for election in 0..self.names.len() {
             for entry in self.server.line(self.now, &self.names[election].clone()) {
                 let maker = self.checker.maker(election, entry.token);
                 let lives = |(process, boot, ..): crate::checker::Maker| {
-                    self.processes[process].boot == boot && self.processes[process].machine.is_some()
+                    let process = &self.processes[process];
+                    process.boot == boot && process.machine.is_some() && !process.paused
                 };
-                dead += u64::from(!maker.is_some_and(lives));
+                silent += u64::from(!maker.is_some_and(lives));
             }
         }
-        if self.scenario.shape.forgotten_by == ForgottenBy::Rivals { dead } else { 0 }
+        if self.scenario.shape.forgotten_by == ForgottenBy::Rivals { silent } else { 0 }
     }
 
     /// Takes back most pauses and sends most foreign candidates home.

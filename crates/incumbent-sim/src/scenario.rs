@@ -12,7 +12,8 @@ use crate::variant::{Variant, WorldFlaw};
 pub(crate) enum Kind {
     /// No faults and no wishes: leadership never changes.
     Quiet,
-    /// No faults but the death of leaders, certain (the session is closed) or silent: the bounds are tight.
+    /// No faults but the death of leaders, certain (the session is closed) or silent, and, where rivals forget the silent,
+    /// candidates behind them that are stopped: the bounds are tight.
     Deaths,
     /// No faults but an operator with orders, one after the other: each is obeyed at once.
     Orders,
@@ -79,7 +80,8 @@ impl Scenario {
         };
         let shape = match rng.below(4) {
             0 => Shape::SINGLE,
-            1 => Shape::OBSERVED,
+            1 if rng.below(2) == 0 => Shape::OBSERVED,
+            1 => Shape::ONE_HOST,
             _ => Shape::FAIR,
         };
         let ttl = Duration::from_millis([1_000, 3_000, 5_000, 15_000][rng.below(4) as usize]);

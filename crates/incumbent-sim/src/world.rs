@@ -150,8 +150,12 @@ impl World {
         let mut rng = Rng::from_number(seed);
         let scenario = Scenario::draw(&mut rng, variant);
         let drift = i64::from(if scenario.settings.drift_ppm == 0 { 50_000 } else { scenario.settings.drift_ppm });
-        let clock =
-            |rng: &mut Rng| LocalClock::new(1 + rng.below(1 << 40), rng.below(2 * drift as u64 + 1) as i64 - drift);
+        let one_clock = scenario.shape.one_clock;
+        let clock = |rng: &mut Rng| match one_clock {
+            // The server's, too: it is a directory of the same host.
+            true => LocalClock::new(0, 0),
+            false => LocalClock::new(1 + rng.below(1 << 40), rng.below(2 * drift as u64 + 1) as i64 - drift),
+        };
         let names =
             ["jobs/a", "jobs/b", "c"].iter().take(scenario.elections).filter_map(|name| ElectionName::new(name).ok());
         World {

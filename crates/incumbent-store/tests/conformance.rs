@@ -14,4 +14,5 @@ fn memory(shape: Shape) -> Memory {
 conformance!(fair, Time::Virtual, memory(Shape::FAIR));
 conformance!(single, Time::Virtual, memory(Shape::SINGLE));
 conformance!(observed, Time::Virtual, memory(Shape::OBSERVED));
+conformance!(one_host, Time::Virtual, memory(Shape::ONE_HOST));
 conformance!(threads, Time::Real, Memory::new(Shape::FAIR, Time::Real, Duration::from_secs(2)));

@@ -272,5 +272,5 @@ async fn every_store_has_its_own_identity_and_says_what_it_can_keep() {
     }
     ids.sort();
     ids.dedup();
-    assert_eq!(ids.len(), 3);
+    assert_eq!(ids.len(), Shape::ALL.len());
 }

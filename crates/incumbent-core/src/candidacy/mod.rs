@@ -124,7 +124,7 @@ enum State {
 struct Following {
     held: Option<Held>,
     ahead: Entry,
-    /// Since when this version of `ahead` has been seen.
+    /// Since when `ahead` has been silent: its last beat, or when this version of it was first seen.
     since: Timestamp,
     look_again_at: Option<Timestamp>,
     /// Where there is no line: another try is under way, and may have made us an entry.
@@ -341,8 +341,8 @@ impl Candidacy {
 
     /// When the silence of the entry ahead is long enough to remove it.
     fn evict_at(&self, following: &Following) -> Option<Timestamp> {
-        let ttl = following.ahead.observed?;
-        Some(following.since + stretch(ttl, self.settings.drift_ppm))
+        let observed = following.ahead.observed?;
+        Some(following.since + stretch(observed.ttl, self.settings.drift_ppm))
     }
 
     /// Why this candidate may not be in line, if it may not.

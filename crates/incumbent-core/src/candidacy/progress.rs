@@ -1,7 +1,7 @@
 //! What to do next, and what answers, faults, hints and commands change.
 
 use super::{Call, Candidacy, Following, State};
-use crate::entry::Held;
+use crate::entry::{Entry, Held};
 use crate::flaw::Flaw;
 use crate::machine::{Answer, CallId, Command, Event, Hint, Loss, Op, WatchId};
 use crate::office::{Office, Refusal};
@@ -234,14 +234,7 @@ impl Candidacy {
                     return self.lose(Loss::Superseded, out);
                 }
                 let seen_at = if self.settings.flaws.has(Flaw::RivalTimedFromSend) { call.sent_at } else { now };
-                let since = match &self.state {
-                    State::Following(before)
-                        if before.ahead.id == ahead.id && before.ahead.version == ahead.version =>
-                    {
-                        before.since
-                    }
-                    _ => seen_at,
-                };
+                let since = self.silent_since(&ahead, seen_at);
                 let news = !matches!(&self.state, State::Following(before) if before.ahead.token == ahead.token);
                 if news {
                     self.event(Event::Following(Box::new(ahead.clone())), out);
@@ -254,6 +247,24 @@ impl Candidacy {
                     self.on_entry_gone(now, out);
                 }
             }
+        }
+    }
+
+    /// Since when the one ahead has been silent. Where its beat can be read, several that stopped in a row have been
+    /// silent at the same time, and are evicted one right after the other; else each is timed once it is directly ahead.
+    fn silent_since(&self, ahead: &Entry, seen_at: Timestamp) -> Timestamp {
+        let in_turn = self.settings.flaws.has(Flaw::SilenceCountedInTurn);
+        // A beat that is still to come is not of our clock, whatever the store says.
+        if let Some(beat) =
+            ahead.observed.and_then(|observed| observed.beat).filter(|beat| *beat <= seen_at && !in_turn)
+        {
+            return beat;
+        }
+        match &self.state {
+            State::Following(before) if before.ahead.id == ahead.id && before.ahead.version == ahead.version => {
+                before.since
+            }
+            _ => seen_at,
         }
     }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::{
     Answer, Attempt, CallId, Candidate, Cas, Command, Cursor, ElectionName, Entry, EntryId, Event, Fault, ForgottenBy,
-    Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce, Office, Op, Output, Participant, Place,
-    Proof, Refusal, Renewal, SeatId, Settings, Standing, Target, Timestamp, Token, Version, WatchId,
+    Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce, Observed, Office, Op, Output, Participant,
+    Place, Proof, Refusal, Renewal, SeatId, Settings, Standing, Target, Timestamp, Token, Version, WatchId,
 };
 
 const SEAT: SeatId = SeatId(7);
@@ -131,7 +131,7 @@ fn number(token: u64) -> Token {
     Token::new(token).unwrap()
 }
 
-fn rival(token: u64, version: u64, observed: Option<Duration>) -> Entry {
+fn rival(token: u64, version: u64, ttl: Option<Duration>) -> Entry {
     Entry {
         id: EntryId::new(token.to_string()),
         token: number(token),
@@ -140,7 +140,7 @@ fn rival(token: u64, version: u64, observed: Option<Duration>) -> Entry {
         value: Bytes::new(),
         ready: None,
         version: Version(version),
-        observed,
+        observed: ttl.map(|ttl| Observed { ttl, beat: None }),
     }
 }
 

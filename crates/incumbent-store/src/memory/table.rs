@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{
-    Cas, Cursor, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, Liveness, NewEntry, Nonce, Office,
-    Place, Proof, Renewal, Standing, StoreId, Target, Timestamp, Token, Version, check_candidate_name, check_value,
+    Cas, Cursor, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, Liveness, NewEntry, Nonce,
+    Observed, Office, Place, Proof, Renewal, Standing, StoreId, Target, Timestamp, Token, Version,
+    check_candidate_name, check_value,
 };
 
 use crate::{LineKind, StoreError};
@@ -24,17 +25,22 @@ pub struct Shape {
     pub watches: bool,
     /// Who removes those that fell silent.
     pub forgotten_by: ForgottenBy,
+    /// Whether rivals who time the silent share one clock with them.
+    pub one_clock: bool,
 }
 
 impl Shape {
     /// A fair line with watches, like etcd, ZooKeeper, Redis and PostgreSQL.
-    pub const FAIR: Shape = Shape { line: LineKind::Fair, watches: true, forgotten_by: ForgottenBy::Store };
+    pub const FAIR: Shape =
+        Shape { line: LineKind::Fair, watches: true, forgotten_by: ForgottenBy::Store, one_clock: false };
     /// One record and no watch, like Redlock.
-    pub const SINGLE: Shape = Shape { line: LineKind::Single, watches: false, forgotten_by: ForgottenBy::Store };
-    /// Nothing expires by itself, like a directory or a Kubernetes Lease.
-    pub const OBSERVED: Shape = Shape { line: LineKind::Fair, watches: true, forgotten_by: ForgottenBy::Rivals };
-    /// All three.
-    pub const ALL: [Shape; 3] = [Shape::FAIR, Shape::SINGLE, Shape::OBSERVED];
+    pub const SINGLE: Shape = Shape { line: LineKind::Single, watches: false, ..Shape::FAIR };
+    /// Nothing expires by itself, and everyone has a clock of its own.
+    pub const OBSERVED: Shape = Shape { forgotten_by: ForgottenBy::Rivals, ..Shape::FAIR };
+    /// Nothing expires by itself, and everyone has the same clock, like a directory of one host.
+    pub const ONE_HOST: Shape = Shape { one_clock: true, ..Shape::OBSERVED };
+    /// All four.
+    pub const ALL: [Shape; 4] = [Shape::FAIR, Shape::SINGLE, Shape::OBSERVED, Shape::ONE_HOST];
 }
 
 /// The memory store's name for a session.
@@ -66,6 +72,7 @@ pub struct Table {
 struct SessionRow {
     ttl: Duration,
     expires_at: Timestamp,
+    renewed_at: Timestamp,
     renewed: u64,
     /// Nobody will call for it any more: it goes with its last entry.
     abandoned: bool,
@@ -189,7 +196,7 @@ impl Table {
         let renewed = self.next_change();
         let key = SessionKey(renewed);
         let expires_at = now + ttl;
-        self.sessions.insert(key, SessionRow { ttl, expires_at, renewed, abandoned: false });
+        self.sessions.insert(key, SessionRow { ttl, expires_at, renewed_at: now, renewed, abandoned: false });
         if self.store_forgets() {
             self.session_ends.insert((expires_at, key));
         }
@@ -220,6 +227,7 @@ impl Table {
         let renewed = self.next_change();
         let session = self.sessions.get_mut(&key).ok_or(StoreError::SessionGone)?;
         let was = std::mem::replace(&mut session.expires_at, now + session.ttl);
+        session.renewed_at = now;
         session.renewed = renewed;
         if store_forgets && was != session.expires_at {
             self.session_ends.remove(&(was, key));
@@ -557,7 +565,8 @@ impl Table {
             value: row.value.clone(),
             ready: row.ready,
             version: Version(session.map_or(0, |session| session.renewed).max(row.changed)),
-            observed: session.map(|session| session.ttl),
+            observed: session
+                .map(|session| Observed { ttl: session.ttl, beat: self.shape.one_clock.then_some(session.renewed_at) }),
         }
     }
 }

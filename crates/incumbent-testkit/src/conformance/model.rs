@@ -117,7 +117,8 @@ const NOW: Timestamp = Timestamp::ZERO;
 impl<'a> Play<'a> {
     async fn begin<H: Harness>(harness: &H, scene: &'a Scene) -> Play<'a> {
         let promises = &scene.promises;
-        let shape = Shape { line: promises.line, watches: promises.watches, forgotten_by: promises.forgotten_by };
+        let (line, watches, forgotten_by) = (promises.line, promises.watches, promises.forgotten_by);
+        let shape = Shape { line, watches, forgotten_by, one_clock: false };
         let mut play = Play {
             scene,
             table: Table::new(shape, StoreId::new("the table")),
