@@ -249,6 +249,8 @@ pub struct NodeConfig {
     pub stands: bool,
     /// Where a consensus member writes down its votes: a directory of its own, made if it is missing.
     pub data: Option<PathBuf>,
+    /// Where it may have written them down before: if `data` has none, they are moved from there.
+    pub former_data: Vec<PathBuf>,
     /// What to do if there are no votes in it.
     pub first_start: FirstStart,
     /// Is shown every message.
@@ -282,6 +284,7 @@ impl NodeConfig {
             value: Bytes::new(),
             stands: true,
             data: None,
+            former_data: Vec::new(),
             first_start: FirstStart::default(),
             trace: None,
             clock: Arc::new(BootClock),

@@ -58,8 +58,9 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes the directory if it is missing, locks it, and reads what is there.
-    pub(crate) fn open(path: &Path, group: u64, me: MemberId) -> Result<(Disk, Found), StartError> {
+    /// Makes the directory if it is missing, locks it, and reads what is there. If there is nothing, what an earlier version
+    /// wrote in one of the `former` places is moved here first.
+    pub(crate) fn open(path: &Path, group: u64, me: MemberId, former: &[PathBuf]) -> Result<(Disk, Found), StartError> {
         let failed = |why: io::Error| StartError::Data { path: path.to_owned(), why };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -67,16 +68,40 @@ impl Disk {
             File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
         }
         let directory = File::open(path).map_err(failed)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path.join(LOCK));
-        let lock = lock.map_err(failed)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StartError::Locked { path: path.to_owned() }),
-            Err(why) => return Err(failed(why.into())),
+        let disk = Disk { path: path.to_owned(), directory, group, me, _lock: lock(path)? };
+        let mut found = disk.read()?;
+        if found == Found::Nothing && disk.take_over(former)? {
+            found = disk.read()?;
         }
-        let disk = Disk { path: path.to_owned(), directory, group, me, _lock: lock };
-        let found = disk.read()?;
         Ok((disk, found))
+    }
+
+    /// Moves this member's record here from where it was kept before. Only one place can be the right one, and the record
+    /// of a process that runs stays where it is.
+    fn take_over(&self, former: &[PathBuf]) -> Result<bool, StartError> {
+        let mut places: Vec<&PathBuf> = Vec::new();
+        for place in former {
+            let failed = |why: io::Error| StartError::Data { path: place.clone(), why };
+            match read_file(&place.join(FILE)).map_err(failed)?.as_deref().map(decode) {
+                Some(Ok((group, me, _))) if (group, me) == (self.group, self.me) => places.push(place),
+                Some(Err(why)) => tracing::warn!(?place, why, "what may be this member's votes cannot be read"),
+                _ => {}
+            }
+        }
+        let from = match places[..] {
+            [] => return Ok(false),
+            [from] => from,
+            _ => {
+                let places = places.into_iter().cloned().collect();
+                return Err(StartError::Former { path: self.path.clone(), places });
+            }
+        };
+        let failed = |why: io::Error| StartError::Data { path: from.clone(), why };
+        let _lock = lock(from)?;
+        std::fs::rename(from.join(FILE), self.path.join(FILE)).map_err(failed)?;
+        self.directory.sync_all().map_err(failed)?;
+        tracing::warn!("the votes of this member are kept in {:?} from now on, and no longer in {from:?}", self.path);
+        Ok(true)
     }
 
     /// A new number for a disk.
@@ -86,13 +111,7 @@ impl Disk {
 
     fn read(&self) -> Result<Found, StartError> {
         let failed = |why: io::Error| StartError::Data { path: self.path.clone(), why };
-        let mut bytes = Vec::new();
-        match File::open(self.path.join(FILE)) {
-            Ok(file) => file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(failed)?,
-            // Only this says that there is nothing. Whatever else goes wrong says nothing about votes.
-            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
-            Err(why) => return Err(failed(why)),
-        };
+        let Some(bytes) = read_file(&self.path.join(FILE)).map_err(failed)? else { return Ok(Found::Nothing) };
         match decode(&bytes) {
             Ok((group, me, _)) if (group, me) != (self.group, self.me) => {
                 Err(StartError::Foreign { path: self.path.clone(), member: me, same_group: group == self.group })
@@ -110,6 +129,28 @@ impl Disk {
         file.sync_all()?;
         std::fs::rename(&draft, self.path.join(FILE))?;
         self.directory.sync_all()
+    }
+}
+
+/// Locks a directory for as long as the file lives.
+fn lock(path: &Path) -> Result<File, StartError> {
+    let failed = |why: io::Error| StartError::Data { path: path.to_owned(), why };
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path.join(LOCK));
+    let lock = lock.map_err(failed)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::Locked { path: path.to_owned() }),
+        Err(why) => Err(failed(why.into())),
+    }
+}
+
+/// What a file says; `None` if there is no such file. Whatever else goes wrong says nothing about votes.
+fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(MAX_BYTES).read_to_end(&mut bytes).map(|_| Some(bytes)),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(why),
     }
 }
 
@@ -201,7 +242,7 @@ mod tests {
     fn what_is_written_is_found_after_a_restart() {
         let scratch = Scratch::new();
         let path = scratch.path().join("made/on/the/way");
-        let (disk, found) = Disk::open(&path, 5, ME).unwrap();
+        let (disk, found) = Disk::open(&path, 5, ME, &[]).unwrap();
         assert_eq!(found, Found::Nothing);
         for record in
             [Record { charter: None, stored: None, ..record() }, Record { stored: None, ..record() }, record()]
@@ -210,16 +251,16 @@ mod tests {
             assert_eq!(disk.read().unwrap(), Found::Record(record));
         }
         drop(disk);
-        assert_eq!(Disk::open(&path, 5, ME).unwrap().1, Found::Record(record()));
+        assert_eq!(Disk::open(&path, 5, ME, &[]).unwrap().1, Found::Record(record()));
     }
 
     #[test]
     fn a_directory_has_one_user_at_a_time() {
         let scratch = Scratch::new();
-        let first = Disk::open(scratch.path(), 5, ME).unwrap();
-        assert!(matches!(Disk::open(scratch.path(), 5, ME), Err(StartError::Locked { .. })));
+        let first = Disk::open(scratch.path(), 5, ME, &[]).unwrap();
+        assert!(matches!(Disk::open(scratch.path(), 5, ME, &[]), Err(StartError::Locked { .. })));
         drop(first);
-        Disk::open(scratch.path(), 5, ME).unwrap();
+        Disk::open(scratch.path(), 5, ME, &[]).unwrap();
     }
 
     #[test]
@@ -239,7 +280,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_not_taken_for_a_missing_one_and_a_crash_while_writing_harms_nothing() {
         let scratch = Scratch::new();
-        let (disk, _) = Disk::open(scratch.path(), 5, ME).unwrap();
+        let (disk, _) = Disk::open(scratch.path(), 5, ME, &[]).unwrap();
         disk.write(&record()).unwrap();
         std::fs::write(scratch.path().join(DRAFT), b"half a rec").unwrap();
         assert_eq!(disk.read().unwrap(), Found::Record(record()));
@@ -253,13 +294,40 @@ mod tests {
     #[test]
     fn the_directory_of_another_member_or_group_is_refused_and_left_alone() {
         let scratch = Scratch::new();
-        let (disk, _) = Disk::open(scratch.path(), 5, ME).unwrap();
+        let (disk, _) = Disk::open(scratch.path(), 5, ME, &[]).unwrap();
         disk.write(&record()).unwrap();
         drop(disk);
-        let other = Disk::open(scratch.path(), 5, MemberId(1)).unwrap_err();
+        let other = Disk::open(scratch.path(), 5, MemberId(1), &[]).unwrap_err();
         assert!(matches!(other, StartError::Foreign { member: ME, same_group: true, .. }), "{other}");
-        let other = Disk::open(scratch.path(), 6, ME).unwrap_err();
+        let other = Disk::open(scratch.path(), 6, ME, &[]).unwrap_err();
         assert!(matches!(other, StartError::Foreign { same_group: false, .. }), "{other}");
-        assert_eq!(Disk::open(scratch.path(), 5, ME).unwrap().1, Found::Record(record()));
+        assert_eq!(Disk::open(scratch.path(), 5, ME, &[]).unwrap().1, Found::Record(record()));
+    }
+
+    #[test]
+    fn what_was_kept_in_another_place_is_moved_once_and_never_passed_over() {
+        let scratch = Scratch::new();
+        let at = |name: &str| scratch.path().join(name);
+        let keep = |name: &str, me: MemberId| {
+            let (disk, _) = Disk::open(&at(name), 5, me, &[]).unwrap();
+            disk.write(&record()).unwrap();
+            disk
+        };
+        let former = [at("h:1"), at("h:2"), at("h:3"), at("h:4")];
+        drop((keep("h:1", MemberId(1)), keep("h:3", MemberId(3))));
+        let runs = keep("h:2", ME);
+        let in_use = Disk::open(&at("b"), 5, ME, &former).unwrap_err();
+        assert!(matches!(&in_use, StartError::Locked { path } if *path == at("h:2")), "{in_use}");
+        drop(runs);
+        let twice = keep("h:4", ME);
+        let why = Disk::open(&at("b"), 5, ME, &former).unwrap_err().to_string();
+        assert!(why.contains("h:2") && why.contains("h:4"), "{why}");
+        drop(twice);
+        std::fs::remove_dir_all(at("h:4")).unwrap();
+        let (disk, found) = Disk::open(&at("b"), 5, ME, &former).unwrap();
+        assert_eq!(found, Found::Record(record()));
+        drop(disk);
+        assert_eq!(Disk::open(&at("h:2"), 5, ME, &[]).unwrap().1, Found::Nothing, "it is in one place");
+        assert_eq!(Disk::open(&at("b"), 5, ME, &former).unwrap().1, Found::Record(record()));
     }
 }

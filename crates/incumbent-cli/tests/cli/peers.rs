@@ -364,6 +364,44 @@ fn on_one_host_a_count_of_ports_is_enough_and_each_process_takes_the_next_member
     assert_eq!(mode & 0o777, 0o600);
 }
 
+/// Three names at free ports.
+fn list_at_free_ports() -> String {
+    let sockets: Vec<_> = NAMES.map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).into();
+    let list = NAMES.iter().zip(&sockets).map(|(name, socket)| format!("{name}={}", socket.local_addr().unwrap()));
+    list.collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn members_that_move_to_other_ports_are_the_same_group_with_the_same_votes() {
+    let host = Host::new();
+    let at = |list: &str, args: &[&str]| {
+        let url = format!("consensus://?members={list}&timeout=3s");
+        let mut command = host.command(["--store", url.as_str()].iter().chain(args));
+        command.env("XDG_STATE_HOME", host.path("state"));
+        command
+    };
+    let start = |list: &str| NAMES.map(|name| Process::start(at(list, &["campaign", "jobs/x", "--name", name])));
+    let token = |list: &str| {
+        eventually("a leader", || {
+            let said = crate::host::finish(at(list, &["leader", "jobs/x", "--json"]));
+            (said.code == Some(0)).then(|| said.json()["leader"]["token"].as_u64())
+        })
+    };
+    let (before, after) = (list_at_free_ports(), list_at_free_ports());
+    let mut members = start(&before);
+    let first = token(&before);
+    // Both at a time would be two groups, each with a leader.
+    let mut second = Process::start(at(&after, &["campaign", "jobs/x", "--name", "a"]));
+    second.until_said("is in use");
+    assert_eq!(second.wait(), Some(1));
+    for member in &mut members {
+        member.signal(Signal::KILL);
+        member.wait();
+    }
+    let _members = start(&after);
+    assert!(token(&after) > first, "tokens go on");
+}
+
 #[test]
 fn a_url_that_makes_no_group_exits_with_2_and_says_why() {
     let host = Host::new();

@@ -25,7 +25,7 @@
 //! | `members` | the same list everywhere, in the same order: `NAME=HOST:PORT,..`, `HOST:PORT,..`, or how many there are, at ports in a row from the URL's host and port on | 3, from `127.0.0.1:7411` on |
 //! | `listen` | where this member listens, and so which one it is | its address in the list |
 //! | `rank` | which member this is, by its number: its place in the list, from 1. In bully and ring elections the highest leads | see below |
-//! | `data` | where a consensus member writes down its votes: a directory of its own, which must outlive it | in the user's state folder, by election and address |
+//! | `data` | where a consensus member writes down its votes: a directory of its own, which must outlive it | in the user's state folder, by election and the member's name |
 //! | `secret-file` | what the members and their visitors share: 16 bytes at least, in a file that others cannot read | with members on other hosts: needed. On one host: made, in the user's state folder |
 //! | `tls-ca`, `tls-cert`, `tls-key` | mutual TLS beneath the secret, from PEM files (feature `peers-tls`) | none: what is said is authenticated, not encrypted |
 //! | `timeout` | how long a leader may be silent, e.g. `1500ms`. The same everywhere; the other times are shares of it | 1.5 s |
