@@ -106,8 +106,9 @@ impl Keeper {
 
     /// A proof of life is needed before the next one is due.
     pub(crate) fn renew_soon(&mut self, now: Timestamp) {
-        if let State::Open { renew_at, .. } = &mut self.state {
-            *renew_at = (*renew_at).min(now);
+        if let State::Open { renew_at, lease, .. } = &mut self.state {
+            // Sooner it would prove nothing new, and would be asked for again and again.
+            *renew_at = (*renew_at).min(lease.proves_more_from().max(now));
         }
     }
 
@@ -166,10 +167,10 @@ impl Keeper {
         }
         self.backoff.succeeded();
         let epoch = Epoch(attempt.0);
-        let lease = Lease::opened(&self.settings, &liveness, sent_at);
+        let lease = Lease::opened(&self.settings, &liveness, sent_at, now);
         let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest };
         // Where an answer proves only the renewal before, twice as many keep the newest proof as fresh.
-        let renew_every = if liveness.proof == Proof::OneBefore { renew_every / 2 } else { renew_every };
+        let renew_every = if matches!(liveness.proof, Proof::OneBefore { .. }) { renew_every / 2 } else { renew_every };
         let rarely = self.settings.flaws.has(Flaw::RenewsTooRarely);
         let renew_every = if rarely { liveness.ttl * 9 / 10 } else { renew_every };
         let (rest, renew_at) = (liveness.rest, sent_at + renew_every);
@@ -189,7 +190,7 @@ impl Keeper {
         match answer {
             Ok(renewal) => {
                 let from_answer = self.settings.flaws.has(Flaw::DeadlineFromAnswer);
-                lease.renewed(if from_answer { now } else { tried.sent_at }, renewal.ttl);
+                lease.renewed(if from_answer { now } else { tried.sent_at }, now, renewal.ttl);
                 self.backoff.succeeded();
                 Change::Renewed { epoch: *epoch, deadline: lease.deadline(), renewal }
             }

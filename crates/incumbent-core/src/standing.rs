@@ -124,8 +124,13 @@ pub enum ForgottenBy {
 pub enum Proof {
     /// The answered one.
     Answered,
-    /// The one before: the answered one only proves that the channel carried it (ZooKeeper).
-    OneBefore,
+    /// An earlier one: the answered one only proves that the channel carried it (ZooKeeper).
+    OneBefore {
+        /// How long the earlier one has to have been answered when the newer one is sent.
+        apart: Duration,
+        /// Whether the opening proves itself. It does not where the session is older than its opening.
+        opening_proves: bool,
+    },
 }
 
 /// A proof of life.

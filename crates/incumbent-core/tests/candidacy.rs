@@ -755,7 +755,8 @@ fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
 #[test]
 fn where_an_answer_proves_only_the_renewal_before_there_are_twice_as_many() {
     let settings = Settings::for_ttl(TTL);
-    for (proof, first) in [(Proof::Answered, settings.renew_every), (Proof::OneBefore, settings.renew_every / 2)] {
+    let one_before = Proof::OneBefore { apart: Duration::ZERO, opening_proves: true };
+    for (proof, first) in [(Proof::Answered, settings.renew_every), (one_before, settings.renew_every / 2)] {
         let mut desk = Desk::new(settings);
         desk.handle(Input::Stand(SEAT, candidate()));
         desk.handle(Input::Opened(Attempt(0), Ok(Liveness { proof, ..liveness() })));
@@ -764,4 +765,32 @@ fn where_an_answer_proves_only_the_renewal_before_there_are_twice_as_many() {
         desk.pass(Duration::from_nanos(1));
         assert!(desk.renewal().is_some(), "{proof:?}");
     }
+}
+
+/// The deadlines that the user of the seat was told, oldest first.
+fn deadlines(desk: &Desk) -> Vec<Timestamp> {
+    let told = desk.events().into_iter().filter_map(|event| match event {
+        Event::Elected { deadline, .. } | Event::Deadline(deadline) => Some(deadline),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn where_the_opening_proves_nothing_office_is_taken_after_the_renewal_that_proves_it() {
+    let apart = Duration::from_secs(1);
+    let proof = Proof::OneBefore { apart, opening_proves: false };
+    let mut desk = Desk::new(Settings::for_ttl(TTL));
+    desk.handle(Input::Stand(SEAT, candidate()));
+    desk.handle(Input::Opened(Attempt(0), Ok(Liveness { proof, ..liveness() })));
+    let held = desk.enlisted(5);
+    let leading = || standing(Place::Leading(held.clone()), Office::default());
+    desk.answer(leading());
+    assert!(deadlines(&desk).is_empty(), "nothing is proven");
+    assert_eq!(desk.renewal(), None, "a renewal would prove nothing yet");
+    desk.pass(apart);
+    desk.renewed(Ok(Renewal { ttl: TTL, ..Renewal::default() }));
+    assert_eq!(desk.call().2, Op::Standing(held.clone()));
+    desk.answer(leading());
+    assert!(matches!(desk.events().last(), Some(Event::Elected { .. })), "{:?}", desk.events());
 }

@@ -107,7 +107,7 @@ impl Scenario {
             elections: 1 + (rng.below(4) / 2 * (1 + rng.below(2))) as usize,
             settings,
             granted,
-            proof: if one_before { Proof::OneBefore } else { Proof::Answered },
+            proof: if one_before { Scenario::one_before(rng, ttl) } else { Proof::Answered },
             weather: if calm { Weather::calm() } else { Weather::foul(rng, ttl_nanos) },
             luck: if calm { Luck::default() } else { Luck::draw(rng) },
             chaos: match kind {
@@ -117,6 +117,11 @@ impl Scenario {
             },
             timer_slack: if calm { 0 } else { [0, MILLISECOND, ttl_nanos / 20][rng.below(3) as usize] },
         }
+    }
+
+    fn one_before(rng: &mut Rng, ttl: Duration) -> Proof {
+        let apart = [Duration::ZERO, ttl / 20, ttl / 7][rng.below(3) as usize];
+        Proof::OneBefore { apart, opening_proves: rng.below(2) == 0 }
     }
 
     pub(crate) fn ttl(&self) -> u64 {

@@ -58,13 +58,22 @@ pub(crate) type Touched = (ElectionName, Target);
 /// Whose watch it is.
 pub(crate) type Watcher = (usize, u32, SeatId);
 
+/// What may be believed of a session.
+#[derive(Default)]
+struct Life {
+    /// From when on its TTL counts at the earliest. `None`: it may be forgotten at any moment.
+    counts_from: Option<u64>,
+    ttl: u64,
+    /// When it renewed since.
+    renewals: Vec<u64>,
+}
+
 pub(crate) struct Server {
     pub(crate) table: Table,
     variant: Variant,
     granted: Duration,
     proof: Proof,
-    /// The earliest moment at which the store, or a rival, may forget each session, and when it last renewed.
-    forgets_at: BTreeMap<SessionKey, (u64, u64)>,
+    lives: BTreeMap<SessionKey, Life>,
     watches: BTreeMap<Watcher, Watch>,
     /// The newest entry of each session in each election, for the variant that withdraws whatever is there.
     newest: BTreeMap<(SessionKey, ElectionName), Held>,
@@ -78,7 +87,7 @@ impl Server {
             variant,
             granted,
             proof,
-            forgets_at: BTreeMap::new(),
+            lives: BTreeMap::new(),
             watches: BTreeMap::new(),
             newest: BTreeMap::new(),
             session_of: BTreeMap::new(),
@@ -87,7 +96,8 @@ impl Server {
 
     /// When the store or a rival may forget this session at the earliest.
     pub(crate) fn forgets_at(&self, session: SessionKey) -> u64 {
-        self.forgets_at.get(&session).map_or(0, |(forgets_at, _)| *forgets_at)
+        let life = self.lives.get(&session);
+        life.and_then(|life| Some(life.counts_from? + life.ttl)).unwrap_or_default()
     }
 
     /// The same, for the session that an entry belongs to.
@@ -127,8 +137,7 @@ impl Server {
             Ask::Open(attempt) => {
                 let (key, liveness) = self.table.open_session(at(now), self.granted);
                 self.lives(now, key);
-                let blind = self.variant.has(WorldFlaw::AnswerTakenForProof);
-                let proof = if blind { liveness.proof } else { self.proof };
+                let proof = self.told_proof(liveness.proof);
                 Reply::Opened(*attempt, Ok((key, Liveness { proof, ..liveness })))
             }
             Ask::Renew(attempt, key, held) => {
@@ -203,13 +212,37 @@ impl Server {
         answer.map(|standing| Answer::Standing(Box::new(standing))).map_err(|error| error.fault())
     }
 
+    /// What clients are told of what an answer proves.
+    fn told_proof(&self, answered: Proof) -> Proof {
+        match self.proof {
+            Proof::OneBefore { .. } if self.variant.has(WorldFlaw::AnswerTakenForProof) => answered,
+            Proof::OneBefore { apart, .. } if self.variant.has(WorldFlaw::OpeningTakenForProof) => {
+                Proof::OneBefore { apart, opening_proves: true }
+            }
+            Proof::OneBefore { opening_proves, .. } if self.variant.has(WorldFlaw::RenewalsTooClose) => {
+                Proof::OneBefore { apart: Duration::ZERO, opening_proves }
+            }
+            proof => proof,
+        }
+    }
+
     fn lives(&mut self, now: u64, key: SessionKey) {
-        let before = self.forgets_at.get(&key).map_or(now, |(_, renewed_at)| *renewed_at);
-        let counts_from = match self.proof {
-            Proof::Answered => now,
-            Proof::OneBefore => before,
-        };
-        self.forgets_at.insert(key, (counts_from + self.granted.as_nanos() as u64, now));
+        let opening = !self.lives.contains_key(&key);
+        let life = self.lives.entry(key).or_insert_with(|| Life { ttl: nanos(self.granted), ..Life::default() });
+        match self.proof {
+            Proof::Answered => life.counts_from = Some(now),
+            Proof::OneBefore { opening_proves: true, .. } if opening => life.counts_from = Some(now),
+            Proof::OneBefore { apart, .. } => {
+                // Those who wait for so long by a clock that is fast have waited less.
+                let apart = nanos(apart) * 9 / 10;
+                let proven = life.renewals.iter().rposition(|renewal| renewal + apart <= now);
+                if let Some(proven) = proven {
+                    life.counts_from = life.counts_from.max(Some(life.renewals[proven]));
+                    life.renewals.drain(..proven);
+                }
+            }
+        }
+        life.renewals.push(now);
     }
 
     fn call(&mut self, now: u64, session: Option<SessionKey>, op: &Op) -> Result<Answer, Fault> {
@@ -288,6 +321,10 @@ pub(crate) fn held_in(standing: &Standing) -> Option<&Held> {
         Place::Behind { held, .. } => held.as_ref(),
         Place::Gone => None,
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
 }
 
 /// The server's clock is the global one.

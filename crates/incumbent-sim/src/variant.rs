@@ -26,6 +26,10 @@ pub enum WorldFlaw {
     StaleServerBelieved,
     /// An answered renewal is taken for a proof of life in a store where it proves only the one before.
     AnswerTakenForProof,
+    /// The opening of a session is taken for a proof of life where it is none.
+    OpeningTakenForProof,
+    /// A renewal is taken to prove the one before it, however soon it follows.
+    RenewalsTooClose,
     /// The clock stops while the host is suspended.
     ClockStopsInSuspend,
     /// The clock is the wall clock, which people and daemons set back.
@@ -47,11 +51,13 @@ pub enum WorldFlaw {
 }
 
 impl WorldFlaw {
-    const ALL: [WorldFlaw; 13] = [
+    const ALL: [WorldFlaw; 15] = [
         WorldFlaw::TokenDrawnEarly,
         WorldFlaw::TokenFromTheLine,
         WorldFlaw::StaleServerBelieved,
         WorldFlaw::AnswerTakenForProof,
+        WorldFlaw::OpeningTakenForProof,
+        WorldFlaw::RenewalsTooClose,
         WorldFlaw::ClockStopsInSuspend,
         WorldFlaw::ClockSetBack,
         WorldFlaw::DriftUnaccounted,

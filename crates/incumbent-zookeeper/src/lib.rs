@@ -46,10 +46,17 @@
 //! **Proof of life.** An answered request does not extend a session. Only the ensemble's leader expires sessions, and it hears
 //! of the living from the servers that they are connected to, every half tick; a server that is cut off goes on answering
 //! reads. So a renewal is a write, which the leader commits, and an answered one proves the renewal *before* it: what the
-//! server reported of that went the same way. For this the two have to be a tick apart; where they are not, the answer
-//! promises a shorter TTL, so that the deadline counts from the last renewal that is a tick older. A connection that was
-//! made again in between proves no less: the leader itself has to confirm the session then. The margin is a tick, and it is
-//! asked for on top of the TTL. What remains is a leader of the ensemble that stalls for longer than the margin.
+//! server reported of that went the same way. For this the earlier one has to have been answered a tick before the newer one
+//! is sent (`Proof::OneBefore`); where it has not, the deadline counts from the last renewal that has. A session that is
+//! opened with its connection is committed by the leader: the opening proves itself. One on a connection of the user's is
+//! older than that, and office is taken only after the renewal that proves the opening. A connection that was made again in
+//! between proves no less: the leader itself has to confirm the session then. The margin is a tick, and it is asked for on
+//! top of the TTL.
+//!
+//! What remains: a leader of the ensemble that stalls for longer than the margin; and one whose requests for reports, every
+//! half tick, do not reach the server between two renewals, while everything that the server says does reach the leader, and
+//! stops doing so right after the second. Then the leader counts from one renewal earlier, or from a ping of the connection's
+//! own if that came later, and not from the one that counts here.
 //!
 //! **Winning.** What is older than an entry only ever goes: the sequence and the `czxid` grow. The three answers of
 //! `standing` come in this order: the list, the office record, our own entry. If our entry is there at the last, with our
@@ -85,7 +92,6 @@ mod node;
 mod office;
 mod options;
 mod paths;
-mod pulse;
 mod session;
 mod store;
 mod watcher;

@@ -11,9 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
-    BootClock, Cas, Clock, Cursor, ElectionName, EntryId, ForgottenBy, Fut, Held, Incarnation, Liveness, NewEntry,
-    Nonce, Place, Proof, Renewal, Session, Standing, StoreError, StoreId, Timestamp, Token, check_candidate_name,
-    check_value,
+    Cas, Cursor, ElectionName, EntryId, ForgottenBy, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof,
+    Renewal, Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -24,7 +23,6 @@ use crate::line::{Look, Reader};
 use crate::link::{Lane, or_cut};
 use crate::node::{check_ephemeral, frame};
 use crate::paths::{id_of, parse_id, token_of, zxid};
-use crate::pulse::Pulse;
 use crate::store::{Inner, ended_by, of_multi, random};
 
 /// An entry's name, and the number of the change that made it.
@@ -39,7 +37,6 @@ pub(crate) struct ZooKeeperSession {
     core: Arc<Core>,
     store_id: StoreId,
     liveness: Liveness,
-    pulse: Mutex<Pulse>,
     watchdog: AbortHandle,
 }
 
@@ -80,13 +77,15 @@ impl ZooKeeperSession {
         client: Client,
         owned: bool,
         tick: Duration,
-        opened_at: Timestamp,
     ) -> Result<ZooKeeperSession, StoreError> {
         let store_id = inner.store_id(&client).await?;
+        // A session that is opened with its connection is committed by the ensemble's leader. One on a connection of the
+        // user's is older than what we write to it, and a write does not tell the leader that the session lives.
+        let proof = Proof::OneBefore { apart: tick, opening_proves: owned };
         let liveness = Liveness {
             ttl: client.session_timeout(),
             forgotten_by: ForgottenBy::Store,
-            proof: Proof::OneBefore,
+            proof,
             margin: tick,
             rest: Duration::ZERO,
         };
@@ -102,8 +101,7 @@ impl ZooKeeperSession {
         core.begin_heartbeat(&client).await?;
         let core = Arc::new(core);
         let watchdog = tokio::spawn(watch_over(core.clone(), liveness.ttl)).abort_handle();
-        let pulse = Mutex::new(Pulse::new(tick, opened_at));
-        Ok(ZooKeeperSession { core, store_id, liveness, pulse, watchdog })
+        Ok(ZooKeeperSession { core, store_id, liveness, watchdog })
     }
 }
 
@@ -618,7 +616,6 @@ impl ZooKeeperSession {
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let client = self.core.client()?;
         let stays = self.core.stood().clone();
-        let sent_at = BootClock.now();
         let (beat, ours) = tokio::join!(
             client.set_data(&self.core.heartbeat, &[], None),
             client.list_ephemerals(self.core.inner.paths.root())
@@ -632,7 +629,6 @@ impl ZooKeeperSession {
             Err(error) => return Err(sort(error, Effect::None, "proving that we live")),
         }
         let ours = paths(ours)?;
-        let too_soon = lock(&self.pulse).answered(sent_at);
         let mut found = Vec::new();
         for (election, stays) in &stays {
             let reader = Reader::new(&self.core.inner, &client, election)?;
@@ -651,8 +647,7 @@ impl ZooKeeperSession {
         let (there, named) = (entries_of(&found), entries_of(held));
         let gone = held.iter().filter(|held| !there.contains(&entry_of(held))).cloned().collect();
         let stray = found.iter().filter(|there| !named.contains(&entry_of(there))).cloned().collect();
-        let ttl = self.liveness.ttl.saturating_sub(too_soon);
-        Ok(Renewal { ttl, gone, unproven: Vec::new(), stray })
+        Ok(Renewal { ttl: self.liveness.ttl, gone, unproven: Vec::new(), stray })
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use incumbent_store::{
-    BootClock, Cas, Clock, Cursor, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Session, Store,
-    StoreError, StoreId, Target, Token, Version, Wake,
+    Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Session, Store, StoreError, StoreId,
+    Target, Token, Version, Wake,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::OnceCell;
@@ -518,9 +518,8 @@ impl Store for ZooKeeperStore {
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         Box::pin(async move {
-            let opened_at = BootClock.now();
             let (client, owned, tick) = self.inner.session_client(ttl).await?;
-            let session = ZooKeeperSession::open(self.inner.clone(), client, owned, tick, opened_at).await?;
+            let session = ZooKeeperSession::open(self.inner.clone(), client, owned, tick).await?;
             Ok(Arc::new(session) as Arc<dyn Session>)
         })
     }

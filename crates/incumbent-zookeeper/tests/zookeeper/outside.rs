@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_store::{Cas, ElectionName, NewEntry, Place, Session, Store, StoreError, Target};
+use incumbent_store::{Cas, ElectionName, NewEntry, Place, Proof, Session, Store, StoreError, Target};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_zookeeper::zookeeper_client::{Acls, Client, CreateMode};
 use incumbent_zookeeper::{Dialect, ZooKeeperStore};
 
 use crate::harness::{
-    TTL, ZooKeeper, entry, held, in_line, lead, name, node, raw, shared, stand, store, until, within,
+    TICK, TTL, ZooKeeper, entry, held, in_line, lead, name, node, raw, shared, stand, store, until, within,
 };
 
 /// Long enough that nothing expires here by itself.
@@ -67,13 +67,18 @@ async fn a_heartbeat_is_a_write_to_a_node_of_its_own_and_never_to_an_entry() {
     assert_eq!((own.version, own.ephemeral_owner), (0, after.ephemeral_owner));
 }
 
-/// Renewals that follow each other within a tick prove nothing of each other.
+/// The ensemble's leader commits a session together with its connection. It learns later of what a session does that is
+/// older.
 #[tokio::test]
-async fn a_renewal_that_comes_too_soon_after_another_promises_less() {
-    let store = store(shared().await);
-    let session = store.open_session(LONG).await.unwrap();
-    let granted = session.liveness().ttl;
-    until("the opening is a tick ago", async || session.renew(&[]).await.unwrap().ttl < granted).await;
+async fn only_a_session_that_is_opened_with_its_connection_is_proven_by_that() {
+    let server = shared().await;
+    let options = ZooKeeper::on(server).options();
+    let ours = ZooKeeperStore::connect(&server.endpoints(), &options).unwrap();
+    let theirs = ZooKeeperStore::with_client(raw(&server.endpoints()).await, &options).unwrap();
+    for (store, opening_proves) in [(ours, true), (theirs, false)] {
+        let session = store.open_session(LONG).await.unwrap();
+        assert_eq!(session.liveness().proof, Proof::OneBefore { apart: TICK, opening_proves });
+    }
 }
 
 #[tokio::test]
