@@ -37,6 +37,7 @@
 //! | `watch` | one `Watch` stream for the whole store; a watch per target, from the cursor's revision + 1. `Gone`, `Entry`: the entry's key. `Head`: the key of the one who was first when the line was read, or `<election>/` if nobody was. `Office`: the office record and its tombstone |
 //! | `set_office` | `Txn`. If the record's `mod_revision` is the version: put or delete the record, put or delete the tombstone. With a tombstone, a read and a `LeaseGrant` before it |
 //! | `evict` | `Txn`. If `create_revision` is the token and `mod_revision` the version: delete entry and readiness. Else: read the entry |
+//! | `identity` | a read |
 //! | `promises` | a read, for the cluster's identity; once, `LeaseGrant` of a second and `LeaseRevoke`, for the smallest TTL |
 //!
 //! Writes of one session (`enlist`, `publish`, `withdraw`) that are asked for at the same time, for different elections,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use etcd_client::{Client, Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use incumbent_store::record;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Office, Promises, Session, Store, StoreError, Target, Version,
-    Wake,
+    Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Office, Promises, Session, Store, StoreError, StoreId, Target,
+    Version, Wake,
 };
 use tokio::sync::OnceCell;
 
@@ -169,9 +169,12 @@ impl Inner {
         answer::look(self.keys.nothing())
     }
 
+    async fn identity(&self) -> Result<StoreId, StoreError> {
+        Ok(self.read("asking who is there", [self.up_to_date()]).await?.header.store_id())
+    }
+
     async fn promises(&self) -> Result<Promises, StoreError> {
-        let header = self.read("asking who is there", [answer::look(self.keys.nothing())]).await?.header;
-        let mut promises = Promises::new(header.store_id());
+        let mut promises = Promises::new(self.identity().await?);
         promises.smallest_ttl = *self.smallest_ttl.get_or_try_init(|| self.ask_smallest_ttl()).await?;
         promises.granularity = EXPIRY_SCAN;
         promises.caveats = vec![
@@ -395,6 +398,10 @@ fn whole_seconds(duration: Duration) -> i64 {
 impl Store for EtcdStore {
     fn promises(&self) -> Fut<'_, Promises> {
         Box::pin(self.inner.promises())
+    }
+
+    fn identity(&self) -> Fut<'_, StoreId> {
+        Box::pin(self.inner.identity())
     }
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {

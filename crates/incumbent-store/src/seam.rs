@@ -30,6 +30,12 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// What this store can keep, read from the server.
     fn promises(&self) -> Fut<'_, Promises>;
 
+    /// The identity of the store, which is also in its promises. Those who only read ask for no
+    /// more than this.
+    fn identity(&self) -> Fut<'_, StoreId> {
+        Box::pin(async move { Ok(self.promises().await?.store) })
+    }
+
     /// Opens a session that outlives its last renewal by about `ttl`; the server may grant another TTL.
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>>;
 

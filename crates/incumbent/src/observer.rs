@@ -282,7 +282,7 @@ impl Observer {
 
     fn identify(&mut self, look: Look) {
         let source = self.roll.source.clone();
-        let identity = async move { source.promises().await.map(|promises| (promises.store, look)) };
+        let identity = async move { source.identity().await.map(|id| (id, look)) };
         self.doing = Doing::Identifying(Box::pin(identity));
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Settings, Target, Token};
-use incumbent_store::{Fut, Promises, Store, StoreError, Wake};
+use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::error::ReadError;
@@ -70,6 +70,14 @@ impl Source {
             Source::Store(store) => store.promises(),
             #[cfg(feature = "peers")]
             Source::Peers(visitor) => Box::pin(std::future::ready(Ok(visitor.promises()))),
+        }
+    }
+
+    pub(crate) fn identity(&self) -> Fut<'_, StoreId> {
+        match self {
+            Source::Store(store) => store.identity(),
+            #[cfg(feature = "peers")]
+            Source::Peers(visitor) => Box::pin(std::future::ready(Ok(visitor.promises().store))),
         }
     }
 }

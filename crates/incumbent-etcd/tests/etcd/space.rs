@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use etcd_client::TxnOp;
+use incumbent::Observation;
 use incumbent_etcd::Guarded;
 use incumbent_store::{Cas, ElectionName, Store, StoreError};
 use incumbent_testkit::servers::EtcdCluster;
 
-use crate::harness::{entry, held, name, raw, store, within};
+use crate::harness::{client, entry, held, name, raw, store, within};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -81,4 +82,19 @@ async fn a_withdrawal_is_not_refused_along_with_the_puts_that_it_travels_with() 
         let refused = within(enlisting).await.unwrap().unwrap_err();
         assert!(matches!(refused, StoreError::OutcomeUnknown { .. }), "{refused:?}");
     }
+}
+
+#[tokio::test]
+async fn observers_that_come_now_see_who_leads() {
+    let cluster = small().await;
+    let store = store(&cluster);
+    let election = name("observed-full");
+    let session = store.open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    fill(&cluster).await;
+    let mut observer = client(&crate::harness::store(&cluster)).await.election(election.as_str()).unwrap().observe();
+    let Some(Observation::Leader(leader)) = within(observer.next()).await else { panic!("a leader is there to see") };
+    assert_eq!(leader.token, Some(leading.token));
+    session.withdraw(&leading, None).await.unwrap();
+    assert_eq!(within(observer.next()).await, Some(Observation::Vacant));
 }
