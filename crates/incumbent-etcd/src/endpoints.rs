@@ -1,18 +1,24 @@
-//! Which server to ask. Everything of a store goes to one endpoint as long as it answers, then to the next: a balancer
-//! would keep sending every third request to a member that hangs.
+//! Which server to ask. Everything of a store goes to one endpoint as long as it answers, then to
+//! the next: a balancer would keep sending every third request to a member that hangs.
+//!
+//! An endpoint is left when it fails, when a renewal finds it silent, or when somebody stops
+//! waiting for an answer after a while in which it gave none to anybody. Whoever just changes its
+//! mind tells nothing about the endpoint.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use etcd_client::{
     Client, LeaseGrantResponse, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions, LeaseTimeToLiveResponse,
     Txn, TxnResponse, WatchOptions, WatchStream,
 };
 use incumbent_store::StoreError;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::Instant;
 
 use crate::dial::Dial;
 use crate::fault::{self, Effect};
@@ -20,10 +26,14 @@ use crate::fault::{self, Effect};
 /// The largest answer that is read: a line of a thousand candidates with the largest values.
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 
+/// How long somebody has to have waited before giving up says that an endpoint hangs.
+const SILENCE: Duration = Duration::from_millis(500);
+
 /// The servers of one cluster.
 pub(crate) struct Endpoints {
     all: Vec<Endpoint>,
-    current: AtomicUsize,
+    /// The number of the one that is asked now.
+    current: watch::Sender<usize>,
     /// The servers are not told who we are.
     pub(crate) anonymous: bool,
 }
@@ -31,25 +41,23 @@ pub(crate) struct Endpoints {
 struct Endpoint {
     dial: Option<Dial>,
     client: OnceCell<Client>,
+    /// When it last answered with what a quorum knows. A keep-alive is no such answer: a leader
+    /// that has lost its quorum gives them, too.
+    answered_at: Mutex<Option<Instant>>,
 }
 
 impl Endpoints {
     /// A client that somebody else has set up, and that chooses by itself.
     pub(crate) fn given(client: Client) -> Endpoints {
-        Endpoints {
-            all: vec![Endpoint { dial: None, client: OnceCell::new_with(Some(client)) }],
-            current: AtomicUsize::new(0),
-            anonymous: false,
-        }
+        Endpoints { all: vec![Endpoint::new(None, Some(client))], current: watch::Sender::new(0), anonymous: false }
     }
 
     /// Servers that are dialled when they are needed.
     pub(crate) fn dialled(servers: Vec<Dial>, anonymous: bool) -> Endpoints {
-        let all: Vec<_> =
-            servers.into_iter().map(|dial| Endpoint { dial: Some(dial), client: OnceCell::new() }).collect();
+        let all: Vec<_> = servers.into_iter().map(|dial| Endpoint::new(Some(dial), None)).collect();
         // Processes start at different ones.
         let start = RandomState::new().build_hasher().finish() as usize % all.len().max(1);
-        Endpoints { all, current: AtomicUsize::new(start), anonymous }
+        Endpoints { all, current: watch::Sender::new(start), anonymous }
     }
 
     /// A transaction.
@@ -110,7 +118,7 @@ impl Endpoints {
                 }
             }
         };
-        let (number, stream) = self.call_somewhere(what, Effect::None, request).await?;
+        let (number, stream) = self.call_somewhere(what, Effect::None, Asks::TheLeader, request).await?;
         let (keeper, answers) = stream.ok_or(StoreError::SessionGone)?;
         Ok(KeepAlives { keeper, answers, number })
     }
@@ -136,7 +144,7 @@ impl Endpoints {
     where
         R: Future<Output = Result<T, etcd_client::Error>>,
     {
-        Ok(self.call_somewhere(what, effect, request).await?.1)
+        Ok(self.call_somewhere(what, effect, Asks::AQuorum, request).await?.1)
     }
 
     /// One request, and which endpoint answered. One that serves nobody is passed over: it did
@@ -145,6 +153,7 @@ impl Endpoints {
         &self,
         what: &str,
         effect: Effect,
+        asks: Asks,
         request: impl Fn(&Client) -> R,
     ) -> Result<(usize, T), StoreError>
     where
@@ -152,8 +161,7 @@ impl Endpoints {
     {
         let mut passed_over = 0;
         loop {
-            // Dropped without an answer, it moves on to the next endpoint.
-            let attempt = self.attempt_at(self.current.load(Ordering::Relaxed));
+            let attempt = self.attempt_at(self.current(), asks);
             let client = match self.client(attempt.number).await {
                 Ok(client) => client,
                 Err(error) => return Err(attempt.failed(error, Effect::None, what)),
@@ -168,6 +176,7 @@ impl Endpoints {
             };
             passed_over += 1;
             if fault::serves_nobody(&error) && passed_over < self.all.len() {
+                attempt.passed_over();
                 continue;
             }
             if fault::wants_new_token(&error) {
@@ -179,8 +188,23 @@ impl Endpoints {
     }
 
     /// A request on a stream that is open already.
-    pub(crate) fn attempt_at(&self, number: usize) -> Attempt<'_> {
-        Attempt { endpoints: self, number, answered: false }
+    pub(crate) fn attempt_at(&self, number: usize, asks: Asks) -> Attempt<'_> {
+        Attempt { endpoints: self, number, asks, began_at: Instant::now(), settled: false }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The number of the endpoint that is asked now.
+    pub(crate) fn current(&self) -> usize {
+        *self.current.borrow()
+    }
+
+    /// Resolves when another endpoint is asked.
+    pub(crate) async fn left(&self, number: usize) {
+        // Its sender is here: it does not end.
+        _ = self.current.subscribe().wait_for(|current| *current != number).await;
     }
 
     async fn client(&self, number: usize) -> Result<&Client, etcd_client::Error> {
@@ -189,13 +213,30 @@ impl Endpoints {
     }
 
     /// The next one, unless somebody has moved on already.
-    fn give_up(&self, number: usize) {
-        let next = (number + 1) % self.all.len().max(1);
-        _ = self.current.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
+    pub(crate) fn give_up(&self, number: usize) {
+        self.current.send_if_modified(|current| {
+            let moves = *current == number && self.all.len() > 1;
+            if moves {
+                *current = (number + 1) % self.all.len();
+            }
+            moves
+        });
     }
 }
 
 impl Endpoint {
+    fn new(dial: Option<Dial>, client: Option<Client>) -> Endpoint {
+        Endpoint { dial, client: OnceCell::new_with(client), answered_at: Mutex::default() }
+    }
+
+    fn note_answer(&self) {
+        *self.answered_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn has_answered_since(&self, moment: Instant) -> bool {
+        self.answered_at.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|answered_at| answered_at > moment)
+    }
+
     async fn dial(&self) -> Result<Client, etcd_client::Error> {
         let Some(dial) = &self.dial else {
             return Err(etcd_client::Error::EndpointsNotManaged);
@@ -218,30 +259,59 @@ pub(crate) struct KeepAlives {
     pub(crate) number: usize,
 }
 
-/// One call. Whoever drops it unanswered has waited long enough: the endpoint is given up.
+/// Whose knowledge an answer takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// It has to be up to date.
+    AQuorum,
+    /// The cluster's leader alone, or one that takes itself for it.
+    TheLeader,
+}
+
+/// One call, from when it was asked until it is settled or nobody waits for it any more.
 pub(crate) struct Attempt<'a> {
     endpoints: &'a Endpoints,
     number: usize,
-    answered: bool,
+    asks: Asks,
+    began_at: Instant,
+    settled: bool,
 }
 
 impl Attempt<'_> {
     /// The endpoint works, whatever it said.
     pub(crate) fn answered(mut self) {
-        self.answered = true;
+        self.settled = true;
+        if let (Asks::AQuorum, Some(endpoint)) = (self.asks, self.endpoints.all.get(self.number)) {
+            endpoint.note_answer();
+        }
     }
 
-    fn failed(self, error: etcd_client::Error, effect: Effect, what: &str) -> StoreError {
-        if !fault::is_transient(&error) {
+    /// The next one has to be asked.
+    pub(crate) fn passed_over(mut self) {
+        self.settled = true;
+        self.endpoints.give_up(self.number);
+    }
+
+    pub(crate) fn failed(self, error: etcd_client::Error, effect: Effect, what: &str) -> StoreError {
+        if fault::is_transient(&error) {
+            self.passed_over();
+        } else {
             self.answered();
         }
         fault::sort(error, effect, what)
+    }
+
+    /// Nobody waits any more: whether the endpoint is to blame.
+    fn hangs(&self) -> bool {
+        // One that reads for others is not silent. A renewal needs more than that.
+        let answers = || self.endpoints.all.get(self.number).is_some_and(|all| all.has_answered_since(self.began_at));
+        self.began_at.elapsed() >= SILENCE && (self.asks == Asks::TheLeader || !answers())
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.settled && self.hangs() {
             self.endpoints.give_up(self.number);
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use incumbent_store::StoreError;
 use tokio::sync::Mutex;
 
-use crate::endpoints::{Endpoints, KeepAlives};
-use crate::fault::{self, Effect};
+use crate::endpoints::{Asks, Endpoints, KeepAlives};
+use crate::fault::Effect;
 
 const WHAT: &str = "keeping the lease alive";
 
@@ -41,10 +41,19 @@ impl Heartbeat {
             // The client swallows the first answer and the term in it.
             None => endpoints.keep_alive(WHAT, self.lease).await?,
         };
-        let attempt = endpoints.attempt_at(stream.number);
-        stream.keeper.keep_alive().await.map_err(failed)?;
-        let answer = stream.answers.message().await.map_err(failed)?;
-        let Some(answer) = answer else { return Err(StoreError::Unavailable { what: WHAT.into(), source: None }) };
+        let attempt = endpoints.attempt_at(stream.number, Asks::TheLeader);
+        let answer = match stream.keeper.keep_alive().await {
+            Ok(()) => stream.answers.message().await,
+            Err(error) => Err(error),
+        };
+        let answer = match answer {
+            Ok(Some(answer)) => answer,
+            Ok(None) => {
+                attempt.passed_over();
+                return Err(StoreError::Unavailable { what: format!("{WHAT}: the stream ended"), source: None });
+            }
+            Err(error) => return Err(attempt.failed(error, Effect::None, WHAT)),
+        };
         attempt.answered();
         let ttl = u64::try_from(answer.ttl()).unwrap_or(0);
         if ttl == 0 {
@@ -56,8 +65,4 @@ impl Heartbeat {
         *slot = Some(stream);
         Ok(beat)
     }
-}
-
-fn failed(error: etcd_client::Error) -> StoreError {
-    fault::sort(error, Effect::None, WHAT)
 }

@@ -12,6 +12,7 @@ use incumbent_store::{
     Cas, ElectionName, EntryId, ForgottenBy, Fut, Held, Liveness, NewEntry, Nonce, Proof, Renewal, Session, Standing,
     StoreError, StoreId, Token, check_value,
 };
+use tokio::time::timeout;
 
 use crate::answer::{self, Answer, created, revision};
 use crate::batch::{Batches, Step, Write};
@@ -23,6 +24,9 @@ use crate::store::Inner;
 
 /// Servers take 128 operations in a transaction.
 const LOOKS_PER_TXN: usize = 100;
+
+/// How many members a renewal can ask in a TTL. There is a third of it until the next renewal.
+const TRIES_PER_TTL: u32 = 6;
 
 pub(crate) struct EtcdSession {
     pub(crate) store: Arc<Inner>,
@@ -170,9 +174,23 @@ impl EtcdSession {
         Ok(Cas::Done)
     }
 
+    /// A member that hangs must not cost an office while others are well: a renewal goes on to the
+    /// next one while there is time for it.
+    async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
+        let endpoints = &self.store.endpoints;
+        for _ in 1..endpoints.len() {
+            let asked = endpoints.current();
+            match timeout(self.ttl() / TRIES_PER_TTL, self.renew_there(held)).await {
+                Ok(renewal) => return renewal,
+                Err(_) => endpoints.give_up(asked),
+            }
+        }
+        self.renew_there(held).await
+    }
+
     /// A keep-alive counts only if after its answer a linearizable read succeeds in the same term: a leader that was
     /// replaced goes on answering keep-alives, but cannot answer such a read (etcd#15247).
-    async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
+    async fn renew_there(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let beat = match self.heartbeat.beat(&self.store.endpoints).await {
             Err(StoreError::SessionGone) => return Err(self.is_gone(held).await?),
             beat => beat?,

@@ -364,18 +364,24 @@ impl State {
     }
 }
 
-/// Keeps a stream open while the store is there, from the first watch on.
+/// Keeps a stream open while the store is there, from the first watch on, at the endpoint that is
+/// asked.
 async fn run(shared: Weak<Shared>, stir: Arc<Notify>) {
     loop {
         let Some((endpoints, first)) = first_watch(&shared, &stir).await else { return };
-        let why = match endpoints.watch(WHAT, first.0, first.1).await {
-            Ok((client, stream)) => match serve(&shared, &stir, stream).await {
-                Some(why) => renewing_token(&client, why).await,
-                None => return,
-            },
-            Err(error) => error,
+        let asked = endpoints.current();
+        let streaming = async {
+            match endpoints.watch(WHAT, first.0, first.1).await {
+                Ok((client, stream)) => Some(renewing_token(&client, serve(&shared, &stir, stream).await?).await),
+                Err(error) => Some(error),
+            }
         };
-        let Some(shared) = shared.upgrade() else { return };
+        let ended = tokio::select! {
+            ended = streaming => ended,
+            // A member that hangs ends no stream.
+            () = endpoints.left(asked) => Some(lost(Some("another endpoint is asked now"))),
+        };
+        let (Some(why), Some(shared)) = (ended, shared.upgrade()) else { return };
         shared.lose_all(&why);
     }
 }

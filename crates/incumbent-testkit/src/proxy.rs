@@ -22,6 +22,9 @@ pub enum Way {
     Stall,
     /// Every piece waits this long, in both directions.
     Delay(Duration),
+    /// A new HTTP/2 request waits, with all that the client sends behind it, until this changes.
+    /// What is sent on open streams before it passes, and so does all that the server says.
+    HoldRequests,
 }
 
 type Ways = watch::Receiver<(Way, u64)>;
@@ -30,6 +33,7 @@ type Ways = watch::Receiver<(Way, u64)>;
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
+    target: Arc<Mutex<String>>,
     /// The way, and how often connections have been cut.
     way: watch::Sender<(Way, u64)>,
     counts: Arc<Counts>,
@@ -50,8 +54,9 @@ impl Proxy {
         let port = listener.local_addr().expect("an address").port();
         let (way, ways) = watch::channel((Way::Forward, 0));
         let counts = Arc::new(Counts::default());
-        let task = tokio::spawn(accept(listener, target.to_owned(), ways, counts.clone())).abort_handle();
-        Proxy { port, way, counts, task }
+        let target = Arc::new(Mutex::new(target.to_owned()));
+        let task = tokio::spawn(accept(listener, target.clone(), ways, counts.clone())).abort_handle();
+        Proxy { port, target, way, counts, task }
     }
 
     /// Where it listens, as `host:port`.
@@ -70,6 +75,12 @@ impl Proxy {
     /// Closes the connections that are open now; new ones are served as before.
     pub fn reset(&self) {
         self.way.send_modify(|(_, cuts)| *cuts += 1);
+    }
+
+    /// Closes the connections that are open now; new ones go to another address.
+    pub fn turn_to(&self, target: &str) {
+        target.clone_into(&mut self.target.lock().unwrap_or_else(PoisonError::into_inner));
+        self.reset();
     }
 
     /// How many connections have been made.
@@ -94,7 +105,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, target: String, ways: Ways, counts: Arc<Counts>) {
+async fn accept(listener: TcpListener, target: Arc<Mutex<String>>, ways: Ways, counts: Arc<Counts>) {
     // Connections go with the task that holds this set.
     let mut connections = JoinSet::new();
     loop {
@@ -104,22 +115,30 @@ async fn accept(listener: TcpListener, target: String, ways: Ways, counts: Arc<C
             continue;
         }
         counts.connections.fetch_add(1, Ordering::SeqCst);
-        connections.spawn(connect(client, target.clone(), ways.clone(), counts.clone()));
+        let target = target.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        connections.spawn(connect(client, target, ways.clone(), counts.clone()));
     }
 }
 
 async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Counts>) {
     let mut cut = ways.clone();
     let cuts = cut.borrow().1;
-    let streams = Streams { counts: &counts, open: Mutex::default() };
+    let streams = Streams { counts: &counts, open: Mutex::default(), begun: AtomicU64::default() };
     let (mut up_frames, mut down_frames) = (Frames::after(Frames::GREETING), Frames::after(b""));
     let serve = async {
         let Ok(server) = TcpStream::connect(&target).await else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let up = pump(from_client, to_server, ways.clone(), |bytes| up_frames.read(bytes, |frame| streams.sent(frame)));
-        let down = pump(from_server, to_client, ways, |bytes| down_frames.read(bytes, |frame| streams.heard(frame)));
+        let up = pump(from_client, to_server, ways.clone(), |bytes| {
+            let before = streams.begun();
+            up_frames.read(bytes, |frame| streams.sent(frame));
+            streams.begun() > before
+        });
+        let down = pump(from_server, to_client, ways, |bytes| {
+            down_frames.read(bytes, |frame| streams.heard(frame));
+            false
+        });
         tokio::select! { () = up => {}, () = down => {} }
     };
     // Whichever comes first: the end of the connection, or somebody who cuts it, if only for a moment.
@@ -130,7 +149,13 @@ async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Coun
     streams.end();
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut ways: Ways, mut seen: impl FnMut(&[u8])) {
+/// `begins_request` is shown every piece.
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut ways: Ways,
+    mut begins_request: impl FnMut(&[u8]) -> bool,
+) {
     let mut piece = [0; 16 * 1024];
     loop {
         let Ok(length @ 1..) = from.read(&mut piece).await else { return };
@@ -141,7 +166,9 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut ways: Ways, m
         if let Way::Delay(delay) = way {
             tokio::time::sleep(delay).await;
         }
-        seen(&piece[..length]);
+        if begins_request(&piece[..length]) && ways.wait_for(|(way, _)| *way != Way::HoldRequests).await.is_err() {
+            return;
+        }
         if to.write_all(&piece[..length]).await.is_err() {
             return;
         }
@@ -152,15 +179,22 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut ways: Ways, m
 struct Streams<'a> {
     counts: &'a Counts,
     open: Mutex<HashSet<[u8; 4]>>,
+    /// How many were started on this connection.
+    begun: AtomicU64,
 }
 
 impl Streams<'_> {
     fn sent(&self, frame: Frame) {
         // Headers may come a second time, at the end.
         if frame.kind == Frame::HEADERS && self.open(|open| open.insert(frame.stream)) {
+            self.begun.fetch_add(1, Ordering::SeqCst);
             self.counts.requests.fetch_add(1, Ordering::SeqCst);
         }
         self.heard(frame);
+    }
+
+    fn begun(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
     }
 
     /// A server may answer, and end the stream, before the client's end of it has come.
@@ -274,7 +308,7 @@ mod tests {
         let (sent, heard) = (sent.concat(), heard.concat());
         for cut in 1..sent.len() {
             let counts = Counts::default();
-            let streams = Streams { counts: &counts, open: Mutex::default() };
+            let streams = Streams { counts: &counts, open: Mutex::default(), begun: AtomicU64::default() };
             let read = |frames: &mut Frames, bytes: &[u8], each: &dyn Fn(Frame)| {
                 bytes.chunks(cut).for_each(|piece| frames.read(piece, each));
             };

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use incumbent_etcd::EtcdMark;
-use incumbent_store::Store;
+use etcd_client::LeaseGrantOptions;
+use incumbent_etcd::{EtcdMark, EtcdOptions, EtcdStore};
+use incumbent_store::{Store, StoreError};
+use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::EtcdCluster;
 
-use crate::harness::{TTL, client, entry, held, lead, lease_of, name, raw, store, until};
+use crate::harness::{TTL, client, entry, held, key_of, lead, lease_of, name, put, raw, store, until, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leadership_outlives_the_clusters_leader() {
@@ -42,7 +44,7 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     let cluster = EtcdCluster::start_with(3, &["--election-timeout=10000", "--heartbeat-interval=500"]).await;
     let leader = cluster.leader().await;
     let endpoints = vec![cluster.nodes()[leader].endpoint()];
-    let store = incumbent_etcd::EtcdStore::connect(&endpoints, &incumbent_etcd::EtcdOptions::new()).unwrap();
+    let store = EtcdStore::connect(&endpoints, &EtcdOptions::new()).unwrap();
     let session = store.open_session(Duration::from_secs(60)).await.unwrap();
     let election = name("no-quorum");
     let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
@@ -70,6 +72,74 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     until("the quorum is back", async || {
         let renewal = tokio::time::timeout(TTL, session.renew(std::slice::from_ref(&held))).await;
         matches!(renewal, Ok(Ok(_)))
+    })
+    .await;
+}
+
+/// The read that is to prove a keep-alive is answered by the successor of the leader that answered
+/// the keep-alive: in between, the old one may have been replaced for so long that the lease has
+/// expired.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keep_alive_of_one_leader_is_not_proven_by_the_next() {
+    let cluster = EtcdCluster::start(3).await;
+    let leader = cluster.leader().await;
+    let proxy = Proxy::start(&cluster.nodes()[leader].endpoint()).await;
+    let store = EtcdStore::connect(&[proxy.endpoint()], &EtcdOptions::new()).unwrap();
+    let session = store.open_session(TTL * 20).await.unwrap();
+    session.renew(&[]).await.unwrap();
+    let before = proxy.requests();
+    proxy.set(Way::HoldRequests);
+    let renewing = tokio::spawn({
+        let session = session.clone();
+        async move { session.renew(&[]).await }
+    });
+    // The keep-alive is answered on its stream; the read is on its way.
+    until("the read waits", async || proxy.requests() > before).await;
+
+    let mut client = raw(&[cluster.nodes()[leader].endpoint()]).await;
+    let old = client.status().await.unwrap().leader();
+    let members = client.member_list().await.unwrap();
+    let other = members.members().iter().map(|member| member.id()).find(|id| *id != old).unwrap();
+    client.move_leader(other).await.unwrap();
+    until("another leads", async || client.status().await.is_ok_and(|status| status.leader() == other)).await;
+    proxy.set(Way::Forward);
+
+    let renewal = within(renewing).await.unwrap();
+    assert!(matches!(renewal, Err(StoreError::Unavailable { .. })), "{renewal:?}");
+    until("the next one is proven", async || session.renew(&[]).await.is_ok()).await;
+}
+
+/// Another cluster behind the same address, with the same lease and the same key, made at the same
+/// revision.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_cluster_knows_nothing_of_us_whatever_it_holds() {
+    let (one, other) = (EtcdCluster::start(1).await, EtcdCluster::start(1).await);
+    let proxy = Proxy::start(&one.endpoints()[0]).await;
+    let store = EtcdStore::connect(&[proxy.endpoint()], &EtcdOptions::new()).unwrap();
+    let session = store.open_session(Duration::from_secs(600)).await.unwrap();
+    let election = name("another-cluster");
+    let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    session.renew(std::slice::from_ref(&held)).await.unwrap();
+    let mut client = raw(&other.endpoints()).await;
+    let lease = LeaseGrantOptions::new().with_id(lease_of(&held));
+    client.lease_grant(600, Some(lease)).await.unwrap();
+    put(&mut client, &key_of(&held), "10.0.0.7:80", lease_of(&held)).await;
+    let there = client.get(key_of(&held), None).await.unwrap();
+    assert_eq!(there.kvs()[0].create_revision().unsigned_abs(), held.token.get(), "nothing tells them apart");
+
+    proxy.turn_to(&other.endpoints()[0]);
+
+    until("the connection is back", async || store.line(&election, 1).await.is_ok()).await;
+    let gone = |answer: Option<StoreError>| assert!(matches!(answer, Some(StoreError::SessionGone)), "{answer:?}");
+    gone(session.standing(&held).await.err());
+    gone(session.publish(&held, &"again".into(), None).await.err());
+    gone(session.enlist(&election, &entry(2)).await.err());
+    until("the renewal is answered", async || match session.renew(std::slice::from_ref(&held)).await {
+        Err(StoreError::Unavailable { .. }) => false,
+        answer => {
+            gone(answer.err());
+            true
+        }
     })
     .await;
 }

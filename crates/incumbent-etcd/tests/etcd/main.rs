@@ -7,6 +7,8 @@ mod batches;
 mod cluster;
 mod crowd;
 mod guard;
+#[cfg(feature = "faults")]
+mod hangs;
 mod harness;
 mod interop;
 mod outside;
