@@ -86,9 +86,13 @@ fn advice(error: &StoreError) -> Option<&'static str> {
         ),
         _ => None,
     });
-    by_cause.or_else(|| match error.fault() {
-        Fault::Unavailable => Some("look whether it runs and can be reached, and try again"),
-        Fault::OutcomeUnknown => Some("look at `incumbent status`, and repeat it if need be"),
+    by_cause.or_else(|| match (error, error.fault()) {
+        (_, Fault::Unavailable) => Some("look whether it runs and can be reached, and try again"),
+        (_, Fault::OutcomeUnknown) => Some("look at `incumbent status`, and repeat it if need be"),
+        (StoreError::Corrupt { .. }, _) => {
+            Some("nothing was deleted: stop all candidates, then repair or remove what it names")
+        }
+        (StoreError::Foreign { .. }, _) => Some("name another store with --store"),
         _ => None,
     })
 }
@@ -230,6 +234,8 @@ mod tests {
             Some(std::sync::Arc::new(io::Error::from(Errno::ROFS)));
         let denied = Failure::from(StoreError::Denied { what: "cannot rename /srv/x".into(), source });
         let text = denied.to_string();
+        let damaged = Failure::from(StoreError::Corrupt { what: "/srv/x: it is cut off".into() }).to_string();
+        assert!(damaged.contains("/srv/x") && damaged.contains("repair or remove"), "{damaged}");
         assert!(denied.code == Code::Error && text.contains("Read-only") && text.contains("remount it"), "{text}");
     }
 }
