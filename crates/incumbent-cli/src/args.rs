@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use incumbent::store::check_candidate_name;
 use incumbent::{ElectionName, NameError, Token};
 
-use crate::span::{parse_span, parse_wait};
+use crate::span::{parse_span, parse_ttl, parse_wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -190,7 +190,7 @@ pub(crate) struct Standing {
     pub(crate) value: OsString,
     /// How long this process may be silent before the office goes to the next in line [default: 15s]. Not for peers, whose URL
     /// has a timeout
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
     pub(crate) ttl: Option<Duration>,
     /// How long the work may take to stop [default: a fifth of the TTL, so 3s; for peers a third of the timeout]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
@@ -479,7 +479,7 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
     pub(crate) election: Option<ElectionName>,
     /// The TTL to reckon with [default: 15s]. Not for peers, whose URL has a timeout
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
     pub(crate) ttl: Option<Duration>,
     /// The grace to reckon with [default: a fifth of the TTL, so 3s; for peers a third of the timeout]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]

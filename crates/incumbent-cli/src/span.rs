@@ -10,6 +10,19 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err("it must be longer than nothing, as in 15s".into()) } else { Ok(span) }
 }
 
+/// A command is killed 100 ms before its deadline, so that it is surely dead by then: nothing is left of a shorter TTL.
+const SHORTEST_TTL: Duration = Duration::from_millis(200);
+
+/// How long a leader may be silent.
+pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = parse_span(text)?;
+    if ttl < SHORTEST_TTL {
+        Err("a TTL is 200ms at least: a shorter one leaves no time for any work".into())
+    } else {
+        Ok(ttl)
+    }
+}
+
 /// How long to wait for one's turn. Not at all has an option of its own.
 pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     let span = read(text)?;
@@ -103,6 +116,14 @@ mod tests {
         ] {
             assert!(parse_span(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_ttl_leaves_time_for_work() {
+        for short in ["1ms", "60ms", "199ms", "0.1"] {
+            assert!(parse_ttl(short).unwrap_err().contains("200ms at least"), "{short}");
+        }
+        assert_eq!(parse_ttl("200ms"), Ok(SHORTEST_TTL));
     }
 
     #[test]

@@ -102,6 +102,7 @@ fn a_number_alone_is_seconds_and_times_without_measure_are_refused_with_a_senten
         }
     }
     assert_usage(&host.run(["pause", "--timeout", "36525d", "jobs/x"]), &["longer than a year"]);
+    assert_usage(&host.run(["run", "--ttl", "1ms", "jobs/x", "--", "true"]), &["200ms at least"]);
     // The longest of all is taken as it is.
     host.ok(["run", "--ttl", "365d", "--wait", "365d", "jobs/x", "--", "true"]);
     host.ok(["end", "--timeout", "365d", "jobs/x"]);
