@@ -368,8 +368,9 @@ With --json, on one line:
     \"handover\":null,\"ended\":false,\"age_ms\":3}
 \"ended\": it was ended a while ago; who is in line has not heard of it yet, or
 came since. \"vacant_because\" is there when nobody leads: paused, ended,
-deposed or no_candidates; among peers forming, no_majority or electing. With
-peers there is \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too.")]
+deposed or no_candidates; among peers forming, no_majority or electing. On a
+directory there is \"silent_ms\", too: for how long nothing has been heard of the
+leader. With peers there is \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) contest: Contest,

@@ -60,8 +60,20 @@ pub struct Status {
     pub handover: Option<(Token, Option<Token>)>,
     /// The leader with this token was removed by an operator.
     pub deposed: Option<Token>,
+    /// For how long nothing has been heard of the leader. A directory can say that, other stores cannot.
+    pub silence: Option<Silence>,
     /// How many members the group has, where peers elect one of themselves.
     pub group: Option<GroupStatus>,
+}
+
+/// For how long nothing has been heard of somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Silence {
+    /// Since its last renewal. One that is well renews every third of its TTL.
+    pub lasts: Duration,
+    /// After so much of it, it is replaced.
+    pub ttl: Duration,
 }
 
 /// A group of peers, as it answers.
@@ -87,8 +99,8 @@ impl Status {
 
 impl From<Look> for Status {
     fn from(look: Look) -> Status {
-        let Look { people, vacant, paused, tombstone, handover, deposed, group, cursor: _ } = look;
-        Status { candidates: people, vacant, paused, ended: tombstone.is_some(), handover, deposed, group }
+        let Look { people, vacant, paused, tombstone, handover, deposed, silence, group, cursor: _ } = look;
+        Status { candidates: people, vacant, paused, ended: tombstone.is_some(), handover, deposed, silence, group }
     }
 }
 

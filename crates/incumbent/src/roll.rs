@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Settings, Target, Token};
+use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Observed, Settings, Target, Timestamp, Token};
 use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::error::ReadError;
-use crate::observer::{GroupStatus, Leader, Reading};
+use crate::observer::{GroupStatus, Leader, Reading, Silence};
 use crate::port::Port;
 
 /// How long reads and writes are tried, unless the act has its own time.
@@ -32,6 +32,7 @@ pub(crate) struct Look {
     pub(crate) tombstone: Option<Nonce>,
     pub(crate) handover: Option<(Token, Option<Token>)>,
     pub(crate) deposed: Option<Token>,
+    pub(crate) silence: Option<Silence>,
     /// Among peers: how many of them there are.
     pub(crate) group: Option<GroupStatus>,
     pub(crate) cursor: Cursor,
@@ -45,11 +46,12 @@ impl Look {
     pub(crate) fn into_leader(self) -> Option<Leader> {
         self.people.into_iter().next().filter(|_| !self.vacant)
     }
-}
 
-impl From<Line> for Look {
-    fn from(line: Line) -> Look {
+    /// What a store answered, by `now`.
+    fn at(line: Line, now: Timestamp) -> Look {
         let leads = line.entries.first().map(|head| head.token);
+        let observed = line.entries.first().and_then(|head| head.observed);
+        let silence = observed.and_then(|Observed { ttl, beat }| Some(Silence { lasts: now.since(beat?), ttl }));
         let handover = leads.and_then(|token| line.office.handover_from(token));
         Look {
             people: line.entries.iter().map(Leader::from).collect(),
@@ -58,6 +60,7 @@ impl From<Line> for Look {
             paused: line.office.paused.map(|paused| paused.reason),
             tombstone: line.office.ended.map(|ended| ended.id),
             deposed: line.office.deposed,
+            silence,
             group: None,
             cursor: line.cursor,
         }
@@ -96,7 +99,9 @@ impl Roll {
     pub(crate) async fn look_within(&self, people: usize, limit: Duration) -> Result<Look, StoreError> {
         let look = async {
             match &self.source {
-                Source::Store(store) => store.line(&self.election, people).await.map(Look::from),
+                Source::Store(store) => {
+                    store.line(&self.election, people).await.map(|line| Look::at(line, self.port.now()))
+                }
                 #[cfg(feature = "peers")]
                 Source::Peers(visitor) => visitor.look(&self.election, people).await,
             }

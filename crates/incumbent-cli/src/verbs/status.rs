@@ -2,7 +2,7 @@
 
 use std::io;
 
-use incumbent::{ElectionName, GroupStatus, Leader, Reading, Status};
+use incumbent::{ElectionName, GroupStatus, Leader, Reading, Silence, Status};
 use serde::Serialize;
 
 use super::read::{described, quoted};
@@ -12,6 +12,7 @@ use crate::facts::{self, Person, VERSION};
 use crate::failure::{Code, Failure};
 use crate::place::Place;
 use crate::say::{Paint, out, out_json, printable};
+use crate::span::show;
 
 /// How many followers are named before the rest is only counted.
 const NAMED: usize = 10;
@@ -28,6 +29,9 @@ pub(super) struct StatusFact<'a> {
     paused: Option<PausedFact>,
     handover: Option<HandoverFact>,
     ended: bool,
+    /// For how long nothing has been heard of the leader, where the store can say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<GroupFact>,
     age_ms: u64,
@@ -164,6 +168,7 @@ pub(super) fn fact<'a>(name: &'a ElectionName, place: &Place, reading: &Reading<
         paused: status.paused.as_deref().map(|reason| PausedFact { reason: reason.to_owned() }),
         handover: status.handover.map(|(from, to)| HandoverFact { from: from.get(), to: to.map(|token| token.get()) }),
         ended: status.ended,
+        silent_ms: status.silence.map(|silence| u64::try_from(silence.lasts.as_millis()).unwrap_or(u64::MAX)),
         group: status.group.map(|group| GroupFact {
             members: group.members,
             answering: group.answering,
@@ -182,6 +187,10 @@ pub(super) fn page(name: &ElectionName, place: &Place, status: &Status) -> Vec<S
     match status.candidates.split_first().filter(|_| !status.vacant) {
         Some((leader, followers)) => {
             page.push(row("leader", &paint.green(&described(leader))));
+            if let Some(silence) = status.silence {
+                let text = heard_of(silence);
+                page.push(row("heard of", &if is_late(silence) { paint.yellow(&text) } else { text }));
+            }
             page.push(row("in line", &in_line(followers)));
         }
         None => page.push(row("leader", &paint.yellow("nobody"))),
@@ -207,6 +216,20 @@ pub(super) fn page(name: &ElectionName, place: &Place, status: &Status) -> Vec<S
     page
 }
 
+/// It is renewed every third of the TTL: by now it should have been.
+fn is_late(silence: Silence) -> bool {
+    silence.lasts > silence.ttl / 2
+}
+
+fn heard_of(silence: Silence) -> String {
+    let lasts = show(silence.lasts);
+    if is_late(silence) {
+        format!("{lasts} ago: is it stopped? After {} of silence the next one in line takes over", show(silence.ttl))
+    } else {
+        format!("{lasts} ago")
+    }
+}
+
 fn named(one: &Leader) -> String {
     let token = one.token.map_or_else(String::new, |token| format!(" ({token})"));
     format!("{}{token}", facts::name(one))
@@ -218,5 +241,28 @@ fn in_line(followers: &[Leader]) -> String {
         0 => "nobody else: if the leader goes, nobody takes over".to_owned(),
         count if count > NAMED => format!("{}, and {} more", named.join(", "), count - NAMED),
         _ => named.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use incumbent::Client;
+    use incumbent::store::memory::{MemoryStore, Shape};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_leader_that_missed_its_renewals_is_said_to() {
+        let client = Client::builder().with_store(MemoryStore::new(Shape::ONE_HOST)).await.unwrap();
+        let election = client.election("e").unwrap();
+        let _seat = election.candidate("a").stand().await.unwrap();
+        let mut silence = election.status().await.unwrap().silence.unwrap();
+        assert_eq!(silence.ttl, Duration::from_secs(15));
+        silence.lasts = Duration::from_secs(5);
+        assert_eq!(heard_of(silence), "5 s ago");
+        silence.lasts = Duration::from_secs(9);
+        assert_eq!(heard_of(silence), "9 s ago: is it stopped? After 15 s of silence the next one in line takes over");
     }
 }

@@ -258,6 +258,18 @@ fn status_says_that_an_election_was_ended_though_somebody_is_still_in_line() {
 }
 
 #[test]
+fn status_says_how_long_the_leader_has_been_silent() {
+    let host = Host::new();
+    let leader = host.start(["run", "--ttl", "10m", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    assert!(host.ok(["status", "jobs/x"]).out.contains("\nheard of "), "it is well, and was heard of a while ago");
+    leader.signal(Signal::STOP);
+    let silent = || host.ok(["status", "jobs/x", "--json"]).json()["silent_ms"].as_u64().unwrap();
+    let before = silent();
+    eventually("a longer silence", || (silent() > before + 20).then_some(()));
+}
+
+#[test]
 fn status_names_the_leader_and_those_in_line() {
     let host = Host::new();
     let _a = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);

@@ -128,6 +128,7 @@ impl Visitor {
             tombstone: None,
             handover: None,
             deposed: None,
+            silence: None,
             group: Some(group),
             cursor: Cursor::default(),
         }
