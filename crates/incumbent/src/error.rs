@@ -152,7 +152,7 @@ pub enum SeatError {
 pub enum ResignError {
     /// The store has not confirmed it. It goes on in the background, and ends with the session at the latest.
     #[error(
-        "the outcome is unknown after {waited:?}: the entry leaves the line in the background, with the session at the latest"
+        "the outcome is unknown after {waited:.1?}: the entry leaves the line in the background, with the session at the latest"
     )]
     OutcomeUnknown {
         /// How long it was waited for.
@@ -235,7 +235,7 @@ pub enum TransferRefused {
 #[non_exhaustive]
 pub enum ReadError {
     /// The store did not answer in time.
-    #[error("the store did not answer within {waited:?}: {last}")]
+    #[error("the store did not answer within {waited:.1?}: {last}")]
     TimedOut {
         /// How long it was tried.
         waited: Duration,
@@ -278,7 +278,7 @@ pub enum OperatorError {
         entries: Vec<String>,
     },
     /// It has not come to pass in time. What was written stays, unless the message says otherwise.
-    #[error("not done within {waited:?}: {what}")]
+    #[error("not done within {waited:.1?}: {what}")]
     TimedOut {
         /// How long it was waited for.
         waited: Duration,
