@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use incumbent_core::{Cas, ElectionName, Heir, Line, MAX_LINE, Office, Settings, Target};
 use incumbent_store::{Store, StoreError};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::error::{OperatorError, ReadError};
 use crate::observer::Leader;
 use crate::port::Port;
-use crate::roll::{PATIENCE, Roll, end_of, no_answer, retry};
+use crate::roll::{PATIENCE, Roll, cut_off, end_of, retry};
 
 /// Reads the line and the office record, and writes the latter.
 #[derive(Clone, Debug)]
@@ -53,10 +53,7 @@ impl Ledger {
     /// One attempt.
     async fn line(&self, entries: usize) -> Result<Line, StoreError> {
         let limit = self.settings.renew_every.min(PATIENCE);
-        match timeout(limit, self.store.line(&self.election, entries)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(no_answer(limit)),
-        }
+        cut_off(limit, self.store.line(&self.election, entries)).await
     }
 
     /// Changes the office record, reading it anew as long as others change it, too. `None` from `change`: leave it.

@@ -13,7 +13,7 @@ use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
 
 use crate::port::Port;
-use crate::roll::{Look, Roll};
+use crate::roll::{Look, Roll, cut_off};
 
 /// Somebody in line, or a member of a group of peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -295,7 +295,7 @@ impl Observer {
     fn identify(&mut self, look: Look) {
         let source = self.roll.source.clone();
         let identity = async move { source.identity().await.map(|id| (id, look)) };
-        self.doing = Doing::Identifying(Box::pin(identity));
+        self.doing = Doing::Identifying(Box::pin(cut_off(self.roll.attempt(), identity)));
     }
 
     fn on_identity(&mut self, id: StoreId, look: &Look) {

@@ -106,10 +106,7 @@ impl Roll {
                 Source::Peers(visitor) => visitor.look(&self.election, people).await,
             }
         };
-        match timeout(limit, look).await {
-            Ok(answer) => answer,
-            Err(_) => Err(no_answer(limit)),
-        }
+        cut_off(limit, look).await
     }
 
     pub(crate) async fn reading(&self, people: usize) -> Result<Reading<Look>, ReadError> {
@@ -149,8 +146,13 @@ pub(crate) fn end_of(within: Duration) -> Instant {
     Instant::now() + within.min(LONGEST)
 }
 
-pub(crate) fn no_answer(limit: Duration) -> StoreError {
-    StoreError::Unavailable { what: format!("no answer within {limit:?}"), source: None }
+/// One attempt at reading. An answer that does not come in time is no answer.
+pub(crate) async fn cut_off<T>(
+    limit: Duration,
+    attempt: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let no_answer = || StoreError::Unavailable { what: format!("no answer within {limit:?}"), source: None };
+    timeout(limit, attempt).await.unwrap_or_else(|_| Err(no_answer()))
 }
 
 /// Repeats what fails for the moment, with growing pauses, until `until`.

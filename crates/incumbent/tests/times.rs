@@ -139,3 +139,14 @@ async fn where_every_watch_is_lost_at_once_an_observer_looks_at_the_longest_rest
     let (lost, again) = (until_armed(armed + 1).await, until_armed(armed + 2).await);
     assert!(again - lost < Duration::from_millis(100), "armed again after {:?}", again - lost);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_does_not_wait_for_ever_for_a_store_to_say_who_it_is() {
+    let faults = Faults::none();
+    faults.next(Call::Promises, Mishap::Hang);
+    let mut observer = client(&faults).await.election("e").unwrap().observe();
+    let mut next = async || tokio::time::timeout(TTL, observer.next()).await.unwrap();
+    assert_eq!(next().await, Some(Observation::Stale));
+    assert_eq!(next().await, Some(Observation::Current));
+    assert_eq!(next().await, Some(Observation::Vacant));
+}
