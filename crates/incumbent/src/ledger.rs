@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cas, ElectionName, Heir, Line, MAX_LINE, Office, Settings, Target};
+use incumbent_core::{Cas, ElectionName, Entry, Heir, Line, MAX_LINE, Office, Settings, Target, Version};
 use incumbent_store::{Store, StoreError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::error::{OperatorError, ReadError};
 use crate::observer::Leader;
 use crate::port::Port;
-use crate::roll::{PATIENCE, Roll, cut_off, end_of, retry};
+use crate::roll::{PATIENCE, Roll, cut_off, cut_off_write, end_of, retry};
 
 /// Reads the line and the office record, and writes the latter.
 #[derive(Clone, Debug)]
@@ -52,8 +52,22 @@ impl Ledger {
 
     /// One attempt.
     async fn line(&self, entries: usize) -> Result<Line, StoreError> {
-        let limit = self.settings.renew_every.min(PATIENCE);
-        cut_off(limit, self.store.line(&self.election, entries)).await
+        cut_off(self.settings.renew_every.min(PATIENCE), self.store.line(&self.election, entries)).await
+    }
+
+    /// How long one attempt at a write may take, which is small: a server that hangs must not keep us from asking another.
+    fn write_attempt(&self) -> Duration {
+        self.settings.renew_every.min(PATIENCE / 2)
+    }
+
+    /// Removes exactly the entry that was seen.
+    pub(crate) async fn evict(&self, until: Instant, seen: &Entry) -> Result<Cas, ReadError> {
+        retry(until, || Box::pin(cut_off_write(self.write_attempt(), self.store.evict(&self.election, seen)))).await
+    }
+
+    async fn set_office(&self, until: Instant, was: Version, to: &Office) -> Result<Cas, ReadError> {
+        retry(until, || Box::pin(cut_off_write(self.write_attempt(), self.store.set_office(&self.election, was, to))))
+            .await
     }
 
     /// Changes the office record, reading it anew as long as others change it, too. `None` from `change`: leave it.
@@ -65,8 +79,7 @@ impl Ledger {
         loop {
             let line = self.read_until(MAX_LINE, until).await?;
             let Some(to) = change(&line)? else { return Ok(()) };
-            let was = line.office.version;
-            let written = retry(until, || self.store.set_office(&self.election, was, &to)).await?;
+            let written = self.set_office(until, line.office.version, &to).await?;
             // A write that was repeated may have been refused because its first try had got through: the next look
             // finds it done.
             if written == Cas::Done {

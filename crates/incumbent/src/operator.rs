@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::error::{OperatorError, TransferRefused};
 use crate::ledger::Ledger;
 use crate::observer::Leader;
-use crate::roll::{PATIENCE, Roll, Source, end_of, retry};
+use crate::roll::{PATIENCE, Roll, Source, end_of};
 
 /// A candidate, named by its name or its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ impl Operator {
         loop {
             let line = ledger.read_until(1, until).await?;
             let Some(head) = line.entries.first().filter(|head| head.token == asked) else { break };
-            if retry(until, || ledger.store.evict(&ledger.election, head)).await? == Cas::Done {
+            if ledger.evict(until, head).await? == Cas::Done {
                 break;
             }
             if Instant::now() >= until {

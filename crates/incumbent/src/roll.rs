@@ -155,6 +155,15 @@ pub(crate) async fn cut_off<T>(
     timeout(limit, attempt).await.unwrap_or_else(|_| Err(no_answer()))
 }
 
+/// One attempt at writing. Without an answer in time nobody knows whether it was done.
+pub(crate) async fn cut_off_write<T>(
+    limit: Duration,
+    attempt: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let unknown = || StoreError::OutcomeUnknown { what: format!("no answer within {limit:?}"), source: None };
+    timeout(limit, attempt).await.unwrap_or_else(|_| Err(unknown()))
+}
+
 /// Repeats what fails for the moment, with growing pauses, until `until`.
 pub(crate) async fn retry<'a, T>(until: Instant, attempt: impl Fn() -> Fut<'a, T>) -> Result<T, ReadError> {
     let began = Instant::now();

@@ -150,3 +150,24 @@ async fn an_observer_does_not_wait_for_ever_for_a_store_to_say_who_it_is() {
     assert_eq!(next().await, Some(Observation::Current));
     assert_eq!(next().await, Some(Observation::Vacant));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_operators_write_that_is_not_answered_is_given_up_and_repeated() {
+    let faults = Faults::none();
+    let client = client(&faults).await;
+    let election = client.election("e").unwrap();
+    let operator = election.operator();
+    for (call, act) in [(Call::SetOffice, "pause"), (Call::Evict, "depose")] {
+        let seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+        faults.next(call, Mishap::Hang);
+        let done = async {
+            match act {
+                "pause" => drop(seat),
+                _ => drop((operator.depose(None).await.unwrap(), seat)),
+            }
+            operator.pause("tea", Duration::from_secs(60)).await.unwrap();
+            operator.resume().await.unwrap();
+        };
+        tokio::time::timeout(Duration::from_secs(60), done).await.expect(act);
+    }
+}
