@@ -16,13 +16,15 @@ use crate::launch::Launch;
 use crate::spec::{CommandSpec, Exit, NotStarted, Step};
 use crate::tree::{self, Process};
 use crate::wire::Report;
-use crate::{hunt, terminal};
+use crate::{hunt, standing, terminal};
 
 /// Orphans waited for in one turn.
 const REAPED_PER_TURN: usize = 1024;
 /// Time between two rounds of killing: doubled from the first to the last. The death of a child starts one at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
+/// Time between two looks at who has the terminal, while the command is stopped for want of it.
+const TERMINAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// The command and what descends from it.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Generation {
     /// It never became the program: its exit is no exit of the command.
     refused: bool,
     foreground: bool,
+    /// It was stopped because it touched the terminal from the background.
+    wants_terminal: bool,
     leftover_grace: Duration,
     /// The command's own process has ended.
     exit: Option<Exit>,
@@ -74,6 +78,7 @@ impl Generation {
             launch: Some(launch),
             refused: false,
             foreground,
+            wants_terminal: false,
             leftover_grace: spec.leftover_grace,
             exit: None,
             released: false,
@@ -155,7 +160,11 @@ impl Generation {
             let pause = FIRST_PAUSE.saturating_mul(1 << round.min(10)).min(LAST_PAUSE);
             self.look_again = Some(now + pause);
         } else if ended_now {
+            let left = descendants().iter().filter(|process| !process.zombie).count();
+            reports.push(Report::LeftBehind(left as u64));
             self.terminate(now + self.leftover_grace);
+        } else if self.exit.is_none() {
+            self.lend_terminal(now, home, &mut reports);
         }
         reports
     }
@@ -214,14 +223,30 @@ impl Generation {
         None
     }
 
-    /// Ctrl-Z would leave the office with a command that does nothing: as long as it has the terminal, it goes on.
-    fn go_on_if_suspended(&self) {
-        if !self.foreground {
+    /// Ctrl-Z would leave the office with a command that does nothing: as long as it has the terminal, it goes on. One that has not,
+    /// and is stopped for touching it, waits for it.
+    fn go_on_if_suspended(&mut self) {
+        let stopped = waitid(WaitId::Pid(self.command), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        let by = stopped.ok().flatten().and_then(|status| status.stopping_signal());
+        if by == Some(Signal::TSTP.as_raw()) && self.foreground {
+            hunt::group_signal(self.command, Signal::CONT);
+        }
+        self.wants_terminal |= by == Some(Signal::TTIN.as_raw()) || by == Some(Signal::TTOU.as_raw());
+    }
+
+    /// A command that waits for the terminal gets it as soon as our supervisor's job has it: `fg` does not tell a job that runs.
+    fn lend_terminal(&mut self, now: Timestamp, home: Option<Pid>, reports: &mut Vec<Report>) {
+        if !self.wants_terminal {
             return;
         }
-        let stopped = waitid(WaitId::Pid(self.command), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
-        if stopped.ok().flatten().and_then(|status| status.stopping_signal()) == Some(Signal::TSTP.as_raw()) {
+        if home.is_some() && standing::group_at(rustix::stdio::stdin()) == home {
+            self.wants_terminal = false;
+            self.foreground = true;
+            terminal::give_to(self.command);
             hunt::group_signal(self.command, Signal::CONT);
+            reports.push(Report::Lent);
+        } else {
+            self.look_again = Some(self.look_again.map_or(now + TERMINAL_PAUSE, |at| at.min(now + TERMINAL_PAUSE)));
         }
     }
 

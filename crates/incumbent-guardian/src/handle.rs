@@ -21,7 +21,7 @@ use crate::{orphans, stage, terminal};
 
 /// How long a new guardian may take to answer.
 const START_PATIENCE_S: i64 = 10;
-/// One generation's events and the guardian's death are five; the rest is room.
+/// One generation's events and the guardian's death are six; the rest is room.
 const EVENTS: usize = 8;
 
 /// What the guardian reports.
@@ -37,6 +37,11 @@ pub enum Event {
     NotStarted(NotStarted),
     /// The command's own process has ended. What it left behind is being stopped; [`Empty`](Event::Empty) follows.
     CommandExited(Exit),
+    /// The command's own process has ended, and so many that it has started have not: they are being stopped.
+    LeftBehind {
+        /// How many were found.
+        processes: u64,
+    },
     /// No descendant of the command is left: the office may be given up, or the next command started.
     Empty,
     /// The guardian is dead. If a command was running, it and its descendants have been killed, and [`Empty`](Event::Empty) follows. This
@@ -58,6 +63,9 @@ pub enum StartError {
     /// It says nothing.
     #[error("the guardian was started but did not answer")]
     Silent,
+    /// Nobody would be found who has to be stopped, and the guardian itself is started from there.
+    #[error("/proc is not there, and no command can be guarded without it: mount it (`mount -t proc proc /proc`)")]
+    NoProc,
 }
 
 /// Why an order was not given.
@@ -70,9 +78,6 @@ pub enum OrderError {
     /// Something of the command before is left; wait for [`Event::Empty`].
     #[error("processes of the command before are left")]
     Busy,
-    /// The command's arguments, environment and directory are longer than 128 KiB.
-    #[error("the command is too long: at most 128 KiB of arguments and added environment")]
-    TooLong,
     /// There is no such signal.
     #[error("there is no signal {0}")]
     NoSuchSignal(i32),
@@ -108,6 +113,9 @@ impl Guardian {
     ///
     /// This process becomes a child subreaper, so that a dead guardian's orphans come to it.
     pub fn start() -> Result<Guardian, StartError> {
+        if !stage::can_start_again() {
+            return Err(StartError::NoProc);
+        }
         set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
         let shared_session = terminal::is_ours();
         let (channel, theirs) = Channel::pair().map_err(io::Error::from)?;
@@ -192,6 +200,18 @@ impl Guardian {
         self.order(&Order::LetGo)
     }
 
+    /// Whether the command that was started last had the terminal: what is typed there, Ctrl-C for one, went to it and not to us.
+    pub fn lent_terminal(&self) -> bool {
+        self.link.lent_terminal()
+    }
+
+    /// Ends the guardian, and with it whatever is left of a command, and waits until it is gone and no zombie is left of it.
+    pub async fn end(mut self) {
+        self.link.finish();
+        // The thread that watches it has the other end, and lets go of it when it has waited for the guardian's process.
+        while self.events.recv().await.is_some() {}
+    }
+
     /// The next event; `None` after [`Event::GuardianDied`] and what follows it. Dropping the future loses no event.
     pub async fn event(&mut self) -> Option<Event> {
         let event = self.events.recv().await;
@@ -208,7 +228,6 @@ impl Guardian {
     fn refusal(&self, errno: rustix::io::Errno) -> OrderError {
         use rustix::io::Errno;
         match errno {
-            Errno::MSGSIZE | Errno::NOBUFS => OrderError::TooLong,
             Errno::AGAIN => OrderError::Deaf,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => OrderError::Dead,
             _ if self.link.is_gone() => OrderError::Dead,

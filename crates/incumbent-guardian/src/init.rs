@@ -10,19 +10,24 @@ use nix::sys::signal::{SigSet, Signal};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, kill_process, wait};
 
+use crate::handle::StartError;
 use crate::launch::Launch;
-use crate::spec::{CommandSpec, Exit};
+use crate::spec::{CommandSpec, Exit, OUR_FAILURE};
 use crate::{stage, terminal};
 
 /// The stage itself.
 pub(crate) fn main() -> ! {
     let signals = SigSet::all();
+    if !stage::can_start_again() {
+        eprintln!("init: {}", StartError::NoProc);
+        exit(OUR_FAILURE);
+    }
     let executable = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let argv = [executable.into_os_string()].into_iter().chain(env::args_os().skip(1));
     let spec = CommandSpec::new(argv);
     if let Err(error) = stage::take_signals() {
         eprintln!("init: {error}");
-        exit(1);
+        exit(OUR_FAILURE);
     }
     let launch = match Launch::start(&spec, terminal::is_in_foreground(), &[]) {
         Ok(launch) => launch,

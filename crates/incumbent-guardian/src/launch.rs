@@ -43,7 +43,9 @@ impl Launch {
         let failed = |error: io::Error| {
             // A NUL byte in an argument has no number of its own.
             let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
-            NotStarted { step: Step::Process, errno }
+            // It has the same arguments and environment as the program: what is too long for it is too long for that.
+            let too_long = errno == rustix::io::Errno::TOOBIG.raw_os_error();
+            NotStarted { step: if too_long { Step::Program } else { Step::Process }, errno }
         };
         let (channel, theirs) = Channel::pair().map_err(|error| failed(error.into()))?;
         let mut command = stage::launcher();

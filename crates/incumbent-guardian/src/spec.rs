@@ -6,9 +6,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
+/// What `env`, `timeout` and other programs that run a program exit with when the failure is their own.
+pub(crate) const OUR_FAILURE: i32 = 125;
+
 /// A command to run under the guardian.
-///
-/// Arguments, environment and directory together take at most 128 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSpec {
     pub(crate) argv: Vec<OsString>,
@@ -103,10 +106,21 @@ pub enum Step {
 }
 
 impl NotStarted {
-    /// The exit status as a shell reports it: 127 if there is no such program, else 126.
+    /// The exit status as a shell reports it: 127 if there is no such program, 126 if it cannot be executed; 125 if it did not even come
+    /// to that.
     pub fn code(self) -> i32 {
         let missing = io::Error::from_raw_os_error(self.errno).kind() == io::ErrorKind::NotFound;
-        if missing && self.step == Step::Program { 127 } else { 126 }
+        match self.step {
+            Step::Deadline | Step::Process => OUR_FAILURE,
+            Step::Program if missing => 127,
+            Step::Directory | Step::Program => 126,
+        }
+    }
+
+    /// Whether the system lacked something, for now: processes, descriptors, memory. It may have it later.
+    pub fn is_transient(self) -> bool {
+        let lacking = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+        self.step == Step::Process && lacking.iter().any(|errno| errno.raw_os_error() == self.errno)
     }
 }
 
@@ -130,9 +144,11 @@ mod tests {
     fn exit_statuses_are_those_of_a_shell() {
         assert_eq!(Exit::Code(3).code(), 3);
         assert_eq!(Exit::Signal(15).code(), 143);
-        let errno = |errno: rustix::io::Errno| errno.raw_os_error();
-        assert_eq!(NotStarted { step: Step::Program, errno: errno(rustix::io::Errno::NOENT) }.code(), 127);
-        assert_eq!(NotStarted { step: Step::Program, errno: errno(rustix::io::Errno::ACCESS) }.code(), 126);
-        assert_eq!(NotStarted { step: Step::Directory, errno: errno(rustix::io::Errno::NOENT) }.code(), 126);
+        let code = |step, errno: Errno| NotStarted { step, errno: errno.raw_os_error() }.code();
+        assert_eq!(code(Step::Program, Errno::NOENT), 127);
+        assert_eq!(code(Step::Program, Errno::ACCESS), 126);
+        assert_eq!(code(Step::Directory, Errno::NOENT), 126);
+        assert_eq!(code(Step::Process, Errno::AGAIN), 125);
+        assert_eq!(code(Step::Deadline, Errno::TIME), 125);
     }
 }

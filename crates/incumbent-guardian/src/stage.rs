@@ -48,9 +48,16 @@ pub(crate) fn launcher() -> Command {
     again(LAUNCH)
 }
 
+/// Not by its path: the file may have been replaced by an upgrade since.
+const OURSELVES: &str = "/proc/self/exe";
+
+/// Whether our own executable can be found, which takes `/proc`.
+pub(crate) fn can_start_again() -> bool {
+    std::fs::exists(OURSELVES).unwrap_or(false)
+}
+
 fn again(stage: &str) -> Command {
-    // Not by its path: the file may have been replaced by an upgrade since.
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(OURSELVES);
     // Not by its name either: `pkill incumbent` must not take the guardian together with the supervisor that it guards against.
     command.arg0("guardian").arg(stage);
     command

@@ -4,6 +4,7 @@
 //! supervisor's pidfd each suffice.
 
 use std::collections::VecDeque;
+use std::io::{Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::exit;
 use std::time::Duration;
@@ -196,9 +197,9 @@ impl Warden {
             }
             match self.channel.receive() {
                 Ok(Received::Nothing) => break,
-                Ok(Received::Frame(frame, descriptor)) => match Order::decode(&frame) {
-                    Ok(order) => self.obey(order, descriptor),
-                    Err(_) => self.leave(),
+                Ok(Received::Frame(frame, descriptor)) => match read_order(&frame, descriptor) {
+                    Some((order, descriptor)) => self.obey(order, descriptor),
+                    None => self.leave(),
                 },
                 Ok(Received::End) | Err(_) => self.leave(),
             }
@@ -244,7 +245,8 @@ impl Warden {
             }
             Order::Hold => self.held.extend(descriptor.filter(|_| self.held.len() < MAX_HELD)),
             Order::LetGo => self.held.clear(),
-            Order::Hello { .. } => self.leave(),
+            // One is said once, and the other was opened before it came here.
+            Order::Hello { .. } | Order::InFile => self.leave(),
         }
     }
 
@@ -271,5 +273,19 @@ impl Warden {
             }
             self.unsent.pop_front();
         }
+    }
+}
+
+/// `None`: it makes no sense.
+fn read_order(frame: &[u8], descriptor: Option<OwnedFd>) -> Option<(Order, Option<OwnedFd>)> {
+    match (Order::decode(frame).ok()?, descriptor) {
+        (Order::InFile, Some(file)) => {
+            let mut bytes = Vec::new();
+            let mut file = std::fs::File::from(file);
+            // Whoever wrote it left it at its end.
+            file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;
+            Some((Order::decode(&bytes).ok()?, None))
+        }
+        (order, descriptor) => Some((order, descriptor)),
     }
 }

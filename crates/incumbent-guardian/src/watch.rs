@@ -2,6 +2,8 @@
 //!
 //! A thread and not a task: a runtime that is busy must not keep the last line of defence from its work.
 
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +11,8 @@ use std::time::Duration;
 
 use incumbent_core::Timestamp;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::sync::mpsc;
 
@@ -17,7 +21,7 @@ use crate::clock::{Timer, kill_at, now};
 use crate::handle::Event;
 use crate::orphans::Spared;
 use crate::resort::{Way, see_through};
-use crate::wire::{Order, Report};
+use crate::wire::{MAX_FRAME, Order, Report};
 use crate::{fault, hunt, orphans, standing, terminal, tree};
 
 /// How long the guardian may be silent about an order.
@@ -76,7 +80,12 @@ impl Link {
     /// Sends an order, and remembers what must follow from it.
     pub(crate) fn send(&self, order: &Order, descriptor: Option<rustix::fd::BorrowedFd<'_>>) -> rustix::io::Result<()> {
         let mut state = self.state();
-        self.channel.send(&order.encode(), descriptor)?;
+        let frame = order.encode();
+        if frame.len() <= MAX_FRAME {
+            self.channel.send(&frame, descriptor)?;
+        } else {
+            self.channel.send(&Order::InFile.encode(), Some(in_file(&frame)?.as_fd()))?;
+        }
         let now = now();
         if state.sent == state.heard {
             state.unheard_since = now;
@@ -95,11 +104,20 @@ impl Link {
             Order::Deadline(deadline) if state.struck.is_none() => state.deadline = *deadline,
             Order::Terminate { grace } => state.stop_by = stop_by(&state, now + *grace + KILLING_PATIENCE),
             Order::Kill => state.stop_by = stop_by(&state, now + KILLING_PATIENCE),
-            Order::Deadline(_) | Order::Hello { .. } | Order::Signal(_) | Order::Hold | Order::LetGo => {}
+            Order::Deadline(_)
+            | Order::Hello { .. }
+            | Order::Signal(_)
+            | Order::Hold
+            | Order::LetGo
+            | Order::InFile => {}
         }
         drop(state);
         self.wake();
         Ok(())
+    }
+
+    pub(crate) fn lent_terminal(&self) -> bool {
+        self.state().foreground
     }
 
     /// The handle is gone: the guardian is to kill everything and to end.
@@ -208,6 +226,11 @@ impl Watch {
                 Ok(Report::Started { pid }) => Some(Event::Started { pid }),
                 Ok(Report::NotStarted(reason)) => Some(Event::NotStarted(reason)),
                 Ok(Report::Exited(exit)) => Some(Event::CommandExited(exit)),
+                Ok(Report::LeftBehind(processes)) => Some(Event::LeftBehind { processes }),
+                Ok(Report::Lent) => {
+                    state.foreground = true;
+                    None
+                }
                 Ok(Report::Empty) => {
                     state.busy = false;
                     Some(Event::Empty)
@@ -278,4 +301,11 @@ impl Watch {
         let told = self.events.try_send(event);
         debug_assert!(!matches!(told, Err(mpsc::error::TrySendError::Full(_))));
     }
+}
+
+/// A file in memory, without a name, with these bytes.
+fn in_file(bytes: &[u8]) -> rustix::io::Result<File> {
+    let mut file = File::from(memfd_create(c"order", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(file)
 }

@@ -35,6 +35,8 @@ pub(crate) enum Order {
     Hold,
     /// Close all kept descriptors.
     LetGo,
+    /// The order is in the file that comes with this: it is longer than a frame may be.
+    InFile,
 }
 
 /// What the guardian says.
@@ -48,6 +50,10 @@ pub(crate) enum Report {
     NotStarted(NotStarted),
     /// The command's own process has ended.
     Exited(Exit),
+    /// Its own process has ended, and left so many behind.
+    LeftBehind(u64),
+    /// The terminal was lent to the command after its start.
+    Lent,
     /// Still killing.
     Killing,
     /// No descendant is left.
@@ -89,6 +95,7 @@ impl Order {
             Order::Signal(signal) => out.tag(6).number(*signal as u32 as u64),
             Order::Hold => out.tag(7),
             Order::LetGo => out.tag(8),
+            Order::InFile => out.tag(9),
         };
         out.0
     }
@@ -108,6 +115,7 @@ impl Order {
             6 => Order::Signal(read.int()?),
             7 => Order::Hold,
             8 => Order::LetGo,
+            9 => Order::InFile,
             _ => return Err(Malformed),
         };
         read.end(order)
@@ -125,6 +133,8 @@ impl Report {
             Report::Exited(Exit::Signal(signal)) => out.tag(5).int(signal),
             Report::Killing => out.tag(6),
             Report::Empty => out.tag(7),
+            Report::LeftBehind(processes) => out.tag(8).number(processes),
+            Report::Lent => out.tag(9),
         };
         out.0
     }
@@ -144,6 +154,8 @@ impl Report {
             5 => Report::Exited(Exit::Signal(read.int()?)),
             6 => Report::Killing,
             7 => Report::Empty,
+            8 => Report::LeftBehind(read.number()?),
+            9 => Report::Lent,
             _ => return Err(Malformed),
         };
         read.end(report)
@@ -280,6 +292,7 @@ mod tests {
             Just(Order::Kill),
             Just(Order::Hold),
             Just(Order::LetGo),
+            Just(Order::InFile),
         ]
     }
 
@@ -291,6 +304,8 @@ mod tests {
             (step, any::<i32>()).prop_map(|(step, errno)| Report::NotStarted(NotStarted { step, errno })),
             any::<i32>().prop_map(|code| Report::Exited(Exit::Code(code))),
             any::<i32>().prop_map(|signal| Report::Exited(Exit::Signal(signal))),
+            any::<u64>().prop_map(Report::LeftBehind),
+            Just(Report::Lent),
             Just(Report::Killing),
             Just(Report::Empty),
         ]
@@ -314,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_the_decoders_panic(frame in vec(any::<u8>(), 0..200), tag in 0u8..10) {
+        fn no_bytes_make_the_decoders_panic(frame in vec(any::<u8>(), 0..200), tag in 0u8..11) {
             let frame: Vec<u8> = [tag].into_iter().chain(frame).collect();
             if let Ok(order) = Order::decode(&frame) {
                 prop_assert_eq!(order.encode(), frame);

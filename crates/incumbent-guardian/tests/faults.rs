@@ -50,6 +50,10 @@ fn main() {
         ("no_two_generations_are_ever_alive_at_once", no_two_generations_are_ever_alive_at_once),
         ("the_terminal_is_lent_and_taken_back", the_terminal_is_lent_and_taken_back),
         ("a_killed_guardian_gives_the_terminal_back", a_killed_guardian_gives_the_terminal_back),
+        (
+            "a_command_stopped_for_the_terminal_goes_on_when_its_job_has_it",
+            a_command_stopped_for_the_terminal_goes_on_when_its_job_has_it,
+        ),
         ("process_one_waits_for_every_orphan", process_one_waits_for_every_orphan),
         ("a_supervisor_killed_in_a_container_ends_it", a_supervisor_killed_in_a_container_ends_it),
         (
@@ -299,6 +303,20 @@ fn a_killed_guardian_gives_the_terminal_back() {
     show.says("guardian died");
     assert_eq!(show.line(), "empty, and the terminal is ours");
     assert_eq!(show.code(), 70);
+}
+
+fn a_command_stopped_for_the_terminal_goes_on_when_its_job_has_it() {
+    let (mut ours, name) = terminal();
+    let script = "read line; echo got $line; exit 9";
+    let mut show = Show::with("job", &["session-shell", &name], &["grace=50"], &["sh", "-c", script]);
+    let command = show.command();
+    comes_true("it is stopped", || state(command) == Some('T'));
+    kill(show.pid(), Signal::USR1);
+    ours.write_all(b"hello\n").unwrap();
+    show.says("got hello");
+    show.says("exited 9");
+    assert_eq!(show.line(), "empty, and the terminal is ours");
+    assert_eq!(show.code(), 9);
 }
 
 /// This program as process 1 of a new PID namespace, and its pid out here.

@@ -138,7 +138,7 @@ fn a_deadline_in_the_past_starts_nothing() {
     let line = show.line();
     assert!(line.starts_with("not started: its deadline has passed"), "{line}");
     assert_eq!(show.line(), "empty");
-    assert_eq!(show.code(), 126);
+    assert_eq!(show.code(), 125);
 }
 
 fn leftovers_are_gone_before_empty_is_said() {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio, exit};
 use std::thread;
 use std::time::Duration;
@@ -18,20 +19,35 @@ pub(crate) fn play_part() {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
         ["supervise", rest @ ..] => supervise(rest),
-        ["session", terminal, rest @ ..] => lead_session(terminal, rest),
+        ["session", terminal, rest @ ..] => {
+            lead_session(terminal);
+            supervise(rest)
+        }
+        ["session-shell", terminal, rest @ ..] => be_a_shell(terminal, rest),
         ["nasty", kind, tag] => misbehave(kind, tag),
         _ => {}
     }
 }
 
-/// Becomes the leader of a session with this controlling terminal, and then the supervisor.
-fn lead_session(terminal: &str, rest: &[&str]) -> ! {
+/// Becomes the leader of a session with this controlling terminal.
+fn lead_session(terminal: &str) {
     rustix::process::setsid().unwrap();
     // The first terminal that a session's leader opens becomes the session's.
     let terminal = File::options().read(true).write(true).open(terminal).unwrap();
     rustix::stdio::dup2_stdin(&terminal).unwrap();
-    drop(terminal);
-    supervise(rest)
+}
+
+/// A shell that starts a supervisor in the background, and brings it to the foreground at SIGUSR1. Such a job is told nothing.
+fn be_a_shell(terminal: &str, rest: &[&str]) -> ! {
+    lead_session(terminal);
+    let mut job = Command::new(std::env::current_exe().unwrap());
+    let mut job = job.arg("supervise").args(rest).process_group(0).spawn().unwrap();
+    let mut asked = SigSet::empty();
+    asked.add(nix::sys::signal::Signal::SIGUSR1);
+    asked.thread_block().unwrap();
+    asked.wait().unwrap();
+    rustix::termios::tcsetpgrp(rustix::stdio::stdin(), rustix::process::Pid::from_child(&job)).unwrap();
+    exit(job.wait().unwrap().code().unwrap())
 }
 
 fn after(duration: Duration) -> Timestamp {
@@ -168,6 +184,7 @@ impl Supervisor {
                 }
                 self.spawn();
             }
+            Some(Event::LeftBehind { .. }) => {}
             Some(_) | None => return Some(71),
         }
         None

@@ -150,7 +150,8 @@ pub(crate) fn alive(tag: &str) -> Vec<(i32, String)> {
         let line = fs::read_to_string(PathBuf::from(format!("/proc/{pid}/cmdline"))).ok()?;
         let words: Vec<&str> = line.split_terminator('\0').collect();
         let kind = words.iter().position(|word| *word == "nasty").and_then(|at| words.get(at + 1))?;
-        let counts = words.contains(&tag) && !words.contains(&"supervise") && !words.contains(&"session");
+        let counts =
+            words.contains(&tag) && !words.iter().any(|word| ["supervise", "session", "session-shell"].contains(word));
         counts.then(|| (pid, kind.to_string()))
     })
     .collect()
