@@ -519,6 +519,9 @@ fn a_silent_rival_is_evicted_when_its_ttl_has_passed_since_its_last_sign_of_life
     desk.pass(TTL);
     assert!(!desk.recent().iter().any(|output| matches!(output, Output::Call(_, _, _, Op::Evict(..)))));
     desk.pass(Duration::from_millis(100));
+    // It may have renewed again: a look, and then the eviction.
+    assert_eq!(desk.call().2, Op::Standing(held.clone()));
+    desk.answer(standing(behind(&held, renewed.clone()), Office::default()));
     assert_eq!(desk.call().2, Op::Evict(election(), Box::new(renewed)));
 }
 
@@ -531,6 +534,7 @@ fn several_that_stopped_in_a_row_have_been_silent_at_the_same_time() {
         [4, 3].map(|token| Entry { observed: Some(Observed { ttl: TTL, beat: Some(desk.now) }), ..other(token) });
     desk.answer(standing(behind(&held, stopped[0].clone()), Office::default()));
     desk.pass(TTL + Duration::from_millis(100));
+    desk.answer(standing(behind(&held, stopped[0].clone()), Office::default()));
     assert_eq!(desk.call().2, Op::Evict(election(), Box::new(stopped[0].clone())));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     desk.answer(standing(behind(&held, stopped[1].clone()), Office::default()));
@@ -545,7 +549,28 @@ fn a_beat_that_is_still_to_come_is_not_of_our_clock() {
     let ahead = Entry { observed: Some(Observed { ttl: TTL, beat }), ..other(4) };
     desk.answer(standing(behind(&held, ahead.clone()), Office::default()));
     desk.pass(TTL + Duration::from_millis(100));
+    desk.answer(standing(behind(&held, ahead.clone()), Office::default()));
     assert_eq!(desk.call().2, Op::Evict(election(), Box::new(ahead)), "its silence counts from when it was seen");
+}
+
+#[test]
+fn a_look_that_finds_nothing_new_leaves_the_watch_as_it_is() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    let office = Office { version: Version(3), ..Office::default() };
+    desk.answer(standing(behind(&held, other(4)), office.clone()));
+    desk.clear();
+    let watches = |desk: &Desk| {
+        let moves = |output: &&Output| matches!(output, Output::Watch { .. } | Output::Unwatch(_));
+        desk.recent().iter().filter(moves).count()
+    };
+    desk.pass(TTL * 2 + TTL);
+    desk.answer(standing(behind(&held, Entry { version: Version(99), ..other(4) }), office));
+    assert_eq!(watches(&desk), 0, "{:?}", desk.recent());
+    // A change whose hint was lost: the watch has had its say.
+    desk.pass(TTL * 2 + TTL);
+    desk.answer(standing(behind(&held, other(4)), Office { version: Version(4), ..Office::default() }));
+    assert_eq!(watches(&desk), 2, "{:?}", desk.recent());
 }
 
 fn handover(from: u64, heir: &Held) -> Handover {

@@ -86,6 +86,8 @@ impl Workers {
             // If it fails, those that are there come to it.
             let _ = self.shared.add_thread(&mut state);
         }
+        // Whoever is woken needs the lock.
+        drop(state);
         self.shared.changed.notify_one();
     }
 }

@@ -126,6 +126,8 @@ struct Following {
     ahead: Entry,
     /// Since when `ahead` has been silent: its last beat, or when this version of it was first seen.
     since: Timestamp,
+    /// When the answer came that showed it.
+    read_at: Timestamp,
     look_again_at: Option<Timestamp>,
     /// Where there is no line: another try is under way, and may have made us an entry.
     trying: bool,
@@ -403,6 +405,16 @@ impl Candidacy {
         if self.watch.is_some() || self.watch_backoff.resting(now) {
             return;
         }
+        let Some(targets) = self.targets() else { return };
+        let watch = WatchId(self.next_watch);
+        self.next_watch += 1;
+        self.watch = Some(watch);
+        let election = self.who.election.clone();
+        out.push(Output::Watch { seat: self.seat, watch, election, targets, from: self.cursor });
+    }
+
+    /// What there is to wait for in this state, if anything.
+    fn targets(&self) -> Option<Vec<Target>> {
         let mut targets = vec![Target::Office];
         match &self.state {
             State::Following(Following { held: Some(held), ahead, .. }) => {
@@ -419,13 +431,9 @@ impl Candidacy {
                 }
             }
             State::Out => {}
-            _ => return,
+            _ => return None,
         }
-        let watch = WatchId(self.next_watch);
-        self.next_watch += 1;
-        self.watch = Some(watch);
-        let election = self.who.election.clone();
-        out.push(Output::Watch { seat: self.seat, watch, election, targets, from: self.cursor });
+        Some(targets)
     }
 
     fn disarm(&mut self, out: &mut Outbox) {

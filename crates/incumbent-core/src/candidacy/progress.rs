@@ -99,15 +99,17 @@ impl Candidacy {
 
     fn step_following(&mut self, now: Timestamp, out: &mut Outbox) {
         let State::Following(following) = &self.state else { return };
+        let silent_until = self.evict_at(following).filter(|at| now >= *at);
         let due = now >= self.reread_at || following.look_again_at.is_some_and(|at| now >= at);
-        // A look comes before an eviction: after one, only the look tells who is ahead now.
-        if self.look || due {
+        // A look comes before an eviction: nearly always the one ahead has renewed since it was last read, and after an
+        // eviction only a look tells who is ahead now.
+        if self.look || due || silent_until.is_some_and(|at| following.read_at < at) {
             return match following.held.clone() {
                 Some(held) => self.call(now, Op::Standing(held), out),
                 None => self.enlist(now, out),
             };
         }
-        if self.evict_at(following).is_some_and(|at| now >= at) {
+        if silent_until.is_some() {
             let op = Op::Evict(self.who.election.clone(), Box::new(following.ahead.clone()));
             return self.call(now, op, out);
         }
@@ -218,15 +220,23 @@ impl Candidacy {
 
     /// The only place where a role changes for better or for worse because of what the store says.
     fn on_standing(&mut self, now: Timestamp, call: &Call, standing: Standing, out: &mut Outbox) {
+        let waited_for = (self.office.version, self.targets());
         self.on_office(now, standing.office, out);
         if matches!(self.state, State::Done | State::Withdrawing(..) | State::Holding(..) | State::Out) {
             return;
         }
         self.cursor = standing.cursor;
         self.look = false;
-        // A watch that was armed for an earlier answer may wait for the wrong entry.
-        self.disarm(out);
-        match standing.place {
+        self.on_place(now, call, standing.place, out);
+        // A watch that was armed for an earlier answer may wait for the wrong entry, or may have told its change in a hint
+        // that was lost. Where nothing has changed, it waits on.
+        if (self.office.version, self.targets()) != waited_for {
+            self.disarm(out);
+        }
+    }
+
+    fn on_place(&mut self, now: Timestamp, call: &Call, place: Place, out: &mut Outbox) {
+        match place {
             Place::Leading(_) if self.term().is_some() => {}
             Place::Leading(held) => self.on_first_in_line(now, held, out),
             Place::Behind { held, ahead, look_again } => {
@@ -240,7 +250,8 @@ impl Candidacy {
                     self.event(Event::Following(Box::new(ahead.clone())), out);
                 }
                 let look_again_at = look_again.map(|wait| now + wait);
-                self.state = State::Following(Following { held, ahead, since, look_again_at, trying: false });
+                self.state =
+                    State::Following(Following { held, ahead, since, read_at: now, look_again_at, trying: false });
             }
             Place::Gone => {
                 if !(self.term().is_some() && self.settings.flaws.has(Flaw::OwnEntryUnchecked)) {

@@ -153,12 +153,15 @@ fn after_an_eviction_the_next_thing_is_a_look() {
     let mut driven = Driven::standing(ForgottenBy::Rivals);
     let held = driven.held(5);
     let ahead = rival(4, 1, Some(SECOND * 10));
-    driven.answer(standing(Place::Behind { held: Some(held.clone()), ahead, look_again: None }, Office::default()));
+    let behind = standing(Place::Behind { held: Some(held.clone()), ahead, look_again: None }, Office::default());
+    driven.answer(behind.clone());
     driven.wait(SECOND * 4);
     driven.renewed();
     driven.wait(SECOND * 4);
     driven.renewed();
     driven.wait(SECOND * 3);
+    assert_eq!(driven.asks(), &Op::Standing(held.clone()), "it may have renewed since it was read");
+    driven.answer(behind);
     assert!(matches!(driven.asks(), Op::Evict(..)));
     driven.answer(Answer::Cas(Cas::Done));
     assert_eq!(driven.asks(), &Op::Standing(held));
