@@ -189,6 +189,7 @@ impl ClientBuilder {
             return Err(ConnectError::Unfenced { algorithm: group.algorithm() });
         }
         let group = group.with_times(self.ttl, self.grace, self.margin, self.drift_ppm)?;
+        group.check()?;
         let settings = group.settings();
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
         let (port, requests) = Port::new(clock.clone());

@@ -237,8 +237,15 @@ impl Group {
         numbers.join(", ")
     }
 
-    /// What is wrong with rank and listen, before anybody stands.
-    pub(super) fn check(&self) -> Result<(), StoreError> {
+    /// What is wrong with rank, listen and rules, before anybody stands.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        if let Rules::Consensus(rules) = &self.rules
+            && rules.positions
+        {
+            let what = "`positions` says that the application has records whose position decides who may be elected, and a \
+                        client cannot tell the member of them: leave it off, or run an `incumbent_peers::Node` yourself";
+            return Err(misuse(what.to_owned()));
+        }
         self.told().map(|_| ())
     }
 
@@ -442,6 +449,15 @@ mod tests {
         assert_eq!(slot(list, "b"), Ok(Some(2)));
         assert_eq!(slot(list, "x"), Ok(None), "the first that is free");
         assert!(slot(&format!("{list}&rank=2"), "a").unwrap_err().contains("another member"));
+    }
+
+    #[test]
+    fn records_that_a_client_cannot_tell_of_are_refused() {
+        let Rules::Consensus(rules) = *group("consensus://").rules() else { panic!("it is consensus") };
+        let rules = incumbent_peers::ConsensusSettings { positions: true, ..rules };
+        let group = group("consensus://").with_rules(Rules::Consensus(rules));
+        let error = crate::Client::builder().with_group(group).unwrap_err().to_string();
+        assert!(error.contains("positions"), "{error}");
     }
 
     #[test]
