@@ -103,7 +103,7 @@ impl Node {
         for (to, outbox) in shared.outboxes.iter() {
             tasks.spawn(Dialler::clone(&line).speak(*to, outbox.clone(), rng.fork()));
         }
-        let gate = Arc::new(Gate::new(&config.group.link));
+        let gate = Arc::new(Gate::new(&config.group));
         tasks.spawn(Ear { line, gate, outboxes: shared.outboxes.clone(), inbound }.open(listener));
         tasks.spawn(runner.run());
         let (tasks, freed) = (Mutex::new(tasks), tokio::sync::Mutex::new(freed));

@@ -60,7 +60,7 @@ impl Ear {
                 Ok((stream, address)) => {
                     failing = false;
                     while connections.try_join_next().is_some() {}
-                    let (pass, crowded) = self.gate.enter();
+                    let (pass, crowded) = self.gate.enter(address.ip());
                     if crowded {
                         self.line.meter.refused(RefusedFrame::TooMany, None, None, &address);
                     }
