@@ -402,6 +402,9 @@ pub(crate) struct TransferArgs {
 /// Make the leader step down and go to the end of the line
 ///
 /// Returns when it no longer leads. If nobody else is in line, it is elected again, with a new token.
+///
+/// Among bully and ring peers rank decides who leads next: the highest of the others. The one that resigned leaves it alone for as long
+/// as it leads, whatever their ranks, and stands again when nobody does. A member that is started anew takes over by its rank.
 #[derive(Debug, Args)]
 pub(crate) struct ResignArgs {
     #[command(flatten)]

@@ -4,6 +4,7 @@
 //!   [`check::ranks`] say what a step is; the tests say which bounds are explored.
 //! - [`world`] simulates groups, of five unless told otherwise, with clocks, disks, records and a hostile network, from a
 //!   seed. The command runs it.
+//! - [`links`] runs bully and ring groups in virtual time over links that may be cut.
 //!
 //! # What the exhaustive checks of consensus cover
 //! Three members; a promise lasts two units of time, a heartbeat is sent every unit; the exploration starts when the first
@@ -22,4 +23,5 @@
 //! switched off, which only allows more, and there leases are not looked at.
 
 pub mod check;
+pub mod links;
 pub mod world;

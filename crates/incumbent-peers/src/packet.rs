@@ -160,6 +160,7 @@ fn kind_of(body: &Body) -> &'static str {
         Body::Bully(bully::Message::Pulse(pulse)) | Body::Ring(ring::Message::Pulse(pulse)) => match pulse {
             PulseMessage::Beat { .. } => "beat",
             PulseMessage::Heard { .. } => "heard",
+            PulseMessage::Leaving { .. } => "leaving",
             PulseMessage::Left => "left",
         },
         Body::Ask(_) => "ask",
@@ -379,12 +380,13 @@ pub(crate) mod tests {
     }
 
     fn pulse(rng: &mut Rng) -> PulseMessage {
-        match rng.below(3) {
+        match rng.below(4) {
             0 => {
                 let value = flip(rng).then(|| value(rng));
-                PulseMessage::Beat { echo: rng.next_u64(), version: rng.next_u64(), value }
+                PulseMessage::Beat { echo: rng.next_u64(), version: rng.next_u64(), value, grace: rng.next_u64() }
             }
             1 => PulseMessage::Heard { echo: rng.next_u64(), version: rng.next_u64() },
+            2 => PulseMessage::Leaving { grace: rng.next_u64() },
             _ => PulseMessage::Left,
         }
     }

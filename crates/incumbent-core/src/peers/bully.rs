@@ -17,7 +17,7 @@ pub enum Message {
     Election,
     /// To a lower rank: I do; leave it to me.
     Alive,
-    /// I lead from now on.
+    /// I lead from now on, as soon as you have left if it is you who leads.
     Coordinator,
     /// Heartbeats.
     Pulse(PulseMessage),
@@ -37,8 +37,6 @@ impl From<PulseMessage> for Message {
 pub struct Bully {
     pulse: Pulse<Message>,
     stage: Stage,
-    /// Until then a healthy leader may simply not have been heard yet.
-    settled_at: Timestamp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -64,8 +62,7 @@ impl Bully {
         rng: Rng,
     ) -> Result<Bully, RankSettingsError> {
         settings.check()?;
-        let settled_at = now + settings.leader_timeout;
-        let mut bully = Bully { pulse: Pulse::new(now, group, settings, value, rng), stage: Stage::Quiet, settled_at };
+        let mut bully = Bully { pulse: Pulse::new(now, group, settings, value, rng), stage: Stage::Quiet };
         if settings.take_over {
             bully.ask(now);
         }
@@ -164,16 +161,17 @@ impl Bully {
                     self.pulse.follow(now, from);
                 }
             }
-            Message::Pulse(PulseMessage::Beat { echo, version, value }) => {
+            Message::Pulse(PulseMessage::Beat { echo, version, value, grace }) => {
+                self.pulse.note_beat(now, from, grace);
                 if self.accepts(now, from) {
                     self.stage = Stage::Quiet;
                     self.pulse.hear(now, from, echo, version, value);
                 }
             }
             Message::Pulse(PulseMessage::Heard { echo, version }) => self.pulse.on_heard(now, from, echo, version),
+            Message::Pulse(PulseMessage::Leaving { grace }) => self.pulse.on_leaving(now, from, grace),
             Message::Pulse(PulseMessage::Left) => {
-                if self.pulse.healthy_leader(now) == Some(from) {
-                    self.pulse.give_up_leader(now);
+                if self.pulse.on_left(now, from) {
                     self.ask(now);
                 }
             }
@@ -186,8 +184,7 @@ impl Bully {
         }
         self.pulse.send(from, Message::Alive);
         // The question may be an old one: whoever has just started does not know yet that somebody leads.
-        let may_be_led = now < self.settled_at || self.pulse.healthy_leader(now).is_some();
-        let keeps_leader = !self.pulse.settings.take_over && may_be_led;
+        let keeps_leader = !self.pulse.takes_over(now) && self.pulse.may_be_led(now);
         if self.pulse.leads() {
             self.pulse.send(from, Message::Coordinator);
         } else if self.stage == Stage::Quiet && !keeps_leader {
@@ -202,7 +199,7 @@ impl Bully {
             self.pulse.send(leader, Message::Coordinator);
             return false;
         }
-        if leader < me && self.pulse.settings.take_over && self.pulse.is_fit(now) {
+        if leader < me && self.pulse.takes_over(now) {
             if self.stage == Stage::Quiet {
                 self.ask(now);
             }
@@ -219,6 +216,7 @@ mod tests {
     use super::*;
     use crate::machine::Loss;
     use crate::peers::event::{PeerCommand, PeerEvent};
+    use crate::peers::flaw::PeerFlaws;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -240,7 +238,7 @@ mod tests {
     }
 
     fn beat() -> Message {
-        PulseMessage::Beat { echo: 0, version: 1, value: Some(Bytes::new()) }.into()
+        PulseMessage::Beat { echo: 0, version: 1, value: Some(Bytes::new()), grace: 700_000_000 }.into()
     }
 
     fn hears(member: &mut Bully, now: Timestamp, from: u16, message: Message) -> Vec<RankOutput<Message>> {
@@ -255,6 +253,7 @@ mod tests {
         grace: Duration::from_millis(500),
         majority: false,
         take_over: false,
+        flaws: PeerFlaws::NONE,
     };
 
     #[test]
@@ -316,7 +315,65 @@ mod tests {
         assert!(fourth.leads());
         said(&mut fourth);
         let outputs = hears(&mut fourth, at(2_100), 5, Message::Coordinator);
-        assert_eq!(outputs, [RankOutput::Event(PeerEvent::Unelected(Loss::Superseded))]);
+        let leaving = || send(5, PulseMessage::Leaving { grace: 500_000_000 }.into());
+        let stopping = PeerEvent::Stopping { why: Loss::Superseded, hard_stop: at(2_600) };
+        assert_eq!(outputs, [RankOutput::Event(stopping), leaving()], "its work gets the grace");
+        assert!(!fourth.leads() && fourth.follows(at(2_100)) == Some(MemberId(5)));
+        assert_eq!(hears(&mut fourth, at(2_200), 5, beat()), [leaving()], "it does not follow yet");
+        fourth.handle(at(2_300), RankInput::Command(PeerCommand::Release));
+        let left = [RankOutput::Event(PeerEvent::Unelected(Loss::Superseded)), send(5, PulseMessage::Left.into())];
+        assert_eq!(said(&mut fourth), left);
+        let outputs = hears(&mut fourth, at(2_350), 5, beat());
+        assert!(outputs.iter().any(|output| matches!(output, RankOutput::Event(PeerEvent::NewLeader { .. }))));
+    }
+
+    /// What the member was told.
+    fn events(outputs: &[RankOutput<Message>]) -> Vec<&PeerEvent> {
+        outputs
+            .iter()
+            .filter_map(|output| if let RankOutput::Event(event) = output { Some(event) } else { None })
+            .collect()
+    }
+
+    #[test]
+    fn who_takes_over_is_in_office_once_the_one_before_has_left_or_has_had_its_time() {
+        let elected = PeerEvent::Elected { token: None, deadline: Timestamp::MAX };
+        let taker = || {
+            let mut taker = member(5, RankSettings { take_over: true, ..PATIENT });
+            let outputs = said(&mut taker);
+            assert!(taker.leads() && events(&outputs).is_empty(), "somebody may lead: {outputs:?}");
+            hears(&mut taker, at(100), 4, PulseMessage::Leaving { grace: 700_000_000 }.into());
+            for other in 1..4 {
+                let outputs = hears(&mut taker, at(110), other, PulseMessage::Heard { echo: 0, version: 0 }.into());
+                assert!(events(&outputs).is_empty(), "{outputs:?}");
+            }
+            taker.handle(at(1_600), RankInput::Tick);
+            assert!(events(&said(&mut taker)).is_empty(), "the fourth is still at work");
+            taker
+        };
+        let outputs = hears(&mut taker(), at(1_700), 4, PulseMessage::Left.into());
+        assert_eq!(events(&outputs), [&elected]);
+        let outputs = hears(&mut taker(), at(1_700), 4, PulseMessage::Heard { echo: 0, version: 0 }.into());
+        assert_eq!(events(&outputs), [&elected], "whoever follows has left");
+        // 100 ms, the fourth's grace, the timeout.
+        let mut silent = taker();
+        silent.handle(at(2_299), RankInput::Tick);
+        assert!(events(&said(&mut silent)).is_empty());
+        silent.handle(at(2_550), RankInput::Tick);
+        assert_eq!(events(&said(&mut silent)), [&elected]);
+    }
+
+    #[test]
+    fn a_leader_that_was_heard_and_not_followed_is_waited_for_too() {
+        let mut fifth = member(5, RankSettings { take_over: true, ..PATIENT });
+        fifth.handle(at(0), RankInput::Command(PeerCommand::Healthy(false)));
+        assert!(!fifth.leads());
+        said(&mut fifth);
+        fifth.handle(at(2_000), RankInput::Command(PeerCommand::Healthy(true)));
+        let outputs = hears(&mut fifth, at(2_010), 3, beat());
+        assert!(fifth.leads() && events(&outputs).is_empty(), "{outputs:?}");
+        let outputs = hears(&mut fifth, at(2_100), 3, PulseMessage::Left.into());
+        assert!(matches!(events(&outputs)[..], [PeerEvent::Elected { .. }]), "{outputs:?}");
     }
 
     #[test]
@@ -324,8 +381,10 @@ mod tests {
         let mut highest = member(5, RankSettings { take_over: true, majority: true, ..PATIENT });
         assert!(highest.leads());
         assert!(!said(&mut highest).iter().any(|output| matches!(output, RankOutput::Event(_))));
-        hears(&mut highest, at(10), 1, PulseMessage::Heard { echo: 0, version: 0 }.into());
-        let heard = hears(&mut highest, at(20), 2, PulseMessage::Heard { echo: 0, version: 0 }.into());
+        for other in 1..4 {
+            hears(&mut highest, at(10), other, PulseMessage::Heard { echo: 0, version: 0 }.into());
+        }
+        let heard = hears(&mut highest, at(20), 4, PulseMessage::Heard { echo: 0, version: 0 }.into());
         let elected = PeerEvent::Elected { token: None, deadline: at(1_500) };
         assert_eq!(heard, [RankOutput::Event(elected)]);
         highest.handle(at(1_000), RankInput::Tick);
@@ -340,11 +399,18 @@ mod tests {
     #[test]
     fn a_leader_that_gives_up_tells_the_others_who_elect_at_once_and_it_rests() {
         let mut highest = member(5, RankSettings { take_over: true, ..PATIENT });
+        highest.handle(at(1_500), RankInput::Tick);
         said(&mut highest);
-        highest.handle(at(100), RankInput::Command(PeerCommand::Release));
+        highest.handle(at(1_600), RankInput::Command(PeerCommand::Release));
         let outputs = said(&mut highest);
         assert!(outputs.contains(&send(1, PulseMessage::Left.into())), "{outputs:?}");
-        assert_eq!(hears(&mut highest, at(200), 4, Message::Election), [], "it rests");
+        assert_eq!(hears(&mut highest, at(1_700), 4, Message::Election), [], "it rests");
+        for ms in (2_000..20_000).step_by(500) {
+            hears(&mut highest, at(ms), 4, beat());
+            assert_eq!(highest.follows(at(ms)), Some(MemberId(4)), "whoever leads after it is left alone");
+        }
+        highest.handle(at(21_100), RankInput::Tick);
+        assert!(highest.leads(), "nobody leads any more");
         let mut fourth = member(4, PATIENT);
         hears(&mut fourth, at(50), 5, beat());
         let outputs = hears(&mut fourth, at(110), 5, PulseMessage::Left.into());

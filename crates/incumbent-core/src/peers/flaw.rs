@@ -26,10 +26,16 @@ pub enum PeerFlaw {
     WipedStartsAfresh,
     /// The lease is as long as the promise, as if all clocks ran at the same rate.
     DriftIgnored,
+    /// Ring: a result is followed before its winner is heard, and the winner learns of it only on the way round.
+    ResultFollowed,
+    /// Bully, ring: whoever takes over does not wait until the one before has left, and that one gets no grace.
+    TakenOverAtOnce,
+    /// Bully, ring: a leader that has resigned takes the office back after a rest.
+    ResignationForgotten,
 }
 
 impl PeerFlaw {
-    /// Every flaw.
+    /// Every flaw of consensus.
     pub const ALL: [PeerFlaw; 10] = [
         PeerFlaw::VoteNotPersisted,
         PeerFlaw::LeaseFromResponse,
@@ -42,6 +48,9 @@ impl PeerFlaw {
         PeerFlaw::WipedStartsAfresh,
         PeerFlaw::DriftIgnored,
     ];
+    /// Every flaw of bully and ring.
+    pub const RANKS: [PeerFlaw; 3] =
+        [PeerFlaw::ResultFollowed, PeerFlaw::TakenOverAtOnce, PeerFlaw::ResignationForgotten];
 }
 
 /// The flaws that are switched on. None, outside tests.

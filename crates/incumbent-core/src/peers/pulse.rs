@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::event::{PeerCommand, PeerEvent, TransferRefusal};
+use super::flaw::{PeerFlaw, PeerFlaws};
 use super::group::{Group, MemberId};
 use crate::machine::Loss;
 use crate::rng::Rng;
@@ -28,6 +29,8 @@ pub struct RankSettings {
     /// Whether a member takes over from a healthy leader of lower rank: the textbook's rule, at the price of a change
     /// of leader whenever a higher rank returns.
     pub take_over: bool,
+    /// Known-bad variants, for the simulation.
+    pub flaws: PeerFlaws,
 }
 
 impl Default for RankSettings {
@@ -39,6 +42,7 @@ impl Default for RankSettings {
             grace: Duration::from_millis(500),
             majority: false,
             take_over: true,
+            flaws: PeerFlaws::NONE,
         }
     }
 }
@@ -118,16 +122,27 @@ pub enum PulseMessage {
         version: u64,
         /// That value, for a member that has not acknowledged it.
         value: Option<Bytes>,
+        /// How long the leader's work may take to stop, in nanoseconds.
+        grace: u64,
     },
-    /// The answer to [`PulseMessage::Beat`].
+    /// The answer to [`PulseMessage::Beat`] of one that does not lead.
     Heard {
         /// The heartbeat's.
         echo: u64,
         /// The leader's value that the sender has; zero for none.
         version: u64,
     },
-    /// I no longer lead: elect another.
+    /// To one that takes over: I leave the office to you, but my work has not stopped yet.
+    Leaving {
+        /// How long it may take, in nanoseconds.
+        grace: u64,
+    },
+    /// I no longer lead: elect another, unless there is one.
     Left,
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What the algorithm has to deal with.
@@ -145,26 +160,39 @@ pub(super) struct Pulse<M> {
     version: u64,
     post: Post,
     known: Option<(MemberId, u64, Bytes)>,
+    /// Who has said that it leads, when, and how long its work may take to stop: whether or not it is followed.
+    beats: BTreeMap<MemberId, (Timestamp, Duration)>,
     healthy: bool,
     closing: bool,
     closed: bool,
     /// Having given the office back, this member does not stand before then.
     rests_until: Timestamp,
+    /// It has given the office back since it last led: whoever leads now is left alone.
+    resigned: bool,
+    /// Another has taken over, and the work of this member's term has not stopped yet.
+    leaving: Option<Leaving>,
+    /// Until then a healthy leader may simply not have been heard yet.
+    settled_at: Timestamp,
     out: VecDeque<RankOutput<M>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Post {
     /// Follows this leader, or waits for one to be heard.
-    Listening {
-        leader: Option<MemberId>,
-        heard_at: Timestamp,
-    },
+    Listening { leader: Option<MemberId>, heard_at: Timestamp },
     Leading {
         beat_at: Timestamp,
         heard: BTreeMap<MemberId, Heard>,
         office: Office,
+        /// Those who led before and have not said yet that they left; each is waited for until then.
+        before: BTreeMap<MemberId, Timestamp>,
     },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Leaving {
+    why: Loss,
+    hard_stop: Timestamp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -175,7 +203,7 @@ struct Heard {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Office {
-    /// No majority answers.
+    /// No majority answers, or one who led before has not left yet.
     Unconfirmed,
     Held {
         deadline: Timestamp,
@@ -197,10 +225,14 @@ impl<M: From<PulseMessage>> Pulse<M> {
             version,
             post: Post::Listening { leader: None, heard_at: now },
             known: None,
+            beats: BTreeMap::new(),
             healthy: true,
             closing: false,
             closed: false,
             rests_until: now,
+            resigned: false,
+            leaving: None,
+            settled_at: now + settings.leader_timeout,
             out: VecDeque::new(),
         }
     }
@@ -238,7 +270,19 @@ impl<M: From<PulseMessage>> Pulse<M> {
 
     /// Whether this member may be elected.
     pub(super) fn is_fit(&self, now: Timestamp) -> bool {
-        self.healthy && !self.closing && now >= self.rests_until
+        let leaves_it = self.resigned && self.healthy_leader(now).is_some();
+        self.healthy && !self.closing && self.leaving.is_none() && now >= self.rests_until && !leaves_it
+    }
+
+    /// Whether this member takes the office from a healthy leader of lower rank. Not after it has given it back: a
+    /// resignation lasts for as long as somebody else leads.
+    pub(super) fn takes_over(&self, now: Timestamp) -> bool {
+        self.settings.take_over && !self.resigned && self.is_fit(now)
+    }
+
+    /// Whether somebody may lead, as far as this member knows.
+    pub(super) fn may_be_led(&self, now: Timestamp) -> bool {
+        now < self.settled_at || self.healthy_leader(now).is_some()
     }
 
     pub(super) fn leads(&self) -> bool {
@@ -263,7 +307,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
 
     /// Forgets the silent leader and listens anew.
     pub(super) fn give_up_leader(&mut self, now: Timestamp) {
-        if let Post::Listening { leader, heard_at } = &mut self.post {
+        if let Post::Listening { leader, heard_at, .. } = &mut self.post {
             *heard_at = now;
             if leader.take().is_some() && self.known.take().is_some() {
                 self.event(PeerEvent::Vacant);
@@ -271,20 +315,33 @@ impl<M: From<PulseMessage>> Pulse<M> {
         }
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Timestamp> {
-        match &self.post {
-            _ if self.closed => None,
-            Post::Listening { heard_at, .. } => Some(*heard_at + self.settings.leader_timeout),
-            Post::Leading { beat_at, office, .. } => Some(match office {
-                Office::Unconfirmed => *beat_at,
-                Office::Held { deadline } => (*beat_at).min(*deadline - self.settings.grace),
-                Office::Draining { hard_stop, .. } => (*beat_at).min(*hard_stop),
-            }),
+    /// Somebody has been chosen, and is given time to be heard.
+    pub(super) fn listen_anew(&mut self, now: Timestamp) {
+        if let Post::Listening { leader: None, heard_at, .. } = &mut self.post {
+            *heard_at = now;
         }
     }
 
-    /// Lets time pass for a leader.
+    pub(super) fn next_timeout(&self) -> Option<Timestamp> {
+        if self.closed {
+            return None;
+        }
+        let post = match &self.post {
+            Post::Listening { heard_at, .. } => *heard_at + self.settings.leader_timeout,
+            Post::Leading { beat_at, office, .. } => (*beat_at).min(match office {
+                Office::Unconfirmed => *beat_at,
+                Office::Held { deadline } => *deadline - self.settings.grace,
+                Office::Draining { hard_stop, .. } => *hard_stop,
+            }),
+        };
+        Some(self.leaving.map_or(post, |leaving| leaving.hard_stop.min(post)))
+    }
+
+    /// Lets time pass for a leader, and for one that leaves.
     fn on_time(&mut self, now: Timestamp) {
+        if self.leaving.is_some_and(|leaving| now >= leaving.hard_stop) {
+            self.leave();
+        }
         let Post::Leading { beat_at, office, .. } = &mut self.post else { return };
         let due = now >= *beat_at;
         match office {
@@ -297,6 +354,8 @@ impl<M: From<PulseMessage>> Pulse<M> {
             _ => {}
         }
         if due {
+            // Those who were waited for may have had their time.
+            self.look_at_majority(now);
             self.beat(now);
         }
     }
@@ -304,36 +363,75 @@ impl<M: From<PulseMessage>> Pulse<M> {
     fn beat(&mut self, now: Timestamp) {
         let Post::Leading { beat_at, heard, .. } = &mut self.post else { return };
         *beat_at = now + self.settings.heartbeat;
-        let version = self.version;
+        let (version, grace) = (self.version, nanos(self.settings.grace));
         let knows: Vec<_> = heard.iter().filter(|(_, heard)| heard.version == version).map(|(who, _)| *who).collect();
         for member in self.group.others() {
             let value = (!knows.contains(&member)).then(|| self.value.clone());
-            self.send(member, PulseMessage::Beat { echo: now.as_nanos(), version, value });
+            self.send(member, PulseMessage::Beat { echo: now.as_nanos(), version, value, grace });
         }
     }
 
-    /// This member has been chosen.
+    /// This member has been chosen. Whoever led before may still be at work: it is in office only once that one has left.
     pub(super) fn lead(&mut self, now: Timestamp) {
         if self.leads() {
             return;
         }
+        let timeout = self.settings.leader_timeout;
+        let lately = std::mem::take(&mut self.beats).into_iter().filter(|(_, (at, _))| now < *at + timeout);
+        let before = lately.map(|(member, (_, grace))| (member, now + grace + timeout)).collect();
         self.known = None;
-        self.post = Post::Leading { beat_at: now, heard: BTreeMap::new(), office: Office::Unconfirmed };
+        self.resigned = false;
+        self.post = Post::Leading { beat_at: now, heard: BTreeMap::new(), office: Office::Unconfirmed, before };
         self.beat(now);
         self.look_at_majority(now);
     }
 
-    /// Another has been chosen, or is heard to lead.
+    /// Another has been chosen and says so itself. The work of a sitting leader gets its grace.
     pub(super) fn follow(&mut self, now: Timestamp, leader: MemberId) {
-        if self.leads() {
+        if self.settings.flaws.has(PeerFlaw::TakenOverAtOnce) {
             self.leave_office(Loss::Superseded);
         }
+        if let Post::Leading { office, .. } = &self.post {
+            self.leaving = match office {
+                Office::Unconfirmed => None,
+                Office::Held { deadline } => {
+                    let hard_stop = (*deadline).min(now + self.settings.grace);
+                    let why = Loss::Superseded;
+                    self.event(PeerEvent::Stopping { why, hard_stop });
+                    Some(Leaving { why, hard_stop })
+                }
+                Office::Draining { why, hard_stop } => Some(Leaving { why: *why, hard_stop: *hard_stop }),
+            };
+        }
         self.post = Post::Listening { leader: Some(leader), heard_at: now };
+        if self.leaving.is_some() {
+            self.send(leader, PulseMessage::Leaving { grace: nanos(self.settings.grace) });
+        }
+    }
+
+    /// The work of a term that another has taken over has stopped, or has had its time.
+    fn leave(&mut self) {
+        let Some(leaving) = self.leaving.take() else { return };
+        self.event(PeerEvent::Unelected(leaving.why));
+        if let Post::Listening { leader: Some(leader), .. } = self.post {
+            self.send(leader, PulseMessage::Left);
+        }
+    }
+
+    /// Somebody says that it leads, whether or not it is to be followed.
+    pub(super) fn note_beat(&mut self, now: Timestamp, from: MemberId, grace: u64) {
+        if !self.leads() {
+            self.beats.insert(from, (now, Duration::from_nanos(grace)));
+        }
     }
 
     /// Takes in a heartbeat of the leader that is followed, and answers it.
     pub(super) fn hear(&mut self, now: Timestamp, from: MemberId, echo: u64, version: u64, value: Option<Bytes>) {
         self.follow(now, from);
+        if self.leaving.is_some() {
+            // It is told of the new leader when its own term is over.
+            return;
+        }
         let same = matches!(&self.known, Some((leader, known, _)) if *leader == from && *known == version);
         if let Some(value) = value.filter(|_| !same) {
             self.known = Some((from, version, value.clone()));
@@ -343,12 +441,36 @@ impl<M: From<PulseMessage>> Pulse<M> {
         self.send(from, PulseMessage::Heard { echo, version: has });
     }
 
+    /// One that led has heard of this member, and its work may take so long to stop.
+    pub(super) fn on_leaving(&mut self, now: Timestamp, from: MemberId, grace: u64) {
+        let until = now + Duration::from_nanos(grace) + self.settings.leader_timeout;
+        if let Post::Leading { before, office: Office::Unconfirmed, .. } = &mut self.post {
+            before.entry(from).or_insert(until);
+        }
+    }
+
+    /// One that led has left. `true`: it was the leader that is followed, and nobody is any more.
+    pub(super) fn on_left(&mut self, now: Timestamp, from: MemberId) -> bool {
+        self.beats.remove(&from);
+        if let Post::Leading { before, .. } = &mut self.post {
+            before.remove(&from);
+            self.look_at_majority(now);
+        }
+        let followed = self.healthy_leader(now) == Some(from);
+        if followed {
+            self.give_up_leader(now);
+        }
+        followed
+    }
+
     pub(super) fn on_heard(&mut self, now: Timestamp, from: MemberId, echo: u64, version: u64) {
-        let Post::Leading { heard, .. } = &mut self.post else { return };
+        let Post::Leading { heard, before, .. } = &mut self.post else { return };
         let sent_at = Timestamp::from_nanos(echo);
         if sent_at > now {
             return;
         }
+        // Only one that is not in office answers so.
+        before.remove(&from);
         let known = heard.entry(from).or_insert(Heard { sent_at, version });
         known.sent_at = known.sent_at.max(sent_at);
         known.version = version;
@@ -356,7 +478,9 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     fn look_at_majority(&mut self, now: Timestamp) {
-        let Post::Leading { heard, office, .. } = &mut self.post else { return };
+        let Post::Leading { heard, office, before, .. } = &mut self.post else { return };
+        let others = self.group.members().len() - 1;
+        let may_be_led = (now < self.settled_at && heard.len() < others) || before.values().any(|until| now < *until);
         let mut sent: Vec<_> = heard.values().map(|heard| heard.sent_at).collect();
         sent.sort_unstable_by(|a, b| b.cmp(a));
         let deadline = match self.group.quorum() - 1 {
@@ -367,6 +491,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
             _ => Timestamp::MAX,
         };
         match office {
+            Office::Unconfirmed if may_be_led && !self.settings.flaws.has(PeerFlaw::TakenOverAtOnce) => {}
             Office::Unconfirmed if now < deadline - self.settings.grace => {
                 *office = Office::Held { deadline };
                 self.event(PeerEvent::Elected { token: None, deadline });
@@ -415,6 +540,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
 
     fn on_command(&mut self, now: Timestamp, command: PeerCommand) {
         match command {
+            PeerCommand::Release if self.leaving.is_some() => self.leave(),
             PeerCommand::Release => {
                 let Post::Leading { office, .. } = &self.post else { return };
                 let why = match office {
@@ -425,6 +551,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
                 if why != Loss::LocalDeadline {
                     self.rests_until = now + self.settings.leader_timeout * 2;
                 }
+                self.resigned = why == Loss::Resigned && !self.settings.flaws.has(PeerFlaw::ResignationForgotten);
                 self.end_term(now, why);
             }
             PeerCommand::Transfer(_) => self.event(PeerEvent::TransferRefused(TransferRefusal::RankDecides)),
@@ -447,7 +574,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     pub(super) fn close_if_idle(&mut self) {
-        if self.closing && !self.leads() && !self.closed {
+        if self.closing && !self.leads() && self.leaving.is_none() && !self.closed {
             self.closed = true;
             self.event(PeerEvent::Closed);
         }

@@ -2,10 +2,12 @@
 //!
 //! Members are a ring in the order of their ranks. A neighbour that does not confirm a message is skipped. Elections
 //! that meet are merged: the one of the higher starter goes on. A list that comes back to anyone on it has been all
-//! the way round, also when its starter has died. A partition has a leader in each part: no token, no promise.
+//! the way round, also when its starter has died. The winner is told directly, for the way round may end before it, and
+//! is followed once it is heard. A partition has a leader in each part: no token, no promise.
 
 use bytes::Bytes;
 
+use super::flaw::PeerFlaw;
 use super::group::{Group, MAX_MEMBERS, MemberId};
 use super::pulse::{Due, Pulse, PulseMessage, RankInput, RankOutput, RankSettings, RankSettingsError};
 use crate::rng::Rng;
@@ -215,16 +217,17 @@ impl Ring {
                 }
             }
             Message::Passed { hop } => self.hops.retain(|waiting| waiting.number != hop),
-            Message::Pulse(PulseMessage::Beat { echo, version, value }) => {
+            Message::Pulse(PulseMessage::Beat { echo, version, value, grace }) => {
+                self.pulse.note_beat(now, from, grace);
                 if self.accepts(now, from) {
                     self.election = None;
                     self.pulse.hear(now, from, echo, version, value);
                 }
             }
             Message::Pulse(PulseMessage::Heard { echo, version }) => self.pulse.on_heard(now, from, echo, version),
+            Message::Pulse(PulseMessage::Leaving { grace }) => self.pulse.on_leaving(now, from, grace),
             Message::Pulse(PulseMessage::Left) => {
-                if self.pulse.healthy_leader(now) == Some(from) {
-                    self.pulse.give_up_leader(now);
+                if self.pulse.on_left(now, from) {
                     self.start(now);
                 }
             }
@@ -255,11 +258,17 @@ impl Ring {
         self.pass(now, Passing::Election { starter, seen, best });
     }
 
-    /// The list has been all the way round.
+    /// The list has been all the way round. The winner is told directly, too: the result's way round may end before it.
     fn conclude(&mut self, now: Timestamp, best: Option<MemberId>) {
         self.election = None;
         let Some(leader) = best else { return };
         let me = self.pulse.group.me();
+        if leader != me && !self.follows_results() {
+            let hop = self.next_hop;
+            self.next_hop += 1;
+            let seen = self.pulse.group.members().iter().copied().filter(|member| *member != leader).collect();
+            self.pulse.send(leader, Message::Coordinator { hop, leader, seen });
+        }
         self.apply(now, leader);
         self.pass(now, Passing::Coordinator { leader, seen: vec![me] });
     }
@@ -271,9 +280,18 @@ impl Ring {
         }
         self.apply(now, leader);
         seen.push(me);
-        self.pass(now, Passing::Coordinator { leader, seen });
+        if seen.len() < self.pulse.group.members().len() {
+            self.pass(now, Passing::Coordinator { leader, seen });
+        }
     }
 
+    /// Whether the word of others makes a leader: a known-bad variant.
+    fn follows_results(&self) -> bool {
+        self.pulse.settings.flaws.has(PeerFlaw::ResultFollowed)
+    }
+
+    /// Takes a result in. Only the winner acts on it: one that never hears of its election must not be followed, and the
+    /// leader that sits must not step down for it.
     fn apply(&mut self, now: Timestamp, leader: MemberId) {
         if leader == self.pulse.group.me() {
             if self.pulse.is_fit(now) {
@@ -282,7 +300,10 @@ impl Ring {
             }
         } else if self.accepts(now, leader) {
             self.election = None;
-            self.pulse.follow(now, leader);
+            if self.follows_results() {
+                self.pulse.follow(now, leader);
+            }
+            self.pulse.listen_anew(now);
         }
     }
 
@@ -292,7 +313,7 @@ impl Ring {
         if self.pulse.leads() {
             return leader > me;
         }
-        if leader < me && self.pulse.settings.take_over && self.pulse.is_fit(now) {
+        if leader < me && self.pulse.takes_over(now) {
             self.start(now);
             return false;
         }
@@ -365,7 +386,27 @@ mod tests {
             matches!(output, RankOutput::Send(MemberId(3), Message::Coordinator { leader: MemberId(4), .. }))
         };
         assert!(outputs.iter().any(told), "{outputs:?}");
-        assert_eq!(second.follows(at(1_600)), Some(MemberId(4)));
+        let directly = |output: &RankOutput<Message>| matches!(output, RankOutput::Send(MemberId(4), _));
+        assert!(outputs.iter().any(directly), "the way round may end before the winner: {outputs:?}");
+        assert_eq!(second.follows(at(1_600)), None, "not before it is heard");
+        hears(&mut second, at(1_700), 4, beat());
+        assert_eq!(second.follows(at(1_700)), Some(MemberId(4)));
+    }
+
+    #[test]
+    fn a_leader_does_not_step_down_for_a_winner_that_it_does_not_hear() {
+        let mut second = member(2);
+        second.handle(at(1_500), RankInput::Tick);
+        hears(&mut second, at(1_600), 1, Message::Coordinator { hop: 1, leader: MemberId(2), seen: ids(&[1]) });
+        assert!(second.leads());
+        hears(&mut second, at(1_700), 1, Message::Coordinator { hop: 2, leader: MemberId(4), seen: ids(&[1]) });
+        assert!(second.leads());
+        let outputs = hears(&mut second, at(1_800), 4, beat());
+        assert!(!second.leads() && second.follows(at(1_800)) == Some(MemberId(4)), "{outputs:?}");
+    }
+
+    fn beat() -> Message {
+        PulseMessage::Beat { echo: 0, version: 1, value: Some(Bytes::new()), grace: 0 }.into()
     }
 
     #[test]
@@ -374,7 +415,10 @@ mod tests {
         hears(&mut third, at(100), 2, election(2, &[2], 2));
         let outputs = hears(&mut third, at(200), 1, election(2, &[2, 3, 4, 1], 4));
         assert_eq!(passed(&outputs), [], "it does not circle for ever");
-        assert_eq!(third.follows(at(200)), Some(MemberId(4)));
+        let result = |output: &RankOutput<Message>| {
+            matches!(output, RankOutput::Send(_, Message::Coordinator { leader: MemberId(4), .. }))
+        };
+        assert!(outputs.iter().any(result), "{outputs:?}");
     }
 
     #[test]

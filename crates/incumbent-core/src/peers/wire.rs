@@ -19,7 +19,7 @@ mod words;
 pub use words::{Reader, Writer};
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The longest frame: a value, and what stands around it.
 pub const MAX_FRAME_BYTES: usize = MAX_VALUE_BYTES + 128;
 
@@ -161,6 +161,7 @@ mod kind {
     pub(super) const BEAT: u8 = 3;
     pub(super) const HEARD: u8 = 4;
     pub(super) const LEFT: u8 = 5;
+    pub(super) const LEAVING: u8 = 6;
 }
 
 impl Writer {
@@ -256,16 +257,21 @@ impl Writer {
 
     fn pulse(&mut self, base: u8, message: &PulseMessage) -> Result<(), WireError> {
         match message {
-            PulseMessage::Beat { echo, version, value } => {
+            PulseMessage::Beat { echo, version, value, grace } => {
                 self.u8(base + kind::BEAT);
                 self.u64(*echo);
                 self.u64(*version);
                 self.optional_value(value.as_ref())?;
+                self.u64(*grace);
             }
             PulseMessage::Heard { echo, version } => {
                 self.u8(base + kind::HEARD);
                 self.u64(*echo);
                 self.u64(*version);
+            }
+            PulseMessage::Leaving { grace } => {
+                self.u8(base + kind::LEAVING);
+                self.u64(*grace);
             }
             PulseMessage::Left => self.u8(base + kind::LEFT),
         }
@@ -390,9 +396,15 @@ impl Reader<'_> {
 
     fn pulse(&mut self, kind: u8, base: u8) -> Result<PulseMessage, WireError> {
         Ok(match kind - base {
-            kind::BEAT => PulseMessage::Beat { echo: self.u64()?, version: self.u64()?, value: self.optional_value()? },
+            kind::BEAT => PulseMessage::Beat {
+                echo: self.u64()?,
+                version: self.u64()?,
+                value: self.optional_value()?,
+                grace: self.u64()?,
+            },
             kind::HEARD => PulseMessage::Heard { echo: self.u64()?, version: self.u64()? },
             kind::LEFT => PulseMessage::Left,
+            kind::LEAVING => PulseMessage::Leaving { grace: self.u64()? },
             _ => return Err(WireError::Kind { kind }),
         })
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::peers::bully::{self, Bully};
 use incumbent_core::peers::ring::{self, Ring};
-use incumbent_core::peers::{Group, MemberId, PeerEvent, PulseMessage, RankInput, RankOutput, RankSettings};
+use incumbent_core::peers::{Group, MemberId, PeerEvent, PeerFlaws, PulseMessage, RankInput, RankOutput, RankSettings};
 use incumbent_core::{Rng, Timestamp};
 use stateright::{Model, Property};
 
@@ -224,6 +224,7 @@ impl<R: ByRank> RankModel<R> {
             grace: Duration::ZERO,
             majority: self.bounds.majority,
             take_over: self.bounds.take_over,
+            flaws: PeerFlaws::NONE,
         };
         let group = Group::new(MemberId(at as u16), (0..self.bounds.members).map(MemberId)).ok()?;
         R::start(time(now), group, settings, Rng::from_number(now))

@@ -18,7 +18,7 @@ use crate::config::GroupConfig;
 use crate::trace::RefusedFrame;
 
 /// The version of handshake and frames.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 const MAGIC: [u8; 4] = *b"INCP";
 
 pub(crate) const HELLO_BYTES: usize = 4 + 1 + 8 + 2 + 2 + 32;
@@ -346,7 +346,7 @@ pub(crate) mod tests {
         let hello = Hello { group: 77, from: MemberId(3), to: MemberId(4), nonce: [5; 32] };
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello.clone()));
         let mut newer = hello.encode();
-        newer[4] = 2;
+        newer[4] = VERSION + 1;
         assert_eq!(Hello::decode(&newer), Err(RefusedFrame::Version));
         assert_eq!(Hello::decode(&[b'G'; HELLO_BYTES]), Err(RefusedFrame::Garbage));
         let challenge = Challenge { verdict: Verdict::Full, nonce: [6; 32] };

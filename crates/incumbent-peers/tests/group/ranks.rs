@@ -80,7 +80,7 @@ async fn a_healthy_leader_is_left_alone_where_that_is_the_rule() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_resigns_when_asked_and_cannot_hand_over() {
     both(async |algorithm| {
-        let play = start(algorithm, 3, |_| ()).await;
+        let mut play = start(algorithm, 3, |_| ()).await;
         led_by(&play, 3).await;
         let asker = play.asker();
         within("a refusal", async {
@@ -101,7 +101,10 @@ async fn a_leader_resigns_when_asked_and_cannot_hand_over() {
         .await;
         within("the highest accepts", async { while asker.resign().await != Ok(MemberId(3)) {} }).await;
         led_by(&play, 2).await;
-        // It rests for a while, and then takes over again.
+        // It stands again when nobody else leads.
+        for other in [1, 2] {
+            play.kill(MemberId(other)).await;
+        }
         led_by(&play, 3).await;
     })
     .await;

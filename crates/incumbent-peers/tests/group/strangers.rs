@@ -58,7 +58,7 @@ async fn garbage_is_refused_and_counted() {
         assert!(answer.is_empty(), "garbage gets no answer");
     }
     let mut newer = [7; 49];
-    newer[..5].copy_from_slice(b"INCP\x02");
+    newer[..5].copy_from_slice(b"INCP\xff");
     connect(&play, ONE).await.write_all(&newer).await.unwrap();
     refuses(node, RefusedFrame::Version, 0).await;
     goes_on(&play, "after garbage").await;

@@ -59,7 +59,8 @@ fn caveats(group: &Group) -> Vec<String> {
                 "when the network falls into two halves, each has a leader, for as long as that lasts".to_owned()
             });
             caveats.push(if rules.take_over {
-                "a member of higher rank that comes back takes the office from a healthy leader: takeover=no keeps it"
+                "a member of higher rank that comes back takes the office from a healthy leader, when that one's work has \
+                 stopped: takeover=no keeps it"
                     .to_owned()
             } else {
                 "a member of higher rank that comes back leaves a healthy leader in office".to_owned()

@@ -29,12 +29,13 @@ fn members(rng: &mut Rng) -> Vec<MemberId> {
 }
 
 fn pulse(rng: &mut Rng) -> PulseMessage {
-    match rng.below(3) {
+    match rng.below(4) {
         0 => {
             let value = flip(rng).then(|| value(rng));
-            PulseMessage::Beat { echo: rng.next_u64(), version: rng.next_u64(), value }
+            PulseMessage::Beat { echo: rng.next_u64(), version: rng.next_u64(), value, grace: rng.next_u64() }
         }
         1 => PulseMessage::Heard { echo: rng.next_u64(), version: rng.next_u64() },
+        2 => PulseMessage::Leaving { grace: rng.next_u64() },
         _ => PulseMessage::Left,
     }
 }
@@ -169,9 +170,9 @@ fn another_version_another_group_and_an_unknown_kind_are_told_apart() {
     let good = Frame { group: GROUP, from: MemberId(1), body: Body::Ask(Nonce(7)) }.encode().unwrap();
     assert_eq!(Frame::decode(&good, GROUP + 1), Err(WireError::OtherGroup));
     let mut newer = good.clone();
-    newer[0] = 2;
-    assert_eq!(Frame::decode(&newer, GROUP), Err(WireError::Version { version: 2 }));
-    for kind in [0, 13, 31, 40, 63, 70, 255] {
+    newer[0] = VERSION + 1;
+    assert_eq!(Frame::decode(&newer, GROUP), Err(WireError::Version { version: VERSION + 1 }));
+    for kind in [0, 14, 31, 40, 63, 71, 255] {
         let mut unknown = good.clone();
         unknown[11] = kind;
         assert_eq!(Frame::decode(&unknown, GROUP), Err(WireError::Kind { kind }));
@@ -186,7 +187,8 @@ fn terms_beyond_the_largest_token_and_values_beyond_the_bound_are_refused() {
         bytes[12..20].copy_from_slice(&term.to_le_bytes());
         assert_eq!(Frame::decode(&bytes, GROUP), Err(WireError::OutOfBounds), "term {term}");
     }
-    let beat = PulseMessage::Beat { echo: 1, version: 1, value: Some(Bytes::from(vec![0; MAX_VALUE_BYTES + 1])) };
+    let beat =
+        PulseMessage::Beat { echo: 1, version: 1, value: Some(Bytes::from(vec![0; MAX_VALUE_BYTES + 1])), grace: 1 };
     let frame = Frame { group: GROUP, from: MemberId(1), body: Body::Bully(bully::Message::Pulse(beat)) };
     assert_eq!(frame.encode(), Err(WireError::OutOfBounds));
 }

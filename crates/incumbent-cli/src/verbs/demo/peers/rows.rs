@@ -111,7 +111,9 @@ impl Scribe<'_> {
         let elected = |office: &Office| office.term == frame.term && office.from <= at;
         match frame.kind.as_str() {
             "pre-vote" | "vote" | "election" | "ask-term" => Class::Shown(Mood::Asks),
-            "pre-voted" | "voted" | "alive" | "stale" | "tell-term" => Class::Shown(Mood::Answers),
+            "pre-voted" | "voted" | "alive" | "stale" | "tell-term" | "lost-too" | "leaving" => {
+                Class::Shown(Mood::Answers)
+            }
             "coordinator" | "timeout-now" | "left" => Class::Shown(Mood::Leads),
             // Before a quorum has confirmed a term, these are part of the election.
             "heartbeat" if !self.offices.iter().any(elected) => Class::Shown(Mood::Leads),

@@ -1,0 +1,130 @@
+//! Bully and ring in virtual time: broken links, take-overs and resignations.
+
+use std::time::Duration;
+
+use incumbent_core::peers::bully::Bully;
+use incumbent_core::peers::ring::Ring;
+use incumbent_core::peers::{PeerFlaw, PeerFlaws, RankSettings};
+use incumbent_peers_sim::links::{Outcome, Plan, run};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Algorithm {
+    Bully,
+    Ring,
+}
+
+const BOTH: [Algorithm; 2] = [Algorithm::Bully, Algorithm::Ring];
+
+fn play(algorithm: Algorithm, plan: Plan) -> Outcome {
+    match algorithm {
+        Algorithm::Bully => run::<Bully>(plan),
+        Algorithm::Ring => run::<Ring>(plan),
+    }
+}
+
+fn flawed(flaw: Option<PeerFlaw>) -> RankSettings {
+    RankSettings { flaws: flaw.map_or(PeerFlaws::NONE, PeerFlaws::only), ..RankSettings::default() }
+}
+
+/// The most elections in two minutes, of all groups with one link that is broken in one or in both directions before the
+/// highest rank starts.
+fn most_elections(algorithm: Algorithm, flaw: Option<PeerFlaw>) -> (usize, String) {
+    let mut most = (0, String::new());
+    for members in [3, 5] {
+        for majority in [false, true] {
+            for (from, to) in (1..=members).flat_map(|from| (1..=members).map(move |to| (from, to))) {
+                if from == to {
+                    continue;
+                }
+                for cut in [vec![(from, to)], vec![(from, to), (to, from)]] {
+                    let mut plan = Plan::new(members, RankSettings { majority, ..flawed(flaw) });
+                    plan.starts.insert(members, SECOND * 5);
+                    plan.cut = cut.clone();
+                    let elections = play(algorithm, plan).elected.len();
+                    if elections > most.0 {
+                        most = (elections, format!("{members} members, {cut:?} cut, majority: {majority}"));
+                    }
+                }
+            }
+        }
+    }
+    most
+}
+
+#[test]
+fn one_broken_link_does_not_make_leaders_change_for_ever() {
+    for algorithm in BOTH {
+        let (elections, plan) = most_elections(algorithm, None);
+        assert!((2..=3).contains(&elections), "{algorithm:?}: {elections} elections in two minutes: {plan}");
+    }
+}
+
+#[test]
+fn a_ring_that_follows_results_before_the_winner_is_heard_is_caught() {
+    let (elections, _) = most_elections(Algorithm::Ring, Some(PeerFlaw::ResultFollowed));
+    assert!(elections > 20, "{elections}");
+}
+
+/// The highest rank comes later than the others, and takes over.
+fn take_over(algorithm: Algorithm, members: u16, work: Duration, flaw: Option<PeerFlaw>) -> Outcome {
+    let mut plan = Plan::new(members, flawed(flaw));
+    plan.starts.insert(members, SECOND * 5);
+    plan.work = work;
+    play(algorithm, plan)
+}
+
+#[test]
+fn who_takes_over_waits_for_the_work_of_the_one_before_which_gets_its_grace() {
+    let grace = RankSettings::default().grace;
+    for algorithm in BOTH {
+        for members in [2, 3, 5] {
+            for work in [Duration::ZERO, grace / 2, grace * 10] {
+                let outcome = take_over(algorithm, members, work, None);
+                assert_eq!(outcome.overlap, Duration::ZERO, "{algorithm:?}, {members} members, {work:?}: {outcome:?}");
+                assert_eq!(outcome.unasked, [], "{algorithm:?}");
+                let leaders: Vec<_> = outcome.elected.iter().map(|(_, who)| *who).collect();
+                assert_eq!(leaders, [members - 1, members], "{algorithm:?}: {outcome:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_take_over_at_once_is_caught() {
+    for algorithm in BOTH {
+        let outcome = take_over(algorithm, 3, SECOND / 10, Some(PeerFlaw::TakenOverAtOnce));
+        assert!(outcome.overlap > Duration::ZERO && !outcome.unasked.is_empty(), "{algorithm:?}: {outcome:?}");
+    }
+}
+
+/// The highest rank leads and resigns; whoever leads after it ends a minute later.
+fn resignation(algorithm: Algorithm, members: u16, flaw: Option<PeerFlaw>) -> Outcome {
+    let mut plan = Plan::new(members, flawed(flaw));
+    plan.resigns.push((members, SECOND * 10));
+    plan.crashes.insert(members - 1, SECOND * 70);
+    play(algorithm, plan)
+}
+
+#[test]
+fn a_resignation_lasts_for_as_long_as_the_next_one_leads() {
+    for algorithm in BOTH {
+        for members in [2, 3, 5] {
+            let outcome = resignation(algorithm, members, None);
+            let leaders: Vec<_> = outcome.elected.iter().map(|(_, who)| *who).collect();
+            assert_eq!(leaders, [members, members - 1, members], "{algorithm:?}: {outcome:?}");
+            assert!(outcome.elected[2].0 > SECOND * 70, "{algorithm:?}: {outcome:?}");
+            assert_eq!(outcome.overlap, Duration::ZERO, "{algorithm:?}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_resignation_that_is_forgotten_is_caught() {
+    for algorithm in BOTH {
+        let outcome = resignation(algorithm, 3, Some(PeerFlaw::ResignationForgotten));
+        assert!(outcome.elected.iter().filter(|(_, who)| *who == 3).count() > 1, "{algorithm:?}");
+        assert!(outcome.elected[2].0 < SECOND * 70, "{algorithm:?}: {outcome:?}");
+    }
+}
