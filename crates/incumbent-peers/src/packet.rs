@@ -410,7 +410,7 @@ pub(crate) mod tests {
             },
             5 => {
                 let [echo, promise, version] = std::array::from_fn(|_| rng.next_u64());
-                Message::Ack { term: token(rng), echo, promise, position, version }
+                Message::Ack { term: token(rng), echo, promise, position, version, stands: flip(rng) }
             }
             6 => Message::Stale { term: token(rng) },
             7 => Message::TimeoutNow { term: token(rng) },

@@ -118,6 +118,9 @@ pub enum Refused {
     /// The heir lacks records that the leader has.
     #[error("the heir lacks records that the leader has")]
     HeirBehind,
+    /// The heir could not stand now.
+    #[error("the heir could not take office: it is unfit to lead, or does not vote yet")]
+    HeirUnfit,
     /// The leader's program does not listen to operators.
     #[error("the leader's program takes no wishes")]
     NotTaken,
@@ -128,12 +131,13 @@ pub enum Refused {
 
 impl Refused {
     /// All reasons, by their number on the wire.
-    pub const ALL: [Refused; 7] = [
+    pub const ALL: [Refused; 8] = [
         Refused::NotInOffice,
         Refused::RankDecides,
         Refused::NotAMember,
         Refused::HeirSilent,
         Refused::HeirBehind,
+        Refused::HeirUnfit,
         Refused::NotTaken,
         Refused::Busy,
     ];
@@ -147,6 +151,7 @@ impl From<TransferRefusal> for Refused {
             TransferRefusal::HeirSilent => Refused::HeirSilent,
             TransferRefusal::RankDecides => Refused::RankDecides,
             TransferRefusal::HeirBehind => Refused::HeirBehind,
+            TransferRefusal::HeirUnfit => Refused::HeirUnfit,
             _ => Refused::NotTaken,
         }
     }

@@ -78,6 +78,9 @@ pub enum TransferRefusal {
     /// The heir has not answered lately.
     #[error("the heir has not answered lately")]
     HeirSilent,
+    /// The heir could not stand now: it is unfit to lead, or does not vote.
+    #[error("the heir could not take office: it is unfit to lead, or does not vote yet")]
+    HeirUnfit,
     /// Bully and ring elections have no heirs.
     #[error("rank decides who leads: a bully or ring election cannot hand over")]
     RankDecides,

@@ -225,13 +225,14 @@ impl Writer {
                 self.u64(*version);
                 self.optional_value(value.as_ref())?;
             }
-            Message::Ack { term, echo, promise, position, version } => {
+            Message::Ack { term, echo, promise, position, version, stands } => {
                 self.u8(kind::ACK);
                 self.u64(term.get());
                 self.u64(*echo);
                 self.u64(*promise);
                 self.position(*position);
                 self.u64(*version);
+                self.u8(u8::from(*stands));
             }
             Message::Stale { term } => {
                 self.u8(kind::STALE);
@@ -383,6 +384,7 @@ impl Reader<'_> {
                 promise: self.u64()?,
                 position: self.position()?,
                 version: self.u64()?,
+                stands: self.flag()?,
             },
             kind::STALE => Message::Stale { term: self.term()? },
             kind::TIMEOUT_NOW => Message::TimeoutNow { term: self.term()? },

@@ -174,6 +174,7 @@ impl Visitor {
         let heir = self.group().members().by_name(&to.0).ok_or_else(unknown)?.id;
         let asker = self.asker(election).map_err(ReadError::Store)?;
         match asker.status(heir).await {
+            Ok(status) if status.stands && status.not_voting.is_some() => Err(TransferRefusal::HeirUnfit.into()),
             Ok(status) if status.stands => Ok(heir),
             Ok(_) => Err(unknown()),
             Err(_) => Err(TransferRefusal::HeirSilent.into()),
@@ -312,6 +313,7 @@ fn refusal(why: &Refused) -> Option<TransferRefused> {
         Refused::NotAMember => TransferRefusal::NotAMember.into(),
         Refused::HeirSilent => TransferRefusal::HeirSilent.into(),
         Refused::HeirBehind => TransferRefusal::HeirBehind.into(),
+        Refused::HeirUnfit => TransferRefusal::HeirUnfit.into(),
         Refused::Busy => Refusal::Busy.into(),
         _ => return None,
     })

@@ -111,6 +111,8 @@ pub enum Message {
         position: Position,
         /// The newest of this term's values that the sender has; zero for none.
         version: u64,
+        /// Whether the sender could stand now: it is fit to lead, and votes.
+        stands: bool,
     },
     /// Your term is over: I know this one.
     Stale {

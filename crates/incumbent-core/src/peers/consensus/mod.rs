@@ -69,6 +69,8 @@ pub struct Consensus {
     contact: Option<Contact>,
     /// When this member stands, unless it hears something.
     stands_at: Timestamp,
+    /// Having given the office away, it does not stand before then by itself: all others come first.
+    rests_until: Timestamp,
     /// A request for our vote that waits for the data path.
     asked: Option<Asked>,
     next_seal: u64,
@@ -151,6 +153,7 @@ impl Consensus {
             abstains_until: now,
             contact: None,
             stands_at: now,
+            rests_until: now,
             asked: None,
             next_seal: 0,
             known: Known::default(),
@@ -294,9 +297,9 @@ impl Consensus {
             Message::Heartbeat { term, echo, in_office, version, value } => {
                 self.on_heartbeat(now, from, term, echo, in_office, (version, value));
             }
-            Message::Ack { term, echo, promise, position, version } => {
+            Message::Ack { term, echo, promise, position, version, stands } => {
                 let promise = Duration::from_nanos(promise);
-                self.on_ack(now, from, term, Timestamp::from_nanos(echo), promise, (position, version));
+                self.on_ack(now, from, term, Timestamp::from_nanos(echo), promise, (position, version, stands));
             }
             Message::Stale { term } => self.observe(now, term),
             Message::TimeoutNow { term } => self.on_timeout_now(now, from, term),
@@ -354,7 +357,7 @@ impl Consensus {
         let nanos = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
         let drawn = if nanos > 1 { self.rng.below(nanos) } else { 0 };
         let at = now + self.settings.election_min + Duration::from_nanos(drawn);
-        self.stands_at = at.max(self.abstains_until);
+        self.stands_at = at.max(self.abstains_until).max(self.rests_until);
     }
 
     fn persist(&mut self) {

@@ -31,6 +31,8 @@ struct Promise {
     until: Timestamp,
     position: Position,
     version: u64,
+    /// Whether it could stand now.
+    stands: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -130,7 +132,7 @@ impl Consensus {
         term: Token,
         sent_at: Timestamp,
         promise: Duration,
-        (position, version): (Position, u64),
+        (position, version, stands): (Position, u64, bool),
     ) {
         let Role::Leader(leading) = &mut self.role else { return };
         // Heartbeats of this term are from within it: anything else is not an echo of ours.
@@ -141,6 +143,7 @@ impl Consensus {
         let known = leading.promises.entry(from).or_default();
         known.until = known.until.max(counts_from + self.settings.lease_of(promise));
         known.position = position;
+        known.stands = stands;
         // Not the largest so far: a member that restarted has forgotten what it knew.
         known.version = version.min(leading.version);
         self.look_at_lease(now);
@@ -214,11 +217,13 @@ impl Consensus {
         }
         self.role = Role::Follower;
         self.contact = Some(Contact { leader: from, term, promised_until: now + self.settings.election_min });
+        self.rests_until = now;
         self.rest(now);
         self.learn_value(from, term, in_office, version, value);
         let known = if self.known.term == term.get() { self.known.version } else { 0 };
         let promise = u64::try_from(self.settings.election_min.as_nanos()).unwrap_or(u64::MAX);
-        self.send(from, Message::Ack { term, echo, promise, position: self.position, version: known });
+        let (position, stands) = (self.position, self.may_stand(now));
+        self.send(from, Message::Ack { term, echo, promise, position, version: known, stands });
     }
 
     /// Takes over what the leader proclaims, once it is in office.
@@ -264,7 +269,9 @@ impl Consensus {
             Office::Held { .. } => Loss::Resigned,
             Office::Draining { why, .. } => *why,
         };
-        let fittest = leading.promises.iter().max_by_key(|(_, promise)| (promise.position, promise.until));
+        // An heir that cannot stand would leave the office empty until promises are over: better none.
+        let can_stand = leading.promises.iter().filter(|(_, promise)| promise.stands && now < promise.until);
+        let fittest = can_stand.max_by_key(|(_, promise)| (promise.position, promise.until));
         let heir = fittest.map(|(member, _)| *member);
         self.forfeit(now, why, heir);
     }
@@ -286,6 +293,7 @@ impl Consensus {
         match promises.get(&heir) {
             Some(promise) if now >= promise.until => Some(TransferRefusal::HeirSilent),
             Some(promise) if promise.position < self.position => Some(TransferRefusal::HeirBehind),
+            Some(promise) if !promise.stands => Some(TransferRefusal::HeirUnfit),
             Some(_) => None,
             None => Some(TransferRefusal::HeirSilent),
         }
@@ -296,6 +304,11 @@ impl Consensus {
         let Some(term) = Token::new(self.stored.term) else { return };
         if !self.settings.flaws.has(PeerFlaw::LeaseKeptAfterTransfer) || heir.is_none() {
             self.lose(now, why);
+            if matches!(why, Loss::Resigned | Loss::Transferred) {
+                // By then every other member that can stand has done so.
+                self.rests_until = now + self.settings.election_max * 2;
+                self.rest(now);
+            }
         }
         if let Some(heir) = heir {
             self.send(heir, Message::TimeoutNow { term });

@@ -168,7 +168,14 @@ fn an_acknowledgement_counts_from_when_its_heartbeat_was_sent_and_a_late_one_rev
     let leader = &mut members[0];
     let ack = |echo: Timestamp| {
         let promise = 1_500_000_000;
-        Message::Ack { term: term(1), echo: echo.as_nanos(), promise, position: Position::NONE, version: 1 }
+        Message::Ack {
+            term: term(1),
+            echo: echo.as_nanos(),
+            promise,
+            position: Position::NONE,
+            version: 1,
+            stands: true,
+        }
     };
     let sent = now + MS * 250;
     leader.handle(sent, Input::Tick);
@@ -406,4 +413,57 @@ fn a_follower_that_restarted_is_told_the_value_again() {
         told.extend(talk(&mut members, now));
     }
     assert!(told.iter().any(|(who, event)| *who == 1 && matches!(event, PeerEvent::NewLeader { .. })), "{told:?}");
+}
+
+#[test]
+fn an_heir_that_could_not_stand_gets_no_office_and_one_that_could_gets_it_at_once() {
+    let (mut members, now) = with_leader();
+    members[2].handle(now, Input::Command(PeerCommand::Healthy(false)));
+    let later = now + MS * 250;
+    members[0].handle(later, Input::Tick);
+    talk(&mut members, later);
+    members[0].handle(later, Input::Command(PeerCommand::Transfer(MemberId(2))));
+    let refused = PeerEvent::TransferRefused(TransferRefusal::HeirUnfit);
+    assert_eq!(events(&outputs(&mut members[0], later)), [refused]);
+    assert_eq!(members[0].office(), Some(term(1)), "it leads on");
+    members[0].handle(later, Input::Command(PeerCommand::Release));
+    talk(&mut members, later);
+    assert_eq!(members[1].office(), Some(term(2)), "the other one stands at once");
+}
+
+#[test]
+fn a_restarted_heir_is_refused_until_it_votes() {
+    let (mut members, now) = with_leader();
+    let stored = Stored { term: 1, ballot: Ballot::For(MemberId(0)), abstain: MS * 3_000, ..Stored::default() };
+    members[1] = member(1, Boot::Restarted(stored), ConsensusSettings::default(), now);
+    let mut refused = Vec::new();
+    for beat in 1..=14 {
+        let now = now + MS * 250 * beat;
+        members[0].handle(now, Input::Tick);
+        talk(&mut members, now);
+        members[0].handle(now, Input::Command(PeerCommand::Transfer(MemberId(1))));
+        refused.extend(talk(&mut members, now));
+        if members[1].office().is_some() {
+            break;
+        }
+    }
+    let unfit = |event: &PeerEvent| *event == PeerEvent::TransferRefused(TransferRefusal::HeirUnfit);
+    assert!(refused.iter().any(|(_, event)| unfit(event)), "{refused:?}");
+    assert_eq!(members[1].office(), Some(term(2)));
+}
+
+#[test]
+fn who_resigns_leaves_it_to_all_others_first() {
+    let (mut members, now) = with_leader();
+    for other in [1, 2] {
+        members[other].handle(now, Input::Command(PeerCommand::Healthy(false)));
+    }
+    let later = now + MS * 250;
+    members[0].handle(later, Input::Tick);
+    talk(&mut members, later);
+    members[0].handle(later, Input::Command(PeerCommand::Release));
+    let said = outputs(&mut members[0], later);
+    assert!(!said.iter().any(|output| matches!(output, Output::Send(_, Message::TimeoutNow { .. }))), "{said:?}");
+    let longest = ConsensusSettings::default().election_max;
+    assert!(members[0].poll_timeout().unwrap() > later + longest, "everybody else may stand before");
 }

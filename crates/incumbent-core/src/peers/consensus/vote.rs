@@ -39,7 +39,7 @@ impl Consensus {
         self.count_pre_votes(now);
     }
 
-    fn may_stand(&self, now: Timestamp) -> bool {
+    pub(super) fn may_stand(&self, now: Timestamp) -> bool {
         // A member that lost its records would be elected by others that never had them.
         let caught_up = self.position >= self.stored.catch_up;
         self.healthy && !self.closing && caught_up && self.abstention(now).is_none() && self.stored.term < Token::MAX

@@ -63,6 +63,7 @@ fn consensus_message(rng: &mut Rng) -> consensus::Message {
             promise: rng.next_u64(),
             position: position(rng),
             version: rng.next_u64(),
+            stands: flip(rng),
         },
         6 => Message::Stale { term: token(rng) },
         7 => Message::TimeoutNow { term: token(rng) },
