@@ -133,6 +133,7 @@ pub(crate) enum Verb {
     Pause(PauseArgs),
     Resume(ResumeArgs),
     End(EndArgs),
+    Peers(PeersArgs),
     Explain(ExplainArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),
@@ -150,7 +151,8 @@ impl Verb {
             | Verb::Depose(_)
             | Verb::Pause(_)
             | Verb::Resume(_)
-            | Verb::End(_) => true,
+            | Verb::End(_)
+            | Verb::Peers(_) => true,
             Verb::Leader(_)
             | Verb::Candidates(_)
             | Verb::Observe(_)
@@ -368,9 +370,11 @@ With --json, on one line:
     \"handover\":null,\"ended\":false,\"age_ms\":3}
 \"ended\": it was ended a while ago; who is in line has not heard of it yet, or
 came since. \"vacant_because\" is there when nobody leads: paused, ended,
-deposed or no_candidates; among peers forming, no_majority or electing. On a
-directory there is \"silent_ms\", too: for how long nothing has been heard of the
-leader. With peers there is \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too.")]
+deposed or no_candidates; among peers forming, no_majority, state_lost or
+electing. On a directory there is \"silent_ms\", too: for how long nothing has been
+heard of the leader. With peers there is
+\"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too, with \"waits_for\" and
+\"not_voting\" where members are missing or have lost their votes.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) contest: Contest,
@@ -467,6 +471,71 @@ pub(crate) struct ResumeArgs {
 pub(crate) struct EndArgs {
     #[command(flatten)]
     pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Say to a group of peers what only people can know
+///
+/// A consensus group is safe because its members write down their votes. Where what was written is missing, a member cannot tell
+/// whether there never was anything or whether it was lost; you may know.
+#[derive(Debug, Args)]
+pub(crate) struct PeersArgs {
+    #[command(subcommand)]
+    pub(crate) act: PeersAct,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PeersAct {
+    Found(FoundArgs),
+    Readmit(ReadmitArgs),
+}
+
+/// Begin without the members that never came
+///
+/// The first election of a consensus group waits until all its members have been up at the same time, once. This has those that are
+/// up begin without the others: a majority at least. Whoever comes later joins by itself.
+///
+/// By saying it you assert that no member of this group has ever voted with a directory that still exists: not one that is down now,
+/// not one whose directory is elsewhere. If one has, there are two groups of the same name, each with a leader.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+    incumbent --store 'consensus://...' peers found jobs/nightly")]
+pub(crate) struct FoundArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Have a member that lost its votes come back without the others
+///
+/// A consensus member that has lost its directory votes again once ALL others have told it the highest term, or a majority, if the
+/// others say that they have lost theirs, too. If that cannot be (two of three were wiped, or one was wiped and another is gone for
+/// good), this has it come back with what those that answer know, one at least. Say it to one member: the others follow by themselves.
+/// Tokens begin a million higher than any that is known, and the member votes for nobody until whatever it may have promised is over.
+///
+/// By saying it you assert that the process that had the lost votes is dead, and that fewer than a million elections were held that
+/// none of the members which answer has heard of. If more were held, a token may be used twice.
+///
+/// If no member has its votes any more, there is nothing to come back to: empty the directories of all, and the group is founded
+/// anew, with another identity and with tokens from 1.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+    incumbent --store 'consensus://...' status jobs/nightly    names them
+    incumbent --store 'consensus://...' peers readmit jobs/nightly --member b")]
+pub(crate) struct ReadmitArgs {
+    #[command(flatten)]
+    pub(crate) contest: Contest,
+    /// Which member, by its name in the list
+    #[arg(long, value_name = "NAME")]
+    pub(crate) member: String,
     #[command(flatten)]
     pub(crate) patience: Patience,
     #[command(flatten)]

@@ -67,6 +67,7 @@ fn act(verb: Verb, place: &PlaceArgs, verbose: bool, say: &mut Say) -> Result<u8
         Verb::Pause(args) => block_on(verbs::operate::pause(args, at(say)?)),
         Verb::Resume(args) => block_on(verbs::operate::resume(args, at(say)?)),
         Verb::End(args) => block_on(verbs::operate::end(args, at(say)?)),
+        Verb::Peers(args) => block_on(verbs::operate::peers(args, at(say)?)),
         Verb::Explain(args) => block_on(verbs::explain::explain(args, at(say)?)),
         Verb::Demo(args) => block_on(verbs::demo::demo(args)),
         Verb::Completions(args) => verbs::paper::completions(args),

@@ -231,7 +231,8 @@ fn warn_of_others(say: &Say) {
     }
 }
 
-fn in_container() -> bool {
+/// Whether what is written to disk is likely to go with this process.
+pub(crate) fn in_container() -> bool {
     let marked = Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists();
     marked || env::var_os("container").is_some_and(|kind| !kind.is_empty())
 }

@@ -110,3 +110,8 @@ fn a_wiped_member_that_starts_afresh_is_caught() {
 fn a_lease_that_ignores_drift_is_caught() {
     is_caught(PeerFlaw::DriftIgnored);
 }
+
+#[test]
+fn a_wiped_member_that_believes_the_first_term_it_hears_is_caught() {
+    is_caught(PeerFlaw::FirstTermBelieved);
+}

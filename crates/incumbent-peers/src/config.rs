@@ -221,18 +221,6 @@ impl GroupConfig {
     }
 }
 
-/// What a consensus member does that has never voted on this disk.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum FirstStart {
-    /// It founds the group together with ALL others, once all are up and all have disks that never voted. If it meets a
-    /// group that exists already, then its own disk was wiped: it comes back by learning the highest term from all others.
-    #[default]
-    Together,
-    /// Somebody who knows has said that this group is new, so that a majority is enough to begin. Said of a member that was
-    /// wiped it is a lie that can make two leaders: it belongs on a command line once, never into a unit file.
-    Declared,
-}
-
 /// All that a member has to be told.
 #[derive(Clone)]
 pub struct NodeConfig {
@@ -252,8 +240,6 @@ pub struct NodeConfig {
     pub data: Option<PathBuf>,
     /// Where it may have written them down before: if `data` has none, they are moved from there.
     pub former_data: Vec<PathBuf>,
-    /// What to do if there are no votes in it.
-    pub first_start: FirstStart,
     /// Is shown every message.
     pub trace: Option<Arc<dyn Trace>>,
     /// The clock of all deadlines.
@@ -269,7 +255,6 @@ impl fmt::Debug for NodeConfig {
             .field("listen", &self.listen)
             .field("stands", &self.stands)
             .field("data", &self.data)
-            .field("first_start", &self.first_start)
             .finish_non_exhaustive()
     }
 }
@@ -286,7 +271,6 @@ impl NodeConfig {
             stands: true,
             data: None,
             former_data: Vec::new(),
-            first_start: FirstStart::default(),
             trace: None,
             clock: Arc::new(BootClock),
         }

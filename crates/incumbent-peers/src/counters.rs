@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::trace::RefusedFrame;
 
 /// Every kind of message, in the order in which they are counted.
-pub(crate) const KINDS: [&str; 25] = [
+pub(crate) const KINDS: [&str; 26] = [
     "pre-vote",
     "pre-voted",
     "vote",
@@ -16,6 +16,7 @@ pub(crate) const KINDS: [&str; 25] = [
     "timeout-now",
     "ask-term",
     "tell-term",
+    "lost-too",
     "ask",
     "tell",
     "election",

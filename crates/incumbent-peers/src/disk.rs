@@ -195,6 +195,9 @@ fn read_body(body: &[u8]) -> Option<(u64, MemberId, Record)> {
         (0, rest) => (None, rest),
         (1, rest) => {
             let (len, mut rest) = rest.split_first_chunk()?;
+            if *len == [0; 2] {
+                return None;
+            }
             let mut charter = Charter::default();
             for _ in 0..u16::from_le_bytes(*len) {
                 let (member, after) = rest.split_first_chunk()?;

@@ -40,8 +40,11 @@
 //! # How a consensus group begins
 //! A disk without votes is new, or was wiped: by itself a member cannot tell, and a wiped one that voted again could make two
 //! leaders. So a group is founded once, when ALL members are up with disks that never voted; from then on a majority is
-//! enough. A wiped member meets a group that exists, and comes back by learning the highest term from all others. See
-//! [`FirstStart`].
+//! enough. A wiped member meets a group that exists, and comes back by learning the highest term from all others.
+//!
+//! Two things only people can know, and say to a member that runs: that a group is new although some members never came
+//! ([`Asker::found`]), and that a member which lost its state is to come back although others do not answer, or have lost
+//! theirs, too ([`Asker::readmit`]).
 
 mod asker;
 mod config;
@@ -68,7 +71,7 @@ mod tls;
 mod trace;
 
 pub use asker::{AskError, Asker};
-pub use config::{Algorithm, ConfigError, FirstStart, GroupConfig, LinkSettings, NodeConfig, Rules};
+pub use config::{Algorithm, ConfigError, GroupConfig, LinkSettings, NodeConfig, Rules};
 pub use counters::Counters;
 pub use incumbent_core::peers::consensus::{ConsensusSettings, PeerRole, Position};
 pub use incumbent_core::peers::wire::Body;

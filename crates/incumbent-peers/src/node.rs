@@ -16,10 +16,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::{Algorithm, ConfigError, FirstStart, NodeConfig};
+use crate::config::{Algorithm, ConfigError, NodeConfig};
 use crate::counters::Counters;
 use crate::disk::{Disk, Found, Record};
-use crate::founding::{Charter, Founding};
+use crate::founding::Founding;
 use crate::link::dial::{Dialler, LAST_WORDS};
 use crate::link::gate::Gate;
 use crate::link::listen::Ear;
@@ -84,6 +84,7 @@ impl Node {
         let (phase, paper) = start.phase(rng.fork(), alive).await?;
         let runner = Runner {
             shared: shared.clone(),
+            members: config.group.members.clone(),
             group,
             rules: config.rules,
             sink,
@@ -282,17 +283,9 @@ impl Start<'_> {
     /// What the disk says about how to start. `None`: the group may have to be founded first.
     fn boot(&self, found: Found) -> Result<(Record, Option<Boot>), StartError> {
         let blank = || Disk::new_id().map(|disk| Record { disk, charter: None, stored: None });
-        let declared = self.config.first_start == FirstStart::Declared;
         Ok(match found {
             Found::Record(record @ Record { stored: Some(stored), .. }) => (record, Some(Boot::Restarted(stored))),
-            Found::Record(record) if declared => {
-                (Record { charter: Some(Charter::default()), ..record }, Some(Boot::New))
-            }
             Found::Record(record) => (record, None),
-            Found::Nothing if declared => {
-                let record = blank().map_err(StartError::Random)?;
-                (Record { charter: Some(Charter::default()), ..record }, Some(Boot::New))
-            }
             Found::Nothing => (blank().map_err(StartError::Random)?, None),
             Found::Damaged(why) => {
                 tracing::error!(

@@ -64,6 +64,8 @@ impl Packet {
                         out.u8(2);
                         out.member(*heir);
                     }
+                    Query::Found => out.u8(3),
+                    Query::Readmit => out.u8(4),
                 }
             }
             Packet::Answer(nonce, answer) => {
@@ -152,6 +154,7 @@ fn kind_of(body: &Body) -> &'static str {
             Message::TimeoutNow { .. } => "timeout-now",
             Message::AskTerm { .. } => "ask-term",
             Message::TellTerm { .. } => "tell-term",
+            Message::LostToo { .. } => "lost-too",
         },
         Body::Bully(bully::Message::Election) | Body::Ring(ring::Message::Election { .. }) => "election",
         Body::Bully(bully::Message::Alive) => "alive",
@@ -185,7 +188,7 @@ fn summary_of(kind: &str, body: &Body) -> String {
             }
             Message::Heartbeat { term, .. } | Message::Ack { term, .. } => format!("{kind} term={term}"),
             Message::Stale { term } | Message::TimeoutNow { term } => format!("{kind} term={term}"),
-            Message::AskTerm { .. } => kind.to_owned(),
+            Message::AskTerm { .. } | Message::LostToo { .. } => kind.to_owned(),
             Message::TellTerm { term, .. } => format!("{kind} term={term}"),
         },
         Body::Ring(ring::Message::Election { seen, best, .. }) => {
@@ -218,7 +221,7 @@ fn write_census(out: &mut Writer, census: &Census) -> Result<(), WireError> {
 }
 
 fn write_charter(out: &mut Writer, charter: &Charter) -> Result<(), WireError> {
-    if charter.0.len() > MAX_MEMBERS {
+    if !(1..=MAX_MEMBERS).contains(&charter.0.len()) {
         return Err(WireError::OutOfBounds);
     }
     out.u8(charter.0.len() as u8);
@@ -249,6 +252,8 @@ fn write_status(out: &mut Writer, status: &Status) -> Result<(), WireError> {
     }
     let reason = |why: Abstention| ABSTENTIONS.iter().position(|known| *known == why).map_or(0, |at| at as u8 + 1);
     out.u8(status.not_voting.map_or(0, reason));
+    out.u8(status.waits_for.len().min(MAX_MEMBERS) as u8);
+    status.waits_for.iter().take(MAX_MEMBERS).for_each(|member| out.member(*member));
     out.value(&status.value)?;
     let identity = status.identity.as_ref().map_or("", StoreId::as_str);
     if identity.len() > MAX_IDENTITY_BYTES {
@@ -279,7 +284,7 @@ fn read_census(reader: &mut Reader<'_>) -> Result<Census, WireError> {
 
 fn read_charter(reader: &mut Reader<'_>) -> Result<Charter, WireError> {
     let len = usize::from(reader.u8()?);
-    if len > MAX_MEMBERS {
+    if !(1..=MAX_MEMBERS).contains(&len) {
         return Err(WireError::OutOfBounds);
     }
     let mut charter = Charter::default();
@@ -298,6 +303,8 @@ fn read_query(reader: &mut Reader<'_>) -> Result<Query, WireError> {
         0 => Ok(Query::Status),
         1 => Ok(Query::Resign),
         2 => Ok(Query::Transfer(reader.member()?)),
+        3 => Ok(Query::Found),
+        4 => Ok(Query::Readmit),
         kind => Err(WireError::Kind { kind }),
     }
 }
@@ -330,6 +337,10 @@ fn read_status(reader: &mut Reader<'_>) -> Result<Status, WireError> {
         0 => None,
         number => Some(*ABSTENTIONS.get(number - 1).ok_or(WireError::OutOfBounds)?),
     };
+    let waits_for = match usize::from(reader.u8()?) {
+        len if len > MAX_MEMBERS => return Err(WireError::OutOfBounds),
+        len => (0..len).map(|_| reader.member()).collect::<Result<_, _>>()?,
+    };
     let value = reader.value()?;
     let len = usize::from(reader.u8()?);
     if len > MAX_IDENTITY_BYTES {
@@ -337,7 +348,20 @@ fn read_status(reader: &mut Reader<'_>) -> Result<Status, WireError> {
     }
     let identity = str::from_utf8(reader.bytes(len)?).map_err(|_| WireError::OutOfBounds)?;
     let identity = (!identity.is_empty()).then(|| StoreId::new(identity));
-    Ok(Status { member, algorithm, role, term, leader, in_office, stands, not_voting, forming, value, identity })
+    Ok(Status {
+        member,
+        algorithm,
+        role,
+        term,
+        leader,
+        in_office,
+        stands,
+        not_voting,
+        forming,
+        waits_for,
+        value,
+        identity,
+    })
 }
 
 fn read_leader(reader: &mut Reader<'_>) -> Result<LeaderView, WireError> {
@@ -368,7 +392,7 @@ pub(crate) mod tests {
     }
 
     fn charter(rng: &mut Rng) -> Charter {
-        Charter((0..rng.below(17)).map(|_| (member(rng), disk(rng))).collect())
+        Charter((0..=rng.below(16)).map(|_| (member(rng), disk(rng))).collect())
     }
 
     fn disk(rng: &mut Rng) -> DiskId {
@@ -393,7 +417,7 @@ pub(crate) mod tests {
 
     fn consensus(rng: &mut Rng) -> Message {
         let position = Position { token: rng.below(100), index: rng.next_u64() };
-        match rng.below(10) {
+        match rng.below(11) {
             0 => Message::PreVote { term: token(rng), round: rng.next_u64(), position },
             1 => Message::PreVoted { round: rng.next_u64(), term: rng.below(100), granted: flip(rng) },
             2 => {
@@ -415,6 +439,7 @@ pub(crate) mod tests {
             6 => Message::Stale { term: token(rng) },
             7 => Message::TimeoutNow { term: token(rng) },
             8 => Message::AskTerm { nonce: rng.nonce() },
+            9 => Message::LostToo { nonce: rng.nonce() },
             _ => Message::TellTerm { nonce: rng.nonce(), term: rng.below(100), position },
         }
     }
@@ -460,6 +485,7 @@ pub(crate) mod tests {
             stands: flip(rng),
             not_voting: flip(rng).then(|| ABSTENTIONS[rng.below(4) as usize]),
             forming: flip(rng),
+            waits_for: (0..rng.below(5)).map(|_| member(rng)).collect(),
             value: value(rng),
             identity: flip(rng).then(|| charter(rng).identity(GROUP)),
         }
@@ -481,9 +507,11 @@ pub(crate) mod tests {
             }),
             5 => Packet::Query(
                 rng.nonce(),
-                match rng.below(3) {
+                match rng.below(5) {
                     0 => Query::Status,
                     1 => Query::Resign,
+                    2 => Query::Found,
+                    3 => Query::Readmit,
                     _ => Query::Transfer(member(rng)),
                 },
             ),

@@ -77,6 +77,8 @@ pub struct Status {
     pub not_voting: Option<Abstention>,
     /// Whether its group has yet to be founded.
     pub forming: bool,
+    /// Members that it has not heard of while its group is being founded.
+    pub waits_for: Vec<MemberId>,
     /// What it proclaims when it leads.
     pub value: Bytes,
     /// Which founding of the group it belongs to.
@@ -89,6 +91,10 @@ pub(crate) enum Query {
     Status,
     Resign,
     Transfer(MemberId),
+    /// Found the group with those who are up, without the others.
+    Found,
+    /// Come back although others do not answer, or have lost their state, too.
+    Readmit,
 }
 
 /// What it gets.
@@ -127,11 +133,22 @@ pub enum Refused {
     /// Another wish is being granted.
     #[error("the leader is busy with another wish")]
     Busy,
+    /// There is nothing to found.
+    #[error("the group is founded already, or is none that has to be")]
+    Founded,
+    /// There are too few to found a group with.
+    #[error(
+        "a majority of the members has to be up, with disks that have neither voted nor agreed to another founding"
+    )]
+    TooFew,
+    /// It votes, or is about to.
+    #[error("this member has not lost its state")]
+    NotLost,
 }
 
 impl Refused {
     /// All reasons, by their number on the wire.
-    pub const ALL: [Refused; 8] = [
+    pub const ALL: [Refused; 11] = [
         Refused::NotInOffice,
         Refused::RankDecides,
         Refused::NotAMember,
@@ -140,6 +157,9 @@ impl Refused {
         Refused::HeirUnfit,
         Refused::NotTaken,
         Refused::Busy,
+        Refused::Founded,
+        Refused::TooFew,
+        Refused::NotLost,
     ];
 }
 

@@ -77,7 +77,7 @@ pub struct Silence {
 }
 
 /// A group of peers, as it answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupStatus {
     /// How many members it has.
@@ -88,6 +88,10 @@ pub struct GroupStatus {
     pub needed: usize,
     /// It has never been complete: its first election waits for all members to be up at the same time, once.
     pub forming: bool,
+    /// Which members that waits for, by name.
+    pub waits_for: Vec<Arc<str>>,
+    /// Members that answer and do not vote, by name: they have lost their state or cannot write it down.
+    pub not_voting: Vec<Arc<str>>,
 }
 
 impl Status {

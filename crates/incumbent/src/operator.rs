@@ -148,6 +148,34 @@ impl Operator {
         outcome
     }
 
+    /// Declares a consensus group founded with the members that are up, a majority at least, although others never came. `Ok`:
+    /// it is founded, and elects.
+    ///
+    /// Whoever calls this says that **no member of this group has ever voted** on a disk that still exists: not one that is
+    /// down now, not one whose directory is elsewhere. Otherwise there are two groups of the same name, with two leaders.
+    #[cfg(feature = "peers")]
+    pub async fn found(&self, within: Duration) -> Result<(), OperatorError> {
+        match &self.roll.source {
+            Source::Peers(visitor) => visitor.found(&self.roll, within).await,
+            Source::Store(_) => Err(only_peers("founded")),
+        }
+    }
+
+    /// Has a member of a consensus group that lost its state come back, although other members do not answer or have lost
+    /// theirs, too. `Ok`: it votes, once what it may have promised before is over.
+    ///
+    /// It needs the answer of one member that still has its state, and begins
+    /// [a million terms](incumbent_core::peers::consensus::TERMS_SKIPPED) after the highest that is known. Whoever calls this
+    /// says that the process that had the lost state is dead, and that fewer than a million elections were held which none
+    /// of those that answer has heard of. Otherwise a token may be used twice.
+    #[cfg(feature = "peers")]
+    pub async fn readmit(&self, member: impl Into<Member>, within: Duration) -> Result<(), OperatorError> {
+        match &self.roll.source {
+            Source::Peers(visitor) => visitor.readmit(&self.roll, &member.into(), within).await,
+            Source::Store(_) => Err(only_peers("readmitted")),
+        }
+    }
+
     /// Removes the leader's entry, without asking it: exactly the entry with this token, or the leader's as it is
     /// read now. It loses its office at its next look, at its deadline at the latest; its token is refused from the
     /// moment the next leader is in office. Answers with the token that was removed.
@@ -235,6 +263,12 @@ impl Operator {
             .await?;
         until_line_is_empty(&ledger, until).await
     }
+}
+
+#[cfg(feature = "peers")]
+fn only_peers(act: &str) -> OperatorError {
+    let what = format!("this is a store, and only what peers write down by themselves can be {act}");
+    OperatorError::Misuse { what }
 }
 
 /// Writes down a request to hand over, unless another one is under way.

@@ -20,7 +20,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::args::Standing;
 use crate::failure::Failure;
-use crate::place::Place;
+use crate::place::{Place, in_container};
 use crate::say::Say;
 
 /// How long a client may take to leave everything tidy.
@@ -73,6 +73,12 @@ async fn standing_client(standing: &Standing, place: &Place) -> Result<Client<Un
     }
     if let Some(grace) = standing.grace {
         builder = builder.grace(grace);
+    }
+    if place.url().starts_with("consensus:") && !place.url().contains("data=") && in_container() {
+        tracing::warn!(
+            "this seems to be a container: if its votes go with it, this member cannot vote when it is started again until all \
+             others answer it; keep them on a volume, named with &data="
+        );
     }
     builder.connect_unfenced(place.url()).await.map_err(|error| at(place, error))
 }

@@ -8,7 +8,10 @@ use serde::Serialize;
 
 use super::election;
 use super::read::{described, quoted};
-use crate::args::{Contest, DeposeArgs, EndArgs, Format, Patience, PauseArgs, ResignArgs, ResumeArgs, TransferArgs};
+use crate::args::{
+    Contest, DeposeArgs, EndArgs, Format, Patience, PauseArgs, PeersAct, PeersArgs, ResignArgs, ResumeArgs,
+    TransferArgs,
+};
 use crate::facts::{Person, VERSION};
 use crate::failure::{Code, Failure};
 use crate::place::Place;
@@ -135,4 +138,21 @@ pub(crate) async fn end(args: EndArgs, place: Place) -> Result<u8, Failure> {
         "the election has ended, but somebody is still in line and leaves when it hears of it, or with its session";
     act.carry_out(operator.end(args.patience.timeout), or_else).await?;
     act.report("ended", None).await
+}
+
+pub(crate) async fn peers(args: PeersArgs, place: Place) -> Result<u8, Failure> {
+    let or_else = "it has been said; `incumbent status` shows what is still missing";
+    match args.act {
+        PeersAct::Found(args) => {
+            let act = Act::new("found", &args.contest, args.patience, args.format, &place).await?;
+            act.carry_out(act.election.operator().found(args.patience.timeout), or_else).await?;
+            act.report("founded", None).await
+        }
+        PeersAct::Readmit(args) => {
+            let act = Act::new("readmit", &args.contest, args.patience, args.format, &place).await?;
+            let operator = act.election.operator();
+            act.carry_out(operator.readmit(args.member.as_str(), args.patience.timeout), or_else).await?;
+            act.report("readmitted", None).await
+        }
+    }
 }

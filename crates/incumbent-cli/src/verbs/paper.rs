@@ -43,12 +43,18 @@ fn verbs(definition: &Command) -> impl Iterator<Item = &Command> {
 
 fn write_all(definition: &Command, directory: &Path) -> Result<u8, Failure> {
     fs::create_dir_all(directory).map_err(|error| cannot_save(directory, error))?;
-    let verbs = verbs(definition).map(|verb| (verb, format!("incumbent-{}", verb.get_name())));
-    for (command, name) in std::iter::once((definition, "incumbent".to_owned())).chain(verbs) {
-        let path = directory.join(format!("{name}.1"));
-        fs::write(&path, page(command, definition)?).map_err(|error| cannot_save(&path, error))?;
-    }
+    write_pages(definition, definition, "incumbent", directory)?;
     Ok(0)
+}
+
+/// A page for a command, and for each below it.
+fn write_pages(command: &Command, definition: &Command, name: &str, directory: &Path) -> Result<(), Failure> {
+    let path = directory.join(format!("{name}.1"));
+    fs::write(&path, page(command, definition)?).map_err(|error| cannot_save(&path, error))?;
+    for below in verbs(command) {
+        write_pages(below, definition, &format!("{name}-{}", below.get_name()), directory)?;
+    }
+    Ok(())
 }
 
 fn page(command: &Command, definition: &Command) -> Result<Vec<u8>, Failure> {

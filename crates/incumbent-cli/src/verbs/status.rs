@@ -1,6 +1,7 @@
 //! `status`: who leads and who waits; or why nobody leads, and what to do about it.
 
 use std::io;
+use std::sync::Arc;
 
 use incumbent::{ElectionName, GroupStatus, Leader, Reading, Silence, Status};
 use serde::Serialize;
@@ -43,6 +44,10 @@ struct GroupFact {
     members: usize,
     answering: usize,
     needed: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waits_for: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_voting: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -58,28 +63,31 @@ struct HandoverFact {
 
 /// Why nobody leads.
 #[derive(Clone, Copy)]
-enum Vacancy {
+enum Vacancy<'a> {
     Paused,
     Ended,
     Deposed,
     NoCandidates,
     /// Of peers: too few answer.
-    NoMajority(GroupStatus),
+    NoMajority(&'a GroupStatus),
     /// Of peers: they have never been complete.
-    Forming(GroupStatus),
+    Forming(&'a GroupStatus),
+    /// Of peers: too many have lost their votes.
+    StateLost(&'a GroupStatus),
     /// Of peers: they are at it.
     Electing,
 }
 
-impl Vacancy {
-    fn of(status: &Status) -> Option<Vacancy> {
+impl<'a> Vacancy<'a> {
+    fn of(status: &'a Status) -> Option<Vacancy<'a>> {
         if !status.vacant {
             return None;
         }
-        if let Some(group) = status.group {
+        if let Some(group) = &status.group {
             return Some(match group {
                 group if group.forming => Vacancy::Forming(group),
                 group if group.answering < group.needed => Vacancy::NoMajority(group),
+                group if group.answering < group.needed + group.not_voting.len() => Vacancy::StateLost(group),
                 _ => Vacancy::Electing,
             });
         }
@@ -102,6 +110,7 @@ impl Vacancy {
             Vacancy::NoCandidates => "no_candidates",
             Vacancy::NoMajority(_) => "no_majority",
             Vacancy::Forming(_) => "forming",
+            Vacancy::StateLost(_) => "state_lost",
             Vacancy::Electing => "electing",
         }
     }
@@ -126,9 +135,24 @@ impl Vacancy {
                 group.answering, group.members, group.needed
             ),
             Vacancy::Forming(group) => format!(
-                "Nobody leads because the group has never been complete: {} of {} members answer. Its first election waits \
-                 until all of them have been up at the same time, once.",
-                group.answering, group.members
+                "Nobody leads because the group has never been complete: {} of {} members answer{}. Its first election waits \
+                 until all of them have been up at the same time, once. If some will not come, and nobody has ever voted in \
+                 this group, `incumbent peers found {name}` has the others begin: see its --help.",
+                group.answering,
+                group.members,
+                match &group.waits_for[..] {
+                    [] => String::new(),
+                    missing => format!(", and they wait for {}", listed(missing)),
+                }
+            ),
+            Vacancy::StateLost(group) => format!(
+                "Nobody leads because {} cannot vote: what they had written down is lost, or cannot be written. {} of {} \
+                 members vote, and {} are needed. `incumbent peers readmit {name} --member NAME` has one that lost its votes \
+                 come back, and the others follow: see its --help first.",
+                listed(&group.not_voting),
+                group.answering - group.not_voting.len(),
+                group.members,
+                group.needed
             ),
             Vacancy::Electing => {
                 "Nobody leads at the moment: the members are about to elect somebody, unless none of them stands."
@@ -169,10 +193,12 @@ pub(super) fn fact<'a>(name: &'a ElectionName, place: &Place, reading: &Reading<
         handover: status.handover.map(|(from, to)| HandoverFact { from: from.get(), to: to.map(|token| token.get()) }),
         ended: status.ended,
         silent_ms: status.silence.map(|silence| u64::try_from(silence.lasts.as_millis()).unwrap_or(u64::MAX)),
-        group: status.group.map(|group| GroupFact {
+        group: status.group.as_ref().map(|group| GroupFact {
             members: group.members,
             answering: group.answering,
             needed: group.needed,
+            waits_for: group.waits_for.iter().map(ToString::to_string).collect(),
+            not_voting: group.not_voting.iter().map(ToString::to_string).collect(),
         }),
         age_ms: u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX),
     }
@@ -195,8 +221,12 @@ pub(super) fn page(name: &ElectionName, place: &Place, status: &Status) -> Vec<S
         }
         None => page.push(row("leader", &paint.yellow("nobody"))),
     }
-    if let Some(group) = status.group {
+    if let Some(group) = &status.group {
         page.push(row("members", &format!("{} of {} answer", group.answering, group.members)));
+        if !group.not_voting.is_empty() {
+            let text = format!("{}: their votes are lost, or cannot be written down", listed(&group.not_voting));
+            page.push(row("no vote", &paint.yellow(&text)));
+        }
     }
     if let Some(reason) = &status.paused {
         let text = if reason.is_empty() { "yes".to_owned() } else { format!("yes: {}", printable(reason)) };
@@ -228,6 +258,10 @@ fn heard_of(silence: Silence) -> String {
     } else {
         format!("{lasts} ago")
     }
+}
+
+fn listed(names: &[Arc<str>]) -> String {
+    printable(&names.join(" and "))
 }
 
 fn named(one: &Leader) -> String {

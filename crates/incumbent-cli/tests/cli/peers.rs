@@ -313,18 +313,82 @@ fn an_observer_is_told_when_no_member_answers_and_when_one_does_again() {
 }
 
 #[test]
-fn too_few_members_are_said_with_what_is_missing() {
+fn too_few_members_are_said_with_what_is_missing_and_how_to_begin_without() {
     let group = Group::new("consensus");
-    let _one = group.campaign("a");
+    let mut one = group.campaign("a");
     let status = eventually("an answer", || {
         Some(group.ask(&["status", "jobs/x", "--json"])).filter(|said| said.code == Some(3))
     });
     let json = status.json();
     assert_eq!(json["group"]["answering"], 1);
+    assert_eq!(json["group"]["waits_for"], json!(["b", "c"]));
     assert_eq!((&json["leader"], &json["vacant_because"]), (&json!(null), &json!("forming")));
     let said = group.ask(&["leader", "jobs/x"]);
     assert_eq!(said.code, Some(5), "{said:?}");
     assert!(said.err.contains("1 of 3 members answer"), "{said:?}");
+    let text = group.ask(&["status", "jobs/x"]).out;
+    assert!(text.contains("wait for b and c") && text.contains("incumbent peers found jobs/x"), "{text}");
+    assert!(one.until_said("waits for").contains("b and c"), "the member says so, too, unasked");
+    let said = group.ask(&["peers", "found", "jobs/x"]);
+    assert_eq!(said.code, Some(5), "one of three is no majority: {said:?}");
+
+    let _two = group.campaign("b");
+    eventually("the two begin", || {
+        Some(group.ask(&["peers", "found", "jobs/x", "--timeout", "60s"])).filter(|said| said.code == Some(0))
+    });
+    group.until_led();
+    let said = group.ask(&["peers", "found", "jobs/x"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    let _three = group.campaign("c");
+    eventually("all three", || {
+        let json = group.ask(&["status", "jobs/x", "--json"]).json();
+        (json["group"]["answering"] == 3 && json["group"].get("not_voting").is_none()).then_some(())
+    });
+}
+
+#[test]
+fn members_that_lost_their_votes_are_named_and_come_back_by_an_operators_word() {
+    let group = Group::new("consensus");
+    let mut members = group.all();
+    let (_, token) = group.until_led();
+    let mut wipe = |name: &str| {
+        let member = &mut members[place(name)];
+        member.signal(Signal::KILL);
+        member.wait();
+        fs::remove_dir_all(group.host.path(&format!("data-{name}"))).unwrap();
+    };
+    ["a", "b"].into_iter().for_each(&mut wipe);
+    for name in ["a", "b"] {
+        members[place(name)] = group.campaign(name);
+    }
+    let said = eventually("both are named", || {
+        let said = group.ask(&["status", "jobs/x", "--json"]);
+        (said.json()["vacant_because"] == "state_lost").then_some(said)
+    });
+    assert_eq!((said.code, &said.json()["group"]["not_voting"]), (Some(3), &json!(["a", "b"])));
+    let text = group.ask(&["status", "jobs/x"]).out;
+    for words in ["a and b", "1 of 3 members vote", "incumbent peers readmit jobs/x --member NAME"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let said = group.ask(&["peers", "readmit", "jobs/x", "--member", "c"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    let said = group.ask(&["peers", "readmit", "jobs/x", "--member", "b", "--timeout", "60s"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let (_, later) = group.until_led();
+    assert!(later > token);
+    eventually("the other one follows", || {
+        let json = group.ask(&["status", "jobs/x", "--json"]).json();
+        (json["group"].get("not_voting").is_none()).then_some(())
+    });
+}
+
+#[test]
+fn in_a_container_votes_without_a_place_come_with_a_warning() {
+    let host = Host::new();
+    let url = format!("consensus://?members={}", list_at_free_ports());
+    let mut command = host.command(["--store", url.as_str(), "campaign", "jobs/x", "--name", "a"]);
+    command.env("container", "podman").env("XDG_STATE_HOME", host.path("state"));
+    Process::start(command).until_said("&data=");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::host::{Host, Said, finish};
 
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "run",
     "campaign",
     "leader",
@@ -22,6 +22,7 @@ const VERBS: [&str; 16] = [
     "pause",
     "resume",
     "end",
+    "peers",
     "explain",
     "demo",
     "completions",
@@ -333,7 +334,11 @@ fn the_manual_has_a_page_for_each_verb_with_its_exit_codes() {
         }
         assert!(!page.contains("incumbent\\-help") && !page.contains("EXTRA"), "{verb}");
     }
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), VERBS.len() + 1);
+    for below in ["peers-found", "peers-readmit"] {
+        let page = fs::read_to_string(folder.join(format!("incumbent-{below}.1"))).unwrap();
+        assert!(page.contains("you assert that"), "{page}");
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), VERBS.len() + 3);
 }
 
 #[test]

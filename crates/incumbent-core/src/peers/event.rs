@@ -61,6 +61,9 @@ pub enum PeerCommand {
     Proclaim(Bytes),
     /// Whether this member is fit to lead. An unfit one still votes.
     Healthy(bool),
+    /// Consensus: an operator's word to a member that lost its state. It need not wait for the others that do not answer, or
+    /// that lost theirs, too.
+    Readmit,
     /// Drain, leave office, and take no part from then on.
     Close,
 }
@@ -94,7 +97,10 @@ pub enum TransferRefusal {
 #[non_exhaustive]
 pub enum Abstention {
     /// Its state is lost or damaged: it may have voted in terms that it no longer knows.
-    #[error("the state is lost or damaged: this member waits until ALL others have told it the highest term")]
+    #[error(
+        "the state is lost or damaged: this member waits until ALL others have told it the highest term, or an operator \
+         readmits it"
+    )]
     StateLost,
     /// Its state is lost, and there is nobody else who could know the term.
     #[error("the state is lost or damaged, and a group of one has nobody to learn the term from")]

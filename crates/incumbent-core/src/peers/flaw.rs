@@ -26,6 +26,8 @@ pub enum PeerFlaw {
     WipedStartsAfresh,
     /// The lease is as long as the promise, as if all clocks ran at the same rate.
     DriftIgnored,
+    /// A member that lost its state believes the first that tells it a term.
+    FirstTermBelieved,
     /// Ring: a result is followed before its winner is heard, and the winner learns of it only on the way round.
     ResultFollowed,
     /// Bully, ring: whoever takes over does not wait until the one before has left, and that one gets no grace.
@@ -36,7 +38,7 @@ pub enum PeerFlaw {
 
 impl PeerFlaw {
     /// Every flaw of consensus.
-    pub const ALL: [PeerFlaw; 10] = [
+    pub const ALL: [PeerFlaw; 11] = [
         PeerFlaw::VoteNotPersisted,
         PeerFlaw::LeaseFromResponse,
         PeerFlaw::NoAbstention,
@@ -47,6 +49,7 @@ impl PeerFlaw {
         PeerFlaw::ElectedUnconfirmed,
         PeerFlaw::WipedStartsAfresh,
         PeerFlaw::DriftIgnored,
+        PeerFlaw::FirstTermBelieved,
     ];
     /// Every flaw of bully and ring.
     pub const RANKS: [PeerFlaw; 3] =

@@ -554,6 +554,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
                 self.resigned = why == Loss::Resigned && !self.settings.flaws.has(PeerFlaw::ResignationForgotten);
                 self.end_term(now, why);
             }
+            PeerCommand::Readmit => {}
             PeerCommand::Transfer(_) => self.event(PeerEvent::TransferRefused(TransferRefusal::RankDecides)),
             PeerCommand::Proclaim(value) => {
                 self.value = value;

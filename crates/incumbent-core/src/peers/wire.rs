@@ -153,6 +153,7 @@ mod kind {
     pub(super) const TELL_TERM: u8 = 10;
     pub(super) const ASK: u8 = 11;
     pub(super) const TELL: u8 = 12;
+    pub(super) const LOST_TOO: u8 = 13;
     pub(super) const BULLY: u8 = 32;
     pub(super) const RING: u8 = 64;
     pub(super) const ELECTION: u8 = 0;
@@ -251,6 +252,10 @@ impl Writer {
                 self.u64(nonce.0);
                 self.u64(*term);
                 self.position(*position);
+            }
+            Message::LostToo { nonce } => {
+                self.u8(kind::LOST_TOO);
+                self.u64(nonce.0);
             }
         }
         Ok(())
@@ -392,6 +397,7 @@ impl Reader<'_> {
             kind::TELL_TERM => {
                 Message::TellTerm { nonce: self.nonce()?, term: self.term_or_zero()?, position: self.position()? }
             }
+            kind::LOST_TOO => Message::LostToo { nonce: self.nonce()? },
             kind => return Err(WireError::Kind { kind }),
         })
     }

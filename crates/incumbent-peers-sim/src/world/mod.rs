@@ -356,7 +356,9 @@ impl World {
             return self.mend();
         }
         let leader = self.oracle.leader(self.now).map(|(who, _)| who);
-        let may_wipe = self.members.iter().all(|member| member.is_whole(&self.oracle));
+        // A majority must keep its disks: what it does not know nobody does.
+        let whole = self.members.iter().filter(|member| member.is_whole(&self.oracle)).count();
+        let may_wipe = whole > self.members.len() / 2 + 1 || whole == self.members.len();
         let fault = faults::draw(&mut self.rng, self.members.len(), leader, may_wipe);
         // A script is played to its end: another fault in the middle would spoil it.
         let script = if let Fault::Script(steps) = &fault { steps.iter().map(|step| step.0).max() } else { None };

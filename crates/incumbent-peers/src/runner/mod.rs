@@ -22,6 +22,7 @@ use crate::link::dial::Dialler;
 use crate::link::listen::Inbound;
 use crate::link::outbox::Outbox;
 use crate::machine::{Act, Happened, Machine};
+use crate::members::Members;
 use crate::orders::{Order, Orders};
 use crate::packet::Packet;
 use crate::sink::{Reply, Sealing, Sink, Wish};
@@ -75,6 +76,8 @@ pub(crate) enum Phase {
 
 pub(crate) struct Runner {
     pub(crate) shared: Shared,
+    /// With their names.
+    pub(crate) members: Members,
     pub(crate) group: Group,
     pub(crate) rules: Rules,
     pub(crate) sink: Arc<dyn Sink>,
@@ -213,7 +216,7 @@ impl Runner {
                     return self.on_event(PeerEvent::Closed);
                 }
             }
-            PeerCommand::Release | PeerCommand::Transfer(_) => {}
+            PeerCommand::Release | PeerCommand::Transfer(_) | PeerCommand::Readmit => {}
         }
         self.input(Happened::Command(command));
     }
@@ -243,6 +246,8 @@ impl Runner {
                     Query::Status => self.ask(Asked::Status(reply), nonce),
                     Query::Resign => self.on_wish(Wish::Resign, reply),
                     Query::Transfer(heir) => self.on_wish(Wish::Transfer(heir), reply),
+                    Query::Found => self.on_found(reply),
+                    Query::Readmit => self.on_readmit(reply),
                 }
             }
         }

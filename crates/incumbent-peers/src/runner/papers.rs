@@ -161,12 +161,7 @@ impl Runner {
         let Phase::Forming(founding) = &mut self.phase else { return };
         match founding.step(now) {
             Step::Wait => {}
-            Step::Accept(charter) => {
-                if let Some(paper) = &mut self.paper {
-                    paper.record.charter = Some(charter);
-                    paper.write(Writing::Charter);
-                }
-            }
+            Step::Accept(charter) => self.accept(charter),
             Step::Found(charter) => {
                 tracing::info!(member = %self.shared.me, "the group is founded");
                 self.become_member(charter, Boot::New);
@@ -178,6 +173,14 @@ impl Runner {
         }
     }
 
+    /// Writes the acceptance of a charter down.
+    pub(super) fn accept(&mut self, charter: Charter) {
+        if let Some(paper) = &mut self.paper {
+            paper.record.charter = Some(charter);
+            paper.write(Writing::Charter);
+        }
+    }
+
     /// Says now and then what the founding waits for: a first start that never ends should not be a riddle.
     pub(super) fn remind(&mut self, now: Timestamp) {
         let (Phase::Forming(founding), Some(paper)) = (&self.phase, &mut self.paper) else { return };
@@ -186,11 +189,18 @@ impl Runner {
         }
         paper.remind_at = now + REMIND_EVERY;
         match &founding.missing()[..] {
-            [] => tracing::info!(
+            [] => tracing::warn!(
                 "all members are here and the group is not founded yet; if this stays so, a disk was exchanged meanwhile: \
-                 empty the data directories of all members that never voted, or declare the group new"
+                 empty the data directories of all members, none of which has voted"
             ),
-            missing => tracing::info!(?missing, "the group is founded once all members have been up at the same time"),
+            missing => {
+                let names: Vec<_> = missing.iter().map(|member| self.members.name(*member)).collect();
+                tracing::warn!(
+                    "the group has never been complete: its first election waits for {}, unless an operator declares it \
+                     founded without",
+                    names.join(" and ")
+                );
+            }
         }
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use incumbent_core::peers::MemberId;
 use incumbent_core::peers::consensus::{Client, PeerRole, Report};
 use incumbent_core::peers::wire::{Body, Frame};
+use incumbent_core::peers::{MemberId, PeerCommand};
 use incumbent_core::{Nonce, Token};
 
 use super::{Phase, Runner};
@@ -74,9 +74,35 @@ impl Runner {
             stands: self.stands,
             not_voting: self.view.not_voting,
             forming: matches!(self.phase, Phase::Forming(_)),
+            waits_for: if let Phase::Forming(founding) = &self.phase { founding.missing() } else { Vec::new() },
             value: self.value.clone(),
             identity: self.shared.identity.get().cloned(),
         }
+    }
+
+    /// An operator says that the group is new, and that those who are up are to found it.
+    pub(super) fn on_found(&mut self, reply: Reply) {
+        let now = self.now();
+        let Phase::Forming(founding) = &mut self.phase else { return reply.send(Answer::Refused(Refused::Founded)) };
+        match founding.declare(now) {
+            Some(charter) => {
+                tracing::warn!("an operator has declared the group founded, with {} members", charter.0.len());
+                reply.send(Answer::Accepted);
+                self.accept(charter);
+            }
+            None => reply.send(Answer::Refused(Refused::TooFew)),
+        }
+    }
+
+    /// An operator says that this member is to come back without the others.
+    pub(super) fn on_readmit(&mut self, reply: Reply) {
+        let lost = matches!(&self.phase, Phase::Running(machine) if machine.role() == PeerRole::Rejoining);
+        if !lost {
+            return reply.send(Answer::Refused(Refused::NotLost));
+        }
+        tracing::warn!("an operator readmits this member without the others");
+        reply.send(Answer::Accepted);
+        self.input(Happened::Command(PeerCommand::Readmit));
     }
 
     pub(super) fn on_wish(&mut self, wish: Wish, reply: Reply) {

@@ -1,6 +1,8 @@
 //! What a consensus member remembers, and what it does when it cannot.
 
-use incumbent_peers::{Abstention, Algorithm, FirstStart, MemberId, PeerEvent, PeerRole, Stage, StartError};
+use incumbent_peers::{
+    Abstention, Algorithm, AskError, Asker, MemberId, PeerEvent, PeerRole, Refused, Stage, StartError,
+};
 
 use crate::play::{Play, within};
 
@@ -25,18 +27,63 @@ async fn a_group_is_not_founded_before_all_have_been_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_that_was_declared_new_begins_with_a_majority() {
-    let mut play = Play::new(Algorithm::Consensus, 3);
-    for number in [1, 2] {
-        let mut config = play.config(number);
-        config.first_start = FirstStart::Declared;
-        play.boot_with(config).await.unwrap();
-    }
-    play.agreed().await;
-    // The third was not told, meets a group that exists, and learns the term from all others.
-    play.boot(3).await;
-    play.until(MemberId(3), "it follows", |state| state.role() == Some(PeerRole::Follower) && state.leader.is_some())
+async fn a_group_that_an_operator_declares_founded_begins_with_a_majority_and_is_another_each_time() {
+    let mut identities = Vec::new();
+    for _ in 0..2 {
+        let mut play = Play::new(Algorithm::Consensus, 3);
+        play.boot(1).await;
+        let mut config = play.group_config();
+        // The sockets of those who never came are there, and nobody answers.
+        config.link.answer_timeout = std::time::Duration::from_secs(1);
+        let asker = Asker::new(config).unwrap();
+        let until = async |wanted: Result<MemberId, AskError>| while asker.found().await != wanted {};
+        within("one is no majority", until(Err(AskError::Refused(Refused::TooFew)))).await;
+        play.boot(2).await;
+        within("two are one", until(Ok(MemberId(1)))).await;
+        let before = play.agreed().await;
+        within("it is founded once", until(Err(AskError::Refused(Refused::Founded)))).await;
+        // The third was not there, meets a group that exists, and learns the term from all others.
+        play.boot(3).await;
+        let follows =
+            |state: &incumbent_peers::NodeState| state.role() == Some(PeerRole::Follower) && state.leader.is_some();
+        play.until(MemberId(3), "it follows", follows).await;
+        let identity = play.node(before.member).identity().unwrap();
+        within("the third knows its group", async {
+            while play.node(MemberId(3)).identity().is_none() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        })
         .await;
+        assert_eq!(play.node(MemberId(3)).identity(), Some(identity.clone()));
+        identities.push(identity);
+        play.ledger.check();
+    }
+    assert_ne!(identities[0], identities[1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_of_three_that_were_wiped_come_back_by_an_operators_word() {
+    let mut play = Play::start(Algorithm::Consensus, 3).await;
+    let before = play.agreed().await;
+    let identity = play.node(MemberId(3)).identity();
+    for number in [1, 2] {
+        play.kill(MemberId(number)).await;
+        std::fs::remove_dir_all(play.data(number)).unwrap();
+    }
+    for number in [1, 2] {
+        play.boot(number).await;
+        let lost = |state: &incumbent_peers::NodeState| state.not_voting == Some(Abstention::StateLost);
+        play.until(MemberId(number), "it says that it lost its state", lost).await;
+    }
+    let asker = play.asker();
+    let refused = within("an answer", asker.readmit(MemberId(3))).await;
+    assert_eq!(refused, Err(AskError::Refused(Refused::NotLost)));
+    within("an answer", asker.readmit(MemberId(1))).await.unwrap();
+    let after = play.agreed().await;
+    assert!(after.term > before.term);
+    play.until(MemberId(2), "the other comes back by itself", |state| state.not_voting.is_none()).await;
+    assert_eq!(play.node(MemberId(1)).identity(), identity, "it is the same group");
+    play.ledger.check();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

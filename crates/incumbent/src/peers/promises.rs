@@ -38,11 +38,14 @@ fn caveats(group: &Group) -> Vec<String> {
                 spare => format!("{} of {members} members are a majority: {spare} may fail", group.majority()),
             });
             caveats.push(
-                "the first election of a group waits until all members have been up at the same time, once".into(),
+                "the first election of a group waits until all members have been up at the same time, once, or until an operator \
+                 says that it is to begin without some"
+                    .into(),
             );
             caveats.push(
                 "a member's votes have to outlive it: one that lost its directory votes again only after ALL others have told it \
-                 the highest term, and a group that lost all of them starts anew, with another identity"
+                 the highest term (a majority, if the others lost theirs, too), or by an operator's word; a group that lost all of \
+                 them starts anew, with another identity"
                     .into(),
             );
             caveats.push("every clock has to keep within the drift: what remains is for the token".into());

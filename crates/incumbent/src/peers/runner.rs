@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use incumbent_core::peers::{Abstention, TransferRefusal};
 use incumbent_core::{Candidate, Command, ElectionName, Fault, Loss, SeatId, StoreId, Timestamp, Token};
-use incumbent_peers::{MemberId, Node, OperatorRequest, Refused, Stage, Wish};
+use incumbent_peers::{MemberId, Node, OperatorRequest, Refused, Wish};
 use incumbent_store::{Alarm, Clock, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -713,16 +713,10 @@ impl Runner {
         }
     }
 
-    /// Tells of what keeps a group from electing anybody.
     fn on_state(&mut self) {
         self.look_at_proclaimed();
-        let Member::Yes(_, state) = &mut self.member else { return };
-        let state = state.borrow_and_update();
-        if let Stage::Forming { missing } = &state.stage
-            && !missing.is_empty()
-        {
-            let names: Vec<_> = missing.iter().map(|id| self.bond.group.members().name(*id)).collect();
-            tracing::info!("the group has never been complete: waiting for {}", names.join(", "));
+        if let Member::Yes(_, state) = &mut self.member {
+            state.mark_unchanged();
         }
     }
 }

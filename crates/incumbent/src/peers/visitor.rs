@@ -2,11 +2,12 @@
 //!
 //! All members are asked at once, and what they say is put together here. Nothing is written down anywhere.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use incumbent_core::peers::TransferRefusal;
+use incumbent_core::peers::{Abstention, TransferRefusal};
 use incumbent_core::{Cursor, ElectionName, Refusal, Token};
 use incumbent_peers::{Algorithm, AskError, Asker, LeaderView, Member as Peer, MemberId, Refused, Status, Wish};
 use incumbent_store::{Promises, StoreError, StoreId, Wake};
@@ -76,6 +77,8 @@ impl Visitor {
             answering: answers.len(),
             needed: self.bond.group.needed(),
             forming: answers.iter().any(|status| status.forming),
+            waits_for: self.names(answers.iter().flat_map(|status| status.waits_for.iter().copied())),
+            not_voting: self.names(answers.iter().filter(|status| is_out(status)).map(|status| status.member)),
         };
         let unsure = self.group().algorithm().is_fenced() && group.answering < group.needed;
         if people == 1 && unsure {
@@ -83,6 +86,12 @@ impl Visitor {
         }
         let leader = if unsure { None } else { leader(self.group().algorithm(), &answers) };
         Ok(self.put_together(group, leader, &answers))
+    }
+
+    /// Each once, by number.
+    fn names(&self, members: impl Iterator<Item = MemberId>) -> Vec<Arc<str>> {
+        let members: BTreeSet<_> = members.collect();
+        members.into_iter().map(|member| self.group().members().name(member).into()).collect()
     }
 
     /// Asks all members at once. In a hurry it does not wait for those who are slow to answer, once it knows who leads.
@@ -158,6 +167,9 @@ impl Visitor {
             "pause" | "resume" => {
                 "there is nothing that all members would read it from; stop the members instead, or a majority of them"
             }
+            "be founded" | "readmit a member" => {
+                "its members write nothing down, so there is nothing to found or to lose"
+            }
             "end" => "its members are a fixed list; stop them instead",
             _ => "there is no such thing among peers",
         };
@@ -214,6 +226,53 @@ impl Visitor {
                 }
                 _ => return Ok(()),
             }
+        }
+    }
+
+    /// Declares the group founded, and waits until it is.
+    pub(crate) async fn found(&self, roll: &Roll, within: Duration) -> Result<(), OperatorError> {
+        let until = Instant::now() + within;
+        let asker = self.asker_of_consensus(roll, "be founded")?;
+        asker.found().await.map_err(|error| self.refused_at(error))?;
+        loop {
+            let look = crate::roll::retry(until, || Box::pin(roll.look_within(usize::MAX, roll.attempt()))).await?;
+            if look.group.is_some_and(|group| !group.forming) {
+                return Ok(());
+            }
+            self.pause(until, within, "not all who founded it have agreed yet").await?;
+        }
+    }
+
+    /// Has a member that lost its state come back, and waits until it does.
+    pub(crate) async fn readmit(&self, roll: &Roll, who: &Member, within: Duration) -> Result<(), OperatorError> {
+        let until = Instant::now() + within;
+        let asker = self.asker_of_consensus(roll, "readmit a member")?;
+        let unknown = || OperatorError::Misuse { what: format!("there is no member {:?} in the list", who.0) };
+        let member = self.group().members().by_name(&who.0).ok_or_else(unknown)?.id;
+        asker.readmit(member).await.map_err(|error| self.refused_at(error))?;
+        loop {
+            if asker.status(member).await.is_ok_and(|status| !is_out(&status)) {
+                return Ok(());
+            }
+            self.pause(until, within, "no member that still knows a term answers it").await?;
+        }
+    }
+
+    fn asker_of_consensus(&self, roll: &Roll, act: &'static str) -> Result<Asker, OperatorError> {
+        if !self.group().algorithm().is_fenced() {
+            return Err(self.cannot(act));
+        }
+        Ok(self.asker(&roll.election)?)
+    }
+
+    /// Why a member did not do what it was told.
+    fn refused_at(&self, error: AskError) -> OperatorError {
+        match error {
+            AskError::Refused(why @ (Refused::Founded | Refused::NotLost)) => {
+                OperatorError::Nothing { what: why.to_string() }
+            }
+            AskError::Denied { .. } => StoreError::Denied { what: error.to_string(), source: None }.into(),
+            error => StoreError::Unavailable { what: error.to_string(), source: None }.into(),
         }
     }
 
@@ -305,6 +364,11 @@ impl Visitor {
             _ => None,
         }
     }
+}
+
+/// Whether a member takes no part in votes, and not only for the moment after a restart.
+fn is_out(status: &Status) -> bool {
+    status.not_voting.is_some_and(|why| why != Abstention::Restarted)
 }
 
 /// In the words of everybody else; `None` if it has none of its own.

@@ -138,6 +138,11 @@ pub enum Message {
         /// The sender's position, as last known.
         position: Position,
     },
+    /// The answer to [`Message::AskTerm`] of one that has lost its state, too.
+    LostToo {
+        /// From the question.
+        nonce: Nonce,
+    },
 }
 
 /// Who leads, as a member tells someone who is not one.

@@ -14,7 +14,7 @@
 //!   that term, for one candidacy.
 //!
 //! A member whose state is lost does not vote. It comes back by itself once ALL others have told it the highest
-//! term, in which it abstains ([`Boot::Lost`]).
+//! term, in which it abstains ([`Boot::Lost`]). What if others have lost theirs, too, is said in `rejoin.rs`.
 
 mod disk;
 mod message;
@@ -35,6 +35,7 @@ pub use message::{
     Ballot, Boot, Client, Input, Message, Output, PersistId, Position, Report, STORED_BYTES, SealId, Stored,
 };
 pub use observer::{Observer, ObserverEvent, ObserverOutput};
+pub use rejoin::TERMS_SKIPPED;
 pub use settings::{ConsensusSettings, ConsensusSettingsError};
 
 use crate::entry::{Nonce, Token};
@@ -283,9 +284,12 @@ impl Consensus {
 
     fn on_message(&mut self, now: Timestamp, from: MemberId, message: Message) {
         if let Role::Rejoining(_) = self.role {
-            // Whatever is said here could break a promise that was forgotten.
-            if let Message::TellTerm { nonce, term, position } = message {
-                self.on_term_told(from, nonce, term, position);
+            // Whatever else is said here could break a promise that was forgotten.
+            match message {
+                Message::TellTerm { nonce, term, position } => self.on_term_told(from, nonce, term, position),
+                Message::LostToo { nonce } => self.on_lost_too(now, from, nonce),
+                Message::AskTerm { nonce } => self.send(from, Message::LostToo { nonce }),
+                _ => {}
             }
             return;
         }
@@ -307,7 +311,7 @@ impl Consensus {
                 let tell = Message::TellTerm { nonce, term: self.stored.term, position: self.position };
                 self.send(from, tell);
             }
-            Message::TellTerm { .. } => {}
+            Message::TellTerm { .. } | Message::LostToo { .. } => {}
         }
     }
 
@@ -315,6 +319,7 @@ impl Consensus {
         match command {
             PeerCommand::Release => self.on_release(now),
             PeerCommand::Transfer(heir) => self.on_transfer(now, heir),
+            PeerCommand::Readmit => self.on_readmitted(),
             PeerCommand::Proclaim(value) => self.on_proclaim(now, value),
             PeerCommand::Healthy(healthy) => {
                 self.healthy = healthy;

@@ -4,27 +4,45 @@
 //! that ALL others know is at least that of any vote it may have given; it abstains in that term. Likewise a record that
 //! it helped to commit is within the furthest position of the others: it votes for whoever reaches that far, and stands
 //! once it does so itself.
+//!
+//! Others may have lost their state, too. As long as a majority has not, every term that was ever won is known to one that
+//! still has its state and was asked after the others said that theirs is lost; terms that nobody won may be unknown. Without
+//! a majority, or without the answer of some, only an operator can say that it is to come back ([`PeerCommand::Readmit`]),
+//! and even won terms may be unknown. In both cases it comes back [`TERMS_SKIPPED`] terms later than any that is known,
+//! further than others can have got unheard of.
+//!
+//! [`PeerCommand::Readmit`]: crate::peers::PeerCommand::Readmit
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::message::{Ballot, Message, Position};
 use super::{Consensus, Role};
 use crate::entry::{Nonce, Token};
+use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
 use crate::time::Timestamp;
+
+/// How many terms are left out where those who answer may not know all: more elections than can have been held without
+/// any of them hearing of one. Each takes a timeout or a handover, so a million are weeks at least.
+pub const TERMS_SKIPPED: u64 = 1_000_000;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Rejoining {
     nonce: Nonce,
     told: BTreeMap<MemberId, (u64, Position)>,
+    /// Those who have lost their state, too.
+    lost: BTreeSet<MemberId>,
     ask_at: Timestamp,
+    /// An operator has said that it need not wait for the others.
+    readmitted: bool,
     /// All have answered; what was learnt is being written.
     learnt: bool,
 }
 
 impl Rejoining {
     pub(super) fn new(now: Timestamp, nonce: Nonce) -> Rejoining {
-        Rejoining { nonce, told: BTreeMap::new(), ask_at: now, learnt: false }
+        let (told, lost) = (BTreeMap::new(), BTreeSet::new());
+        Rejoining { nonce, told, lost, ask_at: now, readmitted: false, learnt: false }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
@@ -47,17 +65,49 @@ impl Consensus {
     }
 
     pub(super) fn on_term_told(&mut self, from: MemberId, nonce: Nonce, term: u64, position: Position) {
-        let others = self.group.members().len() - 1;
         let Role::Rejoining(rejoining) = &mut self.role else { return };
         if rejoining.nonce != nonce || rejoining.learnt || term > Token::MAX {
             return;
         }
+        rejoining.lost.remove(&from);
         rejoining.told.insert(from, (term, position));
-        if rejoining.told.len() < others {
+        self.learn();
+    }
+
+    /// Another has lost its state. What was told before may be older than what that one did last: all are asked again.
+    pub(super) fn on_lost_too(&mut self, now: Timestamp, from: MemberId, nonce: Nonce) {
+        let Role::Rejoining(rejoining) = &mut self.role else { return };
+        if rejoining.nonce != nonce || rejoining.learnt || !rejoining.lost.insert(from) {
+            return;
+        }
+        rejoining.told.clear();
+        rejoining.nonce = self.rng.nonce();
+        rejoining.ask_at = now;
+        self.ask_for_terms(now);
+    }
+
+    pub(super) fn on_readmitted(&mut self) {
+        if let Role::Rejoining(rejoining) = &mut self.role {
+            rejoining.readmitted = true;
+            self.learn();
+        }
+    }
+
+    /// Takes over what was told, if it is enough.
+    fn learn(&mut self) {
+        let (others, quorum) = (self.group.members().len() - 1, self.group.quorum());
+        let Role::Rejoining(rejoining) = &mut self.role else { return };
+        let (told, lost) = (rejoining.told.len(), rejoining.lost.len());
+        let by_all = told == others;
+        let by_majority = told + lost == others && told >= quorum;
+        let believes = self.settings.flaws.has(PeerFlaw::FirstTermBelieved);
+        if rejoining.learnt || told == 0 || !(by_all || by_majority || rejoining.readmitted || believes) {
             return;
         }
         rejoining.learnt = true;
-        self.stored.term = rejoining.told.values().map(|(term, _)| *term).max().unwrap_or(0);
+        let known = rejoining.told.values().map(|(term, _)| *term).max().unwrap_or(0);
+        let skipped = if by_all || believes { 0 } else { TERMS_SKIPPED };
+        self.stored.term = known.saturating_add(skipped).min(Token::MAX);
         self.stored.catch_up = rejoining.told.values().map(|(_, position)| *position).max().unwrap_or(Position::NONE);
         self.stored.ballot = Ballot::Forfeit;
         self.persist();

@@ -467,3 +467,96 @@ fn who_resigns_leaves_it_to_all_others_first() {
     let longest = ConsensusSettings::default().election_max;
     assert!(members[0].poll_timeout().unwrap() > later + longest, "everybody else may stand before");
 }
+
+/// Ticks everybody that is due, and delivers everything, until this is so.
+fn until(members: &mut [Consensus], mut now: Timestamp, done: impl Fn(&[Consensus]) -> bool) -> Option<Timestamp> {
+    for _ in 0..2_000 {
+        talk(members, now);
+        if done(members) {
+            return Some(now);
+        }
+        now = members.iter().filter_map(Consensus::poll_timeout).min()?.max(now);
+        for member in members.iter_mut().filter(|member| member.poll_timeout().is_some_and(|due| due <= now)) {
+            member.handle(now, Input::Tick);
+        }
+    }
+    None
+}
+
+fn in_group_of(size: u16, number: u16, boot: Boot) -> Consensus {
+    let group = Group::new(MemberId(number), (0..size).map(MemberId)).unwrap();
+    let rng = Rng::from_number(u64::from(number) + 1);
+    Consensus::new(at(0), group, ConsensusSettings::default(), boot, Bytes::new(), rng).unwrap()
+}
+
+#[test]
+fn two_of_three_that_lost_their_state_come_back_by_an_operators_word_to_one_of_them() {
+    let kept = Boot::Restarted(Stored { term: 7, abstain: MS * 3_000, ..Stored::default() });
+    let mut members: Vec<_> = [kept, Boot::Lost, Boot::Lost]
+        .into_iter()
+        .zip(0..)
+        .map(|(boot, number)| in_group_of(3, number, boot))
+        .collect();
+    assert_eq!(until(&mut members, at(0), |members| members[1].role() != PeerRole::Rejoining), None);
+    let now = at(600_000);
+    members[1].handle(now, Input::Command(PeerCommand::Readmit));
+    talk(&mut members, now);
+    assert_eq!((members[1].role(), members[1].term()), (PeerRole::Follower, 7 + TERMS_SKIPPED));
+    let voted = Message::Vote { term: term(7 + TERMS_SKIPPED), position: Position::NONE, forfeited: None };
+    members[1].handle(now, Input::Message(MemberId(0), voted));
+    let refused = Message::Voted { term: term(7 + TERMS_SKIPPED), granted: false };
+    assert!(says(&outputs(&mut members[1], now), 0, &refused));
+    let led = until(&mut members, now, |members| {
+        members.iter().any(|member| member.office().is_some())
+            && members.iter().all(|member| member.role() != PeerRole::Rejoining)
+    });
+    assert!(led.is_some(), "the other one comes back by itself");
+    let token = members.iter().find_map(Consensus::office).unwrap();
+    assert!(token.get() > 7 + TERMS_SKIPPED, "{token}");
+}
+
+#[test]
+fn readmitted_with_nobody_left_who_knows_a_term_it_goes_on_waiting() {
+    let mut lost = in_group_of(3, 1, Boot::Lost);
+    outputs(&mut lost, at(0));
+    lost.handle(at(1), Input::Command(PeerCommand::Readmit));
+    outputs(&mut lost, at(1));
+    assert_eq!(lost.role(), PeerRole::Rejoining);
+}
+
+#[test]
+fn two_of_five_that_lost_their_state_come_back_by_themselves_above_all_terms_that_may_have_been() {
+    let kept = |term| Boot::Restarted(Stored { term, abstain: MS * 3_000, ..Stored::default() });
+    let boots = [kept(4), kept(9), kept(6), Boot::Lost, Boot::Lost];
+    let mut members: Vec<_> = boots.into_iter().zip(0..).map(|(boot, number)| in_group_of(5, number, boot)).collect();
+    let back = until(&mut members, at(0), |members| members[3..].iter().all(|lost| lost.role() != PeerRole::Rejoining));
+    assert!(back.is_some());
+    assert!(members[3..].iter().all(|lost| lost.term() >= 9 + TERMS_SKIPPED));
+}
+
+#[test]
+fn what_was_told_before_another_was_known_to_be_lost_does_not_count() {
+    let mut lost = in_group_of(5, 3, Boot::Lost);
+    let nonce = |said: &[Output]| {
+        let nonces = said.iter().filter_map(|output| match output {
+            Output::Send(_, Message::AskTerm { nonce }) => Some(*nonce),
+            _ => None,
+        });
+        nonces.last().unwrap()
+    };
+    let first = nonce(&outputs(&mut lost, at(0)));
+    let tell =
+        |from, nonce, term| Input::Message(MemberId(from), Message::TellTerm { nonce, term, position: Position::NONE });
+    for from in 0..3 {
+        lost.handle(at(1), tell(from, first, 4));
+    }
+    lost.handle(at(2), Input::Message(MemberId(4), Message::LostToo { nonce: first }));
+    let second = nonce(&outputs(&mut lost, at(2)));
+    assert_ne!(first, second);
+    assert_eq!(lost.role(), PeerRole::Rejoining, "all are asked again");
+    for from in 0..3 {
+        lost.handle(at(3), tell(from, second, 4 + u64::from(from)));
+    }
+    outputs(&mut lost, at(3));
+    assert_eq!((lost.role(), lost.term()), (PeerRole::Follower, 6 + TERMS_SKIPPED));
+}

@@ -42,7 +42,7 @@ fn pulse(rng: &mut Rng) -> PulseMessage {
 
 fn consensus_message(rng: &mut Rng) -> consensus::Message {
     use consensus::Message;
-    match rng.below(10) {
+    match rng.below(11) {
         0 => Message::PreVote { term: token(rng), round: rng.next_u64(), position: position(rng) },
         1 => Message::PreVoted { round: rng.next_u64(), term: rng.below(Token::MAX + 1), granted: flip(rng) },
         2 => {
@@ -68,6 +68,7 @@ fn consensus_message(rng: &mut Rng) -> consensus::Message {
         6 => Message::Stale { term: token(rng) },
         7 => Message::TimeoutNow { term: token(rng) },
         8 => Message::AskTerm { nonce: rng.nonce() },
+        9 => Message::LostToo { nonce: rng.nonce() },
         _ => Message::TellTerm { nonce: rng.nonce(), term: rng.below(Token::MAX + 1), position: position(rng) },
     }
 }

@@ -216,7 +216,7 @@ fn gist(body: &Body) -> (Option<u64>, String) {
             Message::PreVoted { granted, .. } => (None, answer(granted)),
             Message::Voted { term, granted } => (Some(term.get()), answer(granted)),
             Message::TellTerm { term, .. } => (Some(*term), String::new()),
-            Message::AskTerm { .. } => (None, String::new()),
+            Message::AskTerm { .. } | Message::LostToo { .. } => (None, String::new()),
         },
         Body::Ring(ring::Message::Election { seen, .. }) => {
             (None, seen.iter().map(MemberId::to_string).collect::<String>())
