@@ -40,7 +40,17 @@ enum State {
         renew_every: Duration,
         renew_at: Timestamp,
         renewing: Option<Try>,
+        ends: Ends,
     },
+}
+
+/// Whether a session is to be replaced by another: the TTL in force may be shorter than the one that it was opened with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Ends {
+    Never,
+    At(Timestamp),
+    /// As soon as nobody needs it any more.
+    Overdue,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -72,7 +82,13 @@ pub(crate) enum Order {
 pub(crate) enum Change {
     Nothing,
     Up(Session),
-    Renewed { epoch: Epoch, deadline: Timestamp, renewal: Renewal },
+    Renewed {
+        epoch: Epoch,
+        deadline: Timestamp,
+        renewal: Renewal,
+    },
+    /// The deadline has moved back, to this.
+    Shortened(Timestamp),
     Down,
     Refused(Option<SettingsError>),
 }
@@ -94,22 +110,45 @@ impl Keeper {
         }
     }
 
-    /// The session, if there is one.
+    /// The session, if there is one that something new may be begun with.
     pub(crate) fn session(&self) -> Option<Session> {
         match &self.state {
-            State::Open { epoch, lease, rest, .. } => {
+            State::Open { epoch, lease, rest, ends: Ends::Never, .. } => {
                 Some(Session { epoch: *epoch, deadline: lease.deadline(), rest: *rest })
             }
-            State::Closed | State::Opening(_) => None,
+            State::Closed | State::Opening(_) | State::Open { .. } => None,
         }
     }
 
     /// A proof of life is needed before the next one is due.
     pub(crate) fn renew_soon(&mut self, now: Timestamp) {
-        if let State::Open { renew_at, lease, .. } = &mut self.state {
+        if let State::Open { renew_at, lease, ends: Ends::Never, .. } = &mut self.state {
             // Sooner it would prove nothing new, and would be asked for again and again.
             *renew_at = (*renew_at).min(lease.proves_more_from().max(now));
         }
+    }
+
+    /// From now on the store may count this TTL, or a longer one. The session is replaced when the deadline has come that
+    /// follows from it: the one that it was opened with, and all that follows from that, is no longer true.
+    pub(crate) fn on_shortened(&mut self, which: Epoch, ttl: Duration) -> Change {
+        match &mut self.state {
+            State::Open { epoch, lease, ends, .. } if *epoch == which => {
+                lease.shorten(ttl);
+                *ends = Ends::At(lease.deadline());
+                Change::Shortened(lease.deadline())
+            }
+            _ => Change::Nothing,
+        }
+    }
+
+    /// The session whose time has come to be replaced, as soon as nobody needs it any more.
+    pub(crate) fn outlived(&mut self, now: Timestamp) -> Option<Epoch> {
+        let State::Open { epoch, ends, .. } = &mut self.state else { return None };
+        if *ends == Ends::Never || matches!(ends, Ends::At(at) if now < *at) {
+            return None;
+        }
+        *ends = Ends::Overdue;
+        Some(*epoch)
     }
 
     /// What is due now. Ask until it answers `None`.
@@ -174,7 +213,7 @@ impl Keeper {
         let rarely = self.settings.flaws.has(Flaw::RenewsTooRarely);
         let renew_every = if rarely { liveness.ttl * 9 / 10 } else { renew_every };
         let (rest, renew_at) = (liveness.rest, sent_at + renew_every);
-        self.state = State::Open { epoch, lease, rest, renew_every, renew_at, renewing: None };
+        self.state = State::Open { epoch, lease, rest, renew_every, renew_at, renewing: None, ends: Ends::Never };
         Change::Up(session)
     }
 
@@ -185,12 +224,15 @@ impl Keeper {
         attempt: Attempt,
         answer: Result<Renewal, Fault>,
     ) -> Change {
-        let State::Open { epoch, lease, renewing, .. } = &mut self.state else { return Change::Nothing };
+        let State::Open { epoch, lease, renewing, ends, .. } = &mut self.state else { return Change::Nothing };
         let Some(tried) = renewing.take_if(|tried| tried.attempt == attempt) else { return Change::Nothing };
         match answer {
             Ok(renewal) => {
                 let from_answer = self.settings.flaws.has(Flaw::DeadlineFromAnswer);
-                lease.renewed(if from_answer { now } else { tried.sent_at }, now, renewal.ttl);
+                // One that is to be replaced is kept for what is still to be removed, and believed no longer.
+                if *ends == Ends::Never {
+                    lease.renewed(if from_answer { now } else { tried.sent_at }, now, renewal.ttl);
+                }
                 self.backoff.succeeded();
                 Change::Renewed { epoch: *epoch, deadline: lease.deadline(), renewal }
             }
@@ -233,12 +275,20 @@ impl Keeper {
 
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         let due = match &self.state {
-            State::Closed => self.wanted.then_some(Timestamp::ZERO),
-            State::Opening(tried) => return Some(tried.until),
-            State::Open { renewing: Some(tried), .. } => return Some(tried.until),
-            State::Open { renew_at, .. } => Some(*renew_at),
+            State::Closed => self.wanted.then(|| self.after_rest(Timestamp::ZERO)),
+            State::Opening(tried) => Some(tried.until),
+            State::Open { renewing: Some(tried), .. } => Some(tried.until),
+            State::Open { renew_at, .. } => Some(self.after_rest(*renew_at)),
         };
-        due.map(|at| self.backoff.until().map_or(at, |until| until.max(at)))
+        let ends = match &self.state {
+            State::Open { ends: Ends::At(at), .. } => Some(*at),
+            _ => None,
+        };
+        [due, ends].into_iter().flatten().min()
+    }
+
+    fn after_rest(&self, at: Timestamp) -> Timestamp {
+        self.backoff.until().map_or(at, |until| until.max(at))
     }
 
     fn refuse(&mut self, error: Option<SettingsError>) -> Change {

@@ -64,6 +64,12 @@ impl Lease {
         self.count();
     }
 
+    /// From now on the session counts with this TTL at most, also what was answered before.
+    pub fn shorten(&mut self, ttl: Duration) {
+        self.renewals.iter_mut().for_each(|renewal| renewal.ttl_granted = renewal.ttl_granted.min(ttl));
+        self.count();
+    }
+
     /// Until when the store cannot have forgotten us.
     pub fn deadline(&self) -> Timestamp {
         self.deadline
@@ -214,6 +220,19 @@ mod tests {
         assert_eq!(lease.deadline(), at(106), "it was in force when the one that is proven was heard");
         lease.renewed(at(106), at(106), TTL);
         assert_eq!(lease.deadline(), at(113));
+    }
+
+    #[test]
+    fn a_lease_that_is_shortened_counts_with_the_shorter_ttl_from_the_last_proof() {
+        let mut lease = lease(one_before(true));
+        renewed(&mut lease, 103_000);
+        renewed(&mut lease, 106_000);
+        lease.shorten(SECOND * 6);
+        assert_eq!(lease.deadline(), at(108));
+        lease.shorten(SECOND * 30);
+        assert_eq!(lease.deadline(), at(108), "never longer");
+        lease.shorten(Duration::ZERO);
+        assert_eq!(lease.deadline(), at(102), "over");
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub enum Input {
     Opened(Attempt, Result<Liveness, Fault>),
     /// [`Output::Renew`] was answered.
     Renewed(Attempt, Result<Renewal, Fault>),
+    /// From now on the store may count this session's TTL as this, or longer: what was proven counts with it.
+    Shortened(Epoch, Duration),
     /// [`Output::Call`] was answered.
     Answer(SeatId, CallId, Result<Answer, Fault>),
     /// [`Output::Watch`] has something to say, or has been lost: both mean "look again".
@@ -107,6 +109,8 @@ pub enum Output {
     /// The answer to this opening or renewal is no longer wanted: drop it, with all that it holds. At most one is out
     /// at a time: it is answered or given up before the next one begins.
     GiveUpAttempt(Attempt),
+    /// Close this session, and make no more calls on it; no answer is needed. Another one is opened.
+    ReplaceSession(Epoch),
     /// Close this session; no answer is needed.
     CloseSession(Epoch),
     /// Make one call. The seat's earlier one has been answered or given up.

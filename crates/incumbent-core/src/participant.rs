@@ -86,6 +86,10 @@ impl Participant {
                 let change = self.keeper.on_renewed(now, &mut self.rng, attempt, answer);
                 self.on_change(now, change);
             }
+            Input::Shortened(epoch, ttl) => {
+                let change = self.keeper.on_shortened(epoch, ttl);
+                self.on_change(now, change);
+            }
             Input::Answer(seat, call, answer) => {
                 // An answer to an older call speaks of an older session.
                 let awaited = self.seats.get(&seat).is_some_and(|candidacy| candidacy.awaits(call));
@@ -162,6 +166,7 @@ impl Participant {
         match change {
             Change::Nothing => {}
             Change::Up(session) => self.tell_all(now, &SeatInput::SessionUp(session)),
+            Change::Shortened(deadline) => self.tell_all(now, &SeatInput::Shortened(deadline)),
             Change::Down => self.tell_all(now, &SeatInput::SessionDown),
             Change::Renewed { epoch, deadline, renewal } => self.on_renewal(now, epoch, deadline, renewal),
             Change::Refused(error) => {
@@ -205,6 +210,14 @@ impl Participant {
         let due: Vec<SeatId> = self.timeouts.iter().take_while(|(at, _)| *at <= now).map(|(_, seat)| *seat).collect();
         for seat in due {
             self.tell(now, seat, SeatInput::Tick);
+        }
+        if let Some(epoch) = self.keeper.outlived(now)
+            && !self.seats.values().any(|candidacy| candidacy.needs_session())
+        {
+            self.give_up_attempt();
+            let change = self.keeper.gone();
+            self.on_change(now, change);
+            self.out.push(Output::ReplaceSession(epoch));
         }
         while let Some(order) = self.keeper.due(now, &mut self.rng) {
             self.out.push(match order {

@@ -801,6 +801,78 @@ fn deadlines(desk: &Desk) -> Vec<Timestamp> {
     told.collect()
 }
 
+fn opened_sessions(desk: &Desk) -> usize {
+    desk.outputs.iter().filter(|output| matches!(output, Output::OpenSession(..))).count()
+}
+
+#[test]
+fn a_session_whose_ttl_may_have_become_shorter_ends_its_terms_in_time_and_is_replaced() {
+    let (mut desk, held) = Desk::leading(candidate());
+    let was = *deadlines(&desk).last().unwrap();
+
+    desk.handle(Input::Shortened(Epoch(0), TTL * 2 / 3));
+
+    let is = *deadlines(&desk).last().unwrap();
+    assert_eq!(was.since(is), TTL / 3 - TTL / 3000, "a third of the TTL, and of what drift may take of it");
+    desk.pass(TTL / 3);
+    desk.renewed(Ok(Renewal { ttl: TTL, ..Renewal::default() }));
+    assert_eq!(*deadlines(&desk).last().unwrap(), is, "no renewal moves it any more");
+    desk.pass(is.since(desk.now) - TTL / 5);
+    assert!(matches!(desk.events().last(), Some(Event::Stopping { why: Loss::LocalDeadline, .. })));
+    desk.handle(Input::Command(SEAT, Command::Release));
+    assert_eq!(desk.call().2, Op::Withdraw(held, None));
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    let calls = desk.calls();
+    assert_eq!((opened_sessions(&desk), desk.events().last()), (1, Some(&Event::Released)), "its time has not come");
+    desk.pass(is.since(desk.now));
+    assert_eq!(desk.calls(), calls, "nobody goes back in line with it");
+    let closed = desk.outputs.iter().position(|output| *output == Output::ReplaceSession(Epoch(0)));
+    let opened = desk.outputs.iter().rposition(|output| matches!(output, Output::OpenSession(..)));
+    assert!(closed.is_some() && closed < opened && opened_sessions(&desk) == 2, "{:?}", desk.outputs);
+    desk.open();
+    assert!(matches!(desk.call().2, Op::Enlist(..)));
+}
+
+#[test]
+fn a_session_of_which_nothing_is_known_any_more_ends_its_terms_at_once() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.handle(Input::Shortened(Epoch(0), Duration::ZERO));
+    assert_eq!(desk.events().last(), Some(&Event::Unelected(Loss::LocalDeadline)));
+    assert_eq!((desk.call().2, opened_sessions(&desk)), (Op::Withdraw(held, None), 1), "its entry goes first");
+    desk.answer(Err(Fault::Unavailable));
+    assert_eq!(opened_sessions(&desk), 1);
+    assert!(desk.participant.poll_timeout().unwrap() > desk.now, "it does not spin");
+    desk.pass(TTL);
+    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    assert!(desk.outputs.contains(&Output::ReplaceSession(Epoch(0))));
+    assert_eq!(opened_sessions(&desk), 2);
+}
+
+#[test]
+fn whoever_stands_while_a_session_is_being_replaced_waits_for_the_next() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    desk.answer(standing(behind(&held, other(3)), Office::default()));
+    desk.handle(Input::Shortened(Epoch(0), TTL / 2));
+    let calls = desk.calls();
+    let another = Candidate { election: ElectionName::new("another").unwrap(), ..candidate() };
+    desk.handle(Input::Stand(SeatId(2), another));
+    assert_eq!(desk.calls(), calls);
+    desk.pass(TTL / 2);
+    assert!(desk.outputs.contains(&Output::ReplaceSession(Epoch(0))), "nobody needs it");
+    desk.open();
+    assert_eq!(desk.calls(), calls + 2, "both enlist with the new one");
+}
+
+#[test]
+fn the_ttl_of_an_earlier_session_is_of_no_interest() {
+    let (mut desk, _) = Desk::leading(candidate());
+    let outputs = desk.outputs.len();
+    desk.handle(Input::Shortened(Epoch(7), Duration::ZERO));
+    assert_eq!(desk.outputs.len(), outputs);
+}
+
 #[test]
 fn where_the_opening_proves_nothing_office_is_taken_after_the_renewal_that_proves_it() {
     let apart = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{Entry, ForgottenBy, Hint, Input, Office, SeatId};
+use incumbent_core::{Entry, Epoch, ForgottenBy, Hint, Input, Office, SeatId};
 
 use crate::scenario::{Kind, Weather};
 use crate::server::at;
@@ -30,6 +30,7 @@ pub(crate) enum Mishap {
     FailOver,
     Stale(usize),
     NotStale(usize),
+    Reattach(usize),
     Clock(usize),
     Foreign,
     ForeignGone(usize, Box<Entry>),
@@ -49,13 +50,14 @@ impl World {
         }
         let luck = self.scenario.luck;
         let processes = self.processes.len() as u64;
-        let plans: [(u64, MishapTo); 8] = [
+        let plans: [(u64, MishapTo); 9] = [
             (luck.crashes, |process, _| Mishap::Crash(process)),
             (luck.pauses, |process, suspend| Mishap::Stop { process, suspend }),
             (luck.partitions, |process, _| Mishap::CutOff(process)),
             (luck.outages, |_, _| Mishap::ServerDown),
             (luck.failovers, |_, _| Mishap::FailOver),
             (luck.stale_servers, |process, _| Mishap::Stale(process)),
+            (luck.reconnects, |process, _| Mishap::Reattach(process)),
             (luck.clock_changes, |process, _| Mishap::Clock(process)),
             (luck.foreigners, |_, _| Mishap::Foreign),
         ];
@@ -108,6 +110,7 @@ impl World {
                 self.server.fail_over(self.now, by);
                 self.after_step();
             }
+            Mishap::Reattach(process) if self.stormy => self.reattach(process),
             Mishap::Clock(process) if self.stormy => self.change_clock(process),
             Mishap::Crash(_)
             | Mishap::Stop { .. }
@@ -116,6 +119,7 @@ impl World {
             | Mishap::Stale(_)
             | Mishap::Foreign
             | Mishap::FailOver
+            | Mishap::Reattach(_)
             | Mishap::Clock(_) => {}
             Mishap::Restart(process) => self.restart(process),
             Mishap::GoOn(process) => self.resume(process),
@@ -169,6 +173,18 @@ impl World {
         // Its alarm is set again when it goes on.
         state.next_tick = None;
         state.tick_serial += 1;
+    }
+
+    /// The connection is lost, and made again. A process that stands still does neither.
+    fn reattach(&mut self, process: usize) {
+        let state = &self.processes[process];
+        let session = state.session().filter(|_| state.machine.is_some() && !state.paused);
+        let Some(session) = session.filter(|_| self.scenario.shape.forgotten_by == ForgottenBy::Store) else { return };
+        if !self.variant.has(WorldFlaw::ReconnectUnnoticed) {
+            self.command(process, Input::Shortened(Epoch(state.epoch), Duration::ZERO));
+        }
+        self.server.reattach(self.now, session);
+        self.after_step();
     }
 
     /// Some who watched are told that their watch is lost; the others wait in vain.

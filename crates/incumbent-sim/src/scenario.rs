@@ -43,6 +43,8 @@ pub(crate) struct Luck {
     pub(crate) outages: u64,
     pub(crate) failovers: u64,
     pub(crate) stale_servers: u64,
+    /// Connections that are lost and made again, to a server that counts a shorter TTL.
+    pub(crate) reconnects: u64,
     pub(crate) clock_changes: u64,
     pub(crate) wishes: u64,
     pub(crate) operations: u64,
@@ -163,6 +165,7 @@ impl Luck {
             outages: up_to(3),
             failovers: up_to(3),
             stale_servers: up_to(4),
+            reconnects: up_to(4),
             clock_changes: up_to(4),
             wishes: up_to(30),
             operations: up_to(8),

@@ -245,6 +245,15 @@ impl Server {
         life.renewals.push(now);
     }
 
+    /// A client has connected again, to a server that counts a shorter TTL.
+    pub(crate) fn reattach(&mut self, now: u64, key: SessionKey) {
+        let ttl = self.granted / 5;
+        self.table.change_ttl(at(now), key, ttl);
+        if let Some(life) = self.lives.get_mut(&key) {
+            life.ttl = nanos(ttl);
+        }
+    }
+
     fn call(&mut self, now: u64, session: Option<SessionKey>, op: &Op) -> Result<Answer, Fault> {
         let now_at = at(now);
         let key = || session.ok_or(Fault::SessionGone);

@@ -30,6 +30,8 @@ pub enum WorldFlaw {
     OpeningTakenForProof,
     /// A renewal is taken to prove the one before it, however soon it follows.
     RenewalsTooClose,
+    /// A connection is lost and made again, to a server that counts a shorter TTL, and nobody notices.
+    ReconnectUnnoticed,
     /// The clock stops while the host is suspended.
     ClockStopsInSuspend,
     /// The clock is the wall clock, which people and daemons set back.
@@ -51,13 +53,14 @@ pub enum WorldFlaw {
 }
 
 impl WorldFlaw {
-    const ALL: [WorldFlaw; 15] = [
+    const ALL: [WorldFlaw; 16] = [
         WorldFlaw::TokenDrawnEarly,
         WorldFlaw::TokenFromTheLine,
         WorldFlaw::StaleServerBelieved,
         WorldFlaw::AnswerTakenForProof,
         WorldFlaw::OpeningTakenForProof,
         WorldFlaw::RenewalsTooClose,
+        WorldFlaw::ReconnectUnnoticed,
         WorldFlaw::ClockStopsInSuspend,
         WorldFlaw::ClockSetBack,
         WorldFlaw::DriftUnaccounted,

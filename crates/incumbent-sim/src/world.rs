@@ -400,7 +400,7 @@ impl World {
                     None => self.fail("DRIVER", format!("p{process} renews {epoch:?}, which was never opened")),
                 }
             }
-            Output::CloseSession(epoch) => {
+            Output::ReplaceSession(epoch) | Output::CloseSession(epoch) => {
                 if let Some(session) = self.processes[process].sessions.get(&epoch.0) {
                     self.send(from, Ask::Close(*session));
                 }

@@ -136,7 +136,11 @@ impl World {
                 self.watches.remove(&index);
             }
             Output::Event(_, event) => self.on_event(index, event),
-            Output::GiveUpAttempt(_) | Output::GiveUpCall(_) | Output::CloseSession(_) | Output::Closed => {}
+            Output::GiveUpAttempt(_)
+            | Output::GiveUpCall(_)
+            | Output::ReplaceSession(_)
+            | Output::CloseSession(_)
+            | Output::Closed => {}
             Output::SettingsRefused(_) => self.broken = Some("settings were refused"),
         }
     }

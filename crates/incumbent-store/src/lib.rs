@@ -24,4 +24,4 @@ pub use incumbent_core::{
     check_value,
 };
 pub use promises::{LineKind, Promises, TokenStrength};
-pub use seam::{Fut, Session, Store, Wake};
+pub use seam::{Fut, Session, Shortened, Store, Wake};

@@ -22,6 +22,9 @@ pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send 
 /// Either way the answer is to read again. Dropping it ends the watch.
 pub type Wake = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
+/// News to come of a TTL: the shorter one that counts from now on. It resolves once.
+pub type Shortened = Pin<Box<dyn Future<Output = Duration> + Send>>;
+
 /// A coordination system in which elections are held.
 ///
 /// Every method makes one attempt: it may dial, but it does not retry. A write whose answer was lost is
@@ -69,6 +72,13 @@ pub trait Session: Debug + Send + Sync + 'static {
 
     /// Proves that we live, and tells which of the entries in `held` are gone and which others there are.
     fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal>;
+
+    /// Resolves when the store may count a shorter TTL than [`Session::liveness`] says, with that TTL: zero, if nobody can know
+    /// it. What was proven before counts with it, too; then the session is closed, and another is opened. Most stores never
+    /// do that. (ZooKeeper negotiates anew with each connection.) It keeps no session alive.
+    fn shortened(&self) -> Shortened {
+        Box::pin(std::future::pending())
+    }
 
     /// Puts an entry at the end of the line and answers where it stands. Drawing the token and becoming visible is
     /// one atomic step.

@@ -13,8 +13,9 @@ use bytes::Bytes;
 use incumbent_core::Rng;
 use incumbent_store::{
     Cas, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Nonce, Office, Promises, Renewal,
-    Session, Standing, Store, StoreError, StoreId, Target, Version, Wake,
+    Session, Shortened, Standing, Store, StoreError, StoreId, Target, Version, Wake,
 };
+use tokio::sync::watch;
 
 /// A method of [`Store`] or [`Session`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -92,6 +93,7 @@ pub struct Odds {
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     plan: Arc<Mutex<Plan>>,
+    shortened: Arc<watch::Sender<Option<Duration>>>,
 }
 
 #[derive(Debug, Default)]
@@ -131,6 +133,11 @@ impl Faults {
         let faults = Faults::default();
         faults.plan().odds = Some((Rng::from_number(seed), odds));
         faults
+    }
+
+    /// From now on the store may count this TTL for the sessions that are open, says [`Session::shortened`].
+    pub fn shorten(&self, ttl: Duration) {
+        self.shortened.send_replace(Some(ttl));
     }
 
     /// What happens to the next such call that nothing has been planned for yet.
@@ -331,6 +338,16 @@ impl Session for FaultSession {
 
     fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal> {
         self.faults.pass(Call::Renew, move || self.inner.renew(held))
+    }
+
+    fn shortened(&self) -> Shortened {
+        let (mut faults, inner) = (self.faults.shortened.subscribe(), self.inner.shortened());
+        Box::pin(async move {
+            tokio::select! {
+                Ok(()) = faults.changed() => faults.borrow().unwrap_or_default(),
+                ttl = inner => ttl,
+            }
+        })
     }
 
     fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing> {

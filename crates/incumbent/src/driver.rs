@@ -40,6 +40,8 @@ enum Done {
     Closed(bool),
     /// A session that nobody uses is closed, or expires later.
     Discarded,
+    /// The store may count this TTL from now on.
+    Shortened(Epoch, Duration),
 }
 
 /// Why a call failed: the store or a fence said so.
@@ -62,6 +64,8 @@ pub(crate) struct Driver {
     hung_up: bool,
     /// The session that the machine stands on.
     session: Option<(Epoch, Arc<dyn Session>)>,
+    /// Waits for news of its TTL.
+    news: Option<AbortHandle>,
     /// The session is being closed.
     closing_session: bool,
     /// The opening or renewal that is out.
@@ -120,6 +124,7 @@ impl Driver {
             requests,
             hung_up: false,
             session: None,
+            news: None,
             closing_session: false,
             attempt: None,
             calls: BTreeMap::new(),
@@ -285,6 +290,10 @@ impl Driver {
             Done::Wake(seat, watch, hint) => self.take_in(cx, Input::Wake(seat, watch, hint)),
             Done::Closed(closed) => self.on_session_closed(closed),
             Done::Discarded => {}
+            Done::Shortened(epoch, ttl) => {
+                tracing::warn!(?ttl, "the store may count a shorter TTL: the session is replaced");
+                self.take_in(cx, Input::Shortened(epoch, ttl));
+            }
         }
     }
 
@@ -304,15 +313,23 @@ impl Driver {
         self.participant.handle(self.clock.now(), Input::Opened(attempt, answer));
         let epoch = Epoch(attempt.0);
         if self.participant.session() == Some(epoch) {
+            let shortened = session.shortened();
             self.session = Some((epoch, session));
+            let news = self.begin(Box::pin(async move { Done::Shortened(epoch, shortened.await) }));
+            replace(&mut self.news, Some(news));
         } else {
-            let within = self.settings.renew_every;
-            self.begin(Box::pin(async move {
-                close(session, within).await;
-                Done::Discarded
-            }));
+            self.discard(session);
         }
         self.carry_out_all(cx);
+    }
+
+    /// Closes a session that nobody uses.
+    fn discard(&mut self, session: Arc<dyn Session>) {
+        let within = self.settings.renew_every;
+        self.begin(Box::pin(async move {
+            close(session, within).await;
+            Done::Discarded
+        }));
     }
 
     fn same_store(&mut self, session: &Arc<dyn Session>) -> Result<(), Fault> {
@@ -391,6 +408,11 @@ impl Driver {
                 }));
             }
             Output::GiveUpAttempt(_) => replace(&mut self.attempt, None),
+            Output::ReplaceSession(epoch) => {
+                if let Some((_, session)) = self.session.take_if(|(known, _)| *known == epoch) {
+                    self.discard(session);
+                }
+            }
             Output::CloseSession(epoch) => self.close_session(epoch),
             Output::Closed => {
                 if !self.closing_session {

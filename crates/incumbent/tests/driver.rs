@@ -200,3 +200,36 @@ async fn a_fence_that_calls_the_token_stale_is_asked_once_more_after_a_look_at_t
     };
     assert!(matches!(error, SeatError::Fence(FenceError::StoreReplaced { .. })), "{error:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_ttl_may_be_shorter_now_ends_its_term_is_closed_and_replaced() {
+    let scene = Scene::new();
+    let mut seat = scene.stand().await;
+    let office = lead(&mut seat).await;
+    let mut follower = scene.follower().await;
+
+    scene.faults.shorten(TTL / 2);
+
+    office.term().stopping().await;
+    office.term().check().expect("there is time to stop");
+    drop(office);
+    let next = lead(&mut follower).await;
+    drop(next);
+    follower.withdraw().await.unwrap();
+    lead(&mut seat).await;
+    assert_eq!(scene.faults.calls(Call::OpenSession), 2);
+    assert_eq!(scene.faults.calls(Call::Close), 1, "the first one is closed");
+    assert_eq!(scene.values().await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_of_which_nothing_is_known_any_more_ends_its_term_at_once() {
+    let scene = Scene::new();
+    let mut seat = scene.stand().await;
+    let office = lead(&mut seat).await;
+    let mut follower = scene.follower().await;
+    scene.faults.shorten(Duration::ZERO);
+    let next = lead(&mut follower).await;
+    assert!(office.term().check().is_err(), "two lead at once");
+    next.term().check().unwrap();
+}

@@ -38,6 +38,8 @@ pub(crate) struct Candidacy {
     rng: Rng,
     incarnation: Incarnation,
     session: Option<Epoch>,
+    /// The session is about to be replaced: nothing new is begun with it.
+    session_ends: bool,
     /// How long this candidate stays out after it gave a place back.
     rest: Duration,
     stay_out_until: Timestamp,
@@ -161,6 +163,8 @@ pub(crate) enum SeatInput {
     SessionDown,
     /// A renewal proved that the entries of this session live.
     Proven(Timestamp),
+    /// The session is believed only until then, and replaced.
+    Shortened(Timestamp),
     /// A renewal found this entry gone.
     Gone(Held),
     /// There will be no session.
@@ -176,6 +180,7 @@ impl Candidacy {
             incarnation: rng.incarnation(),
             rng,
             session: None,
+            session_ends: false,
             rest: Duration::ZERO,
             stay_out_until: Timestamp::ZERO,
             deadline: Timestamp::ZERO,
@@ -273,6 +278,13 @@ impl Candidacy {
         matches!(self.state, State::Unproven(_)) && now >= self.deadline - self.settings.grace
     }
 
+    /// Whether something has to be brought to its end with the present session: an entry that is to be kept or removed, an
+    /// enlistment that may arrive.
+    pub(crate) fn needs_session(&self) -> bool {
+        let enlists = matches!(&self.call, Some(Call { op: Op::Enlist(..), .. }));
+        enlists || self.term().is_some() || matches!(self.state, State::Holding(..) | State::Withdrawing(..))
+    }
+
     pub(crate) fn handle(&mut self, now: Timestamp, input: SeatInput, out: &mut Outbox) {
         self.on_time(now, out);
         match input {
@@ -286,11 +298,13 @@ impl Candidacy {
             SeatInput::Wake(id, hint) => self.on_wake(now, id, hint, out),
             SeatInput::SessionUp(session) => {
                 self.session = Some(session.epoch);
+                self.session_ends = false;
                 self.deadline = session.deadline;
                 self.rest = session.rest;
             }
             SeatInput::SessionDown => self.on_session_down(now, out),
             SeatInput::Proven(deadline) => self.on_proven(deadline, out),
+            SeatInput::Shortened(deadline) => self.on_shortened(deadline, out),
             SeatInput::Gone(held) => {
                 if self.entry() == Some(&held) {
                     self.on_entry_gone(now, out);
@@ -368,7 +382,7 @@ impl Candidacy {
     fn may_rejoin(&self) -> bool {
         let lost_an_entry = self.next_call > 0;
         let flawed = lost_an_entry && self.settings.flaws.has(Flaw::NoRejoin);
-        self.session.is_some() && !self.wishes.unstopped && !flawed
+        self.session.is_some() && !self.session_ends && !self.wishes.unstopped && !flawed
     }
 
     /// Whether the election ended after our first contact with it.

@@ -87,6 +87,15 @@ impl Candidacy {
         }
     }
 
+    /// The deadline moves back. What follows from that, the time that passes brings.
+    pub(super) fn on_shortened(&mut self, deadline: Timestamp, out: &mut Outbox) {
+        self.session_ends = true;
+        self.deadline = self.deadline.min(deadline);
+        if self.term().is_some() {
+            self.event(Event::Deadline(self.deadline), out);
+        }
+    }
+
     /// Asks the user to stop the work. The term goes on until the user says so, or until the hard stop.
     pub(super) fn drain(&mut self, now: Timestamp, why: Loss, heir: Option<EntryId>, out: &mut Outbox) {
         let State::Leading(held) = &self.state else { return };
@@ -168,6 +177,7 @@ impl Candidacy {
     /// The store has forgotten the session, and with it our entry.
     pub(super) fn on_session_down(&mut self, now: Timestamp, out: &mut Outbox) {
         self.session = None;
+        self.session_ends = false;
         self.deadline = Timestamp::ZERO;
         self.give_up_call(out);
         self.backoff.succeeded();

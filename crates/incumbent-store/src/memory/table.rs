@@ -206,6 +206,17 @@ impl Table {
         (key, Liveness { ttl, forgotten_by, proof: Proof::Answered, margin: Duration::ZERO, rest })
     }
 
+    /// The store counts another TTL for this session, from now on: a connection that was made again may do that.
+    pub fn change_ttl(&mut self, now: Timestamp, key: SessionKey, ttl: Duration) {
+        self.expire(now);
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        session.ttl = ttl;
+        let was = std::mem::replace(&mut session.expires_at, now + ttl);
+        if self.session_ends.remove(&(was, key)) {
+            self.session_ends.insert((now + ttl, key));
+        }
+    }
+
     /// Nobody will use the session any more, and nobody has closed it: its entries stay until they expire or rivals
     /// remove them, as those of a process that died. The session itself is then forgotten, too.
     pub fn abandon_session(&mut self, key: SessionKey) {
