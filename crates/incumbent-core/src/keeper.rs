@@ -35,7 +35,7 @@ enum State {
     Opening(Try),
     Open {
         epoch: Epoch,
-        lease: Lease,
+        lease: Box<Lease>,
         rest: Duration,
         renew_every: Duration,
         renew_at: Timestamp,
@@ -206,7 +206,7 @@ impl Keeper {
         }
         self.backoff.succeeded();
         let epoch = Epoch(attempt.0);
-        let lease = Lease::opened(&self.settings, &liveness, sent_at, now);
+        let lease = Box::new(Lease::opened(&self.settings, &liveness, sent_at, now));
         let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest };
         // Where an answer proves only the renewal before, twice as many keep the newest proof as fresh.
         let renew_every = if matches!(liveness.proof, Proof::OneBefore { .. }) { renew_every / 2 } else { renew_every };
