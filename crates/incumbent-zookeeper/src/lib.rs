@@ -29,7 +29,7 @@
 //! # From the seam to ZooKeeper
 //! | method | requests |
 //! | --- | --- |
-//! | `open_session` | a connection of its own, asked for the TTL and a tick; `create` of the heartbeat node. On a connection that the user gave: only the node |
+//! | `open_session` | two short connections to each server, for its longest session and its tick; a connection of its own, asked for the TTL and a tick; `create` of the heartbeat node. On a connection that the user gave: only the node |
 //! | `renew` | `setData` of the heartbeat node, `getEphemerals` behind it |
 //! | `enlist` | `create2`, and behind it ONE `multiRead`: children, office record. In foreign dialects a `multi` makes entry and record. Before the first time in an election: `sync`, `getChildren` |
 //! | `standing` | `sync`, and behind it ONE `multiRead`: children, office record, own entry; then `getData` of the one ahead |
@@ -40,7 +40,7 @@
 //! | `watch` | one-shot watches by `exists` and `getChildren`, compared with the cursor: a candidate's on its session's connection, others' on the shared one |
 //! | `set_office` | `getData` and the version of the node above; `create`, or `multi[check above, setData]`, or `multi[setData above, delete]` |
 //! | `evict` | `getData`, `delete` with the version |
-//! | `promises` | `getData` of the identity; once, a connection that asks for the shortest session |
+//! | `promises` | `getData` of the identity; the servers' tick, as for a session |
 //!
 //! # Why that is enough
 //! **Proof of life.** An answered request does not extend a session. Only the ensemble's leader expires sessions, and it hears
@@ -57,6 +57,19 @@
 //! half tick, do not reach the server between two renewals, while everything that the server says does reach the leader, and
 //! stops doing so right after the second. Then the leader counts from one renewal earlier, or from a ping of the connection's
 //! own if that came later, and not from the one that counts here.
+//!
+//! **Timeouts.** A session's timeout is negotiated anew whenever its connection is made again, with each server's own
+//! `maxSessionTimeout`: the attempt alone can shorten it, whether or not its answer arrives. So what counts, from the opening
+//! on, is the smallest that any of the servers grants; and the largest tick, since the ensemble's leader counts in its own,
+//! and the leader changes. Both are said (`min-timeout`, `tick`) or asked for, of every address behind every name: when a
+//! session is opened, when its connection is lost or made again, and once per TTL. A server that does not answer delays
+//! nobody for longer than a moment, and what it said last counts. A server that grants less than was counted on moves the
+//! deadlines back; terms drain, and the session is replaced by one that counts on less. On a connection of the user's nobody
+//! can be asked: losing it ends every term on it at once, unless `min_timeout` says what to count on.
+//!
+//! What remains: a server that grants less since it was asked last, or that could not be asked, and that takes the session
+//! over before it is asked again; and another one behind the same address (a load balancer), or, with TLS, behind the same
+//! name. Say `min-timeout` then.
 //!
 //! **Winning.** What is older than an entry only ever goes: the sequence and the `czxid` grow. The three answers of
 //! `standing` come in this order: the list, the office record, our own entry. If our entry is there at the last, with our
@@ -86,6 +99,7 @@ mod armed;
 mod dialect;
 mod fault;
 mod guard;
+mod limits;
 mod line;
 mod link;
 mod node;

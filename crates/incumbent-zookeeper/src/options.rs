@@ -18,6 +18,7 @@ pub struct ZooKeeperOptions {
     pub(crate) chroot: String,
     pub(crate) dialect: Dialect,
     pub(crate) tick: Option<Duration>,
+    pub(crate) min_timeout: Option<Duration>,
     pub(crate) access: Option<Access>,
     tls: Option<Tls>,
 }
@@ -77,6 +78,14 @@ impl ZooKeeperOptions {
     /// read from them.
     pub fn tick(mut self, tick: Duration) -> ZooKeeperOptions {
         self.tick = Some(tick);
+        self
+    }
+
+    /// The smallest `maxSessionTimeout` of all servers that a session may be moved to: what counts, whatever one of them
+    /// grants. Without it each server is asked; on a connection of one's own, where nobody can be asked, terms end when the
+    /// connection is lost.
+    pub fn min_timeout(mut self, timeout: Duration) -> ZooKeeperOptions {
+        self.min_timeout = Some(timeout);
         self
     }
 
@@ -167,6 +176,7 @@ impl fmt::Debug for ZooKeeperOptions {
             .field("chroot", &self.chroot)
             .field("dialect", &self.dialect)
             .field("tick", &self.tick)
+            .field("min_timeout", &self.min_timeout)
             .field("access", &self.access)
             .field("tls", &self.tls.is_some())
             .finish()
@@ -187,7 +197,8 @@ pub(crate) fn parse_url(url: &str) -> Result<(Vec<String>, ZooKeeperOptions), St
     for (word, value) in &url.options {
         options = match word.as_str() {
             "dialect" => options.dialect(dialect(value)?),
-            "tick" => options.tick(tick(value)?),
+            "tick" => options.tick(time(word, value)?),
+            "min-timeout" => options.min_timeout(time(word, value)?),
             "acl" => options.access(access(value)?),
             _ => return Err(url.unknown_option(word)),
         };
@@ -208,14 +219,14 @@ fn access(word: &str) -> Result<Access, StoreError> {
     }
 }
 
-fn tick(text: &str) -> Result<Duration, StoreError> {
+fn time(option: &str, text: &str) -> Result<Duration, StoreError> {
     let millis: Option<u64> = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(millis), _) => millis.parse().ok(),
         (None, Some(seconds)) => seconds.parse().ok().and_then(|seconds: u64| seconds.checked_mul(1000)),
         (None, None) => None,
     };
-    let millis = millis.filter(|millis| (1..=3_600_000).contains(millis));
-    millis.map(Duration::from_millis).ok_or_else(|| SCHEME.wrong("a tick is a time such as 2s or 500ms"))
+    let millis = millis.filter(|millis| (1..=86_400_000).contains(millis));
+    millis.map(Duration::from_millis).ok_or_else(|| SCHEME.wrong(format!("{option} is a time such as 2s or 500ms")))
 }
 
 #[cfg(test)]
@@ -255,7 +266,8 @@ mod tests {
         assert_eq!(options.dialect, Dialect::CuratorLatch);
         assert_eq!(options.tick, Some(Duration::from_millis(500)));
         assert_eq!(options.granted_access(), Access::Open);
-        assert_eq!(parse_url("zk://a/?tick=2s").unwrap().1.tick, Some(Duration::from_secs(2)));
+        let options = parse_url("zk://a/?tick=2s&min-timeout=40s").unwrap().1;
+        assert_eq!((options.tick, options.min_timeout), (Some(Duration::from_secs(2)), Some(Duration::from_secs(40))));
     }
 
     #[test]
@@ -269,7 +281,8 @@ mod tests {
         for (url, why) in [
             ("etcd://host", "begins with zk:// or zks://"),
             ("zk://host?dialect=latin", "the dialects are"),
-            ("zk://host?tick=2", "a tick is"),
+            ("zk://host?tick=2", "tick is a time such as"),
+            ("zk://host?min-timeout=0s", "min-timeout is a time such as"),
             ("zk://host?acl=me", "acl is"),
             ("zk://host?colour=red", "\"colour\" is not known, or needs zks://"),
             ("zk://host?ca=/nowhere", "\"ca\" is not known, or needs zks://"),

@@ -12,18 +12,19 @@ use bytes::Bytes;
 use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
     Cas, Cursor, ElectionName, EntryId, ForgottenBy, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof,
-    Renewal, Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
+    Renewal, Session, Shortened, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteResult, Stat};
 
 use crate::fault::{Effect, sort};
+use crate::limits::Limit;
 use crate::line::{Look, Reader};
 use crate::link::{Lane, or_cut};
 use crate::node::{check_ephemeral, frame};
 use crate::paths::{id_of, parse_id, token_of, zxid};
-use crate::store::{Inner, ended_by, of_multi, random};
+use crate::store::{Doubts, Ground, Inner, ended_by, of_multi, random};
 
 /// An entry's name, and the number of the change that made it.
 type Creation<'a> = Pin<Box<dyn Future<Output = Result<(String, i64), Error>> + Send + 'a>>;
@@ -37,6 +38,8 @@ pub(crate) struct ZooKeeperSession {
     core: Arc<Core>,
     store_id: StoreId,
     liveness: Liveness,
+    counted: Limit,
+    doubts: Doubts,
     watchdog: AbortHandle,
 }
 
@@ -72,21 +75,17 @@ enum StayState {
 }
 
 impl ZooKeeperSession {
-    pub(crate) async fn open(
-        inner: Arc<Inner>,
-        client: Client,
-        owned: bool,
-        tick: Duration,
-    ) -> Result<ZooKeeperSession, StoreError> {
+    pub(crate) async fn open(inner: Arc<Inner>, ground: Ground) -> Result<ZooKeeperSession, StoreError> {
+        let Ground { client, owned, counted, doubts } = ground;
         let store_id = inner.store_id(&client).await?;
         // A session that is opened with its connection is committed by the ensemble's leader. One on a connection of the
         // user's is older than what we write to it, and a write does not tell the leader that the session lives.
-        let proof = Proof::OneBefore { apart: tick, opening_proves: owned };
+        let proof = Proof::OneBefore { apart: counted.tick, opening_proves: owned };
         let liveness = Liveness {
-            ttl: client.session_timeout(),
+            ttl: counted.longest,
             forgotten_by: ForgottenBy::Store,
             proof,
-            margin: tick,
+            margin: counted.tick,
             rest: Duration::ZERO,
         };
         let core = Core {
@@ -101,7 +100,7 @@ impl ZooKeeperSession {
         core.begin_heartbeat(&client).await?;
         let core = Arc::new(core);
         let watchdog = tokio::spawn(watch_over(core.clone(), liveness.ttl)).abort_handle();
-        Ok(ZooKeeperSession { core, store_id, liveness, watchdog })
+        Ok(ZooKeeperSession { core, store_id, liveness, counted, doubts, watchdog })
     }
 }
 
@@ -705,6 +704,10 @@ impl Session for ZooKeeperSession {
     fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal> {
         self.core.renewed.notify_one();
         Box::pin(self.core.guarded(Effect::None, self.renew(held)))
+    }
+
+    fn shortened(&self) -> Shortened {
+        Box::pin(self.doubts.clone().shortened(self.counted))
     }
 
     fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing> {

@@ -7,16 +7,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use incumbent_store::{
     Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Session, Store, StoreError, StoreId,
     Target, Token, Version, Wake,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
-use tokio::sync::OnceCell;
-use zookeeper_client::{Client, Connector, CreateMode, CreateOptions, Error, MultiWriteError, SessionId, Stat};
+use zookeeper_client::{
+    Client, Connector, CreateMode, CreateOptions, Error, MultiWriteError, SessionId, Stat, StateWatcher,
+};
 
 use crate::dialect::Dialect;
 use crate::fault::{Effect, found, sort};
+use crate::limits::{Limit, Servers};
 use crate::line::Reader;
 use crate::link::{Lane, Seen, check_up, or_cut};
 use crate::options::{Access, SCHEME, ZooKeeperOptions};
@@ -26,10 +29,6 @@ use crate::watcher;
 
 /// How long the servers remember the connection that is shared: watches outlive this much silence.
 const SHARED_TIMEOUT: Duration = Duration::from_secs(20);
-/// The shortest session that is asked for, to learn which is the shortest that is granted.
-const SHORTEST: Duration = Duration::from_secs(1);
-/// A tick that no server is slower than, for a connection of the user's: nobody can be asked there.
-const SLOWEST_TICK: Duration = Duration::from_secs(3);
 /// How long a tombstone of go-leaderelection's counts: as long as it is there.
 const FOR_GOOD: Duration = Duration::from_secs(24 * 3600);
 /// How often nodes that are missing are made again.
@@ -50,7 +49,8 @@ const MOST_CLEAN: usize = 10_000;
 ///     .with_session_timeout(std::time::Duration::from_secs(20))
 ///     .connect("127.0.0.1:2181")
 ///     .await?;
-/// let store = ZooKeeperStore::new(client);
+/// let tick = std::time::Duration::from_secs(2); // The servers' tickTime.
+/// let store = ZooKeeperStore::new(client, tick);
 ///
 /// // Or a URL. Connections are made when they are needed, and again when a session has expired.
 /// let store = ZooKeeperStore::from_url("zk://10.0.0.1,10.0.0.2,10.0.0.3/team?dialect=curator-latch")?;
@@ -66,8 +66,6 @@ pub(crate) struct Inner {
     source: Source,
     pub(crate) paths: Paths,
     access: Access,
-    /// As the user says; else it is asked for once.
-    tick: OnceCell<Duration>,
     shared: tokio::sync::Mutex<Option<Client>>,
     pub(crate) seen: Seen,
     pub(crate) watches: AtomicUsize,
@@ -86,33 +84,91 @@ struct Places {
 /// Where connections come from.
 enum Source {
     /// The user's own, the only one.
-    Given(Box<Client>),
-    Dialled {
-        connector: Box<Connector>,
-        servers: String,
-        tls: bool,
-    },
+    Given(Box<Given>),
+    Dialled(Arc<Servers>),
+}
+
+/// A connection of the user's.
+struct Given {
+    client: Client,
+    /// As the user says: nobody can be asked.
+    tick: Duration,
+    /// As the user says: what every server grants that the connection may be made to.
+    longest: Option<Duration>,
+    /// Since the store was made.
+    lost: Mutex<Lost>,
+}
+
+/// Whether a connection was lost in the meantime.
+struct Lost {
+    state: StateWatcher,
+    lost: bool,
+}
+
+impl Given {
+    /// Whether the connection was lost since the store was made: then it may have been made again, with another timeout.
+    fn was_lost(&self) -> bool {
+        let mut known = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        // A change that was followed by others counts, whatever they were.
+        known.lost |= known.state.changed().now_or_never().is_some();
+        known.lost
+    }
+}
+
+/// What a session is opened on.
+pub(crate) struct Ground {
+    pub(crate) client: Client,
+    /// Whether the connection is the session's own.
+    pub(crate) owned: bool,
+    /// What is counted on.
+    pub(crate) counted: Limit,
+    /// Who tells when that is no longer true.
+    pub(crate) doubts: Doubts,
+}
+
+/// When a session can no longer count on the timeout that it was opened with.
+#[derive(Clone)]
+pub(crate) enum Doubts {
+    /// Never: the user has said what to count on.
+    Never,
+    /// When the connection is lost: nobody can tell what the next server grants.
+    WhenLost(StateWatcher),
+    /// When a server says so.
+    WhenAsked(Arc<Servers>, StateWatcher, Duration),
 }
 
 impl ZooKeeperStore {
-    /// Elections over a connection that the user owns and has set up.
+    /// Elections over a connection that the user owns and has set up, to servers whose `tickTime` is `tick`.
     ///
     /// Everything goes over it. When its session expires that is final: candidates are told, and standing again needs a
-    /// new store. Its session timeout should be longer than the TTL by two of the servers' ticks.
-    pub fn new(client: Client) -> ZooKeeperStore {
-        ZooKeeperStore::over(Source::Given(Box::new(client)), "", &ZooKeeperOptions::new())
+    /// new store. Its session timeout should be longer than the TTL by a tick or two.
+    ///
+    /// Losing the connection is as final: the next server may grant another timeout, and nobody can ask it. Terms end at
+    /// once then. [`ZooKeeperStore::with_client`] with [`ZooKeeperOptions::min_timeout`] says what every server grants;
+    /// then they go on. A connection that was lost before the store was made cannot be told from one that was not.
+    pub fn new(client: Client, tick: Duration) -> ZooKeeperStore {
+        ZooKeeperStore::over(Source::given(client, tick, None), "", &ZooKeeperOptions::new())
     }
 
-    /// The same, by the customs and below the path that `options` say. What they say of connections does not count.
+    /// The same, by the customs and below the path that `options` say, with their `tick`, which is needed, and their
+    /// `min_timeout`. What else they say of connections does not count.
     pub fn with_client(client: Client, options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
-        Ok(ZooKeeperStore::over(Source::Given(Box::new(client)), options.checked_chroot()?, options))
+        let tick = options.tick.ok_or_else(|| StoreError::Misuse {
+            what: "on a connection of one's own nobody can ask for the servers' tickTime: say it with \
+                   ZooKeeperOptions::tick"
+                .to_owned(),
+        })?;
+        let source = Source::given(client, tick, options.min_timeout);
+        Ok(ZooKeeperStore::over(source, options.checked_chroot()?, options))
     }
 
     /// Elections over these servers of one ensemble, e.g. `10.0.0.1:2181`.
     ///
     /// They are dialled when they are needed. Each session has a connection of its own, and there is one more for
-    /// everything else. Servers let no session last longer than their `maxSessionTimeout`, 20 ticks unless it is set:
-    /// settings that need a longer TTL than that are refused.
+    /// everything else. Servers let no session last longer than their `maxSessionTimeout`, 20 ticks unless it is set, and
+    /// a session may be moved to any of them: settings that need a longer TTL than all of them grant are refused. Each is
+    /// asked for that with a short connection, when a session is opened, when its connection is lost or made again, and
+    /// once per TTL; or nobody is, if [`ZooKeeperOptions::min_timeout`] and [`ZooKeeperOptions::tick`] say it.
     pub fn connect<S: AsRef<str>>(servers: &[S], options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
         ZooKeeperStore::with_connector(options.connector()?, servers, options)
     }
@@ -127,9 +183,8 @@ impl ZooKeeperStore {
             return Err(StoreError::Misuse { what: "a ZooKeeper store needs at least one server".to_owned() });
         }
         let servers: Result<Vec<_>, _> = servers.iter().map(|server| SCHEME.server(server.as_ref())).collect();
-        let source =
-            Source::Dialled { connector: Box::new(connector), servers: servers?.join(","), tls: options.is_tls() };
-        Ok(ZooKeeperStore::over(source, options.checked_chroot()?, options))
+        let servers = Servers::new(connector, servers?, options.is_tls(), options.min_timeout, options.tick);
+        Ok(ZooKeeperStore::over(Source::Dialled(Arc::new(servers)), options.checked_chroot()?, options))
     }
 
     /// Elections over the ensemble that a URL names.
@@ -141,6 +196,7 @@ impl ZooKeeperStore {
     /// - `dialect`: `ours`, `curator-latch`, `curator-selector`, `kazoo` or `go-leaderelection`
     /// - `acl`: `open` or `creator`; who may touch what we make. `creator` if there is a user, else `open`
     /// - `tick`: the servers' `tickTime`, e.g. `2s`, if their `minSessionTimeout` was set to less than two of them
+    /// - `min-timeout`: the smallest `maxSessionTimeout` of all servers, e.g. `40s`; else they are asked
     /// - `ca`, with TLS: a file with the certificates that are trusted (PEM)
     /// - `cert`, `key`: files with our own certificate and its key (PEM)
     pub fn from_url(url: &str) -> Result<ZooKeeperStore, StoreError> {
@@ -168,7 +224,6 @@ impl ZooKeeperStore {
             source,
             paths: Paths::new(root, options.dialect),
             access: options.granted_access(),
-            tick: OnceCell::new_with(options.tick),
             shared: tokio::sync::Mutex::default(),
             seen: Seen::default(),
             watches: AtomicUsize::new(0),
@@ -178,12 +233,53 @@ impl ZooKeeperStore {
     }
 }
 
+impl Source {
+    fn given(client: Client, tick: Duration, longest: Option<Duration>) -> Source {
+        let lost = Mutex::new(Lost { state: client.state_watcher(), lost: false });
+        Source::Given(Box::new(Given { client, tick, longest, lost }))
+    }
+}
+
+impl Doubts {
+    /// Resolves when less can be counted on than `counted`: with how much.
+    pub(crate) async fn shortened(self, counted: Limit) -> Duration {
+        match self {
+            Doubts::Never => std::future::pending().await,
+            Doubts::WhenLost(mut state) => {
+                state.changed().await;
+                Duration::ZERO
+            }
+            Doubts::WhenAsked(servers, state, ttl) => servers.shortened(state, counted, ttl).await,
+        }
+    }
+}
+
+fn check_given(client: &Client) -> Result<(), StoreError> {
+    match check_up(client) {
+        Err(StoreError::SessionGone) => Err(StoreError::Misuse {
+            what: "the session of the ZooKeeper client that this store was given is over: make a new client and a \
+                   new store"
+                .to_owned(),
+        }),
+        other => other,
+    }
+}
+
+fn nobody_knows() -> StoreError {
+    StoreError::Misuse {
+        what: "the connection of the ZooKeeper client that this store was given was lost, and nobody can tell which \
+               session timeout counts since it was made again: make a new client and a new store, or say with \
+               ZooKeeperOptions::min_timeout what every server grants"
+            .to_owned(),
+    }
+}
+
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Inner");
         match &self.source {
-            Source::Given(client) => debug.field("session", &client.session_id()),
-            Source::Dialled { servers, .. } => debug.field("servers", servers),
+            Source::Given(given) => debug.field("session", &given.client.session_id()),
+            Source::Dialled(servers) => debug.field("servers", &servers.names()),
         };
         debug.field("paths", &self.paths).finish_non_exhaustive()
     }
@@ -272,11 +368,11 @@ impl Inner {
     /// The connection that is not a session's.
     pub(crate) async fn client(&self) -> Result<Client, StoreError> {
         match &self.source {
-            Source::Given(client) => {
-                self.check_given(client)?;
-                Ok((**client).clone())
+            Source::Given(given) => {
+                check_given(&given.client)?;
+                Ok(given.client.clone())
             }
-            Source::Dialled { .. } => {
+            Source::Dialled(servers) => {
                 let mut shared = self.shared.lock().await;
                 if let Some(client) = shared.as_ref().filter(|client| check_up(client).is_ok()) {
                     return Ok(client.clone());
@@ -284,7 +380,7 @@ impl Inner {
                 // The old one would come back by itself, but takes longer and longer to try. There is nothing on it that
                 // a new one has not.
                 *shared = None;
-                let client = self.dial(SHARED_TIMEOUT).await?;
+                let client = servers.connect(SHARED_TIMEOUT).await?;
                 Ok(shared.insert(client).clone())
             }
         }
@@ -298,50 +394,31 @@ impl Inner {
         }
     }
 
-    fn check_given(&self, client: &Client) -> Result<(), StoreError> {
-        match check_up(client) {
-            Err(StoreError::SessionGone) => Err(StoreError::Misuse {
-                what: "the session of the ZooKeeper client that this store was given is over: make a new client and a \
-                       new store"
-                    .to_owned(),
-            }),
-            other => other,
-        }
-    }
-
-    async fn dial(&self, timeout: Duration) -> Result<Client, StoreError> {
-        let Source::Dialled { connector, servers, tls } = &self.source else {
-            return Err(StoreError::Misuse { what: "a client that was given is not dialled".to_owned() });
-        };
-        let connector = (**connector).clone().with_session_timeout(timeout);
-        let dialled = if *tls { secure(connector, servers).await } else { connector.connect(servers).await };
-        dialled.map_err(|error| match error {
-            // There was no session before.
-            Error::SessionExpired => StoreError::unavailable(format!("dialling {servers}"), error),
-            error => sort(error, Effect::None, &format!("dialling {servers}")),
-        })
-    }
-
-    /// The connection for a session, whether it is the session's own, and the servers' tick.
-    pub(crate) async fn session_client(&self, ttl: Duration) -> Result<(Client, bool, Duration), StoreError> {
+    /// What a session with this TTL is opened on.
+    pub(crate) async fn ground(&self, ttl: Duration) -> Result<Ground, StoreError> {
         match &self.source {
-            Source::Given(client) => {
-                self.check_given(client)?;
-                let tick = self.tick.get().copied();
-                Ok(((**client).clone(), false, tick.unwrap_or(SLOWEST_TICK.min(client.session_timeout() / 2))))
+            Source::Given(given) => {
+                let client = given.client.clone();
+                // Before the look at what has happened so far.
+                let state = client.state_watcher();
+                check_given(&client)?;
+                let granted = client.session_timeout();
+                let (longest, doubts) = match given.longest {
+                    Some(longest) => (longest.min(granted), Doubts::Never),
+                    None if given.was_lost() => return Err(nobody_knows()),
+                    None => (granted, Doubts::WhenLost(state)),
+                };
+                Ok(Ground { client, owned: false, counted: Limit { longest, tick: given.tick }, doubts })
             }
-            Source::Dialled { .. } => {
-                let tick = self.tick().await?;
-                // What the tick takes from it is asked for on top.
-                Ok((self.dial(ttl + tick).await?, true, tick))
+            Source::Dialled(servers) => {
+                let limit = servers.limit(ttl).await?;
+                // What the tick takes from it is asked for on top; and no more than all grant, so that all grant the same.
+                let client = servers.connect(ttl.saturating_add(limit.tick).min(limit.longest)).await?;
+                let counted = Limit { longest: client.session_timeout().min(limit.longest), ..limit };
+                let doubts = Doubts::WhenAsked(servers.clone(), client.state_watcher(), ttl);
+                Ok(Ground { client, owned: true, counted, doubts })
             }
         }
-    }
-
-    /// No session is shorter than two ticks, unless somebody has set it otherwise; then `tick` has to be given.
-    async fn tick(&self) -> Result<Duration, StoreError> {
-        let tick = self.tick.get_or_try_init(|| async { Ok(self.dial(SHORTEST).await?.session_timeout() / 2) });
-        tick.await.copied()
     }
 
     /// The store's identity: written once, and then read.
@@ -367,14 +444,18 @@ impl Inner {
         let client = self.client().await?;
         let mut promises = Promises::new(or_cut(&client, Effect::None, self.store_id(&client)).await?);
         let tick = match &self.source {
-            Source::Given(client) => self.tick.get().copied().unwrap_or(client.session_timeout() / 2),
-            Source::Dialled { .. } => self.tick().await?,
+            Source::Given(given) => given.tick,
+            Source::Dialled(servers) => match servers.last_said() {
+                Some(limit) => limit.tick,
+                None => servers.limit(SHARED_TIMEOUT).await?.tick,
+            },
         };
         promises.smallest_ttl = tick;
         promises.granularity = tick;
         promises.caveats = vec![
             "An ensemble's leader that stalls for longer than a tick may expire a session early: fence what matters."
                 .to_owned(),
+            self.caveat_of_timeouts(),
             "Restoring a snapshot may take tokens back, without changing the identity of the store.".to_owned(),
         ];
         if self.paths.dialect().is_foreign() {
@@ -384,6 +465,22 @@ impl Inner {
             ));
         }
         Ok(promises)
+    }
+
+    /// What remains of it that each server has a longest session of its own.
+    fn caveat_of_timeouts(&self) -> String {
+        let (declared, asked) = match &self.source {
+            Source::Given(given) => (given.longest.is_some(), "Losing the connection ends every term on it."),
+            Source::Dialled(servers) => (
+                servers.is_declared(),
+                "Each server is asked for the longest session that it grants (maxSessionTimeout). One that lowers it, or that \
+                 could not be asked, and that takes a session over before it is asked again, may expire it early: say \
+                 min-timeout, and fence what matters.",
+            ),
+        };
+        let declared =
+            declared.then_some("A server that grants shorter sessions than min-timeout may expire one early.");
+        declared.unwrap_or(asked).to_owned()
     }
 
     async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
@@ -477,16 +574,6 @@ impl Inner {
     }
 }
 
-#[cfg(feature = "tls")]
-async fn secure(connector: Connector, servers: &str) -> Result<Client, Error> {
-    connector.secure_connect(servers).await
-}
-
-#[cfg(not(feature = "tls"))]
-async fn secure(_connector: Connector, _servers: &str) -> Result<Client, Error> {
-    Err(Error::Unimplemented)
-}
-
 /// 128 random bits.
 pub(crate) fn random() -> u128 {
     let mut bits = [0; 16];
@@ -518,8 +605,8 @@ impl Store for ZooKeeperStore {
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         Box::pin(async move {
-            let (client, owned, tick) = self.inner.session_client(ttl).await?;
-            let session = ZooKeeperSession::open(self.inner.clone(), client, owned, tick).await?;
+            let ground = self.inner.ground(ttl).await?;
+            let session = ZooKeeperSession::open(self.inner.clone(), ground).await?;
             Ok(Arc::new(session) as Arc<dyn Session>)
         })
     }

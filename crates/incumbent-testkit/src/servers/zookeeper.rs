@@ -62,6 +62,7 @@ pub struct ZooKeeperNode {
     args: Vec<String>,
     port: u16,
     secure_port: u16,
+    config: PathBuf,
     data: PathBuf,
     log: PathBuf,
     process: Option<Process>,
@@ -170,6 +171,7 @@ impl ZooKeeperBuilder {
             args: flags.chain(program).chain([config.display().to_string()]).collect(),
             port: ports.client,
             secure_port: ports.secure,
+            config,
             data,
             log: folder.join(format!("n{number}.log")),
             process: None,
@@ -310,6 +312,13 @@ impl ZooKeeperNode {
             }
         }
         panic!("it does not start again");
+    }
+
+    /// Adds a line to its configuration, which counts from its next start on. A later line of the same name wins.
+    pub fn configure(&self, line: &str) {
+        let mut text = std::fs::read_to_string(&self.config).expect("a file");
+        let _ = writeln!(text, "{line}");
+        std::fs::write(&self.config, text).expect("a file");
     }
 
     /// Starts it again, without waiting: with too few others it cannot serve clients yet.

@@ -18,3 +18,4 @@ mod scenarios;
 #[cfg(feature = "faults")]
 mod storm;
 mod suites;
+mod timeouts;

@@ -1,0 +1,289 @@
+//! How long each server lets a session last, and its tick. Knows nothing of elections.
+//!
+//! A server takes a session over with a timeout of its own choice: it never lasts longer than that server's
+//! `maxSessionTimeout`, whatever was granted before. It counts from the attempt to connect, whether or not its answer
+//! arrives, and the client connects again by itself. So what a session is granted is worth no more than the smallest
+//! limit of all servers that it may be moved to. No server tells its limit, but each shows it: by what it grants.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use incumbent_store::StoreError;
+use zookeeper_client::{Client, Connector, Error, SessionInfo, StateWatcher};
+
+use crate::fault::{Effect, sort};
+
+/// The shortest session that is asked for, to learn which is the shortest that is granted: two ticks, unless somebody has
+/// set it otherwise.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Servers count milliseconds in 32 bits.
+const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+/// Whoever opens a session waits this part of the TTL for servers that do not answer, and no longer than the other.
+const PATIENCE_SHARE: u32 = 10;
+const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What one server grants, or all of them do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limit {
+    /// The longest session.
+    pub(crate) longest: Duration,
+    /// The unit in which its time passes.
+    pub(crate) tick: Duration,
+}
+
+impl Limit {
+    /// What both of two servers grant.
+    fn and(self, other: Limit) -> Limit {
+        Limit { longest: self.longest.min(other.longest), tick: self.tick.max(other.tick) }
+    }
+
+    /// What is left of a TTL that was counted on, if a server has this limit. A longer tick takes more of it.
+    fn leaves(self, counted: Limit) -> Duration {
+        self.longest.min(counted.longest).saturating_sub(self.tick.saturating_sub(counted.tick))
+    }
+}
+
+/// The servers, and what each of them last granted.
+pub(crate) struct Servers {
+    connector: Connector,
+    names: Vec<String>,
+    tls: bool,
+    /// As the user says: then nobody is asked for it.
+    longest: Option<Duration>,
+    tick: Option<Duration>,
+    /// By address.
+    asked: Mutex<BTreeMap<String, Asked>>,
+}
+
+/// What is known of a server.
+struct Asked {
+    limit: Limit,
+    /// With which it was asked. To take a session over costs the ensemble no write, to open one does.
+    session: SessionInfo,
+}
+
+impl Servers {
+    pub(crate) fn new(
+        connector: Connector,
+        names: Vec<String>,
+        tls: bool,
+        longest: Option<Duration>,
+        tick: Option<Duration>,
+    ) -> Servers {
+        Servers { connector, names, tls, longest, tick, asked: Mutex::default() }
+    }
+
+    pub(crate) fn names(&self) -> String {
+        self.names.join(",")
+    }
+
+    /// A connection to any of them, which asks for sessions of this length.
+    pub(crate) async fn connect(&self, timeout: Duration) -> Result<Client, StoreError> {
+        let connector = self.connector.clone().with_session_timeout(timeout.min(LONGEST));
+        self.dial(connector, &self.names()).await.map_err(|error| self.sorted(error))
+    }
+
+    async fn dial(&self, connector: Connector, servers: &str) -> Result<Client, Error> {
+        if self.tls { secure(connector, servers).await } else { connector.connect(servers).await }
+    }
+
+    fn sorted(&self, error: Error) -> StoreError {
+        let what = format!("dialling {}", self.names());
+        match error {
+            // There was no session before.
+            Error::SessionExpired => StoreError::unavailable(what, error),
+            error => sort(error, Effect::None, &what),
+        }
+    }
+
+    /// Whether nobody has to be asked.
+    pub(crate) fn is_declared(&self) -> bool {
+        self.longest.is_some() && self.tick.is_some()
+    }
+
+    /// What all servers grant, as far as they can be asked. Sessions of up to `ttl` and a tick are of interest.
+    ///
+    /// One that does not answer costs a moment. What it said last counts then; one that has never said anything does not
+    /// count.
+    pub(crate) async fn limit(&self, ttl: Duration) -> Result<Limit, StoreError> {
+        if let (Some(longest), Some(tick)) = (self.longest, self.tick) {
+            return Ok(Limit { longest, tick });
+        }
+        let patience = (ttl / PATIENCE_SHARE).min(LONGEST_PATIENCE);
+        let addresses = self.addresses(patience).await;
+        let mut asking: FuturesUnordered<_> = addresses.iter().map(|address| self.ask(address, ttl)).collect();
+        let mut refusal = None;
+        // The first answer is needed; the others are waited for a little.
+        while let Some(answer) = asking.next().await {
+            match answer {
+                Ok(_) => break,
+                Err(error) => refusal = Some(error),
+            }
+        }
+        let others = async { while asking.next().await.is_some() {} };
+        _ = tokio::time::timeout(patience, others).await;
+        let known = self.known(&addresses);
+        known.ok_or_else(|| self.sorted(refusal.unwrap_or(Error::NoHosts)))
+    }
+
+    /// What is known of the servers at these addresses. The others are forgotten: their names have moved.
+    fn known(&self, addresses: &[String]) -> Option<Limit> {
+        let mut asked = self.asked();
+        asked.retain(|address, _| addresses.contains(address));
+        asked.values().map(|asked| asked.limit).reduce(Limit::and)
+    }
+
+    /// What was said last, by whoever has said anything.
+    pub(crate) fn last_said(&self) -> Option<Limit> {
+        self.asked().values().map(|asked| asked.limit).reduce(Limit::and)
+    }
+
+    /// A session may be moved to whatever is behind a name. A certificate, though, is for a name: with TLS a name is one
+    /// server.
+    async fn addresses(&self, patience: Duration) -> Vec<String> {
+        if self.tls {
+            return self.names.clone();
+        }
+        let resolved = self.names.iter().map(async |name| {
+            let addresses = tokio::time::timeout(patience, tokio::net::lookup_host(name)).await;
+            let addresses = addresses.ok().and_then(Result::ok).into_iter().flatten();
+            let addresses: Vec<_> = addresses.map(|address| address.to_string()).collect();
+            if addresses.is_empty() { vec![name.clone()] } else { addresses }
+        });
+        join_all(resolved).await.concat()
+    }
+
+    /// Asks one server, with a connection that ends at once.
+    async fn ask(&self, address: &str, ttl: Duration) -> Result<Limit, Error> {
+        let mut session = self.asked().get(address).map(|asked| asked.session.clone());
+        let tick = match self.tick {
+            Some(tick) => tick,
+            None => self.granted(address, SHORTEST, &mut session).await? / 2,
+        };
+        let longest = match self.longest {
+            Some(longest) => longest,
+            // No tick that leaves anything of the TTL is longer than the TTL itself.
+            None => self.granted(address, ttl.saturating_mul(2).min(LONGEST), &mut session).await?,
+        };
+        let limit = Limit { longest, tick };
+        if let Some(session) = session {
+            self.asked().insert(address.to_owned(), Asked { limit, session });
+        }
+        Ok(limit)
+    }
+
+    /// What a server makes of this timeout.
+    async fn granted(
+        &self,
+        address: &str,
+        timeout: Duration,
+        session: &mut Option<SessionInfo>,
+    ) -> Result<Duration, Error> {
+        let connector = self.connector.clone().with_fail_eagerly().with_session_timeout(timeout).with_detached();
+        let again = session.take().map(|session| connector.clone().with_session(session));
+        let client = match again {
+            None => self.dial(connector, address).await?,
+            Some(again) => match self.dial(again, address).await {
+                Err(Error::SessionExpired) => self.dial(connector, address).await?,
+                dialled => dialled?,
+            },
+        };
+        let granted = client.session_timeout();
+        *session = Some(client.into_session());
+        Ok(granted)
+    }
+
+    /// Asks again and again, until some server leaves less of a TTL than was counted on: how much that is.
+    ///
+    /// Whenever the connection is lost or made again, and once per TTL. Never, where the user has said what to count on.
+    pub(crate) async fn shortened(&self, mut state: StateWatcher, counted: Limit, ttl: Duration) -> Duration {
+        if self.is_declared() {
+            return std::future::pending().await;
+        }
+        loop {
+            let asked = async {
+                let left = self.leaves_less(counted, ttl).await;
+                if left.is_none() {
+                    tokio::time::sleep(ttl).await;
+                }
+                left
+            };
+            tokio::select! {
+                Some(left) = asked => return left,
+                _ = state.changed() => {}
+                else => {}
+            }
+        }
+    }
+
+    /// Asks all servers once, and no longer than for the TTL.
+    async fn leaves_less(&self, counted: Limit, ttl: Duration) -> Option<Duration> {
+        let asking = async {
+            let addresses = self.addresses(ttl / PATIENCE_SHARE).await;
+            let mut asking: FuturesUnordered<_> = addresses.iter().map(|address| self.ask(address, ttl)).collect();
+            while let Some(answer) = asking.next().await {
+                let left = answer.ok().map(|limit| limit.leaves(counted));
+                if let Some(left) = left.filter(|left| *left < counted.longest) {
+                    return Some(left);
+                }
+            }
+            None
+        };
+        tokio::time::timeout(ttl, asking).await.ok().flatten()
+    }
+
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<String, Asked>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn secure(connector: Connector, servers: &str) -> Result<Client, Error> {
+    connector.secure_connect(servers).await
+}
+
+#[cfg(not(feature = "tls"))]
+async fn secure(_connector: Connector, _servers: &str) -> Result<Client, Error> {
+    Err(Error::Unimplemented)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn limit(longest: u64, tick: u64) -> Limit {
+        Limit { longest: Duration::from_secs(longest), tick: Duration::from_secs(tick) }
+    }
+
+    #[test]
+    fn all_servers_grant_the_shortest_of_sessions_and_the_longest_of_ticks() {
+        assert_eq!(limit(40, 2).and(limit(60, 3)), limit(40, 3));
+        assert_eq!(limit(60, 3).and(limit(40, 2)), limit(40, 3));
+    }
+
+    #[test]
+    fn what_a_server_leaves_of_a_ttl_is_its_own_limit_less_what_a_longer_tick_takes() {
+        let counted = limit(17, 2);
+        for (server, left) in
+            [(limit(40, 2), 17), (limit(6, 2), 6), (limit(40, 1), 17), (limit(40, 6), 13), (limit(3, 9), 0)]
+        {
+            assert_eq!(server.leaves(counted), Duration::from_secs(left), "{server:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn every_address_behind_a_name_is_a_server_and_a_name_that_says_nothing_is_one() {
+        let servers = |tls| {
+            let names = ["localhost:1".to_owned(), "nowhere.invalid:2".to_owned()];
+            Servers::new(Client::connector(), names.to_vec(), tls, None, None)
+        };
+        let addresses = servers(false).addresses(Duration::from_secs(60)).await;
+        assert!(addresses.contains(&"127.0.0.1:1".to_owned()) && !addresses.contains(&"localhost:1".to_owned()));
+        assert!(addresses.contains(&"nowhere.invalid:2".to_owned()), "{addresses:?}");
+        let addresses = servers(true).addresses(Duration::from_secs(60)).await;
+        assert_eq!(addresses, ["localhost:1", "nowhere.invalid:2"], "a certificate is for a name");
+    }
+}
