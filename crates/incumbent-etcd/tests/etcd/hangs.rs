@@ -106,6 +106,19 @@ async fn a_follower_whose_member_hangs_takes_over_within_a_ttl() {
 }
 
 #[tokio::test]
+async fn a_renewal_goes_on_to_the_next_member_by_itself() {
+    let server = &shared().await.endpoints()[0];
+    let proxies = [Proxy::start(server).await, Proxy::start(server).await];
+    let store = EtcdStore::connect(&[proxies[0].endpoint(), proxies[1].endpoint()], &EtcdOptions::new()).unwrap();
+    let session = store.open_session(TTL).await.unwrap();
+    session.renew(&[]).await.unwrap();
+    let used = proxies.iter().position(|proxy| proxy.connections() > 0).unwrap();
+    proxies[used].set(Way::Stall);
+    within(session.renew(&[])).await.unwrap();
+    assert_eq!(proxies[1 - used].connections(), 1);
+}
+
+#[tokio::test]
 async fn whoever_only_changes_its_mind_moves_nobody_to_another_endpoint() {
     let server = &shared().await.endpoints()[0];
     let proxies = [Proxy::start(server).await, Proxy::start(server).await];
