@@ -145,11 +145,13 @@ impl Checker {
         if let Some(handover) = &is.handover {
             self.elections[election].asked.insert(handover.from);
         }
+        // Whoever leads later may take out what was said about a term before.
+        let over = is.deposed.is_none() && was.deposed < self.elections[election].head;
         let erased = [
             (!fields.handover && was.handover != is.handover, "handover"),
             (!fields.paused && was.paused != is.paused, "pause"),
             (!fields.ended && was.ended != is.ended, "tombstone"),
-            (!fields.deposed && was.deposed != is.deposed, "deposition"),
+            (!fields.deposed && was.deposed != is.deposed && !over, "deposition"),
         ];
         if let Some((_, field)) = erased.iter().find(|(erased, _)| *erased) {
             self.fail(now, "OFFICE", format!("the {field} of e{election} was overwritten by one who had no say in it"));

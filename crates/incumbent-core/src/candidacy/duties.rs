@@ -21,7 +21,7 @@ impl Candidacy {
             if !self.settings.flaws.has(Flaw::AlarmLeftBehind) {
                 self.handover.seen = None;
             }
-            return None;
+            return self.leftovers(held);
         };
         let give_up_at = match self.handover.seen {
             Some((nonce, until)) if nonce == handover.nonce => until,
@@ -42,6 +42,18 @@ impl Candidacy {
             return Some(self.refusal(Refusal::TimedOut));
         }
         (!self.handover.line_read).then(|| Op::Line(self.who.election.clone(), MAX_LINE))
+    }
+
+    /// What the office record says about terms that are over, and about a handover that was refused.
+    /// Those whom it was written for have had the time between two of our own looks to read it.
+    fn leftovers(&mut self, held: &Held) -> Option<Op> {
+        if !std::mem::take(&mut self.handover.tidies) {
+            return None;
+        }
+        let mut office = self.office.clone();
+        office.handover.take_if(|handover| handover.from < held.token || handover.refused.is_some());
+        office.deposed.take_if(|deposed| *deposed < held.token);
+        (office != self.office).then(|| self.set_office(office))
     }
 
     fn handover_to_carry_out(&self, held: &Held) -> Option<&Handover> {

@@ -88,6 +88,8 @@ struct Handing {
     seen: Option<(Nonce, Timestamp)>,
     /// As the leader: the line has been read since the last hint.
     line_read: bool,
+    /// As the leader: what the office record says about terms that are over may go.
+    tidies: bool,
     /// As the leader: this request can neither be carried out nor refused.
     unable: Option<Nonce>,
     /// As one between leader and heir: stepped aside for this request.

@@ -123,6 +123,7 @@ impl Candidacy {
         let State::Leading(held) = &self.state else { return };
         let held = held.clone();
         if self.look || now >= self.reread_at {
+            self.handover.tidies |= now >= self.reread_at;
             return self.call(now, Op::Standing(held), out);
         }
         if let Some((number, value)) = self.wishes.proclaim.clone() {

@@ -222,6 +222,30 @@ fn a_leader_that_may_not_even_refuse_leads_on_and_does_not_try_again_and_again()
 }
 
 #[test]
+fn what_is_over_is_taken_out_of_the_office_record_at_the_leaders_next_look_of_its_own() {
+    let (mut driven, held, mut office) = asked_to_hand_over();
+    office.handover.as_mut().unwrap().refused = Some(Refusal::HeirGone);
+    office.deposed = Some(number(3));
+    let line = Line { entries: vec![], more: false, office: office.clone(), cursor: Cursor(2) };
+    driven.answer(Answer::Line(Box::new(line)));
+    driven.answer(standing(Place::Leading(held.clone()), office.clone()));
+    assert!(driven.call.is_none(), "whoever it was written for may not have read it yet: {:?}", driven.call);
+    for _ in 0..100 {
+        driven.wait(SECOND * 3);
+        if driven.renewal.is_some() {
+            driven.renewed();
+        }
+        if driven.call.is_some() {
+            break;
+        }
+    }
+    assert_eq!(driven.asks(), &Op::Standing(held.clone()));
+    driven.answer(standing(Place::Leading(held), office.clone()));
+    let Op::SetOffice(_, version, tidied) = driven.asks() else { panic!("{:?}", driven.asks()) };
+    assert!(*version == office.version && tidied.is_blank(), "{tidied:?}");
+}
+
+#[test]
 fn one_that_is_out_because_it_is_unhealthy_answers_a_hint_with_a_look() {
     let (mut driven, _) = Driven::leading();
     driven.feed(Input::Command(SEAT, Command::Healthy(false)));
