@@ -564,7 +564,7 @@ async fn too_few_members_are_no_vacancy_but_not_knowing() {
     let error = within("an answer", visitor.leader()).await.unwrap_err();
     assert!(error.to_string().contains("1 of 3 members answer"), "{error}");
     let status = within("an answer", visitor.status()).await.unwrap().into_inner();
-    let group = status.group.expect("a group");
+    let group = status.group.as_ref().expect("a group");
     assert!(status.vacant && status.leader().is_none());
     assert_eq!((group.members, group.answering, group.needed), (3, 1, 2));
 }
