@@ -37,7 +37,8 @@ const WHAT: &str = "writing to several lines at once";
 const ALONE: usize = 4;
 /// Servers take so many operations in a transaction, and so many guards.
 const MOST_OPERATIONS: usize = 128;
-/// Those on the way down to the deepest transaction count, too; no write that travels has more than five.
+/// Those on the way down to the deepest transaction count, too; no write that travels has more than
+/// three.
 const MOST: usize = 120;
 /// The same where two each are for the permissions.
 const MOST_OF_USERS: usize = MOST / 2;

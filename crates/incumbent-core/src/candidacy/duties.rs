@@ -44,8 +44,9 @@ impl Candidacy {
         (!self.handover.line_read).then(|| Op::Line(self.who.election.clone(), MAX_LINE))
     }
 
-    /// What the office record says about terms that are over, and about a handover that was refused.
-    /// Those whom it was written for have had the time between two of our own looks to read it.
+    /// What the office record says about terms that are over, and about a handover that was
+    /// refused. Those whom it was written for have had the time between two of our own looks to
+    /// read it.
     fn leftovers(&mut self, held: &Held) -> Option<Op> {
         if !std::mem::take(&mut self.handover.tidies) {
             return None;

@@ -1,4 +1,5 @@
-//! Three members of which one hangs, or cannot be reached: nobody loses an office by it while the others are well.
+//! Three members of which one hangs, or cannot be reached: nobody loses an office by it while the
+//! others are well.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,8 @@ impl Members {
         Members { cluster, proxies }
     }
 
-    /// A store whose requests go to the member with this number: each starts with one of its own choice.
+    /// A store whose requests go to the member with this number: each starts with one of its own
+    /// choice.
     async fn store_at(&self, wanted: usize) -> EtcdStore {
         let endpoints: Vec<_> = self.proxies.iter().map(Proxy::endpoint).collect();
         for _ in 0..200 {
