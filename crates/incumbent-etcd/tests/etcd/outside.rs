@@ -316,9 +316,9 @@ async fn a_duplicate_that_arrives_after_the_withdrawal_is_another_entry() {
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx).is_pending())).await);
     drop(dropped);
 
-    let renewal = session.renew(&[first.clone()]).await.unwrap();
+    let renewal = session.renew(std::slice::from_ref(&first)).await.unwrap();
 
-    assert_eq!(renewal.gone, [first.clone()]);
+    assert_eq!(renewal.gone, std::slice::from_ref(&first));
     let stray = renewal.stray.into_iter().find(|stray| stray.election == election).unwrap();
     assert!(stray.token > first.token && stray.entry != first.entry && stray.incarnation == first.incarnation);
     assert_eq!(session.standing(&first).await.unwrap().place, Place::Gone);
