@@ -99,13 +99,14 @@ mod armed;
 mod dialect;
 mod fault;
 mod guard;
-mod limits;
+
 mod line;
 mod link;
 mod node;
 mod office;
 mod options;
 mod paths;
+mod servers;
 mod session;
 mod store;
 mod watcher;

@@ -19,11 +19,11 @@ use tokio::task::AbortHandle;
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteResult, Stat};
 
 use crate::fault::{Effect, sort};
-use crate::limits::Limit;
 use crate::line::{Look, Reader};
 use crate::link::{Lane, or_cut};
 use crate::node::{check_ephemeral, frame};
 use crate::paths::{id_of, parse_id, token_of, zxid};
+use crate::servers::Limit;
 use crate::store::{Doubts, Ground, Inner, ended_by, of_multi, random};
 
 /// An entry's name, and the number of the change that made it.

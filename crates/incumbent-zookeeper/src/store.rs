@@ -19,11 +19,11 @@ use zookeeper_client::{
 
 use crate::dialect::Dialect;
 use crate::fault::{Effect, found, sort};
-use crate::limits::{Limit, Servers};
 use crate::line::Reader;
 use crate::link::{Lane, Seen, check_up, or_cut};
 use crate::options::{Access, SCHEME, ZooKeeperOptions};
 use crate::paths::{Paths, ancestors, parse_id, zxid};
+use crate::servers::{Limit, Servers};
 use crate::session::ZooKeeperSession;
 use crate::watcher;
 
@@ -380,7 +380,7 @@ impl Inner {
                 // The old one would come back by itself, but takes longer and longer to try. There is nothing on it that
                 // a new one has not.
                 *shared = None;
-                let client = servers.connect(SHARED_TIMEOUT).await?;
+                let client = servers.connect_to_one(SHARED_TIMEOUT).await?;
                 Ok(shared.insert(client).clone())
             }
         }
@@ -601,6 +601,14 @@ pub(crate) fn of_multi(error: MultiWriteError) -> (Option<usize>, Error) {
 impl Store for ZooKeeperStore {
     fn promises(&self) -> Fut<'_, Promises> {
         Box::pin(self.inner.promises())
+    }
+
+    fn identity(&self) -> Fut<'_, StoreId> {
+        Box::pin(async move {
+            let client = self.inner.client().await?;
+            let done = or_cut(&client, Effect::None, self.inner.store_id(&client)).await;
+            self.inner.on_shared(done, client.session_id()).await
+        })
     }
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {

@@ -151,6 +151,20 @@ async fn a_server_that_does_not_answer_keeps_nobody_from_office() {
     within(office.resign()).await.unwrap();
 }
 
+/// Each read is a dial of its own, and half of them meet the silent server first.
+#[tokio::test]
+async fn a_server_that_takes_connections_and_says_nothing_holds_up_no_read() {
+    let server = shared().await;
+    let silent = Proxy::start(&server.endpoints()[0]).await;
+    silent.set(Way::Stall);
+    let zookeeper = ZooKeeper::at(vec![silent.endpoint(), server.endpoints()[0].clone()], Dialect::Incumbent);
+    for _ in 0..8 {
+        let client = incumbent::Client::builder().ttl(LONG).with_store(zookeeper.open()).await.unwrap();
+        let leader = client.election("timeouts").unwrap().leader().await.unwrap();
+        assert!(leader.is_none());
+    }
+}
+
 #[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_server_of_three_with_shorter_sessions_and_a_longer_tick_is_what_counts_from_the_opening_on() {

@@ -1,4 +1,4 @@
-//! How long each server lets a session last, and its tick. Knows nothing of elections.
+//! The servers: how they are dialled, how long each lets a session last, and its tick. Knows nothing of elections.
 //!
 //! A server takes a session over with a timeout of its own choice: it never lasts longer than that server's
 //! `maxSessionTimeout`, whatever was granted before. It counts from the attempt to connect, whether or not its answer
@@ -15,6 +15,7 @@ use incumbent_store::StoreError;
 use zookeeper_client::{Client, Connector, Error, SessionInfo, StateWatcher};
 
 use crate::fault::{Effect, sort};
+use crate::store::random;
 
 /// The shortest session that is asked for, to learn which is the shortest that is granted: two ticks, unless somebody has
 /// set it otherwise.
@@ -24,6 +25,9 @@ const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 /// Whoever opens a session waits this part of the TTL for servers that do not answer, and no longer than the other.
 const PATIENCE_SHARE: u32 = 10;
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a dial goes unanswered before another one is begun beside it.
+const STAGGER: Duration = Duration::from_secs(1);
 
 /// What one server grants, or all of them do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,10 +84,44 @@ impl Servers {
         self.names.join(",")
     }
 
-    /// A connection to any of them, which asks for sessions of this length.
+    /// A connection to any of them, for a session of this length. When it is lost it is made again to any of them.
     pub(crate) async fn connect(&self, timeout: Duration) -> Result<Client, StoreError> {
-        let connector = self.connector.clone().with_session_timeout(timeout.min(LONGEST));
-        self.dial(connector, &self.names()).await.map_err(|error| self.sorted(error))
+        // Each dial takes the servers in an order of its own.
+        let all = self.names();
+        self.first_of(&[&all, &all], timeout).await
+    }
+
+    /// A connection to one of them, which is of no use any more when it is lost.
+    pub(crate) async fn connect_to_one(&self, timeout: Duration) -> Result<Client, StoreError> {
+        let mut names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let first = usize::try_from(random() % names.len().max(1) as u128).unwrap_or_default();
+        names.rotate_left(first);
+        // The first one may not have been ready.
+        names.extend(names.first().copied());
+        self.first_of(&names, timeout).await
+    }
+
+    /// Dials the first of these, and the next whenever one has failed or has not answered for a while: a server that takes
+    /// connections and says nothing would hold up a dial for two fifths of the timeout. Whoever answers first is it.
+    async fn first_of(&self, targets: &[&str], timeout: Duration) -> Result<Client, StoreError> {
+        let connector = self.connector.clone().with_fail_eagerly().with_session_timeout(timeout.min(LONGEST));
+        let mut dialling = FuturesUnordered::new();
+        let mut refusal = Error::NoHosts;
+        for target in targets {
+            dialling.push(self.dial(connector.clone(), target));
+            match tokio::time::timeout(STAGGER, dialling.next()).await {
+                Ok(Some(Ok(client))) => return Ok(client),
+                Ok(Some(Err(error))) => refusal = error,
+                Ok(None) | Err(_) => {}
+            }
+        }
+        while let Some(answer) = dialling.next().await {
+            match answer {
+                Ok(client) => return Ok(client),
+                Err(error) => refusal = error,
+            }
+        }
+        Err(self.sorted(refusal))
     }
 
     async fn dial(&self, connector: Connector, servers: &str) -> Result<Client, Error> {
