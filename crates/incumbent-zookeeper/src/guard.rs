@@ -240,7 +240,7 @@ impl ZooKeeperMark {
         match client.create(&self.path, data, &mode).await {
             Err(Error::NoNode) => {
                 let above = self.path.rsplit_once('/').map_or("/", |(above, _)| above);
-                client.mkdir(above, &mode).await?;
+                client.mkdir(above, &self.store.inner.mode_above()).await?;
                 client.create(&self.path, data, &mode).await.map(|(stat, _)| stat)
             }
             other => other.map(|(stat, _)| stat),

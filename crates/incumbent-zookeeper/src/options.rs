@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use incumbent_store::StoreError;
 use incumbent_store::url::Scheme;
-use zookeeper_client::{Acls, Client, Connector};
+use zookeeper_client::{Acl, Acls, Client, Connector, Permission};
 
 use crate::dialect::Dialect;
 
@@ -29,15 +29,31 @@ pub struct ZooKeeperOptions {
 pub enum Access {
     /// Everybody may do everything.
     Open,
-    /// Only those with the same credentials may do anything.
+    /// Only those with the same credentials may do anything. What is made above the chroot, because it was missing, others
+    /// may look at, and make nodes of their own in.
     Creator,
 }
+
+/// Ours, but no obstacle to others.
+static ABOVE: [Acl; 3] = [
+    Acl::new_const(Permission::ALL, "auth", ""),
+    Acl::new_const(Permission::READ, "world", "anyone"),
+    Acl::new_const(Permission::CREATE, "world", "anyone"),
+];
 
 impl Access {
     pub(crate) fn acls(self) -> Acls<'static> {
         match self {
             Access::Open => Acls::anyone_all(),
             Access::Creator => Acls::creator_all(),
+        }
+    }
+
+    /// For what is above all that is ours.
+    pub(crate) fn acls_above(self) -> Acls<'static> {
+        match self {
+            Access::Open => Acls::anyone_all(),
+            Access::Creator => Acls::new(&ABOVE),
         }
     }
 }
@@ -74,8 +90,8 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// The servers' `tickTime`. Needed only if their `minSessionTimeout` was set to less than two ticks: otherwise it is
-    /// read from them.
+    /// The servers' `tickTime`, the longest of all. Needed if their `minSessionTimeout` was set to less than two ticks, and on
+    /// a connection of one's own: otherwise each of them is asked.
     pub fn tick(mut self, tick: Duration) -> ZooKeeperOptions {
         self.tick = Some(tick);
         self

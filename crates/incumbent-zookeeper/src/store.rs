@@ -340,6 +340,11 @@ impl Inner {
         mode.with_acls(self.access.acls())
     }
 
+    /// How nodes are made that others need, too.
+    pub(crate) fn mode_above(&self) -> CreateOptions<'static> {
+        CreateMode::Persistent.with_acls(self.access.acls_above())
+    }
+
     /// Makes a node and all above it. The nodes of lines are containers: ZooKeeper removes them when they are empty.
     pub(crate) async fn make(&self, client: &Client, path: &str, mode: CreateMode) -> Result<(), StoreError> {
         for _ in 0..ATTEMPTS {
@@ -351,13 +356,19 @@ impl Inner {
             let missing: Vec<_> = ancestors(path).filter(|path| *path != "/").collect();
             for above in missing.into_iter().rev() {
                 let mode = if self.is_lasting(above) { CreateMode::Persistent } else { mode };
-                match client.create(above, &[], &self.mode(mode)).await {
+                let options = if self.is_above(above) { self.mode_above() } else { self.mode(mode) };
+                match client.create(above, &[], &options).await {
                     Ok(_) | Err(Error::NodeExists | Error::NoNode) => {}
                     Err(error) => return Err(sort(error, Effect::None, "making a place for the election")),
                 }
             }
         }
         Err(StoreError::Unavailable { what: format!("{path} keeps going away"), source: None })
+    }
+
+    /// What is above the root: others may have their own there.
+    fn is_above(&self, path: &str) -> bool {
+        ancestors(self.paths.root()).any(|above| above == path)
     }
 
     /// The root, what is above it, and what is ours.

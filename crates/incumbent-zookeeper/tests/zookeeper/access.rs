@@ -7,7 +7,7 @@ use incumbent_store::{Store, StoreError};
 use incumbent_testkit::servers::{Scratch, ZooKeeperEnsemble};
 use incumbent_zookeeper::{Access, ZooKeeperOptions, ZooKeeperStore};
 
-use crate::harness::{TICK, TTL, entry, lead, name, shared, stand, unique, until, within};
+use crate::harness::{PERSISTENT, TICK, TTL, entry, lead, name, raw, shared, stand, unique, until, within};
 
 async fn open(options: ZooKeeperOptions) -> ZooKeeperStore {
     ZooKeeperStore::connect(&shared().await.endpoints(), &options.tick(TICK)).unwrap()
@@ -30,6 +30,22 @@ async fn what_a_user_makes_is_closed_to_everybody_else() {
         assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     }
     office.term().check().unwrap();
+}
+
+#[tokio::test]
+async fn what_is_made_above_the_chroot_is_in_nobodys_way() {
+    let above = format!("/above-{:x}", unique());
+    let chroot = format!("{above}/team/elections");
+    let ours = open(ZooKeeperOptions::new().chroot(&chroot).user("team", "secret")).await;
+    ours.open_session(TTL).await.unwrap();
+    let other = raw(&shared().await.endpoints()).await;
+    for path in [above.clone(), format!("{above}/team")] {
+        assert_eq!(other.list_children(&path).await.unwrap().len(), 1);
+        other.create(&format!("{path}/others"), b"", &PERSISTENT).await.unwrap();
+        other.set_data(&path, b"", None).await.expect_err("it is not theirs");
+    }
+    other.list_children(&chroot).await.expect_err("this is ours alone");
+    other.delete(&format!("{above}/team/others"), None).await.expect_err("nobody takes anything away from there");
 }
 
 #[tokio::test]
