@@ -14,6 +14,9 @@
 //! election is where other libraries look for it. An entry's id is `<node>@<czxid>`, its token is the `czxid`: it grows with
 //! every change in the ensemble, also when the parent is made anew and its sequence starts again.
 //!
+//! An election belongs to one chroot. The line of `team/jobs` is also that of `jobs` below the chroot `/team`, but each of the
+//! two has an office record of its own: whoever comes to a line through a place where another store lives is refused.
+//!
 //! # Dialects
 //! | dialect | an entry's node | order | its data |
 //! | --- | --- | --- | --- |

@@ -18,11 +18,11 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteResult, Stat};
 
-use crate::fault::{Effect, sort};
+use crate::fault::{Effect, found, sort};
 use crate::line::{Look, Reader};
 use crate::link::{Lane, or_cut};
 use crate::node::{check_ephemeral, frame};
-use crate::paths::{id_of, parse_id, token_of, zxid};
+use crate::paths::{Paths, ancestors, id_of, parse_id, token_of, zxid};
 use crate::servers::Limit;
 use crate::store::{Doubts, Ground, Inner, ended_by, of_multi, random};
 
@@ -289,10 +289,12 @@ impl Core {
             if known.iter().any(|state| matches!(state, StayState::Known(known, _) if known == name)) {
                 continue;
             }
-            let stat = reader.client.check_stat(path).await;
-            let stat = stat.map_err(|error| sort(error, Effect::None, "looking for our entries"))?;
-            if let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == self.session_id) {
-                return Ok(Some((name.to_owned(), token_of(stat.czxid)?)));
+            let Some((entry, stat)) = reader.entry(name).await? else { continue };
+            // Where names do not say whose they are, the record beside an entry does: other sessions of ours may be on this
+            // connection.
+            let ours = reader.dialect().has_guid() || entry.incarnation == Some(stay.incarnation);
+            if ours && stat.ephemeral_owner == self.session_id {
+                return Ok(Some((name.to_owned(), entry.token)));
             }
         }
         Ok(None)
@@ -347,22 +349,23 @@ impl Core {
             return Ok(Cas::Refused);
         }
         let beside = self.inner.paths.candidate(reader.election, name, own.ephemeral_owner);
-        let mut writer = reader.client.new_multi_writer();
-        let added =
-            writer.add_check_version(&heir_path, -1).and_then(|()| writer.add_delete(&path, None)).and_then(|()| {
-                match reader.dialect().is_foreign() {
-                    true => writer.add_delete(&beside, None),
-                    false => Ok(()),
-                }
-            });
-        added.map_err(|error| sort(error, Effect::None, "withdrawing"))?;
-        match writer.commit().await.map_err(of_multi) {
-            Ok(_) => Ok(Cas::Done),
-            Err((Some(0), Error::NoNode)) => Ok(Cas::Refused),
-            Err((Some(1), Error::NoNode)) => Ok(Cas::Done),
-            // Somebody has removed what is beside our entry: the entry itself decides.
-            Err((_, error)) => Err(sort(error, Effect::Write, "withdrawing")),
+        // Once more without what is beside our entry, if somebody has removed that: the entry decides.
+        for with_record in [reader.dialect().is_foreign(), false] {
+            let mut writer = reader.client.new_multi_writer();
+            let mut added = writer.add_check_version(&heir_path, -1).and_then(|()| writer.add_delete(&path, None));
+            if with_record {
+                added = added.and_then(|()| writer.add_delete(&beside, None));
+            }
+            added.map_err(|error| sort(error, Effect::None, "withdrawing"))?;
+            match writer.commit().await.map_err(of_multi) {
+                Ok(_) => return Ok(Cas::Done),
+                Err((Some(0), Error::NoNode)) => return Ok(Cas::Refused),
+                Err((Some(1), Error::NoNode)) => return Ok(Cas::Done),
+                Err((Some(2), Error::NoNode)) => {}
+                Err((_, error)) => return Err(sort(error, Effect::Write, "withdrawing")),
+            }
         }
+        Ok(Cas::Refused)
     }
 }
 
@@ -429,10 +432,28 @@ impl ZooKeeperSession {
         if self.core.inner.is_clean(reader.election) {
             return Ok(false);
         }
+        self.check_place(reader).await?;
         // An old state is enough: whoever came since is seen once we are in line.
         let children = reader.children(reader.client.get_children(&reader.path).await)?;
         self.core.inner.remember_clean(reader.election, true);
         Ok(children.changed == 0)
+    }
+
+    /// A line that is reached through two stores would have two office records.
+    async fn check_place(&self, reader: &Reader<'_>) -> Result<(), StoreError> {
+        let root = self.core.inner.paths.root();
+        for above in ancestors(&reader.path).take_while(|above| *above != root) {
+            let own = Paths::new(above, reader.dialect()).own();
+            if found(reader.client.check_stat(&own).await, "looking for other stores")?.flatten().is_some() {
+                let what = format!(
+                    "{} is in the store whose chroot is {above}: stand there, as those do who use it, since a line has one \
+                     office record",
+                    reader.path
+                );
+                return Err(StoreError::Misuse { what });
+            }
+        }
+        Ok(())
     }
 
     /// `None`: there is no place for it yet.

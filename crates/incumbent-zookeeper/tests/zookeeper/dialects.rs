@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use incumbent::{SeatError, StandError};
-use incumbent_store::{Nonce, Place, Store, StoreError, Target};
+use incumbent_store::{Cas, Nonce, Place, Store, StoreError, Target};
 use incumbent_testkit::conformance::Harness;
 use incumbent_zookeeper::zookeeper_client::{Acls, Client, CreateMode, CreateOptions, EventType};
 use incumbent_zookeeper::{Dialect, ZooKeeperStore};
@@ -80,10 +80,7 @@ async fn in_a_foreign_dialect_the_node_holds_the_name_and_everything_of_ours_is_
         let (data, stat) = client.get_data(&format!("{path}/{}", node(&held))).await.unwrap();
         assert_eq!(data, b"node-1", "{dialect:?}");
         assert_eq!(stat.czxid.unsigned_abs(), held.token.get());
-        assert_eq!(
-            session.publish(&held, &Bytes::from_static(b"new"), Some(Nonce(3))).await.unwrap(),
-            incumbent_store::Cas::Done
-        );
+        assert_eq!(session.publish(&held, &Bytes::from_static(b"new"), Some(Nonce(3))).await.unwrap(), Cas::Done);
         let paused = incumbent_store::Paused { reason: "a test".into() };
         let office = incumbent_store::Office { paused: Some(paused), ..Default::default() };
         store.set_office(&name, incumbent_store::Version::NONE, &office).await.unwrap();
@@ -228,4 +225,61 @@ async fn an_entry_that_nobodys_death_removes_is_named_and_can_be_deposed() {
     election(&store, &name).await.operator().depose(None).await.unwrap();
     let standing = session.enlist(&name, &entry(2)).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+}
+
+#[tokio::test]
+async fn a_handover_needs_no_record_that_somebody_has_removed() {
+    for dialect in FOREIGN {
+        let (zookeeper, store, client) = scene(dialect).await;
+        let name = name("handover");
+        let (leader, heir) = (store.open_session(TTL * 5).await.unwrap(), store.open_session(TTL * 5).await.unwrap());
+        let leading = held(&leader.enlist(&name, &entry(1)).await.unwrap());
+        let next = held(&heir.enlist(&name, &entry(2)).await.unwrap());
+        let records = format!("{}/%incumbent/candidates/{name}", zookeeper.chroot);
+        for record in client.list_children(&records).await.unwrap() {
+            client.delete(&format!("{records}/{record}"), None).await.unwrap();
+        }
+        assert_eq!(leader.withdraw(&leading, Some(&next.entry)).await.unwrap(), Cas::Done, "{dialect:?}");
+        assert_eq!(heir.standing(&next).await.unwrap().place, Place::Leading(next), "{dialect:?}");
+    }
+}
+
+/// Its entries have no names of their own: what is beside them tells which session of ours they belong to.
+#[tokio::test]
+async fn in_go_leaderelection_nobody_takes_the_entry_of_another_on_the_same_connection_for_ones_own() {
+    let servers = shared().await.endpoints();
+    let zookeeper = ZooKeeper::at(servers.clone(), Dialect::GoLeaderElection);
+    let store = ZooKeeperStore::with_client(raw(&servers).await, &zookeeper.options()).unwrap();
+    let name = name("same");
+    let (first, second) = (store.open_session(TTL * 5).await.unwrap(), store.open_session(TTL * 5).await.unwrap());
+    let leading = held(&first.enlist(&name, &entry(1)).await.unwrap());
+    let new = entry(2);
+    // It is sent, and nobody waits for the answer.
+    tokio::select! {
+        biased;
+        answer = second.enlist(&name, &new) => panic!("nobody can have answered: {answer:?}"),
+        () = std::future::ready(()) => {}
+    }
+
+    assert_eq!(second.renew(&[]).await.unwrap().stray, [], "the first one's entry is none of the second's");
+
+    let again = second.enlist(&name, &new).await;
+    assert!(matches!(again, Err(StoreError::Misuse { .. })), "one connection has one place: {again:?}");
+    assert_eq!(first.standing(&leading).await.unwrap().place, Place::Leading(leading));
+}
+
+#[tokio::test]
+async fn a_line_is_not_entered_through_the_place_of_another_store() {
+    let servers = shared().await.endpoints();
+    let zookeeper = ZooKeeper::at(servers.clone(), Dialect::Incumbent);
+    let inner = zookeeper.options().chroot(format!("{}/team", zookeeper.chroot));
+    let (inner, outer) = (ZooKeeperStore::connect(&servers, &inner).unwrap(), zookeeper.open());
+    let session = inner.open_session(TTL * 5).await.unwrap();
+    session.enlist(&name("jobs"), &entry(1)).await.unwrap();
+    let session = outer.open_session(TTL * 5).await.unwrap();
+    match session.enlist(&name("team/jobs"), &entry(2)).await {
+        Err(StoreError::Misuse { what }) => assert!(what.contains("/team"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(session.enlist(&name("teams/jobs"), &entry(3)).await.is_ok());
 }
