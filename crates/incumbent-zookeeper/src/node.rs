@@ -26,9 +26,9 @@ fn unframe(data: &[u8]) -> Option<(CandidateRecord, Bytes)> {
 }
 
 /// The entry as others see it: the node in line, and beside it, in a foreign dialect, what our candidate says about
-/// itself. They are created in one step, so one that was created at another time is about another entry.
+/// itself.
 pub(crate) fn entry(name: &str, (data, stat): &Node, beside: Option<&Node>) -> Result<Entry, StoreError> {
-    let beside = beside.filter(|(_, other)| other.czxid == stat.czxid);
+    let beside = beside.filter(|(_, other)| is_about(other, stat));
     let token = token_of(stat.czxid)?;
     let ours = unframe(beside.map_or(data, |(data, _)| data));
     let version = beside.map_or(stat.mzxid, |(_, other)| other.mzxid.max(stat.mzxid));
@@ -47,6 +47,12 @@ pub(crate) fn entry(name: &str, (data, stat): &Node, beside: Option<&Node>) -> R
         version: Version(version.unsigned_abs()),
         observed: None,
     })
+}
+
+/// Whether a record is about this entry: one session made both, and the record with it or, when somebody had removed it,
+/// after it. An older one was left by another entry.
+pub(crate) fn is_about(record: &Stat, entry: &Stat) -> bool {
+    record.ephemeral_owner == entry.ephemeral_owner && record.czxid >= entry.czxid
 }
 
 /// An entry that is not ephemeral would block the line for ever: nobody's death removes it.

@@ -61,6 +61,8 @@ struct Stay {
     incarnation: Incarnation,
     /// The candidate's name.
     name: Arc<str>,
+    /// What it says of itself, its value included.
+    said: Vec<u8>,
     state: StayState,
 }
 
@@ -221,6 +223,25 @@ impl Core {
         if stays.is_empty() {
             stood.remove(election);
         }
+    }
+
+    /// What the candidate says of itself from now on.
+    fn says(&self, held: &Held, said: &[u8]) {
+        let Some((name, token)) = parse_id(&held.entry) else { return };
+        let state = StayState::Known(name.to_owned(), token);
+        let mut stood = self.stood();
+        let stays = stood.get_mut(&held.election).into_iter().flatten();
+        stays.filter(|stay| stay.state == state).for_each(|stay| stay.said = said.to_vec());
+    }
+
+    /// Makes the record beside an entry of ours again, while the entry is there.
+    async fn restore(&self, reader: &Reader<'_>, name: &str, beside: &str, said: &[u8]) -> Result<(), Error> {
+        let above = self.inner.paths.candidates(reader.election);
+        _ = self.inner.make(reader.client, &above, CreateMode::Container).await;
+        let mut writer = reader.client.new_multi_writer();
+        writer.add_check_version(&reader.path_of(name), -1)?;
+        writer.add_create(beside, said, &self.inner.mode(CreateMode::Ephemeral))?;
+        writer.commit().await.map(|_| ()).map_err(Error::from)
     }
 
     fn held(&self, election: &ElectionName, name: &str, token: Token, incarnation: Incarnation) -> Held {
@@ -464,13 +485,20 @@ impl ZooKeeperSession {
         with_place: bool,
     ) -> Result<Option<Standing>, StoreError> {
         let Reader { client, inner, election, path } = reader;
-        let stay = Stay { incarnation: entry.incarnation, name: entry.name.clone(), state: StayState::Sent };
+        let record = CandidateRecord { incarnation: entry.incarnation, name: entry.name.clone(), ready: None };
+        let said = frame(&record, &entry.value);
+        let stay = Stay {
+            incarnation: entry.incarnation,
+            name: entry.name.clone(),
+            said: said.clone(),
+            state: StayState::Sent,
+        };
         self.core.stood().entry((*election).clone()).or_default().push(stay);
         let doubt = Doubt { core: &self.core, election, incarnation: entry.incarnation };
         let cursor = inner.seen.cursor();
         let in_line = reader.path_of(&reader.dialect().prefix(entry.incarnation));
         // The answers behind the new entry are no older than it.
-        let created = self.create(reader, entry, &in_line, with_place);
+        let created = self.create(reader, entry, &said, &in_line, with_place);
         let (created, glance) = tokio::join!(created, reader.glance(None)?);
         let (name, created) = match created {
             Ok(created) => created,
@@ -515,15 +543,20 @@ impl ZooKeeperSession {
     }
 
     /// Makes the entry: its name, and the number of the change. The request is on its way before this returns.
-    fn create<'a>(&'a self, reader: &'a Reader<'_>, entry: &NewEntry, path: &'a str, with_place: bool) -> Creation<'a> {
+    fn create<'a>(
+        &'a self,
+        reader: &'a Reader<'_>,
+        entry: &NewEntry,
+        data: &[u8],
+        path: &'a str,
+        with_place: bool,
+    ) -> Creation<'a> {
         let Reader { client, inner, election, .. } = reader;
-        let record = CandidateRecord { incarnation: entry.incarnation, name: entry.name.clone(), ready: None };
-        let data = frame(&record, &entry.value);
         let in_line = inner.mode(CreateMode::EphemeralSequential);
         let prefix = reader.dialect().prefix(entry.incarnation);
         let foreign = reader.dialect().is_foreign();
         if !foreign && !with_place {
-            let created = client.create(path, &data, &in_line);
+            let created = client.create(path, data, &in_line);
             return Box::pin(async move {
                 let (stat, sequence) = created.await?;
                 Ok((format!("{prefix}{sequence}"), stat.czxid))
@@ -534,10 +567,10 @@ impl ZooKeeperSession {
             if with_place {
                 writer.add_create(&reader.path, &[], &inner.mode(CreateMode::Container))?;
             }
-            writer.add_create(path, if foreign { entry.name.as_bytes() } else { &data }, &in_line)?;
+            writer.add_create(path, if foreign { entry.name.as_bytes() } else { data }, &in_line)?;
             if foreign {
                 let beside = inner.paths.candidate(election, &format!("{prefix}0000000000"), self.core.session_id);
-                writer.add_create(&beside, &data, &inner.mode(CreateMode::Ephemeral))?;
+                writer.add_create(&beside, data, &inner.mode(CreateMode::Ephemeral))?;
             }
             // All changes of a transaction have one number. Servers tell it for this one only (ZOOKEEPER-4026, -4667).
             writer.add_set_data(&self.core.heartbeat, &[], None)
@@ -625,9 +658,15 @@ impl ZooKeeperSession {
         let mut writer = client.new_multi_writer();
         let added = writer.add_check_version(&path, -1).and_then(|()| writer.add_set_data(&beside, &data, None));
         added.map_err(|error| sort(error, Effect::None, "publishing"))?;
+        self.core.says(held, &data);
         match writer.commit().await.map_err(of_multi) {
             Ok(_) => Ok(Cas::Done),
-            Err((Some(_), Error::NoNode)) => Ok(Cas::Refused),
+            Err((Some(0), Error::NoNode)) => Ok(Cas::Refused),
+            // Somebody has removed it: it is made again, as it is now to be.
+            Err((Some(_), Error::NoNode)) => match self.core.restore(&reader, name, &beside, &data).await {
+                Ok(()) => Ok(Cas::Done),
+                Err(error) => Err(sort(error, Effect::Write, "publishing")),
+            },
             Err((_, error)) => Err(sort(error, Effect::Write, "publishing")),
         }
     }
@@ -657,6 +696,11 @@ impl ZooKeeperSession {
                     Some((name, token)) => {
                         if stay.state == StayState::Doubtful {
                             self.core.know(election, stay.incarnation, name.clone(), token);
+                        }
+                        let beside = self.core.inner.paths.candidate(election, &name, self.core.session_id);
+                        if reader.dialect().is_foreign() && !ours.contains(&beside) {
+                            // Others would take our candidate for another library's. If it fails, the next renewal tries again.
+                            _ = self.core.restore(&reader, &name, &beside, &stay.said).await;
                         }
                         found.push(self.core.held(election, &name, token, stay.incarnation));
                     }

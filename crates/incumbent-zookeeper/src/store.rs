@@ -21,6 +21,7 @@ use crate::dialect::Dialect;
 use crate::fault::{Effect, found, sort};
 use crate::line::Reader;
 use crate::link::{Lane, Seen, check_up, or_cut};
+use crate::node::is_about;
 use crate::options::{Access, SCHEME, ZooKeeperOptions};
 use crate::paths::{Paths, ancestors, parse_id, zxid};
 use crate::servers::{Limit, Servers};
@@ -531,7 +532,7 @@ impl Inner {
             false => None,
         };
         // Left by another entry.
-        let beside = beside.filter(|beside| beside.czxid == stat.czxid);
+        let beside = beside.filter(|beside| is_about(beside, stat));
         let version = seen.map(|_| stat.version);
         let deleted = match beside {
             None => reader.client.delete(&path, version).await,

@@ -283,3 +283,35 @@ async fn a_line_is_not_entered_through_the_place_of_another_store() {
     }
     assert!(session.enlist(&name("teams/jobs"), &entry(3)).await.is_ok());
 }
+
+/// Without it others take our candidate for another library's: nobody could hand over to it, or end its election.
+#[tokio::test]
+async fn what_our_candidate_says_beside_its_entry_is_said_again_if_somebody_removes_it() {
+    for dialect in FOREIGN {
+        let (zookeeper, store, client) = scene(dialect).await;
+        let name = name("beside");
+        let session = store.open_session(TTL * 5).await.unwrap();
+        let held = held(&session.enlist(&name, &entry(1)).await.unwrap());
+        let records = format!("{}/%incumbent/candidates/{name}", zookeeper.chroot);
+        let seen = async || store.line(&name, 9).await.unwrap().entries.remove(0);
+        let before = seen().await;
+        let remove = async || {
+            for record in client.list_children(&records).await.unwrap() {
+                client.delete(&format!("{records}/{record}"), None).await.unwrap();
+            }
+        };
+        remove().await;
+        assert_eq!(seen().await.incarnation, None, "{dialect:?}");
+
+        session.renew(std::slice::from_ref(&held)).await.unwrap();
+        let after = seen().await;
+        assert_eq!((after.incarnation, after.value), (before.incarnation, before.value), "{dialect:?}");
+
+        remove().await;
+        client.delete(&records, None).await.unwrap();
+        assert_eq!(session.publish(&held, &Bytes::from("new"), None).await.unwrap(), Cas::Done);
+        session.renew(std::slice::from_ref(&held)).await.unwrap();
+        let after = seen().await;
+        assert_eq!((after.incarnation, after.value), (before.incarnation, Bytes::from("new")), "{dialect:?}");
+    }
+}
