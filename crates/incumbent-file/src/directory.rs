@@ -1,6 +1,6 @@
 //! A store's directory: whether it may be used, whose it is, and what dead processes have left in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,29 @@ const NEW_IDENTITY: &str = "incumbent.new.";
 /// How deep discarded directories can lie in each other before the rest waits for the next sweep.
 const TRASH_DEPTH: usize = 16;
 
-/// File systems whose locks, renames or watches are not those of one host, by the number that statfs(2) gives.
+/// File systems whose locks, renames and watches are those of one host, by the number that statfs(2) gives: ext2 to ext4, XFS,
+/// Btrfs, tmpfs, ramfs, overlayfs, ZFS, F2FS, bcachefs, JFS, ReiserFS, NILFS2, UBIFS, JFFS2, eCryptfs and aufs. There are
+/// too many others to know them all, and one that hosts share would have a leader on each.
+const LOCAL: [u32; 16] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x8584_58f6,
+    0x794c_7630,
+    0x2fc1_2fc1,
+    0xf2f5_2010,
+    0xca45_1a4e,
+    0x3153_464a,
+    0x5265_4973,
+    0x3434,
+    0x2405_1905,
+    0x72b6,
+    0xf15f,
+    0x6175_6673,
+];
+
+/// The names of some others, for people.
 const NETWORK: [(u32, &str); 17] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
@@ -73,6 +95,9 @@ enum Chore {
     Delete(String),
     Tidy { election: String, gone: u64 },
 }
+
+/// The dead who left many at once, by election: each election is read once for all of them.
+type Gone = BTreeMap<String, BTreeSet<u64>>;
 
 impl Directory {
     /// Opens a directory, and makes it if it is not there.
@@ -162,12 +187,14 @@ impl Directory {
         // Tidying up takes things out of sight, too; it leaves nothing to tidy up.
         for _ in 0..2 {
             let chores = std::mem::take(&mut *self.chores());
+            let mut gone_from = Gone::new();
             for chore in chores {
                 match chore {
                     Chore::Delete(path) => self.delete(&path, TRASH_DEPTH),
-                    Chore::Tidy { election, gone } => Venue::at(self, election).tidy(gone),
+                    Chore::Tidy { election, gone } => drop(gone_from.entry(election).or_default().insert(gone)),
                 }
             }
+            gone_from.into_iter().for_each(|(election, gone)| Venue::at(self, election).tidy(&gone));
         }
     }
 
@@ -198,7 +225,8 @@ impl Directory {
         for name in self.disk.list(EVICTIONS)?.unwrap_or_default() {
             let of_living = name.split('.').next().is_some_and(|session| living.contains(session));
             if !of_living {
-                self.discard(&format!("{EVICTIONS}/{name}"))?;
+                // It is in nobody's way.
+                let _ = self.discard(&format!("{EVICTIONS}/{name}"));
             }
         }
         for name in self.disk.list(BELLS)?.unwrap_or_default() {
@@ -207,10 +235,9 @@ impl Directory {
                 self.disk.remove_file(&path)?;
             }
         }
-        if all || !dead.is_empty() {
-            self.sweep_elections(ELECTIONS, TRASH_DEPTH)?;
+        if (all || !dead.is_empty()) && self.sweep_elections(ELECTIONS, TRASH_DEPTH)? {
+            dead.iter().try_for_each(|name| self.disk.remove_file(&format!("{SESSIONS}/{name}")))?;
         }
-        dead.iter().try_for_each(|name| self.disk.remove_file(&format!("{SESSIONS}/{name}")))?;
         let trash = self.disk.list(TRASH)?.unwrap_or_default();
         self.chores().extend(trash.into_iter().map(|name| Chore::Delete(format!("{TRASH}/{name}"))));
         Ok(())
@@ -234,20 +261,18 @@ impl Directory {
         Ok(self.sessions()?.1.is_empty())
     }
 
-    fn sweep_elections(&self, path: &str, depth: usize) -> Result<(), StoreError> {
+    /// Whether all could be swept. One that cannot does not keep anybody from the others: whoever stands in it is told why.
+    fn sweep_elections(&self, path: &str, depth: usize) -> Result<bool, StoreError> {
+        let mut all = true;
         for name in self.disk.list(path)?.unwrap_or_default() {
             let inner = format!("{path}/{name}");
             match goes_on(&name) {
-                true if depth > 0 => self.sweep_elections(&inner, depth - 1)?,
+                true if depth > 0 => all &= self.sweep_elections(&inner, depth - 1)?,
                 true => {}
-                // One damaged election does not keep the others from being swept: whoever stands in it is told.
-                false => match Venue::at(self, inner).sweep() {
-                    Err(StoreError::Corrupt { .. }) => {}
-                    swept => swept?,
-                },
+                false => all &= Venue::at(self, inner).sweep().is_ok(),
             }
         }
-        Ok(())
+        Ok(all)
     }
 }
 
@@ -337,12 +362,13 @@ fn check_file_system(disk: &Disk) -> Result<(), StoreError> {
     let stat = fstatfs(disk.root()).map_err(|errno| {
         StoreError::unavailable(format!("cannot look at {}", disk.path().display()), std::io::Error::from(errno))
     })?;
-    match network_file_system(stat.f_type as u32) {
+    match not_local(stat.f_type as u32) {
         None => Ok(()),
         Some(name) => Err(StoreError::Denied {
             what: format!(
-                "{} is on {name}: locks and watches there are not those of one host; use a local directory, \
-                 or a store that is made for many hosts",
+                "{} is on {name}: its locks and watches are not known to be those of one host; use a directory on a \
+                 local disk, or a store that is made for many hosts; if no other host can reach it, `?network=allow` \
+                 (FileOptions::allow_network_fs) says so",
                 disk.path().display()
             ),
             source: None,
@@ -350,9 +376,11 @@ fn check_file_system(disk: &Disk) -> Result<(), StoreError> {
     }
 }
 
-/// The name of a file system that cannot be trusted with this.
-fn network_file_system(number: u32) -> Option<&'static str> {
-    NETWORK.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
+/// What to call a file system that is not known to be one host's own.
+fn not_local(number: u32) -> Option<String> {
+    let named = NETWORK.iter().find(|(known, _)| *known == number);
+    let unnamed = || format!("a file system of type {number:#x}");
+    (!LOCAL.contains(&number)).then(|| named.map_or_else(unnamed, |(_, name)| (*name).into()))
 }
 
 fn read_identity(disk: &Disk) -> Result<Option<u128>, StoreError> {
@@ -411,12 +439,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_and_user_space_file_systems_are_known_and_local_ones_are_not_among_them() {
+    fn only_file_systems_that_are_known_to_be_local_are_trusted() {
         for (number, name) in [(0x6969, "NFS"), (0xff53_4d42, "CIFS"), (0x0102_1997, "9p"), (0x6573_5546, "FUSE")] {
-            assert_eq!(network_file_system(number), Some(name));
+            assert_eq!(not_local(number).as_deref(), Some(name));
         }
+        // BeeGFS, where homes of clusters are, with locks of each node's own.
+        assert_eq!(not_local(0x1983_0326).as_deref(), Some("a file system of type 0x19830326"));
         for local in [0xef53, 0x0102_1994, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0x2fc1_2fc1] {
-            assert_eq!(network_file_system(local), None, "{local:x}");
+            assert_eq!(not_local(local), None, "{local:x}");
         }
     }
 

@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use incumbent_store::StoreError;
 use rustix::fd::OwnedFd;
@@ -99,7 +100,7 @@ impl Disk {
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         point("rename", to);
-        renameat(&self.root, from, &self.root, to).map_err(|errno| self.error("rename to", to, errno))
+        renameat(&self.root, from, &self.root, to).map_err(|errno| self.error("move", from, errno))
     }
 
     /// Gives a file a second name; fails if the name is taken.
@@ -212,6 +213,13 @@ impl Disk {
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(self.error("look at", path, errno)),
         }
+    }
+
+    /// How long ago a file was written, on the wall clock; `None` if that is still to come.
+    pub(crate) fn age(&self, path: &str) -> Result<Option<Duration>, DiskError> {
+        let stat = statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| self.error("look at", path, e))?;
+        let written = u64::try_from(stat.st_mtime).map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+        Ok(written.ok().and_then(|written| written.elapsed().ok()))
     }
 
     /// How many names an open file has. Zero: it was removed.
@@ -334,7 +342,15 @@ impl DiskError {
 
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {} {}", self.what, self.path.display())
+        let (what, path, why) = (self.what, self.path.display(), std::io::Error::from(self.errno));
+        write!(f, "cannot {what} {path}: {why}")?;
+        match self.errno {
+            Errno::XDEV => f.write_str(
+                "; it is part of a lower layer of an overlay file system, where no directory can be moved: remove it by \
+                 hand, or keep the store outside of the image",
+            ),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -343,13 +359,40 @@ impl From<DiskError> for StoreError {
         let what = error.to_string();
         let source = std::io::Error::from(error.errno);
         match error.errno {
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::XDEV => {
                 StoreError::Denied { what, source: Some(std::sync::Arc::new(source)) }
             }
             Errno::LOOP | Errno::NOTDIR | Errno::ISDIR | Errno::FBIG | Errno::NXIO => {
-                StoreError::Corrupt { what: format!("{what}: {source}") }
+                StoreError::Corrupt { what: format!("{what}; once nothing uses the store, remove it") }
             }
             _ => StoreError::unavailable(what, source),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(errno: Errno) -> (StoreError, String) {
+        let error: StoreError = DiskError { what: "write", path: "/store/x".into(), errno }.into();
+        let said = error.to_string();
+        (error, said)
+    }
+
+    #[test]
+    fn an_error_says_what_failed_where_and_why() {
+        let (error, full) = said(Errno::NOSPC);
+        assert!(matches!(error, StoreError::Unavailable { .. }));
+        assert!(full.contains("cannot write /store/x: No space left on device"), "{full}");
+        let (error, read_only) = said(Errno::ROFS);
+        assert!(matches!(error, StoreError::Denied { .. }) && read_only.contains("Read-only"), "{read_only}");
+    }
+
+    #[test]
+    fn what_lies_in_a_lower_layer_is_told_with_what_to_do() {
+        let (error, said) = said(Errno::XDEV);
+        assert!(matches!(error, StoreError::Denied { .. }), "trying again does not help");
+        assert!(said.contains("overlay file system") && said.contains("remove it by hand"), "{said}");
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use incumbent_store::StoreError;
+use incumbent_store::{StoreError, Token};
 
 use crate::disk::Disk;
 use crate::record::corrupt;
@@ -15,6 +15,12 @@ use crate::record::corrupt;
 const DIR: &str = "floor";
 /// A reading can come between a raise and the removal of the older names, and see neither.
 const READS: usize = 100;
+
+/// Whether a number can have been drawn: numbers are drawn one by one, and nobody lives to see the last ones. A forged
+/// entry with one of those would raise the floor to where nothing is left to draw, for ever.
+pub(crate) fn is_drawn(number: u64) -> bool {
+    (1..=Token::MAX - (1 << 32)).contains(&number)
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Floor {
@@ -74,7 +80,8 @@ impl Floor {
 fn numbers(disk: &Disk) -> Result<Vec<u64>, StoreError> {
     let names = disk.list(DIR)?.ok_or_else(|| corrupt(disk, DIR, "it is missing: tokens could be given twice"))?;
     let number = |name: &String| {
-        name.parse::<u64>().map_err(|_| corrupt(disk, &format!("{DIR}/{name}"), "it was not written by incumbent"))
+        let number = name.parse::<u64>().ok().filter(|number| *number == 0 || is_drawn(*number));
+        number.ok_or_else(|| corrupt(disk, &format!("{DIR}/{name}"), "it was not written by incumbent"))
     };
     let mut numbers = names.iter().map(number).collect::<Result<Vec<_>, _>>()?;
     numbers.sort_unstable();

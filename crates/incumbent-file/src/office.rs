@@ -28,7 +28,11 @@ impl Venue<'_> {
                 return Ok(tip);
             }
             let office = Office { ended: None, ..tip.office.clone() };
-            self.replace(tip.office.version, &office)?;
+            match self.replace(tip.office.version, &office) {
+                // Who may only read does not see it either.
+                Err(StoreError::Denied { .. }) => return Ok(Tip { office, ..tip }),
+                replaced => replaced?,
+            };
         }
         Err(self.too_busy())
     }
@@ -126,9 +130,49 @@ impl Venue<'_> {
         Err(self.too_busy())
     }
 
-    /// Whether its tombstone has stood for long enough. After a reboot everyone comes for the first time.
+    /// Whether its tombstone has stood for long enough. One of another boot was written before a reboot, or in a
+    /// container that shows a boot id of its own: there the time of its file tells, on the wall clock.
     fn is_over(&self, tip: &Tip, boot: u128) -> bool {
-        let rebooted = boot != self.directory().boot && !self.directory().options.allow_network_fs;
-        tip.office.ended.is_some() && (rebooted || BootClock.now().as_nanos() >= tip.tombstone_until_nanos)
+        let Some(ended) = &tip.office.ended else { return false };
+        if boot == self.directory().boot {
+            return BootClock.now().as_nanos() >= tip.tombstone_until_nanos;
+        }
+        let path = format!("{}/{RECORD}", self.on_shelf(Shelf::Office, tip.number));
+        let age = self.disk().age(&path).ok().flatten();
+        // One that cannot be told stays: nobody who comes now is kept out by it.
+        age.is_some_and(|age| age >= ended.keep)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use incumbent_store::{Ended, Nonce};
+
+    use super::*;
+    use crate::directory::{Directory, random};
+    use crate::options::FileOptions;
+
+    const KEEP: Duration = Duration::from_secs(3_600);
+
+    #[test]
+    fn a_tombstone_of_another_boot_id_stands_for_as_long_as_it_was_to_stand() {
+        let path = std::env::temp_dir().join(format!("incumbent-office-{:x}", random()));
+        let ours = Directory::open(&path, FileOptions::new()).unwrap();
+        let office = Office { ended: Some(Ended { id: Nonce(7), keep: KEEP }), ..Office::default() };
+        Venue::at(&ours, "elections/e".into()).set_office(Version::NONE, &office).unwrap();
+        // A container with a boot id of its own, or the same host after a reboot.
+        let mut theirs = Directory::open(&path, FileOptions::new()).unwrap();
+        theirs.boot ^= 1;
+        let venue = Venue::at(&theirs, "elections/e".into());
+        let tip = venue.tip().unwrap();
+        assert_eq!(tip.office.ended, office.ended, "it is not over yet");
+        let record = path.join(format!("elections/e/office/{}/{RECORD}", tip.number));
+        let record = std::fs::File::options().write(true).open(record).unwrap();
+        record.set_modified(SystemTime::now() - KEEP * 2).unwrap();
+        assert_eq!(venue.tip().unwrap().office.ended, None);
+        drop((ours, theirs));
+        std::fs::remove_dir_all(path).unwrap();
     }
 }

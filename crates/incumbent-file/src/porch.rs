@@ -9,7 +9,7 @@
 //! It is a hint that can be lost, where somebody changes what is not its own and dies before it rings. (If it was its own
 //! entry, its death is told by the kernel.) Those who wait look again by themselves now and then, for such cases.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -170,7 +170,7 @@ impl Drop for Hung {
         // It may have been all that was left in the election.
         let venue = Venue::at(&self.porch.directory, self.venue.clone());
         if self.porch.directory.disk.remove_dir(&venue.sub(BELLS)).is_ok() {
-            venue.tidy(0);
+            venue.tidy(&BTreeSet::new());
         }
     }
 }

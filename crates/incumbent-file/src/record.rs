@@ -94,9 +94,19 @@ pub(crate) trait Record: Sized {
     }
 }
 
-/// A damaged file, by name.
+/// A damaged file, by name, and what to do about it.
 pub(crate) fn corrupt(disk: &Disk, path: &str, why: impl std::fmt::Display) -> StoreError {
-    StoreError::Corrupt { what: format!("{}: {why}", disk.full(path).display()) }
+    let (file, root) = (disk.full(path), disk.path().display());
+    let remove = if path.starts_with("elections/") || path.starts_with("sessions/") {
+        // A place in line is a directory with its record in it.
+        let part = if path.ends_with("/record") { file.parent().unwrap_or(&file) } else { &file };
+        format!("remove {}", part.display())
+    } else {
+        // Whose it is, or which tokens were given: nothing else here means anything without it.
+        format!("remove {root}: elections start anew then, as another store")
+    };
+    let what = format!("{}: {why}; once nothing uses the store, {remove}", file.display());
+    StoreError::Corrupt { what }
 }
 
 fn unframe<'a>(bytes: &'a [u8], kind: &str) -> Result<(&'a [u8], &'a [u8]), String> {

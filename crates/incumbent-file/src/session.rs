@@ -24,6 +24,10 @@ use crate::shelf::{Shelf, TRIES};
 use crate::venue::{Venue, id_of, number_of};
 use crate::workers::Workers;
 
+/// Below this, waking up, writing and stopping in time take too large a part of it.
+pub(crate) const SMALLEST_TTL: Duration = Duration::from_millis(200);
+/// As good as never, and far from where arithmetic ends: ten years.
+const NO_END: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 /// Calls about the same election wait for each other, in one of this many lanes.
 const LANES: usize = 64;
 
@@ -66,9 +70,18 @@ impl FileSession {
         workers: Arc<Workers>,
         ttl: Duration,
     ) -> Result<FileSession, StoreError> {
+        if ttl < SMALLEST_TTL {
+            let what =
+                format!("a TTL of {ttl:?}: a directory needs at least {SMALLEST_TTL:?}, or no heartbeat is in time");
+            return Err(StoreError::Limit { what });
+        }
         let renewals = Workers::start("incumbent-renew", 1)?;
         directory.sweep(false)?;
-        let observed = (directory.options.ttl == Ttl::OfSession).then_some(ttl);
+        let (ttl, observed) = match directory.options.ttl {
+            Ttl::OfSession => (ttl, Some(ttl)),
+            // Nobody may evict it: it has no deadline to stop its work by either.
+            Ttl::None => (NO_END, None),
+        };
         for _ in 0..TRIES {
             let record = SessionRecord {
                 id: random(),

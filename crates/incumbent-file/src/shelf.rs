@@ -28,6 +28,7 @@ use rustix::fd::OwnedFd;
 
 use crate::directory::random;
 use crate::disk::DiskError;
+use crate::floor::is_drawn;
 use crate::porch::News;
 use crate::record::corrupt;
 use crate::venue::Venue;
@@ -67,7 +68,7 @@ impl Venue<'_> {
         let dir = self.sub(shelf.name());
         let names = self.disk().list(&dir)?.unwrap_or_default();
         let number = |name: &String| {
-            let number = name.parse::<u64>().ok().filter(|number| *number > 0 && number.to_string() == *name);
+            let number = name.parse::<u64>().ok().filter(|number| is_drawn(*number) && number.to_string() == *name);
             number.ok_or_else(|| corrupt(self.disk(), &format!("{dir}/{name}"), "it was not put there by incumbent"))
         };
         let mut numbers = names.iter().map(number).collect::<Result<Vec<_>, _>>()?;

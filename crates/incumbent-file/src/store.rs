@@ -13,7 +13,7 @@ use crate::glimpse::Glimpse;
 use crate::options::{FileOptions, Ttl};
 use crate::place::path_of;
 use crate::root::{Opened, Root};
-use crate::session::FileSession;
+use crate::session::{FileSession, SMALLEST_TTL};
 use crate::venue::{Venue, number_of};
 use crate::watch::Watch;
 
@@ -102,6 +102,7 @@ impl Store for FileStore {
 fn promised(opened: &Opened) -> Promises {
     let mut promises = Promises::new(opened.directory.id.clone());
     promises.forgotten_by = ForgottenBy::Rivals;
+    promises.smallest_ttl = SMALLEST_TTL;
     promises.caveats.push("One host: processes on other hosts do not see this directory's elections.".into());
     promises.caveats.push(
         "A process that dies is replaced at once, unless a child that it forked without exec is still there: \

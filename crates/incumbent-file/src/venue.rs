@@ -16,7 +16,7 @@
 //!   directory. So either the evictor sees the new heartbeat, or the owner removes the directory before its renewal is
 //!   answered, and the rename fails. An evictor that is stopped in between can do no harm when it goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use incumbent_store::{
     Cas, Cursor, Entry, EntryId, Held, Line, Observed, Place, Standing, StoreError, Timestamp, Token, Version,
@@ -131,7 +131,12 @@ impl<'a> Venue<'a> {
         let mut entries = Vec::new();
         let mut more = false;
         for number in &seen.line {
-            let Some(entry) = self.living_entry(*number, &seen.said, &owners)? else { continue };
+            let entry = match self.living_entry(*number, &seen.said, &owners) {
+                // A dead one that cannot be removed (a disk that is full, or may only be read) is not in line for all that.
+                Err(_) if !self.lives(*number)? => continue,
+                entry => entry?,
+            };
+            let Some(entry) = entry else { continue };
             if entries.len() == limit {
                 more = true;
                 break;
@@ -140,7 +145,11 @@ impl<'a> Venue<'a> {
         }
         let cursor = seen.cursor();
         if let Some(newest) = entries.last() {
-            self.directory.floor.raise_durably(self.disk(), newest.token.get())?;
+            match self.directory.floor.raise_durably(self.disk(), newest.token.get()) {
+                // Who may only read learns of a token no earlier than its owner, who has seen to that.
+                Err(StoreError::Denied { .. }) => {}
+                raised => raised?,
+            }
         }
         Ok(Line { entries, more, office: seen.tip.office, cursor })
     }
@@ -353,14 +362,14 @@ impl<'a> Venue<'a> {
         self.sub(&format!("said/{number}.{times}"))
     }
 
-    /// Removes what the entry `gone` has said, and the election's directory if nothing is left in it.
+    /// Removes what the entries `gone` have said, and the election's directory if nothing is left in it.
     ///
     /// It changes nothing that anyone can see, so what fails is left for the next who tidies up.
-    pub(crate) fn tidy(&self, gone: u64) {
+    pub(crate) fn tidy(&self, gone: &BTreeSet<u64>) {
         let said = self.disk().list(&self.sub("said")).ok().flatten().unwrap_or_default();
         // The line is read after what was said: of an entry that is not there by then, everything may go.
         let Ok(line) = self.numbers(Shelf::Line) else { return };
-        let is_over = |number: u64| line.is_empty() || (number == gone && line.binary_search(&gone).is_err());
+        let is_over = |number: u64| line.is_empty() || (gone.contains(&number) && line.binary_search(&number).is_err());
         for name in said {
             let number = name.split('.').next().and_then(|number| number.parse().ok());
             if number.is_some_and(is_over) {

@@ -56,6 +56,7 @@ fn assert_corrupt<T: std::fmt::Debug>(answer: Result<T, StoreError>, file: &Path
         Err(StoreError::Corrupt { what }) => {
             assert!(what.contains(file.to_str().unwrap()), "{what} does not name {}", file.display());
             assert!(what.contains(why), "{what} does not say {why:?}");
+            assert!(what.contains("; once nothing uses the store, remove "), "{what}: and what now?");
         }
         other => panic!("{other:?} instead of {why:?}"),
     }
@@ -215,6 +216,65 @@ fn a_directory_of_somebody_else_is_refused() {
         Err(StoreError::Denied { what, .. }) => assert!(what.contains("it belongs to user"), "{what}"),
         answer => panic!("{answer:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_forged_entry_with_a_number_that_nobody_draws_takes_no_token_from_anybody() {
+    let stage = Stage::set();
+    let session = stage.session().await;
+    let first = enlist(&session).await.unwrap();
+    let whole = fs::read(stage.in_election(&format!("line/{}/record", first.token))).unwrap();
+    let forged = stage.in_election(&format!("line/{}", Token::MAX));
+    fs::create_dir(&forged).unwrap();
+    fs::write(forged.join("record"), whole).unwrap();
+    assert_corrupt(stage.store.line(&election(), 10).await, &forged, "it was not put there by incumbent");
+    assert_corrupt(session.standing(&first).await, &forged, "it was not put there by incumbent");
+    // Done as it says, all is well again.
+    fs::remove_dir_all(&forged).unwrap();
+    assert_eq!(stage.store.line(&election(), 10).await.unwrap().entries.len(), 1);
+    session.withdraw(&first, None).await.unwrap();
+    assert!(enlist(&session).await.unwrap().token.get() < 100);
+    let floor = stage.path.join(format!("floor/{}", Token::MAX));
+    fs::write(&floor, "").unwrap();
+    assert_corrupt(FileStore::open(&stage.path), &floor, "it was not written by incumbent");
+}
+
+/// A disk that may only be read, or is full: what stands in the way here does the same for everybody, root included.
+#[tokio::test]
+async fn who_reads_the_line_need_not_be_able_to_remove_the_dead() {
+    let stage = Stage::set();
+    let other = FileStore::open(&stage.path).unwrap();
+    let dead = other.open_session(Duration::from_secs(15)).await.unwrap();
+    let held = enlist(&dead).await.unwrap();
+    let session = stage.session().await;
+    let behind = enlist(&session).await.unwrap();
+    // Nothing can be taken out of the line any more, not even by the one who goes.
+    fs::remove_dir_all(stage.path.join("trash")).unwrap();
+    fs::write(stage.path.join("trash"), "").unwrap();
+    drop(dead);
+    assert!(stage.in_election(&format!("line/{}", held.token)).exists());
+    let line = stage.store.line(&election(), 10).await.unwrap();
+    assert_eq!(line.entries.iter().map(|entry| entry.token).collect::<Vec<_>>(), [behind.token]);
+    // Whoever would lead past it has to remove it.
+    assert!(session.standing(&behind).await.is_err());
+}
+
+#[tokio::test]
+async fn a_ttl_that_no_heartbeat_can_keep_is_refused_with_the_smallest_that_can() {
+    let stage = Stage::set();
+    let smallest = stage.store.promises().await.unwrap().smallest_ttl;
+    let refused = stage.store.open_session(smallest - Duration::from_millis(1)).await;
+    assert!(matches!(&refused, Err(StoreError::Limit { what }) if what.contains("200ms")), "{refused:?}");
+    stage.store.open_session(smallest).await.unwrap();
+}
+
+#[test]
+fn the_directories_above_are_made_as_others_make_them() {
+    let place = dirs::TempDir::new();
+    fs::create_dir(place.path().join("usual")).unwrap();
+    FileStore::open(place.path().join("a/b/store")).unwrap();
+    let mode = |path: &str| fs::metadata(place.path().join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("a"), mode("a/b"), mode("a/b/store")), (mode("usual"), mode("usual"), 0o700));
 }
 
 #[test]
