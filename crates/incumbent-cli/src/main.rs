@@ -3,6 +3,7 @@
 mod args;
 mod facts;
 mod failure;
+mod heeded;
 mod journal;
 mod place;
 mod reader_gone;
@@ -12,6 +13,7 @@ mod usage;
 mod verbs;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -36,7 +38,9 @@ fn main() -> ExitCode {
     };
     let mut say = Say::new(line.quiet);
     let is_run = matches!(line.verb, Verb::Run(_));
-    let done = act(line.verb, &line.place, line.verbose, &mut say);
+    let done = catch_unwind(AssertUnwindSafe(|| act(line.verb, &line.place, line.verbose, &mut say)));
+    // The library below panics where the system refuses it what it cannot do without: descriptors, say.
+    let done = done.unwrap_or_else(|_| Err(Failure::error("it cannot go on, for the reason above")));
     finish(done, &say, is_run)
 }
 

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use incumbent::{Candidacy, Leadership, Loss, Role, Timestamp, Unfenced};
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
 
 use super::{TIDY, candidate_name, standing_client, value_bytes};
 use crate::args::CampaignArgs;
 use crate::facts::reason;
 use crate::failure::Failure;
+use crate::heeded::Heeded;
 use crate::place::Place;
+use crate::reader_gone::reader_gone;
 use crate::say::{Say, out, out_json, printable};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -163,17 +165,16 @@ async fn lead(office: Leadership<Unfenced>, teller: &mut Teller, quit: &mut Quit
     Ok(true)
 }
 
-/// The end of input, SIGTERM or SIGINT.
+/// The end of input, the end of whoever reads the output, SIGTERM or SIGINT.
 struct Quit {
     input: oneshot::Receiver<()>,
-    term: tokio::signal::unix::Signal,
-    int: tokio::signal::unix::Signal,
+    term: Heeded,
+    int: Heeded,
     asked: bool,
 }
 
 impl Quit {
     fn new() -> Result<Quit, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::error(format!("cannot listen for signals: {error}")));
         let (ended, input) = oneshot::channel();
         // A thread, since input may come from anything; it ends with the process.
         std::thread::Builder::new()
@@ -184,7 +185,7 @@ impl Quit {
                 let _ = ended.send(());
             })
             .map_err(|error| Failure::error(format!("cannot read standard input: {error}")))?;
-        let (term, int) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let (term, int) = (Heeded::new(SignalKind::terminate())?, Heeded::new(SignalKind::interrupt())?);
         Ok(Quit { input, term, int, asked: false })
     }
 
@@ -195,8 +196,10 @@ impl Quit {
         }
         tokio::select! {
             _ = &mut self.input => {}
-            _ = self.term.recv() => {}
-            _ = self.int.recv() => {}
+            () = self.term.heard() => {}
+            () = self.int.heard() => {}
+            // An office that nobody hears of is of no use to anybody.
+            () = reader_gone() => {}
         }
         self.asked = true;
     }

@@ -1,0 +1,41 @@
+//! Signals that are listened for, unless they were ignored when this process was started: `nohup`, and a shell that starts
+//! something in the background without job control, mean that, and it stays so.
+
+use std::fs;
+use std::future::pending;
+
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::failure::Failure;
+
+/// One signal.
+pub(crate) struct Heeded(Option<unix::Signal>);
+
+impl Heeded {
+    pub(crate) fn new(kind: SignalKind) -> Result<Heeded, Failure> {
+        if is_ignored(kind) {
+            return Ok(Heeded(None));
+        }
+        let signal = unix::signal(kind);
+        signal
+            .map(|signal| Heeded(Some(signal)))
+            .map_err(|error| Failure::error(format!("cannot listen for signals: {error}")))
+    }
+
+    /// Waits for the next one. Safe to cancel.
+    pub(crate) async fn heard(&mut self) {
+        match &mut self.0 {
+            // There is no end of them while the process lives.
+            Some(signal) => drop(signal.recv().await),
+            None => pending().await,
+        }
+    }
+}
+
+/// The kernel's word: asking for a signal's action in another way takes unsafe code.
+fn is_ignored(kind: SignalKind) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored & (1 << (kind.as_raw_value() - 1)) != 0
+}
