@@ -225,8 +225,11 @@ pub(crate) struct Patience {
 /// use --forever there. With bully and ring there is no token, and no INCUMBENT_TOKEN.
 ///
 /// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and exit; a second one kills
-/// at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on to COMMAND. Under systemd, Type=notify works:
-/// followers are ready, too.
+/// at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on to COMMAND. What was ignored at the start stays ignored.
+/// On a terminal, Ctrl-C and Ctrl-\ go to COMMAND alone: if it dies of that, so does `incumbent`, also with --forever; one that
+/// does not heed Ctrl-C can be ended by Ctrl-\. Under systemd, Type=notify works: followers are ready, too.
+///
+/// COMMAND has to stay in the foreground: what it leaves behind when it ends is stopped.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -239,8 +242,9 @@ Exit codes:
     COMMAND's own, or 128 + the signal that ended it
     120  lost the office (with --exit-on-loss)
     121  the election has ended
-    122  not elected, with --try or within --wait
-    125  `incumbent` itself failed
+    122  somebody else leads (or it is paused), with --try or within --wait;
+         or as -E says
+    125  `incumbent` itself failed, or the store does not answer
     126  COMMAND cannot be executed
     127  COMMAND was not found
     2    the command line is wrong")]
@@ -255,6 +259,9 @@ pub(crate) struct RunArgs {
     /// Exit with 122 if not elected for the first time by then
     #[arg(long, value_name = "TIME", value_parser = parse_wait)]
     pub(crate) wait: Option<Duration>,
+    /// The exit code for "somebody else does it", with --try and --wait, instead of 122
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 122, hide_default_value = true)]
+    pub(crate) conflict_exit_code: u8,
     /// Exit with 120 when the office is lost, instead of going back in line
     #[arg(long)]
     pub(crate) exit_on_loss: bool,

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -17,13 +17,14 @@ use serde_json::Value;
 /// How long anything may take before a test fails. Nothing waits so long unless it is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A command that shows whether it is alone: it holds a lock for its lifetime, and so does everything that it starts.
+/// A command that shows whether it is alone: it holds a lock for its lifetime, and so does everything that it starts. Once it has
+/// said that it starts, SIGTERM is heeded by all of it: a shell's child that was not yet its own program would lose it.
 pub(crate) const LONELY: &str = r#"
 exec 9>>"$FOLDER/lock"
 flock -n 9 || { echo "overlap $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"; exit 99; }
 trap 'echo "stop $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"; exit 0' TERM
-echo "start $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"
-sleep 1000 & wait
+sh -c 'echo "start $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"; exec sleep 1000' &
+wait
 "#;
 
 /// What a command said, and how it ended.
@@ -90,6 +91,30 @@ impl Host {
     /// Starts the command, and listens to it.
     pub(crate) fn start<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Process {
         Process::start(self.command(args))
+    }
+
+    /// Starts it by way of `env` with these options.
+    pub(crate) fn start_with<A: AsRef<OsStr>>(&self, env: &[&str], args: impl IntoIterator<Item = A>) -> Process {
+        Process::start(self.by_way_of("env", env, args))
+    }
+
+    /// The command, started by another program.
+    pub(crate) fn by_way_of<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        options: &[&str],
+        args: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let inner = self.command(args);
+        let mut outer = Command::new(program);
+        outer.args(options).arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => outer.env(name, value),
+                None => outer.env_remove(name),
+            };
+        }
+        outer
     }
 
     /// Starts `run` with a command that shows whether it is alone. Unless told, its TTL is so long that what happens soon has another
@@ -177,8 +202,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(mut command: Command) -> Process {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    pub(crate) fn start(command: Command) -> Process {
+        Process::with_input(command, Stdio::piped())
+    }
+
+    pub(crate) fn with_input(mut command: Command, input: Stdio) -> Process {
+        let mut child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         listen(child.stdout.take().unwrap(), sender.clone(), Spoken::Out);
         listen(child.stderr.take().unwrap(), sender, Spoken::Err);
@@ -234,10 +263,15 @@ impl Process {
 
     /// Waits for its end; the exit code, `None` if a signal ended it.
     pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.status().code()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn status(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
+                return status;
             }
             assert!(Instant::now() < until, "it does not end: {:?}", self.everything());
             thread::sleep(Duration::from_millis(2));

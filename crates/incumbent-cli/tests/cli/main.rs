@@ -12,4 +12,5 @@ mod reading;
 mod running;
 mod signalling;
 mod succession;
+mod terminal;
 mod usage;

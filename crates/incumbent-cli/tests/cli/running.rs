@@ -4,10 +4,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getpid, getrlimit, kill_process, prlimit, set_child_subreaper};
 use serde_json::json;
 
-use crate::host::{Host, Process, eventually, finish};
+use crate::host::{Host, Process, children, eventually, finish};
 
 #[test]
 fn it_exits_as_its_command_does() {
@@ -224,4 +224,147 @@ fn a_child_that_the_command_never_waited_for_does_not_hold_up_its_end() {
     let mut run =
         host.start(["run", "--ttl", "2h", "--grace", "20m", "jobs/x", "--shell", "--", "true & exec sleep 0.2"]);
     assert_eq!(run.wait(), Some(0));
+}
+
+#[test]
+fn a_run_waits_for_its_guardian_so_that_no_zombie_is_left() {
+    let host = Host::new();
+    // As in a container whose process 1 waits for nobody but its own: orphans come to us, and we do not wait for them.
+    set_child_subreaper(Some(getpid())).unwrap();
+    for _ in 0..5 {
+        let guardian = host.ok(["run", "jobs/x", "--shell", "--", "echo $PPID"]).out;
+        assert!(!fs::exists(format!("/proc/{}", guardian.trim())).unwrap());
+    }
+    let said = host.run(["run", "jobs/x", "--", "/no/such/program"]);
+    assert_eq!(said.code, Some(127), "{said:?}");
+    set_child_subreaper(None).unwrap();
+}
+
+#[test]
+fn a_command_may_be_as_long_as_the_system_lets_it() {
+    let host = Host::new();
+    let words: Vec<String> = (0..40_000).map(|number| format!("{number:06}")).collect();
+    let args = ["run", "jobs/x", "--", "echo"].iter().map(|word| word.to_string());
+    let said = host.ok(args.chain(words.iter().cloned()));
+    assert_eq!(said.out.trim_end(), words.join(" "));
+
+    // One argument cannot be as long as all of them.
+    let args = ["run", "jobs/x", "--shell", "--", "echo"].iter().map(|word| word.to_string());
+    let said = host.run(args.chain(words));
+    assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{}", said.err);
+    assert!(said.err.contains("put it in a file"), "{}", said.err);
+}
+
+#[test]
+fn a_command_that_goes_to_the_background_is_told_not_to() {
+    let host = Host::new();
+    let line = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & exit 0";
+    let said = host.ok(["run", "jobs/x", "--shell", "--", line]);
+    assert!(said.err.contains("one process behind") && said.err.contains("in the foreground"), "{said:?}");
+    // One that we stop has nothing to be told.
+    let mut leader = host.start(["run", "jobs/x", "--shell", "--", "echo up; sleep 1000 & wait"]);
+    assert_eq!(leader.line(), "up");
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.wait(), Some(143));
+    assert!(!format!("{:?}", leader.everything()).contains("behind"));
+}
+
+#[test]
+fn with_exit_on_loss_a_killed_guardian_is_said() {
+    let host = Host::new();
+    let mut a = host.start_lonely("a", &["--exit-on-loss"]);
+    host.until_logged("start 1 a");
+    kill_process(children(a.pid())[0], Signal::KILL).unwrap();
+    assert_eq!(a.wait(), Some(120));
+    a.until_said("the guardian was killed, and the command with it");
+}
+
+/// Lets a guardian open no more descriptors; what it could open before.
+fn starve(guardian: Pid) -> Rlimit {
+    // Fewer than it has open, and more than it waits for at once.
+    const FEW: u64 = 6;
+    let open = fs::read_dir(format!("/proc/{}/fd", guardian.as_raw_pid())).unwrap().count();
+    assert!(open > FEW as usize, "{open}");
+    let usual = getrlimit(Resource::Nofile);
+    prlimit(Some(guardian), Resource::Nofile, Rlimit { current: Some(FEW), maximum: usual.maximum }).unwrap();
+    usual
+}
+
+#[test]
+fn a_process_that_cannot_be_made_is_our_failure_and_no_reason_to_give_up_forever() {
+    let host = Host::new();
+    let mut leader = host.start(["run", "--name", "a", "jobs/x", "--", "cat"]);
+    host.until_in_line("jobs/x", &["a"]);
+    let mut once = host.start(["run", "--name", "b", "jobs/x", "--", "true"]);
+    host.until_in_line("jobs/x", &["a", "b"]);
+    let mut forever = host.start(["run", "--name", "c", "--forever", "jobs/x", "--", "echo", "up"]);
+    host.until_in_line("jobs/x", &["a", "b", "c"]);
+    starve(children(once.pid())[0]);
+    let guardian = children(forever.pid())[0];
+    let usual = starve(guardian);
+    drop(leader.stdin.take());
+    assert_eq!(leader.wait(), Some(0));
+    assert_eq!(once.wait(), Some(125));
+    once.until_said("no process could be made: Too many open files");
+    forever.until_said("no process could be made: Too many open files");
+    forever.until_said("the command was not started; it starts again in");
+    prlimit(Some(guardian), Resource::Nofile, usual).unwrap();
+    assert_eq!(forever.line(), "up");
+}
+
+#[test]
+fn with_too_few_descriptors_it_exits_with_125_and_says_so() {
+    let host = Host::new();
+    let mut failed = 0;
+    for few in 4..=24 {
+        let limit = format!("ulimit -n {few}; exec \"$0\" \"$@\"");
+        let said = finish(host.by_way_of("sh", &["-c", &limit], ["run", "--try", "jobs/x", "--", "true"]));
+        assert!(matches!(said.code, Some(0 | 125)), "{few}: {said:?}");
+        if said.code == Some(125) {
+            failed += 1;
+            assert!(said.err.contains("incumbent"), "{few}: {said:?}");
+        }
+    }
+    assert!(failed > 0);
+}
+
+#[test]
+fn without_proc_it_exits_with_125_and_says_what_to_do() {
+    let host = Host::new();
+    for more in [&[][..], &["--pid", "--fork"]] {
+        let options = ["--user", "--map-root-user", "--mount"].iter().chain(more);
+        let script = r#"mount -t tmpfs none /proc && exec "$0" "$@""#;
+        let options: Vec<&str> = options.chain(&["sh", "-c", script]).copied().collect();
+        let said = finish(host.by_way_of("unshare", &options, ["run", "jobs/x", "--", "true"]));
+        assert_eq!(said.code, Some(125), "{said:?}");
+        assert!(said.err.contains("/proc is not there"), "{said:?}");
+    }
+}
+
+#[test]
+fn the_exit_code_for_somebody_else_does_it_can_be_chosen() {
+    let host = Host::new();
+    let _leader = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    assert_eq!(host.run(["run", "--try", "-E", "0", "jobs/x", "--", "false"]).code, Some(0));
+    assert_eq!(host.run(["run", "--try", "--conflict-exit-code", "75", "jobs/x", "--", "false"]).code, Some(75));
+    assert_eq!(host.run(["run", "-E", "256", "jobs/x", "--", "false"]).code, Some(2));
+    // A command's own code is its own.
+    assert_eq!(host.run(["run", "--try", "-E", "0", "jobs/y", "--", "false"]).code, Some(1));
+}
+
+/// Whoever cannot get in line does not know whether somebody else is: cron is not told that somebody else does the work.
+#[test]
+fn with_try_or_wait_a_store_that_cannot_be_written_to_exits_with_125_and_not_122() {
+    let host = Host::new();
+    let script = r#"
+        mount -t tmpfs -o size=64k,mode=700 none "$FOLDER/store" || exit 9
+        "$0" run jobs/x -- true || exit 8
+        cat /dev/zero >"$FOLDER/store/full" 2>/dev/null
+        for how in --try "--wait 2s"; do "$0" run $how jobs/x -- echo ran; echo "$how: $?"; done"#;
+    // One that waits for ever is a failure, too.
+    let options = ["60", "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script];
+    let said = finish(host.by_way_of("timeout", &options, [""; 0]));
+    assert_eq!(said.out, "--try: 125\n--wait 2s: 125\n", "{said:?}");
+    assert_eq!(said.err.matches("the store has not answered in time").count(), 2, "{said:?}");
 }

@@ -79,8 +79,8 @@ fn a_follower_that_is_asked_to_leave_does() {
 fn other_signals_are_passed_on() {
     let host = Host::new();
     let line = "for s in HUP USR1 USR2 QUIT WINCH; do trap \"echo $s\" $s; done; echo up; while :; do sleep 0.02; done";
-    // A shell cannot trap what was ignored when it started, and whoever runs the tests may ignore hang-ups.
-    let mut leader = host.start(["run", "jobs/x", "--", "env", "--default-signal", "sh", "-c", line]);
+    // What was ignored at the start stays ignored, and whoever runs the tests may ignore hang-ups.
+    let mut leader = host.start_with(&["--default-signal"], ["run", "jobs/x", "--", "sh", "-c", line]);
     assert_eq!(leader.line(), "up");
     for (signal, name) in [
         (Signal::HUP, "HUP"),
@@ -101,10 +101,36 @@ fn a_follower_without_a_terminal_outlives_a_hangup() {
     let host = Host::new();
     let leader = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
     host.until_in_line("jobs/x", &["a"]);
-    let mut follower = host.start(["run", "--name", "b", "jobs/x", "--", "echo", "done"]);
+    let mut follower = host.start_with(&["--default-signal"], ["run", "--name", "b", "jobs/x", "--", "echo", "done"]);
     host.until_in_line("jobs/x", &["a", "b"]);
     follower.signal(Signal::HUP);
     drop(leader);
     assert_eq!(follower.line(), "done");
     assert_eq!(follower.wait(), Some(0));
+}
+
+#[test]
+fn what_was_ignored_at_the_start_stays_ignored() {
+    let host = Host::new();
+    let ignoring = ["--ignore-signal=INT,QUIT,HUP"];
+    let mut leader = host.start_with(&ignoring, ["run", "jobs/x", "--", "sh", "-c", "echo up; exec sleep 1000"]);
+    assert_eq!(leader.line(), "up");
+    let mut campaign = host.start_with(&ignoring, ["campaign", "jobs/y"]);
+    campaign.line();
+    for process in [&leader, &campaign] {
+        let ignored = ignored_by(process);
+        for signal in [Signal::INT, Signal::QUIT, Signal::HUP] {
+            assert!(ignored & (1 << (signal.as_raw() - 1)) != 0, "{signal:?} {ignored:x}");
+        }
+        process.signal(Signal::INT);
+    }
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.wait(), Some(143));
+}
+
+/// The kernel's set of signals that it ignores.
+fn ignored_by(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid().as_raw_pid())).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
 }

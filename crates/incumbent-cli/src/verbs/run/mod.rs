@@ -12,8 +12,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use incumbent::{Candidacy, Client, Leadership, Loss, ResignError, Role, Term, Unfenced};
-use incumbent_guardian::{Event, Guardian};
-use tokio::time::{Instant, sleep, sleep_until};
+use incumbent_guardian::{Event, Exit, Guardian};
+use rustix::process::Signal;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::read::quoted;
 use super::{TIDY, candidate_name, standing_client, value_bytes};
@@ -24,13 +26,12 @@ use crate::journal;
 use crate::place::Place;
 use crate::say::{Say, printable};
 use announce::Announcer;
-use signals::{Asked, Signals};
+use signals::{Asked, Death, Signals};
 use stint::{Ended, Stint};
 
 /// Exit codes that are ours: a command's own are below, or 128 and more.
 const LOST: u8 = 120;
 const ELECTION_ENDED: u8 = 121;
-const NOT_ELECTED: u8 = 122;
 pub(crate) const OUR_FAILURE: u8 = 125;
 
 /// How long a command has to run for its end not to look like a failure to start.
@@ -38,32 +39,71 @@ const SETTLED: Duration = Duration::from_secs(10);
 /// The rests between the starts of a command that ends at once, with `--forever`.
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_secs(10);
+/// The same where Ctrl-C went to the command: a second one has so long to reach us.
+const TYPED_REST: Duration = Duration::from_secs(1);
 /// The rest before another guardian is started.
 const GUARDIAN_REST: Duration = Duration::from_secs(1);
+/// How long a guardian that has nothing left to do may take to end: process 1 may be one that waits for no orphans.
+const GUARDIAN_END: Duration = Duration::from_secs(1);
+/// The longest argument that a program can be given.
+const LONGEST_ARGUMENT: usize = 128 * 1024 - 1;
 /// How many timeouts a group of peers has for an election, with `--try`.
 const TRIES: u32 = 5;
+/// How long a store has to let us in line, with `--try`.
+const TRY: Duration = Duration::from_secs(10);
 /// How long to be silent about a store that does not answer.
 const SILENCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(args: RunArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    let line = args.command.iter().map(|word| word.len() + 1).sum::<usize>();
+    if args.shell && line > LONGEST_ARGUMENT {
+        let what =
+            format!("the line for --shell has {line} bytes, and no program can be given more than 128 KiB at once");
+        return Err(Failure::usage(what).next("put it in a file, and run that"));
+    }
     // Before there are threads and descriptors that it could inherit.
     let guardian = start_guardian()?;
-    block_on(supervise(args, place, guardian, say))
+    let mut death = None;
+    let code = block_on(supervise(&args, place, guardian, say, &mut death))?;
+    if let Some(death) = death {
+        death.die();
+    }
+    Ok(code)
 }
 
 fn start_guardian() -> Result<Guardian, Failure> {
     Guardian::start().map_err(|error| Failure::error(error.to_string()))
 }
 
-async fn supervise(args: RunArgs, place: Place, guardian: Guardian, say: &Say) -> Result<u8, Failure> {
+async fn supervise(
+    args: &RunArgs,
+    place: Place,
+    mut guardian: Guardian,
+    say: &Say,
+    death: &mut Option<Death>,
+) -> Result<u8, Failure> {
+    let done = take_part(args, place, &mut guardian, say, death).await;
+    // It may be stopped: then it is left to whoever waits for our orphans.
+    let _ = timeout(GUARDIAN_END, guardian.end()).await;
+    done
+}
+
+async fn take_part(
+    args: &RunArgs,
+    place: Place,
+    guardian: &mut Guardian,
+    say: &Say,
+    death: &mut Option<Death>,
+) -> Result<u8, Failure> {
     let signals = Signals::new()?;
     let client = standing_client(&args.standing, &place).await?;
     let name = candidate_name(&args.standing);
     let announcer = Announcer::new(args.ready_file.clone(), say.clone());
     let grace = client.settings().grace;
-    let mut supervisor = Supervisor { name, grace, guardian, signals, announcer, args: &args, say };
+    let mut supervisor = Supervisor { name, grace, guardian, signals, announcer, args, say, death: None };
     let done = supervisor.run(&client).await;
     supervisor.announcer.leave();
+    *death = supervisor.death;
     if !client.close(TIDY).await {
         say.warn("the store has not confirmed that this candidate left; what is left goes with its session");
     }
@@ -75,9 +115,11 @@ struct Supervisor<'a> {
     say: &'a Say,
     name: String,
     grace: Duration,
-    guardian: Guardian,
+    guardian: &'a mut Guardian,
     signals: Signals,
     announcer: Announcer,
+    /// Somebody typed Ctrl-C or Ctrl-\: how to end.
+    death: Option<Death>,
 }
 
 /// What comes of waiting for the office.
@@ -106,6 +148,9 @@ impl Supervisor<'_> {
                 Waited::Exit(code) => return Ok(code),
             };
             let ended = self.serve(&office).await?;
+            if matches!(ended, Ended::GuardianDied) {
+                self.say.warn("the guardian was killed, and the command with it");
+            }
             let code = self.exit_code(&ended);
             match code {
                 // One step: a candidate that resigns and leaves afterwards is elected once more in between.
@@ -116,8 +161,8 @@ impl Supervisor<'_> {
                 return Ok(code);
             }
             if matches!(ended, Ended::GuardianDied) {
-                self.say.warn("the guardian was killed, and the command with it: going back in line with another one");
                 self.replace_guardian().await?;
+                self.say.note(format!("{} goes back in line with another guardian", self.name));
             }
         }
     }
@@ -131,8 +176,8 @@ impl Supervisor<'_> {
                 "a member of a group is long-lived: this one leaves the group when the command ends; use --forever",
             );
         }
-        let tries = (self.args.try_once && among_peers).then(|| client.settings().ttl * TRIES);
-        self.args.wait.or(tries)
+        let tries = || if among_peers { client.settings().ttl * TRIES } else { TRY };
+        self.args.wait.or_else(|| self.args.try_once.then(tries))
     }
 
     /// Gets in line. `Err`: the exit code.
@@ -147,12 +192,11 @@ impl Supervisor<'_> {
             tokio::select! {
                 seat = &mut standing => return Ok(Ok(seat?)),
                 asked = self.signals.next_when_idle() => if let Asked::Leave(code) = asked {
-                    return Ok(Err(code));
+                    return Ok(Err(self.leave(code)));
                 },
-                () = until(limit) => return Ok(Err(self.not_elected("the store has not answered"))),
+                () = until(limit) => return Err(no_answer()),
                 () = &mut silence => {
-                    let why = journal::last_error().map_or_else(String::new, |error| format!(": {error}"));
-                    self.say.note(format!("still waiting for a session with the store{why}"));
+                    self.say.note(format!("still waiting for a session with the store{}", last_error()));
                     silence.as_mut().reset(Instant::now() + LONGEST_REST);
                 }
                 event = self.guardian.event() => self.on_idle_guardian(event).await?,
@@ -179,9 +223,13 @@ impl Supervisor<'_> {
                     }
                 },
                 asked = self.signals.next_when_idle() => if let Asked::Leave(code) = asked {
-                    return Ok(Waited::Exit(code));
+                    return Ok(Waited::Exit(self.leave(code)));
                 },
-                () = until(limit) => return Ok(Waited::Exit(self.not_elected("its turn has not come"))),
+                // Only if somebody else is known to be there, or nobody may: else nobody knows, and nobody may do it.
+                () = until(limit) => return match hopeless(&seat.role()) {
+                    Some(why) => Ok(Waited::Exit(self.not_elected(&format!("its turn has not come: {why}")))),
+                    None => Err(no_answer()),
+                },
                 role = roles.next() => {
                     if only_try && let Some(why) = hopeless(&role) {
                         return Ok(Waited::Exit(self.not_elected(&why)));
@@ -231,13 +279,18 @@ impl Supervisor<'_> {
             let began = Instant::now();
             let program = self.args.command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
             let stint = Stint { term: &term, spec: &spec, program: &program, grace: self.grace, say: self.say };
-            let ended = stint.run(&mut self.guardian, &mut self.signals).await?;
-            let Ended::ByItself(exit) = ended else { return Ok(ended) };
+            let ended = stint.run(self.guardian, &mut self.signals).await?;
+            let what = match ended {
+                Ended::ByItself(exit) if !self.was_typed_at(exit) => format!("the command ended with {}", exit.code()),
+                Ended::NotStarted(reason) if reason.is_transient() => "the command was not started".into(),
+                _ => return Ok(ended),
+            };
             if !self.args.forever {
                 return Ok(ended);
             }
             rest = if began.elapsed() >= SETTLED { FIRST_REST } else { rest };
-            self.say.note(format!("the command ended with {}; it starts again in {rest:?}", exit.code()));
+            rest = if self.guardian.lent_terminal() { rest.max(TYPED_REST) } else { rest };
+            self.say.note(format!("{what}; it starts again in {rest:?}"));
             if let Some(ended) = self.rest(&term, rest).await? {
                 return Ok(ended);
             }
@@ -253,7 +306,7 @@ impl Supervisor<'_> {
                 biased;
                 lost = term.stopping() => return Ok(Some(Ended::Lost(lost.reason()))),
                 asked = self.signals.next_when_idle() => if let Asked::Leave(code) = asked {
-                    return Ok(Some(Ended::Left(code)));
+                    return Ok(Some(Ended::Left(self.leave(code))));
                 },
                 event = self.guardian.event() => self.on_idle_guardian(event).await?,
                 () = &mut rest => return Ok(None),
@@ -274,10 +327,28 @@ impl Supervisor<'_> {
         }
     }
 
+    /// We were asked to leave while no command runs.
+    fn leave(&mut self, code: u8) -> u8 {
+        self.death = self.signals.typed(code).map(|by| Death { by, tell_group: false });
+        code
+    }
+
+    /// Whether somebody typed Ctrl-C or Ctrl-\ at the command, and that ended it: whoever did does not want it to run again.
+    fn was_typed_at(&mut self, exit: Exit) -> bool {
+        let key = [Signal::INT, Signal::QUIT].into_iter().find(|key| exit.code() == 128 + key.as_raw());
+        let Some(key) = key.filter(|_| self.guardian.lent_terminal()) else { return false };
+        // A command that exits by itself, with the same code, has kept the signal from whoever waits for it, and so do we.
+        if exit == Exit::Signal(key.as_raw()) {
+            self.death = Some(Death { by: key, tell_group: true });
+        }
+        true
+    }
+
     fn exit_code(&self, ended: &Ended) -> Option<u8> {
         match *ended {
             Ended::ByItself(exit) => Some(code(exit.code())),
-            Ended::NotStarted(code) | Ended::Left(code) => Some(code),
+            Ended::NotStarted(reason) => Some(code(reason.code())),
+            Ended::Left(code) => Some(code),
             Ended::Lost(Loss::Ended) => {
                 self.say.note(format!("{} has ended", self.args.contest.election));
                 Some(ELECTION_ENDED)
@@ -289,7 +360,7 @@ impl Supervisor<'_> {
 
     fn not_elected(&self, why: &str) -> u8 {
         self.say.note(format!("{} was not elected: {why}", self.name));
-        NOT_ELECTED
+        self.args.conflict_exit_code
     }
 
     /// No command runs, so a dead guardian does no harm; but the next command needs one.
@@ -303,10 +374,25 @@ impl Supervisor<'_> {
 
     async fn replace_guardian(&mut self) -> Result<(), Failure> {
         sleep(GUARDIAN_REST).await;
-        let started = tokio::task::spawn_blocking(start_guardian).await;
-        self.guardian = started.map_err(|error| Failure::error(format!("cannot start a guardian: {error}")))??;
+        let (sender, started) = oneshot::channel();
+        // It takes a moment, in which the session has to be renewed. Not a thread of the runtime, which panics if there is none.
+        let thread = std::thread::Builder::new().name("guardian-start".into());
+        let spawned = thread.spawn(move || drop(sender.send(start_guardian())));
+        spawned.map_err(|error| Failure::error(format!("cannot start a guardian: {error}")))?;
+        let started = started.await.map_err(|_| Failure::error("cannot start a guardian"))?;
+        *self.guardian = started?;
         Ok(())
     }
+}
+
+/// The store did not let us in line in time, so nobody knows whether somebody else does the work.
+fn no_answer() -> Failure {
+    Failure::error(format!("the store has not answered in time{}", last_error()))
+        .next("look whether it runs and can be written to, and try again")
+}
+
+fn last_error() -> String {
+    journal::last_error().map_or_else(String::new, |error| format!(": {error}"))
 }
 
 /// Why waiting would be needed.

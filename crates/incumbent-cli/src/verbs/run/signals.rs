@@ -2,10 +2,11 @@
 
 use std::io::{self, IsTerminal};
 
-use rustix::process::Signal;
-use tokio::signal::unix::{self, SignalKind};
+use rustix::process::{Signal, kill_current_process_group};
+use tokio::signal::unix::SignalKind;
 
 use crate::failure::Failure;
+use crate::heeded::Heeded;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,29 +19,27 @@ pub(super) enum Asked {
 
 /// All signals that are heeded.
 pub(super) struct Signals {
-    term: unix::Signal,
-    int: unix::Signal,
-    hup: unix::Signal,
-    quit: unix::Signal,
-    usr1: unix::Signal,
-    usr2: unix::Signal,
-    winch: unix::Signal,
+    term: Heeded,
+    int: Heeded,
+    hup: Heeded,
+    quit: Heeded,
+    usr1: Heeded,
+    usr2: Heeded,
+    winch: Heeded,
     /// There was a terminal when we started: once it has hung up, nobody can tell.
     interactive: bool,
 }
 
 impl Signals {
     pub(super) fn new() -> Result<Signals, Failure> {
-        let listen =
-            |kind| unix::signal(kind).map_err(|error| Failure::error(format!("cannot listen for signals: {error}")));
         Ok(Signals {
-            term: listen(SignalKind::terminate())?,
-            int: listen(SignalKind::interrupt())?,
-            hup: listen(SignalKind::hangup())?,
-            quit: listen(SignalKind::quit())?,
-            usr1: listen(SignalKind::user_defined1())?,
-            usr2: listen(SignalKind::user_defined2())?,
-            winch: listen(SignalKind::window_change())?,
+            term: Heeded::new(SignalKind::terminate())?,
+            int: Heeded::new(SignalKind::interrupt())?,
+            hup: Heeded::new(SignalKind::hangup())?,
+            quit: Heeded::new(SignalKind::quit())?,
+            usr1: Heeded::new(SignalKind::user_defined1())?,
+            usr2: Heeded::new(SignalKind::user_defined2())?,
+            winch: Heeded::new(SignalKind::window_change())?,
             interactive: io::stdin().is_terminal(),
         })
     }
@@ -50,13 +49,13 @@ impl Signals {
         let pass_on = |signal: Signal| Asked::PassOn(signal.as_raw());
         tokio::select! {
             biased;
-            _ = self.term.recv() => Asked::Leave(143),
-            _ = self.int.recv() => Asked::Leave(130),
-            _ = self.hup.recv() => pass_on(Signal::HUP),
-            _ = self.quit.recv() => pass_on(Signal::QUIT),
-            _ = self.usr1.recv() => pass_on(Signal::USR1),
-            _ = self.usr2.recv() => pass_on(Signal::USR2),
-            _ = self.winch.recv() => pass_on(Signal::WINCH),
+            () = self.term.heard() => Asked::Leave(143),
+            () = self.int.heard() => Asked::Leave(130),
+            () = self.hup.heard() => pass_on(Signal::HUP),
+            () = self.quit.heard() => pass_on(Signal::QUIT),
+            () = self.usr1.heard() => pass_on(Signal::USR1),
+            () = self.usr2.heard() => pass_on(Signal::USR2),
+            () = self.winch.heard() => pass_on(Signal::WINCH),
         }
     }
 
@@ -67,5 +66,29 @@ impl Signals {
             Asked::PassOn(signal) if self.interactive && signal == Signal::QUIT.as_raw() => Asked::Leave(131),
             asked => asked,
         }
+    }
+
+    /// The signal of a key, Ctrl-C or Ctrl-\, that this exit code of an idle process stands for.
+    pub(super) fn typed(&self, code: u8) -> Option<Signal> {
+        [Signal::INT, Signal::QUIT].into_iter().find(|key| self.interactive && 128 + key.as_raw() == i32::from(code))
+    }
+}
+
+/// How to end after somebody typed Ctrl-C or Ctrl-\: of that signal, so that a shell that runs us in a loop ends the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Death {
+    pub(super) by: Signal,
+    /// The key went to the command's process group and not to ours, whose other processes (a script, the rest of a pipeline)
+    /// would have heard it, too, if the command had run in it.
+    pub(super) tell_group: bool,
+}
+
+impl Death {
+    /// Returns only if it fails: an exit code is left then.
+    pub(super) fn die(self) {
+        if self.tell_group {
+            let _ = kill_current_process_group(self.by);
+        }
+        let _ = signal_hook::low_level::emulate_default_handler(self.by.as_raw());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use incumbent::store::{BootClock, Clock};
 use incumbent::{Loss, Term, Timestamp, Unfenced};
-use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, OrderError, Step};
+use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, NotStarted, OrderError, Step};
 use rustix::process::Signal;
 
 use super::signals::{Asked, Signals};
@@ -19,8 +19,8 @@ use crate::say::Say;
 pub(super) enum Ended {
     /// The command ended before anybody stopped it.
     ByItself(Exit),
-    /// It could not be started; the exit code.
-    NotStarted(u8),
+    /// It could not be started.
+    NotStarted(NotStarted),
     /// It was stopped because the term is over, or about to be.
     Lost(Loss),
     /// It was stopped because we were asked to leave; the exit code.
@@ -67,7 +67,7 @@ struct Course {
     /// asks nobody: we hear of it later.
     overdue: bool,
     exit: Option<Exit>,
-    not_started: Option<incumbent_guardian::NotStarted>,
+    not_started: Option<NotStarted>,
     /// Set when we stop it, while it still ran.
     lost: Option<Loss>,
     leave: Option<u8>,
@@ -162,6 +162,13 @@ impl Stint<'_> {
                     course.lose(self.known_loss().await.unwrap_or(Loss::LocalDeadline));
                 }
             }
+            Event::LeftBehind { processes } if processes > 0 && !course.is_stopping() => {
+                let left = if processes == 1 { "one process".into() } else { format!("{processes} processes") };
+                self.say.note(format!(
+                    "{} has ended and left {left} behind, to be stopped now: a command has to stay in the foreground",
+                    self.program
+                ));
+            }
             Event::GuardianDied => course.guardian_died = true,
             _ => {}
         }
@@ -225,9 +232,7 @@ impl Stint<'_> {
 
     fn outcome(&self, course: Course) -> Ended {
         match course {
-            Course { not_started: Some(reason), lost: None, leave: None, .. } => {
-                Ended::NotStarted(super::code(reason.code()))
-            }
+            Course { not_started: Some(reason), lost: None, leave: None, .. } => Ended::NotStarted(reason),
             // A guardian that was too slow to kill, and was killed for it, has not told how the command ended: like this.
             Course { leave: Some(_), exit: None, killed: true, guardian_died: true, .. } => {
                 Ended::Left(super::code(Exit::Signal(Signal::KILL.as_raw()).code()))
