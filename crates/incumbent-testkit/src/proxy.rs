@@ -25,6 +25,8 @@ pub enum Way {
     /// A new HTTP/2 request waits, with all that the client sends behind it, until this changes.
     /// What is sent on open streams before it passes, and so does all that the server says.
     HoldRequests,
+    /// What the server says waits until this changes; what the client says passes.
+    HoldAnswers,
 }
 
 type Ways = watch::Receiver<(Way, u64)>;
@@ -133,11 +135,11 @@ async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Coun
         let up = pump(from_client, to_server, ways.clone(), |bytes| {
             let before = streams.begun();
             up_frames.read(bytes, |frame| streams.sent(frame));
-            streams.begun() > before
+            (streams.begun() > before).then_some(Way::HoldRequests)
         });
         let down = pump(from_server, to_client, ways, |bytes| {
             down_frames.read(bytes, |frame| streams.heard(frame));
-            false
+            Some(Way::HoldAnswers)
         });
         tokio::select! { () = up => {}, () = down => {} }
     };
@@ -149,12 +151,12 @@ async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Coun
     streams.end();
 }
 
-/// `begins_request` is shown every piece.
+/// `held_by` is shown every piece, and says what holds it back, beside a stall.
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut ways: Ways,
-    mut begins_request: impl FnMut(&[u8]) -> bool,
+    mut held_by: impl FnMut(&[u8]) -> Option<Way>,
 ) {
     let mut piece = [0; 16 * 1024];
     loop {
@@ -166,7 +168,8 @@ async fn pump(
         if let Way::Delay(delay) = way {
             tokio::time::sleep(delay).await;
         }
-        if begins_request(&piece[..length]) && ways.wait_for(|(way, _)| *way != Way::HoldRequests).await.is_err() {
+        let held_by = held_by(&piece[..length]);
+        if ways.wait_for(|(way, _)| Some(*way) != held_by).await.is_err() {
             return;
         }
         if to.write_all(&piece[..length]).await.is_err() {
