@@ -482,6 +482,32 @@ fn an_entry_that_a_renewal_did_not_prove_keeps_its_old_deadline() {
 }
 
 #[test]
+fn a_renewal_proves_nothing_of_an_entry_that_was_being_enlisted() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    desk.pass(TTL / 3 - Duration::from_secs(1));
+    desk.answer(Err(Fault::OutcomeUnknown));
+    desk.pass(Duration::from_secs(1));
+    let (attempt, named) = desk.renewal().unwrap();
+    assert_eq!(named, [], "nobody knows yet that the entry is there");
+    desk.handle(Input::Renewed(attempt, Ok(proof())));
+    // Of the enlistment that made the entry the answer is old: rivals may have seen it silent, and evicted it.
+    desk.now = desk.now + TTL / 3 - Duration::from_secs(1);
+    desk.answer(Err(Fault::OutcomeUnknown));
+    desk.pass(Duration::from_secs(1));
+    desk.clear();
+    desk.now = desk.now + TTL / 3 - Duration::from_secs(2);
+    desk.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", desk.events());
+    desk.renewed(Ok(proof()));
+    assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", desk.events());
+    assert_eq!(desk.renewal().unwrap().1, [held.clone()], "the next one asks about it");
+    desk.renewed(Ok(proof()));
+    desk.answer(standing(Place::Leading(held), Office::default()));
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", desk.events());
+}
+
+#[test]
 fn a_stray_entry_of_our_session_is_swept_away() {
     let (mut desk, held) = Desk::leading(candidate());
     desk.pass(TTL / 3);
@@ -855,6 +881,7 @@ fn whoever_stands_while_a_session_is_being_replaced_waits_for_the_next() {
     let held = desk.enlisted(5);
     desk.answer(standing(behind(&held, other(3)), Office::default()));
     desk.handle(Input::Shortened(Epoch(0), TTL / 2));
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
     let calls = desk.calls();
     let another = Candidate { election: ElectionName::new("another").unwrap(), ..candidate() };
     desk.handle(Input::Stand(SeatId(2), another));
@@ -890,4 +917,20 @@ fn where_the_opening_proves_nothing_office_is_taken_after_the_renewal_that_prove
     assert_eq!(desk.call().2, Op::Standing(held.clone()));
     desk.answer(leading());
     assert!(matches!(desk.events().last(), Some(Event::Elected { .. })), "{:?}", desk.events());
+}
+
+#[test]
+fn a_session_is_replaced_only_when_no_entry_of_it_is_left_in_line() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    desk.answer(standing(behind(&held, other(4)), Office::default()));
+    desk.clear();
+    desk.handle(Input::Shortened(Epoch(0), Duration::ZERO));
+    assert_eq!(desk.call().2, Op::Withdraw(held, None));
+    let replaced = |desk: &Desk| desk.recent().contains(&Output::ReplaceSession(Epoch(0)));
+    desk.handle(Input::Command(SEAT, Command::Leave));
+    assert!(!replaced(&desk) && desk.events().is_empty(), "{:?}", desk.recent());
+    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    assert!(replaced(&desk), "{:?}", desk.recent());
+    assert!(desk.events().contains(&Event::Done { certain: true }));
 }

@@ -280,11 +280,10 @@ impl Candidacy {
         matches!(self.state, State::Unproven(_)) && now >= self.deadline - self.settings.grace
     }
 
-    /// Whether something has to be brought to its end with the present session: an entry that is to be kept or removed, an
-    /// enlistment that may arrive.
+    /// Whether something has to be brought to its end with the present session: an entry that is there, or an enlistment
+    /// that may have made one.
     pub(crate) fn needs_session(&self) -> bool {
-        let enlists = matches!(&self.call, Some(Call { op: Op::Enlist(..), .. }));
-        enlists || self.term().is_some() || matches!(self.state, State::Holding(..) | State::Withdrawing(..))
+        !matches!(self.state, State::Out | State::Done)
     }
 
     pub(crate) fn handle(&mut self, now: Timestamp, input: SeatInput, out: &mut Outbox) {
@@ -378,6 +377,13 @@ impl Candidacy {
         } else {
             None
         }
+    }
+
+    /// Why no entry of this candidate may stay in line, if none may. One on a session that is to be replaced goes while
+    /// that session can still remove it.
+    fn must_leave_line(&self) -> Option<Loss> {
+        let resigned = self.wishes.leave.then_some(Loss::Resigned);
+        self.barred().or(resigned).or(self.session_ends.then_some(Loss::NoSession))
     }
 
     /// Whether only time keeps this candidate out of the line.

@@ -39,10 +39,10 @@ impl Candidacy {
     }
 
     fn heed_bars(&mut self, now: Timestamp, out: &mut Outbox) {
-        let Some(why) = self.barred().or(self.wishes.leave.then_some(Loss::Resigned)) else { return };
+        let Some(why) = self.must_leave_line() else { return };
         match &self.state {
-            // A seat that was let go leads on until its term is over.
-            State::Leading(_) if why != Loss::Resigned => self.drain(now, why, None, out),
+            // A seat that was let go leads on until its term is over, and so does one on a session that is to be replaced.
+            State::Leading(_) if !matches!(why, Loss::Resigned | Loss::NoSession) => self.drain(now, why, None, out),
             State::Following(Following { held: Some(held), .. })
             | State::Unproven(held)
             | State::TakingOffice(held) => {

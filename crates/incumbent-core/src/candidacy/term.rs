@@ -1,6 +1,6 @@
 //! The term: how it begins, what it lives on, and every way in which it ends.
 
-use super::{Candidacy, Draining, State};
+use super::{Candidacy, Draining, Following, State};
 use crate::entry::{EntryId, Held};
 use crate::flaw::Flaw;
 use crate::machine::{Event, Loss};
@@ -40,7 +40,7 @@ impl Candidacy {
 
     /// We are first in line. In office, unless something stands against it.
     pub(super) fn on_first_in_line(&mut self, now: Timestamp, held: Held, out: &mut Outbox) {
-        if self.barred().is_some() || self.wishes.leave {
+        if self.must_leave_line().is_some() {
             self.withdraw(held, None, out);
         } else if now >= self.deadline - self.settings.grace {
             self.state = State::Unproven(held);
@@ -74,8 +74,14 @@ impl Candidacy {
     }
 
     pub(super) fn on_proven(&mut self, deadline: Timestamp, out: &mut Outbox) {
-        // A renewal that did not ask about our entry proves the session, but the entry may have been removed.
-        if self.entry().is_some_and(|held| self.named != Some(held.token)) {
+        // A renewal that did not ask about our entry proves the session, but the entry may have been removed. One that is
+        // being enlisted may be there already.
+        let unasked = match (&self.state, self.entry()) {
+            (_, Some(held)) => self.named != Some(held.token),
+            (State::Enlisting { sent, .. } | State::Following(Following { trying: sent, .. }), None) => *sent,
+            _ => false,
+        };
+        if unasked {
             return;
         }
         self.deadline = deadline;
