@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::name::ElectionName;
-use crate::time::Timestamp;
 
 /// A fencing token: the store's own order of entry. It strictly grows from leader to leader.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,9 +159,10 @@ pub struct Entry {
 pub struct Observed {
     /// For how long it may be silent.
     pub ttl: Duration,
-    /// Its last sign of life, on the clock of whoever reads this: where both share one, as the processes of a host do.
-    /// `None`: they do not, and its silence counts from when its version was first seen.
-    pub beat: Option<Timestamp>,
+    /// For how long it had been silent when it was read: where its owner and the store's reader share a clock, as the
+    /// processes of a host do. A length of time, since the machine that hears of it may count by another clock.
+    /// `None`: nobody knows, and its silence counts from when its version was first seen.
+    pub silent: Option<Duration>,
 }
 
 impl Entry {

@@ -534,7 +534,7 @@ fn an_entry_of_an_earlier_incarnation_is_withdrawn_and_never_adopted() {
 fn a_silent_rival_is_evicted_when_its_ttl_has_passed_since_its_last_sign_of_life() {
     let mut desk = Desk::standing(candidate());
     let held = desk.enlisted(5);
-    let ahead = Entry { observed: Some(Observed { ttl: TTL, beat: None }), ..other(4) };
+    let ahead = Entry { observed: Some(Observed { ttl: TTL, silent: None }), ..other(4) };
     desk.answer(standing(behind(&held, ahead.clone()), Office::default()));
     desk.pass(TTL - Duration::from_secs(1));
     // It shows life: the silence begins again, from when the answer is here.
@@ -551,32 +551,35 @@ fn a_silent_rival_is_evicted_when_its_ttl_has_passed_since_its_last_sign_of_life
     assert_eq!(desk.call().2, Op::Evict(election(), Box::new(renewed)));
 }
 
+/// Somebody ahead who had been silent for so long when it was read.
+fn silent(token: u64, silent: Duration) -> Entry {
+    Entry { observed: Some(Observed { ttl: TTL, silent: Some(silent) }), ..other(token) }
+}
+
 #[test]
 fn several_that_stopped_in_a_row_have_been_silent_at_the_same_time() {
     let mut desk = Desk::standing(candidate());
     let held = desk.enlisted(5);
-    // Both had their last beat a moment ago, on our own clock.
-    let stopped =
-        [4, 3].map(|token| Entry { observed: Some(Observed { ttl: TTL, beat: Some(desk.now) }), ..other(token) });
-    desk.answer(standing(behind(&held, stopped[0].clone()), Office::default()));
-    desk.pass(TTL + Duration::from_millis(100));
-    desk.answer(standing(behind(&held, stopped[0].clone()), Office::default()));
-    assert_eq!(desk.call().2, Op::Evict(election(), Box::new(stopped[0].clone())));
+    // Both had their last beat a moment ago.
+    desk.answer(standing(behind(&held, silent(4, Duration::ZERO)), Office::default()));
+    let passed = TTL + Duration::from_millis(100);
+    desk.pass(passed);
+    desk.answer(standing(behind(&held, silent(4, passed)), Office::default()));
+    assert_eq!(desk.call().2, Op::Evict(election(), Box::new(silent(4, passed))));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
-    desk.answer(standing(behind(&held, stopped[1].clone()), Office::default()));
-    assert_eq!(desk.call().2, Op::Evict(election(), Box::new(stopped[1].clone())), "without waiting for another TTL");
+    desk.answer(standing(behind(&held, silent(3, passed)), Office::default()));
+    assert_eq!(desk.call().2, Op::Evict(election(), Box::new(silent(3, passed))), "without waiting for another TTL");
 }
 
 #[test]
-fn a_beat_that_is_still_to_come_is_not_of_our_clock() {
+fn one_that_was_heard_of_a_moment_ago_is_left_alone_whatever_our_clock_shows() {
     let mut desk = Desk::standing(candidate());
     let held = desk.enlisted(5);
-    let beat = Some(desk.now + TTL * 100);
-    let ahead = Entry { observed: Some(Observed { ttl: TTL, beat }), ..other(4) };
-    desk.answer(standing(behind(&held, ahead.clone()), Office::default()));
-    desk.pass(TTL + Duration::from_millis(100));
-    desk.answer(standing(behind(&held, ahead.clone()), Office::default()));
-    assert_eq!(desk.call().2, Op::Evict(election(), Box::new(ahead)), "its silence counts from when it was seen");
+    desk.pass(TTL / 2);
+    desk.answer(standing(behind(&held, silent(4, Duration::ZERO)), Office::default()));
+    desk.clear();
+    desk.pass(TTL - Duration::from_millis(1));
+    assert!(!desk.recent().iter().any(|output| matches!(output, Output::Call(_, _, _, Op::Evict(..)))));
 }
 
 #[test]

@@ -19,7 +19,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use incumbent_store::{
-    Cas, Cursor, Entry, EntryId, Held, Line, Observed, Place, Standing, StoreError, Timestamp, Token, Version,
+    BootClock, Cas, Clock, Cursor, Entry, EntryId, Held, Line, Observed, Place, Standing, StoreError, Timestamp, Token,
+    Version,
 };
 
 use crate::directory::{BELLS, Directory, EVICTIONS, random};
@@ -162,6 +163,8 @@ impl<'a> Venue<'a> {
         owners: &Owners,
     ) -> Result<Option<Entry>, StoreError> {
         let Some(record) = self.entry_record(number)? else { return Ok(None) };
+        // Read before the heartbeat: the silence is that long at least.
+        let now = BootClock.now();
         match owners.of(self.directory, record.session)? {
             Owner::Dead => {
                 self.remove(number)?;
@@ -170,8 +173,8 @@ impl<'a> Venue<'a> {
             Owner::Living { record: session, beat } => {
                 let times = said.get(&number).copied().unwrap_or(0);
                 let shared = session.clock == self.directory.clock && session.clock != 0;
-                let last = shared.then(|| Timestamp::from_nanos(beat));
-                let observed = session.observed.map(|ttl| Observed { ttl, beat: last });
+                let silent = shared.then(|| now.since(Timestamp::from_nanos(beat)));
+                let observed = session.observed.map(|ttl| Observed { ttl, silent });
                 self.entry(number, record, observed, beat, times)
             }
         }

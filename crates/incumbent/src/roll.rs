@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Observed, Settings, Target, Timestamp, Token};
+use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Observed, Settings, Target, Token};
 use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -46,12 +46,13 @@ impl Look {
     pub(crate) fn into_leader(self) -> Option<Leader> {
         self.people.into_iter().next().filter(|_| !self.vacant)
     }
+}
 
-    /// What a store answered, by `now`.
-    fn at(line: Line, now: Timestamp) -> Look {
+impl From<Line> for Look {
+    fn from(line: Line) -> Look {
         let leads = line.entries.first().map(|head| head.token);
         let observed = line.entries.first().and_then(|head| head.observed);
-        let silence = observed.and_then(|Observed { ttl, beat }| Some(Silence { lasts: now.since(beat?), ttl }));
+        let silence = observed.and_then(|Observed { ttl, silent }| Some(Silence { lasts: silent?, ttl }));
         let handover = leads.and_then(|token| line.office.handover_from(token));
         Look {
             people: line.entries.iter().map(Leader::from).collect(),
@@ -99,9 +100,7 @@ impl Roll {
     pub(crate) async fn look_within(&self, people: usize, limit: Duration) -> Result<Look, StoreError> {
         let look = async {
             match &self.source {
-                Source::Store(store) => {
-                    store.line(&self.election, people).await.map(|line| Look::at(line, self.port.now()))
-                }
+                Source::Store(store) => store.line(&self.election, people).await.map(Look::from),
                 #[cfg(feature = "peers")]
                 Source::Peers(visitor) => visitor.look(&self.election, people).await,
             }

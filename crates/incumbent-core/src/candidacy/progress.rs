@@ -262,15 +262,12 @@ impl Candidacy {
         }
     }
 
-    /// Since when the one ahead has been silent. Where its beat can be read, several that stopped in a row have been
+    /// Since when the one ahead has been silent. Where its last beat can be read, several that stopped in a row have been
     /// silent at the same time, and are evicted one right after the other; else each is timed once it is directly ahead.
     fn silent_since(&self, ahead: &Entry, seen_at: Timestamp) -> Timestamp {
         let in_turn = self.settings.flaws.has(Flaw::SilenceCountedInTurn);
-        // A beat that is still to come is not of our clock, whatever the store says.
-        if let Some(beat) =
-            ahead.observed.and_then(|observed| observed.beat).filter(|beat| *beat <= seen_at && !in_turn)
-        {
-            return beat;
+        if let Some(silent) = ahead.observed.and_then(|observed| observed.silent).filter(|_| !in_turn) {
+            return seen_at - silent;
         }
         match &self.state {
             State::Following(before) if before.ahead.id == ahead.id && before.ahead.version == ahead.version => {

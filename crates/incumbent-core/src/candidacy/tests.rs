@@ -140,7 +140,7 @@ fn rival(token: u64, version: u64, ttl: Option<Duration>) -> Entry {
         value: Bytes::new(),
         ready: None,
         version: Version(version),
-        observed: ttl.map(|ttl| Observed { ttl, beat: None }),
+        observed: ttl.map(|ttl| Observed { ttl, silent: None }),
     }
 }
 

@@ -269,17 +269,17 @@ impl Table {
             if held.incarnation != entry.incarnation {
                 return Err(StoreError::AlreadyInLine(held));
             }
-            return Ok(self.standing_of(key, &held));
+            return Ok(self.standing_of(now, key, &held));
         }
         if self.shape.line == LineKind::Single
             && let Some((token, row)) = self.first(election)
         {
-            let ahead = self.entry(token, row);
+            let ahead = self.entry(now, token, row);
             let look_again = Some(session.ttl / 10);
             return Ok(self.stand(election, Place::Behind { held: None, ahead, look_again }));
         }
         let token = self.next_token();
-        Ok(self.insert(key, election, entry, token))
+        Ok(self.insert(now, key, election, entry, token))
     }
 
     /// Where an entry stands. See [`Session::standing`](crate::Session::standing).
@@ -288,7 +288,7 @@ impl Table {
         if !self.sessions.contains_key(&key) {
             return Err(StoreError::SessionGone);
         }
-        Ok(self.standing_of(key, held))
+        Ok(self.standing_of(now, key, held))
     }
 
     /// Changes an entry. See [`Session::publish`](crate::Session::publish).
@@ -348,7 +348,7 @@ impl Table {
         self.expire(now);
         let row = self.elections.get(election);
         let mut rows = row.into_iter().flat_map(|row| &row.entries);
-        let entries = rows.by_ref().take(limit).map(|(token, row)| self.entry(*token, row)).collect();
+        let entries = rows.by_ref().take(limit).map(|(token, row)| self.entry(now, *token, row)).collect();
         let more = rows.next().is_some();
         Line { entries, more, office: self.office(election), cursor: Cursor(self.change) }
     }
@@ -379,7 +379,7 @@ impl Table {
         self.expire(now);
         match self.entry_row(election, &seen.id) {
             Some((token, row)) if token == seen.token => {
-                if self.entry(token, row).version != seen.version {
+                if self.entry(now, token, row).version != seen.version {
                     return Cas::Refused;
                 }
                 self.remove(election, token);
@@ -393,7 +393,8 @@ impl Table {
     pub fn enlist_foreign(&mut self, election: &ElectionName, value: Bytes) -> Entry {
         let token = self.next_token();
         let row = EntryRow { id: id_of(token), owner: None, name: None, value, ready: None, changed: token.get() };
-        let entry = self.entry(token, &row);
+        // It has no session, and so there is nothing to time.
+        let entry = self.entry(Timestamp::ZERO, token, &row);
         self.insert_row(election, token, row);
         entry
     }
@@ -413,7 +414,14 @@ impl Table {
         Token::new(self.next_change()).expect("the counter is below the largest token")
     }
 
-    fn insert(&mut self, key: SessionKey, election: &ElectionName, entry: &NewEntry, token: Token) -> Standing {
+    fn insert(
+        &mut self,
+        now: Timestamp,
+        key: SessionKey,
+        election: &ElectionName,
+        entry: &NewEntry,
+        token: Token,
+    ) -> Standing {
         let id = id_of(token);
         let row = EntryRow {
             id: id.clone(),
@@ -427,7 +435,7 @@ impl Table {
         self.places.insert((key, Some(election.clone())), token);
         let incarnation = entry.incarnation;
         let held = Held { election: election.clone(), entry: id, token, incarnation };
-        self.standing_of(key, &held)
+        self.standing_of(now, key, &held)
     }
 
     fn insert_row(&mut self, election: &ElectionName, token: Token, entry: EntryRow) {
@@ -545,7 +553,7 @@ impl Table {
         Some(Held { election: election.clone(), entry: row.id.clone(), token, incarnation })
     }
 
-    fn standing_of(&self, key: SessionKey, held: &Held) -> Standing {
+    fn standing_of(&self, now: Timestamp, key: SessionKey, held: &Held) -> Standing {
         if !self.owns(key, held) {
             return self.stand(&held.election, Place::Gone);
         }
@@ -553,7 +561,7 @@ impl Table {
         let place = match older {
             None => Place::Leading(held.clone()),
             Some((token, row)) => {
-                let ahead = self.entry(*token, row);
+                let ahead = self.entry(now, *token, row);
                 Place::Behind { held: Some(held.clone()), ahead, look_again: None }
             }
         };
@@ -565,7 +573,7 @@ impl Table {
     }
 
     /// The entry as others see it.
-    fn entry(&self, token: Token, row: &EntryRow) -> Entry {
+    fn entry(&self, now: Timestamp, token: Token, row: &EntryRow) -> Entry {
         let observed_session = || self.sessions.get(&row.owner?.0);
         let session = if self.store_forgets() { None } else { observed_session() };
         Entry {
@@ -576,8 +584,10 @@ impl Table {
             value: row.value.clone(),
             ready: row.ready,
             version: Version(session.map_or(0, |session| session.renewed).max(row.changed)),
-            observed: session
-                .map(|session| Observed { ttl: session.ttl, beat: self.shape.one_clock.then_some(session.renewed_at) }),
+            observed: session.map(|session| Observed {
+                ttl: session.ttl,
+                silent: self.shape.one_clock.then(|| now.since(session.renewed_at)),
+            }),
         }
     }
 }
@@ -606,7 +616,7 @@ impl Table {
         if self.place(key, election).is_some() {
             return self.enlist(now, key, election, entry);
         }
-        Ok(self.insert(key, election, entry, token))
+        Ok(self.insert(now, key, election, entry, token))
     }
 }
 
