@@ -72,18 +72,38 @@ impl Root {
         self.opened.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs `job` on the directory at the path, where it may block, and afterwards what it has left for later.
-    pub(crate) async fn run<T: Send + 'static>(
+    /// Runs `job`, which reads, on the directory at the path, where it may block.
+    pub(crate) async fn read<T: Send + 'static>(
         self: &Arc<Root>,
         what: &'static str,
         job: impl FnOnce(&Arc<Opened>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(what, job, |displaced| displaced).await
+    }
+
+    /// Runs `job`, which writes, on the directory at the path, where it may block. What was written to a directory that is
+    /// gone comes back with it.
+    pub(crate) async fn write<T: Send + 'static>(
+        self: &Arc<Root>,
+        what: &'static str,
+        job: impl FnOnce(&Arc<Opened>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(what, job, unknown).await
+    }
+
+    /// Runs `job` and afterwards what it has left for later. `displaced`: what to answer if the directory is another one then.
+    async fn run<T: Send + 'static>(
+        self: &Arc<Root>,
+        what: &'static str,
+        job: impl FnOnce(&Arc<Opened>) -> Result<T, StoreError> + Send + 'static,
+        displaced: fn(StoreError) -> StoreError,
     ) -> Result<T, StoreError> {
         let root = self.clone();
         let answer = self.workers.run(what, move || {
             let opened = root.in_place()?;
             let answer = job(&opened);
             // Whatever went wrong in a directory that is not there any more, that is why.
-            opened.directory.must_be_in_place()?;
+            opened.directory.must_be_in_place().map_err(displaced)?;
             answer
         });
         let answer = answer.await;
@@ -105,5 +125,13 @@ impl Root {
         let opened = Opened::new(Directory::open_again(&self.path, self.options)?);
         *self.opened.write().unwrap_or_else(PoisonError::into_inner) = opened.clone();
         Ok(opened)
+    }
+}
+
+/// The same failure, after a write: nobody knows what becomes of it.
+pub(crate) fn unknown(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable { what, source } => StoreError::OutcomeUnknown { what, source },
+        error => error,
     }
 }

@@ -20,6 +20,7 @@ use crate::options::Ttl;
 use crate::owner::session_name;
 use crate::place::path_of;
 use crate::record::{EntryRecord, Record, Said, SessionRecord, encode_beat};
+use crate::root::unknown;
 use crate::shelf::{Shelf, TRIES};
 use crate::venue::{Venue, id_of, number_of};
 use crate::workers::Workers;
@@ -130,7 +131,7 @@ impl FileSession {
         let inner = self.inner.clone();
         let answer = workers.run(what, move || {
             let answer = job(&inner);
-            if inner.directory.is_in_place()? { answer } else { Err(StoreError::SessionGone) }
+            if inner.directory.is_in_place().map_err(unknown)? { answer } else { Err(StoreError::SessionGone) }
         });
         self.and_chores(answer.await)
     }
@@ -297,10 +298,7 @@ impl Inner {
     /// leaves the outcome unknown.
     fn stand(&self, venue: &Venue<'_>, held: &Held) -> Result<Standing, StoreError> {
         let durable = self.directory.floor.raise_durably(&self.directory.disk, held.token.get());
-        durable.and_then(|()| venue.standing(held)).map_err(|error| match error {
-            StoreError::Unavailable { what, source } => StoreError::OutcomeUnknown { what, source },
-            error => error,
-        })
+        durable.and_then(|()| venue.standing(held)).map_err(unknown)
     }
 
     fn standing(&self, held: &Held) -> Result<Standing, StoreError> {

@@ -46,33 +46,24 @@ impl FileStore {
     pub fn path(&self) -> PathBuf {
         self.root.path().to_owned()
     }
-
-    async fn run<T: Send + 'static>(
-        &self,
-        what: &'static str,
-        election: &ElectionName,
-        job: impl FnOnce(&Venue<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let path = path_of(election);
-        self.root.run(what, move |opened| job(&Venue::at(&opened.directory, path))).await
-    }
 }
 
 impl Store for FileStore {
     fn promises(&self) -> Fut<'_, Promises> {
-        Box::pin(self.root.run("reading the promises", |opened| Ok(promised(opened))))
+        Box::pin(self.root.read("reading the promises", |opened| Ok(promised(opened))))
     }
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         let workers = self.root.workers.clone();
-        Box::pin(self.root.run("opening a session", move |opened| {
+        Box::pin(self.root.write("opening a session", move |opened| {
             let session: Arc<dyn Session> = Arc::new(FileSession::open(opened.directory.clone(), workers, ttl)?);
             Ok(session)
         }))
     }
 
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
-        Box::pin(self.run("reading the line", election, move |venue| venue.line(limit)))
+        let path = path_of(election);
+        Box::pin(self.root.read("reading the line", move |opened| Venue::at(&opened.directory, path).line(limit)))
     }
 
     fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
@@ -84,15 +75,19 @@ impl Store for FileStore {
     }
 
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
-        let to = to.clone();
-        Box::pin(self.run("writing the office record", election, move |venue| venue.set_office(was, &to)))
+        let (path, to) = (path_of(election), to.clone());
+        Box::pin(
+            self.root.write("writing the office record", move |opened| {
+                Venue::at(&opened.directory, path).set_office(was, &to)
+            }),
+        )
     }
 
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
         let number = number_of(&seen.id).filter(|number| *number == seen.token.get());
-        let version = seen.version;
-        Box::pin(self.run("evicting", election, move |venue| match number {
-            Some(number) => venue.evict(number, version),
+        let (path, version) = (path_of(election), seen.version);
+        Box::pin(self.root.write("evicting", move |opened| match number {
+            Some(number) => Venue::at(&opened.directory, path).evict(number, version),
             None => Ok(Cas::Done),
         }))
     }

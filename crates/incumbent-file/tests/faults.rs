@@ -406,3 +406,33 @@ async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
     other.session.close().await.unwrap();
     assert_eq!(leftovers(&path), Vec::<String>::new());
 }
+
+/// The directory is moved while somebody is in the middle of a write: what may come back with it is never called undone.
+#[tokio::test]
+async fn a_write_in_a_directory_that_is_moved_meanwhile_has_an_unknown_outcome() {
+    let mut unknown = 0;
+    at_every_point("stop", async |fault| {
+        let dir = dirs::TempDir::new();
+        let (path, moved) = (dir.path().join("store"), dir.path().join("moved"));
+        FileStore::open(&path).unwrap();
+        let mut actor = Actor::start_with(&path, Some(fault.clone()), &[]);
+        ["found", "pause jobs/nightly"].iter().for_each(|line| actor.tell(line));
+        actor.end_of_input();
+        let stopped = actor.wait_stopped();
+        std::fs::rename(&path, &moved).unwrap();
+        if stopped {
+            actor.signal(Signal::CONT);
+        }
+        let answers = actor.answers();
+        actor.finish();
+        let office = FileStore::open(&moved).unwrap().line(&election(), 1).await.unwrap().office;
+        let answer = answers.last().unwrap();
+        if office.paused.is_some() {
+            assert!(answer == "done" || answer.contains("the outcome is unknown"), "{fault}: {answer}");
+            unknown += usize::from(answer != "done");
+        }
+        stopped
+    })
+    .await;
+    assert!(unknown > 0, "it was never moved between the write and the answer");
+}
