@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use incumbent_store::StoreError;
@@ -22,7 +22,20 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Far more than any job needs.
 const STACK_BYTES: usize = 512 * 1024;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// At so many jobs that wait, those that nobody waits for any more are thrown away for the first time.
+const FIRST_CLEARANCE: usize = 64;
+
+struct Job {
+    work: Box<dyn FnOnce() + Send>,
+    /// Gone when nobody waits for it any more. `None`: nobody ever did.
+    caller: Option<Weak<()>>,
+}
+
+impl Job {
+    fn is_wanted(&self) -> bool {
+        self.caller.as_ref().is_none_or(|caller| caller.strong_count() > 0)
+    }
+}
 
 /// A few threads and what they have to do. They end when it is dropped, once all is done.
 #[derive(Debug)]
@@ -41,6 +54,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// How many may wait before the next clearance: on a disk that hangs, callers give up and come again, without end.
+    clear_at: usize,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -66,22 +81,35 @@ impl Workers {
         job: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.later(move || {
-            if !reply.is_closed() {
-                // Whoever asked may have stopped waiting.
-                let _ = reply.send(job());
-            }
-        });
-        match answer.await {
+        let here = Arc::new(());
+        let work = move || {
+            // Whoever asked may have stopped waiting.
+            let _ = reply.send(job());
+        };
+        self.push(Job { work: Box::new(work), caller: Some(Arc::downgrade(&here)) });
+        let answer = answer.await;
+        drop(here);
+        match answer {
             Ok(answer) => answer,
             Err(panicked) => Err(StoreError::unknown(what, panicked)),
         }
     }
 
     /// Runs `job` where it may block, for nobody who waits.
-    pub(crate) fn later(&self, job: impl FnOnce() + Send + 'static) {
+    pub(crate) fn later(&self, work: impl FnOnce() + Send + 'static) {
+        self.push(Job { work: Box::new(work), caller: None });
+    }
+
+    fn push(&self, job: Job) {
         let mut state = self.shared.state();
-        state.jobs.push_back(Box::new(job));
+        // Thrown away outside the lock: with a job may go the last of a session, or of a store.
+        let mut unwanted = VecDeque::new();
+        if state.jobs.len() >= state.clear_at {
+            let jobs = std::mem::take(&mut state.jobs);
+            (state.jobs, unwanted) = jobs.into_iter().partition(Job::is_wanted);
+            state.clear_at = (state.jobs.len() * 2).max(FIRST_CLEARANCE);
+        }
+        state.jobs.push_back(job);
         if state.idle < state.jobs.len() && state.threads < self.shared.most {
             // If it fails, those that are there come to it.
             let _ = self.shared.add_thread(&mut state);
@@ -89,6 +117,7 @@ impl Workers {
         // Whoever is woken needs the lock.
         drop(state);
         self.shared.changed.notify_one();
+        drop(unwanted);
     }
 }
 
@@ -115,8 +144,10 @@ impl Shared {
 
     fn work(&self, first: bool) {
         while let Some(job) = self.next(first) {
-            // A panic is a bug, and told to the one whose job it was; the next job is another's.
-            let _ = catch_unwind(AssertUnwindSafe(job));
+            if job.is_wanted() {
+                // A panic is a bug, and told to the one whose job it was; the next job is another's.
+                let _ = catch_unwind(AssertUnwindSafe(job.work));
+            }
         }
         self.state().threads -= 1;
     }
@@ -197,6 +228,21 @@ mod tests {
         let (go_on, may_go_on) = mpsc::channel::<()>();
         workers.later(move || assert!(may_go_on.recv().is_err()));
         assert_eq!(runtime().block_on(workers.run("a test", || Ok(7))).unwrap(), 7);
+        drop(go_on);
+    }
+
+    #[test]
+    fn callers_that_give_up_and_come_again_leave_no_growing_queue_behind() {
+        let workers = Workers::start("test", 1).unwrap();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        workers.later(move || assert!(may_go_on.recv().is_err()));
+        runtime().block_on(async {
+            for _ in 0..100 * FIRST_CLEARANCE {
+                let mut given_up = Box::pin(workers.run("a test", || Ok(())));
+                assert!(poll_fn(|cx| Poll::Ready(given_up.as_mut().poll(cx))).await.is_pending());
+            }
+        });
+        assert!(workers.shared.state().jobs.len() <= FIRST_CLEARANCE);
         drop(go_on);
     }
 
