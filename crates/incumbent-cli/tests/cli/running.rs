@@ -366,5 +366,20 @@ fn with_try_or_wait_a_store_that_cannot_be_written_to_exits_with_125_and_not_122
     let options = ["60", "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script];
     let said = finish(host.by_way_of("timeout", &options, [""; 0]));
     assert_eq!(said.out, "--try: 125\n--wait 2s: 125\n", "{said:?}");
+    for how in said.err.split("the store has not answered in time").skip(1) {
+        assert!(how.starts_with(": ") && how.contains("No space left on device"), "{said:?}");
+    }
     assert_eq!(said.err.matches("the store has not answered in time").count(), 2, "{said:?}");
+}
+
+#[cfg(feature = "zookeeper")]
+#[test]
+fn with_wait_a_server_that_does_not_answer_exits_with_125_and_not_122() {
+    let host = Host::new();
+    // It takes connections, as the kernel does for it, and says nothing.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("zk://{}", server.local_addr().unwrap());
+    let said = host.run(["--store", store.as_str(), "run", "--wait", "2s", "jobs/x", "--", "echo", "ran"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(125), ""), "{said:?}");
+    assert!(said.err.contains("the store has not answered in time: "), "{said:?}");
 }

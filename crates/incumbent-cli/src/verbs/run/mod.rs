@@ -26,7 +26,7 @@ use crate::journal;
 use crate::place::Place;
 use crate::say::{Say, printable};
 use announce::Announcer;
-use signals::{Asked, Death, Signals};
+use signals::{Death, Signals};
 use stint::{Ended, Stint};
 
 /// Exit codes that are ours: a command's own are below, or 128 and more.
@@ -95,8 +95,16 @@ async fn take_part(
     say: &Say,
     death: &mut Option<Death>,
 ) -> Result<u8, Failure> {
-    let signals = Signals::new()?;
-    let client = standing_client(&args.standing, &place).await?;
+    let mut signals = Signals::new()?;
+    let limit = args.wait.or(args.try_once.then_some(TRY)).map(|wait| Instant::now() + wait);
+    let client = tokio::select! {
+        client = standing_client(&args.standing, &place) => client?,
+        code = signals.leave_when_idle() => {
+            *death = signals.typed(code).map(|by| Death { by, tell_group: false });
+            return Ok(code);
+        }
+        () = until(limit) => return Err(no_answer()),
+    };
     let name = candidate_name(&args.standing);
     let announcer = Announcer::new(args.ready_file.clone(), say.clone());
     let grace = client.settings().grace;
@@ -191,9 +199,7 @@ impl Supervisor<'_> {
         loop {
             tokio::select! {
                 seat = &mut standing => return Ok(Ok(seat?)),
-                asked = self.signals.next_when_idle() => if let Asked::Leave(code) = asked {
-                    return Ok(Err(self.leave(code)));
-                },
+                code = self.signals.leave_when_idle() => return Ok(Err(self.leave(code))),
                 () = until(limit) => return Err(no_answer()),
                 () = &mut silence => {
                     self.say.note(format!("still waiting for a session with the store{}", last_error()));
@@ -222,9 +228,7 @@ impl Supervisor<'_> {
                         Ok(Waited::Exit(ELECTION_ENDED))
                     }
                 },
-                asked = self.signals.next_when_idle() => if let Asked::Leave(code) = asked {
-                    return Ok(Waited::Exit(self.leave(code)));
-                },
+                code = self.signals.leave_when_idle() => return Ok(Waited::Exit(self.leave(code))),
                 // Only if somebody else is known to be there, or nobody may: else nobody knows, and nobody may do it.
                 () = until(limit) => return match hopeless(&seat.role()) {
                     Some(why) => Ok(Waited::Exit(self.not_elected(&format!("its turn has not come: {why}")))),
@@ -305,9 +309,7 @@ impl Supervisor<'_> {
             tokio::select! {
                 biased;
                 lost = term.stopping() => return Ok(Some(Ended::Lost(lost.reason()))),
-                asked = self.signals.next_when_idle() => if let Asked::Leave(code) = asked {
-                    return Ok(Some(Ended::Left(self.leave(code))));
-                },
+                code = self.signals.leave_when_idle() => return Ok(Some(Ended::Left(self.leave(code)))),
                 event = self.guardian.event() => self.on_idle_guardian(event).await?,
                 () = &mut rest => return Ok(None),
             }
@@ -321,9 +323,7 @@ impl Supervisor<'_> {
                 self.say.warn(error.to_string());
             },
             // Whoever asks once more does not want to wait for certainty.
-            asked = self.signals.next_when_idle() => if let Asked::Leave(_) = asked {
-                self.say.note("not waiting for the store");
-            },
+            _ = self.signals.leave_when_idle() => self.say.note("not waiting for the store"),
         }
     }
 

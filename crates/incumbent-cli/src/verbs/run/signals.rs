@@ -68,6 +68,15 @@ impl Signals {
         }
     }
 
+    /// Waits until one asks to leave, while there is no command; the exit code. Safe to cancel.
+    pub(super) async fn leave_when_idle(&mut self) -> u8 {
+        loop {
+            if let Asked::Leave(code) = self.next_when_idle().await {
+                return code;
+            }
+        }
+    }
+
     /// The signal of a key, Ctrl-C or Ctrl-\, that this exit code of an idle process stands for.
     pub(super) fn typed(&self, code: u8) -> Option<Signal> {
         [Signal::INT, Signal::QUIT].into_iter().find(|key| self.interactive && 128 + key.as_raw() == i32::from(code))
