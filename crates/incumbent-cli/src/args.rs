@@ -378,8 +378,8 @@ With --json, on one line:
 \"ended\": it was ended a while ago; who is in line has not heard of it yet, or
 came since. \"vacant_because\" is there when nobody leads: paused, ended,
 deposed or no_candidates; among peers forming, no_majority, state_lost or
-electing. On a directory there is \"silent_ms\", too: for how long nothing has been
-heard of the leader. With peers there is
+electing. On a directory there is \"silent_ms\", too: for how long nothing has
+been heard of the leader. With peers there is
 \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too, with \"waits_for\" and
 \"not_voting\" where members are missing or have lost their votes.")]
 pub(crate) struct StatusArgs {
