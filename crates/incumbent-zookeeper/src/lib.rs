@@ -33,7 +33,7 @@
 //! | method | requests |
 //! | --- | --- |
 //! | `open_session` | two short connections to each server, for its longest session and its tick; a connection of its own, asked for the TTL and a tick; `create` of the heartbeat node. On a connection that the user gave: only the node |
-//! | `renew` | `setData` of the heartbeat node, `getEphemerals` behind it |
+//! | `renew` | `setData` of the heartbeat node, `getEphemerals` behind it. In foreign dialects a record that somebody has removed is made again |
 //! | `enlist` | `create2`, and behind it ONE `multiRead`: children, office record. In foreign dialects a `multi` makes entry and record. Before the first time in an election: `sync`, `getChildren` |
 //! | `standing` | `sync`, and behind it ONE `multiRead`: children, office record, own entry; then `getData` of the one ahead |
 //! | `publish` | `setData` of the entry; in foreign dialects `multi[check entry, setData record]` |

@@ -61,8 +61,8 @@ struct Stay {
     incarnation: Incarnation,
     /// The candidate's name.
     name: Arc<str>,
-    /// What it says of itself, its value included.
-    said: Vec<u8>,
+    /// What it says of itself beside its entry, its value included. Empty where that is in the entry.
+    said: Arc<[u8]>,
     state: StayState,
 }
 
@@ -231,7 +231,7 @@ impl Core {
         let state = StayState::Known(name.to_owned(), token);
         let mut stood = self.stood();
         let stays = stood.get_mut(&held.election).into_iter().flatten();
-        stays.filter(|stay| stay.state == state).for_each(|stay| stay.said = said.to_vec());
+        stays.filter(|stay| stay.state == state).for_each(|stay| stay.said = said.into());
     }
 
     /// Makes the record beside an entry of ours again, while the entry is there.
@@ -487,10 +487,11 @@ impl ZooKeeperSession {
         let Reader { client, inner, election, path } = reader;
         let record = CandidateRecord { incarnation: entry.incarnation, name: entry.name.clone(), ready: None };
         let said = frame(&record, &entry.value);
+        let beside: &[u8] = if reader.dialect().is_foreign() { &said } else { &[] };
         let stay = Stay {
             incarnation: entry.incarnation,
             name: entry.name.clone(),
-            said: said.clone(),
+            said: beside.into(),
             state: StayState::Sent,
         };
         self.core.stood().entry((*election).clone()).or_default().push(stay);
