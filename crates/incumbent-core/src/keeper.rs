@@ -1,6 +1,7 @@
 //! Keeps one session: opens it, renews it, and opens another when the store has forgotten it.
 //!
-//! It owns no entries. [`Participant`](crate::Participant) tells the candidacies what a renewal proved.
+//! It owns no entries. [`Participant`](crate::Participant) tells the candidacies what a renewal
+//! proved.
 
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ enum State {
     },
 }
 
-/// Whether a session is to be replaced by another: the TTL in force may be shorter than the one that it was opened with.
+/// Whether a session is to be replaced by another: the TTL in force may be shorter than the one
+/// that it was opened with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Ends {
     Never,
@@ -128,8 +130,9 @@ impl Keeper {
         }
     }
 
-    /// From now on the store may count this TTL, or a longer one. The session is replaced when the deadline has come that
-    /// follows from it: the one that it was opened with, and all that follows from that, is no longer true.
+    /// From now on the store may count this TTL, or a longer one. The session is replaced when the
+    /// deadline has come that follows from it: the one that it was opened with, and all that
+    /// follows from that, is no longer true.
     pub(crate) fn on_shortened(&mut self, which: Epoch, ttl: Duration) -> Change {
         match &mut self.state {
             State::Open { epoch, lease, ends, .. } if *epoch == which => {
@@ -208,7 +211,8 @@ impl Keeper {
         let epoch = Epoch(attempt.0);
         let lease = Box::new(Lease::opened(&self.settings, &liveness, sent_at, now));
         let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest };
-        // Where an answer proves only the renewal before, twice as many keep the newest proof as fresh.
+        // Where an answer proves only the renewal before, twice as many keep the newest proof as
+        // fresh.
         let renew_every = if matches!(liveness.proof, Proof::OneBefore { .. }) { renew_every / 2 } else { renew_every };
         let rarely = self.settings.flaws.has(Flaw::RenewsTooRarely);
         let renew_every = if rarely { liveness.ttl * 9 / 10 } else { renew_every };
@@ -229,7 +233,8 @@ impl Keeper {
         match answer {
             Ok(renewal) => {
                 let from_answer = self.settings.flaws.has(Flaw::DeadlineFromAnswer);
-                // One that is to be replaced is kept for what is still to be removed, and believed no longer.
+                // One that is to be replaced is kept for what is still to be removed, and believed
+                // no longer.
                 if *ends == Ends::Never {
                     lease.renewed(if from_answer { now } else { tried.sent_at }, now, renewal.ttl);
                 }

@@ -13,8 +13,9 @@ const MOST: usize = 64;
 
 /// What the answered renewals of one session prove.
 ///
-/// `deadline = sent_at + ttl_granted * (1 - drift) - margin`. `sent_at` is read before the attempt that is
-/// proven: the store counts from some moment after it, so it can never forget us before the deadline.
+/// `deadline = sent_at + ttl_granted * (1 - drift) - margin`. `sent_at` is read before the attempt
+/// that is proven: the store counts from some moment after it, so it can never forget us before the
+/// deadline.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lease {
     settings: Settings,
@@ -51,7 +52,8 @@ impl Lease {
         lease
     }
 
-    /// A renewal that was sent at `sent_at` has been answered with this TTL. Older ones than the newest prove nothing.
+    /// A renewal that was sent at `sent_at` has been answered with this TTL. Older ones than the
+    /// newest prove nothing.
     pub fn renewed(&mut self, sent_at: Timestamp, answered_at: Timestamp, ttl_granted: Duration) {
         if self.newest().is_some_and(|newest| sent_at <= newest.sent_at) {
             return;

@@ -13,9 +13,10 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// A watch that is armed, and waited for.
 ///
-/// The client takes a watch back when it is dropped, with a request of its own. Watches are given up when something has
-/// happened, and then other requests are in a hurry: on the same connection they would wait for the answer to that one
-/// (the client leaves Nagle's algorithm on). So a watch that is given up lives on for a while; many fire in that time.
+/// The client takes a watch back when it is dropped, with a request of its own. Watches are given
+/// up when something has happened, and then other requests are in a hurry: on the same connection
+/// they would wait for the answer to that one (the client leaves Nagle's algorithm on). So a watch
+/// that is given up lives on for a while; many fire in that time.
 pub(crate) struct Armed(Option<Pin<Box<dyn Future<Output = WatchedEvent> + Send>>>);
 
 impl Armed {

@@ -1,12 +1,13 @@
-//! Whose election is it? How each library names its entries, and in which order it puts them. Knows no requests.
+//! Whose election is it? How each library names its entries, and in which order it puts them. Knows
+//! no requests.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use incumbent_store::{Incarnation, StoreError};
 
-/// Whose customs an election follows. Each names its entries in its own way, and no name satisfies two of them: all
-/// candidates of an election keep to one.
+/// Whose customs an election follows. Each names its entries in its own way, and no name satisfies
+/// two of them: all candidates of an election keep to one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -15,7 +16,8 @@ pub enum Dialect {
     Incumbent,
     /// Apache Curator's `LeaderLatch`.
     CuratorLatch,
-    /// Apache Curator's `LeaderSelector` and `InterProcessMutex`, Spring's leader election, go-zookeeper's `Lock`.
+    /// Apache Curator's `LeaderSelector` and `InterProcessMutex`, Spring's leader election,
+    /// go-zookeeper's `Lock`.
     CuratorSelector,
     /// kazoo's `Election` and `Lock`.
     Kazoo,
@@ -51,7 +53,8 @@ impl Dialect {
         Dialect::GoLeaderElection,
     ];
 
-    /// The dialect with this name: `ours`, `curator-latch`, `curator-selector`, `kazoo` or `go-leaderelection`.
+    /// The dialect with this name: `ours`, `curator-latch`, `curator-selector`, `kazoo` or
+    /// `go-leaderelection`.
     pub fn from_name(name: &str) -> Option<Dialect> {
         Dialect::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
@@ -67,7 +70,8 @@ impl Dialect {
         }
     }
 
-    /// Whether the customs are another library's: then everything of ours is beside the election, not in it.
+    /// Whether the customs are another library's: then everything of ours is beside the election,
+    /// not in it.
     pub(crate) fn is_foreign(self) -> bool {
         self != Dialect::Incumbent
     }
@@ -116,8 +120,8 @@ impl Dialect {
         Some(Child { name: name.to_owned(), rank })
     }
 
-    /// The children that are entries, oldest first. An entry of another dialect is refused by name: neither side would
-    /// follow the other.
+    /// The children that are entries, oldest first. An entry of another dialect is refused by name:
+    /// neither side would follow the other.
     pub(crate) fn line(self, path: &str, children: &[String]) -> Result<Vec<Child>, StoreError> {
         let mut line = Vec::with_capacity(children.len());
         for name in children {
@@ -157,8 +161,8 @@ impl Dialect {
 pub(crate) const DONE: &str = "DONE";
 
 impl Child {
-    /// Serial numbers are compared by their distance, so that one that went round is still the newer one. A line is far
-    /// shorter than half the circle.
+    /// Serial numbers are compared by their distance, so that one that went round is still the
+    /// newer one. A line is far shorter than half the circle.
     fn cmp(&self, other: &Child, reference: i32) -> Ordering {
         match (&self.rank, &other.rank) {
             (Rank::Serial(one), Rank::Serial(other)) => one.wrapping_sub(reference).cmp(&other.wrapping_sub(reference)),

@@ -1,4 +1,5 @@
-//! From the client's errors to ours: who has to act, and whether the request can have had an effect.
+//! From the client's errors to ours: who has to act, and whether the request can have had an
+//! effect.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ pub(crate) enum Effect {
     Write,
 }
 
-/// Sorts an error. What the caller expects (a node that is not there, say) it has dealt with before.
+/// Sorts an error. What the caller expects (a node that is not there, say) it has dealt with
+/// before.
 pub(crate) fn sort(error: Error, effect: Effect, what: &str) -> StoreError {
     match error {
         Error::SessionExpired | Error::SessionMoved => StoreError::SessionGone,

@@ -21,10 +21,12 @@ pub enum Guarded {
 }
 
 impl ZooKeeperStore {
-    /// Commits the operations that `fill` adds only while the entry with this token is in line, in one step: if its leader
-    /// has lost office, nothing is written. Paths are those of the connection, not below the store's chroot.
+    /// Commits the operations that `fill` adds only while the entry with this token is in line, in
+    /// one step: if its leader has lost office, nothing is written. Paths are those of the
+    /// connection, not below the store's chroot.
     ///
-    /// The entry's own path is what is checked. In our dialect and in those of Curator and kazoo no path is ever used twice.
+    /// The entry's own path is what is checked. In our dialect and in those of Curator and kazoo no
+    /// path is ever used twice.
     ///
     /// ```no_run
     /// # use incumbent_store::{ElectionName, Token};
@@ -76,8 +78,8 @@ impl ZooKeeperStore {
         }
     }
 
-    /// The path that is there only while the entry with this token is in line, for transactions of one's own: check it
-    /// with the version -1. `None`: it is not.
+    /// The path that is there only while the entry with this token is in line, for transactions of
+    /// one's own: check it with the version -1. `None`: it is not.
     pub async fn guarded_by(&self, election: &ElectionName, token: Token) -> Result<Option<String>, StoreError> {
         let client = self.inner.client().await?;
         let found = self.path_of(&client, election, token).await;
@@ -112,9 +114,11 @@ impl ZooKeeperStore {
     }
 }
 
-/// A mark in ZooKeeper that keeps older leaders out: in the same ensemble as the election or in another.
+/// A mark in ZooKeeper that keeps older leaders out: in the same ensemble as the election or in
+/// another.
 ///
-/// Every write checks the mark in the same step. `incumbent` makes a fence of it. The mark's node must not be deleted.
+/// Every write checks the mark in the same step. `incumbent` makes a fence of it. The mark's node
+/// must not be deleted.
 #[derive(Clone, Debug)]
 pub struct ZooKeeperMark {
     store: ZooKeeperStore,
@@ -140,8 +144,8 @@ impl ZooKeeperMark {
         self.store.inner.on_shared(done, client.session_id()).await
     }
 
-    /// Commits the operations that `fill` adds if the mark stands at `token`, in one step. A mark that is lower is raised
-    /// first.
+    /// Commits the operations that `fill` adds if the mark stands at `token`, in one step. A mark
+    /// that is lower is raised first.
     pub async fn write<F>(&self, store: &StoreId, token: Token, fill: F) -> Result<Marked, StoreError>
     where
         F: Fn(&mut MultiWriter<'_>) -> Result<(), Error> + Send + Sync,
@@ -196,8 +200,8 @@ impl ZooKeeperMark {
         Err(Mark::keeps_changing())
     }
 
-    /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from the
-    /// first one. Make sure that no leader of the old store still runs.
+    /// An operator's act, for a store that was replaced or restored: from now on the tokens of
+    /// `store` count, from the first one. Make sure that no leader of the old store still runs.
     pub async fn reset(&self, store: &StoreId) -> Result<(), StoreError> {
         let client = self.store.inner.client().await?;
         for _ in 0..Mark::MAX_RAISES {

@@ -1,4 +1,5 @@
-//! Leader election on ZooKeeper, by our own customs or by those of Curator, kazoo and go-leaderelection.
+//! Leader election on ZooKeeper, by our own customs or by those of Curator, kazoo and
+//! go-leaderelection.
 //!
 //! # Where things are
 //! | node | what | kind |
@@ -10,12 +11,14 @@
 //! | `<chroot>/%incumbent/candidates/<election>/<guid>` | in foreign dialects, what our candidate says about itself | ephemeral, made in one step with its entry |
 //! | `<chroot>/%incumbent/id`, `clock` | the store's identity; written to for the servers' time | persistent |
 //!
-//! In our own places `/` and `%` in an election's name are `%2F` and `%25`; in the path of a line `/` stays, so that an
-//! election is where other libraries look for it. An entry's id is `<node>@<czxid>`, its token is the `czxid`: it grows with
-//! every change in the ensemble, also when the parent is made anew and its sequence starts again.
+//! In our own places `/` and `%` in an election's name are `%2F` and `%25`; in the path of a line
+//! `/` stays, so that an election is where other libraries look for it. An entry's id is
+//! `<node>@<czxid>`, its token is the `czxid`: it grows with every change in the ensemble, also
+//! when the parent is made anew and its sequence starts again.
 //!
-//! An election belongs to one chroot. The line of `team/jobs` is also that of `jobs` below the chroot `/team`, but each of the
-//! two has an office record of its own: whoever comes to a line through a place where another store lives is refused.
+//! An election belongs to one chroot. The line of `team/jobs` is also that of `jobs` below the
+//! chroot `/team`, but each of the two has an office record of its own: whoever comes to a line
+//! through a place where another store lives is refused.
 //!
 //! # Dialects
 //! | dialect | an entry's node | order | its data |
@@ -26,8 +29,9 @@
 //! | `kazoo` | `<32 hex>__lock__<sequence>` | the sequence | the candidate's name |
 //! | `go-leaderelection` | `le_<sequence>` | the whole name, of all children | the candidate's name |
 //!
-//! An entry of another dialect is refused by name before we stand: neither side would follow the other. In a foreign dialect
-//! an entry is written once, when it is made: Curator's followers wait for it to go with a watch that any change uses up.
+//! An entry of another dialect is refused by name before we stand: neither side would follow the
+//! other. In a foreign dialect an entry is written once, when it is made: Curator's followers wait
+//! for it to go with a watch that any change uses up.
 //!
 //! # From the seam to ZooKeeper
 //! | method | requests |
@@ -46,55 +50,65 @@
 //! | `promises` | `getData` of the identity; the servers' tick, as for a session |
 //!
 //! # Why that is enough
-//! **Proof of life.** An answered request does not extend a session. Only the ensemble's leader expires sessions, and it hears
-//! of the living from the servers that they are connected to, every half tick; a server that is cut off goes on answering
-//! reads. So a renewal is a write, which the leader commits, and an answered one proves the renewal *before* it: what the
-//! server reported of that went the same way. For this the earlier one has to have been answered a tick before the newer one
-//! is sent (`Proof::OneBefore`); where it has not, the deadline counts from the last renewal that has. A session that is
-//! opened with its connection is committed by the leader: the opening proves itself. One on a connection of the user's is
-//! older than that, and office is taken only after the renewal that proves the opening. A connection that was made again in
-//! between proves no less: the leader itself has to confirm the session then. The margin is a tick, and it is asked for on
-//! top of the TTL.
+//! **Proof of life.** An answered request does not extend a session. Only the ensemble's leader
+//! expires sessions, and it hears of the living from the servers that they are connected to, every
+//! half tick; a server that is cut off goes on answering reads. So a renewal is a write, which the
+//! leader commits, and an answered one proves the renewal *before* it: what the server reported of
+//! that went the same way. For this the earlier one has to have been answered a tick before the
+//! newer one is sent (`Proof::OneBefore`); where it has not, the deadline counts from the last
+//! renewal that has. A session that is opened with its connection is committed by the leader: the
+//! opening proves itself. One on a connection of the user's is older than that, and office is taken
+//! only after the renewal that proves the opening. A connection that was made again in between
+//! proves no less: the leader itself has to confirm the session then. The margin is a tick, and it
+//! is asked for on top of the TTL.
 //!
-//! What remains: a leader of the ensemble that stalls for longer than the margin; and one whose requests for reports, every
-//! half tick, do not reach the server between two renewals, while everything that the server says does reach the leader, and
-//! stops doing so right after the second. Then the leader counts from one renewal earlier, or from a ping of the connection's
-//! own if that came later, and not from the one that counts here.
+//! What remains: a leader of the ensemble that stalls for longer than the margin; and one whose
+//! requests for reports, every half tick, do not reach the server between two renewals, while
+//! everything that the server says does reach the leader, and stops doing so right after the
+//! second. Then the leader counts from one renewal earlier, or from a ping of the connection's own
+//! if that came later, and not from the one that counts here.
 //!
-//! **Timeouts.** A session's timeout is negotiated anew whenever its connection is made again, with each server's own
-//! `maxSessionTimeout`: the attempt alone can shorten it, whether or not its answer arrives. So what counts, from the opening
-//! on, is the smallest that any of the servers grants; and the largest tick, since the ensemble's leader counts in its own,
-//! and the leader changes. Both are said (`min-timeout`, `tick`) or asked for, of every address behind every name: when a
-//! session is opened, when its connection is lost or made again, and once per TTL. A server that does not answer delays
-//! nobody for longer than a moment, and what it said last counts. A server that grants less than was counted on moves the
-//! deadlines back; terms drain, and the session is replaced by one that counts on less. On a connection of the user's nobody
-//! can be asked: losing it ends every term on it at once, unless `min_timeout` says what to count on.
+//! **Timeouts.** A session's timeout is negotiated anew whenever its connection is made again, with
+//! each server's own `maxSessionTimeout`: the attempt alone can shorten it, whether or not its
+//! answer arrives. So what counts, from the opening on, is the smallest that any of the servers
+//! grants; and the largest tick, since the ensemble's leader counts in its own, and the leader
+//! changes. Both are said (`min-timeout`, `tick`) or asked for, of every address behind every name:
+//! when a session is opened, when its connection is lost or made again, and once per TTL. A server
+//! that does not answer delays nobody for longer than a moment, and what it said last counts. A
+//! server that grants less than was counted on moves the deadlines back; terms drain, and the
+//! session is replaced by one that counts on less. On a connection of the user's nobody can be
+//! asked: losing it ends every term on it at once, unless `min_timeout` says what to count on.
 //!
-//! What remains: a server that grants less since it was asked last, or that could not be asked, and that takes the session
-//! over before it is asked again; and another one behind the same address (a load balancer), or, with TLS, behind the same
-//! name. Say `min-timeout` then.
+//! What remains: a server that grants less since it was asked last, or that could not be asked, and
+//! that takes the session over before it is asked again; and another one behind the same address (a
+//! load balancer), or, with TLS, behind the same name. Say `min-timeout` then.
 //!
-//! **Winning.** What is older than an entry only ever goes: the sequence and the `czxid` grow. The three answers of
-//! `standing` come in this order: the list, the office record, our own entry. If our entry is there at the last, with our
-//! session as its owner and with its `czxid`, it was there at the second, and nothing older than the list shows was: so at
-//! the moment at which the office record was read, all of it was true together. That holds with one answer for each as well;
-//! servers take one request for all three in one piece anyway. A `sync` before it makes the answer as new as the call. It is
-//! left out when a watch on the same connection asked for the look: that server knows of what woke us. Even an old answer
-//! makes no second leader: it is a state that was committed, first in line stays first, and our entry is there as long as
-//! the session is, whose deadline the renewals keep, and without which nobody takes office.
+//! **Winning.** What is older than an entry only ever goes: the sequence and the `czxid` grow. The
+//! three answers of `standing` come in this order: the list, the office record, our own entry. If
+//! our entry is there at the last, with our session as its owner and with its `czxid`, it was there
+//! at the second, and nothing older than the list shows was: so at the moment at which the office
+//! record was read, all of it was true together. That holds with one answer for each as well;
+//! servers take one request for all three in one piece anyway. A `sync` before it makes the answer
+//! as new as the call. It is left out when a watch on the same connection asked for the look: that
+//! server knows of what woke us. Even an old answer makes no second leader: it is a state that was
+//! committed, first in line stays first, and our entry is there as long as the session is, whose
+//! deadline the renewals keep, and without which nobody takes office.
 //!
-//! **The office record** has the `mzxid` as its version, since a node's own version starts again with the node. For the same
-//! reason `setData` with a version could hit a record that was removed and made anew; so whoever removes one changes the node
-//! above all records in the same step, and whoever writes one checks it. A tombstone's time is told by the servers' clock.
+//! **The office record** has the `mzxid` as its version, since a node's own version starts again
+//! with the node. For the same reason `setData` with a version could hit a record that was removed
+//! and made anew; so whoever removes one changes the node above all records in the same step, and
+//! whoever writes one checks it. A tombstone's time is told by the servers' clock.
 //!
-//! **Cursors.** ZooKeeper tells a reader no number for "now". But nodes say when they last changed, and an answer behind a
-//! `sync` is no older than anything that was seen before the `sync` was sent. So the cursor is the newest change that this
-//! store had seen by then. A change that it does not cover wakes once too often, and is covered from then on.
+//! **Cursors.** ZooKeeper tells a reader no number for "now". But nodes say when they last changed,
+//! and an answer behind a `sync` is no older than anything that was seen before the `sync` was
+//! sent. So the cursor is the newest change that this store had seen by then. A change that it does
+//! not cover wakes once too often, and is covered from then on.
 //!
-//! **Ambiguous requests.** An enlistment without an answer is found by its guid among the nodes that our session owns; what was
-//! sent on a connection arrives before a later request is answered, or never. While the connection is down nothing is sent:
-//! it would wait in a queue and arrive when nobody expects it. A session that nobody renews is closed by us, since its
-//! connection would keep it alive for ever.
+//! **Ambiguous requests.** An enlistment without an answer is found by its guid among the nodes
+//! that our session owns; what was sent on a connection arrives before a later request is answered,
+//! or never. While the connection is down nothing is sent: it would wait in a queue and arrive when
+//! nobody expects it. A session that nobody renews is closed by us, since its connection would keep
+//! it alive for ever.
 //!
 //! Needs ZooKeeper 3.6 or newer.
 

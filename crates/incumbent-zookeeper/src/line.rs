@@ -1,7 +1,8 @@
 //! Reading a line: who is in it, who is right ahead, and what the office record says.
 //!
-//! All answers come from one connection, in the order of the requests, so each shows a state that is no older than the
-//! one before it. What is older than an entry only ever goes. The crate's documentation says why that is enough.
+//! All answers come from one connection, in the order of the requests, so each shows a state that
+//! is no older than the one before it. What is older than an entry only ever goes. The crate's
+//! documentation says why that is enough.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -69,7 +70,8 @@ impl<'a> Reader<'a> {
         Ok(Some((entry, node.1)))
     }
 
-    /// What our candidate says about itself, where the entry itself follows another library's customs.
+    /// What our candidate says about itself, where the entry itself follows another library's
+    /// customs.
     pub(crate) async fn beside(&self, name: &str, node: &Node) -> Result<Option<Node>, StoreError> {
         if !self.dialect().is_foreign() {
             return Ok(None);
@@ -82,8 +84,9 @@ impl<'a> Reader<'a> {
 
     /// The oldest entries and the office record.
     ///
-    /// The entries' nodes are read after the list of them, and the list's own number of changes after those: if it is
-    /// the same, the line stood still in between, and the record was read then.
+    /// The entries' nodes are read after the list of them, and the list's own number of changes
+    /// after those: if it is the same, the line stood still in between, and the record was read
+    /// then.
     pub(crate) async fn line(&self, limit: usize) -> Result<Line, StoreError> {
         let Reader { client, inner, election, path } = self;
         let office_path = inner.paths.office(election);
@@ -120,18 +123,21 @@ impl<'a> Reader<'a> {
             }
             looked = Some(line);
         }
-        // A line that never stands still. What is in this one was there, and what has come since wakes those who watch.
+        // A line that never stands still. What is in this one was there, and what has come since
+        // wakes those who watch.
         looked.ok_or_else(|| StoreError::Unavailable { what: "reading the line".to_owned(), source: None })
     }
 
-    /// Nobody is left in an election that has ended: nothing else is to be left either. Whoever comes makes the nodes anew,
-    /// and a node that is not empty stays. If it fails, ZooKeeper itself removes the nodes: they are containers.
+    /// Nobody is left in an election that has ended: nothing else is to be left either. Whoever
+    /// comes makes the nodes anew, and a node that is not empty stays. If it fails, ZooKeeper
+    /// itself removes the nodes: they are containers.
     async fn clear_away(&self) {
         let beside = self.inner.paths.candidates(self.election);
         _ = tokio::join!(self.client.delete(&self.path, None), self.client.delete(&beside, None));
     }
 
-    /// There is no node. The last change of the nearest node above it that is there: no removal below it is newer.
+    /// There is no node. The last change of the nearest node above it that is there: no removal
+    /// below it is newer.
     async fn vanished(&self) -> Result<i64, StoreError> {
         for above in ancestors(&self.path) {
             let stat = self.client.check_stat(above).await;
@@ -154,9 +160,9 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads list, office record and our own entry, in this order and with one request, which is on its way before this
-    /// returns. With our own entry there in the end, it was there when the record was read, and nothing older than what the
-    /// list shows was.
+    /// Reads list, office record and our own entry, in this order and with one request, which is on
+    /// its way before this returns. With our own entry there in the end, it was there when the
+    /// record was read, and nothing older than what the list shows was.
     pub(crate) fn glance(&self, own: Option<&str>) -> Result<Glancing<'a>, StoreError> {
         let mut reader = self.client.new_multi_reader();
         let mut added = reader
@@ -180,7 +186,8 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// What a candidate sees. `fresh`: the connection has told something that is newer than whatever the caller knows of.
+    /// What a candidate sees. `fresh`: the connection has told something that is newer than
+    /// whatever the caller knows of.
     pub(crate) async fn look(&self, own: &str, fresh: bool) -> Result<Look, StoreError> {
         let cursor = self.inner.seen.cursor();
         let glance = match fresh {

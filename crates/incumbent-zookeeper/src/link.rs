@@ -12,8 +12,8 @@ use crate::fault::Effect;
 
 /// The newest change that any answer to this store has shown.
 ///
-/// An answer behind a `sync` is at least as new as everything that was seen before the `sync` was sent: that is what a
-/// cursor needs. ZooKeeper tells a reader no better number.
+/// An answer behind a `sync` is at least as new as everything that was seen before the `sync` was
+/// sent: that is what a cursor needs. ZooKeeper tells a reader no better number.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(AtomicI64);
 
@@ -36,7 +36,8 @@ pub(crate) fn is_after(zxid: i64, from: Cursor) -> bool {
     zxid.unsigned_abs() > from.0
 }
 
-/// Refuses to wait in a queue: a request that is given up there would be sent all the same, some time.
+/// Refuses to wait in a queue: a request that is given up there would be sent all the same, some
+/// time.
 pub(crate) fn check_up(client: &Client) -> Result<(), StoreError> {
     match client.state() {
         SessionState::SyncConnected | SessionState::ConnectedReadOnly => Ok(()),
@@ -65,8 +66,8 @@ pub(crate) async fn cut(state: &mut StateWatcher) -> StoreError {
     }
 }
 
-/// Gives up with the connection. A request that is made in the moment in which it is lost is neither sent nor refused: it
-/// would wait until there is another one.
+/// Gives up with the connection. A request that is made in the moment in which it is lost is
+/// neither sent nor refused: it would wait until there is another one.
 pub(crate) async fn or_cut<T>(
     client: &Client,
     effect: Effect,
@@ -89,7 +90,8 @@ pub(crate) async fn or_cut<T>(
 pub(crate) struct Lane {
     /// `None`: the session is over.
     client: Mutex<Option<Client>>,
-    /// In which elections a watch on this connection has told of a change that nobody has looked at yet.
+    /// In which elections a watch on this connection has told of a change that nobody has looked at
+    /// yet.
     woken: Mutex<BTreeSet<ElectionName>>,
 }
 
@@ -109,13 +111,14 @@ impl Lane {
         self.lock().take()
     }
 
-    /// A watch on this connection has told of a change: its server knows of it, and so does the next answer.
+    /// A watch on this connection has told of a change: its server knows of it, and so does the
+    /// next answer.
     pub(crate) fn wake(&self, election: &ElectionName) {
         self.woken().insert(election.clone());
     }
 
-    /// Whether a watch has told of a change since this was last asked: then the look that follows is the answer to it, and
-    /// need not catch up with the ensemble first.
+    /// Whether a watch has told of a change since this was last asked: then the look that follows
+    /// is the answer to it, and need not catch up with the ensemble first.
     pub(crate) fn is_fresh(&self, election: &ElectionName) -> bool {
         self.woken().remove(election)
     }

@@ -25,8 +25,8 @@ fn unframe(data: &[u8]) -> Option<(CandidateRecord, Bytes)> {
     Some((record, Bytes::copy_from_slice(&data[end + 2..])))
 }
 
-/// The entry as others see it: the node in line, and beside it, in a foreign dialect, what our candidate says about
-/// itself.
+/// The entry as others see it: the node in line, and beside it, in a foreign dialect, what our
+/// candidate says about itself.
 pub(crate) fn entry(name: &str, (data, stat): &Node, beside: Option<&Node>) -> Result<Entry, StoreError> {
     let beside = beside.filter(|(_, other)| is_about(other, stat));
     let token = token_of(stat.czxid)?;
@@ -49,15 +49,16 @@ pub(crate) fn entry(name: &str, (data, stat): &Node, beside: Option<&Node>) -> R
     })
 }
 
-/// Whether a record is about this entry: one session made both, and the record with it or, when somebody had removed it,
-/// after it. An older one was left by another entry.
+/// Whether a record is about this entry: one session made both, and the record with it or, when
+/// somebody had removed it, after it. An older one was left by another entry.
 pub(crate) fn is_about(record: &Stat, entry: &Stat) -> bool {
     record.ephemeral_owner == entry.ephemeral_owner && record.czxid >= entry.czxid
 }
 
 /// An entry that is not ephemeral would block the line for ever: nobody's death removes it.
 pub(crate) fn check_ephemeral(path: &str, name: &str, stat: &Stat) -> Result<(), StoreError> {
-    // The other kinds of nodes use the same field: zero for a plain one, the smallest number for a container.
+    // The other kinds of nodes use the same field: zero for a plain one, the smallest number for a
+    // container.
     if stat.ephemeral_owner == 0 || stat.ephemeral_owner == i64::MIN {
         let what = format!(
             "{path}/{name} stands in line but is not ephemeral: nobody's death removes it; delete it, or depose it"

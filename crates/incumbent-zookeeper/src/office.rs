@@ -1,8 +1,8 @@
 //! The office record: one node, changed by compare-and-set, with a tombstone that goes in time.
 //!
-//! A node's version starts again when the node does, so it alone cannot tell a record from its successor. Whoever
-//! removes a record therefore changes the node above all records in the same step, and whoever writes one checks that
-//! node, too.
+//! A node's version starts again when the node does, so it alone cannot tell a record from its
+//! successor. Whoever removes a record therefore changes the node above all records in the same
+//! step, and whoever writes one checks that node, too.
 
 use std::time::Duration;
 
@@ -14,9 +14,11 @@ use crate::fault::{Effect, found, sort};
 use crate::node::Node;
 use crate::store::Inner;
 
-/// Each further attempt means that a record of some election was removed, or a node that is needed was missing.
+/// Each further attempt means that a record of some election was removed, or a node that is needed
+/// was missing.
 const ATTEMPTS: usize = 16;
-/// Comes before the record once it has been changed since its tombstone was set: when that was, by the servers' clock.
+/// Comes before the record once it has been changed since its tombstone was set: when that was, by
+/// the servers' clock.
 const SINCE: &str = "ended-since ";
 
 /// The record as it was read.
@@ -45,7 +47,8 @@ impl Found {
         Ok(Found { office, since, stat: Some(stat) })
     }
 
-    /// The data of a record that follows this one. The time of a tombstone that stays is not started again.
+    /// The data of a record that follows this one. The time of a tombstone that stays is not
+    /// started again.
     fn followed_by(&self, to: &Office) -> Vec<u8> {
         let id = |office: &Office| office.ended.as_ref().map(|ended| ended.id);
         let mut data = match self.since.filter(|_| id(to) == id(&self.office)) {
@@ -58,7 +61,8 @@ impl Found {
 }
 
 impl Inner {
-    /// From what was read at the record's path to the record. One whose tombstone's time has passed loses it here.
+    /// From what was read at the record's path to the record. One whose tombstone's time has passed
+    /// loses it here.
     pub(crate) async fn office_from(
         &self,
         client: &Client,
@@ -88,7 +92,8 @@ impl Inner {
         Found::decode(&path, read)
     }
 
-    /// Hosts share no clock: the servers' own says when a tombstone's time has passed. Only a write shows it.
+    /// Hosts share no clock: the servers' own says when a tombstone's time has passed. Only a write
+    /// shows it.
     async fn has_passed(&self, client: &Client, since: i64, ended: &Ended) -> Result<bool, StoreError> {
         let path = self.paths.clock();
         let stat = match client.set_data(&path, &[], None).await {

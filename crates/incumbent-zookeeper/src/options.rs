@@ -29,8 +29,8 @@ pub struct ZooKeeperOptions {
 pub enum Access {
     /// Everybody may do everything.
     Open,
-    /// Only those with the same credentials may do anything. What is made above the chroot, because it was missing, others
-    /// may look at, and make nodes of their own in.
+    /// Only those with the same credentials may do anything. What is made above the chroot, because
+    /// it was missing, others may look at, and make nodes of their own in.
     Creator,
 }
 
@@ -70,7 +70,8 @@ impl ZooKeeperOptions {
         ZooKeeperOptions::default()
     }
 
-    /// Who we are, in ZooKeeper's scheme `digest`. What we make is then ours alone, unless [`access`] says otherwise.
+    /// Who we are, in ZooKeeper's scheme `digest`. What we make is then ours alone, unless
+    /// [`access`] says otherwise.
     ///
     /// [`access`]: ZooKeeperOptions::access
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> ZooKeeperOptions {
@@ -90,22 +91,23 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// The servers' `tickTime`, the longest of all. Needed if their `minSessionTimeout` was set to less than two ticks, and on
-    /// a connection of one's own: otherwise each of them is asked.
+    /// The servers' `tickTime`, the longest of all. Needed if their `minSessionTimeout` was set to
+    /// less than two ticks, and on a connection of one's own: otherwise each of them is asked.
     pub fn tick(mut self, tick: Duration) -> ZooKeeperOptions {
         self.tick = Some(tick);
         self
     }
 
-    /// The smallest `maxSessionTimeout` of all servers that a session may be moved to: what counts, whatever one of them
-    /// grants. Without it each server is asked; on a connection of one's own, where nobody can be asked, terms end when the
-    /// connection is lost.
+    /// The smallest `maxSessionTimeout` of all servers that a session may be moved to: what counts,
+    /// whatever one of them grants. Without it each server is asked; on a connection of one's own,
+    /// where nobody can be asked, terms end when the connection is lost.
     pub fn min_timeout(mut self, timeout: Duration) -> ZooKeeperOptions {
         self.min_timeout = Some(timeout);
         self
     }
 
-    /// Who may do what to the nodes that we make: those with our credentials, if we have any; else everybody.
+    /// Who may do what to the nodes that we make: those with our credentials, if we have any; else
+    /// everybody.
     pub fn access(mut self, access: Access) -> ZooKeeperOptions {
         self.access = Some(access);
         self
@@ -161,7 +163,8 @@ impl ZooKeeperOptions {
 impl Tls {
     #[cfg(feature = "tls")]
     fn add_to(&self, connector: Connector) -> Result<Connector, StoreError> {
-        // With two of them in a program, which may come with other crates, rustls wants to be told. Whoever was first stays.
+        // With two of them in a program, which may come with other crates, rustls wants to be told.
+        // Whoever was first stays.
         _ = rustls::crypto::ring::default_provider().install_default();
         let mut options = zookeeper_client::TlsOptions::new();
         if let Some(ca) = &self.ca {

@@ -126,8 +126,8 @@ fn escape(name: &str, path: &mut String) {
     }
 }
 
-/// An entry's name for everyone else: the node and the change that made it. Another node of the same name is another
-/// entry.
+/// An entry's name for everyone else: the node and the change that made it. Another node of the
+/// same name is another entry.
 pub(crate) fn id_of(name: &str, token: Token) -> EntryId {
     EntryId::new(format!("{name}@{token}"))
 }

@@ -1,9 +1,11 @@
-//! The servers: how they are dialled, how long each lets a session last, and its tick. Knows nothing of elections.
+//! The servers: how they are dialled, how long each lets a session last, and its tick. Knows
+//! nothing of elections.
 //!
-//! A server takes a session over with a timeout of its own choice: it never lasts longer than that server's
-//! `maxSessionTimeout`, whatever was granted before. It counts from the attempt to connect, whether or not its answer
-//! arrives, and the client connects again by itself. So what a session is granted is worth no more than the smallest
-//! limit of all servers that it may be moved to. No server tells its limit, but each shows it: by what it grants.
+//! A server takes a session over with a timeout of its own choice: it never lasts longer than that
+//! server's `maxSessionTimeout`, whatever was granted before. It counts from the attempt to
+//! connect, whether or not its answer arrives, and the client connects again by itself. So what a
+//! session is granted is worth no more than the smallest limit of all servers that it may be moved
+//! to. No server tells its limit, but each shows it: by what it grants.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,12 +19,13 @@ use zookeeper_client::{Client, Connector, Error, SessionInfo, StateWatcher};
 use crate::fault::{Effect, sort};
 use crate::store::random;
 
-/// The shortest session that is asked for, to learn which is the shortest that is granted: two ticks, unless somebody has
-/// set it otherwise.
+/// The shortest session that is asked for, to learn which is the shortest that is granted: two
+/// ticks, unless somebody has set it otherwise.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Servers count milliseconds in 32 bits.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
-/// Whoever opens a session waits this part of the TTL for servers that do not answer, and no longer than the other.
+/// Whoever opens a session waits this part of the TTL for servers that do not answer, and no longer
+/// than the other.
 const PATIENCE_SHARE: u32 = 10;
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -44,7 +47,8 @@ impl Limit {
         Limit { longest: self.longest.min(other.longest), tick: self.tick.max(other.tick) }
     }
 
-    /// What is left of a TTL that was counted on, if a server has this limit. A longer tick takes more of it.
+    /// What is left of a TTL that was counted on, if a server has this limit. A longer tick takes
+    /// more of it.
     fn leaves(self, counted: Limit) -> Duration {
         self.longest.min(counted.longest).saturating_sub(self.tick.saturating_sub(counted.tick))
     }
@@ -65,7 +69,8 @@ pub(crate) struct Servers {
 /// What is known of a server.
 struct Asked {
     limit: Limit,
-    /// With which it was asked. To take a session over costs the ensemble no write, to open one does.
+    /// With which it was asked. To take a session over costs the ensemble no write, to open one
+    /// does.
     session: SessionInfo,
 }
 
@@ -84,7 +89,8 @@ impl Servers {
         self.names.join(",")
     }
 
-    /// A connection to any of them, for a session of this length. When it is lost it is made again to any of them.
+    /// A connection to any of them, for a session of this length. When it is lost it is made again
+    /// to any of them.
     pub(crate) async fn connect(&self, timeout: Duration) -> Result<Client, StoreError> {
         // Each dial takes the servers in an order of its own.
         let all = self.names();
@@ -101,8 +107,9 @@ impl Servers {
         self.first_of(&names, timeout).await
     }
 
-    /// Dials the first of these, and the next whenever one has failed or has not answered for a while: a server that takes
-    /// connections and says nothing would hold up a dial for two fifths of the timeout. Whoever answers first is it.
+    /// Dials the first of these, and the next whenever one has failed or has not answered for a
+    /// while: a server that takes connections and says nothing would hold up a dial for two fifths
+    /// of the timeout. Whoever answers first is it.
     async fn first_of(&self, targets: &[&str], timeout: Duration) -> Result<Client, StoreError> {
         let connector = self.connector.clone().with_fail_eagerly().with_session_timeout(timeout.min(LONGEST));
         let mut dialling = FuturesUnordered::new();
@@ -142,10 +149,11 @@ impl Servers {
         self.longest.is_some() && self.tick.is_some()
     }
 
-    /// What all servers grant, as far as they can be asked. Sessions of up to `ttl` and a tick are of interest.
+    /// What all servers grant, as far as they can be asked. Sessions of up to `ttl` and a tick are
+    /// of interest.
     ///
-    /// One that does not answer costs a moment. What it said last counts then; one that has never said anything does not
-    /// count.
+    /// One that does not answer costs a moment. What it said last counts then; one that has never
+    /// said anything does not count.
     pub(crate) async fn limit(&self, ttl: Duration) -> Result<Limit, StoreError> {
         if let (Some(longest), Some(tick)) = (self.longest, self.tick) {
             return Ok(Limit { longest, tick });
@@ -167,7 +175,8 @@ impl Servers {
         known.ok_or_else(|| self.sorted(refusal.unwrap_or(Error::NoHosts)))
     }
 
-    /// What is known of the servers at these addresses. The others are forgotten: their names have moved.
+    /// What is known of the servers at these addresses. The others are forgotten: their names have
+    /// moved.
     fn known(&self, addresses: &[String]) -> Option<Limit> {
         let mut asked = self.asked();
         asked.retain(|address, _| addresses.contains(address));
@@ -179,8 +188,8 @@ impl Servers {
         self.asked().values().map(|asked| asked.limit).reduce(Limit::and)
     }
 
-    /// A session may be moved to whatever is behind a name. A certificate, though, is for a name: with TLS a name is one
-    /// server.
+    /// A session may be moved to whatever is behind a name. A certificate, though, is for a name:
+    /// with TLS a name is one server.
     async fn addresses(&self, patience: Duration) -> Vec<String> {
         if self.tls {
             return self.names.clone();
@@ -234,9 +243,11 @@ impl Servers {
         Ok(granted)
     }
 
-    /// Asks again and again, until some server leaves less of a TTL than was counted on: how much that is.
+    /// Asks again and again, until some server leaves less of a TTL than was counted on: how much
+    /// that is.
     ///
-    /// Whenever the connection is lost or made again, and once per TTL. Never, where the user has said what to count on.
+    /// Whenever the connection is lost or made again, and once per TTL. Never, where the user has
+    /// said what to count on.
     pub(crate) async fn shortened(&self, mut state: StateWatcher, counted: Limit, ttl: Duration) -> Duration {
         if self.is_declared() {
             return std::future::pending().await;

@@ -1,5 +1,5 @@
-//! A session: one connection of its own (or a part in the user's), a heartbeat node, and the requests that act on its
-//! entries.
+//! A session: one connection of its own (or a part in the user's), a heartbeat node, and the
+//! requests that act on its entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,12 +24,13 @@ use crate::link::{Lane, or_cut};
 use crate::node::{check_ephemeral, frame};
 use crate::paths::{Paths, ancestors, id_of, parse_id, token_of, zxid};
 use crate::servers::Limit;
-use crate::store::{Doubts, Ground, Inner, ended_by, of_multi, random};
+use crate::store::{Inner, SessionConnection, TimeoutWatch, ended_by, of_multi, random};
 
 /// An entry's name, and the number of the change that made it.
 type Creation<'a> = Pin<Box<dyn Future<Output = Result<(String, i64), Error>> + Send + 'a>>;
 
-/// How often we look again because the one ahead went in between. Each time the line is shorter by one.
+/// How often we look again because the one ahead went in between. Each time the line is shorter by
+/// one.
 const LOOKS: usize = 64;
 /// How often a place that vanished is made again.
 const ATTEMPTS: usize = 8;
@@ -39,7 +40,7 @@ pub(crate) struct ZooKeeperSession {
     store_id: StoreId,
     liveness: Liveness,
     counted: Limit,
-    doubts: Doubts,
+    timeout_watch: TimeoutWatch,
     watchdog: AbortHandle,
 }
 
@@ -61,7 +62,8 @@ struct Stay {
     incarnation: Incarnation,
     /// The candidate's name.
     name: Arc<str>,
-    /// What it says of itself beside its entry, its value included. Empty where that is in the entry.
+    /// What it says of itself beside its entry, its value included. Empty where that is in the
+    /// entry.
     said: Arc<[u8]>,
     state: StayState,
 }
@@ -77,11 +79,12 @@ enum StayState {
 }
 
 impl ZooKeeperSession {
-    pub(crate) async fn open(inner: Arc<Inner>, ground: Ground) -> Result<ZooKeeperSession, StoreError> {
-        let Ground { client, owned, counted, doubts } = ground;
+    pub(crate) async fn open(inner: Arc<Inner>, connection: SessionConnection) -> Result<ZooKeeperSession, StoreError> {
+        let SessionConnection { client, owned, counted, timeout_watch } = connection;
         let store_id = inner.store_id(&client).await?;
-        // A session that is opened with its connection is committed by the ensemble's leader. One on a connection of the
-        // user's is older than what we write to it, and a write does not tell the leader that the session lives.
+        // A session that is opened with its connection is committed by the ensemble's leader. One
+        // on a connection of the user's is older than what we write to it, and a write does not
+        // tell the leader that the session lives.
         let proof = Proof::OneBefore { apart: counted.tick, opening_proves: owned };
         let liveness = Liveness {
             ttl: counted.longest,
@@ -102,12 +105,12 @@ impl ZooKeeperSession {
         core.begin_heartbeat(&client).await?;
         let core = Arc::new(core);
         let watchdog = tokio::spawn(watch_over(core.clone(), liveness.ttl)).abort_handle();
-        Ok(ZooKeeperSession { core, store_id, liveness, counted, doubts, watchdog })
+        Ok(ZooKeeperSession { core, store_id, liveness, counted, timeout_watch, watchdog })
     }
 }
 
-/// The connection pings by itself, for ever. A session that nobody renews must end all the same: its owner believes that it
-/// has.
+/// The connection pings by itself, for ever. A session that nobody renews must end all the same:
+/// its owner believes that it has.
 async fn watch_over(core: Arc<Core>, ttl: Duration) {
     while tokio::time::timeout(ttl, core.renewed.notified()).await.is_ok() {}
     core.end();
@@ -167,8 +170,8 @@ impl Core {
         Err(StoreError::Unavailable { what: "the place of the heartbeats keeps going away".to_owned(), source: None })
     }
 
-    /// Ends it without waiting. What it leaves is removed by the server with the connection, or, where that is the
-    /// user's, by us.
+    /// Ends it without waiting. What it leaves is removed by the server with the connection, or,
+    /// where that is the user's, by us.
     fn end(self: &Arc<Core>) {
         let Some(client) = self.lane.take() else { return };
         if !self.owned
@@ -179,7 +182,8 @@ impl Core {
         }
     }
 
-    /// Removes all that this session has made, and tries again until that is certain or the user's session is over.
+    /// Removes all that this session has made, and tries again until that is certain or the user's
+    /// session is over.
     async fn clear(&self, client: &Client) {
         let mut state = client.state_watcher();
         loop {
@@ -257,8 +261,9 @@ impl Core {
         stays.iter().find(|stay| stay.state == state && held.token == token).cloned()
     }
 
-    /// Which of the stays in this election are in line. What was sent on this connection has arrived before a later
-    /// answer, or never will: whoever reconnects elsewhere is a session that has moved, and what was sent before is refused.
+    /// Which of the stays in this election are in line. What was sent on this connection has
+    /// arrived before a later answer, or never will: whoever reconnects elsewhere is a session that
+    /// has moved, and what was sent before is refused.
     async fn settle(&self, reader: &Reader<'_>) -> Result<Vec<Held>, StoreError> {
         let election = reader.election;
         let stays = self.stood().get(election).cloned().unwrap_or_default();
@@ -311,8 +316,8 @@ impl Core {
                 continue;
             }
             let Some((entry, stat)) = reader.entry(name).await? else { continue };
-            // Where names do not say whose they are, the record beside an entry does: other sessions of ours may be on this
-            // connection.
+            // Where names do not say whose they are, the record beside an entry does: other
+            // sessions of ours may be on this connection.
             let ours = reader.dialect().has_guid() || entry.incarnation == Some(stay.incarnation);
             if ours && stat.ephemeral_owner == self.session_id {
                 return Ok(Some((name.to_owned(), entry.token)));
@@ -370,7 +375,8 @@ impl Core {
             return Ok(Cas::Refused);
         }
         let beside = self.inner.paths.candidate(reader.election, name, own.ephemeral_owner);
-        // Once more without what is beside our entry, if somebody has removed that: the entry decides.
+        // Once more without what is beside our entry, if somebody has removed that: the entry
+        // decides.
         for with_record in [reader.dialect().is_foreign(), false] {
             let mut writer = reader.client.new_multi_writer();
             let mut added = writer.add_check_version(&heir_path, -1).and_then(|()| writer.add_delete(&path, None));
@@ -419,7 +425,8 @@ impl ZooKeeperSession {
         if let Some(standing) = self.stands_already(&reader, entry).await? {
             return Ok(standing);
         }
-        // In our own dialect the place is made in one step with the first entry, if that is all that is missing.
+        // In our own dialect the place is made in one step with the first entry, if that is all
+        // that is missing.
         let mut with_place = self.check_dialect(&reader).await? && !reader.dialect().is_foreign();
         for _ in 0..ATTEMPTS {
             if let Some(standing) = self.enlist_once(&reader, entry, with_place).await? {
@@ -447,8 +454,8 @@ impl ZooKeeperSession {
         }
     }
 
-    /// Before we stand anywhere for the first time: whoever keeps to other customs would take us for something else.
-    /// Whether there is no place for a line at all.
+    /// Before we stand anywhere for the first time: whoever keeps to other customs would take us
+    /// for something else. Whether there is no place for a line at all.
     async fn check_dialect(&self, reader: &Reader<'_>) -> Result<bool, StoreError> {
         if self.core.inner.is_clean(reader.election) {
             return Ok(false);
@@ -543,7 +550,8 @@ impl ZooKeeperSession {
         }
     }
 
-    /// Makes the entry: its name, and the number of the change. The request is on its way before this returns.
+    /// Makes the entry: its name, and the number of the change. The request is on its way before
+    /// this returns.
     fn create<'a>(
         &'a self,
         reader: &'a Reader<'_>,
@@ -573,7 +581,8 @@ impl ZooKeeperSession {
                 let beside = inner.paths.candidate(election, &format!("{prefix}0000000000"), self.core.session_id);
                 writer.add_create(&beside, data, &inner.mode(CreateMode::Ephemeral))?;
             }
-            // All changes of a transaction have one number. Servers tell it for this one only (ZOOKEEPER-4026, -4667).
+            // All changes of a transaction have one number. Servers tell it for this one only
+            // (ZOOKEEPER-4026, -4667).
             writer.add_set_data(&self.core.heartbeat, &[], None)
         };
         if let Err(error) = add() {
@@ -628,7 +637,8 @@ impl ZooKeeperSession {
         let look = reader.looked(reader.glance(None)?.await?, cursor).await?;
         let mut office = look.office;
         if reader.dialect().marks_the_end() && office.ended.is_none() && look.vanished {
-            // go-leaderelection ends an election by removing its node; its mark is there only for a moment before.
+            // go-leaderelection ends an election by removing its node; its mark is there only for a
+            // moment before.
             office.ended = Some(ended_by(zxid(held.token)));
         }
         Ok(Standing { place: Place::Gone, office, cursor })
@@ -652,7 +662,8 @@ impl ZooKeeperSession {
                 Err(error) => Err(sort(error, Effect::Write, "publishing")),
             };
         }
-        // Never on the entry itself: Curator's followers wait for it to go, with a watch that any change uses up.
+        // Never on the entry itself: Curator's followers wait for it to go, with a watch that any
+        // change uses up.
         let there = client.check_stat(&path).await.map_err(|error| sort(error, Effect::None, "publishing"))?;
         let Some(there) = there.filter(|there| there.czxid == zxid(*token)) else { return Ok(Cas::Refused) };
         let beside = self.core.inner.paths.candidate(&held.election, name, there.ephemeral_owner);
@@ -700,7 +711,8 @@ impl ZooKeeperSession {
                         }
                         let beside = self.core.inner.paths.candidate(election, &name, self.core.session_id);
                         if reader.dialect().is_foreign() && !ours.contains(&beside) {
-                            // Others would take our candidate for another library's. If it fails, the next renewal tries again.
+                            // Others would take our candidate for another library's. If it fails,
+                            // the next renewal tries again.
                             _ = self.core.restore(&reader, &name, &beside, &stay.said).await;
                         }
                         found.push(self.core.held(election, &name, token, stay.incarnation));
@@ -773,7 +785,7 @@ impl Session for ZooKeeperSession {
     }
 
     fn shortened(&self) -> Shortened {
-        Box::pin(self.doubts.clone().shortened(self.counted))
+        Box::pin(self.timeout_watch.clone().shortened(self.counted))
     }
 
     fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing> {

@@ -107,7 +107,8 @@ struct Lost {
 }
 
 impl Given {
-    /// Whether the connection was lost since the store was made: then it may have been made again, with another timeout.
+    /// Whether the connection was lost since the store was made: then it may have been made again,
+    /// with another timeout.
     fn was_lost(&self) -> bool {
         let mut known = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         // A change that was followed by others counts, whatever they were.
@@ -117,42 +118,45 @@ impl Given {
 }
 
 /// What a session is opened on.
-pub(crate) struct Ground {
+pub(crate) struct SessionConnection {
     pub(crate) client: Client,
     /// Whether the connection is the session's own.
     pub(crate) owned: bool,
     /// What is counted on.
     pub(crate) counted: Limit,
     /// Who tells when that is no longer true.
-    pub(crate) doubts: Doubts,
+    pub(crate) timeout_watch: TimeoutWatch,
 }
 
 /// When a session can no longer count on the timeout that it was opened with.
 #[derive(Clone)]
-pub(crate) enum Doubts {
+pub(crate) enum TimeoutWatch {
     /// Never: the user has said what to count on.
     Never,
     /// When the connection is lost: nobody can tell what the next server grants.
-    WhenLost(StateWatcher),
+    Connection(StateWatcher),
     /// When a server says so.
-    WhenAsked(Arc<Servers>, StateWatcher, Duration),
+    Servers(Arc<Servers>, StateWatcher, Duration),
 }
 
 impl ZooKeeperStore {
-    /// Elections over a connection that the user owns and has set up, to servers whose `tickTime` is `tick`.
+    /// Elections over a connection that the user owns and has set up, to servers whose `tickTime`
+    /// is `tick`.
     ///
-    /// Everything goes over it. When its session expires that is final: candidates are told, and standing again needs a
-    /// new store. Its session timeout should be longer than the TTL by a tick or two.
+    /// Everything goes over it. When its session expires that is final: candidates are told, and
+    /// standing again needs a new store. Its session timeout should be longer than the TTL by a
+    /// tick or two.
     ///
-    /// Losing the connection is as final: the next server may grant another timeout, and nobody can ask it. Terms end at
-    /// once then. [`ZooKeeperStore::with_client`] with [`ZooKeeperOptions::min_timeout`] says what every server grants;
-    /// then they go on. A connection that was lost before the store was made cannot be told from one that was not.
+    /// Losing the connection is as final: the next server may grant another timeout, and nobody can
+    /// ask it. Terms end at once then. [`ZooKeeperStore::with_client`] with
+    /// [`ZooKeeperOptions::min_timeout`] says what every server grants; then they go on. A
+    /// connection that was lost before the store was made cannot be told from one that was not.
     pub fn new(client: Client, tick: Duration) -> ZooKeeperStore {
         ZooKeeperStore::over(Source::given(client, tick, None), "", &ZooKeeperOptions::new())
     }
 
-    /// The same, by the customs and below the path that `options` say, with their `tick`, which is needed, and their
-    /// `min_timeout`. What else they say of connections does not count.
+    /// The same, by the customs and below the path that `options` say, with their `tick`, which is
+    /// needed, and their `min_timeout`. What else they say of connections does not count.
     pub fn with_client(client: Client, options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
         let tick = options.tick.ok_or_else(|| StoreError::Misuse {
             what: "on a connection of one's own nobody can ask for the servers' tickTime: say it with \
@@ -165,16 +169,19 @@ impl ZooKeeperStore {
 
     /// Elections over these servers of one ensemble, e.g. `10.0.0.1:2181`.
     ///
-    /// They are dialled when they are needed. Each session has a connection of its own, and there is one more for
-    /// everything else. Servers let no session last longer than their `maxSessionTimeout`, 20 ticks unless it is set, and
-    /// a session may be moved to any of them: settings that need a longer TTL than all of them grant are refused. Each is
-    /// asked for that with a short connection, when a session is opened, when its connection is lost or made again, and
-    /// once per TTL; or nobody is, if [`ZooKeeperOptions::min_timeout`] and [`ZooKeeperOptions::tick`] say it.
+    /// They are dialled when they are needed. Each session has a connection of its own, and there
+    /// is one more for everything else. Servers let no session last longer than their
+    /// `maxSessionTimeout`, 20 ticks unless it is set, and a session may be moved to any of them:
+    /// settings that need a longer TTL than all of them grant are refused. Each is asked for that
+    /// with a short connection, when a session is opened, when its connection is lost or made
+    /// again, and once per TTL; or nobody is, if [`ZooKeeperOptions::min_timeout`] and
+    /// [`ZooKeeperOptions::tick`] say it.
     pub fn connect<S: AsRef<str>>(servers: &[S], options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
         ZooKeeperStore::with_connector(options.connector()?, servers, options)
     }
 
-    /// The same with a connector of one's own: for SASL, say. Its session timeout is replaced by the TTL.
+    /// The same with a connector of one's own: for SASL, say. Its session timeout is replaced by
+    /// the TTL.
     pub fn with_connector<S: AsRef<str>>(
         connector: Connector,
         servers: &[S],
@@ -190,14 +197,17 @@ impl ZooKeeperStore {
 
     /// Elections over the ensemble that a URL names.
     ///
-    /// `zk://[user:password@]host:port[,host:port ...][/chroot][?option=value&...]`, or `zks://` for TLS. The port is
-    /// 2181 if it is not given. User, password, chroot and options are percent-encoded where they need to be. The
-    /// options:
+    /// `zk://[user:password@]host:port[,host:port ...][/chroot][?option=value&...]`, or `zks://`
+    /// for TLS. The port is 2181 if it is not given. User, password, chroot and options are
+    /// percent-encoded where they need to be. The options:
     ///
     /// - `dialect`: `ours`, `curator-latch`, `curator-selector`, `kazoo` or `go-leaderelection`
-    /// - `acl`: `open` or `creator`; who may touch what we make. `creator` if there is a user, else `open`
-    /// - `tick`: the servers' `tickTime`, e.g. `2s`, if their `minSessionTimeout` was set to less than two of them
-    /// - `min-timeout`: the smallest `maxSessionTimeout` of all servers, e.g. `40s`; else they are asked
+    /// - `acl`: `open` or `creator`; who may touch what we make. `creator` if there is a user, else
+    ///   `open`
+    /// - `tick`: the servers' `tickTime`, e.g. `2s`, if their `minSessionTimeout` was set to less
+    ///   than two of them
+    /// - `min-timeout`: the smallest `maxSessionTimeout` of all servers, e.g. `40s`; else they are
+    ///   asked
     /// - `ca`, with TLS: a file with the certificates that are trusted (PEM)
     /// - `cert`, `key`: files with our own certificate and its key (PEM)
     pub fn from_url(url: &str) -> Result<ZooKeeperStore, StoreError> {
@@ -241,16 +251,16 @@ impl Source {
     }
 }
 
-impl Doubts {
+impl TimeoutWatch {
     /// Resolves when less can be counted on than `counted`: with how much.
     pub(crate) async fn shortened(self, counted: Limit) -> Duration {
         match self {
-            Doubts::Never => std::future::pending().await,
-            Doubts::WhenLost(mut state) => {
+            TimeoutWatch::Never => std::future::pending().await,
+            TimeoutWatch::Connection(mut state) => {
                 state.changed().await;
                 Duration::ZERO
             }
-            Doubts::WhenAsked(servers, state, ttl) => servers.shortened(state, counted, ttl).await,
+            TimeoutWatch::Servers(servers, state, ttl) => servers.shortened(state, counted, ttl).await,
         }
     }
 }
@@ -304,8 +314,8 @@ impl Inner {
         self.places().own.remove(&(election.clone(), token));
     }
 
-    /// The connection on which those who wait for these entries look at them next, if it is one of ours: news that come on
-    /// it need no catching up.
+    /// The connection on which those who wait for these entries look at them next, if it is one of
+    /// ours: news that come on it need no catching up.
     pub(crate) fn lane_of(&self, election: &ElectionName, targets: &[Target]) -> Option<Arc<Lane>> {
         // Those who watch the head are no candidates.
         if targets.contains(&Target::Head) {
@@ -346,7 +356,8 @@ impl Inner {
         CreateMode::Persistent.with_acls(self.access.acls_above())
     }
 
-    /// Makes a node and all above it. The nodes of lines are containers: ZooKeeper removes them when they are empty.
+    /// Makes a node and all above it. The nodes of lines are containers: ZooKeeper removes them
+    /// when they are empty.
     pub(crate) async fn make(&self, client: &Client, path: &str, mode: CreateMode) -> Result<(), StoreError> {
         for _ in 0..ATTEMPTS {
             match client.create(path, &[], &self.mode(mode)).await {
@@ -389,8 +400,8 @@ impl Inner {
                 if let Some(client) = shared.as_ref().filter(|client| check_up(client).is_ok()) {
                     return Ok(client.clone());
                 }
-                // The old one would come back by itself, but takes longer and longer to try. There is nothing on it that
-                // a new one has not.
+                // The old one would come back by itself, but takes longer and longer to try. There
+                // is nothing on it that a new one has not.
                 *shared = None;
                 let client = servers.connect_to_one(SHARED_TIMEOUT).await?;
                 Ok(shared.insert(client).clone())
@@ -398,7 +409,8 @@ impl Inner {
         }
     }
 
-    /// The shared connection is of no use any more, whatever its state says: its runtime has ended, say.
+    /// The shared connection is of no use any more, whatever its state says: its runtime has ended,
+    /// say.
     async fn give_up(&self, session: SessionId) {
         let mut shared = self.shared.lock().await;
         if shared.as_ref().is_some_and(|shared| shared.session_id() == session) {
@@ -407,7 +419,7 @@ impl Inner {
     }
 
     /// What a session with this TTL is opened on.
-    pub(crate) async fn ground(&self, ttl: Duration) -> Result<Ground, StoreError> {
+    pub(crate) async fn session_connection(&self, ttl: Duration) -> Result<SessionConnection, StoreError> {
         match &self.source {
             Source::Given(given) => {
                 let client = given.client.clone();
@@ -415,20 +427,26 @@ impl Inner {
                 let state = client.state_watcher();
                 check_given(&client)?;
                 let granted = client.session_timeout();
-                let (longest, doubts) = match given.longest {
-                    Some(longest) => (longest.min(granted), Doubts::Never),
+                let (longest, timeout_watch) = match given.longest {
+                    Some(longest) => (longest.min(granted), TimeoutWatch::Never),
                     None if given.was_lost() => return Err(nobody_knows()),
-                    None => (granted, Doubts::WhenLost(state)),
+                    None => (granted, TimeoutWatch::Connection(state)),
                 };
-                Ok(Ground { client, owned: false, counted: Limit { longest, tick: given.tick }, doubts })
+                Ok(SessionConnection {
+                    client,
+                    owned: false,
+                    counted: Limit { longest, tick: given.tick },
+                    timeout_watch,
+                })
             }
             Source::Dialled(servers) => {
                 let limit = servers.limit(ttl).await?;
-                // What the tick takes from it is asked for on top; and no more than all grant, so that all grant the same.
+                // What the tick takes from it is asked for on top; and no more than all grant, so
+                // that all grant the same.
                 let client = servers.connect(ttl.saturating_add(limit.tick).min(limit.longest)).await?;
                 let counted = Limit { longest: client.session_timeout().min(limit.longest), ..limit };
-                let doubts = Doubts::WhenAsked(servers.clone(), client.state_watcher(), ttl);
-                Ok(Ground { client, owned: true, counted, doubts })
+                let timeout_watch = TimeoutWatch::Servers(servers.clone(), client.state_watcher(), ttl);
+                Ok(SessionConnection { client, owned: true, counted, timeout_watch })
             }
         }
     }
@@ -625,8 +643,8 @@ impl Store for ZooKeeperStore {
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         Box::pin(async move {
-            let ground = self.inner.ground(ttl).await?;
-            let session = ZooKeeperSession::open(self.inner.clone(), ground).await?;
+            let connection = self.inner.session_connection(ttl).await?;
+            let session = ZooKeeperSession::open(self.inner.clone(), connection).await?;
             Ok(Arc::new(session) as Arc<dyn Session>)
         })
     }

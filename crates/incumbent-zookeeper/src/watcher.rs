@@ -1,7 +1,8 @@
 //! Watches: one-shot watches of the server, compared with the cursor when they are armed.
 //!
-//! Nodes say when they last changed, so a change between the cursor and the watch shows. What has gone leaves a trace
-//! as well: a removed office record changes the node above all records, a removed child the node that it was in.
+//! Nodes say when they last changed, so a change between the cursor and the watch shows. What has
+//! gone leaves a trace as well: a removed office record changes the node above all records, a
+//! removed child the node that it was in.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -40,8 +41,8 @@ pub(crate) fn watch(inner: Arc<Inner>, election: ElectionName, targets: Vec<Targ
         }
         let done = tokio::select! {
             (done, _, _) = select_all(waiting) => done,
-            // Whoever waits looks again then, and watches on the next connection: watches can lose events when one is made
-            // again (ZOOKEEPER-4698).
+            // Whoever waits looks again then, and watches on the next connection: watches can lose
+            // events when one is made again (ZOOKEEPER-4698).
             lost = cut(&mut state) => Err(lost),
         };
         if let (Ok(()), Some(lane)) = (&done, &watch.lane) {
@@ -147,7 +148,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Until what our candidate says beside its entry changes. Never, where it says everything in the entry.
+    /// Until what our candidate says beside its entry changes. Never, where it says everything in
+    /// the entry.
     async fn beside(&self, name: &str, entry: &Stat) -> Result<(), StoreError> {
         if !self.dialect().is_foreign() {
             return std::future::pending().await;

@@ -1,4 +1,5 @@
-//! By whose customs an election is held: what is written where, who is refused, and what others may rely on.
+//! By whose customs an election is held: what is written where, who is refused, and what others may
+//! rely on.
 
 use bytes::Bytes;
 use incumbent::{SeatError, StandError};
@@ -190,7 +191,8 @@ async fn a_node_removed_by_go_leaderelection_ends_the_election() {
     assert_eq!(client.check_stat(&path).await.unwrap(), None, "it is not made again");
 }
 
-/// The counter of a parent has 32 bits. Names are made by hand, since nobody waits for two thousand million candidates.
+/// The counter of a parent has 32 bits. Names are made by hand, since nobody waits for two thousand
+/// million candidates.
 #[tokio::test]
 async fn the_line_keeps_its_order_when_the_sequence_goes_round() {
     let (zookeeper, store, client) = scene(Dialect::Incumbent).await;
@@ -244,7 +246,8 @@ async fn a_handover_needs_no_record_that_somebody_has_removed() {
     }
 }
 
-/// Its entries have no names of their own: what is beside them tells which session of ours they belong to.
+/// Its entries have no names of their own: what is beside them tells which session of ours they
+/// belong to.
 #[tokio::test]
 async fn in_go_leaderelection_nobody_takes_the_entry_of_another_on_the_same_connection_for_ones_own() {
     let servers = shared().await.endpoints();
@@ -284,7 +287,8 @@ async fn a_line_is_not_entered_through_the_place_of_another_store() {
     assert!(session.enlist(&name("teams/jobs"), &entry(3)).await.is_ok());
 }
 
-/// Without it others take our candidate for another library's: nobody could hand over to it, or end its election.
+/// Without it others take our candidate for another library's: nobody could hand over to it, or end
+/// its election.
 #[tokio::test]
 async fn what_our_candidate_says_beside_its_entry_is_said_again_if_somebody_removes_it() {
     for dialect in FOREIGN {

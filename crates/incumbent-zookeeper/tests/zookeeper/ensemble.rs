@@ -56,10 +56,12 @@ async fn the_leaders_server_is_killed_again_and_again_and_it_leads_on() {
     lead(&mut waiting).await;
 }
 
-/// The obvious proof of life is wrong: reads of our own entry, on the connection that made it, go on showing it first.
+/// The obvious proof of life is wrong: reads of our own entry, on the connection that made it, go
+/// on showing it first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_server_is_cut_off_and_still_answers_reads_steps_down_before_another_leads() {
-    // A server bears with the silence of the others for so long that it answers reads until the test is over.
+    // A server bears with the silence of the others for so long that it answers reads until the
+    // test is over.
     let ensemble = ZooKeeperEnsemble::builder().divisible().sync_ticks(600).start(3).await;
     let leader = ensemble.leader().await;
     let cut_off = (0..3).find(|number| *number != leader).unwrap();

@@ -1,5 +1,5 @@
-//! In one line with candidates that other people wrote: Curator's `LeaderLatch` and `LeaderSelector`, and kazoo's
-//! `Election`.
+//! In one line with candidates that other people wrote: Curator's `LeaderLatch` and
+//! `LeaderSelector`, and kazoo's `Election`.
 
 use std::time::Duration;
 
@@ -122,7 +122,8 @@ async fn ours_leads_and_theirs_follows_and_takes_over(kind: Kind) {
     lead(&mut seat).await;
 }
 
-/// Some of theirs watch the data of whoever is before them, once, and act on nothing but its deletion.
+/// Some of theirs watch the data of whoever is before them, once, and act on nothing but its
+/// deletion.
 async fn ours_proclaims_and_theirs_still_wakes(kind: Kind) {
     let scene = Scene::new(kind, "proclaims").await;
     let ours = scene.client().await.election(scene.name.as_str()).unwrap();
@@ -166,7 +167,8 @@ async fn theirs_is_killed_and_ours_takes_over(kind: Kind) {
     assert!(Some(office.term().token().token) > leader.token);
 }
 
-/// From when to when somebody led, by the clock that all processes share, and whether it was one of ours.
+/// From when to when somebody led, by the clock that all processes share, and whether it was one of
+/// ours.
 type Reign = (Duration, Duration, bool);
 
 async fn terms_of_ours_and_theirs_never_overlap(kind: Kind) {

@@ -1,6 +1,7 @@
 //! Candidates that other people wrote: Curator's and kazoo's, each library in a process of its own.
 //!
-//! The processes say what happens with times of the machine's monotonic clock, which is the same for all processes.
+//! The processes say what happens with times of the machine's monotonic clock, which is the same
+//! for all processes.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

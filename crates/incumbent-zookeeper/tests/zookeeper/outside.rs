@@ -67,8 +67,8 @@ async fn a_heartbeat_is_a_write_to_a_node_of_its_own_and_never_to_an_entry() {
     assert_eq!((own.version, own.ephemeral_owner), (0, after.ephemeral_owner));
 }
 
-/// The ensemble's leader commits a session together with its connection. It learns later of what a session does that is
-/// older.
+/// The ensemble's leader commits a session together with its connection. It learns later of what a
+/// session does that is older.
 #[tokio::test]
 async fn only_a_session_that_is_opened_with_its_connection_is_proven_by_that() {
     let server = shared().await;

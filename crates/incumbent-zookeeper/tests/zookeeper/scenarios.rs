@@ -80,7 +80,8 @@ async fn a_server_gone_before_campaigning_is_an_error_and_its_return_is_enough()
 #[tokio::test]
 async fn a_ttl_beyond_the_servers_longest_session_is_refused_and_the_refusal_names_both() {
     let store = store(shared().await);
-    // What is asked for cannot be had with the usual grace, a fifth of it: that alone is as long as the longest session.
+    // What is asked for cannot be had with the usual grace, a fifth of it: that alone is as long as
+    // the longest session.
     let asked = LONGEST_SESSION * 5;
     let client = incumbent::Client::builder().ttl(asked).with_store(store).await.unwrap();
     let refused = within(client.election("long").unwrap().candidate("greedy").stand()).await.map(|_| ());
@@ -307,7 +308,8 @@ async fn the_fourth_leads_when_the_first_three_go_at_once() {
 #[tokio::test]
 async fn a_notification_that_was_lost_is_made_up_for_by_looking_again() {
     let server = shared().await;
-    // The follower's watches are on a connection that never hears anything again; its session is on another.
+    // The follower's watches are on a connection that never hears anything again; its session is on
+    // another.
     let zookeeper = ZooKeeper::on(server);
     let (store, name) = (zookeeper.open(), name("deaf"));
     let leader = store.open_session(TTL * 5).await.unwrap();

@@ -17,7 +17,8 @@ const CONNECTIONS: usize = 4;
 const TTL: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_secs(120);
 
-/// Stands, and leads when it is its turn, until the election is over. Whether it was told that it has ended.
+/// Stands, and leads when it is its turn, until the election is over. Whether it was told that it
+/// has ended.
 async fn campaign(store: ZooKeeperStore, election: String) -> Result<(), String> {
     let client = incumbent::Client::builder().ttl(TTL).with_store(store).await.map_err(|error| error.to_string())?;
     let election = client.election(&election).unwrap();
@@ -59,7 +60,8 @@ async fn the_end_races_with_a_thousand_candidates_and_leaves_nothing() {
 
     let operator = election(&reader, &name).await.operator().keep_tombstone(LONG);
     let ending = tokio::spawn(async move { operator.end(LONG).await });
-    // These knew the election before its end, or come after it: then they stand in a new one, which is ended as well.
+    // These knew the election before its end, or come after it: then they stand in a new one, which
+    // is ended as well.
     for number in 0..CANDIDATES {
         racers.spawn(campaign(stores[number % CONNECTIONS].clone(), name.to_string()));
     }

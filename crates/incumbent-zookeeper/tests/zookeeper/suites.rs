@@ -22,7 +22,8 @@ incumbent_testkit::elections!(elections_curator_latch, Time::Real, by(Dialect::C
 incumbent_testkit::conformance!(curator_selector, Time::Real, by(Dialect::CuratorSelector).await);
 #[cfg(feature = "faults")]
 incumbent_testkit::conformance!(kazoo, Time::Real, by(Dialect::Kazoo).await);
-// go-leaderelection takes every child for a candidate, another election's node as well: that is not for the seam's suite.
+// go-leaderelection takes every child for a candidate, another election's node as well: that is not
+// for the seam's suite.
 #[cfg(feature = "faults")]
 incumbent_testkit::elections!(elections_go_leaderelection, Time::Real, by(Dialect::GoLeaderElection).await);
 

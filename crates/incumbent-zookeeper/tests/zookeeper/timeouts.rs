@@ -1,4 +1,5 @@
-//! Servers that grant sessions of different lengths: a session is worth no more than the shortest that it may be moved to.
+//! Servers that grant sessions of different lengths: a session is worth no more than the shortest
+//! that it may be moved to.
 
 use std::time::Duration;
 
@@ -30,8 +31,8 @@ async fn connection(server: &str, timeout: Duration) -> Client {
     within(Client::connector().with_session_timeout(timeout).connect(server)).await.unwrap()
 }
 
-/// A leader on a store that sees the server through a proxy, one who waits, and a server that comes back with shorter
-/// sessions. Then the leader is cut off.
+/// A leader on a store that sees the server through a proxy, one who waits, and a server that comes
+/// back with shorter sessions. Then the leader is cut off.
 async fn a_server_grants_less_than_before(make: impl AsyncFnOnce(&str, &ZooKeeperOptions) -> ZooKeeperStore) {
     let mut server = ZooKeeperEnsemble::start(1).await;
     let proxy = Proxy::start(&server.endpoints()[0]).await;
@@ -45,7 +46,8 @@ async fn a_server_grants_less_than_before(make: impl AsyncFnOnce(&str, &ZooKeepe
 
     server.node(0).configure(SHORT_LINE);
     server.node(0).restart().await;
-    // What it takes to notice. Whoever does not notice leads on, on a session that is shorter than it believes.
+    // What it takes to notice. Whoever does not notice leads on, on a session that is shorter than
+    // it believes.
     _ = tokio::time::timeout(LONG, office.term().lost()).await;
     proxy.set(Way::Stall);
 
