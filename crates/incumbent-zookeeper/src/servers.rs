@@ -261,9 +261,12 @@ impl Servers {
                 left
             };
             tokio::select! {
-                Some(left) = asked => return left,
+                left = asked => {
+                    if let Some(left) = left {
+                        return left;
+                    }
+                }
                 _ = state.changed() => {}
-                else => {}
             }
         }
     }

@@ -10,6 +10,8 @@ use incumbent_testkit::servers::ZooKeeperEnsemble;
 use incumbent_zookeeper::zookeeper_client::Client;
 use incumbent_zookeeper::{Dialect, ZooKeeperOptions, ZooKeeperStore};
 
+#[cfg(feature = "faults")]
+use crate::harness::TICK;
 use crate::harness::{ZooKeeper, in_line, lead, name, shared, until, within};
 
 /// What the servers grant at first.
@@ -194,4 +196,30 @@ async fn one_server_of_three_with_shorter_sessions_and_a_longer_tick_is_what_cou
 
     lead(&mut waiting).await;
     assert!(office.term().check().is_err(), "two lead at once");
+}
+
+/// Nothing happens to the connection: only who asks learns of it.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_grants_less_than_it_did_is_found_before_the_session_is_moved_to_it() {
+    let mut ensemble = ZooKeeperEnsemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let [kept, changed] = [1, 2].map(|next| (leader + next) % 3);
+    let endpoints = ensemble.endpoints();
+    let proxy = Proxy::start(&endpoints[changed]).await;
+    proxy.set(Way::Cut);
+    let zookeeper = ZooKeeper::at(vec![endpoints[kept].clone(), proxy.endpoint()], Dialect::Incumbent);
+    let ttl = SHORT * 2;
+    let session = zookeeper.open().open_session(ttl).await.unwrap();
+    assert_eq!(session.liveness().ttl, ttl + TICK);
+    proxy.set(Way::Forward);
+    let mut shortened = session.shortened();
+    let early = tokio::time::timeout(SHORT, &mut shortened).await;
+    assert!(early.is_err(), "it grants as much as the others: {early:?}");
+
+    ensemble.node(changed).configure(SHORT_LINE);
+    ensemble.node(changed).restart().await;
+
+    assert_eq!(within(shortened).await, SHORT);
+    session.renew(&[]).await.unwrap();
 }
