@@ -383,6 +383,28 @@ fn members_that_lost_their_votes_are_named_and_come_back_by_an_operators_word() 
 }
 
 #[test]
+fn a_member_that_does_not_vote_yet_is_no_heir_and_the_leader_leads_on() {
+    let group = Group::new("consensus");
+    let mut members = group.all();
+    let (leader, token) = group.until_led();
+    let heir = NAMES[(place(&leader) + 1) % 3];
+    members[place(heir)].signal(Signal::KILL);
+    members[place(heir)].wait();
+    // With a timeout of a minute it abstains for two after its start.
+    let url = format!("{}&timeout=60s", group.member_url(heir));
+    members[place(heir)] = group.host.start(["--store", url.as_str(), "campaign", "--name", heir, "jobs/x"]);
+    eventually("it answers", || {
+        let said = group.ask(&["candidates", "jobs/x", "--json"]);
+        let people = said.json()["candidates"].as_array()?.clone();
+        people.iter().any(|one| one["name"] == heir).then_some(())
+    });
+    let said = group.ask(&["transfer", "jobs/x", "--to", heir]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("does not vote yet"), "{said:?}");
+    assert_eq!(group.leader(), Some((leader, token)));
+}
+
+#[test]
 fn in_a_container_votes_without_a_place_come_with_a_warning() {
     let host = Host::new();
     let url = format!("consensus://?members={}", list_at_free_ports());
