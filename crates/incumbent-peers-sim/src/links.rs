@@ -70,15 +70,17 @@ enum Happening<M> {
     Said(MemberId, M),
 }
 
+/// A moment, and the order in which things of that moment came to be.
+type When = (Duration, u64);
+
 struct World<R: ByRank> {
     plan: Plan,
     now: Duration,
     members: BTreeMap<u16, R>,
-    /// By when, and by the order in which they came to be.
-    queue: BTreeMap<(Duration, u64), (u16, Happening<R::Message>)>,
+    queue: BTreeMap<When, (u16, Happening<R::Message>)>,
     next: u64,
     /// The tick that each member waits for.
-    armed: BTreeMap<u16, (Duration, u64)>,
+    armed: BTreeMap<u16, When>,
     in_office: BTreeSet<u16>,
     asked_to_stop: BTreeSet<u16>,
     outcome: Outcome,
