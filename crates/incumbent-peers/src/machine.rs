@@ -7,7 +7,9 @@ use incumbent_core::peers::consensus::{
 };
 use incumbent_core::peers::ring::Ring;
 use incumbent_core::peers::wire::Body;
-use incumbent_core::peers::{Group, MemberId, PeerCommand, PeerEvent, RankInput, RankOutput, RankSettings};
+use incumbent_core::peers::{
+    Group, MemberId, PeerCommand, PeerEvent, RankInput, RankOutput, RankSettings, TransferRefusal,
+};
 use incumbent_core::{Nonce, Rng, Timestamp, Token};
 
 use crate::config::{ConfigError, Rules};
@@ -142,6 +144,12 @@ impl Machine {
             Machine::Bully(machine) => machine.poll_timeout(),
             Machine::Ring(machine) => machine.poll_timeout(),
         }
+    }
+
+    /// Whether this member, in office, knows that another could not stand now.
+    pub(crate) fn knows_unfit(&self, now: Timestamp, heir: MemberId) -> bool {
+        let Machine::Consensus(machine) = self else { return false };
+        machine.refuses_transfer(now, heir) == Some(TransferRefusal::HeirUnfit)
     }
 
     /// The highest term that it knows; zero where there are none.

@@ -105,12 +105,18 @@ impl Runner {
         self.input(Happened::Command(PeerCommand::Readmit));
     }
 
+    fn knows_unfit(&self, heir: MemberId) -> bool {
+        matches!(&self.phase, Phase::Running(machine) if machine.knows_unfit(self.now(), heir))
+    }
+
     pub(super) fn on_wish(&mut self, wish: Wish, reply: Reply) {
         let heir_is_other = |heir: MemberId| heir != self.shared.me && self.group.contains(heir);
         let refused = match wish {
             Wish::Transfer(_) if !self.shared.algorithm.is_fenced() => Some(Refused::RankDecides),
             Wish::Transfer(heir) if !heir_is_other(heir) => Some(Refused::NotAMember),
             _ if self.view.office.is_none() => Some(Refused::NotInOffice),
+            // Before any work is stopped for it.
+            Wish::Transfer(heir) if self.knows_unfit(heir) => Some(Refused::HeirUnfit),
             _ => None,
         };
         match refused {

@@ -192,3 +192,16 @@ async fn a_member_that_lacks_records_of_the_majority_is_not_elected() {
     let sealed = play.user(leader.member).sealed.lock().unwrap().0;
     assert!(sealed >= leader.term.unwrap().get(), "the winner refused older tokens before it was elected");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wish_to_hand_over_to_an_unfit_member_is_refused_before_any_work_is_stopped() {
+    let play = Play::start(Algorithm::Consensus, 3).await;
+    let leader = play.agreed().await.member;
+    let heir = play.others(leader)[0];
+    play.node(heir).set_healthy(false);
+    let asker = play.asker();
+    // Until the leader has heard of it, it may accept.
+    within("a refusal", async { while asker.transfer(heir).await != Err(AskError::Refused(Refused::HeirUnfit)) {} })
+        .await;
+    play.ledger.check();
+}

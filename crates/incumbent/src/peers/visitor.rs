@@ -353,7 +353,8 @@ impl Visitor {
         match error {
             AskError::NoLeader => Some(OperatorError::Vacant),
             AskError::Refused(Refused::RankDecides) => Some(self.cannot("transfer")),
-            AskError::Refused(Refused::NotInOffice) => None,
+            // The heir has said itself that it could: the leader has not heard of it yet.
+            AskError::Refused(Refused::NotInOffice | Refused::HeirUnfit) => None,
             AskError::Refused(why) => {
                 let misuse = || OperatorError::Misuse { what: why.to_string() };
                 Some(refusal(why).map_or_else(misuse, OperatorError::from))

@@ -283,7 +283,8 @@ impl Consensus {
         }
     }
 
-    fn refuses_transfer(&self, now: Timestamp, heir: MemberId) -> Option<TransferRefusal> {
+    /// Why a handover to this member would be refused now, as far as this one knows.
+    pub fn refuses_transfer(&self, now: Timestamp, heir: MemberId) -> Option<TransferRefusal> {
         let Role::Leader(Leading { office: Office::Held { .. }, promises, .. }) = &self.role else {
             return Some(TransferRefusal::NotInOffice);
         };
