@@ -80,10 +80,10 @@ impl Scenario {
             2 => Kind::Orders,
             _ => Kind::Chaos,
         };
-        let shape = match rng.below(4) {
-            0 => Shape::SINGLE,
-            1 if rng.below(2) == 0 => Shape::OBSERVED,
-            1 => Shape::ONE_HOST,
+        let shape = match rng.below(8) {
+            0 | 1 => Shape::SINGLE,
+            2 | 3 => Shape::OBSERVED,
+            4 => Shape::ONE_HOST,
             _ => Shape::FAIR,
         };
         let ttl = Duration::from_millis([1_000, 3_000, 5_000, 15_000][rng.below(4) as usize]);

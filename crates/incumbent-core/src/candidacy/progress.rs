@@ -103,7 +103,8 @@ impl Candidacy {
         let due = now >= self.reread_at || following.look_again_at.is_some_and(|at| now >= at);
         // A look comes before an eviction: nearly always the one ahead has renewed since it was last read, and after an
         // eviction only a look tells who is ahead now.
-        if self.look || due || silent_until.is_some_and(|at| following.read_at < at) {
+        let unread = silent_until.is_some_and(|at| following.read_at < at);
+        if self.look || due || (unread && !self.settings.flaws.has(Flaw::RivalTimedFromSend)) {
             return match following.held.clone() {
                 Some(held) => self.call(now, Op::Standing(held), out),
                 None => self.enlist(now, out),
