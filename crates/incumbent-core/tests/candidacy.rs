@@ -501,10 +501,30 @@ fn a_renewal_proves_nothing_of_an_entry_that_was_being_enlisted() {
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", desk.events());
     desk.renewed(Ok(proof()));
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", desk.events());
-    assert_eq!(desk.renewal().unwrap().1, [held.clone()], "the next one asks about it");
+    let (_, named) = desk.renewal().unwrap();
+    assert_eq!(named.as_slice(), std::slice::from_ref(&held), "the next one asks about it");
     desk.renewed(Ok(proof()));
     desk.answer(standing(Place::Leading(held), Office::default()));
     assert!(desk.events().iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", desk.events());
+}
+
+#[test]
+fn a_leader_that_the_last_renewal_passed_over_is_renewed_at_once() {
+    let mut desk = Desk::standing(candidate());
+    desk.pass(TTL / 3 - Duration::from_secs(1));
+    desk.answer(Err(Fault::OutcomeUnknown));
+    desk.pass(Duration::from_secs(1));
+    let held = desk.enlisted(5);
+    let (passed_over, _) = desk.renewal().unwrap();
+    desk.renewed(Ok(proof()));
+    desk.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", desk.events());
+    let (attempt, named) = desk.renewal().unwrap();
+    assert_ne!(attempt, passed_over);
+    assert_eq!(named, [held]);
+    desk.clear();
+    desk.renewed(Ok(proof()));
+    assert!(matches!(desk.recent(), [Output::Event(_, Event::Deadline(_))]), "{:?}", desk.recent());
 }
 
 #[test]

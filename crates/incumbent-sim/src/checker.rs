@@ -36,7 +36,8 @@ pub(crate) type Maker = (usize, u32, SeatId, u64);
 struct Record {
     /// Every token that was ever in line, and whose it was.
     owners: BTreeMap<Token, Option<Incarnation>>,
-    makers: BTreeMap<Token, Maker>,
+    /// Who made each entry, and when.
+    makers: BTreeMap<Token, (Maker, u64)>,
     newest: Option<Token>,
     head: Option<Token>,
     /// The tokens that were ever in office.
@@ -86,7 +87,12 @@ impl Checker {
     }
 
     pub(crate) fn maker(&self, election: usize, token: Token) -> Option<Maker> {
-        self.elections[election].makers.get(&token).copied()
+        self.elections[election].makers.get(&token).map(|(maker, _)| *maker)
+    }
+
+    /// When an entry was made. None of those that nobody here made.
+    pub(crate) fn made_at(&self, election: usize, token: Token) -> Option<u64> {
+        self.elections[election].makers.get(&token).map(|(_, at)| *at)
     }
 
     /// An entry is in line. S1, S2.
@@ -108,7 +114,7 @@ impl Checker {
                 let newest = record.newest;
                 record.newest = newest.max(Some(token));
                 if let Some(maker) = maker {
-                    record.makers.insert(token, maker);
+                    record.makers.insert(token, (maker, now));
                 }
                 if newest >= Some(token) {
                     self.fail(now, "S2", format!("{token:?} came into line after {newest:?}"));

@@ -231,6 +231,7 @@ impl World {
         let boot = self.processes[process].boot;
         if let Some(state) = self.processes[process].seats.get_mut(&seat) {
             state.last_call = call.0;
+            state.answered_at = None;
             if let Op::Withdraw(held, _) = &op {
                 state.last_withdrawn = Some(held.clone());
             }
@@ -255,6 +256,12 @@ impl World {
 
     /// Notes what an answer said, as it reaches the one who acts on it.
     pub(crate) fn note_answer(&mut self, process: usize, input: &Input) {
+        if let Input::Answer(seat, call, Ok(_)) = input
+            && let Some(state) = self.processes[process].seats.get_mut(seat)
+            && state.last_call == call.0
+        {
+            state.answered_at.get_or_insert(self.now);
+        }
         if let Input::Answer(seat, call, Ok(Answer::Standing(standing))) = input
             && let Place::Leading(held) = &standing.place
             && let Some(state) = self.processes[process].seats.get_mut(seat)

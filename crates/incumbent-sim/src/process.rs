@@ -28,6 +28,8 @@ pub(crate) struct Seat {
     pub(crate) healthy: bool,
     /// The call that was sent last, and the one that the server carried out last.
     pub(crate) last_call: u64,
+    /// When the one that was sent last was first answered.
+    pub(crate) answered_at: Option<u64>,
     pub(crate) last_executed: u64,
     pub(crate) last_withdrawn: Option<Held>,
     pub(crate) first_contact: Option<Option<Nonce>>,

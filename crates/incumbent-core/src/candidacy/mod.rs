@@ -47,6 +47,8 @@ pub(crate) struct Candidacy {
     deadline: Timestamp,
     /// The entry that the last renewal was asked about.
     named: Option<Token>,
+    /// A renewal was answered that did not ask about the entry: one that does is wanted before the next is due.
+    passed_over: bool,
     state: State,
     office: Office,
     cursor: Cursor,
@@ -187,6 +189,7 @@ impl Candidacy {
             stay_out_until: Timestamp::ZERO,
             deadline: Timestamp::ZERO,
             named: None,
+            passed_over: false,
             state: State::Out,
             office: Office::default(),
             cursor: Cursor::default(),
@@ -275,9 +278,11 @@ impl Candidacy {
         &self.who.election
     }
 
-    /// Whether it waits for a proof of life before it can take office. With a fresh one, only the next look is missing.
+    /// Whether a proof of life is wanted before the next one is due: to take office, where only the next look is missing with
+    /// a fresh one; or because the last one passed the entry over.
     pub(crate) fn needs_proof(&self, now: Timestamp) -> bool {
-        matches!(self.state, State::Unproven(_)) && now >= self.deadline - self.settings.grace
+        let waits = matches!(self.state, State::Unproven(_)) && now >= self.deadline - self.settings.grace;
+        waits || (self.passed_over && self.entry().is_some())
     }
 
     /// Whether something has to be brought to its end with the present session: an entry that is there, or an enlistment

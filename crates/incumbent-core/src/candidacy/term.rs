@@ -81,6 +81,7 @@ impl Candidacy {
             (State::Enlisting { sent, .. } | State::Following(Following { trying: sent, .. }), None) => *sent,
             _ => false,
         };
+        self.passed_over = unasked;
         if unasked {
             return;
         }
