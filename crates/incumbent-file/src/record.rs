@@ -41,6 +41,8 @@ pub(crate) struct EntryRecord {
     pub(crate) incarnation: Incarnation,
     pub(crate) name: Arc<str>,
     pub(crate) value: Bytes,
+    /// When it was made, on the session's clock: a sign of life, too.
+    pub(crate) enlisted_at: u64,
 }
 
 /// What a candidate has said since.
@@ -196,6 +198,7 @@ impl Record for EntryRecord {
         out.u128(self.incarnation.to_bits());
         out.bytes(self.name.as_bytes());
         out.bytes(&self.value);
+        out.u64(self.enlisted_at);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<EntryRecord> {
@@ -204,6 +207,7 @@ impl Record for EntryRecord {
             incarnation: Incarnation::from_bits(from.u128()?),
             name: from.text()?,
             value: Bytes::copy_from_slice(from.bytes()?),
+            enlisted_at: from.u64()?,
         })
     }
 }

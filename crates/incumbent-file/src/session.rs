@@ -281,6 +281,7 @@ impl Inner {
             incarnation: entry.incarnation,
             name: entry.name.clone(),
             value: entry.value.clone(),
+            enlisted_at: BootClock.now().as_nanos(),
         };
         let number = venue.shelve(Shelf::Line, &record.encode(), || Ok(true))?;
         let Some(token) = number.and_then(Token::new) else { return Err(venue.too_busy()) };

@@ -173,7 +173,7 @@ impl<'a> Venue<'a> {
             Owner::Living { record: session, beat } => {
                 let times = said.get(&number).copied().unwrap_or(0);
                 let shared = session.clock == self.directory.clock && session.clock != 0;
-                let silent = shared.then(|| now.since(Timestamp::from_nanos(beat)));
+                let silent = shared.then(|| now.since(Timestamp::from_nanos(beat.max(record.enlisted_at))));
                 let observed = session.observed.map(|ttl| Observed { ttl, silent });
                 self.entry(number, record, observed, beat, times)
             }

@@ -115,6 +115,7 @@ struct EntryRow {
     value: Bytes,
     ready: Option<Nonce>,
     changed: u64,
+    enlisted_at: Timestamp,
 }
 
 impl Table {
@@ -392,9 +393,11 @@ impl Table {
     /// Puts a candidate of another library in line: no incarnation, no name, no session.
     pub fn enlist_foreign(&mut self, election: &ElectionName, value: Bytes) -> Entry {
         let token = self.next_token();
-        let row = EntryRow { id: id_of(token), owner: None, name: None, value, ready: None, changed: token.get() };
         // It has no session, and so there is nothing to time.
-        let entry = self.entry(Timestamp::ZERO, token, &row);
+        let enlisted_at = Timestamp::ZERO;
+        let (id, changed) = (id_of(token), token.get());
+        let row = EntryRow { id, owner: None, name: None, value, ready: None, changed, enlisted_at };
+        let entry = self.entry(enlisted_at, token, &row);
         self.insert_row(election, token, row);
         entry
     }
@@ -430,6 +433,7 @@ impl Table {
             value: entry.value.clone(),
             ready: None,
             changed: token.get(),
+            enlisted_at: now,
         };
         self.insert_row(election, token, row);
         self.places.insert((key, Some(election.clone())), token);
@@ -586,7 +590,8 @@ impl Table {
             version: Version(session.map_or(0, |session| session.renewed).max(row.changed)),
             observed: session.map(|session| Observed {
                 ttl: session.ttl,
-                silent: self.shape.one_clock.then(|| now.since(session.renewed_at)),
+                // Whoever enlists is alive, however late its next renewal is.
+                silent: self.shape.one_clock.then(|| now.since(session.renewed_at.max(row.enlisted_at))),
             }),
         }
     }
