@@ -158,6 +158,26 @@ async fn a_proclamation_returns_when_others_can_see_its_value_or_a_later_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn check_fails_at_once_past_the_deadline_though_nobody_had_time_to_notice() {
+    let scene = Scene::new();
+    let mut seat = scene.stand().await;
+    let office = lead(&mut seat).await;
+    let before = office.token().get();
+    office.check().unwrap();
+    // The machine slept, and this line is the first to run.
+    scene.clock.jumped.store(TTL.as_nanos() as u64, Ordering::Relaxed);
+    assert_eq!(office.check().unwrap_err().reason(), Loss::LocalDeadline);
+    assert_eq!(office.remaining(), Duration::ZERO);
+    // The clock being put right again, or a renewal that succeeds now, revives nothing.
+    scene.clock.jumped.store(0, Ordering::Relaxed);
+    office.check().unwrap_err();
+    tokio::time::sleep(TTL).await;
+    office.check().unwrap_err();
+    drop(office);
+    assert!(lead(&mut seat).await.token().get() > before, "a new term has a new token");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_office_whose_end_somebody_saw_by_the_clock_is_free_for_the_next() {
     let scene = Scene::new();
     let mut seat = scene.stand().await;

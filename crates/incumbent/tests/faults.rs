@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{
-    Alarm, Cas, Clock, Cursor, ElectionName, Entry, Fut, Line, LineKind, Office, Session, Store, Target, Timestamp,
-    TokioClock, Version, Wake,
+    Cas, Clock, Cursor, ElectionName, Entry, Fut, Line, LineKind, Office, Session, Store, Target, TokioClock, Version,
+    Wake,
 };
 use incumbent::{
     Candidacy, Client, ConnectError, Leadership, Loss, Observation, Promises, ResignError, SeatError, TokenStrength,
@@ -196,45 +196,6 @@ async fn a_hint_that_was_lost_is_made_up_for_by_looking_again() {
     drop(first);
     office.resign().await.unwrap();
     lead(&mut second).await.check().unwrap();
-}
-
-/// A clock that can be moved while nothing else runs, as a suspended machine's does.
-#[derive(Debug)]
-struct Jumping {
-    base: TokioClock,
-    jumped: AtomicU64,
-}
-
-impl Clock for Jumping {
-    fn now(&self) -> Timestamp {
-        self.base.now() + Duration::from_nanos(self.jumped.load(Ordering::Relaxed))
-    }
-
-    fn alarm(&self) -> std::io::Result<Box<dyn Alarm>> {
-        self.base.alarm()
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn check_fails_at_once_past_the_deadline_though_nobody_had_time_to_notice() {
-    let clock = Arc::new(Jumping { base: TokioClock::new(), jumped: AtomicU64::new(0) });
-    let store = MemoryStore::with_clock(Shape::FAIR, Arc::new(TokioClock::new()));
-    let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(store).await.unwrap();
-    let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
-    let office = lead(&mut seat).await;
-    let before = office.token().get();
-    office.check().unwrap();
-    // The machine slept, and this line is the first to run.
-    clock.jumped.store(TTL.as_nanos() as u64, Ordering::Relaxed);
-    assert_eq!(office.check().unwrap_err().reason(), Loss::LocalDeadline);
-    assert_eq!(office.remaining(), Duration::ZERO);
-    // The clock being put right again, or a renewal that succeeds now, revives nothing.
-    clock.jumped.store(0, Ordering::Relaxed);
-    office.check().unwrap_err();
-    tokio::time::sleep(TTL).await;
-    office.check().unwrap_err();
-    drop(office);
-    assert!(lead(&mut seat).await.token().get() > before, "a new term has a new token");
 }
 
 #[tokio::test(start_paused = true)]
