@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -241,7 +242,12 @@ impl Driver {
                 if command == Command::Leave {
                     self.give_back_unclaimed(cx, seat);
                 }
+                let refused = matches!(command, Command::Transfer(..)).then(|| self.refused_transfers(seat));
                 self.take_in(cx, Input::Command(seat, command));
+                // Most of those that cannot be carried out are refused at once.
+                if refused.is_some_and(|before| before == self.refused_transfers(seat)) {
+                    self.note_ceding(seat, true);
+                }
             }
             // Of peers, which have another runner.
             #[cfg(feature = "peers")]
@@ -269,6 +275,16 @@ impl Driver {
         let unclaimed = self.seats.get(&seat).and_then(|chair| chair.shared.state().elected.take());
         if unclaimed.is_some() {
             self.take_in(cx, Input::Command(seat, Command::Release));
+        }
+    }
+
+    fn refused_transfers(&self, seat: SeatId) -> u64 {
+        self.seats.get(&seat).map_or(0, |chair| chair.shared.state().refused.0)
+    }
+
+    fn note_ceding(&self, seat: SeatId, ceding: bool) {
+        if let Some(term) = self.seats.get(&seat).and_then(|chair| chair.term.as_ref()) {
+            term.ceding.store(ceding, Ordering::Release);
         }
     }
 
@@ -518,6 +534,8 @@ impl Driver {
             }
             Event::Released => chair.released(true),
             Event::TransferRefused(why) => {
+                self.note_ceding(seat, false);
+                let Some(chair) = self.seats.get_mut(&seat) else { return };
                 chair.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why.into())))
             }
             Event::Proclaimed(number, cas) => {

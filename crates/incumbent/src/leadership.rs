@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use incumbent_core::{Command, Heir};
@@ -126,7 +127,9 @@ impl<F: Fencing> Leadership<F> {
         tokio::select! {
             biased;
             lost = self.term.lost() => {
-                if lost.reason() != incumbent_core::Loss::Transferred {
+                // An operator's transfer may have been quicker. Then the office is lost, and given back like any other.
+                let ours = self.term.state.ceding.load(Ordering::Acquire);
+                if lost.reason() != incumbent_core::Loss::Transferred || !ours {
                     return Err(TransferError::Lost(lost));
                 }
             }

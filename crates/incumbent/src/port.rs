@@ -192,6 +192,8 @@ pub(crate) struct TermState {
     /// The session that carries it. Terms are copied far and wide: they must not keep it open.
     session: Option<Weak<dyn Session>>,
     pub(crate) phase: watch::Sender<Phase>,
+    /// The user has stopped its work to hand the office over, and that has not been refused.
+    pub(crate) ceding: AtomicBool,
     /// Whether the entry has certainly left the line.
     pub(crate) released: watch::Sender<Option<bool>>,
 }
@@ -210,6 +212,7 @@ impl TermState {
             moved: Notify::new(),
             session,
             phase: watch::Sender::new(Phase::Serving),
+            ceding: AtomicBool::new(false),
             released: watch::Sender::new(None),
         }
     }

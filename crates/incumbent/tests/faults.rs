@@ -14,6 +14,7 @@ use incumbent::store::{
 };
 use incumbent::{
     Candidacy, Client, ConnectError, Leadership, Loss, Observation, Promises, ResignError, SeatError, TokenStrength,
+    TransferError,
 };
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap, Odds};
 
@@ -434,4 +435,23 @@ async fn a_leadership_that_is_over_at_once_costs_the_store_no_watch() {
     let seen = scene.store.line(&ElectionName::new("e").unwrap(), 1).await.unwrap().entries.remove(0);
     scene.store.evict(&ElectionName::new("e").unwrap(), &seen).await.unwrap();
     assert_eq!(office.lost().await.reason(), Loss::EntryDeleted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_own_transfer_comes_after_an_operators_is_back_in_line() {
+    let scene = Scene::new(Shape::FAIR);
+    let faults = Faults::none();
+    let mut first = scene.stand("a", &faults).await;
+    let mut second = scene.stand("b", &Faults::none()).await;
+    let office = lead(&mut first).await;
+    let operator = scene.client(&Faults::none()).await.election("e").unwrap().operator();
+    let handed = tokio::spawn(async move { operator.transfer("b", TTL).await });
+    assert_eq!(office.stopping().await.reason(), Loss::Transferred);
+    // The leader's own transfer reads the line for longer than its grace lasts.
+    faults.next(Call::Line, Mishap::DelayAnswer(Duration::from_secs(4)));
+    let late = office.transfer_to("b", TTL).await.unwrap_err();
+    assert!(matches!(late, TransferError::Lost(lost) if lost.reason() == Loss::Transferred), "{late}");
+    handed.await.unwrap().unwrap();
+    lead(&mut second).await.leave().await.unwrap();
+    lead(&mut first).await.check().unwrap();
 }

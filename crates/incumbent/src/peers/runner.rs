@@ -8,6 +8,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -445,6 +446,7 @@ impl Runner {
         match &mut chair.term {
             Some(serving) if serving.wish.is_none() => {
                 serving.ceding = true;
+                serving.state.ceding.store(true, Ordering::Release);
                 serving.heir = Some((heir, 1));
                 if let Some(node) = self.node() {
                     node.transfer(heir);
@@ -634,6 +636,7 @@ impl Runner {
             }
             Some(serving) => {
                 serving.ceding = false;
+                serving.state.ceding.store(false, Ordering::Release);
                 chair.refuse_transfer(why.into());
             }
             None => chair.refuse_transfer(why.into()),
