@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use incumbent_core::{ElectionName, NameError, Settings};
+use incumbent_core::{ElectionName, NameError, Rng, Settings};
 use incumbent_store::{BootClock, Clock, Promises, Store, TokenStrength};
 use tokio::sync::oneshot;
 
@@ -13,6 +13,8 @@ use crate::connect::connect;
 use crate::driver::Driver;
 use crate::election::{Election, Fenced, Fencing, Unfenced};
 use crate::error::ConnectError;
+use crate::flaw::DriverFlaw;
+use crate::hooks::{Hooks, Spawn};
 use crate::port::{Port, Request};
 use crate::roll::Source;
 
@@ -41,6 +43,7 @@ impl Client<Fenced> {
             tokens: None,
             must_exist: false,
             clock: None,
+            hooks: Hooks::default(),
         }
     }
 
@@ -85,7 +88,7 @@ impl<F: Fencing> Client<F> {
             let closed = matches!(tokio::time::timeout(within, closed).await, Ok(Ok(true)));
             self.port.note_closed(closed);
         }
-        self.port.was_closed()
+        self.port.was_closed() || self.port.flaws().has(DriverFlaw::ClosedAnyway)
     }
 }
 
@@ -100,6 +103,7 @@ pub struct ClientBuilder {
     tokens: Option<TokenStrength>,
     must_exist: bool,
     clock: Option<Arc<dyn Clock>>,
+    hooks: Hooks,
 }
 
 impl ClientBuilder {
@@ -144,6 +148,28 @@ impl ClientBuilder {
     /// Reads the time from this clock. The boot-time clock unless set; tests give tokio's, and pause it.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> ClientBuilder {
         self.clock = Some(clock);
+        self
+    }
+
+    /// Where its randomness comes from, for a simulation that can be run again.
+    #[doc(hidden)]
+    pub fn seed(mut self, seed: [u64; 4]) -> ClientBuilder {
+        self.hooks.seed = Some(seed);
+        self
+    }
+
+    /// Who runs its tasks, for a simulation of hosts that stop and die.
+    #[doc(hidden)]
+    pub fn spawn_on(mut self, spawn: Arc<dyn Spawn>) -> ClientBuilder {
+        self.hooks.spawn = Some(spawn);
+        self
+    }
+
+    /// A known-bad variant, for a simulation that must catch it.
+    #[cfg(feature = "flaws")]
+    #[doc(hidden)]
+    pub fn flaw(mut self, flaw: DriverFlaw) -> ClientBuilder {
+        self.hooks.flaws.on = Some(flaw);
         self
     }
 
@@ -192,10 +218,11 @@ impl ClientBuilder {
         group.check()?;
         let settings = group.settings();
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
-        let (port, requests) = Port::new(clock.clone());
+        let seed = self.hooks.seed().map_err(|error| ConnectError::Timer(error.to_string()))?;
+        let (port, requests) = Port::new(clock.clone(), Rng::from_seed(seed), self.hooks.flaws);
         let opened = crate::peers::open(group, clock, requests);
         let (runner, visitor) = opened.map_err(|error| ConnectError::Timer(error.to_string()))?;
-        tokio::spawn(runner.run());
+        self.hooks.spawn(runner.run());
         Ok(Client { port, source: Source::Peers(visitor), settings, fencing: PhantomData })
     }
 
@@ -231,10 +258,12 @@ impl ClientBuilder {
             }
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
-        let (port, requests) = Port::new(clock.clone());
-        let driver = Driver::new(settings, store.clone(), clock, requests)
-            .map_err(|error| ConnectError::Timer(error.to_string()))?;
-        tokio::spawn(driver.run());
+        let cannot = |error: std::io::Error| ConnectError::Timer(error.to_string());
+        let mut randomness = Rng::from_seed(self.hooks.seed().map_err(cannot)?);
+        let (port, requests) = Port::new(clock.clone(), randomness.fork(), self.hooks.flaws);
+        let seed = std::array::from_fn(|_| randomness.next_u64());
+        let driver = Driver::new(settings, seed, store.clone(), clock, requests, self.hooks.flaws).map_err(cannot)?;
+        self.hooks.spawn(driver.run());
         Ok(Client { port, source: Source::Store(store), settings, fencing: PhantomData })
     }
 }

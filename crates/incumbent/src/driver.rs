@@ -20,13 +20,18 @@ use incumbent_core::{
     Participant, Renewal, SeatId, Settings, Target, Timestamp, WatchId,
 };
 use incumbent_store::{Alarm, Clock, Session, Store, StoreError, StoreId};
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::candidacy::{Role, SeatEvent};
 use crate::error::SeatError;
 use crate::fence::{Fence, FenceError, FencingToken};
+use crate::flaw::{DriverFlaw, Flaws};
 use crate::port::{Phase, Request, Seat, TermState};
+
+#[cfg(feature = "flaws")]
+mod distorted;
+#[cfg(feature = "flaws")]
+use distorted::Distorted;
 
 /// How many things are taken in before other tasks get a turn.
 const TURN: usize = 128;
@@ -85,6 +90,9 @@ pub(crate) struct Driver {
     others_had_a_turn: bool,
     closing: Vec<oneshot::Sender<bool>>,
     over: bool,
+    flaws: Flaws,
+    #[cfg(feature = "flaws")]
+    distorted: Distorted,
 }
 
 /// What the driver keeps for a seat.
@@ -110,12 +118,14 @@ struct ToWatch {
 impl Driver {
     pub(crate) fn new(
         settings: Settings,
+        seed: [u64; 4],
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         requests: mpsc::UnboundedReceiver<Request>,
+        flaws: Flaws,
     ) -> io::Result<Driver> {
         Ok(Driver {
-            participant: Participant::new(settings, random_seed()?),
+            participant: Participant::new(settings, seed),
             settings,
             store,
             store_id: None,
@@ -137,6 +147,9 @@ impl Driver {
             others_had_a_turn: false,
             closing: Vec::new(),
             over: false,
+            flaws,
+            #[cfg(feature = "flaws")]
+            distorted: Distorted::default(),
         })
     }
 
@@ -145,6 +158,8 @@ impl Driver {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        #[cfg(feature = "flaws")]
+        self.tell_late(cx);
         for _ in 0..TURN {
             if self.over {
                 return Poll::Ready(());
@@ -328,7 +343,8 @@ impl Driver {
         let answer = self.same_store(&session).map(|()| session.liveness());
         self.participant.handle(self.clock.now(), Input::Opened(attempt, answer));
         let epoch = Epoch(attempt.0);
-        if self.participant.session() == Some(epoch) {
+        let adopted = [DriverFlaw::LateOpeningAdopted, DriverFlaw::RenewalUnanswered].map(|flaw| self.flaws.has(flaw));
+        if self.participant.session() == Some(epoch) || adopted != [false; 2] {
             let shortened = session.shortened();
             self.session = Some((epoch, session));
             let news = self.begin(Box::pin(async move { Done::Shortened(epoch, shortened.await) }));
@@ -403,6 +419,8 @@ impl Driver {
 
     fn carry_out_all(&mut self, cx: &mut Context<'_>) {
         while let Some(output) = self.participant.poll_output() {
+            #[cfg(feature = "flaws")]
+            let Some(output) = self.distort(cx, output) else { continue };
             self.carry_out(cx, output);
         }
     }
@@ -561,6 +579,9 @@ impl Driver {
 impl Drop for Driver {
     /// However the driver ends (its work is done, the runtime goes, a store has panicked), nobody waits for it in vain.
     fn drop(&mut self) {
+        if self.flaws.has(DriverFlaw::DropUntold) {
+            return;
+        }
         self.requests.close();
         while let Ok(request) = self.requests.try_recv() {
             if let Request::Stand { shared, .. } = request {
@@ -672,15 +693,6 @@ async fn raise(
     Ok(Answer::Raised)
 }
 
-fn random_seed() -> io::Result<[u64; 4]> {
-    let mut bytes = [[0; 8]; 4];
-    for part in &mut bytes {
-        // So few bytes always come at once.
-        getrandom(&mut part[..], GetRandomFlags::empty())?;
-    }
-    Ok(bytes.map(u64::from_ne_bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use std::task::Waker;
@@ -695,7 +707,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let store = Arc::new(MemoryStore::with_clock(Shape::FAIR, clock.clone()));
         let (_handles, requests) = mpsc::unbounded_channel();
-        let made = Driver::new(Settings::default(), store, clock, requests);
+        let made = Driver::new(Settings::default(), [1; 4], store, clock, requests, Flaws::default());
         let mut driver = made.unwrap_or_else(|error| panic!("{error}"));
         let mut cx = Context::from_waker(Waker::noop());
         driver.carry_out(&mut cx, Output::Renew { attempt: Attempt(7), epoch: Epoch(3), held: Vec::new() });

@@ -55,6 +55,8 @@ mod driver;
 mod election;
 mod error;
 pub mod fence;
+mod flaw;
+mod hooks;
 mod leadership;
 mod ledger;
 mod observer;
@@ -76,6 +78,10 @@ pub use error::{
     TransferRefused,
 };
 pub use fence::{Fence, FenceError, FencingToken};
+#[doc(hidden)]
+pub use flaw::DriverFlaw;
+#[doc(hidden)]
+pub use hooks::Spawn;
 pub use incumbent_core::{
     ElectionName, Incarnation, Loss, NameError, Refusal, Settings, SettingsError, Shortfall, Timestamp, Token,
 };

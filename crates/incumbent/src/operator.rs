@@ -96,7 +96,7 @@ impl Operator {
         }
         let ledger = self.ledger("transfer")?;
         let until = end_of(within);
-        let nonce = fresh_nonce(&ledger);
+        let nonce = ledger.port.nonce();
         let line = ledger.read_until(MAX_LINE, until).await?;
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         let heir = find_heir(&line, &to)?;
@@ -131,7 +131,7 @@ impl Operator {
         }
         let ledger = self.ledger("resign")?;
         let until = end_of(within);
-        let nonce = fresh_nonce(&ledger);
+        let nonce = ledger.port.nonce();
         let line = ledger.read_until(MAX_LINE, until).await?;
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         refuse_foreign([leader])?;
@@ -252,7 +252,7 @@ impl Operator {
     pub async fn end(&self, within: Duration) -> Result<(), OperatorError> {
         let ledger = self.ledger("end")?;
         let until = end_of(within);
-        let ended = Ended { id: fresh_nonce(&ledger), keep: self.keep.max(self.ttl) };
+        let ended = Ended { id: ledger.port.nonce(), keep: self.keep.max(self.ttl) };
         ledger
             .change_office(until, |line| {
                 refuse_foreign(&line.entries)?;
@@ -322,11 +322,4 @@ fn refuse_foreign<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<()
 
 fn refusal_of(line: &Line, nonce: Nonce) -> Option<incumbent_core::Refusal> {
     line.office.handover.as_ref().filter(|handover| handover.nonce == nonce)?.refused
-}
-
-fn fresh_nonce(ledger: &Ledger) -> Nonce {
-    // Unique enough to tell requests apart: two operators would have to read the same nanosecond on two hosts, and
-    // the hash keys of two processes would have to agree.
-    use std::hash::{BuildHasher, RandomState};
-    Nonce(RandomState::new().hash_one(ledger.port.now().as_nanos()))
 }

@@ -4,13 +4,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use incumbent_core::{Candidate, Command, Loss, Nonce, SeatId, Timestamp, Token};
+use incumbent_core::{Candidate, Command, Loss, Nonce, Rng, SeatId, Timestamp, Token};
 use incumbent_store::{Clock, Session};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 use crate::candidacy::{Role, SeatEvent};
 use crate::error::{SeatError, TransferRefused};
 use crate::fence::{Fence, FencingToken};
+use crate::flaw::Flaws;
 
 /// How many events a slow listener may be behind before it is told that it missed some.
 const EVENTS: usize = 64;
@@ -45,17 +46,35 @@ struct Inner {
     requests: mpsc::UnboundedSender<Request>,
     next_seat: AtomicU64,
     clock: Arc<dyn Clock>,
+    nonces: Mutex<Rng>,
+    flaws: Flaws,
     /// The client was closed, and nothing of it is left in the store.
     closed: AtomicBool,
 }
 
 impl Port {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> (Port, mpsc::UnboundedReceiver<Request>) {
+    /// `nonces`: what tells the requests of this client from all others.
+    pub(crate) fn new(clock: Arc<dyn Clock>, nonces: Rng, flaws: Flaws) -> (Port, mpsc::UnboundedReceiver<Request>) {
         let (requests, receiver) = mpsc::unbounded_channel();
-        (
-            Port(Arc::new(Inner { requests, next_seat: AtomicU64::new(0), clock, closed: AtomicBool::new(false) })),
-            receiver,
-        )
+        let inner = Inner {
+            requests,
+            next_seat: AtomicU64::new(0),
+            clock,
+            nonces: Mutex::new(nonces),
+            flaws,
+            closed: AtomicBool::new(false),
+        };
+        (Port(Arc::new(inner)), receiver)
+    }
+
+    /// A new nonce, unlike every other.
+    pub(crate) fn nonce(&self) -> Nonce {
+        self.0.nonces.lock().unwrap_or_else(PoisonError::into_inner).nonce()
+    }
+
+    #[inline]
+    pub(crate) fn flaws(&self) -> Flaws {
+        self.0.flaws
     }
 
     #[inline]
@@ -246,6 +265,13 @@ impl TermState {
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// A known-bad way to move the deadline.
+    #[cfg(feature = "flaws")]
+    pub(crate) fn revive(&self, to: Timestamp) {
+        self.deadline.store(to.as_nanos(), Ordering::Release);
+        self.moved.notify_waiters();
     }
 
     /// Ends the term for all its handles if the deadline has passed. Answers whether it is over, and whether this

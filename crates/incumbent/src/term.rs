@@ -11,6 +11,7 @@ use incumbent_core::{Command, ElectionName, Loss, SeatId, Timestamp, check_value
 use crate::election::{Fenced, Fencing, Unfenced};
 use crate::error::{Lost, ProclaimError};
 use crate::fence::FencingToken;
+use crate::flaw::DriverFlaw;
 use crate::port::{Lapse, Phase, Port, Request, Seat, TermState};
 
 /// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works under it.
@@ -74,7 +75,9 @@ impl<F: Fencing> Term<F> {
             Lapse::Noticed => {
                 // The machine hears of it too: it must never extend what a user has seen end.
                 let token = self.state.token.as_ref().map(|token| token.token);
-                self.port.send(Request::Lapsed(self.id, token));
+                if !self.port.flaws().has(DriverFlaw::LapseUntold) {
+                    self.port.send(Request::Lapsed(self.id, token));
+                }
                 self.state.end(Loss::LocalDeadline);
                 Err(self.lost_now())
             }
@@ -96,6 +99,13 @@ impl<F: Fencing> Term<F> {
     /// such as a guardian of processes. [`Timestamp::ZERO`]: the term is over. Safe to cancel.
     pub async fn deadline_after(&self, seen: Timestamp) -> Timestamp {
         self.state.deadline_after(seen).await
+    }
+
+    /// Reads the deadline, and keeps nothing alive: neither the session nor the driver. For a simulation that looks on.
+    #[doc(hidden)]
+    pub fn deadline_reader(&self) -> impl Fn() -> Timestamp + Send + Sync + use<F> {
+        let state = self.state.clone();
+        move || state.deadline()
     }
 
     /// A copy of the descriptor that stands for the session where the store has one (the file store: its lock). As long

@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use incumbent_core::{Command, ElectionName, Loss, Refusal, SeatId, Settings, Timestamp, Token};
+use incumbent_core::{Command, ElectionName, Loss, Refusal, Rng, SeatId, Settings, Timestamp, Token};
 use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::{Clock, StoreId, TokioClock};
 use tokio::sync::mpsc;
@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::client::Client;
 use crate::error::ConnectError;
 use crate::fence::FencingToken;
+use crate::flaw::Flaws;
 use crate::leadership::Leadership;
 use crate::port::{Phase, Port, Request, Seat, TermState};
 use crate::roll::{Roll, Source};
@@ -97,7 +98,7 @@ pub fn office(election: &str, token: u64) -> Option<(Leadership, Control)> {
     let election = ElectionName::new(election).ok()?;
     let settings = Settings::default();
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let (port, requests) = Port::new(clock.clone());
+    let (port, requests) = Port::new(clock.clone(), Rng::from_number(token), Flaws::default());
     let token = FencingToken::new(Token::new(token)?, StoreId::new("testing"));
     let deadline = Timestamp::from_nanos(u64::MAX - 1);
     let state = Arc::new(TermState::new(election.clone(), Some(token.clone()), deadline, None));

@@ -53,7 +53,12 @@ impl MemoryStore {
 
     /// An empty store that lives by `clock`: with [`TokioClock`](crate::TokioClock) it follows paused time.
     pub fn with_clock(shape: Shape, clock: Arc<dyn Clock>) -> MemoryStore {
-        let id = new_id();
+        MemoryStore::with_id(shape, clock, new_id())
+    }
+
+    /// The same with a given identity, for a simulation that can be run again. Two stores must not share one.
+    #[doc(hidden)]
+    pub fn with_id(shape: Shape, clock: Arc<dyn Clock>, id: StoreId) -> MemoryStore {
         let state =
             State { table: Table::new(shape, id.clone()), waiters: Waiters::default(), alarm: expiry::Alarmed::No };
         let shared = Shared {
