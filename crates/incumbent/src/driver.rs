@@ -26,7 +26,7 @@ use crate::candidacy::{Role, SeatEvent};
 use crate::error::SeatError;
 use crate::fence::{Fence, FenceError, FencingToken};
 use crate::flaw::{DriverFlaw, Flaws};
-use crate::port::{Phase, Request, Seat, TermState};
+use crate::port::{Request, Seat, TermState};
 
 #[cfg(feature = "flaws")]
 mod distorted;
@@ -541,7 +541,7 @@ impl Driver {
             }
             Event::Stopping { why, hard_stop } => {
                 if let Some(term) = &chair.term {
-                    term.phase.send_replace(Phase::Stopping(why, hard_stop));
+                    term.stop(why, hard_stop);
                 }
                 chair.shared.tell(|| SeatEvent::Stopping(why));
                 self.give_back_unclaimed(cx, seat);
@@ -625,7 +625,7 @@ impl Chair {
     /// The entry of the last term has left the line, if `certain`; else nobody will ever know.
     fn released(&mut self, certain: bool) {
         if let Some(term) = &self.term {
-            term.released.send_if_modified(|released| released.is_none() && released.replace(certain).is_none());
+            term.release(certain);
         }
     }
 

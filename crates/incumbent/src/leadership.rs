@@ -93,10 +93,9 @@ impl<F: Fencing> Leadership<F> {
     }
 
     async fn released(&self) -> Result<(), ResignError> {
-        let mut released = self.term.state.released.subscribe();
-        let certain = released.wait_for(Option::is_some);
+        let certain = self.term.state.released.wait_for(|released| released.is_some());
         match tokio::time::timeout(self.patience, certain).await {
-            Ok(Ok(certain)) if *certain == Some(true) => Ok(()),
+            Ok(Some(true)) => Ok(()),
             Ok(_) => Err(ResignError::Closed),
             Err(_) => Err(ResignError::OutcomeUnknown { waited: self.patience }),
         }
@@ -164,7 +163,7 @@ impl<F: Fencing> Leadership<F> {
 
     /// Whether the office has been lost, without looking at the clock.
     pub fn is_over(&self) -> bool {
-        matches!(*self.term.state.phase.borrow(), Phase::Over(_))
+        matches!(self.term.state.phase.get(), Phase::Over(_))
     }
 
     fn give_back(&mut self) {
@@ -172,7 +171,7 @@ impl<F: Fencing> Leadership<F> {
             self.given_back = true;
             if !self.term.port.command(self.term.id, Command::Release) {
                 // Nobody is left to say it: the runner is gone, and took the session with it.
-                self.term.state.released.send_replace(Some(false));
+                self.term.state.release(false);
             }
         }
     }

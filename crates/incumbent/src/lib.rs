@@ -68,6 +68,7 @@ mod roll;
 mod term;
 #[cfg(feature = "test-util")]
 pub mod testing;
+mod watched;
 
 pub use candidacy::{Candidacy, Events, Role, Roles, SeatEvent};
 pub use candidate::Candidate;

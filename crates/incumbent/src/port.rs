@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use incumbent_core::{Candidate, Command, Loss, Nonce, Rng, SeatId, Timestamp, Token};
 use incumbent_store::{Clock, Session};
-use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::candidacy::{Role, SeatEvent};
 use crate::error::{SeatError, TransferRefused};
 use crate::fence::{Fence, FencingToken};
 use crate::flaw::Flaws;
+use crate::watched::Watched;
 
 /// How many events a slow listener may be behind before it is told that it missed some.
 const EVENTS: usize = 64;
@@ -210,11 +211,11 @@ pub(crate) struct TermState {
     moved: Notify,
     /// The session that carries it. Terms are copied far and wide: they must not keep it open.
     session: Option<Weak<dyn Session>>,
-    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) phase: Watched<Phase>,
     /// The user has stopped its work to hand the office over, and that has not been refused.
     pub(crate) ceding: AtomicBool,
     /// Whether the entry has certainly left the line.
-    pub(crate) released: watch::Sender<Option<bool>>,
+    pub(crate) released: Watched<Option<bool>>,
 }
 
 impl TermState {
@@ -230,9 +231,9 @@ impl TermState {
             deadline: AtomicU64::new(deadline.as_nanos()),
             moved: Notify::new(),
             session,
-            phase: watch::Sender::new(Phase::Serving),
+            phase: Watched::new(Phase::Serving),
             ceding: AtomicBool::new(false),
-            released: watch::Sender::new(None),
+            released: Watched::new(None),
         }
     }
 
@@ -299,13 +300,17 @@ impl TermState {
     pub(crate) fn end(&self, why: Loss) {
         self.deadline.store(0, Ordering::Release);
         self.moved.notify_waiters();
-        self.phase.send_if_modified(|phase| {
-            let over = matches!(phase, Phase::Over(_));
-            if !over {
-                *phase = Phase::Over(why);
-            }
-            !over
-        });
+        self.phase.change(|phase| (!matches!(phase, Phase::Over(_))).then_some(Phase::Over(why)));
+    }
+
+    /// The work is to stop, unless it was told so before, or the term is over: a user may have seen that first.
+    pub(crate) fn stop(&self, why: Loss, hard_stop: Timestamp) {
+        self.phase.change(|phase| (phase == Phase::Serving).then_some(Phase::Stopping(why, hard_stop)));
+    }
+
+    /// The entry has left the line, if `certain`; else nobody will ever know. The first word counts.
+    pub(crate) fn release(&self, certain: bool) {
+        self.released.change(|released| released.is_none().then_some(Some(certain)));
     }
 }
 
@@ -333,6 +338,14 @@ mod tests {
         term.extend(Timestamp::from_nanos(20));
         assert_eq!(term.deadline(), Timestamp::ZERO);
         assert_eq!(term.lapse(Timestamp::from_nanos(1)), Lapse::Over);
+    }
+
+    #[test]
+    fn a_term_that_a_user_has_seen_end_is_not_asked_to_stop() {
+        let term = term();
+        term.end(Loss::LocalDeadline);
+        term.stop(Loss::Paused, Timestamp::MAX);
+        assert_eq!(term.phase.get(), Phase::Over(Loss::LocalDeadline));
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl<F: Fencing> std::fmt::Debug for Term<F> {
         f.debug_struct("Term")
             .field("election", &self.state.election)
             .field("token", &self.token)
-            .field("phase", &*self.state.phase.borrow())
+            .field("phase", &self.state.phase.get())
             .finish()
     }
 }
@@ -120,21 +120,18 @@ impl<F: Fencing> Term<F> {
     ///
     /// Resolves at once when the term is over.
     pub async fn stopping(&self) -> Lost {
-        let mut phase = self.state.phase.subscribe();
-        // The sender lives in the state that we hold: it cannot be gone.
-        let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
+        self.state.phase.wait_for(|phase| phase != Phase::Serving).await;
         self.lost_now()
     }
 
     /// Whether the work should stop, without waiting.
     pub fn is_stopping(&self) -> bool {
-        *self.state.phase.borrow() != Phase::Serving
+        self.state.phase.get() != Phase::Serving
     }
 
     /// Waits until the term is over.
     pub async fn lost(&self) -> Lost {
-        let mut phase = self.state.phase.subscribe();
-        let _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await;
+        self.state.phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await;
         self.lost_now()
     }
 
@@ -166,7 +163,7 @@ impl<F: Fencing> Term<F> {
     }
 
     fn lost_now(&self) -> Lost {
-        match *self.state.phase.borrow() {
+        match self.state.phase.get() {
             Phase::Over(why) | Phase::Stopping(why, _) => Lost::new(why),
             // The deadline is latched a moment before the phase is.
             Phase::Serving => Lost::new(Loss::LocalDeadline),

@@ -16,7 +16,7 @@ use crate::error::ConnectError;
 use crate::fence::FencingToken;
 use crate::flaw::Flaws;
 use crate::leadership::Leadership;
-use crate::port::{Phase, Port, Request, Seat, TermState};
+use crate::port::{Port, Request, Seat, TermState};
 use crate::roll::{Roll, Source};
 use crate::term::Term;
 
@@ -54,13 +54,7 @@ impl Control {
     /// Asks the work to stop, as a pause or a transfer would. There is the grace for it, but nobody enforces it here.
     pub fn stop(&self, why: Loss) {
         let hard_stop = self.clock.now() + self.grace;
-        self.term.phase.send_if_modified(|phase| {
-            let serving = *phase == Phase::Serving;
-            if serving {
-                *phase = Phase::Stopping(why, hard_stop);
-            }
-            serving
-        });
+        self.term.stop(why, hard_stop);
     }
 
     /// Ends the term, as an expired session or a deleted entry would.
@@ -75,9 +69,7 @@ impl Control {
 
     /// Waits until the office has been given back.
     pub async fn given_back(&self) {
-        let mut released = self.term.released.subscribe();
-        // The sender lives in the state that we hold: it cannot be gone.
-        let _ = released.wait_for(Option::is_some).await;
+        self.term.released.wait_for(|released| released.is_some()).await;
     }
 }
 
@@ -117,7 +109,7 @@ async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermStat
         match request {
             Request::Command(_, Command::Release) => {
                 term.end(Loss::Resigned);
-                term.released.send_replace(Some(true));
+                term.release(true);
             }
             Request::Command(_, Command::Proclaim(number, _)) => {
                 seat.change(|state| state.proclaimed = (number, true));

@@ -7,7 +7,7 @@ use incumbent_core::{Loss, Timestamp, Token};
 use incumbent_peers::{MemberId, OperatorRequest, Sink};
 use tokio::sync::mpsc;
 
-use crate::port::{Phase, TermState};
+use crate::port::TermState;
 
 /// What the runner is told, in order.
 pub(super) enum News {
@@ -108,11 +108,5 @@ impl Sink for Desk {
 
 /// Asks the work to stop, unless it has been asked already.
 pub(super) fn stop(term: &TermState, why: Loss, hard_stop: Timestamp) {
-    term.phase.send_if_modified(|phase| {
-        let serving = *phase == Phase::Serving;
-        if serving {
-            *phase = Phase::Stopping(why, hard_stop);
-        }
-        serving
-    });
+    term.stop(why, hard_stop);
 }

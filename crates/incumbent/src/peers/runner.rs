@@ -564,7 +564,7 @@ impl Runner {
     fn on_raised(&mut self, number: u64, result: Result<(), FenceError>) {
         let Some(chair) = &mut self.chair else { return };
         let Some(serving) = chair.term.as_mut().filter(|serving| serving.number == number) else { return };
-        let serves = *serving.state.phase.borrow() == Phase::Serving;
+        let serves = serving.state.phase.get() == Phase::Serving;
         let error = match result {
             Ok(()) if serves => return chair.announce(),
             Ok(()) => return self.give_back_unclaimed(),
@@ -597,7 +597,7 @@ impl Runner {
         let Some(serving) = chair.term.take() else { return };
         let why = serving.wish.as_ref().map_or(why, |handing| handing.why);
         serving.state.end(why);
-        serving.state.released.send_if_modified(|released| released.is_none() && released.replace(true).is_none());
+        serving.state.release(true);
         if let Some((number, _)) = serving.proclaiming {
             chair.proclaimed(number, false);
         }
@@ -683,7 +683,7 @@ impl Runner {
         let grace = self.bond.group.settings().grace;
         let Some(chair) = &mut self.chair else { return request.refuse(Refused::NotInOffice) };
         let Some(serving) = &mut chair.term else { return request.refuse(Refused::NotInOffice) };
-        let serves = *serving.state.phase.borrow() == Phase::Serving;
+        let serves = serving.state.phase.get() == Phase::Serving;
         if !serving.announced || !serves || serving.ceding || serving.wish.is_some() {
             return request.refuse(Refused::Busy);
         }
@@ -777,7 +777,7 @@ impl Chair {
     fn finish(self) {
         if let Some(serving) = &self.term {
             serving.state.end(Loss::Closing);
-            serving.state.released.send_if_modified(|released| released.is_none() && released.replace(true).is_none());
+            serving.state.release(true);
         }
         self.shared.change(|state| state.done = Some(true));
     }

@@ -1,0 +1,49 @@
+//! A value that others wait for.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Like tokio's `watch`, but those who wait are woken in the order in which they came: tokio draws lots, and a simulation
+/// could not be run again.
+#[derive(Debug)]
+pub(crate) struct Watched<T> {
+    value: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T: Copy> Watched<T> {
+    pub(crate) fn new(value: T) -> Watched<T> {
+        Watched { value: Mutex::new(value), changed: Notify::new() }
+    }
+
+    pub(crate) fn get(&self) -> T {
+        *self.value()
+    }
+
+    /// Replaces the value, unless `change` leaves it as it is.
+    pub(crate) fn change(&self, change: impl FnOnce(T) -> Option<T>) {
+        let mut value = self.value();
+        let Some(to) = change(*value) else { return };
+        *value = to;
+        drop(value);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until the value is as asked for, and answers with it. Safe to cancel.
+    pub(crate) async fn wait_for(&self, is: impl Fn(T) -> bool) -> T {
+        loop {
+            let changed = self.changed.notified();
+            let value = self.get();
+            if is(value) {
+                return value;
+            }
+            changed.await;
+        }
+    }
+
+    fn value(&self) -> MutexGuard<'_, T> {
+        // Every change is one assignment: nothing is half-made, whoever has panicked.
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
