@@ -13,6 +13,7 @@ FAULT_SEEDS ?= 100000
 # `make fuzz` goes on for so long.
 FUZZ_SECONDS ?= 300
 PEERS_FAULT_SEEDS ?= 20000
+LIBRARY_FAULT_SEEDS ?= 20000
 
 # What has to be installed, as groups of scripts/setup.
 SIM_NEEDS := build rust
@@ -56,6 +57,8 @@ sim: ## Show that known-bad variants are caught, then simulate SEEDS=10000 seeds
 	@scripts/setup $(SIM_NEEDS)
 	@$(SIM) --flaws
 	@$(SIM) --seeds $(SEEDS) --from $(FROM)
+	@$(SIM) --library --flaws
+	@$(SIM) --library --seeds $(SEEDS) --from $(FROM)
 	@$(PEERS_SIM) --flaws
 	@$(PEERS_SIM) --seeds $(SEEDS) --from $(FROM)
 
@@ -111,6 +114,8 @@ faults: ## Run the fault tests: real processes, and FAULT_SEEDS=100000 simulated
 	@for crate in $(FAULT_CRATES); do $(CARGO) test --locked -p $$crate --features faults; done
 	@$(SIM) --flaws
 	@$(SIM) --seeds $(FAULT_SEEDS) --from 1
+	@$(SIM) --library --flaws
+	@$(SIM) --library --seeds $(LIBRARY_FAULT_SEEDS) --from 1
 	@$(PEERS_SIM) --flaws
 	@$(PEERS_SIM) --seeds $(PEERS_FAULT_SEEDS) --from 1
 

@@ -3,10 +3,13 @@
 //! One seed stands for one run: some processes, one store, some elections, and what goes wrong. The processes run
 //! [`incumbent_core::Participant`] itself, the server is the memory store's own table; the network between them, the
 //! clocks and the users are simulated. A checker sees everything on global time and stops at the first broken rule.
+//!
+//! The library around those machines has a world of its own, in `library`.
 
 mod checker;
 mod clock;
 mod faults;
+mod library;
 mod network;
 mod operator;
 mod orders;

@@ -9,7 +9,8 @@ use incumbent_sim::{Variant, catch, run, run_many};
 const USAGE: &str = "\
 incumbent-sim --seeds N [--from S]             run N seeds from S (1) on
 incumbent-sim --seed S [--flaw NAME] [--trace] run one seed
-incumbent-sim --flaws [--most N]               catch every known-bad variant, each within N seeds (5000)";
+incumbent-sim --flaws [--most N]               catch every known-bad variant, each within N seeds (5000)
+With --library: not the machines in their world, but the library around them, in its own.";
 
 /// Each known-bad variant must be caught within this many seeds.
 const MOST_SEEDS: u64 = 5_000;
@@ -20,6 +21,7 @@ struct Args {
     seed: Option<u64>,
     most: u64,
     flaw: Variant,
+    library: bool,
     flaws: bool,
     trace: bool,
 }
@@ -35,8 +37,16 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
-    let mut args =
-        Args { seeds: None, from: 1, seed: None, most: MOST_SEEDS, flaw: Variant::Sound, flaws: false, trace: false };
+    let mut args = Args {
+        seeds: None,
+        from: 1,
+        seed: None,
+        most: MOST_SEEDS,
+        flaw: Variant::Sound,
+        library: false,
+        flaws: false,
+        trace: false,
+    };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
@@ -49,10 +59,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
                 let name = value()?;
                 args.flaw = Variant::named(&name).ok_or_else(|| format!("there is no variant named {name}"))?;
             }
+            "--library" => args.library = true,
             "--flaws" => args.flaws = true,
             "--trace" => args.trace = true,
             _ => return Err(format!("unknown argument {word}")),
         }
+    }
+    if args.library && args.flaw == Variant::Sound {
+        args.flaw = Variant::Library(None);
     }
     Ok(args)
 }
@@ -60,7 +74,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
 fn dispatch(args: &Args) -> ExitCode {
     match (args.seed, args.seeds) {
         (Some(seed), _) => one(seed, args.flaw, args.trace),
-        (None, _) if args.flaws => flaws(args.from, args.most),
+        (None, _) if args.flaws => flaws(args),
         (None, Some(seeds)) => many(args.from, seeds, args.flaw),
         (None, None) => {
             eprintln!("{USAGE}");
@@ -92,7 +106,11 @@ fn many(from: u64, seeds: u64, variant: Variant) -> ExitCode {
             println!("{done} of {seeds} runs");
         }
     });
-    let flaw = if variant == Variant::Sound { String::new() } else { format!(" --flaw {variant}") };
+    let flaw = match variant {
+        Variant::Sound => String::new(),
+        Variant::Library(None) => " --library".to_owned(),
+        flawed => format!(" --flaw {flawed}"),
+    };
     for (seed, broken) in &summary.violations {
         println!("BROKEN {} at {:.6} s of seed {seed}: {}", broken.rule, broken.at as f64 / 1e9, broken.text);
         println!("  replay: incumbent-sim --seed {seed}{flaw} --trace");
@@ -109,10 +127,12 @@ fn many(from: u64, seeds: u64, variant: Variant) -> ExitCode {
     if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn flaws(from: u64, most: u64) -> ExitCode {
+fn flaws(args: &Args) -> ExitCode {
+    let (from, most) = (args.from, args.most);
     let (mut caught, mut missed) = (0, 0);
+    let bad: Vec<_> = if args.library { Variant::all_bad_libraries().collect() } else { Variant::all_bad().collect() };
     println!("{:<24} {:<9} {:>6}  how", "known-bad variant", "broke", "seeds");
-    for variant in Variant::all_bad() {
+    for variant in bad {
         match catch(variant, from, most) {
             Some(found) => {
                 caught += 1;

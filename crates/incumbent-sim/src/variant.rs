@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use incumbent::DriverFlaw;
 use incumbent_core::{Flaw, Flaws};
 
 /// The protocol as it is, or with one thing wrong.
@@ -13,6 +14,8 @@ pub enum Variant {
     Core(Flaw),
     /// The store, the clock or a resource has one.
     World(WorldFlaw),
+    /// The library around the machines, in a world of its own: as it is, or its driver or its handles have a flaw.
+    Library(Option<DriverFlaw>),
 }
 
 /// One way in which what surrounds the machines can be wrong.
@@ -74,7 +77,12 @@ impl WorldFlaw {
 }
 
 impl Variant {
-    /// Every known-bad variant.
+    /// Every known-bad variant of the library around the machines.
+    pub fn all_bad_libraries() -> impl Iterator<Item = Variant> {
+        DriverFlaw::ALL.into_iter().map(|flaw| Variant::Library(Some(flaw)))
+    }
+
+    /// Every known-bad variant of the machines and of what surrounds them in their own world.
     pub fn all_bad() -> impl Iterator<Item = Variant> {
         let core = Flaw::ALL.into_iter().map(Variant::Core);
         core.chain(WorldFlaw::ALL.into_iter().map(Variant::World))
@@ -82,13 +90,13 @@ impl Variant {
 
     /// The known-bad variant of this name.
     pub fn named(name: &str) -> Option<Variant> {
-        Variant::all_bad().find(|variant| variant.to_string() == name)
+        Variant::all_bad().chain(Variant::all_bad_libraries()).find(|variant| variant.to_string() == name)
     }
 
     pub(crate) fn flaws(self) -> Flaws {
         match self {
             Variant::Core(flaw) => Flaws::only(flaw),
-            Variant::Sound | Variant::World(_) => Flaws::NONE,
+            Variant::Sound | Variant::World(_) | Variant::Library(_) => Flaws::NONE,
         }
     }
 
@@ -103,6 +111,8 @@ impl fmt::Display for Variant {
             Variant::Sound => f.write_str("Sound"),
             Variant::Core(flaw) => write!(f, "{flaw:?}"),
             Variant::World(flaw) => write!(f, "{flaw:?}"),
+            Variant::Library(None) => f.write_str("Library"),
+            Variant::Library(Some(flaw)) => write!(f, "{flaw:?}"),
         }
     }
 }

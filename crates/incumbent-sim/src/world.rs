@@ -33,6 +33,9 @@ pub struct Outcome {
 
 /// Runs one seed to its end, or to the first broken rule.
 pub fn run(seed: u64, variant: Variant, tracing: bool) -> Outcome {
+    if let Variant::Library(flaw) = variant {
+        return crate::library::run(seed, flaw, tracing);
+    }
     let mut world = World::new(seed, variant, tracing);
     world.start();
     world.run();

@@ -1,0 +1,382 @@
+//! What must always be true where users stand. It looks at the store and at every term, on global time, after each step
+//! of the store, after each thing that a user was told, and at random instants; and it stops the run at the first broken
+//! rule.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Arguments;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent::{FencingToken, Term};
+use incumbent_core::{ElectionName, Entry, Incarnation, Timestamp, Token};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::clock::HostClock;
+use super::server::{Server, generation_of};
+use crate::checker::Violation;
+use crate::trace::Trace;
+
+/// A token, and which of the stores gave it.
+pub(crate) type Claim = (u32, Token);
+
+/// A boot of a host: which host, and which of its lives.
+pub(crate) type BootId = (usize, u32);
+
+#[derive(Debug)]
+pub(crate) struct Audit {
+    start: Instant,
+    elections: Vec<ElectionName>,
+    server: Arc<Server>,
+    /// How long an entry may stay in line after a user has seen its term end; `None` where the network may be slow.
+    entry_goes_within: Option<Duration>,
+    state: Mutex<State>,
+    broken: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    trace: Trace,
+    violation: Option<Violation>,
+    terms: Vec<Held>,
+    records: Vec<Record>,
+    looks: u64,
+}
+
+/// A term that a user was given.
+#[derive(Debug)]
+struct Held {
+    boot: BootId,
+    election: usize,
+    claim: Claim,
+    deadline: Deadline,
+    clock: Arc<HostClock>,
+    /// The entry stays until the user lets go.
+    holds: bool,
+    /// When a user was told that it is over.
+    over: Option<Duration>,
+    /// The store has taken it away before its time.
+    early: bool,
+}
+
+/// The deadline of a term. The term itself would keep its client alive.
+struct Deadline(Box<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl std::fmt::Debug for Deadline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (self.0)().fmt(f)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    owners: BTreeMap<Claim, Option<Incarnation>>,
+    /// The highest number of a value that was seen in this entry.
+    shown: BTreeMap<Claim, u64>,
+    newest: BTreeMap<u32, Token>,
+    /// Every entry that was ever seen first in line, and since when.
+    heads: Vec<(Duration, Claim, Option<Arc<str>>)>,
+    elected: BTreeSet<Claim>,
+    released: BTreeSet<Claim>,
+    removed_early: BTreeSet<Claim>,
+}
+
+impl Audit {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        elections: Vec<ElectionName>,
+        entry_goes_within: Option<Duration>,
+        trace: bool,
+    ) -> Arc<Audit> {
+        let state = State {
+            trace: Trace::new(trace),
+            violation: None,
+            terms: Vec::new(),
+            records: elections.iter().map(|_| Record::default()).collect(),
+            looks: 0,
+        };
+        let start = Instant::now();
+        Arc::new(Audit { start, elections, server, entry_goes_within, state: Mutex::new(state), broken: Notify::new() })
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// A line for the reader of the trace.
+    pub(crate) fn say(&self, who: &str, what: Arguments<'_>) {
+        let now = self.now().as_nanos() as u64;
+        self.state().trace.line(now, who, what);
+    }
+
+    /// Notes the first broken rule, and ends the run.
+    pub(crate) fn fail(&self, rule: &'static str, text: String) {
+        let at = self.now().as_nanos() as u64;
+        self.state().fail(at, rule, text);
+        self.broken.notify_one();
+    }
+
+    pub(crate) async fn broken(&self) {
+        self.broken.notified().await;
+    }
+
+    pub(crate) fn finish(&self) -> (Option<Violation>, String, u64, u64) {
+        let mut state = self.state();
+        let trace = std::mem::take(&mut state.trace).into_text();
+        let terms = state.records.iter().map(|record| record.elected.len() as u64).sum();
+        (state.violation.take(), trace, terms, state.looks)
+    }
+
+    /// Which of the stores answers.
+    pub(crate) fn generation(&self) -> u32 {
+        self.server.generation()
+    }
+
+    pub(crate) fn name(&self, election: usize) -> &ElectionName {
+        &self.elections[election]
+    }
+
+    pub(crate) fn number(&self, election: &ElectionName) -> usize {
+        self.elections.iter().position(|name| name == election).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn elections(&self) -> usize {
+        self.elections.len()
+    }
+
+    pub(crate) fn look_at_all(&self) {
+        (0..self.elections.len()).for_each(|election| self.look(election));
+    }
+
+    /// Looks at the line and at all who may believe that they lead.
+    pub(crate) fn look(&self, election: usize) {
+        let line = self.server.line(&self.elections[election]).entries;
+        let generation = self.server.generation();
+        let now = self.now();
+        let mut state = self.state();
+        state.looks += 1;
+        let State { records, terms, .. } = &mut *state;
+        let broken = records[election]
+            .take_in(now, generation, &line)
+            .or_else(|| check_terms(terms, election, generation, &line))
+            .or_else(|| self.check_left_over(terms, now, election, generation, &line));
+        drop(state);
+        if let Some((rule, text)) = broken {
+            self.fail(rule, format!("election {election}: {text}"));
+        }
+    }
+
+    /// A user has been given an office.
+    pub(crate) fn elected(&self, boot: BootId, election: usize, term: &Term, clock: &Arc<HostClock>, holds: bool) {
+        let claim = claim(term.token());
+        let mut state = self.state();
+        let record = &mut state.records[election];
+        let early = record.removed_early.contains(&claim) || claim.0 != self.server.generation();
+        let newer = record.elected.range(claim..).find(|old| old.0 == claim.0).copied();
+        record.elected.insert(claim);
+        let (deadline, clock) = (Deadline(Box::new(term.deadline_reader())), clock.clone());
+        let held = Held { boot, election, claim, deadline, clock, holds, over: None, early };
+        // An office may lie about until its user has time for it, and be over by then.
+        let valid = !early && held.lasts();
+        state.terms.push(held);
+        drop(state);
+        if let Some(newer) = newer.filter(|newer| valid || *newer == claim) {
+            self.fail("S2", format!("election {election}: {claim:?} is elected after {newer:?}"));
+        }
+        self.look(election);
+    }
+
+    /// A user has been told whether its term lasts.
+    pub(crate) fn checked(&self, term: &Term, lasts: bool) {
+        let (claim, election) = (claim(term.token()), self.number(term.election()));
+        let now = self.now();
+        let mut state = self.state();
+        let held = state.terms.iter_mut().find(|held| held.claim == claim && held.election == election);
+        let revived = match held {
+            Some(held) if lasts => held.over.is_some(),
+            Some(held) => {
+                held.over.get_or_insert(now);
+                false
+            }
+            None => false,
+        };
+        drop(state);
+        if revived {
+            self.fail("S6", format!("{claim:?} was over, and check() says that it lasts"));
+        }
+    }
+
+    /// A withdrawal of this entry is about to be sent.
+    pub(crate) fn withdraws(&self, election: usize, claim: Claim) {
+        let lasts =
+            self.state().terms.iter().any(|held| held.election == election && held.claim == claim && held.lasts());
+        if lasts {
+            self.fail("S4", format!("election {election}: {claim:?} is withdrawn before its term is over"));
+        }
+    }
+
+    /// A user was told that nothing of this claim is left.
+    pub(crate) fn released(&self, election: usize, token: &FencingToken) {
+        self.state().records[election].released.insert(claim(token));
+        self.look(election);
+    }
+
+    /// A user was told that others can see this value.
+    pub(crate) fn proclaimed(&self, election: usize, token: &FencingToken, number: u64) {
+        let shown = self.state().records[election].shown.get(&claim(token)).copied().unwrap_or(0);
+        if shown < number {
+            let text =
+                format!("election {election}: {token} proclaimed {number}, and the store has seen {shown} at most");
+            self.fail("PROCLAIM", text);
+        }
+    }
+
+    /// A resource has accepted a write.
+    pub(crate) fn written(&self, election: usize, token: &FencingToken) {
+        let claim = claim(token);
+        let newer = self.state().records[election].elected.range(claim..).nth(1).copied();
+        if let Some(newer) = newer.filter(|newer| newer.0 == claim.0) {
+            self.fail(
+                "S3",
+                format!("election {election}: a write of {claim:?} is accepted while {newer:?} is in office"),
+            );
+        }
+    }
+
+    /// The store is about to lose all sessions, or to be replaced.
+    pub(crate) fn all_removed_early(&self) {
+        (0..self.elections.len()).for_each(|election| {
+            let generation = self.server.generation();
+            let line = self.server.line(&self.elections[election]).entries;
+            line.iter().for_each(|entry| self.removed_early(election, (generation, entry.token)));
+        });
+    }
+
+    /// An entry is removed although its owner lives.
+    pub(crate) fn removed_early(&self, election: usize, claim: Claim) {
+        let mut state = self.state();
+        state.records[election].removed_early.insert(claim);
+        let of_it = |held: &&mut Held| held.election == election && held.claim == claim;
+        state.terms.iter_mut().filter(of_it).for_each(|held| held.early = true);
+    }
+
+    /// The process is dead: it believes nothing.
+    pub(crate) fn killed(&self, boot: BootId) {
+        self.state().terms.retain(|held| held.boot != boot);
+    }
+
+    /// Who was first in line since then, by name.
+    pub(crate) fn led_since(&self, election: usize, since: Duration, name: &str) -> bool {
+        let state = self.state();
+        let heads = &state.records[election].heads;
+        let first = heads.iter().rposition(|(at, ..)| *at <= since).unwrap_or(0);
+        heads[first..].iter().any(|(.., head)| head.as_deref() == Some(name))
+    }
+
+    /// How often somebody else was first in line.
+    pub(crate) fn changes(&self, election: usize) -> usize {
+        self.state().records[election].heads.len()
+    }
+
+    /// Those who may believe that they lead now, and whom the store has not taken their office.
+    pub(crate) fn leaders(&self, election: usize) -> Vec<(BootId, Claim)> {
+        let state = self.state();
+        let leads = state.terms.iter().filter(|held| held.election == election && !held.early && held.lasts());
+        leads.map(|held| (held.boot, held.claim)).collect()
+    }
+
+    fn check_left_over(
+        &self,
+        terms: &[Held],
+        now: Duration,
+        election: usize,
+        generation: u32,
+        line: &[Entry],
+    ) -> Option<(&'static str, String)> {
+        let within = self.entry_goes_within?;
+        let blocks = |held: &&Held| {
+            let late = held.over.is_some_and(|over| now > over + within);
+            let there = || line.iter().any(|entry| (generation, entry.token) == held.claim);
+            held.election == election && !held.holds && late && there()
+        };
+        let held = terms.iter().find(blocks)?;
+        Some(("L1", format!("the term of {:?} was over {:?} ago, and its entry is in line", held.claim, within)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check_terms(terms: &[Held], election: usize, generation: u32, line: &[Entry]) -> Option<(&'static str, String)> {
+    let here = || terms.iter().filter(|held| held.election == election);
+    if let Some(held) = here().find(|held| held.over.is_some() && held.lasts()) {
+        return Some(("S6", format!("{:?} was over, and has a deadline again", held.claim)));
+    }
+    let head = line.first().map(|entry| (generation, entry.token));
+    let mut believing = here().filter(|held| !held.early && held.lasts());
+    let first = believing.next()?;
+    if let Some(second) = believing.next() {
+        return Some(("S4", format!("{:?} and {:?} may both believe that they lead", first.claim, second.claim)));
+    }
+    let ahead = (first.deadline.0)().since(first.clock.read());
+    (head != Some(first.claim))
+        .then(|| ("S5", format!("{:?} has {ahead:?} left, and {head:?} is first in line", first.claim)))
+}
+
+impl Held {
+    fn lasts(&self) -> bool {
+        self.clock.read() < (self.deadline.0)()
+    }
+}
+
+impl State {
+    fn fail(&mut self, at: u64, rule: &'static str, text: String) {
+        if self.violation.is_none() {
+            self.trace.line(at, "audit", format_args!("BROKEN {rule}: {text}"));
+            self.violation = Some(Violation { rule, text, at });
+        }
+    }
+}
+
+impl Record {
+    fn take_in(&mut self, now: Duration, generation: u32, line: &[Entry]) -> Option<(&'static str, String)> {
+        for entry in line {
+            let claim = (generation, entry.token);
+            match self.owners.insert(claim, entry.incarnation) {
+                Some(before) if before != entry.incarnation => {
+                    return Some(("S1", format!("{claim:?} belongs to two incarnations")));
+                }
+                Some(_) => {}
+                None => {
+                    let newest = self.newest.insert(generation, entry.token);
+                    if newest.is_some_and(|newest| newest >= entry.token) {
+                        return Some(("S2", format!("{claim:?} came into line after {newest:?}")));
+                    }
+                }
+            }
+            let shown = self.shown.entry(claim).or_default();
+            *shown = (*shown).max(number_of(&entry.value));
+            if self.released.contains(&claim) {
+                return Some(("S8", format!("{claim:?} was given back for certain, and is in line")));
+            }
+        }
+        if let Some(head) = line.first() {
+            let claim = (generation, head.token);
+            if self.heads.last().is_none_or(|(_, last, _)| *last != claim) {
+                self.heads.push((now, claim, head.name.clone()));
+            }
+        }
+        None
+    }
+}
+
+pub(crate) fn claim(token: &FencingToken) -> Claim {
+    (generation_of(&token.store), token.token)
+}
+
+/// Values are numbers: later ones of a term are higher.
+pub(crate) fn number_of(value: &Bytes) -> u64 {
+    std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}

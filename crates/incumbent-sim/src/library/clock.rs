@@ -1,0 +1,157 @@
+//! The clock of one simulated host: tokio's paused time at a rate of its own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use incumbent_core::Timestamp;
+use incumbent_store::{Alarm, Clock};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+type Look = Arc<dyn Fn() + Send + Sync>;
+
+/// A host's clock, which all its threads read.
+///
+/// Tokio runs one task at a time, but a driver shares its host with other threads: it may be stopped right after it has
+/// read the clock, for a while, and others look at the time before it goes on. That is played here: in such a
+/// turn the driver gets its reading, then time jumps, then everybody else on the host looks.
+pub(crate) struct HostClock {
+    time: Time,
+    /// This turn of the driver is interrupted after each reading, and the first time for so long.
+    interrupted: AtomicBool,
+    jump: AtomicU64,
+    looks: Mutex<(u64, BTreeMap<u64, Look>)>,
+}
+
+#[derive(Clone, Debug)]
+struct Time {
+    start: Instant,
+    origin: u64,
+    ppm: i64,
+    /// How far it has jumped ahead.
+    ahead: Arc<AtomicU64>,
+}
+
+impl Time {
+    fn read(&self) -> Timestamp {
+        let passed = self.start.elapsed().as_nanos() as i128;
+        let shown = passed + passed * i128::from(self.ppm) / 1_000_000;
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        Timestamp::from_nanos(self.origin + ahead + u64::try_from(shown).unwrap_or(0))
+    }
+
+    /// When it shows `local`, on tokio's clock.
+    fn when(&self, local: Timestamp) -> Instant {
+        let from = self.origin + self.ahead.load(Ordering::Relaxed);
+        let need = u128::from(local.as_nanos().saturating_sub(from));
+        let rate = u128::from((1_000_000 + self.ppm).unsigned_abs());
+        // Further away than a simulation lasts.
+        let far = u128::from(u64::MAX / 4);
+        let nanos = (need * 1_000_000).div_ceil(rate).min(far);
+        self.start + Duration::from_nanos(nanos as u64)
+    }
+}
+
+impl HostClock {
+    pub(crate) fn new(start: Instant, origin: u64, ppm: i64) -> HostClock {
+        HostClock {
+            time: Time { start, origin, ppm, ahead: Arc::default() },
+            interrupted: AtomicBool::new(false),
+            jump: AtomicU64::new(0),
+            looks: Mutex::default(),
+        }
+    }
+
+    /// The time on this host.
+    pub(crate) fn read(&self) -> Timestamp {
+        self.time.read()
+    }
+
+    /// A driver's turn begins. With a jump it is interrupted.
+    pub(crate) fn begin_turn(&self, jump: Duration) {
+        self.interrupted.store(!jump.is_zero(), Ordering::Relaxed);
+        self.jump.store(jump.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_turn(&self) {
+        self.interrupted.store(false, Ordering::Relaxed);
+    }
+
+    /// Somebody on this host who looks whenever the driver is interrupted, until the answer is dropped.
+    pub(crate) fn look_on(self: &Arc<HostClock>, look: impl Fn() + Send + Sync + 'static) -> LooksOn {
+        let mut looks = self.looks();
+        looks.0 += 1;
+        let number = looks.0;
+        looks.1.insert(number, Arc::new(look));
+        drop(looks);
+        LooksOn(self.clone(), number)
+    }
+
+    fn looks(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Look>)> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for HostClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.time.fmt(f)
+    }
+}
+
+/// See [`HostClock::look_on`].
+pub(crate) struct LooksOn(Arc<HostClock>, u64);
+
+impl Drop for LooksOn {
+    fn drop(&mut self) {
+        let look = self.0.looks().1.remove(&self.1);
+        drop(look);
+    }
+}
+
+impl Clock for HostClock {
+    fn now(&self) -> Timestamp {
+        let now = self.read();
+        if self.interrupted.swap(false, Ordering::Relaxed) {
+            self.time.ahead.fetch_add(self.jump.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            let looks: Vec<_> = self.looks().1.values().cloned().collect();
+            looks.iter().for_each(|look| look());
+            self.interrupted.store(true, Ordering::Relaxed);
+        }
+        now
+    }
+
+    fn alarm(&self) -> io::Result<Box<dyn Alarm>> {
+        Ok(Box::new(HostAlarm { time: self.time.clone(), at: None, sleep: None }))
+    }
+}
+
+struct HostAlarm {
+    time: Time,
+    at: Option<Timestamp>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Alarm for HostAlarm {
+    fn set(&mut self, at: Option<Timestamp>) {
+        self.at = at.filter(|at| *at != Timestamp::MAX);
+    }
+
+    fn poll_ring(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(at) = self.at else { return Poll::Pending };
+        // The clock may have jumped since the last time.
+        let when = self.time.when(at);
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(when)));
+        if sleep.deadline() != when {
+            sleep.as_mut().reset(when);
+        }
+        std::task::ready!(sleep.as_mut().poll(cx));
+        self.at = None;
+        self.sleep = None;
+        Poll::Ready(())
+    }
+}

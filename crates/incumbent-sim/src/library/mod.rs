@@ -1,0 +1,47 @@
+//! Simulation of the library: the real `Client`, its driver, handles and fences, many of them in one world, in virtual
+//! time.
+//!
+//! Tokio's paused clock is global time, and one thread runs everything, so a seed replays event by event. Each host has a
+//! clock that drifts and a gate that stops, delays and kills its tasks. Between a host and the memory store each call
+//! travels by itself. What is checked is what users are told: `check`, `elected`, `resign`, `proclaim`, observers, fences.
+
+mod audit;
+mod bystander;
+mod clock;
+mod fence;
+mod gate;
+mod host;
+mod link;
+mod mischief;
+mod plan;
+mod server;
+mod signal;
+mod user;
+mod world;
+
+use incumbent::DriverFlaw;
+
+use self::world::World;
+use crate::world::Outcome;
+
+/// Runs one seed of the library's simulation.
+pub(crate) fn run(seed: u64, flaw: Option<DriverFlaw>, trace: bool) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("no runtime can be made: {error}"),
+    };
+    let audit = runtime.block_on(async {
+        let world = World::new(seed, flaw, trace);
+        let audit = world.audit.clone();
+        tokio::select! {
+            biased;
+            () = audit.broken() => {}
+            () = world.live() => {}
+        }
+        audit
+    });
+    drop(runtime);
+    let (violation, trace, terms, events) = audit.finish();
+    Outcome { seed, violation, events, terms, trace }
+}

@@ -1,0 +1,362 @@
+//! One who stands in an election on a host: waits, works under `check`, and leaves in every way that there is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use incumbent::{
+    Candidacy, Candidate, FenceError, Leadership, ResignError, SeatError, StandError, Term, TransferError,
+};
+use incumbent_core::Rng;
+use tokio::time::{sleep, timeout};
+
+use super::audit::Audit;
+use super::clock::LooksOn;
+use super::fence::Resource;
+use super::host::Boot;
+use super::plan::Kind;
+use super::world::{Phase, World};
+
+pub(crate) struct User {
+    world: Arc<World>,
+    boot: Arc<Boot>,
+    election: usize,
+    rng: Rng,
+    stands: u64,
+    /// The number of the value that was proclaimed last.
+    values: Arc<AtomicU64>,
+}
+
+/// What a user does next.
+enum Next {
+    /// Waits to be elected again.
+    Wait,
+    /// Stands anew.
+    Stand,
+    /// This client is of no more use.
+    Reboot,
+}
+
+impl User {
+    pub(crate) fn new(world: Arc<World>, boot: Arc<Boot>, election: usize, rng: Rng) -> User {
+        User { world, boot, election, rng, stands: 0, values: Arc::default() }
+    }
+
+    pub(crate) async fn live(mut self) {
+        while self.world.phase() != Phase::Closing {
+            match self.stand().await {
+                Next::Reboot => return self.boot.fail(),
+                Next::Stand | Next::Wait => {
+                    let rest = self.within(self.world.plan.ttl / 20);
+                    sleep(rest).await;
+                }
+            }
+        }
+    }
+
+    async fn stand(&mut self) -> Next {
+        let Some(client) = self.boot.client() else { return Next::Reboot };
+        let world = self.world.clone();
+        // A new handle each time: an election that was ended starts afresh.
+        let Ok(election) = client.election(world.audit.name(self.election).as_str()) else { return Next::Reboot };
+        drop(client);
+        self.stands += 1;
+        let name = format!("{}{}.{}", self.boot.prefix(), self.election, self.stands);
+        let holds = self.rng.below(4) == 0;
+        let value = self.values.load(Ordering::Relaxed).to_string();
+        let mut candidate = election.candidate(&name).value(value);
+        drop(election);
+        if holds {
+            candidate = candidate.hold_until_stopped();
+        }
+        if let Some(resource) = world.resource(self.election) {
+            candidate = candidate.shared_fence(resource);
+        }
+        if self.in_storm() && self.rng.below(10) == 0 {
+            return self.try_once(candidate, holds).await;
+        }
+        let limit = self.patience(10);
+        let stood = tokio::select! {
+            biased;
+            () = world.closing() => return Next::Stand,
+            stood = timeout(limit, candidate.stand()) => stood,
+        };
+        match stood {
+            // Nobody waits for it any more: it is cancelled.
+            Err(_) => Next::Stand,
+            Ok(Err(error)) => self.refused(error),
+            Ok(Ok(seat)) => {
+                world.audit.say(&name, format_args!("stands"));
+                world.note_name(self.election, &name);
+                self.follow(seat, &name, holds).await
+            }
+        }
+    }
+
+    async fn try_once(&mut self, candidate: Candidate, holds: bool) -> Next {
+        let limit = self.patience(4);
+        let world = self.world.clone();
+        let tried = tokio::select! {
+            biased;
+            () = world.closing() => return Next::Stand,
+            tried = timeout(limit, candidate.try_once()) => tried,
+        };
+        match tried {
+            Err(_) | Ok(Ok(None)) => Next::Stand,
+            Ok(Err(error)) => self.refused(error),
+            Ok(Ok(Some(office))) => match self.reign(None, office, "once", holds).await {
+                Next::Wait => Next::Stand,
+                next => next,
+            },
+        }
+    }
+
+    async fn follow(&mut self, mut seat: Candidacy, name: &str, holds: bool) -> Next {
+        let world = self.world.clone();
+        loop {
+            seat.set_healthy(true);
+            let limit = self.patience(5);
+            let elected = tokio::select! {
+                biased;
+                () = world.closing() => return self.leave(seat).await,
+                elected = timeout(limit, seat.elected()) => elected,
+            };
+            match elected {
+                Err(_) => match self.rng.below(4) {
+                    0 => return Next::Stand,
+                    1 => return self.leave(seat).await,
+                    2 => {
+                        seat.set_healthy(false);
+                        sleep(self.within(world.plan.ttl / 2)).await;
+                    }
+                    _ => {}
+                },
+                Ok(Ok(None)) => return Next::Stand,
+                Ok(Err(error)) => return self.refused(error.into()),
+                Ok(Ok(Some(office))) => match self.reign(Some(&seat), office, name, holds).await {
+                    Next::Wait => {}
+                    next => return next,
+                },
+            }
+        }
+    }
+
+    async fn leave(&mut self, seat: Candidacy) -> Next {
+        if self.rng.below(2) == 0 {
+            return Next::Stand;
+        }
+        match seat.withdraw().await {
+            Ok(()) => Next::Stand,
+            Err(error) => self.refused(error.into()),
+        }
+    }
+
+    /// In office.
+    async fn reign(&mut self, seat: Option<&Candidacy>, office: Leadership, name: &str, holds: bool) -> Next {
+        let (world, term) = (self.world.clone(), office.term());
+        world.audit.say(name, format_args!("is elected with {}", term.token()));
+        world.audit.elected(self.boot.id, self.election, &term, &self.boot.clock, holds);
+        let resource = world.resource(self.election);
+        if let Some(resource) = &resource {
+            resource.check_raised(term.token());
+        }
+        let _looks = self.look_on(&term);
+        let mut office = office;
+        loop {
+            let step = self.step();
+            let heeds = self.rng.below(2) == 0;
+            tokio::select! {
+                biased;
+                () = world.closing() => return self.give_back(office).await,
+                _ = term.stopping(), if heeds => {}
+                () = sleep(step) => {}
+            }
+            if !check(&world.audit, &term) {
+                world.audit.say(name, format_args!("has lost {}: {}", term.token(), lost(&term)));
+                return self.lost(office).await;
+            }
+            if let Some(resource) = &resource {
+                self.write(resource, &term);
+            }
+            if term.is_stopping() && self.rng.below(4) > 0 {
+                return self.give_back(office).await;
+            }
+            if self.in_storm() {
+                match self.wish(seat, office, &term).await {
+                    Ok(same) => office = same,
+                    Err(next) => return next,
+                }
+            }
+        }
+    }
+
+    /// Whatever comes to a leader's mind. The office, or what comes after it.
+    async fn wish(&mut self, seat: Option<&Candidacy>, office: Leadership, term: &Term) -> Result<Leadership, Next> {
+        match self.rng.below(60) {
+            0 | 1 => {
+                drop(office);
+                Err(Next::Wait)
+            }
+            2..5 => Err(self.give_back(office).await),
+            5..8 => self.transfer(office, term).await,
+            8..20 => {
+                self.proclaim(term);
+                Ok(office)
+            }
+            20 => {
+                if let Some(seat) = seat {
+                    seat.set_healthy(false);
+                }
+                Ok(office)
+            }
+            21 => {
+                // The work hangs; it does not even look.
+                let (hangs, world) = (self.within(self.world.plan.ttl * 2), self.world.clone());
+                let _ = timeout(hangs, world.healed()).await;
+                Ok(office)
+            }
+            _ => Ok(office),
+        }
+    }
+
+    async fn give_back(&mut self, office: Leadership) -> Next {
+        let token = office.token().clone();
+        let storm = self.in_storm();
+        if self.rng.below(8) == 0 {
+            return Next::Wait;
+        }
+        let limit = if storm { self.patience(6) } else { Duration::MAX };
+        let leaves = self.rng.below(3) == 0;
+        let given_back =
+            if leaves { timeout(limit, office.leave()).await } else { timeout(limit, office.resign()).await };
+        match given_back {
+            Ok(Ok(())) => self.world.audit.released(self.election, &token),
+            Ok(Err(ResignError::Closed)) => return Next::Reboot,
+            Ok(Err(error)) if !storm => {
+                self.world.audit.fail("CLOSE", format!("{token} cannot be given back on a good day: {error}"));
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+        if leaves { Next::Stand } else { Next::Wait }
+    }
+
+    /// The term is over. Some take their time to let go.
+    async fn lost(&mut self, office: Leadership) -> Next {
+        let longest = match self.world.plan.kind {
+            Kind::Edge => self.world.plan.ttl / 2,
+            _ => self.world.plan.ttl * 3,
+        };
+        if self.in_storm() && self.rng.below(2) == 0 {
+            let (linger, world, boot) = (self.within(longest), self.world.clone(), self.boot.clone());
+            tokio::select! {
+                biased;
+                () = world.healed() => {}
+                () = boot.failed() => {}
+                () = sleep(linger) => {}
+            }
+        }
+        if self.rng.below(2) == 0 {
+            return Next::Wait;
+        }
+        self.give_back(office).await
+    }
+
+    async fn transfer(&mut self, office: Leadership, term: &Term) -> Result<Leadership, Next> {
+        let Some(heir) = self.world.any_name(self.election, &mut self.rng) else { return Ok(office) };
+        let (began, within) = (self.world.audit.now(), self.within(self.world.plan.ttl));
+        self.world.audit.say("user", format_args!("transfers {} to {heir}", term.token()));
+        match office.transfer_to(heir.as_str(), within).await {
+            Ok(()) => {
+                if !self.world.audit.led_since(self.election, began, &heir) {
+                    let text = format!("{} was handed to {heir}, which never led", term.token());
+                    self.world.audit.fail("S8", text);
+                }
+                Err(Next::Wait)
+            }
+            Err(TransferError::Refused { office, .. }) => Ok(office),
+            Err(_) => Err(Next::Wait),
+        }
+    }
+
+    /// Two tasks proclaim at the same time.
+    fn proclaim(&mut self, term: &Term) {
+        for _ in 0..2 {
+            let (term, values, audit, election) =
+                (term.clone(), self.values.clone(), self.world.audit.clone(), self.election);
+            self.boot.gate.spawn_user(async move {
+                let number = values.fetch_add(1, Ordering::Relaxed) + 1;
+                if term.proclaim(number.to_string()).await.is_ok() {
+                    audit.proclaimed(election, term.token(), number);
+                }
+            });
+        }
+    }
+
+    /// Writes now, and now and then sends a write that arrives long after.
+    fn write(&mut self, resource: &Arc<Resource>, term: &Term) {
+        resource.write(term.token());
+        if self.in_storm() && self.rng.below(20) == 0 {
+            let (resource, token) = (resource.clone(), term.token().clone());
+            let later = self.within(self.world.plan.ttl * 2);
+            self.boot.gate.spawn_user(async move {
+                sleep(later).await;
+                resource.write(&token);
+            });
+        }
+    }
+
+    /// Another thread that works under the same term.
+    fn look_on(&self, term: &Term) -> LooksOn {
+        let (audit, term) = (self.world.audit.clone(), term.clone());
+        self.boot.clock.look_on(move || {
+            check(&audit, &term);
+        })
+    }
+
+    /// What a user may be told, and what not.
+    fn refused(&self, error: StandError) -> Next {
+        match error {
+            StandError::Seat(SeatError::AlreadyInLine | SeatError::Ended) => Next::Stand,
+            StandError::Seat(SeatError::Closed) if self.world.may_be_closed(&self.boot) => Next::Reboot,
+            StandError::Seat(SeatError::StoreReplaced { .. } | SeatError::Fence(FenceError::StoreReplaced { .. }))
+                if self.world.was_replaced() =>
+            {
+                Next::Reboot
+            }
+            // After `leave` the candidacy is over.
+            error => {
+                self.world.audit.fail("ERROR", format!("{} was told: {error}", self.boot.prefix()));
+                Next::Reboot
+            }
+        }
+    }
+
+    fn in_storm(&self) -> bool {
+        self.world.phase() == Phase::Storm && !matches!(self.world.plan.kind, Kind::Quiet | Kind::Deaths)
+    }
+
+    /// How long it waits for something: for ever, mostly; in a storm one of `share` is impatient.
+    fn patience(&mut self, share: u64) -> Duration {
+        let impatient = self.in_storm() && self.rng.below(share) == 0;
+        if impatient { self.within(self.world.plan.ttl) } else { Duration::MAX }
+    }
+
+    fn step(&mut self) -> Duration {
+        let share = if self.world.plan.kind == Kind::Edge { 50 } else { 8 };
+        Duration::from_millis(1) + self.within(self.world.plan.ttl / share)
+    }
+
+    fn within(&mut self, longest: Duration) -> Duration {
+        Duration::from_nanos(self.rng.below(longest.as_nanos() as u64 + 1))
+    }
+}
+
+fn check(audit: &Audit, term: &Term) -> bool {
+    let lasts = term.check().is_ok();
+    audit.checked(term, lasts);
+    lasts
+}
+
+fn lost(term: &Term) -> String {
+    term.check().err().map_or_else(|| "not at all".to_owned(), |lost| lost.reason().to_string())
+}
