@@ -51,6 +51,7 @@ mod candidacy;
 mod candidate;
 mod client;
 mod connect;
+mod deadline;
 mod driver;
 mod election;
 mod error;
@@ -69,6 +70,11 @@ mod term;
 #[cfg(feature = "test-util")]
 pub mod testing;
 mod watched;
+
+/// What `deadline` is made of. Its model check has others.
+mod atomics {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+}
 
 pub use candidacy::{Candidacy, Events, Role, Roles, SeatEvent};
 pub use candidate::Candidate;

@@ -9,6 +9,7 @@ use incumbent_store::{Clock, Session};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::candidacy::{Role, SeatEvent};
+use crate::deadline::{Deadline, Lapse};
 use crate::error::{SeatError, TransferRefused};
 use crate::fence::{Fence, FencingToken};
 use crate::flaw::Flaws;
@@ -206,8 +207,7 @@ pub(crate) struct TermState {
     pub(crate) election: incumbent_core::ElectionName,
     /// None where there are no tokens: bully and ring.
     pub(crate) token: Option<FencingToken>,
-    /// Nanoseconds; zero once the term is over, and then for ever.
-    deadline: AtomicU64,
+    deadline: Deadline,
     moved: Notify,
     /// The session that carries it. Terms are copied far and wide: they must not keep it open.
     session: Option<Weak<dyn Session>>,
@@ -228,7 +228,7 @@ impl TermState {
         TermState {
             election,
             token,
-            deadline: AtomicU64::new(deadline.as_nanos()),
+            deadline: Deadline::new(deadline),
             moved: Notify::new(),
             session,
             phase: Watched::new(Phase::Serving),
@@ -238,7 +238,7 @@ impl TermState {
     }
 
     pub(crate) fn deadline(&self) -> Timestamp {
-        Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
+        self.deadline.get()
     }
 
     /// Waits until the deadline is another than the one that was seen. Safe to cancel.
@@ -257,48 +257,31 @@ impl TermState {
         self.session.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Moves the deadline, unless the term is over: a late answer never revives one.
+    /// Moves the deadline, unless the term is over.
     pub(crate) fn extend(&self, to: Timestamp) {
-        let mut seen = self.deadline.load(Ordering::Acquire);
-        while seen != 0 {
-            match self.deadline.compare_exchange_weak(seen, to.as_nanos(), Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return self.moved.notify_waiters(),
-                Err(now) => seen = now,
-            }
+        if self.deadline.extend(to) {
+            self.moved.notify_waiters();
         }
     }
 
-    /// A known-bad way to move the deadline.
+    /// A known-bad way to move it.
     #[cfg(feature = "flaws")]
     pub(crate) fn revive(&self, to: Timestamp) {
-        self.deadline.store(to.as_nanos(), Ordering::Release);
+        self.deadline.revive(to);
         self.moved.notify_waiters();
     }
 
-    /// Ends the term for all its handles if the deadline has passed. Answers whether it is over, and whether this
-    /// call was the one that noticed.
+    /// Ends the term for all its handles if the deadline has passed.
     pub(crate) fn lapse(&self, now: Timestamp) -> Lapse {
-        let mut seen = self.deadline.load(Ordering::Acquire);
-        loop {
-            if seen == 0 {
-                return Lapse::Over;
-            }
-            if now.as_nanos() < seen {
-                return Lapse::Serving;
-            }
-            // A renewal may have moved the deadline since we looked: then it counts, for nobody has been told yet.
-            match self.deadline.compare_exchange_weak(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    self.moved.notify_waiters();
-                    return Lapse::Noticed;
-                }
-                Err(now) => seen = now,
-            }
+        let lapse = self.deadline.lapse(now);
+        if lapse == Lapse::Noticed {
+            self.moved.notify_waiters();
         }
+        lapse
     }
 
     pub(crate) fn end(&self, why: Loss) {
-        self.deadline.store(0, Ordering::Release);
+        self.deadline.end();
         self.moved.notify_waiters();
         self.phase.change(|phase| (!matches!(phase, Phase::Over(_))).then_some(Phase::Over(why)));
     }
@@ -312,13 +295,6 @@ impl TermState {
     pub(crate) fn release(&self, certain: bool) {
         self.released.change(|released| released.is_none().then_some(Some(certain)));
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lapse {
-    Serving,
-    Over,
-    Noticed,
 }
 
 #[cfg(test)]

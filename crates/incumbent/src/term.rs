@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::{Command, ElectionName, Loss, SeatId, Timestamp, check_value};
 
+use crate::deadline::Lapse;
 use crate::election::{Fenced, Fencing, Unfenced};
 use crate::error::{Lost, ProclaimError};
 use crate::fence::FencingToken;
 use crate::flaw::DriverFlaw;
-use crate::port::{Lapse, Phase, Port, Request, Seat, TermState};
+use crate::port::{Phase, Port, Request, Seat, TermState};
 
 /// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works under it.
 ///
