@@ -1,4 +1,5 @@
-//! Notices that nobody reads standard output any more, although there is nothing to write: `observe | head -1` ends.
+//! Notices that the reader of standard output has gone, although there is nothing to write:
+//! `observe | head -1` ends.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,8 +7,8 @@ use std::os::fd::AsFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Resolves once whoever read our standard output has gone: a pipe without readers, a socket or a terminal that was hung up.
-/// Never for a file, which has no reader that could go. Safe to cancel.
+/// Resolves once the reader of our standard output has gone: a pipe without readers, a socket or a
+/// terminal that was hung up. Never for a file, which has no reader that could go. Safe to cancel.
 pub(crate) async fn reader_gone() {
     // What cannot be watched for it (a file, /dev/null) is refused, and goes on being written to.
     if wait().await.is_err() {

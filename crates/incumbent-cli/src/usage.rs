@@ -15,7 +15,7 @@ use crate::say::shell_word;
 /// Help and version go to standard output, and are no error.
 pub(crate) fn explain(mut error: clap::Error) -> ExitCode {
     suggest(&mut error, env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect());
-    // Whoever closed the stream does not want to know.
+    // A stream that was closed needs no message.
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,

@@ -45,13 +45,13 @@ enum State {
     },
 }
 
-/// Whether a session is to be replaced by another: the TTL in force may be shorter than the one
+/// When a session is to be replaced by another, since the TTL in force may be shorter than the one
 /// that it was opened with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Ends {
     Never,
     At(Timestamp),
-    /// As soon as nobody needs it any more.
+    /// Its time has come: it is replaced as soon as no candidacy needs it.
     Overdue,
 }
 
@@ -144,7 +144,7 @@ impl Keeper {
         }
     }
 
-    /// The session whose time has come to be replaced, as soon as nobody needs it any more.
+    /// The session whose time has come to be replaced, as soon as no candidacy needs it.
     pub(crate) fn outlived(&mut self, now: Timestamp) -> Option<Epoch> {
         let State::Open { epoch, ends, .. } = &mut self.state else { return None };
         if *ends == Ends::Never || matches!(ends, Ends::At(at) if now < *at) {
@@ -211,7 +211,7 @@ impl Keeper {
         let epoch = Epoch(attempt.0);
         let lease = Box::new(Lease::opened(&self.settings, &liveness, sent_at, now));
         let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest };
-        // Where an answer proves only the renewal before, twice as many keep the newest proof as
+        // Where an answer proves only an earlier renewal, twice as many keep the newest proof as
         // fresh.
         let renew_every = if matches!(liveness.proof, Proof::OneBefore { .. }) { renew_every / 2 } else { renew_every };
         let rarely = self.settings.flaws.has(Flaw::RenewsTooRarely);

@@ -111,7 +111,7 @@ pub enum SettingsError {
         /// The drift that was asked for.
         ppm: u32,
     },
-    /// Nobody would live to see a leader replaced.
+    /// The TTL is longer than [`LONGEST`].
     #[error("a TTL of {} days is too long: a leader that falls silent is replaced after that time; at most {} are allowed",
         .ttl.as_secs() / 86_400, LONGEST.as_secs() / 86_400)]
     TooLong {

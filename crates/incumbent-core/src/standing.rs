@@ -115,7 +115,7 @@ pub struct Liveness {
 pub enum ForgottenBy {
     /// The store does, once the TTL has passed.
     Store,
-    /// Rivals do, once they have seen no renewal for the TTL by their own clock.
+    /// Rivals do, once the session has been silent for the TTL: see [`Entry::observed`](crate::Entry::observed).
     Rivals,
 }
 

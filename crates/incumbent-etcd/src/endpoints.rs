@@ -1,9 +1,9 @@
 //! Which server to ask. Everything of a store goes to one endpoint as long as it answers, then to
 //! the next: a balancer would keep sending every third request to a member that hangs.
 //!
-//! An endpoint is left when it fails, when a renewal finds it silent, or when somebody stops
-//! waiting for an answer after a while in which it gave none to anybody. Whoever just changes its
-//! mind tells nothing about the endpoint.
+//! An endpoint is left when it fails, when a renewal finds it silent, or when a call is dropped
+//! after [`SILENCE`] in which the endpoint answered no call. A call that is dropped sooner says
+//! nothing about the endpoint.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::fault::{self, Effect};
 /// The largest answer that is read: a line of a thousand candidates with the largest values.
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 
-/// How long somebody has to have waited before giving up says that an endpoint hangs.
+/// A call that is dropped after this long without an answer says that the endpoint hangs.
 const SILENCE: Duration = Duration::from_millis(500);
 
 /// The servers of one cluster.
@@ -147,7 +147,7 @@ impl Endpoints {
         Ok(self.call_somewhere(what, effect, Asks::AQuorum, request).await?.1)
     }
 
-    /// One request, and which endpoint answered. One that serves nobody is passed over: it did
+    /// One request, and which endpoint answered. One that serves no requests is passed over: it did
     /// nothing.
     async fn call_somewhere<T, R>(
         &self,
@@ -268,7 +268,7 @@ pub(crate) enum Asks {
     TheLeader,
 }
 
-/// One call, from when it was asked until it is settled or nobody waits for it any more.
+/// One call, from when it was sent until it is answered, has failed or is dropped.
 pub(crate) struct Attempt<'a> {
     endpoints: &'a Endpoints,
     number: usize,
@@ -301,7 +301,7 @@ impl Attempt<'_> {
         fault::sort(error, effect, what)
     }
 
-    /// Nobody waits any more: whether the endpoint is to blame.
+    /// The call is being dropped: whether the endpoint is to blame.
     fn hangs(&self) -> bool {
         // One that reads for others is not silent. A renewal needs more than that.
         let answers = || self.endpoints.all.get(self.number).is_some_and(|all| all.has_answered_since(self.began_at));

@@ -57,9 +57,9 @@
 //! - **One write to a line at a time.** etcd looks at all guards of a transaction before it writes
 //!   anything. Two entries that one transaction makes in one line would have one token, and both
 //!   would lead: `batch.rs` asserts that it never happens.
-//! - **An entry without a lease** was overwritten by somebody. While the lease that its key names
-//!   lives, its owner is about to remove it, and those behind wait. Else it blocks the line:
-//!   whoever stands behind it is told which key it is
+//! - **An entry without a lease** was overwritten from outside. While the lease that its key names
+//!   lives, its owner is about to remove it, and those behind wait. Else it blocks the line: the
+//!   candidate behind it is told which key it is
 //!   ([`StoreError::Corrupt`](incumbent_store::StoreError)), and an operator can depose it like any
 //!   other.
 //! - **Compaction, restarts, lost streams**: every watch resolves, and the one who waits reads again.

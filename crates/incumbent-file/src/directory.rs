@@ -225,7 +225,7 @@ impl Directory {
         for name in self.disk.list(EVICTIONS)?.unwrap_or_default() {
             let of_living = name.split('.').next().is_some_and(|session| living.contains(session));
             if !of_living {
-                // It is in nobody's way.
+                // It blocks nothing.
                 let _ = self.discard(&format!("{EVICTIONS}/{name}"));
             }
         }
@@ -261,7 +261,8 @@ impl Directory {
         Ok(self.sessions()?.1.is_empty())
     }
 
-    /// Whether all could be swept. One that cannot does not keep anybody from the others: whoever stands in it is told why.
+    /// Whether all could be swept. An election that cannot be does not keep candidates from the others; those that stand in
+    /// it are told why.
     fn sweep_elections(&self, path: &str, depth: usize) -> Result<bool, StoreError> {
         let mut all = true;
         for name in self.disk.list(path)?.unwrap_or_default() {

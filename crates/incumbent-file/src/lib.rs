@@ -20,9 +20,11 @@
 //!   removed and made again. Before a token is given to anyone, the floor is on the disk.
 //! - **Nobody holds up anybody.** No lock is held across a step; whoever is stopped or killed between any two system
 //!   calls leaves a directory in which all others go on. How is said in the module `shelf`.
-//! - **Nobody leads in two directories.** Before every answer one `stat` says whether the path still leads to the directory
-//!   that is open. Moved, removed, replaced or unmounted: whoever leads in it loses office, observers are told that the
-//!   store cannot be read, and all go on in what is at the path once that is a store. See the module `root`.
+//! - **A directory that is no longer at its path has no leader.** Before every answer one `stat` says whether the path
+//!   still leads to the directory that is open. Moved, removed, replaced or unmounted: its leader loses office, observers
+//!   are told that the store cannot be read, and all go on in what is at the path once that is a store. Where one above it
+//!   was moved, or its file system lazily unmounted, the next renewal finds that; until then there may be a leader in
+//!   each. See the module `root`.
 //! - **Nothing is left** at the end but the identity and the floor.
 //!
 //! It does not matter whether two stores are opened on one directory in two processes or in one.

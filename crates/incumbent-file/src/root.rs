@@ -1,13 +1,13 @@
 //! The directory that a store has open, and what is done when it is no longer the one at its path.
 //!
 //! People move directories, delete them, restore copies and unmount file systems under processes that use them. An
-//! open descriptor goes on working in whatever it was opened on, while whoever comes next follows the path: two
-//! directories, and a leader in each. So every answer is given only after a look whether the path still leads
-//! to the directory that the answer is about: one `stat`. Whoever finds that it does not
+//! open descriptor goes on working in what it was opened on, while newcomers follow the path: two directories, and a
+//! leader in each. So every answer is given only after one `stat` has shown that the path still leads to the directory
+//! that the answer is about. Where it does not:
 //!
-//! - loses its session, and with it its office, at once: see [`crate::session`];
-//! - is told that the store is unavailable, and finds the directory that is there now with the next call, once it is a
-//!   store. Nothing is founded that way: an empty mount point is no new store.
+//! - a session is gone, and with it its office, at once: see [`crate::session`];
+//! - a reader is told that the store is unavailable, and the next call opens the directory that is at the path by then,
+//!   if that is a store. None is founded that way: an empty mount point is no new store.
 //!
 //! The kernel tells those who wait when the directory itself is moved or removed: see [`crate::hub`]. It does not when
 //! one above it is, or when its file system is unmounted while it is in use. Then the next renewal finds it.
@@ -50,7 +50,7 @@ pub(crate) struct Root {
     options: FileOptions,
     pub(crate) workers: Arc<Workers>,
     opened: RwLock<Arc<Opened>>,
-    /// Held by who opens the directory again.
+    /// Held while the directory is opened again.
     opening: Mutex<()>,
 }
 
@@ -128,7 +128,7 @@ impl Root {
     }
 }
 
-/// The same failure, after a write: nobody knows what becomes of it.
+/// The same failure, after a write: its outcome is unknown.
 pub(crate) fn unknown(error: StoreError) -> StoreError {
     match error {
         StoreError::Unavailable { what, source } => StoreError::OutcomeUnknown { what, source },

@@ -22,12 +22,12 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Far more than any job needs.
 const STACK_BYTES: usize = 512 * 1024;
 
-/// At so many jobs that wait, those that nobody waits for any more are thrown away for the first time.
+/// At so many waiting jobs, those whose callers have gone are thrown away for the first time.
 const FIRST_CLEARANCE: usize = 64;
 
 struct Job {
     work: Box<dyn FnOnce() + Send>,
-    /// Gone when nobody waits for it any more. `None`: nobody ever did.
+    /// Dead once the caller has gone. `None`: there is no caller, and the job is always done.
     caller: Option<Weak<()>>,
 }
 
@@ -95,7 +95,7 @@ impl Workers {
         }
     }
 
-    /// Runs `job` where it may block, for nobody who waits.
+    /// Runs `job` where it may block, without a caller that waits for it.
     pub(crate) fn later(&self, work: impl FnOnce() + Send + 'static) {
         self.push(Job { work: Box::new(work), caller: None });
     }
@@ -114,7 +114,7 @@ impl Workers {
             // If it fails, those that are there come to it.
             let _ = self.shared.add_thread(&mut state);
         }
-        // Whoever is woken needs the lock.
+        // The thread that is woken needs the lock.
         drop(state);
         self.shared.changed.notify_one();
         drop(unwanted);

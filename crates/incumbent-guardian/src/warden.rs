@@ -282,7 +282,7 @@ fn read_order(frame: &[u8], descriptor: Option<OwnedFd>) -> Option<(Order, Optio
         (Order::InFile, Some(file)) => {
             let mut bytes = Vec::new();
             let mut file = std::fs::File::from(file);
-            // Whoever wrote it left it at its end.
+            // Writing has left it at its end.
             file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;
             Some((Order::decode(&bytes).ok()?, None))
         }

@@ -21,7 +21,8 @@ pub fn with_causes(what: &str, source: &Option<Arc<dyn Error + Send + Sync>>) ->
     text
 }
 
-/// Why a call to a store failed. What it says ends with the causes: whoever prints it prints them, too.
+/// Why a call to a store failed. Its `Display` ends with the causes, so a caller that prints
+/// [`source`](Error::source) as well prints them twice.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {

@@ -22,19 +22,19 @@ pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send 
 /// Either way the answer is to read again. Dropping it ends the watch.
 pub type Wake = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
-/// News to come of a TTL: the shorter one that counts from now on. It resolves once.
+/// Resolves once, with the shorter TTL that counts from then on.
 pub type Shortened = Pin<Box<dyn Future<Output = Duration> + Send>>;
 
 /// A coordination system in which elections are held.
 ///
-/// Every method makes one attempt: it may dial, but it does not retry. A write whose answer was lost is
-/// [`StoreError::OutcomeUnknown`]; every write may be repeated, since it is guarded.
+/// Every method makes one attempt: it may dial, and may go on to another server of the same cluster
+/// where the first did nothing, but it does not repeat what may have been done. A write whose answer
+/// was lost is [`StoreError::OutcomeUnknown`]; every write may be repeated, since it is guarded.
 pub trait Store: Debug + Send + Sync + 'static {
     /// What this store can keep, read from the server.
     fn promises(&self) -> Fut<'_, Promises>;
 
-    /// The identity of the store, which is also in its promises. Those who only read ask for no
-    /// more than this.
+    /// The identity of the store, which is also in its promises. Observers ask for this alone.
     fn identity(&self) -> Fut<'_, StoreId> {
         Box::pin(async move { Ok(self.promises().await?.store) })
     }
@@ -73,9 +73,10 @@ pub trait Session: Debug + Send + Sync + 'static {
     /// Proves that we live, and tells which of the entries in `held` are gone and which others there are.
     fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal>;
 
-    /// Resolves when the store may count a shorter TTL than [`Session::liveness`] says, with that TTL: zero, if nobody can know
-    /// it. What was proven before counts with it, too; then the session is closed, and another is opened. Most stores never
-    /// do that. (ZooKeeper negotiates anew with each connection.) It keeps no session alive.
+    /// Resolves when the store may count a shorter TTL than [`Session::liveness`] says, with that TTL;
+    /// with zero if it cannot be known. The new TTL also counts for what was proven before. The
+    /// session is then closed, and another is opened. Only ZooKeeper does this, which negotiates anew
+    /// with each connection. The future keeps no session alive.
     fn shortened(&self) -> Shortened {
         Box::pin(std::future::pending())
     }

@@ -17,8 +17,8 @@
 //! when the parent is made anew and its sequence starts again.
 //!
 //! An election belongs to one chroot. The line of `team/jobs` is also that of `jobs` below the
-//! chroot `/team`, but each of the two has an office record of its own: whoever comes to a line
-//! through a place where another store lives is refused.
+//! chroot `/team`, but each of the two has an office record of its own: a candidate that comes to
+//! a line through a place where another store lives is refused.
 //!
 //! # Dialects
 //! | dialect | an entry's node | order | its data |
@@ -47,7 +47,8 @@
 //! | `watch` | one-shot watches by `exists` and `getChildren`, compared with the cursor: a candidate's on its session's connection, others' on the shared one |
 //! | `set_office` | `getData` and the version of the node above; `create`, or `multi[check above, setData]`, or `multi[setData above, delete]` |
 //! | `evict` | `getData`, `delete` with the version |
-//! | `promises` | `getData` of the identity; the servers' tick, as for a session |
+//! | `identity` | `getData` of the identity |
+//! | `promises` | the identity; the servers' tick, as for a session |
 //!
 //! # Why that is enough
 //! **Proof of life.** An answered request does not extend a session. Only the ensemble's leader
@@ -96,8 +97,8 @@
 //!
 //! **The office record** has the `mzxid` as its version, since a node's own version starts again
 //! with the node. For the same reason `setData` with a version could hit a record that was removed
-//! and made anew; so whoever removes one changes the node above all records in the same step, and
-//! whoever writes one checks it. A tombstone's time is told by the servers' clock.
+//! and made anew; so a removal changes the node above all records in the same step, and a write
+//! checks it. A tombstone's time is told by the servers' clock.
 //!
 //! **Cursors.** ZooKeeper tells a reader no number for "now". But nodes say when they last changed,
 //! and an answer behind a `sync` is no older than anything that was seen before the `sync` was
@@ -116,7 +117,6 @@ mod armed;
 mod dialect;
 mod fault;
 mod guard;
-
 mod line;
 mod link;
 mod node;

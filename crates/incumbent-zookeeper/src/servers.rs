@@ -24,8 +24,8 @@ use crate::store::random;
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Servers count milliseconds in 32 bits.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
-/// Whoever opens a session waits this part of the TTL for servers that do not answer, and no longer
-/// than the other.
+/// An opening waits this part of the TTL, and at most [`LONGEST_PATIENCE`], for servers that do not
+/// answer.
 const PATIENCE_SHARE: u32 = 10;
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -59,7 +59,7 @@ pub(crate) struct Servers {
     connector: Connector,
     names: Vec<String>,
     tls: bool,
-    /// As the user says: then nobody is asked for it.
+    /// As the user says: then no server is asked for it.
     longest: Option<Duration>,
     tick: Option<Duration>,
     /// By address.
@@ -109,7 +109,7 @@ impl Servers {
 
     /// Dials the first of these, and the next whenever one has failed or has not answered for a
     /// while: a server that takes connections and says nothing would hold up a dial for two fifths
-    /// of the timeout. Whoever answers first is it.
+    /// of the timeout. The first that answers is taken.
     async fn first_of(&self, targets: &[&str], timeout: Duration) -> Result<Client, StoreError> {
         let connector = self.connector.clone().with_fail_eagerly().with_session_timeout(timeout.min(LONGEST));
         let mut dialling = FuturesUnordered::new();
@@ -144,7 +144,7 @@ impl Servers {
         }
     }
 
-    /// Whether nobody has to be asked.
+    /// Whether the user has said it all, so that no server is asked.
     pub(crate) fn is_declared(&self) -> bool {
         self.longest.is_some() && self.tick.is_some()
     }
@@ -183,7 +183,7 @@ impl Servers {
         asked.values().map(|asked| asked.limit).reduce(Limit::and)
     }
 
-    /// What was said last, by whoever has said anything.
+    /// What the servers that have answered so far said last.
     pub(crate) fn last_said(&self) -> Option<Limit> {
         self.asked().values().map(|asked| asked.limit).reduce(Limit::and)
     }

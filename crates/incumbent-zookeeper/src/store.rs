@@ -78,7 +78,7 @@ pub(crate) struct Inner {
 struct Places {
     /// The nodes of our own entries, and the connections of their sessions.
     own: BTreeMap<(ElectionName, Token), (String, Weak<Lane>)>,
-    /// Elections in which no other dialect was met, with the node's creation.
+    /// Elections in which no other dialect was met.
     clean: BTreeMap<ElectionName, ()>,
 }
 

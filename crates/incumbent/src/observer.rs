@@ -66,13 +66,14 @@ pub struct Status {
     pub group: Option<GroupStatus>,
 }
 
-/// For how long nothing has been heard of somebody.
+/// For how long nothing has been heard of a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Silence {
-    /// Since its last renewal. One that is well renews every third of its TTL.
+    /// The time since its last sign of life, a renewal or its enlistment. A healthy leader renews
+    /// every third of its TTL.
     pub lasts: Duration,
-    /// After so much of it, it is replaced.
+    /// A leader that has been silent for this long is replaced.
     pub ttl: Duration,
 }
 

@@ -154,7 +154,7 @@ pub(crate) async fn cut_off<T>(
     timeout(limit, attempt).await.unwrap_or_else(|_| Err(no_answer()))
 }
 
-/// One attempt at writing. Without an answer in time nobody knows whether it was done.
+/// One attempt at writing. Without an answer in time its outcome is unknown.
 pub(crate) async fn cut_off_write<T>(
     limit: Duration,
     attempt: impl Future<Output = Result<T, StoreError>>,

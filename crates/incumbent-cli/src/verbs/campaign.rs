@@ -165,7 +165,7 @@ async fn lead(office: Leadership<Unfenced>, teller: &mut Teller, quit: &mut Quit
     Ok(true)
 }
 
-/// The end of input, the end of whoever reads the output, SIGTERM or SIGINT.
+/// The end of input, the end of the output's reader, SIGTERM or SIGINT.
 struct Quit {
     input: oneshot::Receiver<()>,
     term: Heeded,

@@ -98,13 +98,13 @@ fn candidate_name(standing: &Standing) -> String {
     })
 }
 
-/// Containers of one host may share its name, and each has a process 1 of its own: there it takes a lot to be drawn, too.
+/// Containers of one host may share its name, and each has a process 1 of its own: there a random number is added.
 fn default_name(host: &str, pid: u32, unique_pid: bool) -> String {
     let host = if host.is_empty() { "host" } else { host };
     if unique_pid {
         return format!("{host}-{pid}");
     }
-    // Whoever gets no random numbers is called as before.
+    // Without random numbers it stays zero: names need not be unique, and this is no reason to fail.
     let mut lot = [0; 2];
     let _ = getrandom(&mut lot, GetRandomFlags::empty());
     format!("{host}-{pid}-{:04x}", u16::from_ne_bytes(lot))

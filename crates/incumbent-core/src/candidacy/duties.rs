@@ -44,9 +44,8 @@ impl Candidacy {
         (!self.handover.line_read).then(|| Op::Line(self.who.election.clone(), MAX_LINE))
     }
 
-    /// What the office record says about terms that are over, and about a handover that was
-    /// refused. Those whom it was written for have had the time between two of our own looks to
-    /// read it.
+    /// Takes out of the office record what it says about terms that are over, and a handover that
+    /// was refused. Its readers have had the time between two of our periodic looks.
     fn leftovers(&mut self, held: &Held) -> Option<Op> {
         if !std::mem::take(&mut self.handover.tidies) {
             return None;
@@ -65,7 +64,7 @@ impl Candidacy {
     }
 
     /// A notice cannot be acted on, and trying again cannot cure it. Our own place does not depend
-    /// on it: whoever asked is refused, and we stay where we are.
+    /// on it: the request is refused, and we stay where we are.
     pub(super) fn on_duty_failed(&mut self, now: Timestamp, failed: &Op, out: &mut Outbox) {
         let asked = self.office.handover.as_ref().map(|handover| handover.nonce);
         match (&self.state, failed) {

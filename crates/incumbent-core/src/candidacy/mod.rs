@@ -38,7 +38,7 @@ pub(crate) struct Candidacy {
     rng: Rng,
     incarnation: Incarnation,
     session: Option<Epoch>,
-    /// The session is about to be replaced: nothing new is begun with it.
+    /// The session is about to be replaced: nothing new is begun on it, and entries on it are withdrawn.
     session_ends: bool,
     /// How long this candidate stays out after it gave a place back.
     rest: Duration,

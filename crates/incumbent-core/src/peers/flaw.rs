@@ -30,7 +30,7 @@ pub enum PeerFlaw {
     FirstTermBelieved,
     /// Ring: a result is followed before its winner is heard, and the winner learns of it only on the way round.
     ResultFollowed,
-    /// Bully, ring: whoever takes over does not wait until the one before has left, and that one gets no grace.
+    /// Bully, ring: a member takes over without waiting for the former leader, which gets no grace.
     TakenOverAtOnce,
     /// Bully, ring: a leader that has resigned takes the office back after a rest.
     ResignationForgotten,

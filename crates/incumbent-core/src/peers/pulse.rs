@@ -167,7 +167,7 @@ pub(super) struct Pulse<M> {
     closed: bool,
     /// Having given the office back, this member does not stand before then.
     rests_until: Timestamp,
-    /// It has given the office back since it last led: whoever leads now is left alone.
+    /// This member has given the office back since it last led: it does not take it from another.
     resigned: bool,
     /// Another has taken over, and the work of this member's term has not stopped yet.
     leaving: Option<Leaving>,
@@ -315,7 +315,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
         }
     }
 
-    /// Somebody has been chosen, and is given time to be heard.
+    /// A member has been chosen, and is given time to be heard.
     pub(super) fn listen_anew(&mut self, now: Timestamp) {
         if let Post::Listening { leader: None, heard_at, .. } = &mut self.post {
             *heard_at = now;
@@ -371,7 +371,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
         }
     }
 
-    /// This member has been chosen. Whoever led before may still be at work: it is in office only once that one has left.
+    /// This member has been chosen. It is in office once the former leader, whose work may go on, has left.
     pub(super) fn lead(&mut self, now: Timestamp) {
         if self.leads() {
             return;
@@ -418,7 +418,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
         }
     }
 
-    /// Somebody says that it leads, whether or not it is to be followed.
+    /// A member says that it leads, whether or not it is to be followed.
     pub(super) fn note_beat(&mut self, now: Timestamp, from: MemberId, grace: u64) {
         if !self.leads() {
             self.beats.insert(from, (now, Duration::from_nanos(grace)));

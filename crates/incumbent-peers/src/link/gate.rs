@@ -91,8 +91,8 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody has connected. If too many have not proven anything, the address with the most gives up its oldest connection:
-    /// whoever opens connections for nothing keeps out those who share its address, and no others. Says whether one has to go.
+    /// A connection was made. If too many are without a proof, the address with the most of them loses its
+    /// oldest: a flood keeps out those who share its address, and no others. Says whether one has to go.
     pub(crate) fn enter(self: &Arc<Gate>, from: IpAddr) -> (Pass, bool) {
         let (end, from) = (Arc::new(Notify::new()), from.to_canonical());
         let mut state = self.state();

@@ -590,7 +590,7 @@ impl Table {
             version: Version(session.map_or(0, |session| session.renewed).max(row.changed)),
             observed: session.map(|session| Observed {
                 ttl: session.ttl,
-                // Whoever enlists is alive, however late its next renewal is.
+                // Enlisting is a sign of life, too, however late the next renewal is.
                 silent: self.shape.one_clock.then(|| now.since(session.renewed_at.max(row.enlisted_at))),
             }),
         }

@@ -83,7 +83,7 @@ async fn supervise(
     death: &mut Option<Death>,
 ) -> Result<u8, Failure> {
     let done = take_part(args, place, &mut guardian, say, death).await;
-    // It may be stopped: then it is left to whoever waits for our orphans.
+    // It may be stopped: then it is left to the process that reaps our orphans.
     let _ = timeout(GUARDIAN_END, guardian.end()).await;
     done
 }
@@ -229,7 +229,8 @@ impl Supervisor<'_> {
                     }
                 },
                 code = self.signals.leave_when_idle() => return Ok(Waited::Exit(self.leave(code))),
-                // Only if somebody else is known to be there, or nobody may: else nobody knows, and nobody may do it.
+                // 122 says that somebody else leads or that it is paused. If neither is known, the work may be
+                // undone everywhere: that is a failure.
                 () = until(limit) => return match hopeless(&seat.role()) {
                     Some(why) => Ok(Waited::Exit(self.not_elected(&format!("its turn has not come: {why}")))),
                     None => Err(no_answer()),
@@ -333,11 +334,11 @@ impl Supervisor<'_> {
         code
     }
 
-    /// Whether somebody typed Ctrl-C or Ctrl-\ at the command, and that ended it: whoever did does not want it to run again.
+    /// Whether Ctrl-C or Ctrl-\ was typed at the command and ended it: then it is not to run again.
     fn was_typed_at(&mut self, exit: Exit) -> bool {
         let key = [Signal::INT, Signal::QUIT].into_iter().find(|key| exit.code() == 128 + key.as_raw());
         let Some(key) = key.filter(|_| self.guardian.lent_terminal()) else { return false };
-        // A command that exits by itself, with the same code, has kept the signal from whoever waits for it, and so do we.
+        // A command that catches the signal and exits with its code hides it from the shell, and so do we.
         if exit == Exit::Signal(key.as_raw()) {
             self.death = Some(Death { by: key, tell_group: true });
         }
