@@ -213,7 +213,7 @@ impl Keeper {
         let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest };
         // Where an answer proves only an earlier renewal, twice as many keep the newest proof as
         // fresh.
-        let renew_every = if matches!(liveness.proof, Proof::OneBefore { .. }) { renew_every / 2 } else { renew_every };
+        let renew_every = if matches!(liveness.proof, Proof::Earlier { .. }) { renew_every / 2 } else { renew_every };
         let rarely = self.settings.flaws.has(Flaw::RenewsTooRarely);
         let renew_every = if rarely { liveness.ttl * 9 / 10 } else { renew_every };
         let (rest, renew_at) = (liveness.rest, sent_at + renew_every);

@@ -45,7 +45,7 @@ impl Lease {
             proof: liveness.proof,
             margin: settings.margin + liveness.margin,
             renewals: VecDeque::from([opening]),
-            proven: !matches!(liveness.proof, Proof::OneBefore { opening_proves: false, .. }),
+            proven: !matches!(liveness.proof, Proof::Earlier { opening_proves: false, .. }),
             deadline: Timestamp::ZERO,
         };
         lease.count();
@@ -60,7 +60,7 @@ impl Lease {
         }
         match self.proof {
             Proof::Answered => self.renewals.clear(),
-            Proof::OneBefore { apart, .. } => self.prove_older(sent_at, apart),
+            Proof::Earlier { apart, .. } => self.prove_older(sent_at, apart),
         }
         self.renewals.push_back(Answered { sent_at, at: answered_at, ttl_granted });
         self.count();
@@ -80,7 +80,7 @@ impl Lease {
     /// From when on another renewal proves one that is not proven yet.
     pub fn proves_more_from(&self) -> Timestamp {
         match (self.proof, self.newest()) {
-            (Proof::OneBefore { apart, .. }, Some(newest)) => newest.at + apart,
+            (Proof::Earlier { apart, .. }, Some(newest)) => newest.at + apart,
             _ => Timestamp::ZERO,
         }
     }
@@ -144,8 +144,8 @@ mod tests {
         Lease::opened(&settings(), &liveness(proof), at(100), at(100))
     }
 
-    fn one_before(opening_proves: bool) -> Proof {
-        Proof::OneBefore { apart: SECOND, opening_proves }
+    fn earlier(opening_proves: bool) -> Proof {
+        Proof::Earlier { apart: SECOND, opening_proves }
     }
 
     /// The deadline after a renewal that was answered as soon as it was sent.
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn where_an_answer_proves_only_the_renewal_before_the_deadline_lags_by_one() {
-        let mut lease = lease(one_before(true));
+        let mut lease = lease(earlier(true));
         assert_eq!(lease.deadline(), at(109), "the opening proves itself");
         assert_eq!(renewed(&mut lease, 103_000), at(109), "counts from the opening");
         assert_eq!(renewed(&mut lease, 106_000), at(112), "counts from the first renewal");
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn renewals_that_follow_each_other_too_soon_prove_an_older_one() {
-        let mut lease = lease(one_before(true));
+        let mut lease = lease(earlier(true));
         assert_eq!(renewed(&mut lease, 105_000), at(109));
         assert_eq!(renewed(&mut lease, 105_100), at(109), "that of 105.0 is not proven yet");
         assert_eq!(renewed(&mut lease, 105_900), at(109));
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_counts_is_how_long_the_older_one_has_been_answered_not_sent() {
-        let mut lease = lease(one_before(true));
+        let mut lease = lease(earlier(true));
         lease.renewed(at(102), at(105), TTL);
         assert_eq!(renewed(&mut lease, 105_900), at(109), "it may have arrived just before its answer came");
         assert_eq!(renewed(&mut lease, 106_000), at(111));
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn an_opening_that_proves_nothing_is_proven_by_the_first_renewal_that_is_late_enough() {
-        let mut lease = lease(one_before(false));
+        let mut lease = lease(earlier(false));
         assert_eq!(lease.deadline(), Timestamp::ZERO);
         assert_eq!(lease.proves_more_from(), at(101));
         assert_eq!(renewed(&mut lease, 100_900), Timestamp::ZERO, "too soon");
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_smallest_ttl_since_the_one_that_is_proven_counts() {
-        let mut lease = lease(one_before(true));
+        let mut lease = lease(earlier(true));
         lease.renewed(at(102), at(102), SECOND * 5);
         assert_eq!(lease.deadline(), at(104), "it may have been in force since the opening was heard");
         lease.renewed(at(104), at(104), TTL);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_is_shortened_counts_with_the_shorter_ttl_from_the_last_proof() {
-        let mut lease = lease(one_before(true));
+        let mut lease = lease(earlier(true));
         renewed(&mut lease, 103_000);
         renewed(&mut lease, 106_000);
         lease.shorten(SECOND * 6);
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_renewals_is_forgotten_but_for_the_one_that_is_proven_and_the_smallest_ttl() {
-        let mut lease = lease(one_before(true));
+        let mut lease = lease(earlier(true));
         renewed(&mut lease, 105_000);
         lease.renewed(at_millis(105_001), at_millis(105_001), SECOND * 6);
         for millis in 2..990 {

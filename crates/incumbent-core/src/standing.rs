@@ -125,7 +125,7 @@ pub enum Proof {
     /// The answered one.
     Answered,
     /// An earlier one: the answered one only proves that the channel carried it (ZooKeeper).
-    OneBefore {
+    Earlier {
         /// How long the earlier one has to have been answered when the newer one is sent.
         apart: Duration,
         /// Whether the opening proves itself. It does not where the session is older than its opening.

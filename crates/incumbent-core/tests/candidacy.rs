@@ -829,8 +829,8 @@ fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
 #[test]
 fn where_an_answer_proves_only_the_renewal_before_there_are_twice_as_many() {
     let settings = Settings::for_ttl(TTL);
-    let one_before = Proof::OneBefore { apart: Duration::ZERO, opening_proves: true };
-    for (proof, first) in [(Proof::Answered, settings.renew_every), (one_before, settings.renew_every / 2)] {
+    let earlier = Proof::Earlier { apart: Duration::ZERO, opening_proves: true };
+    for (proof, first) in [(Proof::Answered, settings.renew_every), (earlier, settings.renew_every / 2)] {
         let mut desk = Desk::new(settings);
         desk.handle(Input::Stand(SEAT, candidate()));
         desk.handle(Input::Opened(Attempt(0), Ok(Liveness { proof, ..liveness() })));
@@ -926,7 +926,7 @@ fn the_ttl_of_an_earlier_session_is_of_no_interest() {
 #[test]
 fn where_the_opening_proves_nothing_office_is_taken_after_the_renewal_that_proves_it() {
     let apart = Duration::from_secs(1);
-    let proof = Proof::OneBefore { apart, opening_proves: false };
+    let proof = Proof::Earlier { apart, opening_proves: false };
     let mut desk = Desk::new(Settings::for_ttl(TTL));
     desk.handle(Input::Stand(SEAT, candidate()));
     desk.handle(Input::Opened(Attempt(0), Ok(Liveness { proof, ..liveness() })));

@@ -98,7 +98,7 @@ impl Scenario {
             (_, 1) => ttl * 13 / 10,
             _ => ttl,
         };
-        let one_before = kind == Kind::Chaos && shape.forgotten_by == ForgottenBy::Store && rng.below(4) == 0;
+        let earlier = kind == Kind::Chaos && shape.forgotten_by == ForgottenBy::Store && rng.below(4) == 0;
         let ttl_nanos = ttl.as_nanos() as u64;
         let calm = kind != Kind::Chaos;
         let most = if rng.below(4) == 0 { 6 } else { 3 };
@@ -109,7 +109,7 @@ impl Scenario {
             elections: 1 + (rng.below(4) / 2 * (1 + rng.below(2))) as usize,
             settings,
             granted,
-            proof: if one_before { Scenario::one_before(rng, ttl) } else { Proof::Answered },
+            proof: if earlier { Scenario::earlier(rng, ttl) } else { Proof::Answered },
             weather: if calm { Weather::calm() } else { Weather::foul(rng, ttl_nanos) },
             luck: if calm { Luck::default() } else { Luck::draw(rng) },
             chaos: match kind {
@@ -121,9 +121,9 @@ impl Scenario {
         }
     }
 
-    fn one_before(rng: &mut Rng, ttl: Duration) -> Proof {
+    fn earlier(rng: &mut Rng, ttl: Duration) -> Proof {
         let apart = [Duration::ZERO, ttl / 20, ttl / 7][rng.below(3) as usize];
-        Proof::OneBefore { apart, opening_proves: rng.below(2) == 0 }
+        Proof::Earlier { apart, opening_proves: rng.below(2) == 0 }
     }
 
     pub(crate) fn ttl(&self) -> u64 {

@@ -215,12 +215,12 @@ impl Server {
     /// What clients are told of what an answer proves.
     fn told_proof(&self, answered: Proof) -> Proof {
         match self.proof {
-            Proof::OneBefore { .. } if self.variant.has(WorldFlaw::AnswerTakenForProof) => answered,
-            Proof::OneBefore { apart, .. } if self.variant.has(WorldFlaw::OpeningTakenForProof) => {
-                Proof::OneBefore { apart, opening_proves: true }
+            Proof::Earlier { .. } if self.variant.has(WorldFlaw::AnswerTakenForProof) => answered,
+            Proof::Earlier { apart, .. } if self.variant.has(WorldFlaw::OpeningTakenForProof) => {
+                Proof::Earlier { apart, opening_proves: true }
             }
-            Proof::OneBefore { opening_proves, .. } if self.variant.has(WorldFlaw::RenewalsTooClose) => {
-                Proof::OneBefore { apart: Duration::ZERO, opening_proves }
+            Proof::Earlier { opening_proves, .. } if self.variant.has(WorldFlaw::RenewalsTooClose) => {
+                Proof::Earlier { apart: Duration::ZERO, opening_proves }
             }
             proof => proof,
         }
@@ -231,8 +231,8 @@ impl Server {
         let life = self.lives.entry(key).or_insert_with(|| Life { ttl: nanos(self.granted), ..Life::default() });
         match self.proof {
             Proof::Answered => life.counts_from = Some(now),
-            Proof::OneBefore { opening_proves: true, .. } if opening => life.counts_from = Some(now),
-            Proof::OneBefore { apart, .. } => {
+            Proof::Earlier { opening_proves: true, .. } if opening => life.counts_from = Some(now),
+            Proof::Earlier { apart, .. } => {
                 // Those who wait for so long by a clock that is fast have waited less.
                 let apart = nanos(apart) * 9 / 10;
                 let proven = life.renewals.iter().rposition(|renewal| renewal + apart <= now);

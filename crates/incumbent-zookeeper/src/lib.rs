@@ -56,7 +56,7 @@
 //! half tick; a server that is cut off goes on answering reads. So a renewal is a write, which the
 //! leader commits, and an answered one proves the renewal *before* it: what the server reported of
 //! that went the same way. For this the earlier one has to have been answered a tick before the
-//! newer one is sent (`Proof::OneBefore`); where it has not, the deadline counts from the last
+//! newer one is sent (`Proof::Earlier`); where it has not, the deadline counts from the last
 //! renewal that has. A session that is opened with its connection is committed by the leader: the
 //! opening proves itself. One on a connection of the user's is older than that, and office is taken
 //! only after the renewal that proves the opening. A connection that was made again in between

@@ -85,7 +85,7 @@ impl ZooKeeperSession {
         // A session that is opened with its connection is committed by the ensemble's leader. One
         // on a connection of the user's is older than what we write to it, and a write does not
         // tell the leader that the session lives.
-        let proof = Proof::OneBefore { apart: counted.tick, opening_proves: owned };
+        let proof = Proof::Earlier { apart: counted.tick, opening_proves: owned };
         let liveness = Liveness {
             ttl: counted.longest,
             forgotten_by: ForgottenBy::Store,

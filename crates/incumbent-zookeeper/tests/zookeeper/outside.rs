@@ -77,7 +77,7 @@ async fn only_a_session_that_is_opened_with_its_connection_is_proven_by_that() {
     let theirs = ZooKeeperStore::with_client(raw(&server.endpoints()).await, &options).unwrap();
     for (store, opening_proves) in [(ours, true), (theirs, false)] {
         let session = store.open_session(LONG).await.unwrap();
-        assert_eq!(session.liveness().proof, Proof::OneBefore { apart: TICK, opening_proves });
+        assert_eq!(session.liveness().proof, Proof::Earlier { apart: TICK, opening_proves });
     }
 }
 

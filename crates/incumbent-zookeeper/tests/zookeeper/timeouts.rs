@@ -126,7 +126,7 @@ async fn the_tick_is_asked_for_if_nobody_says_it() {
     let store = ZooKeeperStore::connect(&server.endpoints(), &ZooKeeperOptions::new()).unwrap();
     let liveness = store.open_session(LONG).await.unwrap().liveness();
     assert_eq!((liveness.ttl, liveness.margin), (LONG + SLOW_TICK, SLOW_TICK));
-    assert!(matches!(liveness.proof, Proof::OneBefore { apart: SLOW_TICK, .. }), "{liveness:?}");
+    assert!(matches!(liveness.proof, Proof::Earlier { apart: SLOW_TICK, .. }), "{liveness:?}");
     assert_eq!(store.promises().await.unwrap().granularity, SLOW_TICK);
 }
 
