@@ -110,7 +110,8 @@ pub(crate) struct Line {
 /// Which store.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// The store, e.g. zk://host:2181. Everybody on this host can see a password that is written here
+    /// The store, e.g. zk://host:2181. Everybody on this host can see a password that is written
+    /// here
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) store: Option<String>,
     /// A file whose first line is the store's URL: the place for one with a password
@@ -184,7 +185,8 @@ pub(crate) struct Format {
 /// How one stands.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Standing {
-    /// This candidate's name, for people [default: the host's name and the process number; in a container also four digits]
+    /// This candidate's name, for people [default: the host's name and the process number; in a
+    /// container also four digits]
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub(crate) name: Option<String>,
     /// What this candidate advertises to others, e.g. its address
@@ -213,10 +215,11 @@ pub(crate) struct Patience {
 /// paused meanwhile, COMMAND is stopped, with everything that it has started, and this process goes back in line. The
 /// office is released only when no process of COMMAND is left, also if `incumbent` itself is killed or stopped.
 ///
-/// A guardian process sees to that. If both are killed at once, or `incumbent` is stopped and its guardian killed, COMMAND's own
-/// process dies, but what it has started may live on, beside the next leader. On a directory it keeps the office for up to the TTL,
-/// unless it has closed the descriptor that it inherited for this. For the rest there is the token. In a container whose process 1
-/// is `incumbent`, everything ends with it.
+/// A guardian process sees to that. If both are killed at once, or `incumbent` is stopped and its
+/// guardian killed, COMMAND's own process dies, but what it has started may live on, beside the
+/// next leader. On a directory it keeps the office for up to the TTL, unless it has closed the
+/// descriptor that it inherited for this. For the rest there is the token. In a container whose
+/// process 1 is `incumbent`, everything ends with it.
 ///
 /// COMMAND finds INCUMBENT_ELECTION, INCUMBENT_NAME and INCUMBENT_TOKEN in its environment. The token is higher than
 /// that of every earlier leader: give it to whatever COMMAND writes to, so that it can refuse an older one.
@@ -224,10 +227,11 @@ pub(crate) struct Patience {
 /// Among peers (consensus, bully, ring) this process is a member of the group for as long as it runs, and a group needs its members:
 /// use --forever there. With bully and ring there is no token, and no INCUMBENT_TOKEN.
 ///
-/// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and exit; a second one kills
-/// at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on to COMMAND. What was ignored at the start stays ignored.
-/// On a terminal, Ctrl-C and Ctrl-\ go to COMMAND alone: if it dies of that, so does `incumbent`, also with --forever; one that
-/// does not heed Ctrl-C can be ended by Ctrl-\. Under systemd, Type=notify works: followers are ready, too.
+/// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and
+/// exit; a second one kills at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on
+/// to COMMAND. What was ignored at the start stays ignored. On a terminal, Ctrl-C and Ctrl-\ go to
+/// COMMAND alone: if it dies of that, so does `incumbent`, also with --forever; one that does not
+/// heed Ctrl-C can be ended by Ctrl-\. Under systemd, Type=notify works: followers are ready, too.
 ///
 /// COMMAND has to stay in the foreground: what it leaves behind when it ends is stopped.
 #[derive(Debug, Args)]
@@ -347,8 +351,8 @@ pub(crate) struct CandidatesArgs {
 
 /// Follow who leads, until the election ends
 ///
-/// One line for each change, flushed at once. What changed and changed back between two looks is not seen. It also ends when nobody
-/// reads its output any more.
+/// One line for each change, flushed at once. What changed and changed back between two looks is
+/// not seen. It also ends when nobody reads its output any more.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Events with --json, one object a line:
@@ -414,8 +418,9 @@ pub(crate) struct TransferArgs {
 ///
 /// Returns when it no longer leads. If nobody else is in line, it is elected again, with a new token.
 ///
-/// Among bully and ring peers rank decides who leads next: the highest of the others. The one that resigned leaves it alone for as long
-/// as it leads, whatever their ranks, and stands again when nobody does. A member that is started anew takes over by its rank.
+/// Among bully and ring peers rank decides who leads next: the highest of the others. The one that
+/// resigned leaves it alone for as long as it leads, whatever their ranks, and stands again when
+/// nobody does. A member that is started anew takes over by its rank.
 #[derive(Debug, Args)]
 pub(crate) struct ResignArgs {
     #[command(flatten)]
@@ -486,8 +491,9 @@ pub(crate) struct EndArgs {
 
 /// Say to a group of peers what only people can know
 ///
-/// A consensus group is safe because its members write down their votes. Where what was written is missing, a member cannot tell
-/// whether there never was anything or whether it was lost; you may know.
+/// A consensus group is safe because its members write down their votes. Where what was written is
+/// missing, a member cannot tell whether there never was anything or whether it was lost; you may
+/// know.
 #[derive(Debug, Args)]
 pub(crate) struct PeersArgs {
     #[command(subcommand)]
@@ -502,11 +508,13 @@ pub(crate) enum PeersAct {
 
 /// Begin without the members that never came
 ///
-/// The first election of a consensus group waits until all its members have been up at the same time, once. This has those that are
-/// up begin without the others: a majority at least. Whoever comes later joins by itself.
+/// The first election of a consensus group waits until all its members have been up at the same
+/// time, once. This has those that are up begin without the others: a majority at least. Whoever
+/// comes later joins by itself.
 ///
-/// By saying it you assert that no member of this group has ever voted with a directory that still exists: not one that is down now,
-/// not one whose directory is elsewhere. If one has, there are two groups of the same name, each with a leader.
+/// By saying it you assert that no member of this group has ever voted with a directory that still
+/// exists: not one that is down now, not one whose directory is elsewhere. If one has, there are
+/// two groups of the same name, each with a leader.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Example:
@@ -522,16 +530,19 @@ pub(crate) struct FoundArgs {
 
 /// Have a member that lost its votes come back without the others
 ///
-/// A consensus member that has lost its directory votes again once ALL others have told it the highest term, or a majority, if the
-/// others say that they have lost theirs, too. If that cannot be (two of three were wiped, or one was wiped and another is gone for
-/// good), this has it come back with what those that answer know, one at least. Say it to one member: the others follow by themselves.
-/// Tokens begin a million higher than any that is known, and the member votes for nobody until whatever it may have promised is over.
+/// A consensus member that has lost its directory votes again once ALL others have told it the
+/// highest term, or a majority, if the others say that they have lost theirs, too. If that cannot
+/// be (two of three were wiped, or one was wiped and another is gone for good), this has it come
+/// back with what those that answer know, one at least. Say it to one member: the others follow by
+/// themselves. Tokens begin a million higher than any that is known, and the member votes for
+/// nobody until whatever it may have promised is over.
 ///
-/// By saying it you assert that the process that had the lost votes is dead, and that fewer than a million elections were held that
-/// none of the members which answer has heard of. If more were held, a token may be used twice.
+/// By saying it you assert that the process that had the lost votes is dead, and that fewer than a
+/// million elections were held that none of the members which answer has heard of. If more were
+/// held, a token may be used twice.
 ///
-/// If no member has its votes any more, there is nothing to come back to: empty the directories of all, and the group is founded
-/// anew, with another identity and with tokens from 1.
+/// If no member has its votes any more, there is nothing to come back to: empty the directories of
+/// all, and the group is founded anew, with another identity and with tokens from 1.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Example:
