@@ -257,7 +257,8 @@ fn count_switches(waiting: &[Child], incumbent: &Path, url: &str) -> Result<(f64
         std::thread::sleep(Duration::from_millis(500)); // asking costs the ones who are on their way
         Ok((entries == WAITING).then_some(()))
     })?;
-    // Threads that were only needed to get in line end after an idle second: that is not what waiting costs.
+    // Threads that were only needed to get in line end after an idle second: that is not what
+    // waiting costs.
     std::thread::sleep(Duration::from_secs(3));
     let before = switches(waiting);
     std::thread::sleep(IDLE); // what is measured is what happens in this time

@@ -1,5 +1,6 @@
-//! Signals that are listened for, unless they were ignored when this process was started: `nohup`, and a shell that starts
-//! something in the background without job control, mean that, and it stays so.
+//! Signals that are listened for, unless they were ignored when this process was started: `nohup`,
+//! and a shell that starts something in the background without job control, mean that, and it stays
+//! so.
 
 use std::fs;
 use std::future::pending;

@@ -39,7 +39,8 @@ fn main() -> ExitCode {
     let mut say = Say::new(line.quiet);
     let is_run = matches!(line.verb, Verb::Run(_));
     let done = catch_unwind(AssertUnwindSafe(|| act(line.verb, &line.place, line.verbose, &mut say)));
-    // The library below panics where the system refuses it what it cannot do without: descriptors, say.
+    // The library below panics where the system refuses it what it cannot do without: descriptors,
+    // say.
     let done = done.unwrap_or_else(|_| Err(Failure::error("it cannot go on, for the reason above")));
     finish(done, &say, is_run)
 }

@@ -24,8 +24,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The store that was asked for, or the user's own. Those who change something there are told which, if nobody asked: for
-    /// those who only read it does no harm to look in the wrong place.
+    /// The store that was asked for, or the user's own. Those who change something there are told
+    /// which, if nobody asked: for those who only read it does no harm to look in the wrong place.
     pub(crate) fn choose(args: &PlaceArgs, changes: bool, say: &mut Say) -> Result<Place, Failure> {
         let place = if let Some(url) = &args.store {
             Place { url: url.clone(), named: true }

@@ -102,8 +102,8 @@ impl Say {
     }
 }
 
-/// Control characters could play tricks with a terminal, and those that turn the direction of writing with its reader: names
-/// and values are other people's.
+/// Control characters could play tricks with a terminal, and those that turn the direction of
+/// writing with its reader: names and values are other people's.
 pub(crate) fn printable(text: &str) -> String {
     let plays_tricks = |c: char| {
         let turns =

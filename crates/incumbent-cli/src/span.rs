@@ -10,7 +10,8 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err("it must be longer than nothing, as in 15s".into()) } else { Ok(span) }
 }
 
-/// A command is killed 100 ms before its deadline, so that it is surely dead by then: nothing is left of a shorter TTL.
+/// A command is killed 100 ms before its deadline, so that it is surely dead by then: nothing is
+/// left of a shorter TTL.
 const SHORTEST_TTL: Duration = Duration::from_millis(200);
 
 /// How long a leader may be silent.
@@ -29,7 +30,8 @@ pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err("write --try for not waiting at all".into()) } else { Ok(span) }
 }
 
-/// Reads `15s`, `250ms`, `1.5s`, `1m30s`, `2h`, `1d`; a number alone is seconds, as for sleep(1) and flock(1).
+/// Reads `15s`, `250ms`, `1.5s`, `1m30s`, `2h`, `1d`; a number alone is seconds, as for sleep(1)
+/// and flock(1).
 fn read(text: &str) -> Result<Duration, String> {
     let malformed = || format!("write a time as in 15s, 250ms or 1m30s, not {text:?}");
     let mut total = Duration::ZERO;

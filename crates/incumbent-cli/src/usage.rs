@@ -72,7 +72,8 @@ fn slips(a: &str, b: &str) -> usize {
 
 /// The line with two dashes before `stray`, a word that nobody expected, if it is right then.
 fn with_dashes(args: &[String], stray: &str) -> Option<String> {
-    // An option that does not exist is another mistake, and so is a second election before the dashes.
+    // An option that does not exist is another mistake, and so is a second election before the
+    // dashes.
     if stray.starts_with('-') || args.iter().any(|arg| arg == "--") {
         return None;
     }

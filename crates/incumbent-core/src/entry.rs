@@ -150,7 +150,8 @@ pub struct Entry {
     pub ready: Option<Nonce>,
     /// Changes with every change of the entry. Where rivals forget the dead, it changes with each renewal too.
     pub version: Version,
-    /// `Some`: rivals remove this entry once it has been silent for its TTL. `None`: the store does.
+    /// `Some`: rivals remove this entry once it has been silent for its TTL. `None`: the store
+    /// does.
     pub observed: Option<Observed>,
 }
 
@@ -159,9 +160,10 @@ pub struct Entry {
 pub struct Observed {
     /// For how long it may be silent.
     pub ttl: Duration,
-    /// For how long it had been silent when it was read: where its owner and the store's reader share a clock, as the
-    /// processes of a host do. A length of time, since the machine that hears of it may count by another clock.
-    /// `None`: nobody knows, and its silence counts from when its version was first seen.
+    /// For how long it had been silent when it was read: where its owner and the store's reader
+    /// share a clock, as the processes of a host do. A length of time, since the machine that hears
+    /// of it may count by another clock. `None`: nobody knows, and its silence counts from when its
+    /// version was first seen.
     pub silent: Option<Duration>,
 }
 

@@ -34,7 +34,8 @@ pub enum Flaw {
     HandoverUnguarded,
     /// A handover that was meant for another leader is carried out.
     HandoverNotVoid,
-    /// A silent rival is timed from when the read was sent, not from when its answer came, and not read again.
+    /// A silent rival is timed from when the read was sent, not from when its answer came, and not
+    /// read again.
     RivalTimedFromSend,
     /// The tombstone of an ended election is ignored.
     EndIgnored,

@@ -56,7 +56,8 @@ pub enum Input {
     Opened(Attempt, Result<Liveness, Fault>),
     /// [`Output::Renew`] was answered.
     Renewed(Attempt, Result<Renewal, Fault>),
-    /// From now on the store may count this session's TTL as this, or longer: what was proven counts with it.
+    /// From now on the store may count this session's TTL as this, or longer: what was proven
+    /// counts with it.
     Shortened(Epoch, Duration),
     /// [`Output::Call`] was answered.
     Answer(SeatId, CallId, Result<Answer, Fault>),
@@ -106,10 +107,11 @@ pub enum Output {
         /// The entries that we believe to hold.
         held: Vec<Held>,
     },
-    /// The answer to this opening or renewal is no longer wanted: drop it, with all that it holds. At most one is out
-    /// at a time: it is answered or given up before the next one begins.
+    /// The answer to this opening or renewal is no longer wanted: drop it, with all that it holds.
+    /// At most one is out at a time: it is answered or given up before the next one begins.
     GiveUpAttempt(Attempt),
-    /// Close this session, and make no more calls on it; no answer is needed. Another one is opened.
+    /// Close this session, and make no more calls on it; no answer is needed. Another one is
+    /// opened.
     ReplaceSession(Epoch),
     /// Close this session; no answer is needed.
     CloseSession(Epoch),
@@ -203,7 +205,8 @@ pub enum Event {
     Released,
     /// The handover that [`Command::Transfer`] asked for is refused: the leader leads on.
     TransferRefused(Refusal),
-    /// The value with this number has been published, or a later one; or the entry was no longer ours.
+    /// The value with this number has been published, or a later one; or the entry was no longer
+    /// ours.
     Proclaimed(u64, Cas),
     /// First contact with the election: the tombstone that was there.
     FirstContact(Option<Nonce>),

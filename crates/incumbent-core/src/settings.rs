@@ -9,7 +9,8 @@ use crate::flaw::Flaws;
 const LONGEST_UNTIL_REREAD: Duration = Duration::from_secs(30);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// The longest time that anybody may ask for or wait: a year. Longer ones are slips of the hand, and overflow clocks.
+/// The longest time that anybody may ask for or wait: a year. Longer ones are slips of the hand,
+/// and overflow clocks.
 pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The times of a session and of the terms that it carries.

@@ -115,7 +115,8 @@ pub struct Liveness {
 pub enum ForgottenBy {
     /// The store does, once the TTL has passed.
     Store,
-    /// Rivals do, once the session has been silent for the TTL: see [`Entry::observed`](crate::Entry::observed).
+    /// Rivals do, once the session has been silent for the TTL: see
+    /// [`Entry::observed`](crate::Entry::observed).
     Rivals,
 }
 
@@ -128,7 +129,8 @@ pub enum Proof {
     Earlier {
         /// How long the earlier one has to have been answered when the newer one is sent.
         apart: Duration,
-        /// Whether the opening proves itself. It does not where the session is older than its opening.
+        /// Whether the opening proves itself. It does not where the session is older than its
+        /// opening.
         opening_proves: bool,
     },
 }

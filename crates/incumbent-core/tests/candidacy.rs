@@ -351,7 +351,8 @@ fn fences_that_leave_no_time_to_stop_make_nobody_a_leader() {
     desk.now = desk.now + TTL / 3 - Duration::from_secs(1);
     desk.answer(standing(Place::Leading(held.clone()), Office::default()));
     assert_eq!(desk.call().2, Op::RaiseFences(token(5)));
-    // No renewal is answered meanwhile. The deadline is still to come, but it is nearer than the grace.
+    // No renewal is answered meanwhile. The deadline is still to come, but it is nearer than the
+    // grace.
     desk.now = desk.now + TTL / 3 - Duration::from_millis(1);
     desk.answer(Err(Fault::Unavailable));
     desk.pass(Duration::from_secs(1));
@@ -491,7 +492,8 @@ fn a_renewal_proves_nothing_of_an_entry_that_was_being_enlisted() {
     let (attempt, named) = desk.renewal().unwrap();
     assert_eq!(named, [], "nobody knows yet that the entry is there");
     desk.handle(Input::Renewed(attempt, Ok(proof())));
-    // Of the enlistment that made the entry the answer is old: rivals may have seen it silent, and evicted it.
+    // Of the enlistment that made the entry the answer is old: rivals may have seen it silent, and
+    // evicted it.
     desk.now = desk.now + TTL / 3 - Duration::from_secs(1);
     desk.answer(Err(Fault::OutcomeUnknown));
     desk.pass(Duration::from_secs(1));

@@ -1,14 +1,15 @@
-//! When a renewal has to ask the lease for its keys: it costs a request, and is needed only when the
-//! session may have an entry that no candidacy knows of. What is remembered here decides nothing else.
+//! When a renewal has to ask the lease for its keys: it costs a request, and is needed only when
+//! the session may have an entry that no candidacy knows of. What is remembered here decides
+//! nothing else.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use incumbent_store::{EntryId, Held};
 
-/// How many renewals still ask after an enlistment was not answered: 80 s with the default TTL, less
-/// with a shorter one. It may be on its way for as long as an unused connection takes to end, which
-/// is tens of seconds.
+/// How many renewals still ask after an enlistment was not answered: 80 s with the default TTL,
+/// less with a shorter one. It may be on its way for as long as an unused connection takes to end,
+/// which is tens of seconds.
 const RENEWALS: u32 = 16;
 
 /// The entries that a session knows itself to have, and whether there may be more.

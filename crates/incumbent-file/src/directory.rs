@@ -28,9 +28,10 @@ const NEW_IDENTITY: &str = "incumbent.new.";
 /// How deep discarded directories can lie in each other before the rest waits for the next sweep.
 const TRASH_DEPTH: usize = 16;
 
-/// File systems whose locks, renames and watches are those of one host, by the number that statfs(2) gives: ext2 to ext4, XFS,
-/// Btrfs, tmpfs, ramfs, overlayfs, ZFS, F2FS, bcachefs, JFS, ReiserFS, NILFS2, UBIFS, JFFS2, eCryptfs and aufs. There are
-/// too many others to know them all, and one that hosts share would have a leader on each.
+/// File systems whose locks, renames and watches are those of one host, by the number that
+/// statfs(2) gives: ext2 to ext4, XFS, Btrfs, tmpfs, ramfs, overlayfs, ZFS, F2FS, bcachefs, JFS,
+/// ReiserFS, NILFS2, UBIFS, JFFS2, eCryptfs and aufs. There are too many others to know them all,
+/// and one that hosts share would have a leader on each.
 const LOCAL: [u32; 16] = [
     0xef53,
     0x5846_5342,
@@ -112,13 +113,15 @@ impl Directory {
         Directory::with(disk, id, options)
     }
 
-    /// Opens the directory that is at the path of one that was open before. It has to be a store already.
+    /// Opens the directory that is at the path of one that was open before. It has to be a store
+    /// already.
     pub(crate) fn open_again(path: &Path, options: FileOptions) -> Result<Directory, StoreError> {
         if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Err(not_in_place(path));
         }
         let disk = open_root(path)?;
-        // Whose it is comes second: an empty mount point is usually not ours, and the store is mounted there again later.
+        // Whose it is comes second: an empty mount point is usually not ours, and the store is
+        // mounted there again later.
         let Some(id) = read_identity(&disk)? else { return Err(not_in_place(path)) };
         check(&disk, options)?;
         Directory::with(disk, id, options)
@@ -261,8 +264,8 @@ impl Directory {
         Ok(self.sessions()?.1.is_empty())
     }
 
-    /// Whether all could be swept. An election that cannot be does not keep candidates from the others; those that stand in
-    /// it are told why.
+    /// Whether all could be swept. An election that cannot be does not keep candidates from the
+    /// others; those that stand in it are told why.
     fn sweep_elections(&self, path: &str, depth: usize) -> Result<bool, StoreError> {
         let mut all = true;
         for name in self.disk.list(path)?.unwrap_or_default() {

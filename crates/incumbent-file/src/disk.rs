@@ -29,7 +29,8 @@ const LIST_BYTES: usize = 32 * 1024;
 pub(crate) struct Disk {
     root: OwnedFd,
     path: PathBuf,
-    /// The device and the inode of the root. It is open, so no other directory can have the same ones.
+    /// The device and the inode of the root. It is open, so no other directory can have the same
+    /// ones.
     inode: (u64, u64),
 }
 
@@ -50,8 +51,8 @@ impl Disk {
         Ok(Disk { root, path, inode })
     }
 
-    /// Whether the path still leads to this directory: it was neither moved nor removed, nothing is mounted over it, and
-    /// its own file system is still mounted there.
+    /// Whether the path still leads to this directory: it was neither moved nor removed, nothing is
+    /// mounted over it, and its own file system is still mounted there.
     pub(crate) fn is_in_place(&self) -> Result<bool, DiskError> {
         match statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(inode_of(&stat) == self.inode),

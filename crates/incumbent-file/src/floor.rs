@@ -16,8 +16,9 @@ const DIR: &str = "floor";
 /// A reading can come between a raise and the removal of the older names, and see neither.
 const READS: usize = 100;
 
-/// Whether a number can have been drawn: numbers are drawn one by one, and nobody lives to see the last ones. A forged
-/// entry with one of those would raise the floor to where nothing is left to draw, for ever.
+/// Whether a number can have been drawn: numbers are drawn one by one, and nobody lives to see the
+/// last ones. A forged entry with one of those would raise the floor to where nothing is left to
+/// draw, for ever.
 pub(crate) fn is_drawn(number: u64) -> bool {
     (1..=Token::MAX - (1 << 32)).contains(&number)
 }

@@ -130,8 +130,9 @@ impl Venue<'_> {
         Err(self.too_busy())
     }
 
-    /// Whether its tombstone has stood for long enough. One of another boot was written before a reboot, or in a
-    /// container that shows a boot id of its own: there the time of its file tells, on the wall clock.
+    /// Whether its tombstone has stood for long enough. One of another boot was written before a
+    /// reboot, or in a container that shows a boot id of its own: there the time of its file tells,
+    /// on the wall clock.
     fn is_over(&self, tip: &Tip, boot: u128) -> bool {
         let Some(ended) = &tip.office.ended else { return false };
         if boot == self.directory().boot {

@@ -6,8 +6,9 @@
 pub struct FileOptions {
     /// Whether a process that is stopped, but not dead, loses its entries.
     pub ttl: Ttl,
-    /// Opens a directory on a file system that is not known to be local, too: a network's, one in user space, a rare one.
-    /// Only for those who know that its locks, renames and watches are those of one host.
+    /// Opens a directory on a file system that is not known to be local, too: a network's, one in
+    /// user space, a rare one. Only for those who know that its locks, renames and watches are
+    /// those of one host.
     pub allow_network_fs: bool,
     /// Waits without the kernel's file notifications, as when the host has none left: deaths are still told by the
     /// kernel, everything else by whoever changes it.
@@ -42,7 +43,8 @@ pub enum Ttl {
     /// Rivals evict a session's entries after that much silence: a stopped leader is replaced.
     #[default]
     OfSession,
-    /// Rivals evict nobody who lives: a leader that is stopped (a debugger, SIGSTOP, a frozen cgroup) keeps its place
-    /// for as long as it is stopped, and has no deadline. A dead one is replaced at once all the same.
+    /// Rivals evict nobody who lives: a leader that is stopped (a debugger, SIGSTOP, a frozen
+    /// cgroup) keeps its place for as long as it is stopped, and has no deadline. A dead one is
+    /// replaced at once all the same.
     None,
 }

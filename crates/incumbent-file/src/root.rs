@@ -1,16 +1,19 @@
 //! The directory that a store has open, and what is done when it is no longer the one at its path.
 //!
-//! People move directories, delete them, restore copies and unmount file systems under processes that use them. An
-//! open descriptor goes on working in what it was opened on, while newcomers follow the path: two directories, and a
-//! leader in each. So every answer is given only after one `stat` has shown that the path still leads to the directory
-//! that the answer is about. Where it does not:
+//! People move directories, delete them, restore copies and unmount file systems under processes
+//! that use them. An open descriptor goes on working in what it was opened on, while newcomers
+//! follow the path: two directories, and a leader in each. So every answer is given only after one
+//! `stat` has shown that the path still leads to the directory that the answer is about. Where it
+//! does not:
 //!
 //! - a session is gone, and with it its office, at once: see [`crate::session`];
-//! - a reader is told that the store is unavailable, and the next call opens the directory that is at the path by then,
-//!   if that is a store. None is founded that way: an empty mount point is no new store.
+//! - a reader is told that the store is unavailable, and the next call opens the directory that is
+//!   at the path by then, if that is a store. None is founded that way: an empty mount point is no
+//!   new store.
 //!
-//! The kernel tells those who wait when the directory itself is moved or removed: see [`crate::hub`]. It does not when
-//! one above it is, or when its file system is unmounted while it is in use. Then the next renewal finds it.
+//! The kernel tells those who wait when the directory itself is moved or removed: see
+//! [`crate::hub`]. It does not when one above it is, or when its file system is unmounted while it
+//! is in use. Then the next renewal finds it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -81,8 +84,8 @@ impl Root {
         self.run(what, job, |displaced| displaced).await
     }
 
-    /// Runs `job`, which writes, on the directory at the path, where it may block. What was written to a directory that is
-    /// gone comes back with it.
+    /// Runs `job`, which writes, on the directory at the path, where it may block. What was written
+    /// to a directory that is gone comes back with it.
     pub(crate) async fn write<T: Send + 'static>(
         self: &Arc<Root>,
         what: &'static str,
@@ -91,7 +94,8 @@ impl Root {
         self.run(what, job, unknown).await
     }
 
-    /// Runs `job` and afterwards what it has left for later. `displaced`: what to answer if the directory is another one then.
+    /// Runs `job` and afterwards what it has left for later. `displaced`: what to answer if the
+    /// directory is another one then.
     async fn run<T: Send + 'static>(
         self: &Arc<Root>,
         what: &'static str,
@@ -111,7 +115,8 @@ impl Root {
         answer
     }
 
-    /// The directory at the path: the one that is open, or else the one that has taken its place, opened now.
+    /// The directory at the path: the one that is open, or else the one that has taken its place,
+    /// opened now.
     fn in_place(&self) -> Result<Arc<Opened>, StoreError> {
         let opened = self.opened();
         if opened.directory.is_in_place()? {

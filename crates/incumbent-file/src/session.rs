@@ -36,8 +36,8 @@ const LANES: usize = 64;
 pub(crate) struct FileSession {
     inner: Arc<Inner>,
     workers: Arc<Workers>,
-    /// Renewals have a thread of their own: they wait for nobody else's work, and one that hangs is not followed by
-    /// another before it has ended.
+    /// Renewals have a thread of their own: they wait for nobody else's work, and one that hangs is
+    /// not followed by another before it has ended.
     renewals: Workers,
 }
 
@@ -120,8 +120,8 @@ impl FileSession {
         Err(StoreError::Unavailable { what, source: None })
     }
 
-    /// Runs `job` on `workers`, in a directory that is still the one at its path: if it is not, the session and all that
-    /// it stands for are gone, whatever `job` says.
+    /// Runs `job` on `workers`, in a directory that is still the one at its path: if it is not, the
+    /// session and all that it stands for are gone, whatever `job` says.
     async fn run<T: Send + 'static>(
         &self,
         workers: &Workers,

@@ -133,7 +133,8 @@ impl<'a> Venue<'a> {
         let mut more = false;
         for number in &seen.line {
             let entry = match self.living_entry(*number, &seen.said, &owners) {
-                // A dead one that cannot be removed (a disk that is full, or may only be read) is not in line for all that.
+                // A dead one that cannot be removed (a disk that is full, or may only be read) is
+                // not in line for all that.
                 Err(_) if !self.lives(*number)? => continue,
                 entry => entry?,
             };
@@ -147,7 +148,8 @@ impl<'a> Venue<'a> {
         let cursor = seen.cursor();
         if let Some(newest) = entries.last() {
             match self.directory.floor.raise_durably(self.disk(), newest.token.get()) {
-                // Who may only read learns of a token no earlier than its owner, who has seen to that.
+                // Who may only read learns of a token no earlier than its owner, who has seen to
+                // that.
                 Err(StoreError::Denied { .. }) => {}
                 raised => raised?,
             }
@@ -274,7 +276,8 @@ impl<'a> Venue<'a> {
     /// Removes exactly the entry that was seen.
     pub(crate) fn evict(&self, number: u64, seen: Version) -> Result<Cas, StoreError> {
         let Some(record) = self.entry_record(number)? else { return Ok(Cas::Done) };
-        // Followers ask once in a TTL, and nearly always it has renewed meanwhile: then nothing is written.
+        // Followers ask once in a TTL, and nearly always it has renewed meanwhile: then nothing is
+        // written.
         match self.living_entry(number, &self.said()?, &Owners::default())? {
             None => return Ok(Cas::Done),
             Some(entry) if entry.version != seen => return Ok(Cas::Refused),
@@ -365,7 +368,8 @@ impl<'a> Venue<'a> {
         self.sub(&format!("said/{number}.{times}"))
     }
 
-    /// Removes what the entries `gone` have said, and the election's directory if nothing is left in it.
+    /// Removes what the entries `gone` have said, and the election's directory if nothing is left
+    /// in it.
     ///
     /// It changes nothing that anyone can see, so what fails is left for the next who tidies up.
     pub(crate) fn tidy(&self, gone: &BTreeSet<u64>) {

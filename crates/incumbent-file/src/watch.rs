@@ -65,8 +65,8 @@ impl Watch {
         loop {
             match watch.clone().arm().await? {
                 Look::Changed => return Ok(()),
-                // A candidate looks at once, and its session tells it. Whoever has no session is told that what it saw is
-                // no longer what it watches.
+                // A candidate looks at once, and its session tells it. Whoever has no session is
+                // told that what it saw is no longer what it watches.
                 Look::Displaced(error) if watch.targets.contains(&Target::Head) => return Err(error),
                 Look::Displaced(_) => return Ok(()),
                 Look::Armed(bell, _armed) => {

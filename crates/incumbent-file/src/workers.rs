@@ -1,12 +1,13 @@
 //! Where the file work runs: on threads of the store's own, never on those that drive tasks.
 //!
-//! Most calls take microseconds, but a sync can take seconds when the disk is busy, and a thread that hangs in it must
-//! not be one that has to stop a leader's work in time. The first thread is made when the store is opened, where a
-//! failure is an error like any other; the rest come and go, and if the host has none left, the first does all. So
-//! nothing that happens later can fail for want of a thread.
+//! Most calls take microseconds, but a sync can take seconds when the disk is busy, and a thread
+//! that hangs in it must not be one that has to stop a leader's work in time. The first thread is
+//! made when the store is opened, where a failure is an error like any other; the rest come and go,
+//! and if the host has none left, the first does all. So nothing that happens later can fail for
+//! want of a thread.
 //!
-//! A job that has begun cannot be dropped: its effect is then unknown to the caller, and found by the next renewal. One
-//! that has not begun goes with its caller.
+//! A job that has begun cannot be dropped: its effect is then unknown to the caller, and found by
+//! the next renewal. One that has not begun goes with its caller.
 
 use std::collections::VecDeque;
 use std::io;
@@ -54,7 +55,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// How many may wait before the next clearance: on a disk that hangs, callers give up and come again, without end.
+    /// How many may wait before the next clearance: on a disk that hangs, callers give up and come
+    /// again, without end.
     clear_at: usize,
     threads: usize,
     idle: usize,
@@ -145,15 +147,16 @@ impl Shared {
     fn work(&self, first: bool) {
         while let Some(job) = self.next(first) {
             if job.is_wanted() {
-                // A panic is a bug, and told to the one whose job it was; the next job is another's.
+                // A panic is a bug, and told to the one whose job it was; the next job is
+                // another's.
                 let _ = catch_unwind(AssertUnwindSafe(job.work));
             }
         }
         self.state().threads -= 1;
     }
 
-    /// The next job; `None`: this thread is no longer needed. The first one waits without a limit, and so without
-    /// waking up for nothing.
+    /// The next job; `None`: this thread is no longer needed. The first one waits without a limit,
+    /// and so without waking up for nothing.
     fn next(&self, first: bool) -> Option<Job> {
         let mut state = self.state();
         let mut waited = false;

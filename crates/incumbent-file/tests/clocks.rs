@@ -1,4 +1,5 @@
-//! Clients whose clock is not the host's: what rivals know of each other's silence does not depend on it.
+//! Clients whose clock is not the host's: what rivals know of each other's silence does not depend
+//! on it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
 

@@ -239,7 +239,8 @@ async fn a_forged_entry_with_a_number_that_nobody_draws_takes_no_token_from_anyb
     assert_corrupt(FileStore::open(&stage.path), &floor, "it was not written by incumbent");
 }
 
-/// A disk that may only be read, or is full: what stands in the way here does the same for everybody, root included.
+/// A disk that may only be read, or is full: what stands in the way here does the same for
+/// everybody, root included.
 #[tokio::test]
 async fn who_reads_the_line_need_not_be_able_to_remove_the_dead() {
     let stage = Stage::set();

@@ -1,4 +1,5 @@
-//! The directory is moved, removed or replaced while it is in use: nobody leads in two directories at once.
+//! The directory is moved, removed or replaced while it is in use: nobody leads in two directories
+//! at once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what must be so")]
 

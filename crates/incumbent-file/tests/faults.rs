@@ -407,7 +407,8 @@ async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
     assert_eq!(leftovers(&path), Vec::<String>::new());
 }
 
-/// The directory is moved while somebody is in the middle of a write: what may come back with it is never called undone.
+/// The directory is moved while somebody is in the middle of a write: what may come back with it is
+/// never called undone.
 #[tokio::test]
 async fn a_write_in_a_directory_that_is_moved_meanwhile_has_an_unknown_outcome() {
     let mut unknown = 0;

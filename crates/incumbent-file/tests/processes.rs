@@ -174,7 +174,8 @@ async fn without_a_ttl_nobody_who_lives_is_to_be_evicted_and_a_dead_one_goes_all
     assert_eq!(ahead(&session, &held).await.observed, None);
     let caveats = first.promises().await.unwrap().caveats;
     assert!(caveats.iter().any(|caveat| caveat.contains("never replaced")), "{caveats:?}");
-    // As nobody may replace it, it has no deadline either: stopped for an hour, its work is where it was.
+    // As nobody may replace it, it has no deadline either: stopped for an hour, its work is where
+    // it was.
     let a_year = Duration::from_secs(365 * 24 * 3_600);
     assert!(leader.liveness().ttl > a_year && leader.renew(&[]).await.unwrap().ttl > a_year);
     drop(leader);

@@ -223,8 +223,8 @@ impl Generation {
         None
     }
 
-    /// Ctrl-Z would leave the office with a command that does nothing: as long as it has the terminal, it goes on. One that has not,
-    /// and is stopped for touching it, waits for it.
+    /// Ctrl-Z would leave the office with a command that does nothing: as long as it has the
+    /// terminal, it goes on. One that has not, and is stopped for touching it, waits for it.
     fn go_on_if_suspended(&mut self) {
         let stopped = waitid(WaitId::Pid(self.command), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
         let by = stopped.ok().flatten().and_then(|status| status.stopping_signal());
@@ -234,7 +234,8 @@ impl Generation {
         self.wants_terminal |= by == Some(Signal::TTIN.as_raw()) || by == Some(Signal::TTOU.as_raw());
     }
 
-    /// A command that waits for the terminal gets it as soon as our supervisor's job has it: `fg` does not tell a job that runs.
+    /// A command that waits for the terminal gets it as soon as our supervisor's job has it: `fg`
+    /// does not tell a job that runs.
     fn lend_terminal(&mut self, now: Timestamp, home: Option<Pid>, reports: &mut Vec<Report>) {
         if !self.wants_terminal {
             return;

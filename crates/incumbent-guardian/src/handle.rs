@@ -37,7 +37,8 @@ pub enum Event {
     NotStarted(NotStarted),
     /// The command's own process has ended. What it left behind is being stopped; [`Empty`](Event::Empty) follows.
     CommandExited(Exit),
-    /// The command's own process has ended, and so many that it has started have not: they are being stopped.
+    /// The command's own process has ended, and so many that it has started have not: they are
+    /// being stopped.
     LeftBehind {
         /// How many were found.
         processes: u64,
@@ -189,8 +190,9 @@ impl Guardian {
     /// Gives the guardian a copy of a descriptor, to keep open until [`let_go`](Guardian::let_go) or until it ends, which is after the
     /// last descendant's end: for a lock that stands for the office. At most 64; more are not kept.
     ///
-    /// Commands that are started from then on inherit a copy, too, and so does what they start, unless it closes what it was not told
-    /// of: should supervisor and guardian both be killed, such a process keeps the lock until it ends.
+    /// Commands that are started from then on inherit a copy, too, and so does what they start,
+    /// unless it closes what it was not told of: should supervisor and guardian both be killed,
+    /// such a process keeps the lock until it ends.
     pub fn hold(&self, descriptor: BorrowedFd<'_>) -> Result<(), OrderError> {
         self.link.send(&Order::Hold, Some(descriptor)).map_err(|errno| self.refusal(errno))
     }
@@ -200,15 +202,18 @@ impl Guardian {
         self.order(&Order::LetGo)
     }
 
-    /// Whether the command that was started last had the terminal: what is typed there, Ctrl-C for one, went to it and not to us.
+    /// Whether the command that was started last had the terminal: what is typed there, Ctrl-C for
+    /// one, went to it and not to us.
     pub fn lent_terminal(&self) -> bool {
         self.link.lent_terminal()
     }
 
-    /// Ends the guardian, and with it whatever is left of a command, and waits until it is gone and no zombie is left of it.
+    /// Ends the guardian, and with it whatever is left of a command, and waits until it is gone and
+    /// no zombie is left of it.
     pub async fn end(mut self) {
         self.link.finish();
-        // The thread that watches it has the other end, and lets go of it when it has waited for the guardian's process.
+        // The thread that watches it has the other end, and lets go of it when it has waited for
+        // the guardian's process.
         while self.events.recv().await.is_some() {}
     }
 

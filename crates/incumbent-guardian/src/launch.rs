@@ -1,8 +1,9 @@
 //! The last steps before a program: the process that becomes the command sets itself up, then executes it.
 //!
-//! It is a stage of our own executable, since a safe program can run nothing between fork and exec. Standard input is the channel to
-//! the guardian until the real one has come through it, after the descriptors that the program is to keep open; the channel's end
-//! without a word means that the program runs.
+//! It is a stage of our own executable, since a safe program can run nothing between fork and exec.
+//! Standard input is the channel to the guardian until the real one has come through it, after the
+//! descriptors that the program is to keep open; the channel's end without a word means that the
+//! program runs.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -23,11 +24,13 @@ use crate::spec::{CommandSpec, NotStarted, Step};
 use crate::wire::Report;
 use crate::{stage, terminal};
 
-/// What a descriptor that comes through the channel is for: to be kept open by the program, or its standard input, which comes last.
+/// What a descriptor that comes through the channel is for: to be kept open by the program, or its
+/// standard input, which comes last.
 const KEEP: &[u8] = b"keep";
 const STDIN: &[u8] = b"stdin";
 
-/// The lowest number of a descriptor that the program keeps: those below are the ones that scripts and service managers count on.
+/// The lowest number of a descriptor that the program keeps: those below are the ones that scripts
+/// and service managers count on.
 const FIRST_KEPT: i32 = 10;
 
 /// A process on its way to become the command.
@@ -38,12 +41,14 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Starts a process in a process group of its own that will become the command, and inherits copies of these descriptors.
+    /// Starts a process in a process group of its own that will become the command, and inherits
+    /// copies of these descriptors.
     pub(crate) fn start(spec: &CommandSpec, foreground: bool, kept: &[OwnedFd]) -> Result<Launch, NotStarted> {
         let failed = |error: io::Error| {
             // A NUL byte in an argument has no number of its own.
             let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
-            // It has the same arguments and environment as the program: what is too long for it is too long for that.
+            // It has the same arguments and environment as the program: what is too long for it is
+            // too long for that.
             let too_long = errno == rustix::io::Errno::TOOBIG.raw_os_error();
             NotStarted { step: if too_long { Step::Program } else { Step::Process }, errno }
         };

@@ -26,14 +26,17 @@
 //!
 //! # What remains
 //! A fencing token is the answer to these; no process can be:
-//! * Supervisor and guardian are both stopped (or the whole machine is): nobody runs who could kill. If the supervisor dies then, the
-//!   kernel wakes the guardian, who kills.
-//! * Supervisor and guardian are both killed, or the supervisor is stopped and the guardian killed: COMMAND's own process dies with the
-//!   guardian, its descendants do not. Those that have kept the inherited copy of the lock keep it from being free: whoever would lead
-//!   next waits until they end, or for its TTL. The guardian goes by another name than its supervisor, so that no kill by name finds
-//!   both; one by executable file (`fuser -k`, `start-stop-daemon --exec`, `killall` with a path) does. As process 1 of a
-//!   container, the end of [`main_if_guardian`]'s init ends the container, and so everything. A PID namespace for COMMAND would do the
-//!   same anywhere, but COMMAND would see other process numbers than everybody else, and other users where it takes a user namespace.
+//! * Supervisor and guardian are both stopped (or the whole machine is): nobody runs who could
+//!   kill. If the supervisor dies then, the kernel wakes the guardian, who kills.
+//! * Supervisor and guardian are both killed, or the supervisor is stopped and the guardian killed:
+//!   COMMAND's own process dies with the guardian, its descendants do not. Those that have kept the
+//!   inherited copy of the lock keep it from being free: whoever would lead next waits until they
+//!   end, or for its TTL. The guardian goes by another name than its supervisor, so that no kill by
+//!   name finds both; one by executable file (`fuser -k`, `start-stop-daemon --exec`, `killall`
+//!   with a path) does. As process 1 of a container, the end of [`main_if_guardian`]'s init ends
+//!   the container, and so everything. A PID namespace for COMMAND would do the same anywhere, but
+//!   COMMAND would see other process numbers than everybody else, and other users where it takes a
+//!   user namespace.
 //! * A program that is built so that a panic aborts, or whose panic hook ends it, is as good as killed by one.
 //! * A process in uninterruptible sleep dies only when the kernel lets it. A descendant that changed its user cannot be killed by a
 //!   guardian without privileges. In both cases [`Event::Empty`] does not come until they are gone.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// What `env`, `timeout` and other programs that run a program exit with when the failure is their own.
+/// What `env`, `timeout` and other programs that run a program exit with when the failure is their
+/// own.
 pub(crate) const OUR_FAILURE: i32 = 125;
 
 /// A command to run under the guardian.
@@ -106,8 +107,8 @@ pub enum Step {
 }
 
 impl NotStarted {
-    /// The exit status as a shell reports it: 127 if there is no such program, 126 if it cannot be executed; 125 if it did not even come
-    /// to that.
+    /// The exit status as a shell reports it: 127 if there is no such program, 126 if it cannot be
+    /// executed; 125 if it did not even come to that.
     pub fn code(self) -> i32 {
         let missing = io::Error::from_raw_os_error(self.errno).kind() == io::ErrorKind::NotFound;
         match self.step {
@@ -117,7 +118,8 @@ impl NotStarted {
         }
     }
 
-    /// Whether the system lacked something, for now: processes, descriptors, memory. It may have it later.
+    /// Whether the system lacked something, for now: processes, descriptors, memory. It may have it
+    /// later.
     pub fn is_transient(self) -> bool {
         let lacking = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
         self.step == Step::Process && lacking.iter().any(|errno| errno.raw_os_error() == self.errno)

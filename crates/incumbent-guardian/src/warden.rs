@@ -78,8 +78,9 @@ impl Warden {
         // The name that `ps` and `pkill` see. Only for people: failing is no harm.
         let _ = rustix::thread::set_name(c"guardian");
         set_child_subreaper(Some(getpid()))?;
-        // Should the supervisor die while somebody has stopped us, the kernel wakes us: stopped, we would let the command outlive it.
-        // Blocked as it is, the signal does nothing else. It also comes when the thread that started us ends, and does no harm.
+        // Should the supervisor die while somebody has stopped us, the kernel wakes us: stopped, we
+        // would let the command outlive it. Blocked as it is, the signal does nothing else. It also
+        // comes when the thread that started us ends, and does no harm.
         set_parent_process_death_signal(Some(Signal::CONT))?;
         let parent = getppid().ok_or(io::Errno::SRCH)?;
         let supervisor = pidfd_open(parent, PidfdFlags::empty())?;

@@ -1,5 +1,5 @@
-//! Bully and ring in virtual time, over links that may be cut: how often the office changes hands, and for how long two are
-//! in it. The same plan gives the same run.
+//! Bully and ring in virtual time, over links that may be cut: how often the office changes hands,
+//! and for how long two are in it. The same plan gives the same run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

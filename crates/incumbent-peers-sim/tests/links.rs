@@ -28,8 +28,8 @@ fn flawed(flaw: Option<PeerFlaw>) -> RankSettings {
     RankSettings { flaws: flaw.map_or(PeerFlaws::NONE, PeerFlaws::only), ..RankSettings::default() }
 }
 
-/// The most elections in two minutes, of all groups with one link that is broken in one or in both directions before the
-/// highest rank starts.
+/// The most elections in two minutes, of all groups with one link that is broken in one or in both
+/// directions before the highest rank starts.
 fn most_elections(algorithm: Algorithm, flaw: Option<PeerFlaw>) -> (usize, String) {
     let mut most = (0, String::new());
     for members in [3, 5] {

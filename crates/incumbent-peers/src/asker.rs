@@ -122,12 +122,12 @@ impl Asker {
         self.wish(Query::Transfer(heir)).await
     }
 
-    /// Declares the group founded with the members that are up, a majority at least. Answers who was asked, once it has
-    /// accepted: the others follow.
+    /// Declares the group founded with the members that are up, a majority at least. Answers who
+    /// was asked, once it has accepted: the others follow.
     ///
-    /// The caller asserts that **no member of this group has ever voted** on a disk that still exists: not
-    /// one that is down now, not one whose disk is elsewhere. Otherwise there are two groups of the same
-    /// name, with two leaders.
+    /// The caller asserts that **no member of this group has ever voted** on a disk that still
+    /// exists: not one that is down now, not one whose disk is elsewhere. Otherwise there are two
+    /// groups of the same name, with two leaders.
     pub async fn found(&self) -> Result<MemberId, AskError> {
         let survey = self.survey().await;
         let answers: Vec<_> = survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
@@ -138,12 +138,13 @@ impl Asker {
         }
     }
 
-    /// Has a member that lost its state come back although others do not answer, or have lost theirs, too. It learns the highest
-    /// term from those who answer and have one, and begins a million terms later.
+    /// Has a member that lost its state come back although others do not answer, or have lost
+    /// theirs, too. It learns the highest term from those who answer and have one, and begins a
+    /// million terms later.
     ///
-    /// The caller asserts that the process that had the lost state is dead, and that **since those who
-    /// answer last heard of an election, fewer than a million were held without them**. Otherwise a token
-    /// may be used twice.
+    /// The caller asserts that the process that had the lost state is dead, and that **since those
+    /// who answer last heard of an election, fewer than a million were held without them**.
+    /// Otherwise a token may be used twice.
     pub async fn readmit(&self, member: MemberId) -> Result<(), AskError> {
         self.accepted(member, Query::Readmit).await.map(|_| ())
     }

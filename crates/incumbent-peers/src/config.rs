@@ -131,8 +131,8 @@ pub struct LinkSettings {
     /// A message that could not be sent for so long is dropped, and so are all when a member cannot be reached: what
     /// was said to a dead member must not be heard by the one that takes its place.
     pub stale_after: Duration,
-    /// How many connections may be without a proof at a time, a quarter of them from one address. A further one ends the
-    /// oldest of the address that has the most; those of members go last.
+    /// How many connections may be without a proof at a time, a quarter of them from one address. A
+    /// further one ends the oldest of the address that has the most; those of members go last.
     pub half_open: usize,
     /// How many connections those who are not members may have, together.
     pub outsiders: usize,

@@ -58,8 +58,8 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes the directory if it is missing, locks it, and reads what is there. If there is nothing, what an earlier version
-    /// wrote in one of the `former` places is moved here first.
+    /// Makes the directory if it is missing, locks it, and reads what is there. If there is
+    /// nothing, what an earlier version wrote in one of the `former` places is moved here first.
     pub(crate) fn open(path: &Path, group: u64, me: MemberId, former: &[PathBuf]) -> Result<(Disk, Found), StartError> {
         let failed = |why: io::Error| StartError::Data { path: path.to_owned(), why };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -76,8 +76,8 @@ impl Disk {
         Ok((disk, found))
     }
 
-    /// Moves this member's record here from where it was kept before. Only one place can be the right one, and the record
-    /// of a process that runs stays where it is.
+    /// Moves this member's record here from where it was kept before. Only one place can be the
+    /// right one, and the record of a process that runs stays where it is.
     fn take_over(&self, former: &[PathBuf]) -> Result<bool, StartError> {
         let mut places: Vec<&PathBuf> = Vec::new();
         for place in former {
@@ -144,7 +144,8 @@ fn lock(path: &Path) -> Result<File, StartError> {
     }
 }
 
-/// What a file says; `None` if there is no such file. Whatever else goes wrong says nothing about votes.
+/// What a file says; `None` if there is no such file. Whatever else goes wrong says nothing about
+/// votes.
 fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     match File::open(path) {

@@ -7,10 +7,11 @@
 //! 2. Each whose own disk is on it accepts it, durably. A disk accepts one charter in its life.
 //! 3. Whoever has heard that ALL have accepted it, or that one is seated by it, is seated: it votes, from term zero.
 //!
-//! If some members will not come, an operator who knows that nobody has ever voted in this group can say so to one that waits
-//! ([`Founding::declare`]). It draws up a charter of those who are up, a majority at least, and all else is the same: each of
-//! them accepts it, durably, and whoever comes later meets a group that exists. Two such charters have a member in common,
-//! whose disk accepts one.
+//! If some members will not come, an operator who knows that nobody has ever voted in this group
+//! can say so to one that waits ([`Founding::declare`]). It draws up a charter of those who are up,
+//! a majority at least, and all else is the same: each of them accepts it, durably, and whoever
+//! comes later meets a group that exists. Two such charters have a member in common, whose disk
+//! accepts one.
 //!
 //! So a member votes only under a charter that every disk on it has accepted. A second charter would need the acceptance of
 //! a disk that has accepted the first, unless ALL disks were wiped, and then there is nothing left to contradict. A
@@ -28,8 +29,9 @@ use sha2::{Digest, Sha256};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct DiskId(pub(crate) [u8; 16]);
 
-/// The disks of all members, at the founding; of a majority of them, where an operator has declared the group founded.
-/// Never empty: its hash is the group's identity, and has to be another one each time.
+/// The disks of all members, at the founding; of a majority of them, where an operator has declared
+/// the group founded. Never empty: its hash is the group's identity, and has to be another one each
+/// time.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct Charter(pub(crate) BTreeMap<MemberId, DiskId>);
 
@@ -242,8 +244,8 @@ impl Founding {
         (is_lowest && charter.0.len() == self.group.members().len()).then_some(charter)
     }
 
-    /// An operator says that this group is new and that those who are up are to found it. `None`: they are too few, or this
-    /// disk has agreed to another founding.
+    /// An operator says that this group is new and that those who are up are to found it. `None`:
+    /// they are too few, or this disk has agreed to another founding.
     pub(crate) fn declare(&mut self, now: Timestamp) -> Option<Charter> {
         let charter = self.blank_disks(now);
         if self.accepted.is_some() || charter.0.len() < self.group.quorum() {
@@ -642,8 +644,8 @@ mod tests {
         }
     }
 
-    /// Goes through every situation that so many wipes, restarts and declarations can lead to. Answers how many there are,
-    /// and in how many everybody, or a majority, is seated.
+    /// Goes through every situation that so many wipes, restarts and declarations can lead to.
+    /// Answers how many there are, and in how many everybody, or a majority, is seated.
     fn explore(wipes: u8, restarts: u8, declarations: u8) -> [usize; 3] {
         let mut seen = std::collections::HashSet::new();
         let mut open = vec![Situation::first(wipes, restarts, declarations)];

@@ -38,13 +38,14 @@
 //! Without TLS (feature `tls`) frames can be read on their way.
 //!
 //! # How a consensus group begins
-//! A disk without votes is new, or was wiped: by itself a member cannot tell, and a wiped one that voted again could make two
-//! leaders. So a group is founded once, when ALL members are up with disks that never voted; from then on a majority is
-//! enough. A wiped member meets a group that exists, and comes back by learning the highest term from all others.
+//! A disk without votes is new, or was wiped: by itself a member cannot tell, and a wiped one that
+//! voted again could make two leaders. So a group is founded once, when ALL members are up with
+//! disks that never voted; from then on a majority is enough. A wiped member meets a group that
+//! exists, and comes back by learning the highest term from all others.
 //!
-//! Two things only people can know, and say to a member that runs: that a group is new although some members never came
-//! ([`Asker::found`]), and that a member which lost its state is to come back although others do not answer, or have lost
-//! theirs, too ([`Asker::readmit`]).
+//! Two things only people can know, and say to a member that runs: that a group is new although
+//! some members never came ([`Asker::found`]), and that a member which lost its state is to come
+//! back although others do not answer, or have lost theirs, too ([`Asker::readmit`]).
 
 mod asker;
 mod config;

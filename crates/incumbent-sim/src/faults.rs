@@ -252,8 +252,8 @@ impl World {
         stopped.into_iter().for_each(|process| self.after(by + 1, Happening::Mishap(Mishap::GoOn(process))));
     }
 
-    /// Where rivals forget the silent, half the time some of those who wait are stopped when a leader dies: all but one at
-    /// most.
+    /// Where rivals forget the silent, half the time some of those who wait are stopped when a
+    /// leader dies: all but one at most.
     fn stop_some_behind(&mut self, leader: usize) -> Vec<usize> {
         if self.scenario.shape.forgotten_by == ForgottenBy::Store || self.chance(500) {
             return Vec::new();
@@ -268,11 +268,13 @@ impl World {
     fn replaced_within(&self, silent: u64) -> u64 {
         let granted = self.scenario.granted.as_nanos() as u64;
         let drift = u64::from(self.scenario.settings.drift_ppm);
-        // A hint, a look, the fences: each there and back; an eviction and a look for each that is silent.
+        // A hint, a look, the fences: each there and back; an eviction and a look for each that is
+        // silent.
         let trips = (8 + 4 * silent) * self.weather.delay.1;
         let silence = match self.scenario.shape.forgotten_by {
             ForgottenBy::Store => granted * silent.min(1),
-            // Their last signs of life were before the death, and everyone can read how long before.
+            // Their last signs of life were before the death, and everyone can read how long
+            // before.
             ForgottenBy::Rivals if self.scenario.shape.one_clock => {
                 silent.min(1) * (granted + granted * drift / 1_000_000)
             }
@@ -297,7 +299,8 @@ impl World {
                 if self.now + self.scenario.longest_ttl() * 12 < self.scenario.chaos {
                     self.plan_death();
                 }
-                // Where many were silent one after the other, the run may be over before their time is.
+                // Where many were silent one after the other, the run may be over before their time
+                // is.
                 let elections = if self.closing { 0 } else { elections };
                 for election in (0..self.names.len()).filter(|election| elections & 1 << election != 0) {
                     if self.believed_leader(election).is_none() {

@@ -12,8 +12,8 @@ use crate::variant::{Variant, WorldFlaw};
 pub(crate) enum Kind {
     /// No faults and no wishes: leadership never changes.
     Quiet,
-    /// No faults but the death of leaders, certain (the session is closed) or silent, and, where rivals forget the silent,
-    /// candidates behind them that are stopped: the bounds are tight.
+    /// No faults but the death of leaders, certain (the session is closed) or silent, and, where
+    /// rivals forget the silent, candidates behind them that are stopped: the bounds are tight.
     Deaths,
     /// No faults but an operator with orders, one after the other: each is obeyed at once.
     Orders,

@@ -33,7 +33,8 @@ pub enum WorldFlaw {
     OpeningTakenForProof,
     /// A renewal is taken to prove the one before it, however soon it follows.
     RenewalsTooClose,
-    /// A connection is lost and made again, to a server that counts a shorter TTL, and nobody notices.
+    /// A connection is lost and made again, to a server that counts a shorter TTL, and nobody
+    /// notices.
     ReconnectUnnoticed,
     /// The clock stops while the host is suspended.
     ClockStopsInSuspend,

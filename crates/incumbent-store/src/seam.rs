@@ -28,8 +28,9 @@ pub type Shortened = Pin<Box<dyn Future<Output = Duration> + Send>>;
 /// A coordination system in which elections are held.
 ///
 /// Every method makes one attempt: it may dial, and may go on to another server of the same cluster
-/// where the first did nothing, but it does not repeat what may have been done. A write whose answer
-/// was lost is [`StoreError::OutcomeUnknown`]; every write may be repeated, since it is guarded.
+/// where the first did nothing, but it does not repeat what may have been done. A write whose
+/// answer was lost is [`StoreError::OutcomeUnknown`]; every write may be repeated, since it is
+/// guarded.
 pub trait Store: Debug + Send + Sync + 'static {
     /// What this store can keep, read from the server.
     fn promises(&self) -> Fut<'_, Promises>;
@@ -73,10 +74,10 @@ pub trait Session: Debug + Send + Sync + 'static {
     /// Proves that we live, and tells which of the entries in `held` are gone and which others there are.
     fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal>;
 
-    /// Resolves when the store may count a shorter TTL than [`Session::liveness`] says, with that TTL;
-    /// with zero if it cannot be known. The new TTL also counts for what was proven before. The
-    /// session is then closed, and another is opened. Only ZooKeeper does this, which negotiates anew
-    /// with each connection. The future keeps no session alive.
+    /// Resolves when the store may count a shorter TTL than [`Session::liveness`] says, with that
+    /// TTL; with zero if it cannot be known. The new TTL also counts for what was proven before.
+    /// The session is then closed, and another is opened. Only ZooKeeper does this, which
+    /// negotiates anew with each connection. The future keeps no session alive.
     fn shortened(&self) -> Shortened {
         Box::pin(std::future::pending())
     }

@@ -135,7 +135,8 @@ impl Faults {
         faults
     }
 
-    /// From now on the store may count this TTL for the sessions that are open, says [`Session::shortened`].
+    /// From now on the store may count this TTL for the sessions that are open, says
+    /// [`Session::shortened`].
     pub fn shorten(&self, ttl: Duration) {
         self.shortened.send_replace(Some(ttl));
     }

@@ -116,10 +116,10 @@ impl<F: Fencing> Candidate<F> {
 
     /// Stands, and does the work for each term, until the work ends by itself or the election ends.
     ///
-    /// The work is dropped when its term is lost (watch [`Term::stopping`] inside to stop gracefully before that),
-    /// and begins anew with the next term. When it returns, the office is given back for good, and what it returned is
-    /// returned here.
-    /// `Ok(None)`: the election has ended.
+    /// The work is dropped when its term is lost (watch [`Term::stopping`] inside to stop
+    /// gracefully before that), and begins anew with the next term. When it returns, the office is
+    /// given back for good, and what it returned is returned here. `Ok(None)`: the election has
+    /// ended.
     ///
     /// In a spawned task the closure has to own what it uses (`async move`); to borrow from around it there, write the
     /// loop with [`Candidacy::elected`].

@@ -79,9 +79,9 @@ impl<F: Fencing> Client<F> {
         &self.settings
     }
 
-    /// Leaves every line, and gives back every office once its work has stopped (within the grace); then ends the
-    /// session. `true`: all that is done, now or by an earlier call. `false`: it failed, or was not done within this
-    /// time; what is left expires with the session.
+    /// Leaves every line, and gives back every office once its work has stopped (within the grace);
+    /// then ends the session. `true`: all that is done, now or by an earlier call. `false`: it
+    /// failed, or was not done within this time; what is left expires with the session.
     pub async fn close(self, within: Duration) -> bool {
         let (done, closed) = oneshot::channel();
         if self.port.send(Request::Close(done)) {

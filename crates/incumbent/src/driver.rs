@@ -1,8 +1,8 @@
 //! Runs a [`Participant`] against a store: the only place where the machine, the clock and the network meet.
 //!
-//! One task per client. It makes the calls that the machine asks for, hands the answers back, and tells the handles
-//! what has happened. It decides nothing: a session is in use if the machine says so, and what the machine has given up
-//! is dropped before anything else begins.
+//! One task per client. It makes the calls that the machine asks for, hands the answers back, and
+//! tells the handles what has happened. It decides nothing: a session is in use if the machine says
+//! so, and what the machine has given up is dropped before anything else begins.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -328,7 +328,8 @@ impl Driver {
         }
     }
 
-    /// A session that was opened is in use only if the machine takes it: it may refuse the TTL that was granted.
+    /// A session that was opened is in use only if the machine takes it: it may refuse the TTL that
+    /// was granted.
     fn on_opened(&mut self, cx: &mut Context<'_>, attempt: Attempt, result: Result<Arc<dyn Session>, StoreError>) {
         self.attempt = None;
         let session = match result {
@@ -577,7 +578,8 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// However the driver ends (its work is done, the runtime goes, a store has panicked), nobody waits for it in vain.
+    /// However the driver ends (its work is done, the runtime goes, a store has panicked), nobody
+    /// waits for it in vain.
     fn drop(&mut self) {
         if self.flaws.has(DriverFlaw::DropUntold) {
             return;

@@ -73,20 +73,25 @@ impl<F: Fencing> Leadership<F> {
     /// A leadership that was lost before has nothing to give back, and that is well, too. On an error the entry may
     /// still be there: its removal goes on in the background, and ends with the session at the latest.
     ///
-    /// The [`Candidacy`](crate::Candidacy) goes back in line, and may well lead again. [`leave`](Leadership::leave) does not.
+    /// The [`Candidacy`](crate::Candidacy) goes back in line, and may well lead again.
+    /// [`leave`](Leadership::leave) does not.
     pub async fn resign(mut self) -> Result<(), ResignError> {
         self.give_back();
         self.released().await
     }
 
-    /// Gives the office back and leaves the line in one step, the work having stopped: the way out of a loop. `Ok`: nothing
-    /// of this candidate is left in the line. Errors mean the same as those of [`resign`](Leadership::resign).
+    /// Gives the office back and leaves the line in one step, the work having stopped: the way out
+    /// of a loop. `Ok`: nothing of this candidate is left in the line. Errors mean the same as
+    /// those of [`resign`](Leadership::resign).
     ///
-    /// After a `resign` the candidate is back in line until its [`Candidacy`](crate::Candidacy) is dropped, and if nobody else
-    /// waits it is elected at once, for a term in which nobody works. After this there is no such term: the
-    /// candidacy is over, and [`elected`](crate::Candidacy::elected) answers [`SeatError::Closed`](crate::SeatError::Closed).
+    /// After a `resign` the candidate is back in line until its [`Candidacy`](crate::Candidacy) is
+    /// dropped, and if nobody else waits it is elected at once, for a term in which nobody works.
+    /// After this there is no such term: the candidacy is over, and
+    /// [`elected`](crate::Candidacy::elected) answers
+    /// [`SeatError::Closed`](crate::SeatError::Closed).
     pub async fn leave(mut self) -> Result<(), ResignError> {
-        // In this order: a seat that is leaving keeps its office until that is given back, and does not stand again then.
+        // In this order: a seat that is leaving keeps its office until that is given back, and does
+        // not stand again then.
         self.term.port.command(self.term.id, Command::Leave);
         self.give_back();
         self.released().await

@@ -55,7 +55,8 @@ impl Ledger {
         cut_off(self.settings.renew_every.min(PATIENCE), self.store.line(&self.election, entries)).await
     }
 
-    /// How long one attempt at a write may take, which is small: a server that hangs must not keep us from asking another.
+    /// How long one attempt at a write may take, which is small: a server that hangs must not keep
+    /// us from asking another.
     fn write_attempt(&self) -> Duration {
         self.settings.renew_every.min(PATIENCE / 2)
     }

@@ -60,7 +60,8 @@ pub struct Status {
     pub handover: Option<(Token, Option<Token>)>,
     /// The leader with this token was removed by an operator.
     pub deposed: Option<Token>,
-    /// For how long nothing has been heard of the leader. A directory can say that, other stores cannot.
+    /// For how long nothing has been heard of the leader. A directory can say that, other stores
+    /// cannot.
     pub silence: Option<Silence>,
     /// How many members the group has, where peers elect one of themselves.
     pub group: Option<GroupStatus>,
@@ -91,7 +92,8 @@ pub struct GroupStatus {
     pub forming: bool,
     /// Which members that waits for, by name.
     pub waits_for: Vec<Arc<str>>,
-    /// Members that answer and do not vote, by name: they have lost their state or cannot write it down.
+    /// Members that answer and do not vote, by name: they have lost their state or cannot write it
+    /// down.
     pub not_voting: Vec<Arc<str>>,
 }
 
@@ -182,7 +184,8 @@ pub struct Observer {
     last: Option<Observation>,
     highest: Option<Token>,
     store_id: Option<StoreId>,
-    /// A read failed or a watch was lost since the store last said who it is: it may be another one.
+    /// A read failed or a watch was lost since the store last said who it is: it may be another
+    /// one.
     doubted: bool,
     stale: bool,
     over: bool,
@@ -277,7 +280,8 @@ impl Observer {
                             self.rest();
                         }
                         Poll::Pending if !late.is_ready() => return Poll::Pending,
-                        // A good read alone does not end the growing rests: where every watch is lost at once, there is one before each.
+                        // A good read alone does not end the growing rests: where every watch is
+                        // lost at once, there is one before each.
                         Poll::Ready(Ok(())) | Poll::Pending => {
                             self.failures = 0;
                             self.doing = Doing::Read;

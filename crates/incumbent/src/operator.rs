@@ -148,12 +148,12 @@ impl Operator {
         outcome
     }
 
-    /// Declares a consensus group founded with the members that are up, a majority at least, although others never came. `Ok`:
-    /// it is founded, and elects.
+    /// Declares a consensus group founded with the members that are up, a majority at least,
+    /// although others never came. `Ok`: it is founded, and elects.
     ///
-    /// The caller asserts that **no member of this group has ever voted** on a disk that still exists: not
-    /// one that is down now, not one whose directory is elsewhere. Otherwise there are two groups of the
-    /// same name, with two leaders.
+    /// The caller asserts that **no member of this group has ever voted** on a disk that still
+    /// exists: not one that is down now, not one whose directory is elsewhere. Otherwise there are
+    /// two groups of the same name, with two leaders.
     #[cfg(feature = "peers")]
     pub async fn found(&self, within: Duration) -> Result<(), OperatorError> {
         match &self.roll.source {
@@ -162,14 +162,15 @@ impl Operator {
         }
     }
 
-    /// Has a member of a consensus group that lost its state come back, although other members do not answer or have lost
-    /// theirs, too. `Ok`: it votes, once what it may have promised before is over.
+    /// Has a member of a consensus group that lost its state come back, although other members do
+    /// not answer or have lost theirs, too. `Ok`: it votes, once what it may have promised before
+    /// is over.
     ///
-    /// It needs the answer of one member that still has its state, and begins
-    /// [a million terms](incumbent_core::peers::consensus::TERMS_SKIPPED) after the highest that is known.
-    /// The caller asserts that the process that had the lost state is dead, and that fewer than a million
-    /// elections were held which none of the members that answer has heard of. Otherwise a token may be
-    /// used twice.
+    /// It needs the answer of one member that still has its state, and begins [a million
+    /// terms](incumbent_core::peers::consensus::TERMS_SKIPPED) after the highest that is known. The
+    /// caller asserts that the process that had the lost state is dead, and that fewer than a
+    /// million elections were held which none of the members that answer has heard of. Otherwise a
+    /// token may be used twice.
     #[cfg(feature = "peers")]
     pub async fn readmit(&self, member: impl Into<Member>, within: Duration) -> Result<(), OperatorError> {
         match &self.roll.source {

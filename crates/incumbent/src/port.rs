@@ -129,7 +129,8 @@ pub(crate) struct SeatState {
     pub(crate) done: Option<bool>,
     /// How many proclamations were asked for.
     pub(crate) proclaims: u64,
-    /// The number of the last one that is settled, and with it all before it; and whether others can see it.
+    /// The number of the last one that is settled, and with it all before it; and whether others
+    /// can see it.
     pub(crate) proclaimed: (u64, bool),
     /// Why the last transfer was refused, and how many have been.
     pub(crate) refused: (u64, Option<TransferRefused>),

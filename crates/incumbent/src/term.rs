@@ -152,7 +152,8 @@ impl<F: Fencing> Term<F> {
         }
     }
 
-    /// Values are published in the order of their numbers, so they are numbered and sent in one step.
+    /// Values are published in the order of their numbers, so they are numbered and sent in one
+    /// step.
     fn ask_to_proclaim(&self, value: Bytes) -> Option<u64> {
         let mut state = self.seat.state();
         let number = state.proclaims + 1;

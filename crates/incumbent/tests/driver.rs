@@ -1,5 +1,5 @@
-//! What stands between the machine and the store: calls that are answered late or never, a store that panics, and a
-//! client that is closed, in virtual time.
+//! What stands between the machine and the store: calls that are answered late or never, a store
+//! that panics, and a client that is closed, in virtual time.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
 

@@ -77,7 +77,8 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// Each heading, a line after a gap that ends in a colon, begins a section; what is indented stays as it is.
+/// Each heading, a line after a gap that ends in a colon, begins a section; what is indented stays
+/// as it is.
 fn more_sections(text: &str) -> Roff {
     let mut roff = Roff::new();
     let mut indented = false;

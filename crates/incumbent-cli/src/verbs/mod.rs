@@ -40,7 +40,8 @@ async fn seen_election(name: &ElectionName, place: &Place) -> Result<Election<Un
     client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// The same for somebody who stays: it may have come before the first candidate, who makes the store.
+/// The same for somebody who stays: it may have come before the first candidate, who makes the
+/// store.
 async fn awaited_election(name: &ElectionName, place: &Place, say: &Say) -> Result<Election<Unfenced>, Failure> {
     let mut told = false;
     let client = loop {
@@ -98,13 +99,15 @@ fn candidate_name(standing: &Standing) -> String {
     })
 }
 
-/// Containers of one host may share its name, and each has a process 1 of its own: there a random number is added.
+/// Containers of one host may share its name, and each has a process 1 of its own: there a random
+/// number is added.
 fn default_name(host: &str, pid: u32, unique_pid: bool) -> String {
     let host = if host.is_empty() { "host" } else { host };
     if unique_pid {
         return format!("{host}-{pid}");
     }
-    // Without random numbers it stays zero: names need not be unique, and this is no reason to fail.
+    // Without random numbers it stays zero: names need not be unique, and this is no reason to
+    // fail.
     let mut lot = [0; 2];
     let _ = getrandom(&mut lot, GetRandomFlags::empty());
     format!("{host}-{pid}-{:04x}", u16::from_ne_bytes(lot))

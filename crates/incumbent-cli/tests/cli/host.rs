@@ -17,8 +17,9 @@ use serde_json::Value;
 /// How long anything may take before a test fails. Nothing waits so long unless it is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A command that shows whether it is alone: it holds a lock for its lifetime, and so does everything that it starts. Once it has
-/// said that it starts, SIGTERM is heeded by all of it: a shell's child that was not yet its own program would lose it.
+/// A command that shows whether it is alone: it holds a lock for its lifetime, and so does
+/// everything that it starts. Once it has said that it starts, SIGTERM is heeded by all of it: a
+/// shell's child that was not yet its own program would lose it.
 pub(crate) const LONELY: &str = r#"
 exec 9>>"$FOLDER/lock"
 flock -n 9 || { echo "overlap $INCUMBENT_TOKEN $INCUMBENT_NAME" >>"$FOLDER/log"; exit 99; }
@@ -117,8 +118,9 @@ impl Host {
         outer
     }
 
-    /// Starts `run` with a command that shows whether it is alone. Unless told, its TTL is so long that what happens soon has another
-    /// reason, and so is its grace: a busy machine lets the command say that it stops.
+    /// Starts `run` with a command that shows whether it is alone. Unless told, its TTL is so long
+    /// that what happens soon has another reason, and so is its grace: a busy machine lets the
+    /// command say that it stops.
     pub(crate) fn start_lonely(&self, name: &str, more: &[&str]) -> Process {
         let ttl: &[&str] = if more.contains(&"--ttl") { &[] } else { &["--ttl", "10m"] };
         let args = ["run", "--name", name].into_iter().chain([ttl, more].concat());

@@ -229,7 +229,8 @@ fn a_child_that_the_command_never_waited_for_does_not_hold_up_its_end() {
 #[test]
 fn a_run_waits_for_its_guardian_so_that_no_zombie_is_left() {
     let host = Host::new();
-    // As in a container whose process 1 waits for nobody but its own: orphans come to us, and we do not wait for them.
+    // As in a container whose process 1 waits for nobody but its own: orphans come to us, and we do
+    // not wait for them.
     set_child_subreaper(Some(getpid())).unwrap();
     for _ in 0..5 {
         let guardian = host.ok(["run", "jobs/x", "--shell", "--", "echo $PPID"]).out;
@@ -353,7 +354,8 @@ fn the_exit_code_for_somebody_else_does_it_can_be_chosen() {
     assert_eq!(host.run(["run", "--try", "-E", "0", "jobs/y", "--", "false"]).code, Some(1));
 }
 
-/// Whoever cannot get in line does not know whether somebody else is: cron is not told that somebody else does the work.
+/// Whoever cannot get in line does not know whether somebody else is: cron is not told that
+/// somebody else does the work.
 #[test]
 fn with_try_or_wait_a_store_that_cannot_be_written_to_exits_with_125_and_not_122() {
     let host = Host::new();

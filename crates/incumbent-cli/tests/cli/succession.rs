@@ -162,7 +162,8 @@ fn what_outlives_its_killed_leader_and_guardian_keeps_the_office_from_the_next()
     let guardian = children(a.pid())[0];
     let command = children(guardian)[0];
     let child = eventually("a child of the command", || children(command).first().copied());
-    // Both at once, as far as anybody can tell: a leader that is stopped cannot clean up after its guardian.
+    // Both at once, as far as anybody can tell: a leader that is stopped cannot clean up after its
+    // guardian.
     a.signal(Signal::STOP);
     kill_process(guardian, Signal::KILL).unwrap();
     a.signal(Signal::KILL);
@@ -172,8 +173,8 @@ fn what_outlives_its_killed_leader_and_guardian_keeps_the_office_from_the_next()
     }
     assert_eq!(host.log(), ["start 1 a"]);
     kill_process(child, Signal::KILL).unwrap();
-    // The descriptors of a dying process are closed one after the other: the office may be free a moment before the lock that
-    // its command took itself, so that b's may call this an overlap.
+    // The descriptors of a dying process are closed one after the other: the office may be free a
+    // moment before the lock that its command took itself, so that b's may call this an overlap.
     eventually("a command of b", || (host.log().len() > 1).then_some(()));
     assert!(host.log()[1].ends_with(" b"), "{:?}", host.log());
     drop(b);

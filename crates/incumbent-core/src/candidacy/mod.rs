@@ -38,7 +38,8 @@ pub(crate) struct Candidacy {
     rng: Rng,
     incarnation: Incarnation,
     session: Option<Epoch>,
-    /// The session is about to be replaced: nothing new is begun on it, and entries on it are withdrawn.
+    /// The session is about to be replaced: nothing new is begun on it, and entries on it are
+    /// withdrawn.
     session_ends: bool,
     /// How long this candidate stays out after it gave a place back.
     rest: Duration,
@@ -47,7 +48,8 @@ pub(crate) struct Candidacy {
     deadline: Timestamp,
     /// The entry that the last renewal was asked about.
     named: Option<Token>,
-    /// A renewal was answered that did not ask about the entry: one that does is wanted before the next is due.
+    /// A renewal was answered that did not ask about the entry: one that does is wanted before the
+    /// next is due.
     passed_over: bool,
     state: State,
     office: Office,
@@ -56,7 +58,8 @@ pub(crate) struct Candidacy {
     next_call: u64,
     backoff: Backoff,
     watch: Option<WatchId>,
-    /// From watches that were lost. Reads go well meanwhile, and must not end it: each would arm a watch that is lost at once.
+    /// From watches that were lost. Reads go well meanwhile, and must not end it: each would arm a
+    /// watch that is lost at once.
     watch_backoff: Backoff,
     next_watch: u64,
     /// Something may have changed since the last answer.
@@ -130,7 +133,8 @@ enum State {
 struct Following {
     held: Option<Held>,
     ahead: Entry,
-    /// Since when `ahead` has been silent: its last beat, or when this version of it was first seen.
+    /// Since when `ahead` has been silent: its last beat, or when this version of it was first
+    /// seen.
     since: Timestamp,
     /// When the answer came that showed it.
     read_at: Timestamp,
@@ -278,15 +282,15 @@ impl Candidacy {
         &self.who.election
     }
 
-    /// Whether a proof of life is wanted before the next one is due: to take office, where only the next look is missing with
-    /// a fresh one; or because the last one passed the entry over.
+    /// Whether a proof of life is wanted before the next one is due: to take office, where only the
+    /// next look is missing with a fresh one; or because the last one passed the entry over.
     pub(crate) fn needs_proof(&self, now: Timestamp) -> bool {
         let waits = matches!(self.state, State::Unproven(_)) && now >= self.deadline - self.settings.grace;
         waits || (self.passed_over && self.entry().is_some())
     }
 
-    /// Whether something has to be brought to its end with the present session: an entry that is there, or an enlistment
-    /// that may have made one.
+    /// Whether something has to be brought to its end with the present session: an entry that is
+    /// there, or an enlistment that may have made one.
     pub(crate) fn needs_session(&self) -> bool {
         !matches!(self.state, State::Out | State::Done)
     }
@@ -384,8 +388,8 @@ impl Candidacy {
         }
     }
 
-    /// Why no entry of this candidate may stay in line, if none may. One on a session that is to be replaced goes while
-    /// that session can still remove it.
+    /// Why no entry of this candidate may stay in line, if none may. One on a session that is to be
+    /// replaced goes while that session can still remove it.
     fn must_leave_line(&self) -> Option<Loss> {
         let resigned = self.wishes.leave.then_some(Loss::Resigned);
         self.barred().or(resigned).or(self.session_ends.then_some(Loss::NoSession))
@@ -427,7 +431,8 @@ impl Candidacy {
         out.push(Output::Event(self.seat, event));
     }
 
-    /// Arms the watch that this state needs, unless it is armed already or the last one was lost a moment ago.
+    /// Arms the watch that this state needs, unless it is armed already or the last one was lost a
+    /// moment ago.
     fn arm(&mut self, now: Timestamp, out: &mut Outbox) {
         if self.watch.is_some() || self.watch_backoff.resting(now) {
             return;
@@ -476,7 +481,8 @@ impl Candidacy {
         self.backoff.failed(now, &mut self.rng, self.settings.longest_rest(), remaining);
     }
 
-    /// What a lost watch would have told is looked for soon: later each time that one is lost at once. Nothing else waits for that.
+    /// What a lost watch would have told is looked for soon: later each time that one is lost at
+    /// once. Nothing else waits for that.
     fn on_watch_lost(&mut self, now: Timestamp) {
         let remaining = self.term().map(|_| self.deadline.since(now));
         self.watch_backoff.failed(now, &mut self.rng, self.settings.longest_rest(), remaining);

@@ -41,7 +41,8 @@ impl Candidacy {
     fn heed_bars(&mut self, now: Timestamp, out: &mut Outbox) {
         let Some(why) = self.must_leave_line() else { return };
         match &self.state {
-            // A seat that was let go leads on until its term is over, and so does one on a session that is to be replaced.
+            // A seat that was let go leads on until its term is over, and so does one on a session
+            // that is to be replaced.
             State::Leading(_) if !matches!(why, Loss::Resigned | Loss::NoSession) => self.drain(now, why, None, out),
             State::Following(Following { held: Some(held), .. })
             | State::Unproven(held)
@@ -101,8 +102,8 @@ impl Candidacy {
         let State::Following(following) = &self.state else { return };
         let silent_until = self.evict_at(following).filter(|at| now >= *at);
         let due = now >= self.reread_at || following.look_again_at.is_some_and(|at| now >= at);
-        // A look comes before an eviction: nearly always the one ahead has renewed since it was last read, and after an
-        // eviction only a look tells who is ahead now.
+        // A look comes before an eviction: nearly always the one ahead has renewed since it was
+        // last read, and after an eviction only a look tells who is ahead now.
         let unread = silent_until.is_some_and(|at| following.read_at < at);
         if self.look || due || (unread && !self.settings.flaws.has(Flaw::RivalTimedFromSend)) {
             return match following.held.clone() {
@@ -230,8 +231,8 @@ impl Candidacy {
         self.cursor = standing.cursor;
         self.look = false;
         self.on_place(now, call, standing.place, out);
-        // A watch that was armed for an earlier answer may wait for the wrong entry, or may have told its change in a hint
-        // that was lost. Where nothing has changed, it waits on.
+        // A watch that was armed for an earlier answer may wait for the wrong entry, or may have
+        // told its change in a hint that was lost. Where nothing has changed, it waits on.
         if (self.office.version, self.targets()) != waited_for {
             self.disarm(out);
         }
@@ -263,8 +264,9 @@ impl Candidacy {
         }
     }
 
-    /// Since when the one ahead has been silent. Where its last beat can be read, several that stopped in a row have been
-    /// silent at the same time, and are evicted one right after the other; else each is timed once it is directly ahead.
+    /// Since when the one ahead has been silent. Where its last beat can be read, several that
+    /// stopped in a row have been silent at the same time, and are evicted one right after the
+    /// other; else each is timed once it is directly ahead.
     fn silent_since(&self, ahead: &Entry, seen_at: Timestamp) -> Timestamp {
         let in_turn = self.settings.flaws.has(Flaw::SilenceCountedInTurn);
         if let Some(silent) = ahead.observed.and_then(|observed| observed.silent).filter(|_| !in_turn) {

@@ -74,8 +74,8 @@ impl Candidacy {
     }
 
     pub(super) fn on_proven(&mut self, deadline: Timestamp, out: &mut Outbox) {
-        // A renewal that did not ask about our entry proves the session, but the entry may have been removed. One that is
-        // being enlisted may be there already.
+        // A renewal that did not ask about our entry proves the session, but the entry may have
+        // been removed. One that is being enlisted may be there already.
         let unasked = match (&self.state, self.entry()) {
             (_, Some(held)) => self.named != Some(held.token),
             (State::Enlisting { sent, .. } | State::Following(Following { trying: sent, .. }), None) => *sent,

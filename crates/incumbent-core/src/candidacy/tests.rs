@@ -316,7 +316,8 @@ fn a_renewal_that_did_not_ask_about_the_entry_does_not_prove_it() {
     assert!(matches!(driven.events.last(), Some(Event::Deadline(_))), "the next renewal asked about it");
 }
 
-/// Lets a minute pass in which every watch is lost as soon as it is armed and every look is answered at once: how often it looks.
+/// Lets a minute pass in which every watch is lost as soon as it is armed and every look is
+/// answered at once: how often it looks.
 fn looks_while_watches_are_lost(driven: &mut Driven, answer: &Answer) -> u32 {
     let (until, before) = (driven.now + SECOND * 60, driven.calls);
     while driven.now < until {

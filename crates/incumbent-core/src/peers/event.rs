@@ -61,8 +61,8 @@ pub enum PeerCommand {
     Proclaim(Bytes),
     /// Whether this member is fit to lead. An unfit one still votes.
     Healthy(bool),
-    /// Consensus: an operator's word to a member that lost its state. It need not wait for the others that do not answer, or
-    /// that lost theirs, too.
+    /// Consensus: an operator's word to a member that lost its state. It need not wait for the
+    /// others that do not answer, or that lost theirs, too.
     Readmit,
     /// Drain, leave office, and take no part from then on.
     Close,

@@ -28,7 +28,8 @@ pub enum PeerFlaw {
     DriftIgnored,
     /// A member that lost its state believes the first that tells it a term.
     FirstTermBelieved,
-    /// Ring: a result is followed before its winner is heard, and the winner learns of it only on the way round.
+    /// Ring: a result is followed before its winner is heard, and the winner learns of it only on
+    /// the way round.
     ResultFollowed,
     /// Bully, ring: a member takes over without waiting for the former leader, which gets no grace.
     TakenOverAtOnce,

@@ -160,7 +160,8 @@ pub(super) struct Pulse<M> {
     version: u64,
     post: Post,
     known: Option<(MemberId, u64, Bytes)>,
-    /// Who has said that it leads, when, and how long its work may take to stop: whether or not it is followed.
+    /// Who has said that it leads, when, and how long its work may take to stop: whether or not it
+    /// is followed.
     beats: BTreeMap<MemberId, (Timestamp, Duration)>,
     healthy: bool,
     closing: bool,
@@ -184,7 +185,8 @@ enum Post {
         beat_at: Timestamp,
         heard: BTreeMap<MemberId, Heard>,
         office: Office,
-        /// Those who led before and have not said yet that they left; each is waited for until then.
+        /// Those who led before and have not said yet that they left; each is waited for until
+        /// then.
         before: BTreeMap<MemberId, Timestamp>,
     },
 }
@@ -274,8 +276,8 @@ impl<M: From<PulseMessage>> Pulse<M> {
         self.healthy && !self.closing && self.leaving.is_none() && now >= self.rests_until && !leaves_it
     }
 
-    /// Whether this member takes the office from a healthy leader of lower rank. Not after it has given it back: a
-    /// resignation lasts for as long as somebody else leads.
+    /// Whether this member takes the office from a healthy leader of lower rank. Not after it has
+    /// given it back: a resignation lasts for as long as somebody else leads.
     pub(super) fn takes_over(&self, now: Timestamp) -> bool {
         self.settings.take_over && !self.resigned && self.is_fit(now)
     }
@@ -371,7 +373,8 @@ impl<M: From<PulseMessage>> Pulse<M> {
         }
     }
 
-    /// This member has been chosen. It is in office once the former leader, whose work may go on, has left.
+    /// This member has been chosen. It is in office once the former leader, whose work may go on,
+    /// has left.
     pub(super) fn lead(&mut self, now: Timestamp) {
         if self.leads() {
             return;

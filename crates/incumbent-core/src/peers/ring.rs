@@ -1,9 +1,10 @@
 //! The ring election: a list goes round, each adds itself, and the highest on it leads.
 //!
-//! Members are a ring in the order of their ranks. A neighbour that does not confirm a message is skipped. Elections
-//! that meet are merged: the one of the higher starter goes on. A list that comes back to anyone on it has been all
-//! the way round, also when its starter has died. The winner is told directly, for the way round may end before it, and
-//! is followed once it is heard. A partition has a leader in each part: no token, no promise.
+//! Members are a ring in the order of their ranks. A neighbour that does not confirm a message is
+//! skipped. Elections that meet are merged: the one of the higher starter goes on. A list that
+//! comes back to anyone on it has been all the way round, also when its starter has died. The
+//! winner is told directly, for the way round may end before it, and is followed once it is heard.
+//! A partition has a leader in each part: no token, no promise.
 
 use bytes::Bytes;
 
@@ -258,7 +259,8 @@ impl Ring {
         self.pass(now, Passing::Election { starter, seen, best });
     }
 
-    /// The list has been all the way round. The winner is told directly, too: the result's way round may end before it.
+    /// The list has been all the way round. The winner is told directly, too: the result's way
+    /// round may end before it.
     fn conclude(&mut self, now: Timestamp, best: Option<MemberId>) {
         self.election = None;
         let Some(leader) = best else { return };
@@ -290,8 +292,8 @@ impl Ring {
         self.pulse.settings.flaws.has(PeerFlaw::ResultFollowed)
     }
 
-    /// Takes a result in. Only the winner acts on it: one that never hears of its election must not be followed, and the
-    /// leader that sits must not step down for it.
+    /// Takes a result in. Only the winner acts on it: one that never hears of its election must not
+    /// be followed, and the leader that sits must not step down for it.
     fn apply(&mut self, now: Timestamp, leader: MemberId) {
         if leader == self.pulse.group.me() {
             if self.pulse.is_fit(now) {

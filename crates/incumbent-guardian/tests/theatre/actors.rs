@@ -37,7 +37,8 @@ fn lead_session(terminal: &str) {
     rustix::stdio::dup2_stdin(&terminal).unwrap();
 }
 
-/// A shell that starts a supervisor in the background, and brings it to the foreground at SIGUSR1. Such a job is told nothing.
+/// A shell that starts a supervisor in the background, and brings it to the foreground at SIGUSR1.
+/// Such a job is told nothing.
 fn be_a_shell(terminal: &str, rest: &[&str]) -> ! {
     lead_session(terminal);
     let mut job = Command::new(std::env::current_exe().unwrap());

@@ -40,8 +40,8 @@ struct Stranger {
 }
 
 impl State {
-    /// Which connection has to go for one more from `from`: the oldest of that address if it has its share, else the oldest
-    /// of the address with the most, members' addresses last.
+    /// Which connection has to go for one more from `from`: the oldest of that address if it has
+    /// its share, else the oldest of the address with the most, members' addresses last.
     fn who_yields(&self, from: IpAddr, half_open: usize) -> Option<usize> {
         let mut crowds: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for stranger in &self.strangers {
@@ -91,8 +91,9 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection was made. If too many are without a proof, the address with the most of them loses its
-    /// oldest: a flood keeps out those who share its address, and no others. Says whether one has to go.
+    /// A connection was made. If too many are without a proof, the address with the most of them
+    /// loses its oldest: a flood keeps out those who share its address, and no others. Says whether
+    /// one has to go.
     pub(crate) fn enter(self: &Arc<Gate>, from: IpAddr) -> (Pass, bool) {
         let (end, from) = (Arc::new(Notify::new()), from.to_canonical());
         let mut state = self.state();

@@ -207,7 +207,8 @@ impl Table {
         (key, Liveness { ttl, forgotten_by, proof: Proof::Answered, margin: Duration::ZERO, rest })
     }
 
-    /// The store counts another TTL for this session, from now on: a connection that was made again may do that.
+    /// The store counts another TTL for this session, from now on: a connection that was made again
+    /// may do that.
     pub fn change_ttl(&mut self, now: Timestamp, key: SessionKey, ttl: Duration) {
         self.expire(now);
         let Some(session) = self.sessions.get_mut(&key) else { return };

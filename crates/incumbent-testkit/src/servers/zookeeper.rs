@@ -314,7 +314,8 @@ impl ZooKeeperNode {
         panic!("it does not start again");
     }
 
-    /// Adds a line to its configuration, which counts from its next start on. A later line of the same name wins.
+    /// Adds a line to its configuration, which counts from its next start on. A later line of the
+    /// same name wins.
     pub fn configure(&self, line: &str) {
         let mut text = std::fs::read_to_string(&self.config).expect("a file");
         let _ = writeln!(text, "{line}");

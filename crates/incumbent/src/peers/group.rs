@@ -271,7 +271,8 @@ impl Group {
             (_, Algorithm::Bully | Algorithm::Ring) => Ok(None),
             (Some(data), _) => Ok(Some(data.clone())),
             (None, _) => {
-                // By name, as the group is known by its names: a member that has moved keeps its votes.
+                // By name, as the group is known by its names: a member that has moved keeps its
+                // votes.
                 let directory = votes_of(election)?.join(escaped(self.members.name(me)));
                 make_private(&directory)?;
                 Ok(Some(directory))

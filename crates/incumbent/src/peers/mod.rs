@@ -36,10 +36,10 @@
 //! has it; else, where all members are on this host, it is the first one that does not run yet.
 //!
 //! # What only people can know
-//! A consensus member without votes is new, or has lost them: by itself it cannot tell. So the first election
-//! waits for all members, and one that lost its votes waits for all others. What to do when some will not come,
-//! and what is asserted by it, is said at [`Operator::found`](crate::Operator::found) and
-//! [`Operator::readmit`](crate::Operator::readmit).
+//! A consensus member without votes is new, or has lost them: by itself it cannot tell. So the
+//! first election waits for all members, and one that lost its votes waits for all others. What to
+//! do when some will not come, and what is asserted by it, is said at
+//! [`Operator::found`](crate::Operator::found) and [`Operator::readmit`](crate::Operator::readmit).
 
 mod desk;
 mod group;

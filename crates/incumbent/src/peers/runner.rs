@@ -30,8 +30,8 @@ use crate::port::{Phase, Request, Seat, TermState};
 
 /// How long closing may take beyond the grace.
 const TIDY: Duration = Duration::from_secs(5);
-/// How many heartbeats an heir has to answer a leader that may have just been elected, or that has not heard yet that the heir
-/// stands: more than a timeout.
+/// How many heartbeats an heir has to answer a leader that may have just been elected, or that has
+/// not heard yet that the heir stands: more than a timeout.
 const HEIR_BEATS: u32 = 8;
 /// The pause before a fence that cannot be raised for the moment is tried again.
 const FENCE_REST: Duration = Duration::from_millis(100);

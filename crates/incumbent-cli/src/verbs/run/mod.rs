@@ -43,7 +43,8 @@ const LONGEST_REST: Duration = Duration::from_secs(10);
 const TYPED_REST: Duration = Duration::from_secs(1);
 /// The rest before another guardian is started.
 const GUARDIAN_REST: Duration = Duration::from_secs(1);
-/// How long a guardian that has nothing left to do may take to end: process 1 may be one that waits for no orphans.
+/// How long a guardian that has nothing left to do may take to end: process 1 may be one that waits
+/// for no orphans.
 const GUARDIAN_END: Duration = Duration::from_secs(1);
 /// The longest argument that a program can be given.
 const LONGEST_ARGUMENT: usize = 128 * 1024 - 1;
@@ -161,7 +162,8 @@ impl Supervisor<'_> {
             }
             let code = self.exit_code(&ended);
             match code {
-                // One step: a candidate that resigns and leaves afterwards is elected once more in between.
+                // One step: a candidate that resigns and leaves afterwards is elected once more in
+                // between.
                 Some(_) => self.give_back(office.leave()).await,
                 None => self.give_back(office.resign()).await,
             }
@@ -229,8 +231,8 @@ impl Supervisor<'_> {
                     }
                 },
                 code = self.signals.leave_when_idle() => return Ok(Waited::Exit(self.leave(code))),
-                // 122 says that somebody else leads or that it is paused. If neither is known, the work may be
-                // undone everywhere: that is a failure.
+                // 122 says that somebody else leads or that it is paused. If neither is known, the
+                // work may be undone everywhere: that is a failure.
                 () = until(limit) => return match hopeless(&seat.role()) {
                     Some(why) => Ok(Waited::Exit(self.not_elected(&format!("its turn has not come: {why}")))),
                     None => Err(no_answer()),
@@ -338,7 +340,8 @@ impl Supervisor<'_> {
     fn was_typed_at(&mut self, exit: Exit) -> bool {
         let key = [Signal::INT, Signal::QUIT].into_iter().find(|key| exit.code() == 128 + key.as_raw());
         let Some(key) = key.filter(|_| self.guardian.lent_terminal()) else { return false };
-        // A command that catches the signal and exits with its code hides it from the shell, and so do we.
+        // A command that catches the signal and exits with its code hides it from the shell, and so
+        // do we.
         if exit == Exit::Signal(key.as_raw()) {
             self.death = Some(Death { by: key, tell_group: true });
         }
@@ -376,7 +379,8 @@ impl Supervisor<'_> {
     async fn replace_guardian(&mut self) -> Result<(), Failure> {
         sleep(GUARDIAN_REST).await;
         let (sender, started) = oneshot::channel();
-        // It takes a moment, in which the session has to be renewed. Not a thread of the runtime, which panics if there is none.
+        // It takes a moment, in which the session has to be renewed. Not a thread of the runtime,
+        // which panics if there is none.
         let thread = std::thread::Builder::new().name("guardian-start".into());
         let spawned = thread.spawn(move || drop(sender.send(start_guardian())));
         spawned.map_err(|error| Failure::error(format!("cannot start a guardian: {error}")))?;

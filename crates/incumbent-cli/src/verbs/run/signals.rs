@@ -83,12 +83,13 @@ impl Signals {
     }
 }
 
-/// How to end after somebody typed Ctrl-C or Ctrl-\: of that signal, so that a shell that runs us in a loop ends the loop.
+/// How to end after somebody typed Ctrl-C or Ctrl-\: of that signal, so that a shell that runs us
+/// in a loop ends the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Death {
     pub(super) by: Signal,
-    /// The key went to the command's process group and not to ours, whose other processes (a script, the rest of a pipeline)
-    /// would have heard it, too, if the command had run in it.
+    /// The key went to the command's process group and not to ours, whose other processes (a
+    /// script, the rest of a pipeline) would have heard it, too, if the command had run in it.
     pub(super) tell_group: bool,
 }
 

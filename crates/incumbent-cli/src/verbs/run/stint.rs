@@ -86,14 +86,16 @@ impl Course {
         self.overdue |= self.deadline != Timestamp::ZERO && now >= self.deadline - HEAD_START;
     }
 
-    /// The term is over or about to be. The first reason stays. Whether the command still has to be told.
+    /// The term is over or about to be. The first reason stays. Whether the command still has to be
+    /// told.
     fn lose(&mut self, why: Loss) -> bool {
         let running = !self.has_ended() && !self.is_stopping();
         self.lost.get_or_insert(why);
         running
     }
 
-    /// The command has ended. If it was the guardian who killed it, by itself: why the office is lost; `known` if the term knows.
+    /// The command has ended. If it was the guardian who killed it, by itself: why the office is
+    /// lost; `known` if the term knows.
     fn on_exit(&mut self, exit: Exit, now: Timestamp, known: Option<Loss>) -> Option<Loss> {
         self.exit = Some(exit);
         self.notice_time(now);
@@ -197,7 +199,8 @@ impl Stint<'_> {
         }
     }
 
-    /// Why the term is over or about to be, if it is: the same answer whichever of the events is heard of first.
+    /// Why the term is over or about to be, if it is: the same answer whichever of the events is
+    /// heard of first.
     async fn known_loss(&self) -> Option<Loss> {
         tokio::select! {
             biased;

@@ -13,8 +13,9 @@
 //! - [`Message::TimeoutNow`] is sent after the term has ended at the sender. It frees voters from promises made in exactly
 //!   that term, for one candidacy.
 //!
-//! A member whose state is lost does not vote. It comes back by itself once ALL others have told it the highest
-//! term, in which it abstains ([`Boot::Lost`]). What if others have lost theirs, too, is said in `rejoin.rs`.
+//! A member whose state is lost does not vote. It comes back by itself once ALL others have told it
+//! the highest term, in which it abstains ([`Boot::Lost`]). What if others have lost theirs, too,
+//! is said in `rejoin.rs`.
 
 mod disk;
 mod message;
@@ -70,7 +71,8 @@ pub struct Consensus {
     contact: Option<Contact>,
     /// When this member stands, unless it hears something.
     stands_at: Timestamp,
-    /// Having given the office away, it does not stand before then by itself: all others come first.
+    /// Having given the office away, it does not stand before then by itself: all others come
+    /// first.
     rests_until: Timestamp,
     /// A request for our vote that waits for the data path.
     asked: Option<Asked>,

@@ -5,11 +5,12 @@
 //! it helped to commit is within the furthest position of the others: it votes for whoever reaches that far, and stands
 //! once it does so itself.
 //!
-//! Others may have lost their state, too. As long as a majority has not, every term that was ever won is known to one that
-//! still has its state and was asked after the others said that theirs is lost; terms that nobody won may be unknown. Without
-//! a majority, or without the answer of some, only an operator can say that it is to come back ([`PeerCommand::Readmit`]),
-//! and even won terms may be unknown. In both cases it comes back [`TERMS_SKIPPED`] terms later than any that is known,
-//! further than others can have got unheard of.
+//! Others may have lost their state, too. As long as a majority has not, every term that was ever
+//! won is known to one that still has its state and was asked after the others said that theirs is
+//! lost; terms that nobody won may be unknown. Without a majority, or without the answer of some,
+//! only an operator can say that it is to come back ([`PeerCommand::Readmit`]), and even won terms
+//! may be unknown. In both cases it comes back [`TERMS_SKIPPED`] terms later than any that is
+//! known, further than others can have got unheard of.
 //!
 //! [`PeerCommand::Readmit`]: crate::peers::PeerCommand::Readmit
 
@@ -22,8 +23,9 @@ use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
 use crate::time::Timestamp;
 
-/// How many terms are left out where those who answer may not know all: more elections than can have been held without
-/// any of them hearing of one. Each takes a timeout or a handover, so a million are weeks at least.
+/// How many terms are left out where those who answer may not know all: more elections than can
+/// have been held without any of them hearing of one. Each takes a timeout or a handover, so a
+/// million are weeks at least.
 pub const TERMS_SKIPPED: u64 = 1_000_000;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -74,7 +76,8 @@ impl Consensus {
         self.learn();
     }
 
-    /// Another has lost its state. What was told before may be older than what that one did last: all are asked again.
+    /// Another has lost its state. What was told before may be older than what that one did last:
+    /// all are asked again.
     pub(super) fn on_lost_too(&mut self, now: Timestamp, from: MemberId, nonce: Nonce) {
         let Role::Rejoining(rejoining) = &mut self.role else { return };
         if rejoining.nonce != nonce || rejoining.learnt || !rejoining.lost.insert(from) {

@@ -269,7 +269,8 @@ impl Consensus {
             Office::Held { .. } => Loss::Resigned,
             Office::Draining { why, .. } => *why,
         };
-        // An heir that cannot stand would leave the office empty until promises are over: better none.
+        // An heir that cannot stand would leave the office empty until promises are over: better
+        // none.
         let can_stand = leading.promises.iter().filter(|(_, promise)| promise.stands && now < promise.until);
         let fittest = can_stand.max_by_key(|(_, promise)| (promise.position, promise.until));
         let heir = fittest.map(|(member, _)| *member);
