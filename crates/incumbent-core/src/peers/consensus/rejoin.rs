@@ -37,7 +37,7 @@ pub(super) struct Rejoining {
     ask_at: Timestamp,
     /// An operator has said that it need not wait for the others.
     readmitted: bool,
-    /// All have answered; what was learnt is being written.
+    /// Enough have answered; what was learnt is being written.
     learnt: bool,
 }
 
