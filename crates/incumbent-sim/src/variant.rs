@@ -14,7 +14,8 @@ pub enum Variant {
     Core(Flaw),
     /// The store, the clock or a resource has one.
     World(WorldFlaw),
-    /// The library around the machines, in a world of its own: as it is, or its driver or its handles have a flaw.
+    /// The library around the machines, in a world of its own: as it is, or its driver or its
+    /// handles have a flaw.
     Library(Option<DriverFlaw>),
 }
 

@@ -1,5 +1,5 @@
-//! The simulations themselves, of the machines and of the library: fixed seeds break no rule, every known-bad variant is
-//! caught, and a seed replays exactly.
+//! The simulations themselves, of the machines and of the library: fixed seeds break no rule, every
+//! known-bad variant is caught, and a seed replays exactly.
 
 use incumbent_sim::{Variant, catch, run, run_many};
 

@@ -1,6 +1,7 @@
 //! Until when a term lasts: one atomic, which the driver moves and every copy of the term reads.
 //!
-//! `tests/deadline.rs` compiles this file once more, with loom's atomics, and tries every order of its steps.
+//! `tests/deadline.rs` compiles this file once more, with loom's atomics, and tries every order of
+//! its steps.
 
 use incumbent_core::Timestamp;
 
@@ -42,7 +43,8 @@ impl Deadline {
         false
     }
 
-    /// Ends the term if its deadline has passed. Answers whether it is over, and whether this was the call that noticed.
+    /// Ends the term if its deadline has passed. Answers whether it is over, and whether this was
+    /// the call that noticed.
     pub(crate) fn lapse(&self, now: Timestamp) -> Lapse {
         let mut seen = self.0.load(Ordering::Acquire);
         loop {
@@ -52,7 +54,8 @@ impl Deadline {
             if now.as_nanos() < seen {
                 return Lapse::Serving;
             }
-            // A renewal may have moved the deadline since we looked: then it counts, for nobody has been told yet.
+            // A renewal may have moved the deadline since we looked: then it counts, for nobody has
+            // been told yet.
             match self.0.compare_exchange_weak(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Lapse::Noticed,
                 Err(now) => seen = now,

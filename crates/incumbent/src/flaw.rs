@@ -1,11 +1,14 @@
-//! Known-bad variants of the driver and of the handles. The simulation of the library must catch every one.
+//! Known-bad variants of the driver and of the handles. The simulation of the library must catch
+//! every one.
 //!
-//! Without the `flaws` feature a [`Flaws`] takes no room and every question is answered `false` at compile time.
+//! Without the `flaws` feature a [`Flaws`] takes no room and every question is answered `false` at
+//! compile time.
 
 /// One way in which the library around a sound machine can be wrong. Most of them it once was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DriverFlaw {
-    /// An opening that was given up is not dropped, and its late answer takes the place of the session in use.
+    /// An opening that was given up is not dropped, and its late answer takes the place of the
+    /// session in use.
     LateOpeningAdopted,
     /// The same, and a renewal of a session that is no longer there is never answered.
     RenewalUnanswered,
@@ -21,9 +24,11 @@ pub enum DriverFlaw {
     LapseUntold,
     /// A renewal revives a term that a user has seen end.
     LapsedRevived,
-    /// Whoever proclaims is told of success when any value has been published, perhaps an older one.
+    /// Whoever proclaims is told of success when any value has been published, perhaps an older
+    /// one.
     ProclaimedByAnother,
-    /// Handles are told in the next turn what the machine says in this one: a term ends after its withdrawal was sent.
+    /// Handles are told in the next turn what the machine says in this one: a term ends after its
+    /// withdrawal was sent.
     EventsLate,
     /// A driver that is dropped tells nobody.
     DropUntold,

@@ -1,5 +1,6 @@
-//! What a simulation of the library needs to decide: the randomness, who runs the tasks, and which known-bad variant is
-//! tried. Nobody else does: the randomness is the system's, tasks are tokio's, and nothing is wrong.
+//! What a simulation of the library needs to decide: the randomness, who runs the tasks, and which
+//! known-bad variant is tried. Nobody else does: the randomness is the system's, tasks are tokio's,
+//! and nothing is wrong.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -11,7 +12,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::flaw::Flaws;
 
-/// Runs the tasks of a client, in place of [`tokio::spawn`]: one that is simulated can be paused, delayed and killed.
+/// Runs the tasks of a client, in place of [`tokio::spawn`]: one that is simulated can be paused,
+/// delayed and killed.
 pub trait Spawn: Debug + Send + Sync + 'static {
     /// Runs a task to its end, unless it is killed.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);

@@ -131,7 +131,8 @@ impl<F: Fencing> Leadership<F> {
         tokio::select! {
             biased;
             lost = self.term.lost() => {
-                // An operator's transfer may have been quicker. Then the office is lost, and given back like any other.
+                // An operator's transfer may have been quicker. Then the office is lost, and given
+                // back like any other.
                 let ours = self.term.state.ceding.load(Ordering::Acquire);
                 if lost.reason() != incumbent_core::Loss::Transferred || !ours {
                     return Err(TransferError::Lost(lost));

@@ -287,12 +287,14 @@ impl TermState {
         self.phase.change(|phase| (!matches!(phase, Phase::Over(_))).then_some(Phase::Over(why)));
     }
 
-    /// The work is to stop, unless it was told so before, or the term is over: a user may have seen that first.
+    /// The work is to stop, unless it was told so before, or the term is over: a user may have seen
+    /// that first.
     pub(crate) fn stop(&self, why: Loss, hard_stop: Timestamp) {
         self.phase.change(|phase| (phase == Phase::Serving).then_some(Phase::Stopping(why, hard_stop)));
     }
 
-    /// The entry has left the line, if `certain`; else nobody will ever know. The first word counts.
+    /// The entry has left the line, if `certain`; else nobody will ever know. The first word
+    /// counts.
     pub(crate) fn release(&self, certain: bool) {
         self.released.change(|released| released.is_none().then_some(Some(certain)));
     }

@@ -102,7 +102,8 @@ impl<F: Fencing> Term<F> {
         self.state.deadline_after(seen).await
     }
 
-    /// Reads the deadline, and keeps nothing alive: neither the session nor the driver. For a simulation that looks on.
+    /// Reads the deadline, and keeps nothing alive: neither the session nor the driver. For a
+    /// simulation that looks on.
     #[doc(hidden)]
     pub fn deadline_reader(&self) -> impl Fn() -> Timestamp + Send + Sync + use<F> {
         let state = self.state.clone();

@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Like tokio's `watch`, but those who wait are woken in the order in which they came: tokio draws lots, and a simulation
-/// could not be run again.
+/// Like tokio's `watch`, but those who wait are woken in the order in which they came: tokio draws
+/// lots, and a simulation could not be run again.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
     value: Mutex<T>,

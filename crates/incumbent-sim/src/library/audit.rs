@@ -1,6 +1,6 @@
-//! What must always be true where users stand. It looks at the store and at every term, on global time, after each step
-//! of the store, after each thing that a user was told, and at random instants; and it stops the run at the first broken
-//! rule.
+//! What must always be true where users stand. It looks at the store and at every term, on global
+//! time, after each step of the store, after each thing that a user was told, and at random
+//! instants; and it stops the run at the first broken rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
@@ -29,7 +29,8 @@ pub(crate) struct Audit {
     start: Instant,
     elections: Vec<ElectionName>,
     server: Arc<Server>,
-    /// How long an entry may stay in line after a user has seen its term end; `None` where the network may be slow.
+    /// How long an entry may stay in line after a user has seen its term end; `None` where the
+    /// network may be slow.
     entry_goes_within: Option<Duration>,
     state: Mutex<State>,
     broken: Notify,

@@ -17,9 +17,10 @@ type Look = Arc<dyn Fn() + Send + Sync>;
 
 /// A host's clock, which all its threads read.
 ///
-/// Tokio runs one task at a time, but a driver shares its host with other threads: it may be stopped right after it has
-/// read the clock, for a while, and others look at the time before it goes on. That is played here: in such a
-/// turn the driver gets its reading, then time jumps, then everybody else on the host looks.
+/// Tokio runs one task at a time, but a driver shares its host with other threads: it may be
+/// stopped right after it has read the clock, for a while, and others look at the time before it
+/// goes on. That is played here: in such a turn the driver gets its reading, then time jumps, then
+/// everybody else on the host looks.
 pub(crate) struct HostClock {
     time: Time,
     /// This turn of the driver is interrupted after each reading, and the first time for so long.
@@ -82,7 +83,8 @@ impl HostClock {
         self.interrupted.store(false, Ordering::Relaxed);
     }
 
-    /// Somebody on this host who looks whenever the driver is interrupted, until the answer is dropped.
+    /// Somebody on this host who looks whenever the driver is interrupted, until the answer is
+    /// dropped.
     pub(crate) fn look_on(self: &Arc<HostClock>, look: impl Fn() + Send + Sync + 'static) -> LooksOn {
         let mut looks = self.looks();
         looks.0 += 1;

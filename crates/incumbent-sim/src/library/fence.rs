@@ -1,4 +1,5 @@
-//! A resource that all leaders of one election share: it takes time to reach, and now and then it cannot be.
+//! A resource that all leaders of one election share: it takes time to reach, and now and then it
+//! cannot be.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What stands between tokio and the tasks of one boot of a host: it stops them, delays them and kills them.
+//! What stands between tokio and the tasks of one boot of a host: it stops them, delays them and
+//! kills them.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -40,7 +41,8 @@ struct State {
     rng: Rng,
     /// How often, of a thousand polls, one is late, and how late it is at most.
     delayed: (u64, Duration),
-    /// How often, of a thousand turns, a driver is interrupted after it has read the clock, and for how long at most.
+    /// How often, of a thousand turns, a driver is interrupted after it has read the clock, and for
+    /// how long at most.
     interrupted: (u64, Duration),
     next: u64,
     wakers: BTreeMap<u64, Option<Waker>>,

@@ -1,5 +1,5 @@
-//! One client's way to the store. Each call is a task of its own, so that what was given up still arrives: late, twice,
-//! in another order, or never.
+//! One client's way to the store. Each call is a task of its own, so that what was given up still
+//! arrives: late, twice, in another order, or never.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -227,8 +227,8 @@ impl Inner {
         if renewal && weather.renewals_at_the_edge { self.at_the_edge(&mut state, fate) } else { fate }
     }
 
-    /// Of three renewals the first goes well and the second is lost. The third is sent when the deadline is near, and
-    /// answered at any time until it is given up.
+    /// Of three renewals the first goes well and the second is lost. The third is sent when the
+    /// deadline is near, and answered at any time until it is given up.
     fn at_the_edge(&self, state: &mut State, fate: Fate) -> Fate {
         state.renewals += 1;
         match state.renewals % 3 {
@@ -423,8 +423,8 @@ impl Session for LinkSession {
         let (held, value) = (held.clone(), value.clone());
         let what = format!("publish {} {} {value:?}", held.election, held.token);
         let slot = seat(&held);
-        // The seam has no guard against an older value that arrives after a newer one. A connection keeps their order, and
-        // so does this: what is overtaken is lost.
+        // The seam has no guard against an older value that arrives after a newer one. A connection
+        // keeps their order, and so does this: what is overtaken is lost.
         let number = {
             let mut state = self.link.0.state();
             state.publishes += 1;
@@ -444,7 +444,8 @@ impl Session for LinkSession {
         let what = format!("withdraw {} {}", held.election, held.token);
         let token = held.token;
         let election = link.0.audit.number(&held.election);
-        // One that meets a stray of its own and one that sweeps strays may withdraw the same entry at the same time.
+        // One that meets a stray of its own and one that sweeps strays may withdraw the same entry
+        // at the same time.
         let sent = self.call(Slot::Free, what, move |session| at_once(session.withdraw(&held, heir.as_ref())));
         Box::pin(async move {
             link.0.audit.withdraws(election, (generation, token));

@@ -1,4 +1,5 @@
-//! What goes wrong in a storm, beside the weather: hosts stop and die, ways are cut, the store forgets and is replaced.
+//! What goes wrong in a storm, beside the weather: hosts stop and die, ways are cut, the store
+//! forgets and is replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +126,8 @@ fn cut(boots: Vec<Arc<Boot>>, way: Way, lasts: Duration) {
     });
 }
 
-/// The driver is gone. Whoever waits for it is told: within the time that users take for other things.
+/// The driver is gone. Whoever waits for it is told: within the time that users take for other
+/// things.
 async fn all_are_told(world: Arc<World>, boot: Arc<Boot>) {
     let ttl = world.plan.longest_ttl();
     let told = async {

@@ -1,9 +1,10 @@
-//! Simulation of the library: the real `Client`, its driver, handles and fences, many of them in one world, in virtual
-//! time.
+//! Simulation of the library: the real `Client`, its driver, handles and fences, many of them in
+//! one world, in virtual time.
 //!
-//! Tokio's paused clock is global time, and one thread runs everything, so a seed replays event by event. Each host has a
-//! clock that drifts and a gate that stops, delays and kills its tasks. Between a host and the memory store each call
-//! travels by itself. What is checked is what users are told: `check`, `elected`, `resign`, `proclaim`, observers, fences.
+//! Tokio's paused clock is global time, and one thread runs everything, so a seed replays event by
+//! event. Each host has a clock that drifts and a gate that stops, delays and kills its tasks.
+//! Between a host and the memory store each call travels by itself. What is checked is what users
+//! are told: `check`, `elected`, `resign`, `proclaim`, observers, fences.
 
 mod audit;
 mod bystander;

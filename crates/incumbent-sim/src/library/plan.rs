@@ -1,4 +1,5 @@
-//! What one seed stands for: how many hosts, on what store, with what luck. Chosen before anything runs.
+//! What one seed stands for: how many hosts, on what store, with what luck. Chosen before anything
+//! runs.
 
 use std::time::Duration;
 
@@ -65,7 +66,8 @@ pub(crate) struct Plan {
     pub(crate) storm: Duration,
     /// How often, of a thousand, a task is polled late, and how late at most.
     pub(crate) delayed: (u64, Duration),
-    /// How often, of a thousand turns, a driver is interrupted after it has read the clock, and for how long at most.
+    /// How often, of a thousand turns, a driver is interrupted after it has read the clock, and for
+    /// how long at most.
     pub(crate) interrupted: (u64, Duration),
 }
 

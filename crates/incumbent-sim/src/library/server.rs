@@ -1,4 +1,5 @@
-//! The store behind all links: a memory store on virtual time, which can be replaced by another one.
+//! The store behind all links: a memory store on virtual time, which can be replaced by another
+//! one.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! A value that tasks of a simulation wait for. Those who wait are woken in the order in which they came: tokio's `watch`
-//! draws lots.
+//! A value that tasks of a simulation wait for. Those who wait are woken in the order in which they
+//! came: tokio's `watch` draws lots.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,5 @@
-//! One who stands in an election on a host: waits, works under `check`, and leaves in every way that there is.
+//! One who stands in an election on a host: waits, works under `check`, and leaves in every way
+//! that there is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! One world: hosts, a store, what goes wrong, and the order of the day: a storm, then calm, then everyone leaves.
+//! One world: hosts, a store, what goes wrong, and the order of the day: a storm, then calm, then
+//! everyone leaves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -114,8 +115,8 @@ impl World {
             }
         }
         self.heal().await;
-        // What was late may still arrive and prolong a session of the dead, which then has to expire; a hint that was
-        // lost is made up for by a re-read, twice the TTL after the last.
+        // What was late may still arrive and prolong a session of the dead, which then has to
+        // expire; a hint that was lost is made up for by a re-read, twice the TTL after the last.
         let ttl = self.plan.longest_ttl();
         sleep(if self.plan.kind == Kind::Storm { ttl * 6 } else { ttl * 3 / 2 }).await;
         let changes = self.check_settled();

@@ -56,7 +56,8 @@ impl MemoryStore {
         MemoryStore::with_id(shape, clock, new_id())
     }
 
-    /// The same with a given identity, for a simulation that can be run again. Two stores must not share one.
+    /// The same with a given identity, for a simulation that can be run again. Two stores must not
+    /// share one.
     #[doc(hidden)]
     pub fn with_id(shape: Shape, clock: Arc<dyn Clock>, id: StoreId) -> MemoryStore {
         let state =

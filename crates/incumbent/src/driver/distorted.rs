@@ -1,4 +1,5 @@
-//! Known-bad ways to carry out what the machine asks for. All that a sound driver knows of them is where it asks.
+//! Known-bad ways to carry out what the machine asks for. All that a sound driver knows of them is
+//! where it asks.
 
 use std::task::Context;
 
