@@ -945,6 +945,24 @@ fn where_the_opening_proves_nothing_office_is_taken_after_the_renewal_that_prove
 }
 
 #[test]
+fn a_shorter_ttl_never_lengthens_what_was_proven_of_an_entry() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.pass(TTL / 3);
+    let (attempt, _) = desk.renewal().unwrap();
+    // The session is proven, the entry is not.
+    let renewal = Renewal { unproven: vec![held], ..proof() };
+    desk.handle(Input::Renewed(attempt, Ok(renewal)));
+    let before = desk.outputs.iter().rev().find_map(|output| match output {
+        Output::Event(_, Event::Elected { deadline, .. } | Event::Deadline(deadline)) => Some(*deadline),
+        _ => None,
+    });
+    desk.clear();
+    desk.handle(Input::Shortened(Epoch(0), TTL - Duration::from_secs(1)));
+    let [Event::Deadline(after)] = desk.events()[..] else { panic!("{:?}", desk.events()) };
+    assert!(Some(after) <= before, "{after:?} is later than {before:?}");
+}
+
+#[test]
 fn a_session_is_replaced_only_when_no_entry_of_it_is_left_in_line() {
     let mut desk = Desk::standing(candidate());
     let held = desk.enlisted(5);

@@ -4,29 +4,42 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use incumbent_store::{EntryId, Held};
 
-/// How many renewals still ask after an enlistment was not answered: 80 s with the default TTL,
-/// less with a shorter one. It may be on its way for as long as an unused connection takes to end,
-/// which is tens of seconds.
-const RENEWALS: u32 = 16;
+/// For how long every renewal asks after an enlistment was not answered. It may be on its way for
+/// as long as an unused connection takes to end, which is tens of seconds.
+const LOOKED_FOR: Duration = Duration::from_secs(80);
+/// How many renewals there are to one that asks after that, for as long as the session lives: a
+/// network may hold a request back for longer, and a stray entry would block its line for ever.
+const RARELY: u32 = 16;
 
 /// The entries that a session knows itself to have, and whether there may be more.
-#[derive(Default)]
-pub(crate) struct OwnEntries(Mutex<State>);
+pub(crate) struct OwnEntries {
+    /// How many renewals that are.
+    often: u32,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
     /// Those that an answer told of, and that were not withdrawn.
     told: BTreeSet<EntryId>,
-    renewals_left: u32,
+    /// How many renewals there have been since an enlistment was not answered.
+    unanswered: Option<u32>,
 }
 
 impl OwnEntries {
+    /// Of a session with this TTL, which is renewed three times in it.
+    pub(crate) fn new(ttl: Duration) -> OwnEntries {
+        let renewals = (LOOKED_FOR.as_millis() * 3).div_ceil(ttl.as_millis().max(1));
+        OwnEntries { often: renewals.try_into().unwrap_or(u32::MAX), state: Mutex::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every change of the state is whole before anything can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An enlistment is about to be sent.
@@ -44,19 +57,24 @@ impl OwnEntries {
         self.lock().told.remove(entry);
     }
 
-    /// Whether there may be others than `held`, and which of them were told of.
+    /// Once for each renewal: whether there may be others than `held`, and which of them were told of.
     pub(crate) fn beside(&self, held: &[Held]) -> Option<BTreeSet<EntryId>> {
-        let state = self.lock();
+        let mut state = self.lock();
         let named: BTreeSet<_> = held.iter().map(|held| &held.entry).collect();
         let unnamed: BTreeSet<_> = state.told.iter().filter(|entry| !named.contains(entry)).cloned().collect();
-        (state.renewals_left > 0 || !unnamed.is_empty()).then_some(unnamed)
+        let due = state.unanswered.as_mut().is_some_and(|renewals| {
+            *renewals = renewals.saturating_add(1);
+            *renewals <= self.often || renewals.is_multiple_of(RARELY)
+        });
+        (due || !unnamed.is_empty()).then_some(unnamed)
     }
 
     /// The lease was asked, and these are there beside the ones that were held.
     pub(crate) fn asked(&self, unnamed: &BTreeSet<EntryId>, found: &[Held]) {
         let mut state = self.lock();
-        if found.is_empty() {
-            state.renewals_left = state.renewals_left.saturating_sub(1);
+        if !found.is_empty() {
+            // Where one has come late, others may.
+            state.unanswered = Some(0);
         }
         for entry in unnamed {
             if !found.iter().any(|held| held.entry == *entry) {
@@ -78,7 +96,7 @@ impl Unanswered<'_> {
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        self.0.lock().renewals_left = RENEWALS;
+        self.0.lock().unanswered = Some(0);
     }
 }
 
@@ -87,6 +105,8 @@ mod tests {
     use incumbent_store::{ElectionName, Incarnation, Token};
 
     use super::*;
+
+    const TTL: Duration = Duration::from_secs(15);
 
     fn held(entry: &str) -> Held {
         Held {
@@ -99,7 +119,7 @@ mod tests {
 
     #[test]
     fn nobody_asks_while_every_enlistment_was_answered_and_every_entry_is_named() {
-        let own = OwnEntries::default();
+        let own = OwnEntries::new(TTL);
         own.enlistment().answered();
         own.add(&EntryId::new("a"));
         assert_eq!(own.beside(&[held("a")]), None);
@@ -109,16 +129,17 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_not_answered_is_looked_for_a_while_and_not_for_ever() {
-        let own = OwnEntries::default();
+    fn one_that_was_not_answered_is_looked_for_a_while_and_then_rarely() {
+        let own = OwnEntries::new(TTL);
         drop(own.enlistment());
-        for _ in 0..RENEWALS {
+        for _ in 0..own.often {
             let unnamed = own.beside(&[]).expect("it may still arrive");
             own.asked(&unnamed, &[]);
         }
-        assert_eq!(own.beside(&[]), None);
+        let asked = (0..10 * RARELY).filter(|_| own.beside(&[]).is_some()).count();
+        assert_eq!(asked, 10, "rarely, but for ever");
         drop(own.enlistment());
-        for _ in 0..2 * RENEWALS {
+        for _ in 0..2 * own.often {
             let unnamed = own.beside(&[]).expect("there are some to sweep");
             own.asked(&unnamed, &[held("stray")]);
         }
@@ -126,8 +147,14 @@ mod tests {
     }
 
     #[test]
+    fn one_of_a_short_session_is_looked_for_as_long() {
+        assert_eq!(OwnEntries::new(TTL).often, 16);
+        assert_eq!(OwnEntries::new(TTL / 15).often, 240);
+    }
+
+    #[test]
     fn what_somebody_else_has_removed_is_asked_for_once() {
-        let own = OwnEntries::default();
+        let own = OwnEntries::new(TTL);
         own.add(&EntryId::new("evicted"));
         let unnamed = own.beside(&[]).unwrap();
         own.asked(&unnamed, &[]);

@@ -61,7 +61,7 @@ impl EtcdSession {
             liveness,
             heartbeat: Heartbeat::new(lease),
             expects_nobody: AtomicBool::new(false),
-            own_entries: OwnEntries::default(),
+            own_entries: OwnEntries::new(ttl),
             ready: Mutex::default(),
         }
     }

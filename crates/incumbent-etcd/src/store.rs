@@ -179,7 +179,9 @@ impl Inner {
         promises.granularity = EXPIRY_SCAN;
         promises.caveats = vec![
             "When etcd changes its own leader, every TTL starts again: a failover may take longer, never less.".into(),
-            "Restoring a snapshot may take tokens back, without changing the identity of the store.".into(),
+            "A cluster that is restored from a snapshot, or wiped and started again as it was configured, goes by the \
+             same identity, and its tokens go back."
+                .into(),
         ];
         Ok(promises)
     }

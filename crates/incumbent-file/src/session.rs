@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
-    BootClock, Cas, Clock, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, Liveness, NewEntry, Nonce, Proof,
-    Renewal, Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
+    BootClock, Cas, Clock, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce,
+    Proof, Renewal, Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
 };
 use rustix::fd::OwnedFd;
 
@@ -27,8 +27,6 @@ use crate::workers::Workers;
 
 /// Below this, waking up, writing and stopping in time take too large a part of it.
 pub(crate) const SMALLEST_TTL: Duration = Duration::from_millis(200);
-/// As good as never, and far from where arithmetic ends: ten years.
-const NO_END: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 /// Calls about the same election wait for each other, in one of this many lanes.
 const LANES: usize = 64;
 
@@ -81,7 +79,7 @@ impl FileSession {
         let (ttl, observed) = match directory.options.ttl {
             Ttl::OfSession => (ttl, Some(ttl)),
             // Nobody may evict it: it has no deadline to stop its work by either.
-            Ttl::None => (NO_END, None),
+            Ttl::None => (LONGEST, None),
         };
         for _ in 0..TRIES {
             let record = SessionRecord {

@@ -145,7 +145,7 @@ async fn a_stopped_leader_keeps_its_place_until_it_is_evicted_and_is_told_when_i
     assert!(leader.wait_stopped());
     let silent = ahead(&session, &held).await;
     assert_ne!(silent.version, before.version);
-    assert_eq!(ahead(&session, &held).await, silent, "a stopped process does not renew");
+    assert_eq!(ahead(&session, &held).await.version, silent.version, "a stopped process does not renew");
     assert_eq!(store.evict(&election(), &silent).await.unwrap(), Cas::Done);
     assert_eq!(session.standing(&held).await.unwrap().place, Place::Leading(held.clone()));
     leader.signal(Signal::CONT);
@@ -177,7 +177,7 @@ async fn without_a_ttl_nobody_who_lives_is_to_be_evicted_and_a_dead_one_goes_all
     // As nobody may replace it, it has no deadline either: stopped for an hour, its work is where
     // it was.
     let a_year = Duration::from_secs(365 * 24 * 3_600);
-    assert!(leader.liveness().ttl > a_year && leader.renew(&[]).await.unwrap().ttl > a_year);
+    assert!(leader.liveness().ttl >= a_year && leader.renew(&[]).await.unwrap().ttl >= a_year);
     drop(leader);
     assert_eq!(session.standing(&held).await.unwrap().place, Place::Leading(held.clone()));
 }

@@ -238,8 +238,6 @@ pub struct NodeConfig {
     pub stands: bool,
     /// Where a consensus member writes down its votes: a directory of its own, made if it is missing.
     pub data: Option<PathBuf>,
-    /// Where it may have written them down before: if `data` has none, they are moved from there.
-    pub former_data: Vec<PathBuf>,
     /// Is shown every message.
     pub trace: Option<Arc<dyn Trace>>,
     /// The clock of all deadlines.
@@ -270,7 +268,6 @@ impl NodeConfig {
             value: Bytes::new(),
             stands: true,
             data: None,
-            former_data: Vec::new(),
             trace: None,
             clock: Arc::new(BootClock),
         }

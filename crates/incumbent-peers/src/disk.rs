@@ -58,9 +58,8 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes the directory if it is missing, locks it, and reads what is there. If there is
-    /// nothing, what an earlier version wrote in one of the `former` places is moved here first.
-    pub(crate) fn open(path: &Path, group: u64, me: MemberId, former: &[PathBuf]) -> Result<(Disk, Found), StartError> {
+    /// Makes the directory if it is missing, locks it, and reads what is there.
+    pub(crate) fn open(path: &Path, group: u64, me: MemberId) -> Result<(Disk, Found), StartError> {
         let failed = |why: io::Error| StartError::Data { path: path.to_owned(), why };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -69,39 +68,8 @@ impl Disk {
         }
         let directory = File::open(path).map_err(failed)?;
         let disk = Disk { path: path.to_owned(), directory, group, me, _lock: lock(path)? };
-        let mut found = disk.read()?;
-        if found == Found::Nothing && disk.take_over(former)? {
-            found = disk.read()?;
-        }
+        let found = disk.read()?;
         Ok((disk, found))
-    }
-
-    /// Moves this member's record here from where it was kept before. Only one place can be the
-    /// right one, and the record of a process that runs stays where it is.
-    fn take_over(&self, former: &[PathBuf]) -> Result<bool, StartError> {
-        let mut places: Vec<&PathBuf> = Vec::new();
-        for place in former {
-            let failed = |why: io::Error| StartError::Data { path: place.clone(), why };
-            match read_file(&place.join(FILE)).map_err(failed)?.as_deref().map(decode) {
-                Some(Ok((group, me, _))) if (group, me) == (self.group, self.me) => places.push(place),
-                Some(Err(why)) => tracing::warn!(?place, why, "what may be this member's votes cannot be read"),
-                _ => {}
-            }
-        }
-        let from = match places[..] {
-            [] => return Ok(false),
-            [from] => from,
-            _ => {
-                let places = places.into_iter().cloned().collect();
-                return Err(StartError::Former { path: self.path.clone(), places });
-            }
-        };
-        let failed = |why: io::Error| StartError::Data { path: from.clone(), why };
-        let _lock = lock(from)?;
-        std::fs::rename(from.join(FILE), self.path.join(FILE)).map_err(failed)?;
-        self.directory.sync_all().map_err(failed)?;
-        tracing::warn!("the votes of this member are kept in {:?} from now on, and no longer in {from:?}", self.path);
-        Ok(true)
     }
 
     /// A new number for a disk.
@@ -246,7 +214,7 @@ mod tests {
     fn what_is_written_is_found_after_a_restart() {
         let scratch = Scratch::new();
         let path = scratch.path().join("made/on/the/way");
-        let (disk, found) = Disk::open(&path, 5, ME, &[]).unwrap();
+        let (disk, found) = Disk::open(&path, 5, ME).unwrap();
         assert_eq!(found, Found::Nothing);
         for record in
             [Record { charter: None, stored: None, ..record() }, Record { stored: None, ..record() }, record()]
@@ -255,16 +223,16 @@ mod tests {
             assert_eq!(disk.read().unwrap(), Found::Record(record));
         }
         drop(disk);
-        assert_eq!(Disk::open(&path, 5, ME, &[]).unwrap().1, Found::Record(record()));
+        assert_eq!(Disk::open(&path, 5, ME).unwrap().1, Found::Record(record()));
     }
 
     #[test]
     fn a_directory_has_one_user_at_a_time() {
         let scratch = Scratch::new();
-        let first = Disk::open(scratch.path(), 5, ME, &[]).unwrap();
-        assert!(matches!(Disk::open(scratch.path(), 5, ME, &[]), Err(StartError::Locked { .. })));
+        let first = Disk::open(scratch.path(), 5, ME).unwrap();
+        assert!(matches!(Disk::open(scratch.path(), 5, ME), Err(StartError::Locked { .. })));
         drop(first);
-        Disk::open(scratch.path(), 5, ME, &[]).unwrap();
+        Disk::open(scratch.path(), 5, ME).unwrap();
     }
 
     #[test]
@@ -284,7 +252,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_not_taken_for_a_missing_one_and_a_crash_while_writing_harms_nothing() {
         let scratch = Scratch::new();
-        let (disk, _) = Disk::open(scratch.path(), 5, ME, &[]).unwrap();
+        let (disk, _) = Disk::open(scratch.path(), 5, ME).unwrap();
         disk.write(&record()).unwrap();
         std::fs::write(scratch.path().join(DRAFT), b"half a rec").unwrap();
         assert_eq!(disk.read().unwrap(), Found::Record(record()));
@@ -298,40 +266,13 @@ mod tests {
     #[test]
     fn the_directory_of_another_member_or_group_is_refused_and_left_alone() {
         let scratch = Scratch::new();
-        let (disk, _) = Disk::open(scratch.path(), 5, ME, &[]).unwrap();
+        let (disk, _) = Disk::open(scratch.path(), 5, ME).unwrap();
         disk.write(&record()).unwrap();
         drop(disk);
-        let other = Disk::open(scratch.path(), 5, MemberId(1), &[]).unwrap_err();
+        let other = Disk::open(scratch.path(), 5, MemberId(1)).unwrap_err();
         assert!(matches!(other, StartError::Foreign { member: ME, same_group: true, .. }), "{other}");
-        let other = Disk::open(scratch.path(), 6, ME, &[]).unwrap_err();
+        let other = Disk::open(scratch.path(), 6, ME).unwrap_err();
         assert!(matches!(other, StartError::Foreign { same_group: false, .. }), "{other}");
-        assert_eq!(Disk::open(scratch.path(), 5, ME, &[]).unwrap().1, Found::Record(record()));
-    }
-
-    #[test]
-    fn what_was_kept_in_another_place_is_moved_once_and_never_passed_over() {
-        let scratch = Scratch::new();
-        let at = |name: &str| scratch.path().join(name);
-        let keep = |name: &str, me: MemberId| {
-            let (disk, _) = Disk::open(&at(name), 5, me, &[]).unwrap();
-            disk.write(&record()).unwrap();
-            disk
-        };
-        let former = [at("h:1"), at("h:2"), at("h:3"), at("h:4")];
-        drop((keep("h:1", MemberId(1)), keep("h:3", MemberId(3))));
-        let runs = keep("h:2", ME);
-        let in_use = Disk::open(&at("b"), 5, ME, &former).unwrap_err();
-        assert!(matches!(&in_use, StartError::Locked { path } if *path == at("h:2")), "{in_use}");
-        drop(runs);
-        let twice = keep("h:4", ME);
-        let why = Disk::open(&at("b"), 5, ME, &former).unwrap_err().to_string();
-        assert!(why.contains("h:2") && why.contains("h:4"), "{why}");
-        drop(twice);
-        std::fs::remove_dir_all(at("h:4")).unwrap();
-        let (disk, found) = Disk::open(&at("b"), 5, ME, &former).unwrap();
-        assert_eq!(found, Found::Record(record()));
-        drop(disk);
-        assert_eq!(Disk::open(&at("h:2"), 5, ME, &[]).unwrap().1, Found::Nothing, "it is in one place");
-        assert_eq!(Disk::open(&at("b"), 5, ME, &former).unwrap().1, Found::Record(record()));
+        assert_eq!(Disk::open(scratch.path(), 5, ME).unwrap().1, Found::Record(record()));
     }
 }

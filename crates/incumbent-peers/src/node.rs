@@ -245,8 +245,8 @@ impl Start<'_> {
             return Ok((machine.map_or(Phase::Over, Phase::Running), None));
         };
         let fingerprint = config.group.members.fingerprint(config.group.election.as_str());
-        let (me, at, former) = (config.me, path.clone(), config.former_data.clone());
-        let open = tokio::task::spawn_blocking(move || Disk::open(&at, fingerprint, me, &former)).await;
+        let (me, at) = (config.me, path.clone());
+        let open = tokio::task::spawn_blocking(move || Disk::open(&at, fingerprint, me)).await;
         let (disk, found) = open.map_err(|why| StartError::Data { path, why: io::Error::other(why) })??;
         let (record, boot) = self.boot(found)?;
         let disk: HeldDisk = Arc::new((disk, alive));
@@ -356,17 +356,6 @@ pub enum StartError {
         member: MemberId,
         /// Whether it is of the same group.
         same_group: bool,
-    },
-    /// Its votes may lie in several places.
-    #[error(
-        "{path:?} has no votes of this member, and {} have: move the one that is this member's there, and the others away",
-        places.iter().map(|place| format!("{place:?}")).collect::<Vec<_>>().join(" and ")
-    )]
-    Former {
-        /// Where they belong.
-        path: PathBuf,
-        /// Where there are some.
-        places: Vec<PathBuf>,
     },
     /// There is no timer.
     #[error("cannot make a timer: {0}")]

@@ -8,6 +8,7 @@
 //! to. No server tells its limit, but each shows it: by what it grants.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -89,12 +90,14 @@ impl Servers {
         self.names.join(",")
     }
 
-    /// A connection to any of them, for a session of this length. When it is lost it is made again
-    /// to any of them.
+    /// A connection for a session of this length. When it is lost it is made again, to any server
+    /// whose limit is known: one that was never heard may cut the session to a limit of its own all
+    /// the same.
     pub(crate) async fn connect(&self, timeout: Duration) -> Result<Client, StoreError> {
+        let known: Vec<_> = self.asked().keys().cloned().collect();
         // Each dial takes the servers in an order of its own.
-        let all = self.names();
-        self.first_of(&[&all, &all], timeout).await
+        let servers = if self.is_declared() { self.names() } else { known.join(",") };
+        self.first_of(&[&servers, &servers], timeout).await
     }
 
     /// A connection to one of them, which is of no use any more when it is lost.
@@ -153,7 +156,7 @@ impl Servers {
     /// of interest.
     ///
     /// One that does not answer costs a moment. What it said last counts then; one that has never
-    /// said anything does not count.
+    /// said anything does not count, and no session is moved to it.
     pub(crate) async fn limit(&self, ttl: Duration) -> Result<Limit, StoreError> {
         if let (Some(longest), Some(tick)) = (self.longest, self.tick) {
             return Ok(Limit { longest, tick });
@@ -175,11 +178,14 @@ impl Servers {
         known.ok_or_else(|| self.sorted(refusal.unwrap_or(Error::NoHosts)))
     }
 
-    /// What is known of the servers at these addresses. The others are forgotten: their names have
-    /// moved.
+    /// What is known of the servers at these addresses. The others are forgotten, their names having
+    /// moved; unless a name could not be looked up, and any of them may be behind it.
     fn known(&self, addresses: &[String]) -> Option<Limit> {
         let mut asked = self.asked();
-        asked.retain(|address, _| addresses.contains(address));
+        let unresolved = |address: &String| !self.tls && address.parse::<SocketAddr>().is_err();
+        if !addresses.iter().any(unresolved) {
+            asked.retain(|address, _| addresses.contains(address));
+        }
         asked.values().map(|asked| asked.limit).reduce(Limit::and)
     }
 

@@ -15,6 +15,9 @@ use tokio::time::{Sleep, sleep};
 use crate::port::Port;
 use crate::roll::{Look, Roll, cut_off};
 
+/// How many looks in a row may show a lower token than an earlier one before that is believed.
+const LOOKS_BACKWARD: u32 = 3;
+
 /// Somebody in line, or a member of a group of peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -187,6 +190,8 @@ pub struct Observer {
     /// A read failed or a watch was lost since the store last said who it is: it may be another
     /// one.
     doubted: bool,
+    /// How many looks in a row have shown a lower token than an earlier one.
+    backward: u32,
     stale: bool,
     over: bool,
     failures: u32,
@@ -229,6 +234,7 @@ impl Observer {
             highest: None,
             store_id: None,
             doubted: true,
+            backward: 0,
             stale: false,
             over: false,
             failures: 0,
@@ -311,19 +317,30 @@ impl Observer {
         self.doubted = false;
         match self.store_id.replace(id.clone()) {
             Some(before) if before != id => {
-                self.highest = None;
-                self.last = None;
-                self.next = Some(Observation::StoreReset);
-                self.doing = Doing::Read;
+                self.start_anew();
             }
             // The same store with a lower token: an answer from the past. Look again.
-            Some(_) if self.went_back(look) => self.rest(),
+            Some(_) if self.went_back(look) && self.backward < LOOKS_BACKWARD => {
+                self.backward += 1;
+                self.rest();
+            }
+            // It stays so: its data was wiped or restored, and it goes by the same name.
+            Some(_) if self.went_back(look) => self.start_anew(),
             _ => self.see(look),
         }
     }
 
+    fn start_anew(&mut self) {
+        self.highest = None;
+        self.last = None;
+        self.backward = 0;
+        self.next = Some(Observation::StoreReset);
+        self.doing = Doing::Read;
+    }
+
     /// Takes in what was read, and waits for the next change.
     fn see(&mut self, look: &Look) {
+        self.backward = 0;
         self.wait(look.cursor);
         let at_first = *self.first_contact.get_or_init(|| look.tombstone);
         let observation = if look.tombstone.is_some() && look.tombstone != at_first {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{
-    Cas, Clock, Cursor, ElectionName, Entry, Fut, Line, LineKind, Office, Session, Store, Target, TokioClock, Version,
-    Wake,
+    Cas, Clock, Cursor, ElectionName, Entry, Fut, Line, LineKind, Office, Session, Store, StoreId, Target, TokioClock,
+    Version, Wake,
 };
 use incumbent::{
     Candidacy, Client, ConnectError, Leadership, Loss, Observation, Promises, ResignError, SeatError, TokenStrength,
@@ -220,6 +220,8 @@ async fn an_observer_says_when_it_cannot_see_and_when_it_can_again() {
 struct Replaced {
     stores: [MemoryStore; 2],
     now: AtomicU64,
+    /// Both go by the name of the first, as one that was wiped and started again may.
+    alike: bool,
 }
 
 impl Replaced {
@@ -234,6 +236,9 @@ struct Address(Arc<Replaced>);
 impl Store for Address {
     fn promises(&self) -> Fut<'_, Promises> {
         self.0.current().promises()
+    }
+    fn identity(&self) -> Fut<'_, StoreId> {
+        if self.0.alike { self.0.stores[0].identity() } else { self.0.current().identity() }
     }
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         self.0.current().open_session(ttl)
@@ -256,7 +261,7 @@ impl Store for Address {
 async fn a_store_that_was_replaced_is_an_error_and_never_a_silent_reset() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let stores = [(); 2].map(|()| MemoryStore::with_clock(Shape::FAIR, clock.clone()));
-    let address = Address(Arc::new(Replaced { stores: stores.clone(), now: AtomicU64::new(0) }));
+    let address = Address(Arc::new(Replaced { stores: stores.clone(), now: AtomicU64::new(0), alike: false }));
     let calls = Faults::none();
     let store = FaultStore::new(Arc::new(address.clone()), calls.clone());
     let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(store).await.unwrap();
@@ -293,6 +298,35 @@ async fn a_store_that_was_replaced_is_an_error_and_never_a_silent_reset() {
         }
     }
     assert!(matches!(observer.next().await, Some(Observation::Leader(leader)) if leader.name.as_deref() == Some("b")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_wiped_and_kept_its_name_is_a_reset_for_those_who_watch() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let stores = [(); 2].map(|()| MemoryStore::with_clock(Shape::FAIR, clock.clone()));
+    let lead_in = async |store: &MemoryStore, terms: usize| {
+        let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(store.clone()).await.unwrap();
+        let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+        for _ in 1..terms {
+            lead(&mut seat).await.resign().await.unwrap();
+        }
+        let office = lead(&mut seat).await;
+        (seat, office)
+    };
+    let (_old_seat, old) = lead_in(&stores[0], 5).await;
+    let (_new_seat, new) = lead_in(&stores[1], 1).await;
+    assert!(new.token().get() < old.token().get());
+    let address = Address(Arc::new(Replaced { stores: stores.clone(), now: AtomicU64::new(0), alike: true }));
+    let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(address.clone()).await.unwrap();
+    let mut observer = client.election("e").unwrap().observe();
+    assert!(
+        matches!(observer.next().await, Some(Observation::Leader(leader)) if leader.token == Some(old.token().token))
+    );
+    address.0.now.store(1, Ordering::Relaxed);
+    assert_eq!(observer.next().await, Some(Observation::StoreReset));
+    assert!(
+        matches!(observer.next().await, Some(Observation::Leader(leader)) if leader.token == Some(new.token().token))
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -557,6 +557,14 @@ async fn somebody_with_another_secret_or_another_election_gets_no_answer() {
 }
 
 #[tokio::test]
+async fn an_operator_of_peers_may_wait_for_ever() {
+    let hall = Hall::new(Algorithm::Consensus);
+    let operator = hall.visitor().operator();
+    within("an answer", operator.found(Duration::MAX)).await.expect_err("nobody is there");
+    within("an answer", operator.readmit("a", Duration::MAX)).await.expect_err("nobody is there");
+}
+
+#[tokio::test]
 async fn too_few_members_are_no_vacancy_but_not_knowing() {
     let hall = Hall::new(Algorithm::Consensus);
     let _one = hall.stand("a").await;

@@ -249,7 +249,7 @@ fn status_says_that_an_election_was_ended_though_somebody_is_still_in_line() {
     host.until_in_line("jobs/x", &["a"]);
     // It does not hear of it.
     leader.signal(Signal::STOP);
-    let said = host.run(["end", "jobs/x", "--timeout", "100ms"]);
+    let said = host.run(["end", "jobs/x", "--timeout", "3s"]);
     assert_eq!(said.code, Some(4), "{said:?}");
     let json = host.ok(["status", "jobs/x", "--json"]).json();
     assert_eq!((&json["ended"], &json["leader"]["name"]), (&json!(true), &json!("a")));

@@ -156,6 +156,32 @@ async fn a_server_that_does_not_answer_keeps_nobody_from_office() {
 }
 
 /// Each read is a dial of its own, and half of them meet the silent server first.
+/// It would cut the session to what it grants itself, and nobody would hear of it.
+#[cfg(feature = "faults")]
+#[tokio::test]
+async fn no_session_is_moved_to_a_server_that_hears_and_was_never_heard() {
+    let mut ensemble = ZooKeeperEnsemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let (kept, short) = ((leader + 1) % 3, (leader + 2) % 3);
+    ensemble.node(short).configure(SHORT_LINE);
+    ensemble.node(short).restart().await;
+    let endpoints = ensemble.endpoints();
+    let (heard, unheard) = (Proxy::start(&endpoints[kept]).await, Proxy::start(&endpoints[short]).await);
+    unheard.set(Way::HoldAnswers);
+    let servers = [heard.endpoint(), unheard.endpoint()];
+    let ours = ZooKeeperStore::connect(&servers, &ZooKeeperOptions::new()).unwrap();
+    let mut leading = stand(&ours, "leader").await;
+    let office = lead(&mut leading).await;
+    let others = ZooKeeperStore::connect(&[endpoints[leader].clone()], &ZooKeeperOptions::new()).unwrap();
+    let mut waiting = stand(&others, "next").await;
+    in_line(&others, &name("timeouts"), 2).await;
+
+    heard.set(Way::Cut);
+
+    lead(&mut waiting).await;
+    assert!(office.term().check().is_err(), "two lead at once");
+}
+
 #[tokio::test]
 async fn a_server_that_takes_connections_and_says_nothing_holds_up_no_read() {
     let server = shared().await;

@@ -279,34 +279,11 @@ impl Group {
             }
         }
     }
-
-    /// Where earlier versions may have kept this member's votes: by its address, whatever that was.
-    pub(super) fn former_data_of(&self, me: MemberId, election: &ElectionName) -> Result<Vec<PathBuf>, StoreError> {
-        let named_by_address = |member: &Member| member.name == member.address;
-        if !self.algorithm().is_fenced() || self.data.is_some() || self.members.get(me).is_none_or(named_by_address) {
-            return Ok(Vec::new());
-        }
-        let votes = votes_of(election)?;
-        let unreadable = |error| StoreError::unavailable(format!("{} cannot be read", votes.display()), error);
-        let mut former = Vec::new();
-        for entry in std::fs::read_dir(&votes).map_err(unreadable)? {
-            let name = entry.map_err(unreadable)?.file_name();
-            if name.to_str().is_some_and(is_address) {
-                former.push(votes.join(name));
-            }
-        }
-        Ok(former)
-    }
 }
 
 /// Where the votes of all members of this election lie that this user runs.
 fn votes_of(election: &ElectionName) -> Result<PathBuf, StoreError> {
     Ok(of_this_user("&data=")?.join("votes").join(escaped(election.as_str())))
-}
-
-/// Whether a name that [`escaped`] has made is that of an address.
-fn is_address(name: &str) -> bool {
-    name.rsplit_once("%3a").is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
 /// A group and the one election that it holds, once somebody has said which.

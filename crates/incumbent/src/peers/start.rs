@@ -32,7 +32,6 @@ pub(super) async fn start(
         config.listen = group.listen.clone();
         config.value = value.clone();
         config.data = group.data_of(*id, election)?;
-        config.former_data = group.former_data_of(*id, election)?;
         config.clock = clock.clone();
         match Node::start(config, desk.clone()).await {
             Ok(node) => return Ok(Arc::new(node)),

@@ -231,7 +231,7 @@ impl Visitor {
 
     /// Declares the group founded, and waits until it is.
     pub(crate) async fn found(&self, roll: &Roll, within: Duration) -> Result<(), OperatorError> {
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let asker = self.asker_of_consensus(roll, "be founded")?;
         asker.found().await.map_err(|error| self.refused_at(error))?;
         loop {
@@ -245,7 +245,7 @@ impl Visitor {
 
     /// Has a member that lost its state come back, and waits until it does.
     pub(crate) async fn readmit(&self, roll: &Roll, who: &Member, within: Duration) -> Result<(), OperatorError> {
-        let until = Instant::now() + within;
+        let until = end_of(within);
         let asker = self.asker_of_consensus(roll, "readmit a member")?;
         let unknown = || OperatorError::Misuse { what: format!("there is no member {:?} in the list", who.0) };
         let member = self.group().members().by_name(&who.0).ok_or_else(unknown)?.id;

@@ -97,7 +97,8 @@ async fn take_part(
     death: &mut Option<Death>,
 ) -> Result<u8, Failure> {
     let mut signals = Signals::new()?;
-    let limit = args.wait.or(args.try_once.then_some(TRY)).map(|wait| Instant::now() + wait);
+    let began = Instant::now();
+    let limit = wait_of(args).map(|wait| began + wait);
     let client = tokio::select! {
         client = standing_client(&args.standing, &place) => client?,
         code = signals.leave_when_idle() => {
@@ -109,7 +110,10 @@ async fn take_part(
     let name = candidate_name(&args.standing);
     let announcer = Announcer::new(args.ready_file.clone(), say.clone());
     let grace = client.settings().grace;
-    let mut supervisor = Supervisor { name, grace, guardian, signals, announcer, args, say, death: None };
+    if client.group().is_some() && !args.forever {
+        say.warn("a member of a group is long-lived: this one leaves the group when the command ends; use --forever");
+    }
+    let mut supervisor = Supervisor { name, grace, began, guardian, signals, announcer, args, say, death: None };
     let done = supervisor.run(&client).await;
     supervisor.announcer.leave();
     *death = supervisor.death;
@@ -119,11 +123,18 @@ async fn take_part(
     done
 }
 
+/// How long to wait for the first election.
+fn wait_of(args: &RunArgs) -> Option<Duration> {
+    args.wait.or(args.try_once.then_some(TRY))
+}
+
 struct Supervisor<'a> {
     args: &'a RunArgs,
     say: &'a Say,
     name: String,
     grace: Duration,
+    /// Since when it waits for its first election.
+    began: Instant,
     guardian: &'a mut Guardian,
     signals: Signals,
     announcer: Announcer,
@@ -143,7 +154,7 @@ impl Supervisor<'_> {
         let handle = client.election(election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
         let candidate =
             handle.candidate(self.name.as_str()).value(value_bytes(&self.args.standing)).hold_until_stopped();
-        let mut limit = self.patience(client).map(|wait| Instant::now() + wait);
+        let mut limit = self.limit(client);
         let mut seat = match self.stand(candidate.stand(), limit).await? {
             Ok(seat) => seat,
             Err(code) => return Ok(code),
@@ -177,17 +188,12 @@ impl Supervisor<'_> {
         }
     }
 
-    /// How long to wait for the first election. Peers have no line to look at: whoever only tries has to give them the time
-    /// to elect somebody.
-    fn patience(&self, client: &Client<Unfenced>) -> Option<Duration> {
-        let among_peers = client.group().is_some();
-        if among_peers && !self.args.forever {
-            self.say.warn(
-                "a member of a group is long-lived: this one leaves the group when the command ends; use --forever",
-            );
-        }
-        let tries = || if among_peers { client.settings().ttl * TRIES } else { TRY };
-        self.args.wait.or_else(|| self.args.try_once.then(tries))
+    /// Until when to wait for the first election. Peers have no line to look at: whoever only tries has to give them the
+    /// time to elect somebody.
+    fn limit(&self, client: &Client<Unfenced>) -> Option<Instant> {
+        let only_tries_peers = self.args.wait.is_none() && self.args.try_once && client.group().is_some();
+        let wait = if only_tries_peers { Some(client.settings().ttl * TRIES) } else { wait_of(self.args) };
+        wait.map(|wait| self.began + wait)
     }
 
     /// Gets in line. `Err`: the exit code.
