@@ -71,12 +71,12 @@ pub struct Heir {
 impl Heir {
     /// Whether this is the entry that `held` holds.
     pub fn is(&self, held: &Held) -> bool {
-        self.entry == held.entry && self.token == held.token
+        self.entry == held.entry && self.token == held.token && self.incarnation == held.incarnation
     }
 
     /// Whether this is the entry that was seen.
     pub fn is_seen_as(&self, entry: &Entry) -> bool {
-        self.entry == entry.id && self.token == entry.token
+        self.entry == entry.id && self.token == entry.token && Some(self.incarnation) == entry.incarnation
     }
 }
 
@@ -170,4 +170,32 @@ pub struct LastTerm {
     pub host: Arc<str>,
     /// Whether it was given back, as opposed to lost.
     pub left_cleanly: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::ElectionName;
+
+    #[test]
+    fn an_heir_is_known_by_its_incarnation_too_since_another_store_may_give_the_same_token() {
+        let (id, token) = (EntryId::new("6"), Token::new(6).unwrap());
+        let heir = Heir { incarnation: Incarnation::from_bits(1), entry: id.clone(), token };
+        let held = |bits| {
+            let (election, incarnation) = (ElectionName::new("e").unwrap(), Incarnation::from_bits(bits));
+            Held { election, entry: id.clone(), token, incarnation }
+        };
+        assert!(heir.is(&held(1)) && !heir.is(&held(2)));
+        let seen = |bits| Entry {
+            id: id.clone(),
+            token,
+            incarnation: Some(Incarnation::from_bits(bits)),
+            name: None,
+            value: Default::default(),
+            ready: None,
+            version: Version(1),
+            observed: None,
+        };
+        assert!(heir.is_seen_as(&seen(1)) && !heir.is_seen_as(&seen(2)));
+    }
 }
