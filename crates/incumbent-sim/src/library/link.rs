@@ -316,15 +316,22 @@ impl Store for Link {
         let generation = self.0.server.generation();
         let wake = self.0.server.store().watch(election, targets, from);
         Box::pin(async move {
+            let hint = async {
+                wake.await?;
+                if lost {
+                    pending::<()>().await;
+                }
+                sleep(fate.answer).await;
+                link.0.way.until(|way| way != Way::Hung).await;
+                if fate.lost == Lost::Nothing { Ok(()) } else { Err(gone("the watch broke")) }
+            };
+            // Connections do not outlive the store, even if the hint is lost.
             tokio::select! {
                 biased;
-                () = link.0.server.replaced(generation) => return Err(gone("the watch was lost")),
-                () = link.0.way.until(|way| way == Way::Refused) => return Err(gone("the watch was cut")),
-                woken = wake => if lost { pending::<()>().await } else { woken? },
+                () = link.0.server.replaced(generation) => Err(gone("the watch was lost")),
+                () = link.0.way.until(|way| way == Way::Refused) => Err(gone("the watch was cut")),
+                hint = hint => hint,
             }
-            sleep(fate.answer).await;
-            link.0.way.until(|way| way != Way::Hung).await;
-            if fate.lost == Lost::Nothing { Ok(()) } else { Err(gone("the watch broke")) }
         })
     }
 
