@@ -558,7 +558,9 @@ impl Driver {
                 chair.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why.into())))
             }
             Event::Proclaimed(number, cas) => {
-                chair.shared.change(|state| state.proclaimed = (number, cas == Cas::Done));
+                if let Some(term) = &chair.term {
+                    term.proclaimed.change(|_| Some((number, cas == Cas::Done)));
+                }
             }
             Event::Ended => {
                 chair.shared.change(|state| state.ended = true);

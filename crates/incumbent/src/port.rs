@@ -129,9 +129,6 @@ pub(crate) struct SeatState {
     pub(crate) done: Option<bool>,
     /// How many proclamations were asked for.
     pub(crate) proclaims: u64,
-    /// The number of the last one that is settled, and with it all before it; and whether others
-    /// can see it.
-    pub(crate) proclaimed: (u64, bool),
     /// Why the last transfer was refused, and how many have been.
     pub(crate) refused: (u64, Option<TransferRefused>),
 }
@@ -145,7 +142,6 @@ impl Seat {
             failed: None,
             done: None,
             proclaims: 0,
-            proclaimed: (0, false),
             refused: (0, None),
         };
         Arc::new(Seat {
@@ -213,6 +209,9 @@ pub(crate) struct TermState {
     /// The session that carries it. Terms are copied far and wide: they must not keep it open.
     session: Option<Weak<dyn Session>>,
     pub(crate) phase: Watched<Phase>,
+    /// The number of the last proclamation of this term that is settled, and with it all before it;
+    /// and whether others can see it. What a later term has published is not this one's.
+    pub(crate) proclaimed: Watched<(u64, bool)>,
     /// The user has stopped its work to hand the office over, and that has not been refused.
     pub(crate) ceding: AtomicBool,
     /// Whether the entry has certainly left the line.
@@ -233,6 +232,7 @@ impl TermState {
             moved: Notify::new(),
             session,
             phase: Watched::new(Phase::Serving),
+            proclaimed: Watched::new((0, false)),
             ceding: AtomicBool::new(false),
             released: Watched::new(None),
         }

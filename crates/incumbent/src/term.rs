@@ -145,10 +145,10 @@ impl<F: Fencing> Term<F> {
         let Some(number) = self.ask_to_proclaim(value) else {
             return Err(ProclaimError::Lost(Lost::new(Loss::Closing)));
         };
-        let published = self.seat.wait(|state| (state.proclaimed.0 >= number).then_some(state.proclaimed.1));
+        let published = self.state.proclaimed.wait_for(|(settled, _)| settled >= number);
         tokio::select! {
             biased;
-            published = published => if published { Ok(()) } else { Err(self.lost_now().into()) },
+            (_, published) = published => if published { Ok(()) } else { Err(self.lost_now().into()) },
             lost = self.lost() => Err(lost.into()),
         }
     }

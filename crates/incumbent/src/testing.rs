@@ -112,7 +112,7 @@ async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermStat
                 term.release(true);
             }
             Request::Command(_, Command::Proclaim(number, _)) => {
-                seat.change(|state| state.proclaimed = (number, true));
+                term.proclaimed.change(|_| Some((number, true)));
             }
             Request::Command(_, Command::Transfer(..)) => {
                 seat.change(|state| state.refused = (state.refused.0 + 1, Some(Refusal::HeirGone.into())));

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
@@ -155,6 +156,21 @@ async fn a_proclamation_returns_when_others_can_see_its_value_or_a_later_one() {
     };
     tokio::join!(proclaim("1"), proclaim("2"), proclaim("3"));
     assert_eq!(scene.values().await, ["3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_later_term_proclaims_does_not_speak_for_an_earlier_one() {
+    let scene = Scene::new();
+    let mut seat = scene.stand().await;
+    let office = lead(&mut seat).await;
+    let term = office.term();
+    scene.faults.next(Call::Publish, Mishap::Hang);
+    let mut early = Box::pin(term.proclaim("1"));
+    assert!(early.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // Nobody looks at it until the candidate leads again.
+    office.resign().await.unwrap();
+    lead(&mut seat).await.proclaim("2").await.unwrap();
+    early.await.expect_err("it was never seen under its token");
 }
 
 #[tokio::test(start_paused = true)]

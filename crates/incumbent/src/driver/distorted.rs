@@ -47,8 +47,11 @@ impl Driver {
                 }
             }
             (DriverFlaw::ProclaimedByAnother, Output::Event(seat, Event::Proclaimed(_, cas))) => {
-                if let Some(chair) = self.seats.get(&seat) {
-                    chair.shared.change(|state| state.proclaimed = (state.proclaims, cas == Cas::Done));
+                if let Some(chair) = self.seats.get(&seat)
+                    && let Some(term) = &chair.term
+                {
+                    let all = chair.shared.state().proclaims;
+                    term.proclaimed.change(|_| Some((all, cas == Cas::Done)));
                 }
             }
             (DriverFlaw::EventsLate, Output::Event(seat, event)) => {

@@ -366,7 +366,9 @@ impl Runner {
                 serving.proclaiming = Some((number, value));
                 self.look_at_proclaimed();
             }
-            _ => chair.proclaimed(number, false),
+            Some(serving) => serving.proclaimed(number, false),
+            // Whoever asked for it hears that the term is over.
+            None => {}
         }
     }
 
@@ -378,7 +380,7 @@ impl Runner {
         let state = state.borrow();
         let seen = state.leader.as_ref().filter(|view| view.member == node.me()).map(|view| &view.value);
         if let Some((number, _)) = serving.proclaiming.take_if(|(_, value)| seen == Some(value)) {
-            chair.proclaimed(number, true);
+            serving.proclaimed(number, true);
         }
     }
 
@@ -599,7 +601,7 @@ impl Runner {
         serving.state.end(why);
         serving.state.release(true);
         if let Some((number, _)) = serving.proclaiming {
-            chair.proclaimed(number, false);
+            serving.proclaimed(number, false);
         }
         let unclaimed = chair.shared.state().elected.take().is_some();
         let ceded = serving.ceding && why == Loss::Transferred;
@@ -724,6 +726,12 @@ impl Runner {
     }
 }
 
+impl Serving {
+    fn proclaimed(&self, number: u64, seen: bool) {
+        self.state.proclaimed.change(|_| Some((number, seen)));
+    }
+}
+
 impl Chair {
     fn role(&self, role: Role) {
         let changed = self.shared.state().role != role;
@@ -763,10 +771,6 @@ impl Chair {
             shared.elected = Some(state);
         });
         self.shared.tell(|| SeatEvent::Elected(token));
-    }
-
-    fn proclaimed(&self, number: u64, seen: bool) {
-        self.shared.change(|state| state.proclaimed = (number, seen));
     }
 
     fn refuse_transfer(&self, why: TransferRefused) {
