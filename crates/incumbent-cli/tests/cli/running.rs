@@ -223,7 +223,7 @@ fn the_name_is_the_hosts_and_the_processs_unless_given() {
     let name = said.out.trim();
     let mut parts = name.rsplit('-');
     // Where process numbers are not the host's, four digits tell the names of two containers apart.
-    let own_numbers = std::fs::metadata("/proc/self/ns/pid").unwrap().ino() != 0xeffffffc;
+    let own_numbers = fs::metadata("/proc/self/ns/pid").unwrap().ino() != 0xeffffffc;
     let digits = if own_numbers { parts.next() } else { None };
     assert!(digits.is_none_or(|digits| digits.len() == 4), "{name}");
     assert!(parts.next().unwrap().parse::<u32>().is_ok(), "{name}");
