@@ -73,16 +73,17 @@
 //! each server's own `maxSessionTimeout`: the attempt alone can shorten it, whether or not its
 //! answer arrives. So what counts, from the opening on, is the smallest that any of the servers
 //! grants; and the largest tick, since the ensemble's leader counts in its own, and the leader
-//! changes. Both are said (`min-timeout`, `tick`) or asked for, of every address behind every name:
-//! when a session is opened, when its connection is lost or made again, and once per TTL. A server
-//! that does not answer delays nobody for longer than a moment, and what it said last counts. A
-//! server that grants less than was counted on moves the deadlines back; terms drain, and the
-//! session is replaced by one that counts on less. On a connection of the user's nobody can be
-//! asked: losing it ends every term on it at once, unless `min_timeout` says what to count on.
+//! changes. Both are said (`max-session-timeout`, `tick`) or asked for, of every address behind
+//! every name: when a session is opened, when its connection is lost or made again, and once per
+//! TTL. A server that does not answer delays nobody for longer than a moment, and what it said last
+//! counts; no session is moved to one that has never answered. A server that grants less than was
+//! counted on moves the deadlines back; terms drain, and the session is replaced by one that counts
+//! on less. On a connection of the user's nobody can be asked: losing it ends every term on it at
+//! once, unless `max_session_timeout` says what to count on.
 //!
-//! What remains: a server that grants less since it was asked last, or that could not be asked, and
-//! that takes the session over before it is asked again; and another one behind the same address (a
-//! load balancer), or, with TLS, behind the same name. Say `min-timeout` then.
+//! What remains: a server that grants less since it was asked last, and that takes the session over
+//! before it is asked again; and another one behind the same address (a load balancer), or, with
+//! TLS, behind the same name. Say `max-session-timeout` then.
 //!
 //! **Winning.** What is older than an entry only ever goes: the sequence and the `czxid` grow. The
 //! three answers of `standing` come in this order: the list, the office record, our own entry. If

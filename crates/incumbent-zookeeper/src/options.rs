@@ -18,7 +18,7 @@ pub struct ZooKeeperOptions {
     pub(crate) chroot: String,
     pub(crate) dialect: Dialect,
     pub(crate) tick: Option<Duration>,
-    pub(crate) min_timeout: Option<Duration>,
+    pub(crate) max_session_timeout: Option<Duration>,
     pub(crate) access: Option<Access>,
     tls: Option<Tls>,
 }
@@ -101,8 +101,8 @@ impl ZooKeeperOptions {
     /// The smallest `maxSessionTimeout` of all servers that a session may be moved to: what counts,
     /// whatever one of them grants. Without it each server is asked; on a connection of one's own,
     /// where nobody can be asked, terms end when the connection is lost.
-    pub fn min_timeout(mut self, timeout: Duration) -> ZooKeeperOptions {
-        self.min_timeout = Some(timeout);
+    pub fn max_session_timeout(mut self, timeout: Duration) -> ZooKeeperOptions {
+        self.max_session_timeout = Some(timeout);
         self
     }
 
@@ -195,7 +195,7 @@ impl fmt::Debug for ZooKeeperOptions {
             .field("chroot", &self.chroot)
             .field("dialect", &self.dialect)
             .field("tick", &self.tick)
-            .field("min_timeout", &self.min_timeout)
+            .field("max_session_timeout", &self.max_session_timeout)
             .field("access", &self.access)
             .field("tls", &self.tls.is_some())
             .finish()
@@ -217,7 +217,7 @@ pub(crate) fn parse_url(url: &str) -> Result<(Vec<String>, ZooKeeperOptions), St
         options = match word.as_str() {
             "dialect" => options.dialect(dialect(value)?),
             "tick" => options.tick(time(word, value)?),
-            "min-timeout" => options.min_timeout(time(word, value)?),
+            "max-session-timeout" => options.max_session_timeout(time(word, value)?),
             "acl" => options.access(access(value)?),
             _ => return Err(url.unknown_option(word)),
         };
@@ -285,8 +285,11 @@ mod tests {
         assert_eq!(options.dialect, Dialect::CuratorLatch);
         assert_eq!(options.tick, Some(Duration::from_millis(500)));
         assert_eq!(options.granted_access(), Access::Open);
-        let options = parse_url("zk://a/?tick=2s&min-timeout=40s").unwrap().1;
-        assert_eq!((options.tick, options.min_timeout), (Some(Duration::from_secs(2)), Some(Duration::from_secs(40))));
+        let options = parse_url("zk://a/?tick=2s&max-session-timeout=40s").unwrap().1;
+        assert_eq!(
+            (options.tick, options.max_session_timeout),
+            (Some(Duration::from_secs(2)), Some(Duration::from_secs(40)))
+        );
     }
 
     #[test]
@@ -301,7 +304,7 @@ mod tests {
             ("etcd://host", "begins with zk:// or zks://"),
             ("zk://host?dialect=latin", "the dialects are"),
             ("zk://host?tick=2", "tick is a time such as"),
-            ("zk://host?min-timeout=0s", "min-timeout is a time such as"),
+            ("zk://host?max-session-timeout=0s", "max-session-timeout is a time such as"),
             ("zk://host?acl=me", "acl is"),
             ("zk://host?colour=red", "\"colour\" is not known, or needs zks://"),
             ("zk://host?ca=/nowhere", "\"ca\" is not known, or needs zks://"),

@@ -149,21 +149,21 @@ impl ZooKeeperStore {
     ///
     /// Losing the connection is as final: the next server may grant another timeout, and nobody can
     /// ask it. Terms end at once then. [`ZooKeeperStore::with_client`] with
-    /// [`ZooKeeperOptions::min_timeout`] says what every server grants; then they go on. A
+    /// [`ZooKeeperOptions::max_session_timeout`] says what every server grants; then they go on. A
     /// connection that was lost before the store was made cannot be told from one that was not.
     pub fn new(client: Client, tick: Duration) -> ZooKeeperStore {
         ZooKeeperStore::over(Source::given(client, tick, None), "", &ZooKeeperOptions::new())
     }
 
     /// The same, by the customs and below the path that `options` say, with their `tick`, which is
-    /// needed, and their `min_timeout`. What else they say of connections does not count.
+    /// needed, and their `max_session_timeout`. What else they say of connections does not count.
     pub fn with_client(client: Client, options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
         let tick = options.tick.ok_or_else(|| StoreError::Misuse {
             what: "on a connection of one's own nobody can ask for the servers' tickTime: say it with \
                    ZooKeeperOptions::tick"
                 .to_owned(),
         })?;
-        let source = Source::given(client, tick, options.min_timeout);
+        let source = Source::given(client, tick, options.max_session_timeout);
         Ok(ZooKeeperStore::over(source, options.checked_chroot()?, options))
     }
 
@@ -174,7 +174,7 @@ impl ZooKeeperStore {
     /// `maxSessionTimeout`, 20 ticks unless it is set, and a session may be moved to any of them:
     /// settings that need a longer TTL than all of them grant are refused. Each is asked for that
     /// with a short connection, when a session is opened, when its connection is lost or made
-    /// again, and once per TTL; or nobody is, if [`ZooKeeperOptions::min_timeout`] and
+    /// again, and once per TTL; or nobody is, if [`ZooKeeperOptions::max_session_timeout`] and
     /// [`ZooKeeperOptions::tick`] say it.
     pub fn connect<S: AsRef<str>>(servers: &[S], options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
         ZooKeeperStore::with_connector(options.connector()?, servers, options)
@@ -191,7 +191,7 @@ impl ZooKeeperStore {
             return Err(StoreError::Misuse { what: "a ZooKeeper store needs at least one server".to_owned() });
         }
         let servers: Result<Vec<_>, _> = servers.iter().map(|server| SCHEME.server(server.as_ref())).collect();
-        let servers = Servers::new(connector, servers?, options.is_tls(), options.min_timeout, options.tick);
+        let servers = Servers::new(connector, servers?, options.is_tls(), options.max_session_timeout, options.tick);
         Ok(ZooKeeperStore::over(Source::Dialled(Arc::new(servers)), options.checked_chroot()?, options))
     }
 
@@ -206,7 +206,7 @@ impl ZooKeeperStore {
     ///   `open`
     /// - `tick`: the servers' `tickTime`, e.g. `2s`, if their `minSessionTimeout` was set to less
     ///   than two of them
-    /// - `min-timeout`: the smallest `maxSessionTimeout` of all servers, e.g. `40s`; else they are
+    /// - `max-session-timeout`: the smallest `maxSessionTimeout` of all servers, e.g. `40s`; else they are
     ///   asked
     /// - `ca`, with TLS: a file with the certificates that are trusted (PEM)
     /// - `cert`, `key`: files with our own certificate and its key (PEM)
@@ -280,7 +280,7 @@ fn nobody_knows() -> StoreError {
     StoreError::Misuse {
         what: "the connection of the ZooKeeper client that this store was given was lost, and nobody can tell which \
                session timeout counts since it was made again: make a new client and a new store, or say with \
-               ZooKeeperOptions::min_timeout what every server grants"
+               ZooKeeperOptions::max_session_timeout what every server grants"
             .to_owned(),
     }
 }
@@ -503,13 +503,13 @@ impl Inner {
             Source::Given(given) => (given.longest.is_some(), "Losing the connection ends every term on it."),
             Source::Dialled(servers) => (
                 servers.is_declared(),
-                "Each server is asked for the longest session that it grants (maxSessionTimeout). One that lowers it, or that \
-                 could not be asked, and that takes a session over before it is asked again, may expire it early: say \
-                 min-timeout, and fence what matters.",
+                "Each server is asked for the longest session that it grants (maxSessionTimeout). One that lowers it, and \
+                 takes a session over before it is asked again, may expire it early: say max-session-timeout, and \
+                 fence what matters.",
             ),
         };
         let declared =
-            declared.then_some("A server that grants shorter sessions than min-timeout may expire one early.");
+            declared.then_some("A server that grants shorter sessions than max-session-timeout may expire one early.");
         declared.unwrap_or(asked).to_owned()
     }
 

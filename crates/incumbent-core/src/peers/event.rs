@@ -109,6 +109,6 @@ pub enum Abstention {
     #[error("just restarted: a promise made before may still hold")]
     Restarted,
     /// Its state could not be written.
-    #[error("the state could not be written: nothing may be promised any more")]
+    #[error("the votes could not be written to the disk, so none may be given any more; is it full, or read-only?")]
     CannotPersist,
 }

@@ -86,7 +86,7 @@ async fn losing_a_connection_of_the_users_own_ends_the_term_and_says_what_to_do(
     within(office.term().lost()).await;
     drop(office);
     match within(leading.elected()).await {
-        Err(SeatError::Store(StoreError::Misuse { what })) => assert!(what.contains("min_timeout"), "{what}"),
+        Err(SeatError::Store(StoreError::Misuse { what })) => assert!(what.contains("max_session_timeout"), "{what}"),
         other => panic!("{other:?}"),
     }
     in_line(&zookeeper.open(), &name("timeouts"), 0).await;
@@ -98,7 +98,7 @@ async fn losing_a_connection_of_the_users_own_ends_the_term_and_says_what_to_do(
 async fn a_connection_of_the_users_own_may_be_lost_if_it_is_said_what_every_server_grants() {
     let server = shared().await;
     let proxy = Proxy::start(&server.endpoints()[0]).await;
-    let options = ZooKeeper::on(server).options().min_timeout(LONG);
+    let options = ZooKeeper::on(server).options().max_session_timeout(LONG);
     let ours = ZooKeeperStore::with_client(connection(&proxy.endpoint(), LONG * 2).await, &options).unwrap();
     let mut leading = stand(&ours, "leader").await;
     let office = lead(&mut leading).await;
@@ -134,12 +134,12 @@ async fn the_tick_is_asked_for_if_nobody_says_it() {
 async fn what_every_server_grants_is_counted_on_if_it_is_said() {
     let store = ZooKeeperStore::connect(
         &shared().await.endpoints(),
-        &ZooKeeper::on(shared().await).options().min_timeout(SHORT),
+        &ZooKeeper::on(shared().await).options().max_session_timeout(SHORT),
     )
     .unwrap();
     assert_eq!(store.open_session(LONG).await.unwrap().liveness().ttl, SHORT);
     let caveats = store.promises().await.unwrap().caveats;
-    assert!(caveats.iter().any(|caveat| caveat.contains("min-timeout")), "{caveats:?}");
+    assert!(caveats.iter().any(|caveat| caveat.contains("max-session-timeout")), "{caveats:?}");
 }
 
 /// It costs a moment, when a session is opened, and nothing after that.

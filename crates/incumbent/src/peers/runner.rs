@@ -651,7 +651,10 @@ impl Runner {
             Abstention::CannotPersist | Abstention::StateLostAlone => {
                 tracing::error!(%why, "this member takes no part any more");
                 let Some(chair) = &mut self.chair else { return };
-                let error = StoreError::Corrupt { what: why.to_string() };
+                let error = match why {
+                    Abstention::CannotPersist => StoreError::Unavailable { what: why.to_string(), source: None },
+                    _ => StoreError::Corrupt { what: why.to_string() },
+                };
                 chair.shared.change(|state| state.failed = Some(error.into()));
                 chair.leaving = true;
                 // Whoever stands next starts it anew.
