@@ -8,10 +8,10 @@ use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
 
-use super::{TIDY, candidate_name, standing_client, value_bytes};
+use super::{TIDY, candidate_name, last_error, say_what_is_waited_for, standing_client, value_bytes};
 use crate::args::CampaignArgs;
 use crate::facts::reason;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::heeded::Heeded;
 use crate::place::Place;
 use crate::reader_gone::reader_gone;
@@ -100,7 +100,8 @@ pub(crate) async fn campaign(args: CampaignArgs, place: Place, say: &Say) -> Res
     let outcome = async {
         let seat = tokio::select! {
             seat = candidate.stand() => seat?,
-            () = quit.asked() => return Ok(Happened::Resigned),
+            () = quit.asked() => return left_before_it_was_in_line(),
+            never = say_what_is_waited_for(say) => match never {},
         };
         hold(seat, &mut teller, &mut quit).await
     };
@@ -112,6 +113,14 @@ pub(crate) async fn campaign(args: CampaignArgs, place: Place, say: &Say) -> Res
     }
     teller.tell(outcome?)?;
     Ok(0)
+}
+
+/// There is nothing to resign from; and if the store cannot be used, that is no success.
+fn left_before_it_was_in_line() -> Result<Happened, Failure> {
+    match last_error() {
+        known if known.is_empty() => Ok(Happened::Resigned),
+        error => Err(Failure::new(Code::Unavailable, format!("left before it was in line{error}"))),
+    }
 }
 
 /// Stands, leads, loses and stands again, until there is a reason to leave for good.

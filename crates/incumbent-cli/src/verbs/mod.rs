@@ -11,6 +11,7 @@ pub(crate) mod read;
 pub(crate) mod run;
 pub(crate) mod status;
 
+use std::convert::Infallible;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::args::Standing;
 use crate::failure::Failure;
+use crate::journal;
 use crate::place::{Place, in_container};
 use crate::say::Say;
 
@@ -27,6 +29,24 @@ use crate::say::Say;
 const TIDY: Duration = Duration::from_secs(5);
 /// How often to look for a store that is not there yet.
 const LOOK_FOR_STORE: Duration = Duration::from_millis(500);
+/// How long nothing is said while there is no session with the store: at first, and from then on.
+const SILENCE: Duration = Duration::from_secs(3);
+const LONG_SILENCE: Duration = Duration::from_secs(10);
+
+/// Says now and then, while there is no session with the store, that it is waited for, and why.
+async fn say_what_is_waited_for(say: &Say) -> Infallible {
+    let mut silence = SILENCE;
+    loop {
+        tokio::time::sleep(silence).await;
+        say.note(format!("still waiting for a session with the store{}", last_error()));
+        silence = LONG_SILENCE;
+    }
+}
+
+/// What the library last met, as the end of a sentence.
+fn last_error() -> String {
+    journal::last_error().map_or_else(String::new, |error| format!(": {error}"))
+}
 
 /// The election, for somebody who does not stand in it, but may write.
 async fn election(name: &ElectionName, place: &Place) -> Result<Election<Unfenced>, Failure> {

@@ -1,5 +1,6 @@
 //! `campaign`: the office for programs in any language.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
@@ -47,6 +48,19 @@ fn a_follower_hears_of_its_turn_and_a_leader_of_its_loss() {
     assert_eq!(a.json(), json!({"event": "lost", "reason": "ended"}));
     assert_eq!(a.json(), json!({"event": "ended"}));
     assert_eq!(a.wait(), Some(0));
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_said_and_leaving_it_is_no_success() {
+    let host = Host::new();
+    host.ok(["pause", "jobs/x"]);
+    fs::remove_dir_all(host.path("store/sessions")).unwrap();
+    let mut campaign = host.start(["campaign", "jobs/x", "--json"]);
+    let said = campaign.until_said("still waiting for a session with the store");
+    assert!(said.contains("No such file"), "{said}");
+    drop(campaign.stdin.take());
+    assert_eq!(campaign.wait(), Some(5));
+    campaign.until_said("left before it was in line");
 }
 
 #[test]

@@ -18,11 +18,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::read::quoted;
-use super::{TIDY, candidate_name, standing_client, value_bytes};
+use super::{TIDY, candidate_name, last_error, say_what_is_waited_for, standing_client, value_bytes};
 use crate::args::RunArgs;
 use crate::block_on;
 use crate::failure::Failure;
-use crate::journal;
 use crate::place::Place;
 use crate::say::{Say, printable};
 use announce::Announcer;
@@ -52,8 +51,6 @@ const LONGEST_ARGUMENT: usize = 128 * 1024 - 1;
 const TRIES: u32 = 5;
 /// How long a store has to let us in line, with `--try`.
 const TRY: Duration = Duration::from_secs(10);
-/// How long to be silent about a store that does not answer.
-const SILENCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(args: RunArgs, place: Place, say: &Say) -> Result<u8, Failure> {
     let line = args.command.iter().map(|word| word.len() + 1).sum::<usize>();
@@ -203,16 +200,13 @@ impl Supervisor<'_> {
         limit: Option<Instant>,
     ) -> Result<Result<Candidacy<Unfenced>, u8>, Failure> {
         let mut standing = pin!(standing);
-        let mut silence = pin!(sleep(SILENCE));
+        let mut waiting = pin!(say_what_is_waited_for(self.say));
         loop {
             tokio::select! {
                 seat = &mut standing => return Ok(Ok(seat?)),
                 code = self.signals.leave_when_idle() => return Ok(Err(self.leave(code))),
                 () = until(limit) => return Err(no_answer()),
-                () = &mut silence => {
-                    self.say.note(format!("still waiting for a session with the store{}", last_error()));
-                    silence.as_mut().reset(Instant::now() + LONGEST_REST);
-                }
+                never = &mut waiting => match never {},
                 event = self.guardian.event() => self.on_idle_guardian(event).await?,
             }
         }
@@ -400,10 +394,6 @@ impl Supervisor<'_> {
 fn no_answer() -> Failure {
     Failure::error(format!("the store has not answered in time{}", last_error()))
         .next("look whether it runs and can be written to, and try again")
-}
-
-fn last_error() -> String {
-    journal::last_error().map_or_else(String::new, |error| format!(": {error}"))
 }
 
 /// Why waiting would be needed.
