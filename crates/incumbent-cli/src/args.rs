@@ -31,7 +31,7 @@ Exit codes:
 
 const EXAMPLES: &str = "\
 Examples:
-    incumbent demo                                see it work, in 20 seconds
+    incumbent demo                                see it work, in 10 seconds
     incumbent run jobs/nightly -- ./nightly.sh    one at a time does it
     incumbent status jobs/nightly                 who leads, or why nobody does
     incumbent transfer jobs/nightly --to node-2   hand over to that one

@@ -38,7 +38,8 @@ static MEMORY: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new()
 pub(crate) async fn connect(url: &str, _settings: &Settings, make: bool) -> Result<Arc<dyn Store>, ConnectError> {
     let Some((scheme, rest)) = url.split_once(':') else {
         let example = KNOWN.last().unwrap_or(&"memory");
-        return Err(ConnectError::Url { what: format!("it has no scheme; write e.g. {example}://...") });
+        let directory = if KNOWN.contains(&"file") { ", or file:///path for a directory" } else { "" };
+        return Err(ConnectError::Url { what: format!("it has no scheme; write e.g. {example}://...{directory}") });
     };
     match scheme {
         "memory" => {
