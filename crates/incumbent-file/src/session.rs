@@ -428,3 +428,34 @@ impl fmt::Debug for FileSession {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use incumbent_store::Incarnation;
+
+    use super::*;
+    use crate::options::FileOptions;
+
+    #[tokio::test]
+    async fn silence_is_told_only_to_those_who_share_the_clock() {
+        let path = std::env::temp_dir().join(format!("incumbent-silence-{:x}", random()));
+        let ours = Arc::new(Directory::open(&path, FileOptions::new()).unwrap());
+        let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
+        let session = FileSession::open(ours.clone(), workers, Duration::from_secs(15)).unwrap();
+        let election = ElectionName::new("e").unwrap();
+        let entry = NewEntry { incarnation: Incarnation::from_bits(1), name: "a".into(), value: Bytes::new() };
+        session.enlist(&election, &entry).await.unwrap();
+        let silent = |directory: &Directory| {
+            let line = Venue::at(directory, path_of(&election)).line(1).unwrap();
+            line.entries[0].observed.unwrap().silent
+        };
+        assert!(silent(&ours).is_some());
+        // A container with a boot id or a time namespace of its own.
+        let mut theirs = Directory::open(&path, FileOptions::new()).unwrap();
+        theirs.clock ^= 1;
+        assert_eq!(silent(&theirs), None);
+        session.close().await.unwrap();
+        drop((session, ours, theirs));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}
