@@ -76,7 +76,7 @@ impl Sink for Desk {
             }
             PeerEvent::Stopping { why, hard_stop } => {
                 if let Some(term) = self.office().as_ref().and_then(|office| office.term.as_ref()) {
-                    stop(term, why, hard_stop);
+                    term.stop(why, hard_stop);
                 }
                 self.tell(News::Stopping(why));
             }
@@ -104,9 +104,4 @@ impl Sink for Desk {
         }
         self.tell(News::Ended);
     }
-}
-
-/// Asks the work to stop, unless it has been asked already.
-pub(super) fn stop(term: &TermState, why: Loss, hard_stop: Timestamp) {
-    term.stop(why, hard_stop);
 }

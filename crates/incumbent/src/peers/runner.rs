@@ -20,7 +20,7 @@ use incumbent_store::{Alarm, Clock, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use super::desk::{Desk, News, stop};
+use super::desk::{Desk, News};
 use super::group::Bond;
 use super::start::start;
 use crate::candidacy::{Role, SeatEvent};
@@ -699,7 +699,7 @@ impl Runner {
         request.accept();
         let hard_stop = serving.state.deadline().min(now + grace);
         serving.wish = Some(Handing { why, heir, hard_stop, begun: false });
-        stop(&serving.state, why, hard_stop);
+        serving.state.stop(why, hard_stop);
         chair.shared.tell(|| SeatEvent::Stopping(why));
         self.alarm.set(Some(hard_stop));
         self.give_back_unclaimed();
