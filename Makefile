@@ -36,12 +36,20 @@ PEERS_SIM := $(CARGO) run --release --quiet --locked -p incumbent-peers-sim --
 
 .PHONY: help
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: ## Run every test that needs no faults, documentation examples included
 	@scripts/setup $(TEST_NEEDS)
 	@$(CARGO) test --workspace --locked --no-fail-fast
+
+.PHONY: test-core
+test-core: ## Run the tests that need nothing but Rust: core, seam, library and simulation
+	@$(CARGO) test --locked --no-fail-fast -p incumbent-core -p incumbent-store -p incumbent -p incumbent-sim
+
+.PHONY: setup
+setup: ## Install what the other targets would, beforehand: servers, JDK, components of Rust
+	@scripts/setup $(TEST_NEEDS) lint
 
 .PHONY: lint
 lint: ## Check format, lints, documentation and the rules of the project
@@ -123,6 +131,12 @@ faults: ## Run the fault tests: real processes, and FAULT_SEEDS=100000 simulated
 doc: ## Build the documentation of all crates
 	@scripts/setup $(BUILD_NEEDS)
 	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps --locked
+
+# Not part of .ci/run: it asks the registry, and builds every crate once more from its package.
+.PHONY: publish-check
+publish-check: ## Package every crate as it would be published, in order, and build it from its package
+	@scripts/setup $(BUILD_NEEDS)
+	@$(CARGO) publish --workspace --dry-run --locked
 
 # Not part of .ci/run: cargo-deny takes minutes to compile, and its advisories come over the network.
 .PHONY: deny
