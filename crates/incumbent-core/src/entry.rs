@@ -9,6 +9,16 @@ use bytes::Bytes;
 use crate::name::ElectionName;
 
 /// A fencing token: the store's own order of entry. It strictly grows from leader to leader.
+///
+/// ```
+/// use incumbent_core::{Token, TokenOutOfRange};
+///
+/// let token = Token::try_from(41)?;
+/// assert!(token < Token::try_from(42)?);
+/// assert_eq!(Token::try_from(0), Err(TokenOutOfRange(0)));
+/// assert!(Token::try_from(u64::MAX).is_err(), "it has to fit a signed 64-bit column");
+/// # Ok::<(), TokenOutOfRange>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
@@ -26,6 +36,18 @@ impl Token {
         self.0
     }
 }
+
+impl TryFrom<u64> for Token {
+    type Error = TokenOutOfRange;
+    fn try_from(number: u64) -> Result<Token, TokenOutOfRange> {
+        Token::new(number).ok_or(TokenOutOfRange(number))
+    }
+}
+
+/// The number is no token: tokens go from 1 to [`Token::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no token: tokens go from 1 to {max}", max = Token::MAX)]
+pub struct TokenOutOfRange(pub u64);
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

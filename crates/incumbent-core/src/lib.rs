@@ -26,7 +26,7 @@ mod settings;
 mod standing;
 mod time;
 
-pub use entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Observed, Token, Version};
+pub use entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Observed, Token, TokenOutOfRange, Version};
 pub use flaw::{Flaw, Flaws};
 pub use keeper::{Attempt, Epoch};
 pub use lease::Lease;

@@ -1,6 +1,7 @@
 //! Names of elections and candidates, and the limits on what a candidate may say.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// The longest name of an election or of a candidate, in bytes.
@@ -31,6 +32,26 @@ impl ElectionName {
     /// The name as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl FromStr for ElectionName {
+    type Err = NameError;
+    fn from_str(name: &str) -> Result<ElectionName, NameError> {
+        ElectionName::new(name)
+    }
+}
+
+impl TryFrom<&str> for ElectionName {
+    type Error = NameError;
+    fn try_from(name: &str) -> Result<ElectionName, NameError> {
+        ElectionName::new(name)
+    }
+}
+
+impl AsRef<str> for ElectionName {
+    fn as_ref(&self) -> &str {
+        self.as_str()
     }
 }
 
@@ -122,6 +143,14 @@ mod tests {
             assert_eq!(ElectionName::new(name), Err(why), "{name:?}");
         }
         assert_eq!(ElectionName::new(&"x".repeat(256)), Err(NameError::TooLong { bytes: 256 }));
+    }
+
+    #[test]
+    fn names_convert_from_text_and_back() {
+        let parsed: ElectionName = "jobs/nightly".parse().unwrap();
+        assert_eq!(ElectionName::try_from("jobs/nightly"), Ok(parsed.clone()));
+        assert_eq!(AsRef::<str>::as_ref(&parsed), "jobs/nightly");
+        assert_eq!("a//b".parse::<ElectionName>(), Err(NameError::EmptySegment));
     }
 
     #[test]

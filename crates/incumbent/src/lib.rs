@@ -91,6 +91,7 @@ pub use flaw::DriverFlaw;
 pub use hooks::Spawn;
 pub use incumbent_core::{
     ElectionName, Incarnation, Loss, NameError, Refusal, Settings, SettingsError, Shortfall, Timestamp, Token,
+    TokenOutOfRange,
 };
 pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};
