@@ -130,6 +130,7 @@ impl EtcdStore {
     }
 
     /// For tests and benchmarks: how many watches wait now.
+    #[doc(hidden)]
     pub fn watches(&self) -> usize {
         self.inner.watcher.len()
     }

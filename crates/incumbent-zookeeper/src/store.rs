@@ -226,6 +226,7 @@ impl ZooKeeperStore {
     }
 
     /// For tests and benchmarks: how many watches wait now.
+    #[doc(hidden)]
     pub fn watches(&self) -> usize {
         self.inner.watches.load(Relaxed)
     }

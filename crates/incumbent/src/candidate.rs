@@ -27,15 +27,10 @@ pub struct Candidate<F: Fencing = Fenced> {
 
 impl Candidate<Fenced> {
     /// A fence to raise before this candidate is in office: from then on the resource refuses every older leader.
-    /// May be called several times. If one cannot be raised, the candidate does not take office.
+    /// May be called several times. If one cannot be raised, the candidate does not take office. One that is shared
+    /// comes as an `Arc`.
     pub fn fence(mut self, fence: impl Fence) -> Candidate {
         self.fences.push(Arc::new(fence));
-        self
-    }
-
-    /// The same, for a fence that is shared.
-    pub fn shared_fence(mut self, fence: Arc<dyn Fence>) -> Candidate {
-        self.fences.push(fence);
         self
     }
 }

@@ -11,7 +11,7 @@ use crate::election::{Fenced, Fencing};
 use crate::error::{ResignError, TransferError, TransferRefused};
 use crate::ledger::Ledger;
 use crate::operator::Member;
-use crate::port::{Phase, Request};
+use crate::port::Request;
 use crate::roll::{Roll, Source};
 use crate::term::Term;
 
@@ -165,11 +165,6 @@ impl<F: Fencing> Leadership<F> {
                 Ok(Successor::Peer(visitor.clone(), heir))
             }
         }
-    }
-
-    /// Whether the office has been lost, without looking at the clock.
-    pub fn is_over(&self) -> bool {
-        matches!(self.term.state.phase.get(), Phase::Over(_))
     }
 
     fn give_back(&mut self) {

@@ -71,7 +71,7 @@ impl User {
             candidate = candidate.hold_until_stopped();
         }
         if let Some(resource) = world.resource(self.election) {
-            candidate = candidate.shared_fence(resource);
+            candidate = candidate.fence(resource);
         }
         if self.in_storm() && self.rng.below(10) == 0 {
             return self.try_once(candidate, holds).await;

@@ -104,11 +104,13 @@ impl MemoryStore {
     }
 
     /// For tests and benchmarks: how many watches have resolved so far.
+    #[doc(hidden)]
     pub fn wakes(&self) -> u64 {
         self.shared.wakes.load(Ordering::Relaxed)
     }
 
     /// For tests and benchmarks: how many watches are armed now.
+    #[doc(hidden)]
     pub fn watches(&self) -> usize {
         self.shared.lock().waiters.len()
     }

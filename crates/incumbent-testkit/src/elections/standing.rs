@@ -171,7 +171,7 @@ pub async fn fences_are_raised_before_anybody_is_in_office(harness: &impl Harnes
     let fence = Arc::new(MemoryFence::new(&stage.election, Vec::new()));
     let mut seats = Vec::new();
     for name in ["a", "b"] {
-        let candidate = stage.election().await.candidate(name).shared_fence(fence.clone());
+        let candidate = stage.election().await.candidate(name).fence(fence.clone());
         seats.push(candidate.stand().await.expect("a place"));
     }
     let first = lead(&mut seats[0]).await;
@@ -202,7 +202,7 @@ pub async fn a_fence_that_refuses_for_good_keeps_the_candidate_out_of_office(har
     }
     let stage = Stage::new(harness).await;
     let fence = Arc::new(Elsewhere(AtomicU64::new(0)));
-    let candidate = stage.election().await.candidate("a").shared_fence(fence.clone());
+    let candidate = stage.election().await.candidate("a").fence(fence.clone());
     let error = match candidate.stand().await {
         Ok(mut seat) => seat.elected().await.expect_err("not in office"),
         Err(StandError::Seat(error)) => error,
