@@ -37,7 +37,7 @@ async fn main() -> Result<(), BoxError> {
     println!("pause");
     operator.pause("maintenance", WITHIN).await?;
     println!("resume");
-    operator.resume().await?;
+    operator.resume(WITHIN).await?;
     while election.leader().await?.is_none() {
         tokio::task::yield_now().await;
     }

@@ -182,9 +182,9 @@ impl Operator {
     /// Removes the leader's entry, without asking it: exactly the entry with this token, or the leader's as it is
     /// read now. It loses its office at its next look, at its deadline at the latest; its token is refused from the
     /// moment the next leader is in office. Answers with the token that was removed.
-    pub async fn depose(&self, token: Option<Token>) -> Result<Token, OperatorError> {
+    pub async fn depose(&self, token: Option<Token>, within: Duration) -> Result<Token, OperatorError> {
         let ledger = self.ledger("depose")?;
-        let until = Instant::now() + PATIENCE;
+        let until = end_of(within);
         let line = ledger.read_until(1, until).await?;
         let leads = line.entries.first().map(|entry| entry.token);
         let asked = match (token, leads) {
@@ -209,7 +209,7 @@ impl Operator {
             }
             if Instant::now() >= until {
                 let what = "the entry kept changing".to_owned();
-                return Err(OperatorError::TimedOut { waited: PATIENCE, what });
+                return Err(OperatorError::TimedOut { waited: within, what });
             }
         }
         Ok(asked)
@@ -235,9 +235,9 @@ impl Operator {
     }
 
     /// Lets a paused election go on.
-    pub async fn resume(&self) -> Result<(), OperatorError> {
+    pub async fn resume(&self, within: Duration) -> Result<(), OperatorError> {
         let ledger = self.ledger("resume")?;
-        let until = Instant::now() + PATIENCE;
+        let until = end_of(within);
         let line = ledger.read_until(1, until).await?;
         if line.office.paused.is_none() {
             return Err(OperatorError::Nothing { what: "the election is not paused".into() });

@@ -481,8 +481,8 @@ async fn what_peers_cannot_do_is_refused_by_name() {
     let operator = hall.visitor().operator();
     let refused = [
         ("pause", operator.pause("", PATIENCE).await.unwrap_err()),
-        ("resume", operator.resume().await.unwrap_err()),
-        ("depose", operator.depose(None).await.unwrap_err()),
+        ("resume", operator.resume(Duration::MAX).await.unwrap_err()),
+        ("depose", operator.depose(None, Duration::MAX).await.unwrap_err()),
         ("end", operator.end(PATIENCE).await.unwrap_err()),
     ];
     for (what, error) in refused {

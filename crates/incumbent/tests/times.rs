@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{Clock, TokioClock};
-use incumbent::{Client, ConnectError, Observation, OperatorError, Settings};
+use incumbent::{Client, ConnectError, Observation, OperatorError, ReadError, Settings};
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap};
 
 const TTL: Duration = Duration::from_secs(15);
@@ -90,7 +90,7 @@ async fn an_operator_may_wait_for_ever() {
     operator.resign(Duration::MAX).await.unwrap();
     until_led().await;
     operator.pause("tea", Duration::MAX).await.unwrap();
-    operator.resume().await.unwrap();
+    operator.resume(Duration::MAX).await.unwrap();
     until_led().await;
     operator.end(Duration::MAX).await.unwrap();
     assert_eq!(work.await.unwrap(), 3);
@@ -152,6 +152,27 @@ async fn an_observer_does_not_wait_for_ever_for_a_store_to_say_who_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_an_operator_asks_for_is_tried_for_as_long_as_it_may_take() {
+    let faults = Faults::none();
+    let client = client(&faults).await;
+    let election = client.election("e").unwrap();
+    let operator = election.operator();
+    let (short, long) = (Duration::from_secs(1), Duration::from_secs(60));
+    // Refused so often, a read takes about half a minute.
+    let outage = || (0..40).for_each(|_| faults.next(Call::Line, Mishap::Refuse));
+
+    operator.pause("tea", long).await.unwrap();
+    outage();
+    assert!(matches!(operator.resume(short).await, Err(OperatorError::Read(ReadError::TimedOut { .. }))));
+    operator.resume(long).await.unwrap();
+
+    let _candidacy = election.candidate("a").stand().await.unwrap();
+    outage();
+    assert!(matches!(operator.depose(None, short).await, Err(OperatorError::Read(ReadError::TimedOut { .. }))));
+    operator.depose(None, long).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_operators_write_that_is_not_answered_is_given_up_and_repeated() {
     let faults = Faults::none();
     let client = client(&faults).await;
@@ -163,10 +184,10 @@ async fn an_operators_write_that_is_not_answered_is_given_up_and_repeated() {
         let done = async {
             match act {
                 "pause" => drop(seat),
-                _ => drop((operator.depose(None).await.unwrap(), seat)),
+                _ => drop((operator.depose(None, Duration::MAX).await.unwrap(), seat)),
             }
             operator.pause("tea", Duration::from_secs(60)).await.unwrap();
-            operator.resume().await.unwrap();
+            operator.resume(Duration::MAX).await.unwrap();
         };
         tokio::time::timeout(Duration::from_secs(60), done).await.expect(act);
     }

@@ -18,6 +18,9 @@ use crate::place::Place;
 use crate::say::{out, out_json};
 use crate::span::show;
 
+/// What to do when it is not known whether a single write was done.
+const OR_ELSE: &str = "look at `incumbent status`, and repeat it";
+
 #[derive(Serialize)]
 struct Done<'a> {
     v: u32,
@@ -109,7 +112,7 @@ pub(crate) async fn resign(args: ResignArgs, place: Place) -> Result<u8, Failure
 pub(crate) async fn depose(args: DeposeArgs, place: Place) -> Result<u8, Failure> {
     let act = Act::new("depose", &args.contest, args.patience, args.format, &place).await?;
     let operator = act.election.operator();
-    let token = act.carry_out(operator.depose(args.token), "look at `incumbent status`, and repeat it").await?;
+    let token = act.carry_out(operator.depose(args.token, args.patience.timeout), OR_ELSE).await?;
     act.report(&format!("deposed the leader with token {token}"), Some(token.get())).await
 }
 
@@ -127,7 +130,7 @@ pub(crate) async fn pause(args: PauseArgs, place: Place) -> Result<u8, Failure> 
 pub(crate) async fn resume(args: ResumeArgs, place: Place) -> Result<u8, Failure> {
     let act = Act::new("resume", &args.contest, args.patience, args.format, &place).await?;
     let operator = act.election.operator();
-    act.carry_out(operator.resume(), "look at `incumbent status`, and repeat it").await?;
+    act.carry_out(operator.resume(args.patience.timeout), OR_ELSE).await?;
     act.report("resumed", None).await
 }
 

@@ -109,7 +109,7 @@ async fn an_entry_without_a_lease_is_named_and_can_be_deposed() {
     assert_eq!(store.line(&election, 9).await.unwrap().entries.len(), 1, "and nothing of ours is in line");
 
     let operated = client(&store).await.election(election.as_str()).unwrap();
-    within(operated.operator().depose(None)).await.unwrap();
+    within(operated.operator().depose(None, Duration::MAX)).await.unwrap();
 
     assert!(matches!(session.enlist(&election, &entry(2)).await.unwrap().place, Place::Leading(_)));
 }

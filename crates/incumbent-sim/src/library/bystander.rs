@@ -103,7 +103,7 @@ impl Orders {
                 }
             },
             2 | 3 => operator.resign(within).await,
-            4 => operator.depose(None).await.map(|token| {
+            4 => operator.depose(None, within).await.map(|token| {
                 let line = world.server.line(world.audit.name(election)).entries;
                 let there = line.iter().any(|entry| entry.token == token);
                 if there && !world.was_replaced() {
@@ -128,7 +128,7 @@ impl Orders {
         let Some(operator) = self.operator(election) else { return Ok(()) };
         loop {
             let calm = self.world.is_calm();
-            match operator.resume().await {
+            match operator.resume(Duration::from_secs(5)).await {
                 Ok(()) | Err(OperatorError::Nothing { .. }) => return Ok(()),
                 Err(error) if calm => {
                     self.world.audit.fail("ERROR", format!("election {election} cannot be resumed: {error}"));

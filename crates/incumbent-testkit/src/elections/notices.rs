@@ -131,7 +131,7 @@ pub async fn a_deposed_leader_is_told_so(harness: &impl Harness) {
     let (mut seats, office) = stage.line_of(&["a", "b"]).await;
     let token = office.token().token;
     let operator = stage.election().await.operator();
-    assert_eq!(operator.depose(Some(token)).await.expect("deposed"), token);
+    assert_eq!(operator.depose(Some(token), WITHIN).await.expect("deposed"), token);
     let why = office.lost().await.reason();
     // Where nothing is told, the next renewal finds the entry gone before anybody has read why.
     let watches = stage.store.promises().await.expect("promises").watches;
@@ -148,11 +148,11 @@ pub async fn a_deposed_leader_is_told_so(harness: &impl Harness) {
 pub async fn deposing_somebody_who_does_not_lead_is_refused(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let operator = stage.election().await.operator();
-    let vacant = operator.depose(None).await;
+    let vacant = operator.depose(None, WITHIN).await;
     assert!(matches!(vacant, Err(OperatorError::Vacant)), "{vacant:?}");
     let (_seats, office) = stage.line_of(&["a", "b"]).await;
     let other = incumbent::Token::new(office.token().get() + 1_000_000).expect("a token");
-    let refused = operator.depose(Some(other)).await;
+    let refused = operator.depose(Some(other), WITHIN).await;
     assert!(matches!(refused, Err(OperatorError::NotLeading { .. })), "{refused:?}");
     office.check().expect("undisturbed");
 }
@@ -174,8 +174,8 @@ pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl H
     let late = stage.stand("d").await;
     assert_eq!(late.role(), Role::Out(Loss::Paused));
     assert!(stage.election().await.candidate("e").try_once().await.expect("an answer").is_none());
-    operator.resume().await.expect("resumed");
-    let again = operator.resume().await;
+    operator.resume(WITHIN).await.expect("resumed");
+    let again = operator.resume(WITHIN).await;
     assert!(matches!(again, Err(OperatorError::Nothing { .. })), "{again:?}");
     seats.push(late);
     if stage.has_line().await {

@@ -30,7 +30,7 @@ pub async fn an_observer_is_told_of_pause_and_end(harness: &impl Harness) {
     let operator = election.operator();
     operator.pause("maintenance", WITHIN).await.expect("paused");
     assert_eq!(observer.next().await, Some(Observation::Paused { reason: "maintenance".into() }));
-    operator.resume().await.expect("resumed");
+    operator.resume(WITHIN).await.expect("resumed");
     assert_eq!(observer.next().await, Some(Observation::Vacant));
     operator.end(WITHIN).await.expect("ended");
     assert_eq!(observer.next().await, Some(Observation::Ended));
