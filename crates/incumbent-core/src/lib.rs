@@ -24,6 +24,7 @@ pub mod peers;
 mod rng;
 mod settings;
 mod standing;
+mod tenure;
 mod time;
 
 pub use entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Observed, Token, TokenOutOfRange, Version};

@@ -68,16 +68,18 @@ impl Candidacy {
     pub(super) fn on_duty_failed(&mut self, now: Timestamp, failed: &Op, out: &mut Outbox) {
         let asked = self.office.handover.as_ref().map(|handover| handover.nonce);
         match (&self.state, failed) {
-            (State::Leading(held), Op::Line(..)) if self.handover_to_carry_out(held).is_some() => {
+            (State::Office(held), Op::Line(..))
+                if self.tenure.serves() && self.handover_to_carry_out(held).is_some() =>
+            {
                 let op = self.refusal(Refusal::Unable);
                 self.call(now, op, out);
             }
-            (State::Leading(_), Op::SetOffice(..)) => {
+            (State::Office(_), Op::SetOffice(..)) if self.tenure.serves() => {
                 self.handover.unable = asked;
                 self.refuse_own_transfer(Refusal::Unable, out);
             }
             (State::Following(_), _) => self.handover.found_void = asked,
-            (State::Leading(_), _) => {}
+            (State::Office(_), _) if self.tenure.serves() => {}
             _ => self.fail(now, out),
         }
     }
@@ -121,7 +123,7 @@ impl Candidacy {
     /// The line has been read: by a leader that hands over, by one who may have to step aside, or while paused.
     pub(super) fn on_line(&mut self, now: Timestamp, line: Line, out: &mut Outbox) {
         match &self.state {
-            State::Leading(held) => {
+            State::Office(held) if self.tenure.serves() => {
                 let held = held.clone();
                 self.handover.line_read = true;
                 self.on_line_behind_us(now, &held, &line, out);
@@ -155,7 +157,7 @@ impl Candidacy {
                 let ours = self.wishes.transfer.as_ref().is_some_and(|(_, _, nonce)| *nonce == handover.nonce);
                 let guard = (!self.settings.flaws.has(Flaw::HandoverUnguarded)).then(|| heir.entry.clone());
                 return match (ours, guard) {
-                    (true, Some(guard)) => self.cede(held.clone(), guard, out),
+                    (true, Some(guard)) => self.cede(guard, out),
                     (_, guard) => self.drain(now, Loss::Transferred, guard, out),
                 };
             }

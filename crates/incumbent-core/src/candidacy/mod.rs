@@ -26,6 +26,7 @@ use crate::outbox::Outbox;
 use crate::rng::Rng;
 use crate::settings::{Settings, stretch};
 use crate::standing::{Cursor, Fault, Target};
+use crate::tenure::{Rules, Tenure};
 use crate::time::Timestamp;
 
 /// One candidate in one line.
@@ -44,8 +45,8 @@ pub(crate) struct Candidacy {
     /// How long this candidate stays out after it gave a place back.
     rest: Duration,
     stay_out_until: Timestamp,
-    /// Until when this candidacy's entry cannot have been forgotten by the store.
-    deadline: Timestamp,
+    /// The office. Its deadline says until when this candidacy's entry cannot have been forgotten by the store.
+    tenure: Tenure<EntryId>,
     /// The entry that the last renewal was asked about.
     named: Option<Token>,
     /// A renewal was answered that did not ask about the entry: one that does is wanted before the
@@ -75,8 +76,6 @@ struct Wishes {
     leave: bool,
     close: bool,
     unhealthy: bool,
-    /// A term is over, and the user has not said yet that its work has stopped.
-    unstopped: bool,
     /// A value to publish, with its number.
     proclaim: Option<(u64, Bytes)>,
     /// The number of the value that was sent last.
@@ -115,14 +114,8 @@ enum State {
     Following(Following),
     /// First in line, but the last proof of life is too old to take office on.
     Unproven(Held),
-    /// First in line; the fences are being raised.
-    TakingOffice(Held),
-    /// In office.
-    Leading(Held),
-    /// In office, but the work is to stop.
-    Draining(Draining),
-    /// The term is over, but the entry stays until the user confirms that the work has stopped.
-    Holding(Held, Option<EntryId>),
+    /// First in line: taking office, in office, or keeping the entry until the work has stopped. The tenure says which.
+    Office(Held),
     /// The entry is being removed; with an heir, only if the heir's entry is there.
     Withdrawing(Held, Option<EntryId>),
     /// Over.
@@ -141,14 +134,6 @@ struct Following {
     look_again_at: Option<Timestamp>,
     /// Where there is no line: another try is under way, and may have made us an entry.
     trying: bool,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Draining {
-    held: Held,
-    why: Loss,
-    hard_stop: Timestamp,
-    heir: Option<EntryId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -181,6 +166,7 @@ pub(crate) enum SeatInput {
 
 impl Candidacy {
     pub(crate) fn new(seat: SeatId, who: Candidate, settings: Arc<Settings>, mut rng: Rng) -> Candidacy {
+        let rules = Rules { grace: settings.grace, hold_until_stopped: who.hold_until_stopped };
         Candidacy {
             seat,
             who,
@@ -191,7 +177,7 @@ impl Candidacy {
             session_ends: false,
             rest: Duration::ZERO,
             stay_out_until: Timestamp::ZERO,
-            deadline: Timestamp::ZERO,
+            tenure: Tenure::new(rules),
             named: None,
             passed_over: false,
             state: State::Out,
@@ -209,7 +195,6 @@ impl Candidacy {
                 leave: false,
                 close: false,
                 unhealthy: false,
-                unstopped: false,
                 proclaim: None,
                 proclaiming: 0,
                 transfer: None,
@@ -241,12 +226,7 @@ impl Candidacy {
     pub(crate) fn entry(&self) -> Option<&Held> {
         match &self.state {
             State::Following(following) => following.held.as_ref(),
-            State::Unproven(held)
-            | State::TakingOffice(held)
-            | State::Leading(held)
-            | State::Holding(held, _)
-            | State::Withdrawing(held, _) => Some(held),
-            State::Draining(draining) => Some(&draining.held),
+            State::Unproven(held) | State::Office(held) | State::Withdrawing(held, _) => Some(held),
             State::Out | State::Enlisting { .. } | State::Done => None,
         }
     }
@@ -285,7 +265,7 @@ impl Candidacy {
     /// Whether a proof of life is wanted before the next one is due: to take office, where only the
     /// next look is missing with a fresh one; or because the last one passed the entry over.
     pub(crate) fn needs_proof(&self, now: Timestamp) -> bool {
-        let waits = matches!(self.state, State::Unproven(_)) && now >= self.deadline - self.settings.grace;
+        let waits = matches!(self.state, State::Unproven(_)) && !self.tenure.has_time(now);
         waits || (self.passed_over && self.entry().is_some())
     }
 
@@ -309,7 +289,7 @@ impl Candidacy {
             SeatInput::SessionUp(session) => {
                 self.session = Some(session.epoch);
                 self.session_ends = false;
-                self.deadline = session.deadline;
+                self.tenure.prove(session.deadline);
                 self.rest = session.rest;
             }
             SeatInput::SessionDown => self.on_session_down(now, out),
@@ -327,11 +307,6 @@ impl Candidacy {
 
     /// When [`SeatInput::Tick`] is due.
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
-        let term = match &self.state {
-            State::Leading(_) => Some(self.deadline - self.settings.grace),
-            State::Draining(draining) => Some(draining.hard_stop.min(self.deadline)),
-            _ => None,
-        };
         let work = match &self.call {
             Some(call) => Some(call.until),
             None => {
@@ -339,7 +314,7 @@ impl Candidacy {
                 self.backoff.until().or_else(|| [watch, self.next_look()].into_iter().flatten().min())
             }
         };
-        [term, work].into_iter().flatten().min()
+        [self.tenure.next_timeout(), work].into_iter().flatten().min()
     }
 
     /// When to look again although nothing told us to.
@@ -354,14 +329,11 @@ impl Candidacy {
             State::Following(following) => {
                 [reread, following.look_again_at, self.evict_at(following)].into_iter().flatten().min()
             }
-            State::Leading(_) => [reread, self.handover.seen.map(|(_, until)| until)].into_iter().flatten().min(),
+            State::Office(_) if self.tenure.serves() => {
+                [reread, self.handover.seen.map(|(_, until)| until)].into_iter().flatten().min()
+            }
             State::Unproven(_) => reread,
-            State::Enlisting { .. }
-            | State::TakingOffice(_)
-            | State::Draining(_)
-            | State::Holding(..)
-            | State::Withdrawing(..)
-            | State::Done => None,
+            State::Enlisting { .. } | State::Office(_) | State::Withdrawing(..) | State::Done => None,
         }
     }
 
@@ -399,7 +371,7 @@ impl Candidacy {
     fn may_rejoin(&self) -> bool {
         let lost_an_entry = self.next_call > 0;
         let flawed = lost_an_entry && self.settings.flaws.has(Flaw::NoRejoin);
-        self.session.is_some() && !self.session_ends && !self.wishes.unstopped && !flawed
+        self.session.is_some() && !self.session_ends && self.tenure.is_settled() && !flawed
     }
 
     /// Whether the election ended after our first contact with it.
@@ -456,7 +428,7 @@ impl Candidacy {
             State::Following(Following { held: None, .. }) => targets.push(Target::Head),
             // Only one in office hands over. To watch an heir that is gone would fire at once, again and again.
             State::Unproven(held) => targets.push(Target::Gone(held.entry.clone())),
-            State::Leading(held) => {
+            State::Office(held) if self.tenure.serves() => {
                 targets.push(Target::Gone(held.entry.clone()));
                 if let Some(heir) = self.office.handover_from(held.token).and_then(|handover| handover.heir.as_ref()) {
                     targets.push(Target::Entry(heir.entry.clone()));
@@ -477,14 +449,14 @@ impl Candidacy {
     }
 
     fn back_off(&mut self, now: Timestamp) {
-        let remaining = self.term().map(|_| self.deadline.since(now));
+        let remaining = self.tenure.in_office().then(|| self.tenure.deadline().since(now));
         self.backoff.failed(now, &mut self.rng, self.settings.longest_rest(), remaining);
     }
 
     /// What a lost watch would have told is looked for soon: later each time that one is lost at
     /// once. Nothing else waits for that.
     fn on_watch_lost(&mut self, now: Timestamp) {
-        let remaining = self.term().map(|_| self.deadline.since(now));
+        let remaining = self.tenure.in_office().then(|| self.tenure.deadline().since(now));
         self.watch_backoff.failed(now, &mut self.rng, self.settings.longest_rest(), remaining);
         self.reread_at = self.watch_backoff.until().map_or(self.reread_at, |until| until.min(self.reread_at));
     }
@@ -492,7 +464,7 @@ impl Candidacy {
     /// The token of the term that is under way.
     fn term(&self) -> Option<Token> {
         match &self.state {
-            State::Leading(held) | State::Draining(Draining { held, .. }) => Some(held.token),
+            State::Office(held) if self.tenure.in_office() => Some(held.token),
             _ => None,
         }
     }

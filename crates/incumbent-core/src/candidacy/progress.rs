@@ -31,9 +31,9 @@ impl Candidacy {
                     self.arm(now, out);
                 }
             }
-            State::TakingOffice(held) => self.call(now, Op::RaiseFences(held.token), out),
-            State::Leading(_) => self.step_leading(now, out),
-            State::Draining(_) | State::Holding(..) | State::Done => {}
+            State::Office(held) if self.tenure.is_taking() => self.call(now, Op::RaiseFences(held.token), out),
+            State::Office(_) if self.tenure.serves() => self.step_leading(now, out),
+            State::Office(_) | State::Done => {}
             State::Withdrawing(held, heir) => self.call(now, Op::Withdraw(held.clone(), heir.clone()), out),
         }
     }
@@ -43,10 +43,9 @@ impl Candidacy {
         match &self.state {
             // A seat that was let go leads on until its term is over, and so does one on a session
             // that is to be replaced.
-            State::Leading(_) if !matches!(why, Loss::Resigned | Loss::NoSession) => self.drain(now, why, None, out),
-            State::Following(Following { held: Some(held), .. })
-            | State::Unproven(held)
-            | State::TakingOffice(held) => {
+            State::Office(_) if self.tenure.in_office() && matches!(why, Loss::Resigned | Loss::NoSession) => {}
+            State::Office(_) => self.drain(now, why, None, out),
+            State::Following(Following { held: Some(held), .. }) | State::Unproven(held) => {
                 let held = held.clone();
                 self.withdraw(held, None, out);
             }
@@ -122,7 +121,7 @@ impl Candidacy {
     }
 
     fn step_leading(&mut self, now: Timestamp, out: &mut Outbox) {
-        let State::Leading(held) = &self.state else { return };
+        let State::Office(held) = &self.state else { return };
         let held = held.clone();
         if self.look || now >= self.reread_at {
             self.handover.tidies |= now >= self.reread_at;
@@ -159,13 +158,16 @@ impl Candidacy {
             Command::Transfer(heir, within) => {
                 let nonce = self.rng.nonce();
                 match &self.state {
-                    State::Leading(_) if self.wishes.transfer.is_some() => {
+                    State::Office(_) if !self.tenure.serves() => {
+                        self.event(Event::TransferRefused(Refusal::Leaving), out);
+                    }
+                    State::Office(_) if self.wishes.transfer.is_some() => {
                         self.event(Event::TransferRefused(Refusal::Busy), out);
                     }
-                    State::Leading(held) if heir.is(held) => {
+                    State::Office(held) if heir.is(held) => {
                         self.event(Event::TransferRefused(Refusal::LeadsAlready), out);
                     }
-                    State::Leading(_) => self.wishes.transfer = Some((heir, within, nonce)),
+                    State::Office(_) => self.wishes.transfer = Some((heir, within, nonce)),
                     _ => self.event(Event::TransferRefused(Refusal::Leaving), out),
                 }
             }
@@ -215,7 +217,7 @@ impl Candidacy {
             (Op::SetOffice(..), Answer::Cas(_)) => self.look = true,
             (Op::Evict(..), Answer::Cas(cas)) => self.on_evicted(now, cas),
             (Op::Line(..), Answer::Line(line)) => self.on_line(now, *line, out),
-            (Op::RaiseFences(_), Answer::Raised) => self.on_fences_raised(now, out),
+            (Op::RaiseFences(_), Answer::Raised) => self.take_office(now, out),
             // An answer that does not fit its question says nothing.
             (op, _) => self.on_fault(now, op.clone(), Fault::OutcomeUnknown, out),
         }
@@ -225,7 +227,8 @@ impl Candidacy {
     fn on_standing(&mut self, now: Timestamp, call: &Call, standing: Standing, out: &mut Outbox) {
         let waited_for = (self.office.version, self.targets());
         self.on_office(now, standing.office, out);
-        if matches!(self.state, State::Done | State::Withdrawing(..) | State::Holding(..) | State::Out) {
+        let over = matches!(self.state, State::Office(_)) && !self.tenure.in_office();
+        if over || matches!(self.state, State::Done | State::Withdrawing(..) | State::Out) {
             return;
         }
         self.cursor = standing.cursor;
@@ -358,7 +361,10 @@ impl Candidacy {
             (_, Fault::Permanent) => self.fail(now, out),
             (Op::RaiseFences(_), _) => {
                 // A fence that refuses may know a newer leader: see whether we are still first before trying again.
-                if let State::TakingOffice(held) = &self.state {
+                if let State::Office(held) = &self.state
+                    && self.tenure.is_taking()
+                {
+                    self.tenure.step_back();
                     self.state = State::Unproven(held.clone());
                     self.look = true;
                 }

@@ -1,11 +1,13 @@
 //! The term: how it begins, what it lives on, and every way in which it ends.
 
-use super::{Candidacy, Draining, Following, State};
+use super::{Candidacy, Following, State};
 use crate::entry::{EntryId, Held};
 use crate::flaw::Flaw;
 use crate::machine::{Event, Loss};
+use crate::office::Refusal;
 use crate::outbox::Outbox;
 use crate::standing::Fault;
+use crate::tenure::{Claim, Step};
 use crate::time::Timestamp;
 
 impl Candidacy {
@@ -20,21 +22,9 @@ impl Candidacy {
     }
 
     fn check_deadline(&mut self, now: Timestamp, out: &mut Outbox) {
-        if self.term().is_none() || self.settings.flaws.has(Flaw::RenewalRevives) {
-            return;
-        }
-        if now >= self.deadline {
-            return self.lose(Loss::LocalDeadline, out);
-        }
-        match &self.state {
-            State::Leading(_) if now >= self.deadline - self.settings.grace => {
-                self.drain(now, Loss::LocalDeadline, None, out);
-            }
-            State::Draining(draining) if now >= draining.hard_stop => {
-                let why = draining.why;
-                self.lose(why, out);
-            }
-            _ => {}
+        if !self.settings.flaws.has(Flaw::RenewalRevives) {
+            let step = self.tenure.on_time(now);
+            self.carry_out(step, out);
         }
     }
 
@@ -42,35 +32,32 @@ impl Candidacy {
     pub(super) fn on_first_in_line(&mut self, now: Timestamp, held: Held, out: &mut Outbox) {
         if self.must_leave_line().is_some() {
             self.withdraw(held, None, out);
-        } else if now >= self.deadline - self.settings.grace {
+        } else if self.tenure.begin(now).is_err() {
             self.state = State::Unproven(held);
-        } else if self.who.fenced && !self.settings.flaws.has(Flaw::FencesRaisedLate) {
-            self.state = State::TakingOffice(held);
         } else {
-            self.take_office(held, out);
-        }
-    }
-
-    /// The fences are raised. A term begins if there is still time for one.
-    pub(super) fn on_fences_raised(&mut self, now: Timestamp, out: &mut Outbox) {
-        if let State::TakingOffice(held) = &self.state {
-            let held = held.clone();
-            if now >= self.deadline - self.settings.grace {
-                self.state = State::Unproven(held);
-            } else {
-                self.take_office(held, out);
+            self.state = State::Office(held);
+            if !self.who.fenced || self.settings.flaws.has(Flaw::FencesRaisedLate) {
+                self.take_office(now, out);
             }
         }
     }
 
-    fn take_office(&mut self, held: Held, out: &mut Outbox) {
+    /// The fences are raised, or there are none. A term begins if there is still time for one.
+    pub(super) fn take_office(&mut self, now: Timestamp, out: &mut Outbox) {
+        let State::Office(held) = &self.state else { return };
+        let held = held.clone();
+        if !self.tenure.is_taking() {
+            return;
+        }
+        if self.tenure.take_office(now).is_err() {
+            self.state = State::Unproven(held);
+            return;
+        }
         self.disarm(out);
-        self.event(Event::Elected { held: held.clone(), deadline: self.deadline }, out);
-        self.wishes.unstopped = true;
+        self.event(Event::Elected { held, deadline: self.tenure.deadline() }, out);
         // What was to be proclaimed is in the entry already.
         self.wishes.proclaim = None;
         self.handover = super::Handing::default();
-        self.state = State::Leading(held);
     }
 
     pub(super) fn on_proven(&mut self, deadline: Timestamp, out: &mut Outbox) {
@@ -85,10 +72,7 @@ impl Candidacy {
         if unasked {
             return;
         }
-        self.deadline = deadline;
-        if self.term().is_some() {
-            self.event(Event::Deadline(deadline), out);
-        }
+        self.prove(deadline, out);
         if matches!(self.state, State::Unproven(_)) {
             self.look = true;
         }
@@ -97,111 +81,102 @@ impl Candidacy {
     /// The deadline moves back. What follows from that, the time that passes brings.
     pub(super) fn on_shortened(&mut self, deadline: Timestamp, out: &mut Outbox) {
         self.session_ends = true;
-        self.deadline = self.deadline.min(deadline);
-        if self.term().is_some() {
-            self.event(Event::Deadline(self.deadline), out);
+        self.prove(self.tenure.deadline().min(deadline), out);
+    }
+
+    fn prove(&mut self, deadline: Timestamp, out: &mut Outbox) {
+        if self.tenure.prove(deadline) {
+            self.event(Event::Deadline(deadline), out);
         }
     }
 
-    /// Asks the user to stop the work. The term goes on until the user says so, or until the hard stop.
+    /// Asks the user to stop the work.
     pub(super) fn drain(&mut self, now: Timestamp, why: Loss, heir: Option<EntryId>, out: &mut Outbox) {
-        let State::Leading(held) = &self.state else { return };
-        let hard_stop = self.deadline.min(now + self.settings.grace);
-        let held = held.clone();
-        self.event(Event::Stopping { why, hard_stop }, out);
-        self.refuse_own_transfer(crate::office::Refusal::Leaving, out);
-        if self.settings.flaws.has(Flaw::ReleaseBeforeStop) {
-            return self.withdraw(held, heir, out);
-        }
-        self.state = State::Draining(Draining { held, why, hard_stop, heir });
-        self.disarm(out);
-    }
-
-    /// The work has stopped, says the user.
-    pub(super) fn on_release(&mut self, out: &mut Outbox) {
-        self.wishes.unstopped = false;
-        match &self.state {
-            State::Leading(_) => self.lose(Loss::Resigned, out),
-            State::Draining(draining) => {
-                let why = draining.why;
-                self.lose(why, out);
-            }
-            State::Holding(held, heir) => {
-                let (held, heir) = (held.clone(), heir.clone());
-                self.withdraw(held, heir, out);
-            }
-            _ => {}
-        }
-    }
-
-    /// Ends the term, at once. The entry goes next, unless it is gone already.
-    ///
-    /// The term ends before the withdrawal is sent: the next leader may be in office before its answer is here.
-    pub(super) fn lose(&mut self, why: Loss, out: &mut Outbox) {
-        let (held, heir) = match &self.state {
-            State::Leading(held) => (held.clone(), None),
-            State::Draining(draining) => (draining.held.clone(), draining.heir.clone()),
-            _ => return,
-        };
-        self.end_term(why, out);
-        let entry_is_gone = matches!(why, Loss::Expired | Loss::EntryDeleted | Loss::Deposed);
-        if entry_is_gone {
-            self.leave_line(out);
-        } else if self.who.hold_until_stopped && self.wishes.unstopped {
-            self.state = State::Holding(held, heir);
-            self.disarm(out);
-        } else {
+        let step = self.tenure.must_stop(now, why, heir.clone());
+        let asked = matches!(step, Some(Step::Stopping { .. }));
+        self.carry_out(step, out);
+        if asked
+            && self.settings.flaws.has(Flaw::ReleaseBeforeStop)
+            && let State::Office(held) = &self.state
+        {
+            let held = held.clone();
             self.withdraw(held, heir, out);
         }
     }
 
-    /// The leader hands over to an heir that is next in line, its work having stopped already.
-    pub(super) fn cede(&mut self, held: Held, heir: EntryId, out: &mut Outbox) {
-        self.wishes.transfer = None;
-        self.wishes.unstopped = false;
-        self.end_term(Loss::Transferred, out);
-        self.withdraw(held, Some(heir), out);
+    /// The work has stopped, says the user.
+    pub(super) fn on_release(&mut self, out: &mut Outbox) {
+        let step = self.tenure.stopped();
+        self.carry_out(step, out);
     }
 
-    fn end_term(&mut self, why: Loss, out: &mut Outbox) {
-        self.refuse_own_transfer(crate::office::Refusal::Leaving, out);
-        self.event(Event::Unelected(why), out);
+    /// Ends the term, at once.
+    pub(super) fn lose(&mut self, why: Loss, out: &mut Outbox) {
+        let step = self.tenure.end(why);
+        self.carry_out(step, out);
+    }
+
+    /// The leader hands over to an heir that is next in line, its work having stopped already.
+    pub(super) fn cede(&mut self, heir: EntryId, out: &mut Outbox) {
+        self.wishes.transfer = None;
+        let step = self.tenure.cede(heir);
+        self.carry_out(step, out);
+    }
+
+    /// Does what the tenure says. The term ends before the withdrawal is sent: the next leader may be in office before its
+    /// answer is here.
+    fn carry_out(&mut self, step: Option<Step<EntryId>>, out: &mut Outbox) {
+        let (State::Office(held), Some(step)) = (&self.state, step) else { return };
+        let held = held.clone();
+        match step {
+            Step::Stopping { why, hard_stop } => {
+                self.event(Event::Stopping { why, hard_stop }, out);
+                self.refuse_own_transfer(Refusal::Leaving, out);
+                self.disarm(out);
+            }
+            Step::Unelected(why, claim) => {
+                self.refuse_own_transfer(Refusal::Leaving, out);
+                self.event(Event::Unelected(why), out);
+                match claim {
+                    Claim::Kept => self.disarm(out),
+                    Claim::GivenUp(heir) => self.withdraw(held, heir, out),
+                    Claim::Gone => self.leave_line(out),
+                }
+            }
+            Step::GiveUp { heir, .. } => self.withdraw(held, heir, out),
+        }
     }
 
     /// Our entry is no longer there, or no longer ours.
     pub(super) fn on_entry_gone(&mut self, now: Timestamp, out: &mut Outbox) {
         let Some(token) = self.entry().map(|held| held.token) else { return };
-        match &self.state {
-            State::Leading(_) | State::Draining(_) => {
-                let deposed = self.office.deposed == Some(token);
-                self.lose(if deposed { Loss::Deposed } else { Loss::EntryDeleted }, out);
-            }
-            State::Withdrawing(..) | State::Holding(..) => self.on_withdrawn(now, out),
-            _ => self.leave_line(out),
-        }
+        let deposed = self.office.deposed == Some(token);
+        self.on_claim_gone(now, if deposed { Loss::Deposed } else { Loss::EntryDeleted }, out);
     }
 
     /// The store has forgotten the session, and with it our entry.
     pub(super) fn on_session_down(&mut self, now: Timestamp, out: &mut Outbox) {
         self.session = None;
         self.session_ends = false;
-        self.deadline = Timestamp::ZERO;
         self.give_up_call(out);
         self.backoff.succeeded();
-        match &self.state {
-            State::Leading(_) | State::Draining(_) => self.lose(Loss::Expired, out),
-            State::Withdrawing(..) | State::Holding(..) => self.on_withdrawn(now, out),
-            State::Done => {}
-            State::Out
-            | State::Enlisting { .. }
-            | State::Following(_)
-            | State::Unproven(_)
-            | State::TakingOffice(_) => {
-                self.leave_line(out);
-            }
-        }
-        if !matches!(self.state, State::Done) {
+        self.on_claim_gone(now, Loss::Expired, out);
+        self.tenure.prove(Timestamp::ZERO);
+        if !self.is_done() {
             self.event(Event::Out(Loss::NoSession), out);
+        }
+    }
+
+    /// Nothing of ours is in line any more.
+    fn on_claim_gone(&mut self, now: Timestamp, why: Loss, out: &mut Outbox) {
+        let step = self.tenure.claim_gone(why);
+        match &self.state {
+            State::Done => {}
+            State::Office(_) if step.is_some() => self.carry_out(step, out),
+            // The entry was only kept until the work has stopped.
+            State::Office(_) if self.tenure.is_unstopped() => self.on_withdrawn(now, out),
+            State::Withdrawing(..) => self.on_withdrawn(now, out),
+            _ => self.leave_line(out),
         }
     }
 
