@@ -108,7 +108,7 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use incumbent::Token;
-    use incumbent::store::{Entry, EntryId, Version};
+    use incumbent::store::{Entry, EntryId};
 
     use super::*;
 
@@ -122,16 +122,8 @@ mod tests {
 
     #[test]
     fn a_candidate_of_another_library_has_no_name() {
-        let foreign = Entry {
-            id: EntryId::new("key"),
-            token: Token::new(7).unwrap(),
-            incarnation: None,
-            name: None,
-            value: b"x".as_slice().into(),
-            ready: None,
-            version: Version(1),
-            observed: None,
-        };
+        let mut foreign = Entry::new(EntryId::new("key"), Token::new(7).unwrap());
+        foreign.value = b"x".as_slice().into();
         let leader = Leader::from(&foreign);
         let json = serde_json::to_string(&Person::with_role(&leader, false)).unwrap();
         assert_eq!(json, r#"{"name":null,"id":null,"value":"x","token":7,"role":"follower"}"#);

@@ -133,6 +133,7 @@ pub struct Nonce(pub u64);
 
 /// An entry as its owner holds it: all that is needed to act on it, guarded.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
 pub struct Held {
     /// The election whose line it stands in.
     pub election: ElectionName,
@@ -144,8 +145,16 @@ pub struct Held {
     pub incarnation: Incarnation,
 }
 
+impl Held {
+    /// The entry of this name and token in this election's line, made by this enlistment.
+    pub fn new(election: ElectionName, entry: EntryId, token: Token, incarnation: Incarnation) -> Held {
+        Held { election, entry, token, incarnation }
+    }
+}
+
 /// What a candidate puts in line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct NewEntry {
     /// Makes the call idempotent: the same incarnation is never in line twice.
     pub incarnation: Incarnation,
@@ -155,8 +164,16 @@ pub struct NewEntry {
     pub value: Bytes,
 }
 
+impl NewEntry {
+    /// What this enlistment puts in line.
+    pub fn new(incarnation: Incarnation, name: impl Into<Arc<str>>, value: impl Into<Bytes>) -> NewEntry {
+        NewEntry { incarnation, name: name.into(), value: value.into() }
+    }
+}
+
 /// An entry as others see it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Entry {
     /// The store's name for it.
     pub id: EntryId,
@@ -179,6 +196,7 @@ pub struct Entry {
 
 /// How rivals see an entry that they have to forget themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Observed {
     /// For how long it may be silent.
     pub ttl: Duration,
@@ -189,7 +207,29 @@ pub struct Observed {
     pub silent: Option<Duration>,
 }
 
+impl Observed {
+    /// It may be silent for this long; for how long it has been, nobody knows.
+    pub fn new(ttl: Duration) -> Observed {
+        Observed { ttl, silent: None }
+    }
+}
+
 impl Entry {
+    /// An entry that says nothing yet: a foreign candidate's, which the store forgets. A store fills
+    /// in what it knows.
+    pub fn new(id: EntryId, token: Token) -> Entry {
+        Entry {
+            id,
+            token,
+            incarnation: None,
+            name: None,
+            value: Bytes::new(),
+            ready: None,
+            version: Version::NONE,
+            observed: None,
+        }
+    }
+
     /// Whether another library made it: it obeys no notices.
     pub fn is_foreign(&self) -> bool {
         self.incarnation.is_none()

@@ -41,6 +41,7 @@ impl fmt::Display for StoreId {
 
 /// Where a candidate stands, and what the office record says, seen in one step.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Standing {
     /// Its place.
     pub place: Place,
@@ -50,12 +51,20 @@ pub struct Standing {
     pub cursor: Cursor,
 }
 
+impl Standing {
+    /// This place, as it was when the office record said this.
+    pub fn new(place: Place, office: Office, cursor: Cursor) -> Standing {
+        Standing { place, office, cursor }
+    }
+}
+
 /// A candidate's place.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
     /// Our entry is there, it is ours, and nothing older is.
     Leading(Held),
-    /// Somebody older is there.
+    /// Somebody older is there. Made by [`Place::behind`].
+    #[non_exhaustive]
     Behind {
         /// Our entry; `None` in stores without a line, where one has to try again.
         held: Option<Held>,
@@ -68,8 +77,16 @@ pub enum Place {
     Gone,
 }
 
+impl Place {
+    /// Behind `ahead`: see [`Place::Behind`].
+    pub fn behind(held: Option<Held>, ahead: Entry, look_again: Option<Duration>) -> Place {
+        Place::Behind { held, ahead, look_again }
+    }
+}
+
 /// Those in line, oldest first.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Line {
     /// The oldest entries, at most as many as were asked for.
     pub entries: Vec<Entry>,
@@ -79,6 +96,13 @@ pub struct Line {
     pub office: Office,
     /// Where to watch from.
     pub cursor: Cursor,
+}
+
+impl Line {
+    /// These entries, as they stood when the office record said this; `more` came after them.
+    pub fn new(entries: Vec<Entry>, more: bool, office: Office, cursor: Cursor) -> Line {
+        Line { entries, more, office, cursor }
+    }
 }
 
 /// What a watch waits for.
@@ -96,6 +120,7 @@ pub enum Target {
 
 /// What keeps a session alive, and who forgets it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Liveness {
     /// The TTL that the store granted, which may be more than was asked for, or less.
     pub ttl: Duration,
@@ -108,6 +133,19 @@ pub struct Liveness {
     /// How long one who gave the office back stays out, so that others get it. Zero where there is a line, which has
     /// an end to go to.
     pub rest: Duration,
+}
+
+impl Liveness {
+    /// A session that the store forgets after this TTL, kept alive by every answered renewal.
+    pub fn new(ttl: Duration) -> Liveness {
+        Liveness {
+            ttl,
+            forgotten_by: ForgottenBy::Store,
+            proof: Proof::Answered,
+            margin: Duration::ZERO,
+            rest: Duration::ZERO,
+        }
+    }
 }
 
 /// Who removes the entries of a session that fell silent.
@@ -136,7 +174,8 @@ pub enum Proof {
 }
 
 /// A proof of life.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Renewal {
     /// The TTL that the store granted with this renewal.
     pub ttl: Duration,
@@ -146,6 +185,13 @@ pub struct Renewal {
     pub unproven: Vec<Held>,
     /// Entries of this session that were not named: left by a write that arrived late. They are to be withdrawn.
     pub stray: Vec<Held>,
+}
+
+impl Renewal {
+    /// The session lives, with this TTL, and nothing is amiss with its entries.
+    pub fn alive(ttl: Duration) -> Renewal {
+        Renewal { ttl, gone: Vec::new(), unproven: Vec::new(), stray: Vec::new() }
+    }
 }
 
 /// How a compare-and-set went.

@@ -20,13 +20,14 @@ struct Desk {
 }
 
 fn liveness() -> Liveness {
-    Liveness {
-        ttl: TTL,
-        forgotten_by: ForgottenBy::Store,
-        proof: Proof::Answered,
-        margin: Duration::ZERO,
-        rest: Duration::ZERO,
-    }
+    Liveness::new(TTL)
+}
+
+/// What a session is granted where answers prove this.
+fn proving(proof: Proof) -> Liveness {
+    let mut liveness = liveness();
+    liveness.proof = proof;
+    liveness
 }
 
 fn election() -> ElectionName {
@@ -50,24 +51,38 @@ fn token(number: u64) -> Token {
 
 /// Somebody else in line.
 fn other(number: u64) -> Entry {
-    Entry {
-        id: EntryId::new(number.to_string()),
-        token: token(number),
-        incarnation: Some(Incarnation::from_bits(u128::from(number))),
-        name: Some("other".into()),
-        value: Bytes::new(),
-        ready: None,
-        version: Version(number),
-        observed: None,
-    }
+    let mut entry = Entry::new(EntryId::new(number.to_string()), token(number));
+    entry.incarnation = Some(Incarnation::from_bits(u128::from(number)));
+    entry.name = Some("other".into());
+    entry.version = Version(number);
+    entry
+}
+
+/// The same, read at another version.
+fn at_version(version: u64, mut entry: Entry) -> Entry {
+    entry.version = Version(version);
+    entry
+}
+
+/// Our own entry, as others see it.
+fn seen(held: &Held) -> Entry {
+    let mut entry = other(held.token.get());
+    entry.incarnation = Some(held.incarnation);
+    entry
+}
+
+/// Somebody else's entry, as its owner holds it.
+fn held_by_other(number: u64) -> Held {
+    let incarnation = Incarnation::from_bits(u128::from(number));
+    Held::new(election(), EntryId::new(number.to_string()), token(number), incarnation)
 }
 
 fn standing(place: Place, office: Office) -> Result<Answer, Fault> {
-    Ok(Answer::Standing(Box::new(Standing { place, office, cursor: Cursor(7) })))
+    Ok(Answer::Standing(Box::new(Standing::new(place, office, Cursor(7)))))
 }
 
 fn behind(held: &Held, ahead: Entry) -> Place {
-    Place::Behind { held: Some(held.clone()), ahead, look_again: None }
+    Place::behind(Some(held.clone()), ahead, None)
 }
 
 fn paused() -> Office {
@@ -151,7 +166,7 @@ impl Desk {
     fn enlisted(&self, number: u64) -> Held {
         let (_, _, Op::Enlist(election, entry)) = self.call() else { panic!("{:?}", self.call()) };
         let incarnation = entry.incarnation;
-        Held { election, entry: EntryId::new(number.to_string()), token: token(number), incarnation }
+        Held::new(election, EntryId::new(number.to_string()), token(number), incarnation)
     }
 
     fn watch(&self) -> (WatchId, Vec<Target>) {
@@ -186,7 +201,7 @@ impl Desk {
 }
 
 fn proof() -> Renewal {
-    Renewal { ttl: TTL, ..Renewal::default() }
+    Renewal::alive(TTL)
 }
 
 #[test]
@@ -419,7 +434,7 @@ fn a_paused_election_is_left_and_entered_again_when_it_goes_on() {
     let (watch, targets) = desk.watch();
     assert_eq!(targets, [Target::Office]);
     desk.handle(Input::Wake(SEAT, watch, Hint::Changed));
-    let resumed = Line { entries: vec![], more: false, office: Office::default(), cursor: Cursor(9) };
+    let resumed = Line::new(vec![], false, Office::default(), Cursor(9));
     desk.answer(Ok(Answer::Line(Box::new(resumed))));
     assert!(matches!(desk.call().2, Op::Enlist(..)));
 }
@@ -467,7 +482,9 @@ fn an_entry_found_gone_by_a_renewal_ends_the_term() {
     let (mut desk, held) = Desk::leading(candidate());
     desk.pass(TTL / 3);
     assert_eq!(desk.renewal().unwrap().1, std::slice::from_ref(&held));
-    desk.renewed(Ok(Renewal { gone: vec![held], ..proof() }));
+    let mut renewal = proof();
+    renewal.gone.push(held);
+    desk.renewed(Ok(renewal));
     assert!(desk.events().contains(&Event::Unelected(Loss::EntryDeleted)));
 }
 
@@ -475,7 +492,9 @@ fn an_entry_found_gone_by_a_renewal_ends_the_term() {
 fn an_entry_that_a_renewal_did_not_prove_keeps_its_old_deadline() {
     let (mut desk, held) = Desk::leading(candidate());
     desk.pass(TTL / 3);
-    desk.renewed(Ok(Renewal { unproven: vec![held], ..proof() }));
+    let mut renewal = proof();
+    renewal.unproven.push(held);
+    desk.renewed(Ok(renewal));
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Deadline(_))));
     desk.pass(TTL / 3);
     desk.renewed(Ok(proof()));
@@ -531,10 +550,12 @@ fn a_leader_that_the_last_renewal_passed_over_is_renewed_at_once() {
 
 #[test]
 fn a_stray_entry_of_our_session_is_swept_away() {
-    let (mut desk, held) = Desk::leading(candidate());
+    let (mut desk, _) = Desk::leading(candidate());
     desk.pass(TTL / 3);
-    let stray = Held { token: token(8), incarnation: Incarnation::from_bits(99), entry: EntryId::new("8"), ..held };
-    desk.renewed(Ok(Renewal { stray: vec![stray.clone()], ..proof() }));
+    let stray = held_by_other(8);
+    let mut renewal = proof();
+    renewal.stray.push(stray.clone());
+    desk.renewed(Ok(renewal));
     let (seat, _, op) = desk.call();
     assert_ne!(seat, SEAT);
     assert_eq!(op, Op::Withdraw(stray, None));
@@ -545,7 +566,7 @@ fn a_stray_entry_of_our_session_is_swept_away() {
 #[test]
 fn an_entry_of_an_earlier_incarnation_is_withdrawn_and_never_adopted() {
     let mut desk = Desk::standing(candidate());
-    let stray = Held { incarnation: Incarnation::from_bits(99), ..desk.enlisted(3) };
+    let stray = held_by_other(3);
     desk.answer(Err(Fault::AlreadyInLine(stray.clone())));
     assert_eq!(desk.call().2, Op::Withdraw(stray, None));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
@@ -556,12 +577,13 @@ fn an_entry_of_an_earlier_incarnation_is_withdrawn_and_never_adopted() {
 fn a_silent_rival_is_evicted_when_its_ttl_has_passed_since_its_last_sign_of_life() {
     let mut desk = Desk::standing(candidate());
     let held = desk.enlisted(5);
-    let ahead = Entry { observed: Some(Observed { ttl: TTL, silent: None }), ..other(4) };
+    let mut ahead = other(4);
+    ahead.observed = Some(Observed::new(TTL));
     desk.answer(standing(behind(&held, ahead.clone()), Office::default()));
     desk.pass(TTL - Duration::from_secs(1));
     // It shows life: the silence begins again, from when the answer is here.
     desk.wake();
-    let renewed = Entry { version: Version(77), ..ahead };
+    let renewed = at_version(77, ahead);
     desk.answer(standing(behind(&held, renewed.clone()), Office::default()));
     desk.clear();
     desk.pass(TTL);
@@ -575,7 +597,11 @@ fn a_silent_rival_is_evicted_when_its_ttl_has_passed_since_its_last_sign_of_life
 
 /// Somebody ahead who had been silent for so long when it was read.
 fn silent(token: u64, silent: Duration) -> Entry {
-    Entry { observed: Some(Observed { ttl: TTL, silent: Some(silent) }), ..other(token) }
+    let mut observed = Observed::new(TTL);
+    observed.silent = Some(silent);
+    let mut entry = other(token);
+    entry.observed = Some(observed);
+    entry
 }
 
 #[test]
@@ -616,7 +642,7 @@ fn a_look_that_finds_nothing_new_leaves_the_watch_as_it_is() {
         desk.recent().iter().filter(moves).count()
     };
     desk.pass(TTL * 2 + TTL);
-    desk.answer(standing(behind(&held, Entry { version: Version(99), ..other(4) }), office));
+    desk.answer(standing(behind(&held, at_version(99, other(4))), office));
     assert_eq!(watches(&desk), 0, "{:?}", desk.recent());
     // A change whose hint was lost: the watch has had its say.
     desk.pass(TTL * 2 + TTL);
@@ -653,17 +679,19 @@ fn an_heir_says_that_it_is_ready_only_when_it_is_next() {
 /// What others see in the place of an incarnation is the store's to choose.
 #[test]
 fn an_heir_knows_itself_by_its_entry_its_token_and_its_incarnation() {
-    let says_ready = |heir: &dyn Fn(&Held) -> Held| {
+    let says_ready = |change: &dyn Fn(&mut Held)| {
         let mut desk = Desk::standing(candidate());
         let held = desk.enlisted(5);
-        desk.answer(standing(behind(&held, other(1)), with(handover(1, &heir(&held)))));
+        let mut heir = held.clone();
+        change(&mut heir);
+        desk.answer(standing(behind(&held, other(1)), with(handover(1, &heir))));
         matches!(desk.call().2, Op::Publish(ours, _, Some(Nonce(42))) if ours == held)
     };
-    assert!(says_ready(&|held| held.clone()));
-    assert!(!says_ready(&|held| Held { entry: EntryId::new("7"), ..held.clone() }));
-    assert!(!says_ready(&|held| Held { token: token(7), ..held.clone() }));
+    assert!(says_ready(&|_| {}));
+    assert!(!says_ready(&|heir| heir.entry = EntryId::new("7")));
+    assert!(!says_ready(&|heir| heir.token = token(7)));
     // Another store may give the same token, and a name made of it, to somebody else.
-    assert!(!says_ready(&|held| Held { incarnation: Incarnation::from_bits(7), ..held.clone() }));
+    assert!(!says_ready(&|heir| heir.incarnation = Incarnation::from_bits(7)));
     // A leader that is told to hand over to itself says so.
     let (mut desk, held) = Desk::leading(candidate());
     let heir = Heir { incarnation: held.incarnation, entry: held.entry.clone(), token: held.token };
@@ -674,15 +702,14 @@ fn an_heir_knows_itself_by_its_entry_its_token_and_its_incarnation() {
 
 #[test]
 fn one_between_steps_aside_once_and_only_for_a_leader_that_leads() {
-    let heir = Held { token: token(7), entry: EntryId::new("7"), ..Desk::standing(candidate()).enlisted(7) };
-    let heir = Held { incarnation: Incarnation::from_bits(7), ..heir };
+    let heir = held_by_other(7);
     for (head, steps_aside) in [(1, true), (2, false)] {
         let mut desk = Desk::standing(candidate());
         let held = desk.enlisted(5);
         let office = with(handover(1, &heir));
         desk.answer(standing(behind(&held, other(3)), office.clone()));
         assert_eq!(desk.call().2, Op::Line(election(), 1));
-        let line = Line { entries: vec![other(head)], more: true, office: office.clone(), cursor: Cursor(8) };
+        let line = Line::new(vec![other(head)], true, office.clone(), Cursor(8));
         desk.answer(Ok(Answer::Line(Box::new(line))));
         if !steps_aside {
             assert!(!matches!(desk.call().2, Op::Withdraw(..)), "the request is void");
@@ -700,17 +727,14 @@ fn one_between_steps_aside_once_and_only_for_a_leader_that_leads() {
 #[test]
 fn a_leader_hands_over_to_an_heir_that_is_next_and_ready_and_guards_the_last_step() {
     let (mut desk, held) = Desk::leading(candidate());
-    let heir =
-        Held { token: token(7), entry: EntryId::new("7"), incarnation: Incarnation::from_bits(7), ..held.clone() };
+    let heir = held_by_other(7);
     desk.wake();
     desk.answer(standing(Place::Leading(held.clone()), with(handover(5, &heir))));
     assert!(matches!(desk.call().2, Op::Line(..)));
-    let own = Entry { incarnation: Some(held.incarnation), ..other(5) };
-    let line = |ready| Line {
-        entries: vec![own.clone(), Entry { ready, ..other(7) }],
-        more: false,
-        office: with(handover(5, &heir)),
-        cursor: Cursor(8),
+    let line = |ready| {
+        let mut next = other(7);
+        next.ready = ready;
+        Line::new(vec![seen(&held), next], false, with(handover(5, &heir)), Cursor(8))
     };
     desk.answer(Ok(Answer::Line(Box::new(line(None)))));
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Stopping { .. })), "the heir is not ready");
@@ -729,8 +753,7 @@ fn a_leader_hands_over_to_an_heir_that_is_next_and_ready_and_guards_the_last_ste
 #[test]
 fn a_handover_that_was_meant_for_another_leader_is_void() {
     let (mut desk, held) = Desk::leading(candidate());
-    let heir =
-        Held { token: token(7), entry: EntryId::new("7"), incarnation: Incarnation::from_bits(7), ..held.clone() };
+    let heir = held_by_other(7);
     desk.wake();
     let calls = desk.calls();
     desk.answer(standing(Place::Leading(held), with(handover(4, &heir))));
@@ -741,13 +764,11 @@ fn a_handover_that_was_meant_for_another_leader_is_void() {
 #[test]
 fn a_handover_to_somebody_who_left_is_refused_and_the_leader_leads_on() {
     let (mut desk, held) = Desk::leading(candidate());
-    let heir =
-        Held { token: token(7), entry: EntryId::new("7"), incarnation: Incarnation::from_bits(7), ..held.clone() };
+    let heir = held_by_other(7);
     desk.wake();
     let office = with(handover(5, &heir));
     desk.answer(standing(Place::Leading(held.clone()), office.clone()));
-    let own = Entry { incarnation: Some(held.incarnation), ..other(5) };
-    let line = Line { entries: vec![own], more: false, office, cursor: Cursor(8) };
+    let line = Line::new(vec![seen(&held)], false, office, Cursor(8));
     desk.answer(Ok(Answer::Line(Box::new(line))));
     let (_, _, Op::SetOffice(_, was, to)) = desk.call() else { panic!("{:?}", desk.call()) };
     assert_eq!(was, Version(3));
@@ -816,7 +837,7 @@ fn a_held_place_stays_after_the_hard_stop_until_the_work_has_stopped() {
 fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
     let mut desk = Desk::new(Settings::for_ttl(TTL));
     desk.handle(Input::Stand(SEAT, candidate()));
-    let short = Liveness { ttl: Duration::from_secs(4), ..liveness() };
+    let short = Liveness::new(Duration::from_secs(4));
     desk.handle(Input::Opened(Attempt(0), Ok(short)));
     let refused = desk.outputs.iter().find_map(|output| match output {
         Output::SettingsRefused(error) => Some(error),
@@ -834,7 +855,7 @@ fn where_an_answer_proves_only_the_renewal_before_there_are_twice_as_many() {
     for (proof, first) in [(Proof::Answered, settings.renew_every), (earlier, settings.renew_every / 2)] {
         let mut desk = Desk::new(settings);
         desk.handle(Input::Stand(SEAT, candidate()));
-        desk.handle(Input::Opened(Attempt(0), Ok(Liveness { proof, ..liveness() })));
+        desk.handle(Input::Opened(Attempt(0), Ok(proving(proof))));
         desk.pass(first - Duration::from_nanos(1));
         assert_eq!(desk.renewal(), None, "{proof:?}");
         desk.pass(Duration::from_nanos(1));
@@ -865,7 +886,7 @@ fn a_session_whose_ttl_may_have_become_shorter_ends_its_terms_in_time_and_is_rep
     let is = *deadlines(&desk).last().unwrap();
     assert_eq!(was.since(is), TTL / 3 - TTL / 3000, "a third of the TTL, and of what drift may take of it");
     desk.pass(TTL / 3);
-    desk.renewed(Ok(Renewal { ttl: TTL, ..Renewal::default() }));
+    desk.renewed(Ok(proof()));
     assert_eq!(*deadlines(&desk).last().unwrap(), is, "no renewal moves it any more");
     desk.pass(is.since(desk.now) - TTL / 5);
     assert!(matches!(desk.events().last(), Some(Event::Stopping { why: Loss::LocalDeadline, .. })));
@@ -930,14 +951,14 @@ fn where_the_opening_proves_nothing_office_is_taken_after_the_renewal_that_prove
     let proof = Proof::Earlier { apart, opening_proves: false };
     let mut desk = Desk::new(Settings::for_ttl(TTL));
     desk.handle(Input::Stand(SEAT, candidate()));
-    desk.handle(Input::Opened(Attempt(0), Ok(Liveness { proof, ..liveness() })));
+    desk.handle(Input::Opened(Attempt(0), Ok(proving(proof))));
     let held = desk.enlisted(5);
     let leading = || standing(Place::Leading(held.clone()), Office::default());
     desk.answer(leading());
     assert!(deadlines(&desk).is_empty(), "nothing is proven");
     assert_eq!(desk.renewal(), None, "a renewal would prove nothing yet");
     desk.pass(apart);
-    desk.renewed(Ok(Renewal { ttl: TTL, ..Renewal::default() }));
+    desk.renewed(Ok(Renewal::alive(TTL)));
     assert_eq!(desk.call().2, Op::Standing(held.clone()));
     desk.answer(leading());
     assert!(matches!(desk.events().last(), Some(Event::Elected { .. })), "{:?}", desk.events());
@@ -949,7 +970,8 @@ fn a_shorter_ttl_never_lengthens_what_was_proven_of_an_entry() {
     desk.pass(TTL / 3);
     let (attempt, _) = desk.renewal().unwrap();
     // The session is proven, the entry is not.
-    let renewal = Renewal { unproven: vec![held], ..proof() };
+    let mut renewal = proof();
+    renewal.unproven.push(held);
     desk.handle(Input::Renewed(attempt, Ok(renewal)));
     let before = desk.outputs.iter().rev().find_map(|output| match output {
         Output::Event(_, Event::Elected { deadline, .. } | Event::Deadline(deadline)) => Some(*deadline),

@@ -174,16 +174,13 @@ pub(crate) fn entry(
     let Some(suffix) = keys.suffix(election, kv.key()) else { return Ok(None) };
     let token = token_of(kv)?;
     let owner = Owner::read(suffix).filter(|owner| kv.lease() != 0 && owner.lease == kv.lease());
-    Ok(Some(Entry {
-        id: keys::id_of(suffix, token),
-        token,
-        incarnation: owner.as_ref().map(|owner| owner.incarnation),
-        ready: owner.as_ref().and_then(|_| readiness(&keys.ready(election, suffix), kv, beside)),
-        name: owner.map(|owner| owner.name),
-        value: Bytes::copy_from_slice(kv.value()),
-        version: Version(kv.mod_revision().unsigned_abs()),
-        observed: None,
-    }))
+    let mut entry = Entry::new(keys::id_of(suffix, token), token);
+    entry.incarnation = owner.as_ref().map(|owner| owner.incarnation);
+    entry.ready = owner.as_ref().and_then(|_| readiness(&keys.ready(election, suffix), kv, beside));
+    entry.name = owner.map(|owner| owner.name);
+    entry.value = Bytes::copy_from_slice(kv.value());
+    entry.version = Version(kv.mod_revision().unsigned_abs());
+    Ok(Some(entry))
 }
 
 /// For which handover the entry was said to be ready. What was said before the entry was made is

@@ -34,7 +34,7 @@ impl EtcdSession {
         self.expects_nobody.store(ahead.is_none(), Ordering::Relaxed);
         let Some(ahead) = ahead else {
             let office = answer::office(&self.store.keys, election, &beside)?;
-            return Ok(Standing { place: Place::Leading(held), office, cursor: answer.header.cursor() });
+            return Ok(Standing::new(Place::Leading(held), office, answer.header.cursor()));
         };
         match self.standing_behind(&held, ahead, &beside, answer.header).await {
             Ok(Some(standing)) => Ok(standing),
@@ -58,7 +58,7 @@ impl EtcdSession {
             self.expects_nobody.store(false, Ordering::Relaxed);
             return Ok(None);
         };
-        Ok(Some(Standing { place: Place::Leading(held), office: Office::default(), cursor: answer.header.cursor() }))
+        Ok(Some(Standing::new(Place::Leading(held), Office::default(), answer.header.cursor())))
     }
 
     /// A write that may make us an entry, by what it puts first. Unless it is answered, it may
@@ -81,7 +81,7 @@ impl EtcdSession {
                 let token = answer::token_at(answer.header.revision)?;
                 let (election, entry_id) = (election.clone(), keys::id_of(&suffix, token));
                 self.own_entries.add(&entry_id);
-                let held = Held { election, entry: entry_id, token, incarnation: entry.incarnation };
+                let held = Held::new(election, entry_id, token, entry.incarnation);
                 Ok(Wrote { answer, held: Some(held) })
             }
             Ok(answer) => Ok(Wrote { answer, held: None }),
@@ -128,7 +128,7 @@ impl EtcdSession {
         let Some(suffix) = self.store.keys.suffix(election, kv.key()) else { return Ok(None) };
         let token = answer::token_of(kv)?;
         let incarnation = Owner::read(suffix).map_or(Incarnation::from_bits(0), |owner| owner.incarnation);
-        Ok(Some(Held { election: election.clone(), entry: keys::id_of(suffix, token), token, incarnation }))
+        Ok(Some(Held::new(election.clone(), keys::id_of(suffix, token), token, incarnation)))
     }
 }
 

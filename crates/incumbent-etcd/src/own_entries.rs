@@ -109,12 +109,8 @@ mod tests {
     const TTL: Duration = Duration::from_secs(15);
 
     fn held(entry: &str) -> Held {
-        Held {
-            election: ElectionName::new("jobs").unwrap(),
-            entry: EntryId::new(entry),
-            token: Token::new(1).unwrap(),
-            incarnation: Incarnation::from_bits(1),
-        }
+        let election = ElectionName::new("jobs").unwrap();
+        Held::new(election, EntryId::new(entry), Token::new(1).unwrap(), Incarnation::from_bits(1))
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use incumbent_store::{
-    Cas, ElectionName, EntryId, ForgottenBy, Fut, Held, Liveness, NewEntry, Nonce, Proof, Renewal, Session, Standing,
-    StoreError, StoreId, Token, check_value,
+    Cas, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing, StoreError, StoreId,
+    Token, check_value,
 };
 use tokio::time::timeout;
 
@@ -45,13 +45,7 @@ pub(crate) struct EtcdSession {
 
 impl EtcdSession {
     pub(crate) fn new(store: Arc<Inner>, lease: i64, ttl: Duration, cluster_id: u64) -> EtcdSession {
-        let liveness = Liveness {
-            ttl,
-            forgotten_by: ForgottenBy::Store,
-            proof: Proof::Answered,
-            margin: Duration::ZERO,
-            rest: Duration::ZERO,
-        };
+        let liveness = Liveness::new(ttl);
         store.leases().insert(lease);
         EtcdSession {
             batches: Batches::new(store.clone()),
@@ -219,7 +213,10 @@ impl EtcdSession {
         if let (Some(beside), true) = (beside, asked.is_some()) {
             self.own_entries.asked(&beside, &stray);
         }
-        Ok(Renewal { ttl: beat.ttl, gone, unproven: Vec::new(), stray })
+        let mut renewal = Renewal::alive(beat.ttl);
+        renewal.gone = gone;
+        renewal.stray = stray;
+        Ok(renewal)
     }
 
     fn own_key(&self, held: &Held) -> Option<Vec<u8>> {
@@ -349,7 +346,7 @@ mod tests {
         session.renew(&[]).await.unwrap();
         inner.endpoints.revoke("the other", unknown).await.unwrap();
         let election = ElectionName::new("caught-up").unwrap();
-        let entry = NewEntry { incarnation: Incarnation::from_bits(1), name: "a".into(), value: "".into() };
+        let entry = NewEntry::new(Incarnation::from_bits(1), "a", "");
         let standing = session.enlist(&election, &entry).await.unwrap();
         let incumbent_store::Place::Leading(held) = standing.place else { panic!("{standing:?}") };
 

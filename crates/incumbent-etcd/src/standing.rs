@@ -34,7 +34,7 @@ impl EtcdSession {
         let mut answer = self.txn("looking where we stand", Effect::None, txn).await?;
         let cursor = answer.header.cursor();
         if answer.succeeded {
-            return Ok(Standing { place: Place::Leading(held.clone()), office: Office::default(), cursor });
+            return Ok(Standing::new(Place::Leading(held.clone()), Office::default(), cursor));
         }
         let (own, line) = (answer.next_one()?, answer.next_found()?);
         if own.is_none_or(|own| own.create_revision() != token || own.lease() != self.lease) {
@@ -43,7 +43,7 @@ impl EtcdSession {
         let beside = answer.next_found()?;
         let Some(ahead) = line.first() else {
             let office = answer::office(keys, election, &beside)?;
-            return Ok(Standing { place: Place::Leading(held.clone()), office, cursor });
+            return Ok(Standing::new(Place::Leading(held.clone()), office, cursor));
         };
         match self.standing_behind(held, ahead, &beside, answer.header).await? {
             Some(standing) => Ok(standing),
@@ -64,8 +64,8 @@ impl EtcdSession {
         let Some(entry) = answer::entry(keys, election, ahead, beside)? else { return Ok(None) };
         let office = answer::office(keys, election, beside)?;
         let look_again = if ahead.lease() == 0 { Some(self.wait_for_owner(election, ahead).await?) } else { None };
-        let place = Place::Behind { held: Some(held.clone()), ahead: entry, look_again };
-        Ok(Some(Standing { place, office, cursor: header.cursor() }))
+        let place = Place::behind(Some(held.clone()), entry, look_again);
+        Ok(Some(Standing::new(place, office, header.cursor())))
     }
 
     /// Nobody's death removes an entry without a lease. If somebody has overwritten it while its
@@ -108,7 +108,7 @@ impl EtcdSession {
             let older = answer.next_found()?;
             let Some(last) = older.last() else {
                 let office = answer::office(keys, election, &answer.next_found()?)?;
-                return Ok(Standing { place: Place::Leading(held.clone()), office, cursor: answer.header.cursor() });
+                return Ok(Standing::new(Place::Leading(held.clone()), office, answer.header.cursor()));
             };
             before = last.create_revision();
             if let Some(ahead) = older.iter().find(|kv| keys.suffix(election, kv.key()).is_some()) {
@@ -146,6 +146,6 @@ impl EtcdSession {
             return Err(StoreError::SessionGone);
         }
         let office = answer::office(&self.store.keys, election, &answer.next_found()?)?;
-        Ok(Standing { place: Place::Gone, office, cursor: answer.header.cursor() })
+        Ok(Standing::new(Place::Gone, office, answer.header.cursor()))
     }
 }

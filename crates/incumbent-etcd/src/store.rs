@@ -220,7 +220,7 @@ impl Inner {
         entries.truncate(limit);
         let cursor = answer.header.cursor();
         self.heads().note(election, cursor, head);
-        Ok(Line { entries, more, office, cursor })
+        Ok(Line::new(entries, more, office, cursor))
     }
 
     /// What comes after a page, as it was when the first one was read.

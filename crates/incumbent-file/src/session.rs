@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_store::{
     BootClock, Cas, Clock, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce,
-    Proof, Renewal, Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
+    Place, Renewal, Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
 };
 use rustix::fd::OwnedFd;
 
@@ -166,14 +166,9 @@ fn publish_file(directory: &Directory, id: u128, bytes: &[u8]) -> Result<Option<
 
 impl Session for FileSession {
     fn liveness(&self) -> Liveness {
-        let ttl = self.inner.ttl;
-        Liveness {
-            ttl,
-            forgotten_by: ForgottenBy::Rivals,
-            proof: Proof::Answered,
-            margin: Duration::ZERO,
-            rest: Duration::ZERO,
-        }
+        let mut liveness = Liveness::new(self.inner.ttl);
+        liveness.forgotten_by = ForgottenBy::Rivals;
+        liveness
     }
 
     fn store_id(&self) -> StoreId {
@@ -229,21 +224,20 @@ impl Inner {
             return Err(StoreError::SessionGone);
         }
         self.cancel_evictions()?;
-        let mut gone = Vec::new();
+        let mut renewal = Renewal::alive(self.ttl);
         for held in held {
             if !self.still_has(held)? {
-                gone.push(held.clone());
+                renewal.gone.push(held.clone());
             }
         }
         let others: Vec<_> =
             lock(&self.entries).values().map(|mine| &mine.held).filter(|mine| !held.contains(mine)).cloned().collect();
-        let mut stray = Vec::new();
         for other in others {
             if self.still_has(&other)? {
-                stray.push(other);
+                renewal.stray.push(other);
             }
         }
-        Ok(Renewal { ttl: self.ttl, gone, unproven: Vec::new(), stray })
+        Ok(renewal)
     }
 
     fn cancel_evictions(&self) -> Result<(), StoreError> {
@@ -283,7 +277,7 @@ impl Inner {
         };
         let number = venue.shelve(Shelf::Line, &record.encode(), || Ok(true))?;
         let Some(token) = number.and_then(Token::new) else { return Err(venue.too_busy()) };
-        let held = Held { election: election.clone(), entry: id_of(token), token, incarnation: entry.incarnation };
+        let held = Held::new(election.clone(), id_of(token), token, entry.incarnation);
         lock(&self.entries).insert(election.clone(), Mine { held: held.clone(), said: 0 });
         self.stand(&venue, &held).inspect_err(|error| {
             // Trying again will not help, so nobody will: an entry of which its owner knows nothing must not stay.
@@ -308,7 +302,7 @@ impl Inner {
         }
         let seen = venue.seen()?;
         let cursor = seen.cursor();
-        Ok(Standing { place: incumbent_store::Place::Gone, office: seen.tip.office, cursor })
+        Ok(Standing::new(Place::Gone, seen.tip.office, cursor))
     }
 
     fn publish(&self, held: &Held, said: &Said) -> Result<Cas, StoreError> {
@@ -443,7 +437,7 @@ mod tests {
         let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
         let session = FileSession::open(ours.clone(), workers, Duration::from_secs(15)).unwrap();
         let election = ElectionName::new("e").unwrap();
-        let entry = NewEntry { incarnation: Incarnation::from_bits(1), name: "a".into(), value: Bytes::new() };
+        let entry = NewEntry::new(Incarnation::from_bits(1), "a", "");
         session.enlist(&election, &entry).await.unwrap();
         let silent = |directory: &Directory| {
             let line = Venue::at(directory, path_of(&election)).line(1).unwrap();

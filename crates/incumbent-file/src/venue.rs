@@ -108,12 +108,11 @@ impl<'a> Venue<'a> {
     pub(crate) fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
         for _ in 0..TRIES {
             let seen = self.seen()?;
-            let stand = |place| Standing { place, cursor: seen.cursor(), office: seen.tip.office.clone() };
+            let stand = |place| Standing::new(place, seen.tip.office.clone(), seen.cursor());
             let Ok(at) = seen.line.binary_search(&held.token.get()) else { return Ok(stand(Place::Gone)) };
             for number in seen.line[..at].iter().rev() {
                 if let Some(ahead) = self.living_entry(*number, &seen.said, &Owners::default())? {
-                    let held = Some(held.clone());
-                    return Ok(stand(Place::Behind { held, ahead, look_again: None }));
+                    return Ok(stand(Place::behind(Some(held.clone()), ahead, None)));
                 }
             }
             if at == 0 {
@@ -154,7 +153,7 @@ impl<'a> Venue<'a> {
                 raised => raised?,
             }
         }
-        Ok(Line { entries, more, office: seen.tip.office, cursor })
+        Ok(Line::new(entries, more, seen.tip.office, cursor))
     }
 
     /// The entry as others see it; `None` if it is not there. A certainly dead one is removed.
@@ -176,7 +175,11 @@ impl<'a> Venue<'a> {
                 let times = said.get(&number).copied().unwrap_or(0);
                 let shared = session.clock == self.directory.clock && session.clock != 0;
                 let silent = shared.then(|| now.since(Timestamp::from_nanos(beat.max(record.enlisted_at))));
-                let observed = session.observed.map(|ttl| Observed { ttl, silent });
+                let observed = session.observed.map(|ttl| {
+                    let mut observed = Observed::new(ttl);
+                    observed.silent = silent;
+                    observed
+                });
                 self.entry(number, record, observed, beat, times)
             }
         }
@@ -198,17 +201,15 @@ impl<'a> Venue<'a> {
                 times => self.read_said(number, times)?,
             };
             if let Some(said) = said {
-                return Ok(Some(Entry {
-                    id: id_of(token),
-                    token,
-                    incarnation: Some(record.incarnation),
-                    name: Some(record.name),
-                    value: said.value,
-                    ready: said.ready,
-                    // Both only grow, so their sum changes whenever one of them does.
-                    version: Version(beat.wrapping_add(times)),
-                    observed,
-                }));
+                let mut entry = Entry::new(id_of(token), token);
+                entry.incarnation = Some(record.incarnation);
+                entry.name = Some(record.name);
+                entry.value = said.value;
+                entry.ready = said.ready;
+                // Both only grow, so their sum changes whenever one of them does.
+                entry.version = Version(beat.wrapping_add(times));
+                entry.observed = observed;
+                return Ok(Some(entry));
             }
             // It has published something newer, or it is gone.
             if !self.disk().exists(&path)? {

@@ -21,7 +21,7 @@ fn election() -> ElectionName {
 }
 
 async fn enlist(session: &Arc<dyn Session>) -> Result<Held, StoreError> {
-    let entry = NewEntry { incarnation: Incarnation::from_bits(1), name: "test".into(), value: "value".into() };
+    let entry = NewEntry::new(Incarnation::from_bits(1), "test", "value");
     match session.enlist(&election(), &entry).await?.place {
         Place::Leading(held) | Place::Behind { held: Some(held), .. } => Ok(held),
         other => panic!("{other:?}"),

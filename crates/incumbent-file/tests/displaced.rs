@@ -57,7 +57,7 @@ impl Stage {
 
     async fn leader(&self) -> (Arc<dyn Session>, Held) {
         let session = self.store.open_session(LONG_TTL).await.unwrap();
-        let entry = NewEntry { incarnation: Incarnation::from_bits(1), name: "first".into(), value: "".into() };
+        let entry = NewEntry::new(Incarnation::from_bits(1), "first", "");
         match session.enlist(&election(), &entry).await.unwrap().place {
             Place::Leading(held) => (session, held),
             other => panic!("{other:?}"),
@@ -95,7 +95,7 @@ async fn no_call_of_a_session_is_answered_once_the_directory_is_another_one() {
         assert!(matches!(renewed, Err(StoreError::SessionGone)), "{what}: {renewed:?}");
         let standing = session.standing(&held).await;
         assert!(matches!(standing, Err(StoreError::SessionGone)), "{what}: {standing:?}");
-        let entry = NewEntry { incarnation: Incarnation::from_bits(2), name: "again".into(), value: "".into() };
+        let entry = NewEntry::new(Incarnation::from_bits(2), "again", "");
         let enlisted = session.enlist(&ElectionName::new("other").unwrap(), &entry).await;
         assert!(matches!(enlisted, Err(StoreError::SessionGone)), "{what}: {enlisted:?}");
         // What is ours there is still ours to take back.

@@ -44,7 +44,7 @@ impl Other {
     async fn enlist(&mut self) -> Standing {
         self.enlisted += 1;
         let incarnation = Incarnation::from_bits(self.enlisted);
-        let entry = NewEntry { incarnation, name: "other".into(), value: "value".into() };
+        let entry = NewEntry::new(incarnation, "other", "value");
         self.session.enlist(&election(), &entry).await.unwrap()
     }
 

@@ -25,7 +25,7 @@ fn election() -> ElectionName {
 }
 
 async fn enlist(session: &Arc<dyn Session>, number: u128) -> Held {
-    let entry = NewEntry { incarnation: Incarnation::from_bits(number), name: "test".into(), value: "value".into() };
+    let entry = NewEntry::new(Incarnation::from_bits(number), "test", "value");
     match session.enlist(&election(), &entry).await.unwrap().place {
         Place::Leading(held) | Place::Behind { held: Some(held), .. } => held,
         other => panic!("{other:?}"),

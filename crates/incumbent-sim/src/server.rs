@@ -135,10 +135,10 @@ impl Server {
     pub(crate) fn execute(&mut self, now: u64, ask: &Ask) -> Reply {
         match ask {
             Ask::Open(attempt) => {
-                let (key, liveness) = self.table.open_session(at(now), self.granted);
+                let (key, mut liveness) = self.table.open_session(at(now), self.granted);
                 self.lives(now, key);
-                let proof = self.told_proof(liveness.proof);
-                Reply::Opened(*attempt, Ok((key, Liveness { proof, ..liveness })))
+                liveness.proof = self.told_proof(liveness.proof);
+                Reply::Opened(*attempt, Ok((key, liveness)))
             }
             Ask::Renew(attempt, key, held) => {
                 let answer = self.table.renew(at(now), *key, held).map_err(|error| error.fault());
@@ -159,7 +159,7 @@ impl Server {
 
     /// What a stale server says to a renewal: that all is well.
     pub(crate) fn acknowledge(&self, attempt: Attempt) -> Reply {
-        Reply::Renewed(attempt, Ok(Renewal { ttl: self.granted, ..Renewal::default() }))
+        Reply::Renewed(attempt, Ok(Renewal::alive(self.granted)))
     }
 
     /// Arms a watch; `true` if it has something to say at once.

@@ -27,7 +27,7 @@ fn election(name: &str) -> ElectionName {
 }
 
 fn entry(number: u128) -> NewEntry {
-    NewEntry { incarnation: Incarnation::from_bits(number), name: "node".into(), value: "value".into() }
+    NewEntry::new(Incarnation::from_bits(number), "node", "value")
 }
 
 async fn stand(session: &Arc<dyn Session>, name: &str, number: u128) -> Held {

@@ -7,7 +7,7 @@ use crate::patience::within;
 
 /// A candidate's words, as an incarnation of this number.
 pub fn entry(number: u128) -> NewEntry {
-    NewEntry { incarnation: Incarnation::from_bits(number), name: "node-1".into(), value: "10.0.0.7:80".into() }
+    NewEntry::new(Incarnation::from_bits(number), "node-1", "10.0.0.7:80")
 }
 
 /// What one holds who stands there. `None`: it is not in line, or not told.

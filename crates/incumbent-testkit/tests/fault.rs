@@ -21,7 +21,7 @@ fn election() -> ElectionName {
 }
 
 fn entry() -> NewEntry {
-    NewEntry { incarnation: Incarnation::from_bits(1), name: "node-1".into(), value: "value".into() }
+    NewEntry::new(Incarnation::from_bits(1), "node-1", "value")
 }
 
 struct Scene {

@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
             }
             let still = stat.map_or(0, |stat| stat.pzxid) == children.changed;
             let more = children.line.len() > limit;
-            let line = Line { entries, more, office, cursor };
+            let line = Line::new(entries, more, office, cursor);
             if still {
                 return Ok(line);
             }

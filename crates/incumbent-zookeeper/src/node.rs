@@ -37,16 +37,13 @@ pub(crate) fn entry(name: &str, (data, stat): &Node, beside: Option<&Node>) -> R
         None => (None, Bytes::copy_from_slice(data)),
     };
     let said = || std::str::from_utf8(data).ok().filter(|name| !name.is_empty()).map(Into::into);
-    Ok(Entry {
-        id: id_of(name, token),
-        token,
-        incarnation: record.as_ref().map(|record| record.incarnation),
-        ready: record.as_ref().and_then(|record| record.ready),
-        name: record.map_or_else(said, |record| Some(record.name)),
-        value,
-        version: Version(version.unsigned_abs()),
-        observed: None,
-    })
+    let mut entry = Entry::new(id_of(name, token), token);
+    entry.incarnation = record.as_ref().map(|record| record.incarnation);
+    entry.ready = record.as_ref().and_then(|record| record.ready);
+    entry.name = record.map_or_else(said, |record| Some(record.name));
+    entry.value = value;
+    entry.version = Version(version.unsigned_abs());
+    Ok(entry)
 }
 
 /// Whether a record is about this entry: one session made both, and the record with it or, when

@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, EntryId, ForgottenBy, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof,
-    Renewal, Session, Shortened, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
+    Cas, Cursor, ElectionName, EntryId, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof, Renewal,
+    Session, Shortened, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -85,14 +85,9 @@ impl ZooKeeperSession {
         // A session that is opened with its connection is committed by the ensemble's leader. One
         // on a connection of the user's is older than what we write to it, and a write does not
         // tell the leader that the session lives.
-        let proof = Proof::Earlier { apart: counted.tick, opening_proves: owned };
-        let liveness = Liveness {
-            ttl: counted.longest,
-            forgotten_by: ForgottenBy::Store,
-            proof,
-            margin: counted.tick,
-            rest: Duration::ZERO,
-        };
+        let mut liveness = Liveness::new(counted.longest);
+        liveness.proof = Proof::Earlier { apart: counted.tick, opening_proves: owned };
+        liveness.margin = counted.tick;
         let core = Core {
             heartbeat: format!("{}/{:032x}", inner.paths.sessions(), random()),
             inner,
@@ -249,7 +244,7 @@ impl Core {
     }
 
     fn held(&self, election: &ElectionName, name: &str, token: Token, incarnation: Incarnation) -> Held {
-        Held { election: election.clone(), entry: id_of(name, token), token, incarnation }
+        Held::new(election.clone(), id_of(name, token), token, incarnation)
     }
 
     /// The stay that `held` speaks of: nobody acts on another session's entries.
@@ -545,7 +540,7 @@ impl ZooKeeperSession {
             look => look?,
         };
         match self.place(reader, &held, &look).await? {
-            Some(place) => Ok(Some(Standing { place, office: look.office, cursor })),
+            Some(place) => Ok(Some(Standing::new(place, look.office, cursor))),
             None => self.standing(&held).await.map(Some),
         }
     }
@@ -611,7 +606,7 @@ impl ZooKeeperSession {
         if let Some((name, _)) = parse_id(&ahead.id) {
             check_ephemeral(&reader.path, name, &stat)?;
         }
-        Ok(Some(Place::Behind { held: Some(held.clone()), ahead, look_again: None }))
+        Ok(Some(Place::behind(Some(held.clone()), ahead, None)))
     }
 
     async fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
@@ -626,7 +621,7 @@ impl ZooKeeperSession {
                 return self.gone(&reader, held, look.cursor).await;
             }
             if let Some(place) = self.place(&reader, held, &look).await? {
-                return Ok(Standing { place, office: look.office, cursor: look.cursor });
+                return Ok(Standing::new(place, look.office, look.cursor));
             }
         }
         Err(StoreError::Unavailable { what: format!("the line at {} keeps changing", reader.path), source: None })
@@ -641,7 +636,7 @@ impl ZooKeeperSession {
             // moment before.
             office.ended = Some(ended_by(zxid(held.token)));
         }
-        Ok(Standing { place: Place::Gone, office, cursor })
+        Ok(Standing::new(Place::Gone, office, cursor))
     }
 
     async fn publish(&self, held: &Held, value: &Bytes, ready: Option<Nonce>) -> Result<Cas, StoreError> {
@@ -722,9 +717,10 @@ impl ZooKeeperSession {
             }
         }
         let (there, named) = (entries_of(&found), entries_of(held));
-        let gone = held.iter().filter(|held| !there.contains(&entry_of(held))).cloned().collect();
-        let stray = found.iter().filter(|there| !named.contains(&entry_of(there))).cloned().collect();
-        Ok(Renewal { ttl: self.liveness.ttl, gone, unproven: Vec::new(), stray })
+        let mut renewal = Renewal::alive(self.liveness.ttl);
+        renewal.gone.extend(held.iter().filter(|held| !there.contains(&entry_of(held))).cloned());
+        renewal.stray.extend(found.iter().filter(|there| !named.contains(&entry_of(there))).cloned());
+        Ok(renewal)
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Observed, Settings, Target, Token};
+use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Settings, Target, Token};
 use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -52,7 +52,7 @@ impl From<Line> for Look {
     fn from(line: Line) -> Look {
         let leads = line.entries.first().map(|head| head.token);
         let observed = line.entries.first().and_then(|head| head.observed);
-        let silence = observed.and_then(|Observed { ttl, silent }| Some(Silence { lasts: silent?, ttl }));
+        let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
         let handover = leads.and_then(|token| line.office.handover_from(token));
         Look {
             people: line.entries.iter().map(Leader::from).collect(),

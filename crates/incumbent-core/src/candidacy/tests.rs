@@ -109,7 +109,7 @@ impl Driven {
 
     fn renewed(&mut self) {
         let attempt = self.renewal.take().expect("a renewal is out");
-        self.feed(Input::Renewed(attempt, Ok(Renewal { ttl: SECOND * 10, ..Renewal::default() })));
+        self.feed(Input::Renewed(attempt, Ok(Renewal::alive(SECOND * 10))));
     }
 
     fn asks(&self) -> &Op {

@@ -266,7 +266,7 @@ async fn an_entry_is_one_key_that_says_whose_it_is() {
     let seen = async || theirs.line(&election, 1).await.unwrap().entries.remove(0);
     let beside = format!("//incumbent/{}/", election.as_str().replace('/', "%2F"));
     for (number, candidate, escaped) in [(1, "node-1", "node-1"), (2, "a/b %.c", "a%2fb%20%25.c")] {
-        let entry = NewEntry { name: candidate.into(), ..entry(number) };
+        let entry = NewEntry::new(Incarnation::from_bits(number), candidate, "10.0.0.7:80");
         let held = held(&session.enlist(&election, &entry).await.unwrap());
         let key = format!("{election}/{:x}.{}.{escaped}", lease_of(&held), entry.incarnation);
         assert_eq!(keys_below(&format!("{election}/")).await, [key]);

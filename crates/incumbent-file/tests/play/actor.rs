@@ -121,7 +121,7 @@ impl Actor {
     async fn enlist(&mut self, election: &str) -> Result<String, StoreError> {
         self.enlisted += 1;
         let incarnation = Incarnation::from_bits((u128::from(std::process::id()) << 64) | self.enlisted);
-        let entry = NewEntry { incarnation, name: "actor".into(), value: "value".into() };
+        let entry = NewEntry::new(incarnation, "actor", "value");
         let standing = self.session().enlist(&name(election), &entry).await?;
         if let Place::Leading(held) | Place::Behind { held: Some(held), .. } = &standing.place {
             self.held.insert(name(election), held.clone());

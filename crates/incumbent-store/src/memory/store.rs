@@ -34,7 +34,7 @@ use crate::{BootClock, Clock, Fut, Promises, Session, Store, StoreError, TokenSt
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = MemoryStore::new(Shape::FAIR);
 /// let session = store.open_session(Duration::from_secs(15)).await?;
-/// let entry = NewEntry { incarnation: Incarnation::from_bits(7), name: "node-1".into(), value: "10.0.0.7".into() };
+/// let entry = NewEntry::new(Incarnation::from_bits(7), "node-1", "10.0.0.7");
 /// let standing = session.enlist(&ElectionName::new("jobs/nightly")?, &entry).await?;
 /// assert!(matches!(standing.place, Place::Leading(_)));
 /// # Ok(())

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::{
     Cas, Cursor, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, Liveness, NewEntry, Nonce,
-    Observed, Office, Place, Proof, Renewal, Standing, StoreId, Target, Timestamp, Token, Version,
-    check_candidate_name, check_value,
+    Observed, Office, Place, Renewal, Standing, StoreId, Target, Timestamp, Token, Version, check_candidate_name,
+    check_value,
 };
 
 use crate::{LineKind, StoreError};
@@ -201,10 +201,13 @@ impl Table {
         if self.store_forgets() {
             self.session_ends.insert((expires_at, key));
         }
-        let forgotten_by = self.shape.forgotten_by;
-        // Twice the time after which those who wait look again.
-        let rest = if self.shape.line == LineKind::Single { ttl / 5 } else { Duration::ZERO };
-        (key, Liveness { ttl, forgotten_by, proof: Proof::Answered, margin: Duration::ZERO, rest })
+        let mut liveness = Liveness::new(ttl);
+        liveness.forgotten_by = self.shape.forgotten_by;
+        if self.shape.line == LineKind::Single {
+            // Twice the time after which those who wait look again.
+            liveness.rest = ttl / 5;
+        }
+        (key, liveness)
     }
 
     /// The store counts another TTL for this session, from now on: a connection that was made again
@@ -250,8 +253,10 @@ impl Table {
         let (owned, gone): (Vec<_>, Vec<_>) = held.iter().partition(|held| self.owns(key, held));
         let named: HashSet<Token> = owned.iter().map(|held| held.token).collect();
         let stray = self.places_of(key).filter(|(_, token)| !named.contains(token));
-        let stray = stray.filter_map(|(election, token)| self.held(election, token)).collect();
-        Ok(Renewal { ttl, gone: gone.into_iter().cloned().collect(), unproven: Vec::new(), stray })
+        let mut renewal = Renewal::alive(ttl);
+        renewal.stray.extend(stray.filter_map(|(election, token)| self.held(election, token)));
+        renewal.gone.extend(gone.into_iter().cloned());
+        Ok(renewal)
     }
 
     /// Enters the line. See [`Session::enlist`](crate::Session::enlist).
@@ -278,7 +283,7 @@ impl Table {
         {
             let ahead = self.entry(now, token, row);
             let look_again = Some(session.ttl / 10);
-            return Ok(self.stand(election, Place::Behind { held: None, ahead, look_again }));
+            return Ok(self.stand(election, Place::behind(None, ahead, look_again)));
         }
         let token = self.next_token();
         Ok(self.insert(now, key, election, entry, token))
@@ -352,7 +357,7 @@ impl Table {
         let mut rows = row.into_iter().flat_map(|row| &row.entries);
         let entries = rows.by_ref().take(limit).map(|(token, row)| self.entry(now, *token, row)).collect();
         let more = rows.next().is_some();
-        Line { entries, more, office: self.office(election), cursor: Cursor(self.change) }
+        Line::new(entries, more, self.office(election), Cursor(self.change))
     }
 
     /// Whether a watch that starts at `from` has something to say already.
@@ -439,7 +444,7 @@ impl Table {
         self.insert_row(election, token, row);
         self.places.insert((key, Some(election.clone())), token);
         let incarnation = entry.incarnation;
-        let held = Held { election: election.clone(), entry: id, token, incarnation };
+        let held = Held::new(election.clone(), id, token, incarnation);
         self.standing_of(now, key, &held)
     }
 
@@ -555,7 +560,7 @@ impl Table {
     fn held(&self, election: &ElectionName, token: Token) -> Option<Held> {
         let row = self.elections.get(election)?.entries.get(&token)?;
         let (_, incarnation) = row.owner?;
-        Some(Held { election: election.clone(), entry: row.id.clone(), token, incarnation })
+        Some(Held::new(election.clone(), row.id.clone(), token, incarnation))
     }
 
     fn standing_of(&self, now: Timestamp, key: SessionKey, held: &Held) -> Standing {
@@ -567,34 +572,33 @@ impl Table {
             None => Place::Leading(held.clone()),
             Some((token, row)) => {
                 let ahead = self.entry(now, *token, row);
-                Place::Behind { held: Some(held.clone()), ahead, look_again: None }
+                Place::behind(Some(held.clone()), ahead, None)
             }
         };
         self.stand(&held.election, place)
     }
 
     fn stand(&self, election: &ElectionName, place: Place) -> Standing {
-        Standing { place, office: self.office(election), cursor: Cursor(self.change) }
+        Standing::new(place, self.office(election), Cursor(self.change))
     }
 
     /// The entry as others see it.
     fn entry(&self, now: Timestamp, token: Token, row: &EntryRow) -> Entry {
         let observed_session = || self.sessions.get(&row.owner?.0);
         let session = if self.store_forgets() { None } else { observed_session() };
-        Entry {
-            id: row.id.clone(),
-            token,
-            incarnation: row.owner.map(|(_, incarnation)| incarnation),
-            name: row.name.clone(),
-            value: row.value.clone(),
-            ready: row.ready,
-            version: Version(session.map_or(0, |session| session.renewed).max(row.changed)),
-            observed: session.map(|session| Observed {
-                ttl: session.ttl,
-                // Enlisting is a sign of life, too, however late the next renewal is.
-                silent: self.shape.one_clock.then(|| now.since(session.renewed_at.max(row.enlisted_at))),
-            }),
-        }
+        let mut entry = Entry::new(row.id.clone(), token);
+        entry.incarnation = row.owner.map(|(_, incarnation)| incarnation);
+        entry.name = row.name.clone();
+        entry.value = row.value.clone();
+        entry.ready = row.ready;
+        entry.version = Version(session.map_or(0, |session| session.renewed).max(row.changed));
+        entry.observed = session.map(|session| {
+            let mut observed = Observed::new(session.ttl);
+            // Enlisting is a sign of life, too, however late the next renewal is.
+            observed.silent = self.shape.one_clock.then(|| now.since(session.renewed_at.max(row.enlisted_at)));
+            observed
+        });
+        entry
     }
 }
 

@@ -7,16 +7,20 @@ use super::harness::Harness;
 use super::scene::{Scene, new_entry};
 use crate::candidates::held;
 
+fn entry(name: &str, value: &Bytes) -> NewEntry {
+    NewEntry::new(new_entry().incarnation, name, value.clone())
+}
+
 /// A clear error, and nothing in line.
 pub async fn names_and_values_beyond_the_limits_are_refused<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let member = scene.member().await;
     let too_much = Bytes::from(vec![7; MAX_VALUE_BYTES + 1]);
     for entry in [
-        NewEntry { name: "".into(), ..new_entry() },
-        NewEntry { name: "x".repeat(MAX_NAME_BYTES + 1).into(), ..new_entry() },
-        NewEntry { name: "two\nlines".into(), ..new_entry() },
-        NewEntry { value: too_much.clone(), ..new_entry() },
+        entry("", &Bytes::new()),
+        entry(&"x".repeat(MAX_NAME_BYTES + 1), &Bytes::new()),
+        entry("two\nlines", &Bytes::new()),
+        entry("node-1", &too_much),
     ] {
         let refused = member.enlist_as(&scene.election, &entry).await;
         assert!(matches!(refused, Err(StoreError::Limit { .. })), "{:?}: {refused:?}", entry.name);
@@ -38,7 +42,7 @@ pub async fn names_and_values_at_the_limits_are_kept<H: Harness>(harness: &H) {
     let longest = ElectionName::new(&longest).unwrap();
     let names = ["x".repeat(MAX_NAME_BYTES), "ü".repeat(MAX_NAME_BYTES / 2), r#"a "b" \ 'c' /{}: %s"#.to_owned()];
     for (name, value) in names.iter().zip([&largest, &Bytes::new(), &largest]) {
-        let entry = NewEntry { name: name.as_str().into(), value: value.clone(), ..new_entry() };
+        let entry = entry(name, value);
         let held = held(&member.enlist_as(&longest, &entry).await.unwrap());
         let seen = scene.seen(&held).await;
         assert_eq!((seen.name.as_deref(), seen.is_foreign()), (Some(name.as_str()), false));

@@ -35,7 +35,7 @@ async fn one_record_is_taken_and_freed(scene: &Scene) {
     assert!(first.leads(&held).await);
     let entry = new_entry();
     let refused = second.enlist_as(&scene.election, &entry).await.unwrap().place;
-    let Place::Behind { held: None, ahead, look_again: Some(_) } = refused else { panic!("{refused:?}") };
+    let Place::Behind { held: None, ahead, look_again: Some(_), .. } = refused else { panic!("{refused:?}") };
     assert!(ahead.is(&held));
     assert_eq!(scene.tokens().await, [held.token]);
     first.withdraw(&held).await;
@@ -203,7 +203,8 @@ pub async fn withdrawing_again_is_done_and_touches_nobody_else<H: Harness>(harne
     assert!(other.leads(&others).await);
     other.withdraw(&others).await;
     // Not even as the same incarnation.
-    for entry in [new_entry(), NewEntry { incarnation: first.incarnation, ..new_entry() }] {
+    for incarnation in [new_entry().incarnation, first.incarnation] {
+        let entry = NewEntry::new(incarnation, "node-1", "10.0.0.7:80");
         let again = held(&member.enlist_as(&scene.election, &entry).await.unwrap());
         member.withdraw(&first).await;
         assert!(member.leads(&again).await, "a late withdrawal does not reach the next entry");

@@ -169,7 +169,7 @@ impl<'a> Play<'a> {
         let side = &self.sessions[session];
         let name = if incarnation == 0 { "node" } else { "spare" };
         let incarnation = Incarnation::from_bits(side.bits | u128::from(incarnation));
-        let entry = NewEntry { incarnation, name: name.into(), value: Bytes::from_static(b"value") };
+        let entry = NewEntry::new(incarnation, name, "value");
         let election = self.elections[election].clone();
         let real = side.real.enlist(&election, &entry).await;
         let model = self.table.enlist(NOW, side.key, &election, &entry);

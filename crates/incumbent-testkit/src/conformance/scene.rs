@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_store::{
     Cas, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, LineKind, NewEntry, Place, Promises,
     Session, Standing, Store, StoreError, Token, Wake,
@@ -196,7 +195,7 @@ async fn keep_alive(session: Arc<dyn Session>, held: Arc<Mutex<Vec<Held>>>, ever
 
 pub(super) fn new_entry() -> NewEntry {
     let incarnation = Incarnation::from_bits(u128::from(unique()) << 64 | u128::from(unique()));
-    NewEntry { incarnation, name: "node-1".into(), value: Bytes::from_static(b"10.0.0.7:80") }
+    NewEntry::new(incarnation, "node-1", "10.0.0.7:80")
 }
 
 /// Polls once, without waiting.
