@@ -15,6 +15,7 @@ use crate::floor::Floor;
 use crate::options::FileOptions;
 use crate::place::{ELECTIONS, goes_on};
 use crate::record::{Identity, Record, corrupt};
+use crate::time::Time;
 use crate::venue::Venue;
 use crate::workers::Workers;
 
@@ -79,10 +80,7 @@ pub(crate) struct Directory {
     pub(crate) floor: Floor,
     pub(crate) options: FileOptions,
     pub(crate) id: StoreId,
-    /// Which boot of the host this is.
-    pub(crate) boot: u128,
-    /// Which clock this process reads: all that show the same number share one, to the nanosecond.
-    pub(crate) clock: u128,
+    pub(crate) time: Time,
     /// In which namespace this process's pid means something. Zero: unknown.
     pub(crate) pid_namespace: u64,
     chores: Mutex<Vec<Chore>>,
@@ -102,7 +100,7 @@ type Gone = BTreeMap<String, BTreeSet<u64>>;
 
 impl Directory {
     /// Opens a directory, and makes it if it is not there.
-    pub(crate) fn open(path: &Path, options: FileOptions) -> Result<Directory, StoreError> {
+    pub(crate) fn open(path: &Path, options: FileOptions, time: Time) -> Result<Directory, StoreError> {
         make_root(path)?;
         let disk = open_root(path)?;
         check(&disk, options)?;
@@ -110,12 +108,12 @@ impl Directory {
             Some(id) => id,
             None => found(&disk)?,
         };
-        Directory::with(disk, id, options)
+        Directory::with(disk, id, options, time)
     }
 
     /// Opens the directory that is at the path of one that was open before. It has to be a store
     /// already.
-    pub(crate) fn open_again(path: &Path, options: FileOptions) -> Result<Directory, StoreError> {
+    pub(crate) fn open_again(path: &Path, options: FileOptions, time: Time) -> Result<Directory, StoreError> {
         if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Err(not_in_place(path));
         }
@@ -124,16 +122,13 @@ impl Directory {
         // mounted there again later.
         let Some(id) = read_identity(&disk)? else { return Err(not_in_place(path)) };
         check(&disk, options)?;
-        Directory::with(disk, id, options)
+        Directory::with(disk, id, options, time)
     }
 
-    fn with(disk: Disk, id: u128, options: FileOptions) -> Result<Directory, StoreError> {
+    fn with(disk: Disk, id: u128, options: FileOptions, time: Time) -> Result<Directory, StoreError> {
         forget_other_identities(&disk)?;
         let floor = Floor::default();
         floor.read(&disk)?;
-        let boot = boot_id();
-        // Containers may have a boot-time clock of their own: same boot, another offset.
-        let clock = boot ^ std::fs::metadata("/proc/self/ns/time").map_or(0, |namespace| u128::from(namespace.ino()));
         let pid_namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
         let id = StoreId::new(format!("{id:032x}"));
         Ok(Directory {
@@ -141,8 +136,7 @@ impl Directory {
             floor,
             options,
             id,
-            boot,
-            clock,
+            time,
             pid_namespace,
             chores: Mutex::default(),
             broom: Mutex::default(),
@@ -430,12 +424,6 @@ fn forget_other_identities(disk: &Disk) -> Result<(), StoreError> {
         disk.remove_file(name)?;
     }
     Ok(())
-}
-
-/// Which boot of the host this is; zero where the kernel does not say.
-fn boot_id() -> u128 {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
 }
 
 #[cfg(test)]

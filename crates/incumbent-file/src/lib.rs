@@ -50,6 +50,7 @@ mod root;
 mod session;
 mod shelf;
 mod store;
+mod time;
 mod venue;
 mod watch;
 mod workers;

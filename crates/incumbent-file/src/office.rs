@@ -3,7 +3,7 @@
 //! Records that were replaced and those that say nothing are taken off the shelf, smallest first, so that none that
 //! was replaced can ever be the largest again.
 
-use incumbent_store::{BootClock, Cas, Clock, Office, StoreError, Version};
+use incumbent_store::{Cas, Office, StoreError, Version};
 
 use crate::place::{ELECTIONS, above};
 use crate::record::{OfficeRecord, Record, corrupt};
@@ -55,9 +55,9 @@ impl Venue<'_> {
             None => 0,
             // The same tombstone does not stay longer because something else is written beside it.
             ended if *ended == tip.office.ended => tip.tombstone_until_nanos,
-            Some(ended) => (BootClock.now() + ended.keep).as_nanos(),
+            Some(ended) => (self.directory().time.now() + ended.keep).as_nanos(),
         };
-        let record = OfficeRecord { office: to.clone(), boot: self.directory().boot, tombstone_until_nanos };
+        let record = OfficeRecord { office: to.clone(), boot: self.directory().time.boot, tombstone_until_nanos };
         let still = || Ok(self.newest()?.0.office.version == was);
         let Some(number) = self.shelve(Shelf::Office, &record.encode(), still)? else {
             self.directory().tidy_later(self.path(), 0);
@@ -135,8 +135,8 @@ impl Venue<'_> {
     /// on the wall clock.
     fn is_over(&self, tip: &Tip, boot: u128) -> bool {
         let Some(ended) = &tip.office.ended else { return false };
-        if boot == self.directory().boot {
-            return BootClock.now().as_nanos() >= tip.tombstone_until_nanos;
+        if boot == self.directory().time.boot {
+            return self.directory().time.now().as_nanos() >= tip.tombstone_until_nanos;
         }
         let path = format!("{}/{RECORD}", self.on_shelf(Shelf::Office, tip.number));
         let age = self.disk().age(&path).ok().flatten();
@@ -154,18 +154,19 @@ mod tests {
     use super::*;
     use crate::directory::{Directory, random};
     use crate::options::FileOptions;
+    use crate::time::Time;
 
     const KEEP: Duration = Duration::from_secs(3_600);
 
     #[test]
     fn a_tombstone_of_another_boot_id_stands_for_as_long_as_it_was_to_stand() {
         let path = std::env::temp_dir().join(format!("incumbent-office-{:x}", random()));
-        let ours = Directory::open(&path, FileOptions::new()).unwrap();
+        let ours = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
         let office = Office { ended: Some(Ended { id: Nonce(7), keep: KEEP }), ..Office::default() };
         Venue::at(&ours, "elections/e".into()).set_office(Version::NONE, &office).unwrap();
         // A container with a boot id of its own, or the same host after a reboot.
-        let mut theirs = Directory::open(&path, FileOptions::new()).unwrap();
-        theirs.boot ^= 1;
+        let mut theirs = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
+        theirs.time.boot ^= 1;
         let venue = Venue::at(&theirs, "elections/e".into());
         let tip = venue.tip().unwrap();
         assert_eq!(tip.office.ended, office.ended, "it is not over yet");

@@ -24,6 +24,7 @@ use crate::directory::Directory;
 use crate::hub::Hub;
 use crate::options::FileOptions;
 use crate::porch::Porch;
+use crate::time::Time;
 use crate::workers::Workers;
 
 /// How many calls are under way at once: on disks, much of a call is waiting.
@@ -51,6 +52,7 @@ impl Opened {
 pub(crate) struct Root {
     path: PathBuf,
     options: FileOptions,
+    time: Time,
     pub(crate) workers: Arc<Workers>,
     opened: RwLock<Arc<Opened>>,
     /// Held while the directory is opened again.
@@ -59,11 +61,12 @@ pub(crate) struct Root {
 
 impl Root {
     /// Opens the directory, and makes it if it is not there. It blocks.
-    pub(crate) fn open(path: &Path, options: FileOptions) -> Result<Root, StoreError> {
-        let directory = Directory::open(path, options)?;
+    pub(crate) fn open(path: &Path, options: FileOptions, time: Time) -> Result<Root, StoreError> {
+        let directory = Directory::open(path, options, time.clone())?;
         let path = directory.disk.path().to_owned();
         let workers = Arc::new(Workers::start("incumbent-file", MOST_WORKERS)?);
-        Ok(Root { path, options, workers, opened: RwLock::new(Opened::new(directory)), opening: Mutex::default() })
+        let opened = RwLock::new(Opened::new(directory));
+        Ok(Root { path, options, time, workers, opened, opening: Mutex::default() })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -127,7 +130,7 @@ impl Root {
         if opened.directory.is_in_place()? {
             return Ok(opened);
         }
-        let opened = Opened::new(Directory::open_again(&self.path, self.options)?);
+        let opened = Opened::new(Directory::open_again(&self.path, self.options, self.time.clone())?);
         *self.opened.write().unwrap_or_else(PoisonError::into_inner) = opened.clone();
         Ok(opened)
     }

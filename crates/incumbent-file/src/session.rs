@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
-    BootClock, Cas, Clock, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce,
-    Place, Renewal, Session, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
+    Cas, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce, Place, Renewal,
+    Session, Standing, StoreError, StoreId, Timestamp, Token, check_candidate_name, check_value,
 };
 use rustix::fd::OwnedFd;
 
@@ -86,10 +86,10 @@ impl FileSession {
                 id: random(),
                 pid: std::process::id(),
                 pid_namespace: directory.pid_namespace,
-                clock: directory.clock,
+                clock: directory.time.shared,
                 observed,
             };
-            let beat = BootClock.now().as_nanos();
+            let beat = directory.time.now().as_nanos();
             let mut bytes = record.encode();
             let beat_at = bytes.len() as u64;
             bytes.extend_from_slice(&encode_beat(beat));
@@ -177,7 +177,9 @@ impl Session for FileSession {
 
     fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal> {
         let held = held.to_vec();
-        Box::pin(self.run(&self.renewals, "renewing the session", move |inner| inner.renew(&held)))
+        // Not when the disk gets to it: its owner counts from now, too.
+        let sent_at = self.inner.directory.time.now();
+        Box::pin(self.run(&self.renewals, "renewing the session", move |inner| inner.renew(sent_at, &held)))
     }
 
     fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing> {
@@ -212,12 +214,12 @@ impl Session for FileSession {
 impl Inner {
     /// The new heartbeat first, then whatever stands against us is removed, then we look what is left: see
     /// [`crate::venue`]. Nothing is synced: a session does not outlive the host's uptime.
-    fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
+    fn renew(&self, sent_at: Timestamp, held: &[Held]) -> Result<Renewal, StoreError> {
         let _alive = self.alive()?;
         let path = format!("{SESSIONS}/{}", session_name(self.id));
         {
             let mut beat = lock(&self.beat);
-            *beat = BootClock.now().as_nanos().max(*beat + 1);
+            *beat = sent_at.as_nanos().max(*beat + 1);
             self.directory.disk.overwrite(&self.file, &path, self.beat_at, &encode_beat(*beat))?;
         }
         if self.directory.disk.names_of(&self.file, &path)? == 0 {
@@ -273,7 +275,7 @@ impl Inner {
             incarnation: entry.incarnation,
             name: entry.name.clone(),
             value: entry.value.clone(),
-            enlisted_at: BootClock.now().as_nanos(),
+            enlisted_at: self.directory.time.now().as_nanos(),
         };
         let number = venue.shelve(Shelf::Line, &record.encode(), || Ok(true))?;
         let Some(token) = number.and_then(Token::new) else { return Err(venue.too_busy()) };
@@ -429,11 +431,12 @@ mod tests {
 
     use super::*;
     use crate::options::FileOptions;
+    use crate::time::Time;
 
     #[tokio::test]
     async fn silence_is_told_only_to_those_who_share_the_clock() {
         let path = std::env::temp_dir().join(format!("incumbent-silence-{:x}", random()));
-        let ours = Arc::new(Directory::open(&path, FileOptions::new()).unwrap());
+        let ours = Arc::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
         let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
         let session = FileSession::open(ours.clone(), workers, Duration::from_secs(15)).unwrap();
         let election = ElectionName::new("e").unwrap();
@@ -445,8 +448,8 @@ mod tests {
         };
         assert!(silent(&ours).is_some());
         // A container with a boot id or a time namespace of its own.
-        let mut theirs = Directory::open(&path, FileOptions::new()).unwrap();
-        theirs.clock ^= 1;
+        let mut theirs = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
+        theirs.time.shared ^= 1;
         assert_eq!(silent(&theirs), None);
         session.close().await.unwrap();
         drop((session, ours, theirs));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Entry, ForgottenBy, Fut, Line, Office, Promises, Session, Store, StoreError, Target,
-    Version, Wake,
+    Cas, Clock, Cursor, ElectionName, Entry, ForgottenBy, Fut, Line, Office, Promises, Session, Store, StoreError,
+    Target, Version, Wake,
 };
 
 use crate::glimpse::Glimpse;
@@ -14,6 +14,7 @@ use crate::options::{FileOptions, Ttl};
 use crate::place::path_of;
 use crate::root::{Opened, Root};
 use crate::session::{FileSession, SMALLEST_TTL};
+use crate::time::Time;
 use crate::venue::{Venue, number_of};
 use crate::watch::Watch;
 
@@ -39,7 +40,17 @@ impl FileStore {
 
     /// Opens a directory with options. It blocks for a few system calls.
     pub fn open_with(path: impl AsRef<Path>, options: FileOptions) -> Result<FileStore, StoreError> {
-        Ok(FileStore { root: Arc::new(Root::open(path.as_ref(), options)?) })
+        Ok(FileStore { root: Arc::new(Root::open(path.as_ref(), options, Time::of_host())?) })
+    }
+
+    /// The same with another clock than the host's boot-time clock, e.g. one that a test moves by hand. It dates
+    /// heartbeats and tombstones; stores that read other clocks are told of no silence, and time it themselves.
+    pub fn with_clock(
+        path: impl AsRef<Path>,
+        options: FileOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<FileStore, StoreError> {
+        Ok(FileStore { root: Arc::new(Root::open(path.as_ref(), options, Time::by(clock))?) })
     }
 
     /// Where it is.

@@ -19,8 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use incumbent_store::{
-    BootClock, Cas, Clock, Cursor, Entry, EntryId, Held, Line, Observed, Place, Standing, StoreError, Timestamp, Token,
-    Version,
+    Cas, Cursor, Entry, EntryId, Held, Line, Observed, Place, Standing, StoreError, Timestamp, Token, Version,
 };
 
 use crate::directory::{BELLS, Directory, EVICTIONS, random};
@@ -165,7 +164,7 @@ impl<'a> Venue<'a> {
     ) -> Result<Option<Entry>, StoreError> {
         let Some(record) = self.entry_record(number)? else { return Ok(None) };
         // Read before the heartbeat: the silence is that long at least.
-        let now = BootClock.now();
+        let now = self.directory.time.now();
         match owners.of(self.directory, record.session)? {
             Owner::Dead => {
                 self.remove(number)?;
@@ -173,7 +172,7 @@ impl<'a> Venue<'a> {
             }
             Owner::Living { record: session, beat } => {
                 let times = said.get(&number).copied().unwrap_or(0);
-                let shared = session.clock == self.directory.clock && session.clock != 0;
+                let shared = session.clock == self.directory.time.shared && session.clock != 0;
                 let silent = shared.then(|| now.since(Timestamp::from_nanos(beat.max(record.enlisted_at))));
                 let observed = session.observed.map(|ttl| {
                     let mut observed = Observed::new(ttl);

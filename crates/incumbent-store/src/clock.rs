@@ -16,7 +16,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Where time comes from. Stores read none; the library does, and the memory store, which is its own server.
+/// Where time comes from. The library is given one, and so is a store that dates something: no
+/// store picks a clock by itself. They may be two: moments never cross the seam, lengths do.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Timestamp;
