@@ -16,8 +16,7 @@ PEERS_FAULT_SEEDS ?= 20000
 LIBRARY_FAULT_SEEDS ?= 20000
 
 # What has to be installed, as groups of scripts/setup.
-SIM_NEEDS := build rust
-BUILD_NEEDS := $(SIM_NEEDS) protoc
+BUILD_NEEDS := build rust
 LINT_NEEDS := $(BUILD_NEEDS) lint
 TEST_NEEDS := $(BUILD_NEEDS) etcd zookeeper curator kazoo
 FAULT_NEEDS := $(TEST_NEEDS)
@@ -62,7 +61,7 @@ lint: ## Check format, lints, documentation and the rules of the project
 
 .PHONY: sim
 sim: ## Show that known-bad variants are caught, then simulate SEEDS=10000 seeds FROM=1
-	@scripts/setup $(SIM_NEEDS)
+	@scripts/setup $(BUILD_NEEDS)
 	@$(SIM) --flaws
 	@$(SIM) --seeds $(SEEDS) --from $(FROM)
 	@$(SIM) --library --flaws
@@ -72,23 +71,23 @@ sim: ## Show that known-bad variants are caught, then simulate SEEDS=10000 seeds
 
 .PHONY: fuzz
 fuzz: ## Feed the decoders of the peers' transport with nonsense for FUZZ_SECONDS=300 (`make test` does it for a moment)
-	@scripts/setup $(SIM_NEEDS)
+	@scripts/setup $(BUILD_NEEDS)
 	@INCUMBENT_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked -p incumbent-peers --lib -- fuzz founding
 
 .PHONY: bench
 bench: ## Measure the heart on the memory store, each line beside a yardstick
-	@scripts/setup $(SIM_NEEDS)
+	@scripts/setup $(BUILD_NEEDS)
 	@$(CARGO) run --release --quiet --locked -p incumbent-bench --bin heart
 
 .PHONY: bench-file
 bench-file: ## Measure the directory as a store, beside flock(1) on the same machine
-	@scripts/setup $(SIM_NEEDS)
+	@scripts/setup $(BUILD_NEEDS)
 	@$(CARGO) build --release --quiet --locked -p incumbent-cli
 	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features file --bin file -- target/release/incumbent
 
 .PHONY: demo
 demo: ## See it work: real processes, a killed leader, a stopped one, a refused late write
-	@scripts/setup $(SIM_NEEDS)
+	@scripts/setup $(BUILD_NEEDS)
 	@$(CARGO) run --quiet --locked -p incumbent-cli --no-default-features -- demo
 
 .PHONY: bench-etcd
@@ -100,14 +99,14 @@ bench-etcd: ## Measure elections on etcd beside Go's, in one run; the chart is t
 
 .PHONY: bench-zookeeper
 bench-zookeeper: ## Measure elections on ZooKeeper beside Curator's and kazoo's; the chart is target/bench-zookeeper.svg
-	@scripts/setup $(SIM_NEEDS) zookeeper curator kazoo
+	@scripts/setup $(BUILD_NEEDS) zookeeper curator kazoo
 	@mkdir -p target/curator-peer
 	@javac -cp /usr/share/java/curator-recipes.jar -d target/curator-peer bench/peers/curator/Peer.java
 	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features zookeeper --bin zookeeper -- target/curator-peer bench/peers/kazoo/peer.py target/bench-zookeeper.svg
 
 .PHONY: bench-peers
 bench-peers: ## Measure elections among peers; the charts are target/bench-peers-times.svg and -messages.svg
-	@scripts/setup $(SIM_NEEDS)
+	@scripts/setup $(BUILD_NEEDS)
 	@mkdir -p target
 	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features peers --bin peers -- target/bench-peers-times.svg target/bench-peers-messages.svg
 

@@ -14,8 +14,11 @@ use incumbent::store::Store;
 use incumbent::{Client, Leadership};
 use incumbent_bench::plot::Plot;
 use incumbent_bench::{Table, Times, resident_bytes};
-use incumbent_etcd::etcd_client::{self, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, WatchOptions};
-use incumbent_etcd::{EtcdOptions, EtcdStore};
+use incumbent_etcd::rpc::{
+    self, Compare, CompareResult, LeaseGrantRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
+    WatchCreateRequest, With,
+};
+use incumbent_etcd::{Channel, EtcdOptions, EtcdStore};
 use incumbent_testkit::servers::EtcdCluster;
 
 const TURNS: usize = 5;
@@ -68,14 +71,14 @@ impl Campaigns {
 
     /// In a task, as programs do their work: what a runtime blocks on has its turn last.
     async fn go_on(self, bench: &Bench, place: String) -> Campaigns {
-        let (client, bare) = (bench.client().await, bench.bare().await);
+        let (client, bare) = (bench.client().await, bench.bare());
         tokio::spawn(self.turn(client, bare, place)).await.expect("they were measured")
     }
 
     /// Beside each campaign a bare put, and a bare transaction that does what a campaign has to: if nothing is there,
     /// neither in line nor about the office, put an entry.
-    async fn turn(mut self, client: Client, mut bare: etcd_client::Client, place: String) -> Campaigns {
-        let lease = bare.lease_grant(600, None).await.expect("a lease").id();
+    async fn turn(mut self, client: Client, bare: rpc::Client, place: String) -> Campaigns {
+        let lease = bare.lease_grant(LeaseGrantRequest { ttl: 600, id: 0 }).await.expect("a lease").id;
         for round in 0..CAMPAIGNS {
             let election = client.election(&format!("campaign-{place}-{round}")).expect("a name");
             let start = Instant::now();
@@ -83,9 +86,10 @@ impl Campaigns {
             self.ours.push(start.elapsed());
             office.expect("nobody else stands").resign().await.expect("certain");
             let start = Instant::now();
-            bare.put(format!("put-{place}-{round}"), "value", None).await.expect("a put");
+            let key = format!("put-{place}-{round}").into();
+            bare.put(PutRequest { key, value: "value".into(), lease: 0 }).await.expect("a put");
             self.puts.push(start.elapsed());
-            self.txns.push(bare_campaign(&mut bare, &format!("bare-{place}-{round}"), lease).await);
+            self.txns.push(bare_campaign(&bare, &format!("bare-{place}-{round}"), lease).await);
         }
         self
     }
@@ -124,8 +128,9 @@ impl Bench {
         session_on(self.store()).await
     }
 
-    async fn bare(&self) -> etcd_client::Client {
-        etcd_client::Client::connect([&self.endpoint], None).await.expect("a client")
+    fn bare(&self) -> rpc::Client {
+        let channel = Channel::from_shared(format!("http://{}", self.endpoint)).expect("an address");
+        rpc::Client::new(channel.connect_lazy(), None)
     }
 
     /// Nobody else stands; the session is there.
@@ -168,7 +173,7 @@ impl Bench {
             // Two sessions of one connection, as Go's are.
             let store = self.store();
             let (one, other) = (session_on(store.clone()).await, session_on(store.clone()).await);
-            let bare = self.bare().await;
+            let bare = self.bare();
             for turn in 0..TURNS {
                 for round in 0..HANDOVERS {
                     let name = format!("handover-{what}-{turn}-{round}");
@@ -311,39 +316,50 @@ impl CpuTime {
     }
 }
 
-async fn bare_campaign(bare: &mut etcd_client::Client, name: &str, lease: i64) -> Duration {
+/// One operation by itself.
+async fn ask(bare: &rpc::Client, operation: RequestOp) -> TxnResponse {
+    let txn = TxnRequest { success: vec![operation], ..TxnRequest::default() };
+    bare.txn(txn).await.expect("an answer")
+}
+
+async fn bare_campaign(bare: &rpc::Client, name: &str, lease: i64) -> Duration {
     let key = format!("{name}/{lease:x}");
-    let nothing = |start: String, end: String| Compare::create_revision(start, CompareOp::Equal, 0).with_range(end);
-    let attached = Some(PutOptions::new().with_lease(lease));
+    let nothing = |start: String, end: String| Compare::equal(start, With::CreateRevision(0)).up_to(end);
     let start = Instant::now();
-    let txn = Txn::new()
-        .when([nothing(format!("{name}/"), format!("{name}0")), nothing(format!("//{name}/"), format!("//{name}0"))])
-        .and_then([TxnOp::put(key.clone(), "value", attached)]);
-    assert!(bare.txn(txn).await.expect("an answer").succeeded());
+    let txn = TxnRequest {
+        compare: vec![
+            nothing(format!("{name}/"), format!("{name}0")),
+            nothing(format!("//{name}/"), format!("//{name}0")),
+        ],
+        success: vec![RequestOp::put(key.clone(), "value", lease)],
+        failure: vec![],
+    };
+    assert!(bare.txn(txn).await.expect("an answer").succeeded);
     let taken = start.elapsed();
-    bare.delete(key, None).await.expect("an answer");
+    ask(bare, RequestOp::delete(key)).await;
     taken
 }
 
 /// A guarded delete, the news of it, and a read: there is nothing that a handover could do without.
-async fn bare_handover(bare: &etcd_client::Client, name: &str, wait: Duration) -> Duration {
-    let (mut leader, mut follower) = (bare.clone(), bare.clone());
+async fn bare_handover(bare: &rpc::Client, name: &str, wait: Duration) -> Duration {
     let [first, second] = ["1", "2"].map(|number| format!("bare-{name}/{number}"));
-    leader.put(first.clone(), "leader", None).await.expect("a put");
-    let put = follower.put(second, "follower", None).await.expect("a put");
-    let next = put.header().expect("a header").revision() + 1;
-    let options = WatchOptions::new().with_start_revision(next);
-    let mut news = follower.watch(first.clone(), Some(options)).await.expect("a watch");
-    let prefix = format!("bare-{name}/");
+    ask(bare, RequestOp::put(first.clone(), "leader", 0)).await;
+    let put = ask(bare, RequestOp::put(second, "follower", 0)).await;
+    let start_revision = put.header.expect("a header").revision + 1;
+    let watch = WatchCreateRequest { key: first.clone().into(), start_revision, ..WatchCreateRequest::default() };
+    let mut news = bare.watch(watch).await.expect("a watch").answers;
+    let (key, range_end) = (format!("bare-{name}/").into(), format!("bare-{name}0").into());
+    let follower = bare.clone();
     let task = tokio::spawn(async move {
-        while news.message().await.expect("a stream").expect("news").events().is_empty() {}
-        follower.get(prefix, Some(GetOptions::new().with_prefix())).await.expect("an answer");
+        while news.message().await.expect("a stream").expect("news").events.is_empty() {}
+        ask(&follower, RequestOp::range(RangeRequest { key, range_end, ..RangeRequest::default() })).await;
         Instant::now()
     });
     tokio::time::sleep(wait).await;
     let start = Instant::now();
-    let there = Compare::version(first.clone(), CompareOp::Greater, 0);
-    leader.txn(Txn::new().when([there]).and_then([TxnOp::delete(first, None)])).await.expect("an answer");
+    let there = Compare::new(first.clone(), CompareResult::Greater, With::Version(0));
+    let txn = TxnRequest { compare: vec![there], success: vec![RequestOp::delete(first)], failure: vec![] };
+    bare.txn(txn).await.expect("an answer");
     task.await.expect("no panic") - start
 }
 

@@ -22,13 +22,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use etcd_client::{Compare, Txn, TxnOp};
 use incumbent_store::{ElectionName, StoreError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::answer::Answer;
 use crate::fault::{self, Effect};
+use crate::rpc::{RequestOp, TxnRequest};
 use crate::store::Inner;
 
 const WHAT: &str = "writing to several lines at once";
@@ -58,23 +58,9 @@ pub(crate) struct Write {
     pub(crate) election: ElectionName,
     /// The keys that it may put or delete: two at most.
     pub(crate) written: Vec<Vec<u8>>,
-    pub(crate) step: Step,
+    pub(crate) txn: TxnRequest,
     /// About how large it is.
     pub(crate) bytes: usize,
-}
-
-/// A transaction in its parts, which can be put together with others'.
-#[derive(Clone, Default)]
-pub(crate) struct Step {
-    pub(crate) guards: Vec<Compare>,
-    pub(crate) then: Vec<TxnOp>,
-    pub(crate) otherwise: Vec<TxnOp>,
-}
-
-impl Step {
-    fn txn(self) -> Txn {
-        Txn::new().when(self.guards).and_then(self.then).or_else(self.otherwise)
-    }
 }
 
 struct Shared {
@@ -112,7 +98,7 @@ impl Batches {
     /// One attempt. If it is dropped before it was sent, it never is.
     pub(crate) async fn txn(&self, write: Write) -> Result<Answer, StoreError> {
         match self.shared.enter(write) {
-            Entered::Alone(write, _on_its_way) => self.shared.ask(write.what, write.step.txn()).await,
+            Entered::Alone(write, _on_its_way) => self.shared.ask(write.what, write.txn).await,
             Entered::Waiting(heard) => heard.await.unwrap_or_else(|_| {
                 Err(StoreError::OutcomeUnknown { what: format!("{WHAT}: the runtime has ended"), source: None })
             }),
@@ -209,20 +195,20 @@ async fn send(shared: &Shared, batch: Vec<Asked>) {
 }
 
 impl Shared {
-    async fn ask(&self, what: &str, txn: Txn) -> Result<Answer, StoreError> {
-        Answer::read(&self.store.endpoints.txn(what, Effect::Write, txn).await?)
+    async fn ask(&self, what: &str, txn: TxnRequest) -> Result<Answer, StoreError> {
+        self.store.endpoints.txn(what, Effect::Write, txn).await
     }
 
     /// What each of them led to.
     async fn answers(&self, writes: &[Write]) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
         must_not_meet(writes);
         if let [write] = writes {
-            return Ok(vec![Ok(self.ask(write.what, write.step.clone().txn()).await?)]);
+            return Ok(vec![Ok(self.ask(write.what, write.txn.clone()).await?)]);
         }
         if let Some(txn) = as_one(writes) {
             let mut answer = self.ask(WHAT, txn).await?;
             if answer.succeeded {
-                return Ok(writes.iter().map(|write| Ok(answer.next_parts(write.step.then.len()))).collect());
+                return Ok(writes.iter().map(|write| Ok(answer.next_parts(write.txn.success.len()))).collect());
             }
         }
         let mut answer = self.ask(WHAT, self.nested(writes)).await?;
@@ -230,13 +216,13 @@ impl Shared {
     }
 
     /// Each for itself.
-    fn nested(&self, writes: &[Write]) -> Txn {
-        let txns: Vec<_> = writes.iter().map(|write| TxnOp::txn(write.step.clone().txn())).collect();
+    fn nested(&self, writes: &[Write]) -> TxnRequest {
+        let success = writes.iter().map(|write| RequestOp::txn(write.txn.clone())).collect();
         let named = if self.store.endpoints.anonymous { 1 } else { usize::MAX };
         let written = writes.iter().flat_map(|write| write.written.iter().cloned());
-        let never = written.take(named).map(|key| TxnOp::delete(key, None));
         // With nothing to compare, the first branch is taken.
-        Txn::new().and_then(txns).or_else(never.collect::<Vec<_>>())
+        let never = written.take(named).map(RequestOp::delete).collect();
+        TxnRequest { compare: vec![], success, failure: never }
     }
 }
 
@@ -249,18 +235,18 @@ fn must_not_meet(writes: &[Write]) {
 }
 
 /// All or none. `None`: no server takes so much.
-fn as_one(writes: &[Write]) -> Option<Txn> {
-    let guards = writes.iter().map(|write| write.step.guards.len()).sum::<usize>();
-    let operations = writes.iter().map(|write| write.step.then.len()).sum::<usize>();
+fn as_one(writes: &[Write]) -> Option<TxnRequest> {
+    let guards = writes.iter().map(|write| write.txn.compare.len()).sum::<usize>();
+    let operations = writes.iter().map(|write| write.txn.success.len()).sum::<usize>();
     if guards.max(operations) > MOST_OPERATIONS {
         return None;
     }
-    let mut all = Step::default();
-    for Write { step, .. } in writes {
-        all.guards.extend_from_slice(&step.guards);
-        all.then.extend_from_slice(&step.then);
+    let mut all = TxnRequest::default();
+    for Write { txn, .. } in writes {
+        all.compare.extend_from_slice(&txn.compare);
+        all.success.extend_from_slice(&txn.success);
     }
-    Some(all.txn())
+    Some(all)
 }
 
 async fn nobody_listens(tell: &mut [Tell]) {
@@ -356,7 +342,7 @@ mod tests {
         fn ask(&mut self, name: &str, bytes: usize) -> Heard {
             let (tell, heard) = oneshot::channel();
             let election = ElectionName::new(name).unwrap();
-            let write = Write { what: "asking", election, written: vec![], step: Step::default(), bytes };
+            let write = Write { what: "asking", election, written: vec![], txn: TxnRequest::default(), bytes };
             self.waiting.push_back(Asked { write, by_itself: false, tell });
             heard
         }
@@ -382,7 +368,7 @@ mod tests {
     fn two_writes_to_one_line_never_leave_in_one_transaction() {
         let write = |name: &str| {
             let election = ElectionName::new(name).unwrap();
-            Write { what: "asking", election, written: vec![], step: Step::default(), bytes: 1 }
+            Write { what: "asking", election, written: vec![], txn: TxnRequest::default(), bytes: 1 }
         };
         must_not_meet(&["jobs", "jobs-2", "a/b", "a-b"].map(write));
         for meeting in [["jobs", "jobs"], ["jobs", "jobs/nightly"], ["a/b/c", "a"]] {

@@ -1,15 +1,16 @@
 //! How a connection to one server is made: when it is needed, and again when it is lost.
 
+use std::fmt;
 use std::time::Duration;
 
-use etcd_client::{Channel, Client, ConnectOptions};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use incumbent_store::StoreError;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tower::ServiceExt;
 
 use crate::cork::Cork;
+use crate::rpc::Client;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -17,15 +18,20 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const PING_EVERY: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// One server, and what it is shown.
-#[derive(Clone)]
+/// One server, and who we are there.
 pub(crate) struct Dial {
-    endpoint: Endpoint,
-    options: ConnectOptions,
+    to: To,
+    user: Option<(String, String)>,
+}
+
+enum To {
+    Server(Box<Endpoint>),
+    /// Somebody else's connection, which may choose among servers by itself.
+    Given(Channel),
 }
 
 impl Dial {
-    pub(crate) fn new(url: &str, options: ConnectOptions) -> Result<Dial, StoreError> {
+    pub(crate) fn server(url: &str, user: Option<(String, String)>) -> Result<Dial, StoreError> {
         let wrong = |error| StoreError::Misuse { what: format!("the endpoint {url:?}: {error}") };
         let endpoint = Endpoint::from_shared(url.to_owned()).map_err(wrong)?;
         let endpoint = endpoint
@@ -33,28 +39,45 @@ impl Dial {
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(false);
-        Ok(Dial { endpoint, options })
+        Ok(Dial { to: To::Server(Box::new(endpoint)), user })
+    }
+
+    pub(crate) fn given(channel: Channel, user: Option<(String, String)>) -> Dial {
+        Dial { to: To::Given(channel), user }
     }
 
     /// Speaks TLS.
     #[cfg(feature = "tls")]
-    pub(crate) fn tls(mut self, tls: etcd_client::TlsOptions) -> Result<Dial, StoreError> {
+    pub(crate) fn tls(self, tls: tonic::transport::ClientTlsConfig) -> Result<Dial, StoreError> {
         let wrong = |error| StoreError::Misuse { what: format!("the certificates for TLS: {error}") };
-        self.endpoint = self.endpoint.tls_config(tls).map_err(wrong)?;
-        Ok(self)
+        let to = match self.to {
+            To::Server(endpoint) => To::Server(Box::new(endpoint.tls_config(tls).map_err(wrong)?)),
+            given @ To::Given(_) => given,
+        };
+        Ok(Dial { to, ..self })
     }
 
-    /// A client that connects with its first request, except that credentials are shown at once.
-    pub(crate) async fn client(&self) -> Result<Client, etcd_client::Error> {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        let corked = tcp.map_response(|connection| TokioIo::new(Cork::new(connection.into_inner())));
-        let channel = self.endpoint.connect_with_connector_lazy(corked);
-        Client::from_channel(Channel::Tonic(channel), Some(self.options.clone())).await
+    /// A client that connects with its first request.
+    pub(crate) fn client(&self) -> Client {
+        let channel = match &self.to {
+            To::Given(channel) => channel.clone(),
+            To::Server(endpoint) => {
+                let mut tcp = HttpConnector::new();
+                tcp.enforce_http(false);
+                tcp.set_nodelay(true);
+                let corked = tcp.map_response(|connection| TokioIo::new(Cork::new(connection.into_inner())));
+                endpoint.connect_with_connector_lazy(corked)
+            }
+        };
+        Client::new(channel, self.user.clone())
     }
+}
 
-    pub(crate) fn uri(&self) -> String {
-        self.endpoint.uri().to_string()
+impl fmt::Debug for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.to {
+            To::Server(endpoint) => write!(f, "{}", endpoint.uri()),
+            To::Given(_) => f.write_str("(given)"),
+        }
     }
 }

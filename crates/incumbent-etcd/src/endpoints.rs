@@ -7,24 +7,22 @@
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::future::Future;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{
-    Client, LeaseGrantResponse, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions, LeaseTimeToLiveResponse,
-    Txn, TxnResponse, WatchOptions, WatchStream,
-};
 use incumbent_store::StoreError;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
+use tonic::Status;
 
+use crate::answer::Answer;
 use crate::dial::Dial;
 use crate::fault::{self, Effect};
-
-/// The largest answer that is read: a line of a thousand candidates with the largest values.
-const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
+use crate::rpc::{
+    Client, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    LeaseTimeToLiveResponse, Stream, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
+};
 
 /// A call that is dropped after this long without an answer says that the endpoint hangs.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -39,52 +37,43 @@ pub(crate) struct Endpoints {
 }
 
 struct Endpoint {
-    dial: Option<Dial>,
-    client: OnceCell<Client>,
+    dial: Dial,
+    client: OnceLock<Client>,
     /// When it last answered with what a quorum knows. A keep-alive is no such answer: a leader
     /// that has lost its quorum gives them, too.
     answered_at: Mutex<Option<Instant>>,
 }
 
 impl Endpoints {
-    /// A client that somebody else has set up, and that chooses by itself.
-    pub(crate) fn given(client: Client) -> Endpoints {
-        Endpoints { all: vec![Endpoint::new(None, Some(client))], current: watch::Sender::new(0), anonymous: false }
-    }
-
-    /// Servers that are dialled when they are needed.
-    pub(crate) fn dialled(servers: Vec<Dial>, anonymous: bool) -> Endpoints {
-        let all: Vec<_> = servers.into_iter().map(|dial| Endpoint::new(Some(dial), None)).collect();
+    /// These servers, of which there is at least one. They are dialled when they are needed.
+    pub(crate) fn new(servers: Vec<Dial>, anonymous: bool) -> Endpoints {
+        let endpoint = |dial| Endpoint { dial, client: OnceLock::new(), answered_at: Mutex::default() };
+        let all: Vec<_> = servers.into_iter().map(endpoint).collect();
         // Processes start at different ones.
         let start = RandomState::new().build_hasher().finish() as usize % all.len().max(1);
         Endpoints { all, current: watch::Sender::new(start), anonymous }
     }
 
     /// A transaction.
-    pub(crate) async fn txn(&self, what: &str, effect: Effect, txn: Txn) -> Result<TxnResponse, StoreError> {
-        let request = |client: &Client| {
-            let (mut client, txn) = (client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES), txn.clone());
-            async move { client.txn(txn).await }
-        };
-        self.call(what, effect, request).await
+    pub(crate) async fn txn(&self, what: &str, effect: Effect, txn: TxnRequest) -> Result<Answer, StoreError> {
+        Answer::read(
+            self.call(what, effect, |client| {
+                let txn = txn.clone();
+                async move { client.txn(txn).await }
+            })
+            .await?,
+        )
     }
 
-    pub(crate) async fn grant(&self, what: &str, seconds: i64) -> Result<LeaseGrantResponse, StoreError> {
-        let request = |client: &Client| {
-            let mut client = client.lease_client();
-            async move { client.grant(seconds, None).await }
-        };
+    pub(crate) async fn grant(&self, what: &str, ttl: i64) -> Result<LeaseGrantResponse, StoreError> {
+        let request = LeaseGrantRequest { ttl, id: 0 };
         // A lease whose answer was lost expires by itself.
-        self.call(what, Effect::None, request).await
+        self.call(what, Effect::None, |client| async move { client.lease_grant(request).await }).await
     }
 
     /// Ends a lease. Whether there was one.
     pub(crate) async fn revoke(&self, what: &str, lease: i64) -> Result<bool, StoreError> {
-        let request = |client: &Client| {
-            let mut client = client.lease_client();
-            async move { client.revoke(lease).await }
-        };
-        match self.call(what, Effect::Write, request).await {
+        match self.call(what, Effect::Write, |client| async move { client.lease_revoke(lease).await }).await {
             Ok(_) => Ok(true),
             Err(StoreError::SessionGone) => Ok(false),
             Err(error) => Err(error),
@@ -99,50 +88,32 @@ impl Endpoints {
         lease: i64,
         keys: bool,
     ) -> Result<LeaseTimeToLiveResponse, StoreError> {
-        let options = keys.then(|| LeaseTimeToLiveOptions::new().with_keys());
-        let request = |client: &Client| {
-            let (mut client, options) = (client.lease_client(), options.clone());
-            async move { client.time_to_live(lease, options).await }
-        };
-        self.call(what, Effect::None, request).await
+        self.call(what, Effect::None, |client| async move { client.lease_time_to_live(lease, keys).await }).await
     }
 
-    /// Opens a stream of keep-alives; the first one has been answered.
+    /// Opens a stream of keep-alives; the first one has been sent.
     pub(crate) async fn keep_alive(&self, what: &str, lease: i64) -> Result<KeepAlives, StoreError> {
-        let request = |client: &Client| {
-            let mut client = client.lease_client();
-            async move {
-                match client.keep_alive(lease).await {
-                    Err(etcd_client::Error::LeaseKeepAliveError(why)) if why == "lease not found" => Ok(None),
-                    answer => answer.map(Some),
-                }
-            }
-        };
-        let (number, stream) = self.call_somewhere(what, Effect::None, Asks::TheLeader, request).await?;
-        let (keeper, answers) = stream.ok_or(StoreError::SessionGone)?;
-        Ok(KeepAlives { keeper, answers, number })
+        let open = |client: Client| async move { client.lease_keep_alive(lease).await };
+        let (number, stream) = self.call_somewhere(what, Effect::None, Asks::TheLeader, open).await?;
+        Ok(KeepAlives { stream, number })
     }
 
     /// Opens a stream of watches with its first watch. The client is for a new token, should the stream need one.
     pub(crate) async fn watch(
         &self,
         what: &str,
-        key: Vec<u8>,
-        options: WatchOptions,
-    ) -> Result<(Client, WatchStream), StoreError> {
-        let request = |client: &Client| {
-            let (client, key, options) = (client.clone(), key.clone(), options.clone());
-            async move {
-                let mut watches = client.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES);
-                Ok((client, watches.watch(key, Some(options)).await?))
-            }
+        first: &WatchCreateRequest,
+    ) -> Result<(Client, Stream<WatchRequest, WatchResponse>), StoreError> {
+        let open = |client: Client| async move {
+            let stream = client.watch(first.clone()).await?;
+            Ok((client, stream))
         };
-        self.call(what, Effect::None, request).await
+        self.call(what, Effect::None, open).await
     }
 
-    async fn call<T, R>(&self, what: &str, effect: Effect, request: impl Fn(&Client) -> R) -> Result<T, StoreError>
+    async fn call<T, R>(&self, what: &str, effect: Effect, request: impl Fn(Client) -> R) -> Result<T, StoreError>
     where
-        R: Future<Output = Result<T, etcd_client::Error>>,
+        R: Future<Output = Result<T, Status>>,
     {
         Ok(self.call_somewhere(what, effect, Asks::AQuorum, request).await?.1)
     }
@@ -154,36 +125,33 @@ impl Endpoints {
         what: &str,
         effect: Effect,
         asks: Asks,
-        request: impl Fn(&Client) -> R,
+        request: impl Fn(Client) -> R,
     ) -> Result<(usize, T), StoreError>
     where
-        R: Future<Output = Result<T, etcd_client::Error>>,
+        R: Future<Output = Result<T, Status>>,
     {
         let mut passed_over = 0;
         loop {
             let attempt = self.attempt_at(self.current(), asks);
-            let client = match self.client(attempt.number).await {
-                Ok(client) => client,
-                Err(error) => return Err(attempt.failed(error, Effect::None, what)),
-            };
-            let error = match request(client).await {
+            let client = self.client(attempt.number)?.clone();
+            // Calls ask for it, too, but one that fails then may have been sent.
+            if let Err(status) = client.token().await {
+                return Err(attempt.failed(status, Effect::None, what));
+            }
+            let status = match request(client).await {
                 Ok(answer) => {
                     let number = attempt.number;
                     attempt.answered();
                     return Ok((number, answer));
                 }
-                Err(error) => error,
+                Err(status) => status,
             };
             passed_over += 1;
-            if fault::serves_nobody(&error) && passed_over < self.all.len() {
+            if fault::serves_nobody(&status) && passed_over < self.all.len() {
                 attempt.passed_over();
                 continue;
             }
-            if fault::wants_new_token(&error) {
-                // If this fails for good, so does the call that comes next, and says why.
-                _ = client.refresh_token().await;
-            }
-            return Err(attempt.failed(error, effect, what));
+            return Err(attempt.failed(status, effect, what));
         }
     }
 
@@ -207,9 +175,10 @@ impl Endpoints {
         _ = self.current.subscribe().wait_for(|current| *current != number).await;
     }
 
-    async fn client(&self, number: usize) -> Result<&Client, etcd_client::Error> {
-        let endpoint = self.all.get(number).ok_or(etcd_client::Error::EndpointsNotManaged)?;
-        endpoint.client.get_or_try_init(|| endpoint.dial()).await
+    fn client(&self, number: usize) -> Result<&Client, StoreError> {
+        let none = || StoreError::Misuse { what: "an etcd store needs at least one endpoint".to_owned() };
+        let endpoint = self.all.get(number).ok_or_else(none)?;
+        Ok(endpoint.client.get_or_init(|| endpoint.dial.client()))
     }
 
     /// The next one, unless somebody has moved on already.
@@ -225,10 +194,6 @@ impl Endpoints {
 }
 
 impl Endpoint {
-    fn new(dial: Option<Dial>, client: Option<Client>) -> Endpoint {
-        Endpoint { dial, client: OnceCell::new_with(client), answered_at: Mutex::default() }
-    }
-
     fn note_answer(&self) {
         *self.answered_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
@@ -236,26 +201,17 @@ impl Endpoint {
     fn has_answered_since(&self, moment: Instant) -> bool {
         self.answered_at.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|answered_at| answered_at > moment)
     }
-
-    async fn dial(&self) -> Result<Client, etcd_client::Error> {
-        let Some(dial) = &self.dial else {
-            return Err(etcd_client::Error::EndpointsNotManaged);
-        };
-        dial.client().await
-    }
 }
 
 impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let urls = self.all.iter().map(|endpoint| endpoint.dial.as_ref().map_or("(given)".to_owned(), Dial::uri));
-        f.debug_list().entries(urls).finish()
+        f.debug_list().entries(self.all.iter().map(|endpoint| &endpoint.dial)).finish()
     }
 }
 
 /// A stream of keep-alives for one lease, and the endpoint that it goes to.
 pub(crate) struct KeepAlives {
-    pub(crate) keeper: LeaseKeeper,
-    pub(crate) answers: LeaseKeepAliveStream,
+    pub(crate) stream: Stream<LeaseKeepAliveRequest, LeaseKeepAliveResponse>,
     pub(crate) number: usize,
 }
 
@@ -292,13 +248,13 @@ impl Attempt<'_> {
         self.endpoints.give_up(self.number);
     }
 
-    pub(crate) fn failed(self, error: etcd_client::Error, effect: Effect, what: &str) -> StoreError {
-        if fault::is_transient(&error) {
+    pub(crate) fn failed(self, status: Status, effect: Effect, what: &str) -> StoreError {
+        if fault::is_transient(&status) {
             self.passed_over();
         } else {
             self.answered();
         }
-        fault::sort(error, effect, what)
+        fault::sort(status, effect, what)
     }
 
     /// The call is being dropped: whether the endpoint is to blame.

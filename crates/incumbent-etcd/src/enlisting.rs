@@ -2,14 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use etcd_client::{KeyValue, TxnOp};
 use incumbent_store::{
     ElectionName, Held, Incarnation, NewEntry, Office, Place, Standing, StoreError, check_candidate_name, check_value,
 };
 
 use crate::answer::{self, Answer, nothing_in};
-use crate::batch::Step;
 use crate::keys::{self, Owner};
+use crate::rpc::{KeyValue, RequestOp, TxnRequest};
 use crate::session::EtcdSession;
 
 impl EtcdSession {
@@ -51,9 +50,9 @@ impl EtcdSession {
     /// less is asked of the servers. `None`: somebody is there, or an office record; nothing was written.
     async fn enlist_first(&self, election: &ElectionName, entry: &NewEntry) -> Result<Option<Standing>, StoreError> {
         let keys = &self.store.keys;
-        let guards = vec![nothing_in(keys.line(election)), nothing_in(keys.beside(election))];
-        let step = |put| Step { guards, then: vec![put], otherwise: vec![] };
-        let Wrote { answer, held } = self.write_entry(election, entry, step).await?;
+        let compare = vec![nothing_in(keys.line(election)), nothing_in(keys.beside(election))];
+        let txn = |put| TxnRequest { compare, success: vec![put], failure: vec![] };
+        let Wrote { answer, held } = self.write_entry(election, entry, txn).await?;
         let Some(held) = held else {
             self.expects_nobody.store(false, Ordering::Relaxed);
             return Ok(None);
@@ -67,14 +66,14 @@ impl EtcdSession {
         &self,
         election: &ElectionName,
         entry: &NewEntry,
-        step: impl FnOnce(TxnOp) -> Step,
+        txn: impl FnOnce(RequestOp) -> TxnRequest,
     ) -> Result<Wrote, StoreError> {
         let owner = Owner { lease: self.lease, incarnation: entry.incarnation, name: entry.name.clone() };
         let suffix = owner.suffix();
         let key = self.store.keys.entry(election, &suffix);
-        let put = TxnOp::put(key.clone(), entry.value.to_vec(), self.attached());
+        let put = RequestOp::put(key.clone(), entry.value.to_vec(), self.lease);
         let on_its_way = self.own_entries.enlistment();
-        let wrote = match self.write("enlisting", election, vec![key], step(put), entry.value.len()).await {
+        let wrote = match self.write("enlisting", election, vec![key], txn(put), entry.value.len()).await {
             Ok(mut answer) if answer.succeeded => {
                 answer.skip();
                 // All that a transaction creates has the answer's revision.
@@ -94,13 +93,13 @@ impl EtcdSession {
     }
 
     /// One transaction: put, unless this session has an entry, and see who is ahead.
-    fn enlistment(&self, election: &ElectionName, put: TxnOp) -> Step {
+    fn enlistment(&self, election: &ElectionName, put: RequestOp) -> TxnRequest {
         let keys = &self.store.keys;
         let own = keys.entries_of(election, self.lease);
-        Step {
-            guards: vec![nothing_in(own.clone())],
-            then: vec![put, answer::newest(keys.line(election), None, 2), answer::all(keys.beside(election))],
-            otherwise: vec![answer::look_at_all(own)],
+        TxnRequest {
+            compare: vec![nothing_in(own.clone())],
+            success: vec![put, answer::newest(keys.line(election), None, 2), answer::all(keys.beside(election))],
+            failure: vec![answer::look_at_all(own)],
         }
     }
 
@@ -110,7 +109,7 @@ impl EtcdSession {
         let mut asked_for = None;
         for kv in found {
             let Some(held) = self.found_entry(election, kv)? else { continue };
-            if held.incarnation != entry.incarnation || kv.lease() != self.lease {
+            if held.incarnation != entry.incarnation || kv.lease != self.lease {
                 return Err(StoreError::AlreadyInLine(held));
             }
             asked_for = Some(held);
@@ -125,7 +124,7 @@ impl EtcdSession {
     /// A key under our own lease's name. One that says nothing more about itself is ours to
     /// withdraw all the same.
     pub(crate) fn found_entry(&self, election: &ElectionName, kv: &KeyValue) -> Result<Option<Held>, StoreError> {
-        let Some(suffix) = self.store.keys.suffix(election, kv.key()) else { return Ok(None) };
+        let Some(suffix) = self.store.keys.suffix(election, &kv.key) else { return Ok(None) };
         let token = answer::token_of(kv)?;
         let incarnation = Owner::read(suffix).map_or(Incarnation::from_bits(0), |owner| owner.incarnation);
         Ok(Some(Held::new(election.clone(), keys::id_of(suffix, token), token, incarnation)))

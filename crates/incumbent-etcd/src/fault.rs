@@ -3,9 +3,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use etcd_client::Error as EtcdError;
 use incumbent_store::StoreError;
-use tonic::{Code, ConnectError};
+use tonic::{Code, ConnectError, Status};
 
 /// What a request does when it arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,14 +16,9 @@ pub(crate) enum Effect {
 }
 
 /// Whether another endpoint, or the same one later, may answer.
-pub(crate) fn is_transient(error: &EtcdError) -> bool {
-    match error {
-        EtcdError::TransportError(_) | EtcdError::IoError(_) | EtcdError::EndpointError(_) => true,
-        EtcdError::WatchError(_) | EtcdError::Internal(_) => true,
-        // The stream's sender is gone: the stream has ended.
-        EtcdError::LeaseKeepAliveError(_) => true,
-        EtcdError::GRpcStatus(_) if serves_nobody(error) => true,
-        EtcdError::GRpcStatus(status) => matches!(
+pub(crate) fn is_transient(status: &Status) -> bool {
+    serves_nobody(status)
+        || matches!(
             status.code(),
             Code::Unavailable
                 | Code::DeadlineExceeded
@@ -34,14 +28,11 @@ pub(crate) fn is_transient(error: &EtcdError) -> bool {
                 | Code::Internal
                 | Code::ResourceExhausted
                 | Code::DataLoss
-        ),
-        _ => false,
-    }
+        )
 }
 
 /// Whether the server did not know our token: it has expired, or the users have changed since it was made.
-pub(crate) fn wants_new_token(error: &EtcdError) -> bool {
-    let EtcdError::GRpcStatus(status) = error else { return false };
+pub(crate) fn wants_new_token(status: &Status) -> bool {
     status.code() == Code::Unauthenticated || is_about_a_token(status.message())
 }
 
@@ -50,41 +41,37 @@ pub(crate) fn is_about_a_token(message: &str) -> bool {
 }
 
 /// Sorts an error.
-pub(crate) fn sort(error: EtcdError, effect: Effect, what: &str) -> StoreError {
-    let certain = effect == Effect::None || cannot_have_arrived(&error) || wants_new_token(&error);
-    if is_transient(&error) || wants_new_token(&error) {
+pub(crate) fn sort(status: Status, effect: Effect, what: &str) -> StoreError {
+    let certain = effect == Effect::None || cannot_have_arrived(&status) || wants_new_token(&status);
+    if is_transient(&status) || wants_new_token(&status) {
         return match certain {
-            true => StoreError::unavailable(what, Said(error)),
-            false => StoreError::unknown(what, Said(error)),
+            true => StoreError::unavailable(what, Said(status)),
+            false => StoreError::unknown(what, Said(status)),
         };
     }
-    let EtcdError::GRpcStatus(status) = &error else {
-        return StoreError::Misuse { what: format!("{what}: {error}") };
-    };
     let message = status.message();
     match status.code() {
         Code::NotFound if message.contains("lease not found") => StoreError::SessionGone,
-        Code::PermissionDenied | Code::FailedPrecondition => denied(what, error),
-        Code::InvalidArgument if message.contains("auth") || message.contains("user name") => denied(what, error),
+        Code::PermissionDenied | Code::FailedPrecondition => denied(what, status),
+        Code::InvalidArgument if message.contains("auth") || message.contains("user name") => denied(what, status),
         // Only a reading in pages asks for the past: it begins again.
-        Code::OutOfRange if message.contains("has been compacted") => StoreError::unavailable(what, Said(error)),
+        Code::OutOfRange if message.contains("has been compacted") => StoreError::unavailable(what, Said(status)),
         Code::InvalidArgument | Code::OutOfRange => StoreError::Limit { what: format!("{what}: {message}") },
         _ => StoreError::Misuse { what: format!("{what}: {message}") },
     }
 }
 
-fn denied(what: &str, error: EtcdError) -> StoreError {
-    StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(Said(error))) }
+fn denied(what: &str, status: Status) -> StoreError {
+    StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(Said(status))) }
 }
 
 /// Whether the request was never sent, or was turned away at the door.
 ///
 /// A database without space turns requests away, too, but says the same of one that it has just
 /// committed: the one that used up the last of it.
-fn cannot_have_arrived(error: &EtcdError) -> bool {
-    let EtcdError::GRpcStatus(status) = error else { return false };
+fn cannot_have_arrived(status: &Status) -> bool {
     let turned_away = ["etcdserver: no leader", "etcdserver: too many requests"];
-    turned_away.iter().any(|reason| status.message().contains(reason)) || serves_nobody(error)
+    turned_away.iter().any(|reason| status.message().contains(reason)) || serves_nobody(status)
 }
 
 /// Whether the database had no space for what was to be put.
@@ -96,14 +83,12 @@ pub(crate) fn is_out_of_space(error: &StoreError) -> bool {
 
 /// Whether another endpoint has to be asked: this one cannot be connected to, or has no vote yet
 /// and serves nobody.
-pub(crate) fn serves_nobody(error: &EtcdError) -> bool {
-    let EtcdError::GRpcStatus(status) = error else { return false };
-    status.message().contains("not supported for learner") || was_not_connected(error)
+pub(crate) fn serves_nobody(status: &Status) -> bool {
+    status.message().contains("not supported for learner") || was_not_connected(status)
 }
 
 /// Whether there was nobody to send it to.
-fn was_not_connected(error: &EtcdError) -> bool {
-    let EtcdError::GRpcStatus(status) = error else { return false };
+fn was_not_connected(status: &Status) -> bool {
     let mut cause = status.source();
     // A chain of causes has a handful of links.
     for _ in 0..16 {
@@ -116,39 +101,28 @@ fn was_not_connected(error: &EtcdError) -> bool {
     false
 }
 
-/// What etcd's client said, with the cause that it keeps to itself.
+/// What the server said, or why nothing came. A status as such prints all its metadata.
 #[derive(Debug)]
-struct Said(EtcdError);
+struct Said(Status);
 
 impl std::fmt::Display for Said {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
-            // The status as such prints all its metadata.
-            EtcdError::GRpcStatus(status) => write!(f, "{}: {}", status.code(), status.message()),
-            other => other.fmt(f),
-        }
+        write!(f, "{}: {}", self.0.code(), self.0.message())
     }
 }
 
 impl Error for Said {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.0 {
-            EtcdError::GRpcStatus(status) => status.source(),
-            EtcdError::TransportError(error) => Some(error),
-            EtcdError::IoError(error) => Some(error),
-            _ => None,
-        }
+        self.0.source()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tonic::Status;
-
     use super::*;
 
-    fn status(code: Code, message: &str) -> EtcdError {
-        EtcdError::GRpcStatus(Status::new(code, message))
+    fn status(code: Code, message: &str) -> Status {
+        Status::new(code, message)
     }
 
     #[test]

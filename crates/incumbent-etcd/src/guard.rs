@@ -1,35 +1,74 @@
 //! Writes to etcd itself that only a sitting leader can make.
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnResponse};
 use incumbent_store::record::{Mark, Marked};
 use incumbent_store::{ElectionName, StoreError, StoreId, Token};
 
 use crate::EtcdStore;
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, changed, created, leased};
 use crate::fault::Effect;
 use crate::keys;
+use crate::rpc::{Compare, RequestOp, TxnRequest, With};
+
+/// A write that is committed in one step with others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdWrite(RequestOp);
+
+impl EtcdWrite {
+    /// Puts a key that stays until it is deleted.
+    pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> EtcdWrite {
+        EtcdWrite(RequestOp::put(key, value, 0))
+    }
+
+    /// Puts a key that goes with this lease.
+    pub fn put_with_lease(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>, lease: i64) -> EtcdWrite {
+        EtcdWrite(RequestOp::put(key, value, lease))
+    }
+
+    /// Deletes a key, if it is there.
+    pub fn delete(key: impl Into<Vec<u8>>) -> EtcdWrite {
+        EtcdWrite(RequestOp::delete(key))
+    }
+}
+
+fn operations(writes: impl Into<Vec<EtcdWrite>>) -> Vec<RequestOp> {
+    writes.into().into_iter().map(|EtcdWrite(operation)| operation).collect()
+}
+
+/// What to compare in transactions of one's own, with any client: they hold only while the entry is
+/// in line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct EntryGuard {
+    /// The entry's key.
+    pub key: Vec<u8>,
+    /// Equal to the key's `create_revision`.
+    pub create_revision: i64,
+    /// Equal to the key's `lease`: a foreign write keeps the creation and takes the lease away,
+    /// after which nobody's death would remove the entry.
+    pub lease: i64,
+}
 
 /// How a guarded transaction went.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guarded {
-    /// The leadership was there, and the operations were committed.
-    Committed(TxnResponse),
+    /// The leadership was there, and the writes were committed.
+    Committed,
     /// The entry with this token is gone, or no longer its owner's: nothing was written.
     Refused,
 }
 
 impl EtcdStore {
-    /// Commits `operations` only while the entry with this token is in line, in one step: if its leader has lost office,
+    /// Commits `writes` only while the entry with this token is in line, in one step: if its leader has lost office,
     /// nothing is written.
     ///
     /// Compared are the entry's creation **and** its lease: a foreign write to the entry keeps the one and takes the
     /// other away, after which nobody's death would remove it.
     ///
     /// ```no_run
-    /// # use incumbent_etcd::{EtcdStore, Guarded};
+    /// # use incumbent_etcd::{EtcdStore, EtcdWrite, Guarded};
     /// # use incumbent_store::{ElectionName, Token};
     /// # async fn example(store: EtcdStore, election: ElectionName, token: Token) -> Result<(), Box<dyn std::error::Error>> {
-    /// let done = store.guard(&election, token, [etcd_client::TxnOp::put("jobs/last", "2031-04-01", None)]).await?;
+    /// let done = store.guard(&election, token, [EtcdWrite::put("jobs/last", "2031-04-01")]).await?;
     /// if let Guarded::Refused = done {
     ///     // Another leads.
     /// }
@@ -39,34 +78,31 @@ impl EtcdStore {
         &self,
         election: &ElectionName,
         token: Token,
-        operations: impl Into<Vec<TxnOp>>,
+        writes: impl Into<Vec<EtcdWrite>>,
     ) -> Result<Guarded, StoreError> {
-        let Some(guards) = self.guards(election, token).await? else { return Ok(Guarded::Refused) };
-        let txn = Txn::new().when(guards).and_then(operations).or_else([self.inner.up_to_date()]);
-        let response = self.inner.endpoints.txn("committing under guard", Effect::Write, txn).await?;
-        Ok(if response.succeeded() { Guarded::Committed(response) } else { Guarded::Refused })
+        let Some(guard) = self.guards(election, token).await? else { return Ok(Guarded::Refused) };
+        let txn = TxnRequest {
+            compare: vec![created(&guard.key, guard.create_revision), leased(&guard.key, guard.lease)],
+            success: operations(writes),
+            failure: vec![self.inner.up_to_date()],
+        };
+        let answer = self.inner.endpoints.txn("committing under guard", Effect::Write, txn).await?;
+        Ok(if answer.succeeded { Guarded::Committed } else { Guarded::Refused })
     }
 
     /// What holds only while the entry with this token is in line, to put into transactions of one's own. `None`: it is
     /// not.
-    pub async fn guards(&self, election: &ElectionName, token: Token) -> Result<Option<Vec<Compare>>, StoreError> {
-        let created = answer::revision(token);
-        let (start, end) = self.inner.keys.line(election);
-        let options = etcd_client::GetOptions::new()
-            .with_range(end)
-            .with_min_create_revision(created)
-            .with_max_create_revision(created)
-            .with_keys_only();
-        let mut answer = self.inner.read("looking for the entry", [TxnOp::get(start, Some(options))]).await?;
+    pub async fn guards(&self, election: &ElectionName, token: Token) -> Result<Option<EntryGuard>, StoreError> {
+        let create_revision = answer::revision(token);
+        let ops = [answer::created_at(self.inner.keys.line(election), create_revision)];
+        let found = self.inner.read("looking for the entry", ops).await?.next_found()?;
         // One transaction may have made several keys, among them entries in elections with longer names.
-        let found = answer.next_found()?;
-        let mut ours = found.iter().filter_map(|kv| Some((kv, self.inner.keys.suffix(election, kv.key())?)));
-        let Some((entry, suffix)) = ours.next() else { return Ok(None) };
-        let Some(lease) = keys::lease_of(suffix) else { return Ok(None) };
-        Ok(Some(vec![
-            Compare::create_revision(entry.key(), CompareOp::Equal, created),
-            Compare::lease(entry.key(), CompareOp::Equal, lease),
-        ]))
+        let ours = found.into_iter().find_map(|kv| {
+            let lease = keys::lease_of(self.inner.keys.suffix(election, &kv.key)?);
+            Some((kv.key, lease))
+        });
+        let Some((key, Some(lease))) = ours else { return Ok(None) };
+        Ok(Some(EntryGuard { key, create_revision, lease }))
     }
 }
 
@@ -105,22 +141,23 @@ impl EtcdMark {
         Err(Mark::keeps_changing())
     }
 
-    /// Commits `operations` if the mark stands at `token`, in one step. A mark that is lower is raised first.
+    /// Commits `writes` if the mark stands at `token`, in one step. A mark that is lower is raised first.
     pub async fn write(
         &self,
         store: &StoreId,
         token: Token,
-        operations: impl Into<Vec<TxnOp>>,
+        writes: impl Into<Vec<EtcdWrite>>,
     ) -> Result<Marked, StoreError> {
-        let operations = operations.into();
+        let success = operations(writes);
         let mark = Mark { store: store.clone(), token: Some(token) }.encode(&self.election);
         for _ in 0..2 {
-            let txn = Txn::new()
-                .when([Compare::value(self.key.clone(), CompareOp::Equal, mark.clone())])
-                .and_then(operations.clone())
-                .or_else([self.store.inner.up_to_date()]);
+            let txn = TxnRequest {
+                compare: vec![Compare::equal(self.key.clone(), With::Value(mark.clone()))],
+                success: success.clone(),
+                failure: vec![self.store.inner.up_to_date()],
+            };
             let answer = self.store.inner.endpoints.txn("writing behind a mark", Effect::Write, txn).await?;
-            if answer.succeeded() {
+            if answer.succeeded {
                 return Ok(Marked::Done);
             }
             match self.raise(store, token).await? {
@@ -153,14 +190,16 @@ impl EtcdMark {
     async fn read_raw(&self) -> Result<(Option<Vec<u8>>, i64), StoreError> {
         let mut answer: Answer = self.store.inner.read("reading a mark", [answer::get(self.key.clone())]).await?;
         let found = answer.next_one()?;
-        let changed = found.as_ref().map_or(0, |kv| kv.mod_revision());
-        Ok((found.map(|kv| kv.value().to_vec()), changed))
+        let changed = found.as_ref().map_or(0, |kv| kv.mod_revision);
+        Ok((found.map(|kv| kv.value), changed))
     }
 
     async fn replace(&self, was: i64, mark: &Mark) -> Result<bool, StoreError> {
-        let txn = Txn::new()
-            .when([Compare::mod_revision(self.key.clone(), CompareOp::Equal, was)])
-            .and_then([TxnOp::put(self.key.clone(), mark.encode(&self.election), None)]);
-        Ok(self.store.inner.endpoints.txn("raising a mark", Effect::Write, txn).await?.succeeded())
+        let txn = TxnRequest {
+            compare: vec![changed(&self.key, was)],
+            success: vec![RequestOp::put(self.key.clone(), mark.encode(&self.election), 0)],
+            failure: vec![],
+        };
+        Ok(self.store.inner.endpoints.txn("raising a mark", Effect::Write, txn).await?.succeeded)
     }
 }

@@ -8,8 +8,10 @@ use std::time::Duration;
 use incumbent_store::StoreError;
 use tokio::sync::Mutex;
 
+use crate::answer;
 use crate::endpoints::{Asks, Endpoints, KeepAlives};
 use crate::fault::Effect;
+use crate::rpc::{LeaseKeepAliveRequest, ResponseHeader};
 
 const WHAT: &str = "keeping the lease alive";
 
@@ -23,9 +25,8 @@ pub(crate) struct Heartbeat {
 #[derive(Debug)]
 pub(crate) struct Beat {
     pub(crate) ttl: Duration,
-    /// The term that the server was in **before** it renewed the lease.
-    pub(crate) raft_term: u64,
-    pub(crate) cluster_id: u64,
+    /// The term in it is the one that the server was in **before** it renewed the lease.
+    pub(crate) header: ResponseHeader,
 }
 
 impl Heartbeat {
@@ -36,33 +37,30 @@ impl Heartbeat {
     pub(crate) async fn beat(&self, endpoints: &Endpoints) -> Result<Beat, StoreError> {
         let mut slot = self.stream.lock().await;
         // Taken out: if this future is dropped, the stream goes with the answer that nobody awaits.
-        let mut stream = match slot.take() {
-            Some(stream) => stream,
-            // The client swallows the first answer and the term in it.
+        let mut open = match slot.take() {
+            Some(open) => {
+                // If it has ended, so have its answers.
+                _ = open.stream.requests.send(LeaseKeepAliveRequest { id: self.lease }).await;
+                open
+            }
             None => endpoints.keep_alive(WHAT, self.lease).await?,
         };
-        let attempt = endpoints.attempt_at(stream.number, Asks::TheLeader);
-        let answer = match stream.keeper.keep_alive().await {
-            Ok(()) => stream.answers.message().await,
-            Err(error) => Err(error),
-        };
-        let answer = match answer {
+        let attempt = endpoints.attempt_at(open.number, Asks::TheLeader);
+        let answer = match open.stream.answers.message().await {
             Ok(Some(answer)) => answer,
             Ok(None) => {
                 attempt.passed_over();
                 return Err(StoreError::Unavailable { what: format!("{WHAT}: the stream ended"), source: None });
             }
-            Err(error) => return Err(attempt.failed(error, Effect::None, WHAT)),
+            Err(status) => return Err(attempt.failed(status, Effect::None, WHAT)),
         };
         attempt.answered();
-        let ttl = u64::try_from(answer.ttl()).unwrap_or(0);
+        let ttl = u64::try_from(answer.ttl).unwrap_or(0);
         if ttl == 0 {
             return Err(StoreError::SessionGone);
         }
-        let header = answer.header().ok_or_else(|| StoreError::Corrupt { what: format!("{WHAT}: no header") })?;
-        let beat =
-            Beat { ttl: Duration::from_secs(ttl), raft_term: header.raft_term(), cluster_id: header.cluster_id() };
-        *slot = Some(stream);
+        let beat = Beat { ttl: Duration::from_secs(ttl), header: answer::header(answer.header)? };
+        *slot = Some(open);
         Ok(beat)
     }
 }

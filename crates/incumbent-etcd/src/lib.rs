@@ -78,12 +78,14 @@ mod heartbeat;
 mod keys;
 mod options;
 mod own_entries;
+#[doc(hidden)]
+pub mod rpc;
 mod session;
 mod standing;
 mod store;
 mod watcher;
 
-pub use etcd_client;
-pub use guard::{EtcdMark, Guarded};
+pub use guard::{EntryGuard, EtcdMark, EtcdWrite, Guarded};
 pub use options::EtcdOptions;
 pub use store::EtcdStore;
+pub use tonic::transport::Channel;

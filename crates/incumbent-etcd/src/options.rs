@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use etcd_client::ConnectOptions;
 use incumbent_store::StoreError;
 use incumbent_store::url::Scheme;
+use tonic::transport::Channel;
 
 use crate::dial::Dial;
 
@@ -82,27 +82,34 @@ impl EtcdOptions {
 
     /// How to reach this server.
     pub(crate) fn dial(&self, server: &str) -> Result<Dial, StoreError> {
-        let mut options = ConnectOptions::new().with_require_leader(true).with_auto_token_refresh(true);
-        if let Some((name, password)) = &self.user {
-            options = options.with_user(name, password);
-        }
         let server = SCHEME.server(server)?;
         match &self.tls {
-            Some(tls) => tls.add_to(Dial::new(&format!("https://{server}"), options)?),
-            None => Dial::new(&format!("http://{server}"), options),
+            Some(tls) => tls.add_to(Dial::server(&format!("https://{server}"), self.user.clone())?),
+            None => Dial::server(&format!("http://{server}"), self.user.clone()),
         }
+    }
+
+    /// Who we are on a connection that is there already.
+    pub(crate) fn over(&self, channel: Channel) -> Result<Dial, StoreError> {
+        if self.tls.is_some() {
+            let what = "a connection of one's own is made with TLS or without: it takes no options for TLS".to_owned();
+            return Err(StoreError::Misuse { what });
+        }
+        Ok(Dial::given(channel, self.user.clone()))
     }
 }
 
 impl Tls {
     #[cfg(feature = "tls")]
     fn add_to(&self, dial: Dial) -> Result<Dial, StoreError> {
-        let mut tls = etcd_client::TlsOptions::new();
+        use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+        let mut tls = ClientTlsConfig::new();
         if let Some(ca) = &self.ca {
-            tls = tls.ca_certificate(etcd_client::Certificate::from_pem(ca));
+            tls = tls.ca_certificate(Certificate::from_pem(ca));
         }
         if let Some((certificate, key)) = &self.identity {
-            tls = tls.identity(etcd_client::Identity::from_pem(certificate, key));
+            tls = tls.identity(Identity::from_pem(certificate, key));
         }
         if let Some(name) = &self.server_name {
             tls = tls.domain_name(name);

@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use incumbent_store::{
     Cas, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing, StoreError, StoreId,
     Token, check_value,
 };
 use tokio::time::timeout;
 
-use crate::answer::{self, Answer, created, revision};
-use crate::batch::{Batches, Step, Write};
+use crate::answer::{self, Answer, created, leased, revision};
+use crate::batch::{Batches, Write};
 use crate::fault::Effect;
 use crate::heartbeat::{Beat, Heartbeat};
 use crate::keys;
 use crate::own_entries::OwnEntries;
+use crate::rpc::{Compare, CompareResult, KeyValue, RequestOp, TxnRequest, With};
 use crate::store::Inner;
 
 /// Servers take 128 operations in a transaction.
@@ -64,8 +64,8 @@ impl EtcdSession {
         self.liveness.ttl
     }
 
-    pub(crate) async fn txn(&self, what: &str, effect: Effect, txn: Txn) -> Result<Answer, StoreError> {
-        self.same_cluster(Answer::read(&self.store.endpoints.txn(what, effect, txn).await?)?)
+    pub(crate) async fn txn(&self, what: &str, effect: Effect, txn: TxnRequest) -> Result<Answer, StoreError> {
+        self.same_cluster(self.store.endpoints.txn(what, effect, txn).await?)
     }
 
     /// A write to this election's line, and to nothing else.
@@ -74,12 +74,12 @@ impl EtcdSession {
         what: &'static str,
         election: &ElectionName,
         written: Vec<Vec<u8>>,
-        step: Step,
+        txn: TxnRequest,
         value_bytes: usize,
     ) -> Result<Answer, StoreError> {
         // The election's name is in it a dozen times; what else there is has a bound.
         let bytes = value_bytes + 12 * election.as_str().len() + 8192;
-        let write = Write { what, election: election.clone(), written, step, bytes };
+        let write = Write { what, election: election.clone(), written, txn, bytes };
         self.same_cluster(self.batches.txn(write).await?)
     }
 
@@ -91,13 +91,9 @@ impl EtcdSession {
         Ok(answer)
     }
 
-    pub(crate) fn attached(&self) -> Option<PutOptions> {
-        Some(PutOptions::new().with_lease(self.lease))
-    }
-
     /// Holds while the entry is there and ours. A foreign write keeps the creation and takes the lease away.
     pub(crate) fn ours(&self, key: &[u8], token: Token) -> [Compare; 2] {
-        [created(key, revision(token)), Compare::lease(key, CompareOp::Equal, self.lease)]
+        [created(key, revision(token)), leased(key, self.lease)]
     }
 
     /// The key that the entry would have if it were ours: another session's is never there with our lease.
@@ -127,15 +123,15 @@ impl EtcdSession {
         let key = self.store.keys.entry(&held.election, &suffix);
         let ready_key = self.store.keys.ready(&held.election, &suffix);
         // The entry each time: whoever watches it is told of its readiness, too.
-        let mut then = vec![TxnOp::put(key.clone(), value.to_vec(), self.attached())];
+        let mut success = vec![RequestOp::put(key.clone(), value.to_vec(), self.lease)];
         if let Some(Nonce(nonce)) = ready {
             self.ready().insert(held.entry.clone());
-            then.push(TxnOp::put(ready_key.clone(), nonce.to_string(), self.attached()));
+            success.push(RequestOp::put(ready_key.clone(), nonce.to_string(), self.lease));
         } else if self.ready().contains(&held.entry) {
-            then.push(TxnOp::delete(ready_key.clone(), None));
+            success.push(RequestOp::delete(ready_key.clone()));
         }
-        let step = Step { guards: self.ours(&key, held.token).into(), then, otherwise: vec![] };
-        let answer = self.write("publishing", &held.election, vec![key, ready_key], step, value.len()).await?;
+        let txn = TxnRequest { compare: self.ours(&key, held.token).into(), success, failure: vec![] };
+        let answer = self.write("publishing", &held.election, vec![key, ready_key], txn, value.len()).await?;
         Ok(if answer.succeeded { Cas::Done } else { Cas::Refused })
     }
 
@@ -144,21 +140,21 @@ impl EtcdSession {
         let Some(suffix) = self.own_suffix(held) else { return Ok(Cas::Done) };
         let key = keys.entry(&held.election, &suffix);
         // The lease is not compared: an entry that we made and somebody overwrote would block the line for ever.
-        let mut guards = vec![created(&key, revision(held.token))];
+        let mut compare = vec![created(&key, revision(held.token))];
         match heir.map(keys::parse_id) {
             None => {}
-            Some(Some((suffix, token))) => guards.push(created(&keys.entry(&held.election, &suffix), revision(token))),
+            Some(Some((suffix, token))) => compare.push(created(&keys.entry(&held.election, &suffix), revision(token))),
             // No such entry can be there: no key has a negative version.
-            Some(None) => guards.push(Compare::version(key.clone(), CompareOp::Less, 0)),
+            Some(None) => compare.push(Compare::new(key.clone(), CompareResult::Less, With::Version(0))),
         }
         let mut written = vec![key.clone()];
         // What was never written need not be removed.
         written.extend(self.ready().contains(&held.entry).then(|| keys.ready(&held.election, &suffix)));
-        let then = written.iter().map(|key| TxnOp::delete(key.clone(), None)).collect();
-        let step = Step { guards, then, otherwise: vec![answer::look(key)] };
-        let mut answer = self.write("withdrawing", &held.election, written, step, 0).await?;
+        let success = written.iter().map(|key| RequestOp::delete(key.clone())).collect();
+        let txn = TxnRequest { compare, success, failure: vec![answer::look(key)] };
+        let mut answer = self.write("withdrawing", &held.election, written, txn, 0).await?;
         if !answer.succeeded {
-            let there = answer.next_one()?.map_or(0, |entry| entry.create_revision());
+            let there = answer.next_one()?.map_or(0, |entry| entry.create_revision);
             if there == revision(held.token) {
                 return Ok(Cas::Refused);
             }
@@ -189,7 +185,7 @@ impl EtcdSession {
             Err(StoreError::SessionGone) => return Err(self.is_gone(held).await?),
             beat => beat?,
         };
-        if beat.cluster_id != self.cluster_id {
+        if beat.header.cluster_id != self.cluster_id {
             return Err(StoreError::SessionGone);
         }
         let beside = self.own_entries.beside(held);
@@ -201,13 +197,13 @@ impl EtcdSession {
         let found = self.entries_at(&looked_at, Some(&beat)).await?;
         let is_there = |held: &&Held| {
             let found = self.own_key(held).and_then(|key| found.get(&key));
-            found.is_some_and(|kv| kv.create_revision() == revision(held.token))
+            found.is_some_and(|kv| kv.create_revision == revision(held.token))
         };
         let gone = held.iter().filter(|held| !is_there(held)).cloned().collect();
         let named: BTreeSet<_> = held.iter().filter(is_there).map(|held| &held.entry).collect();
         let mut stray = Vec::new();
         for kv in found.values() {
-            let Some((election, _)) = self.store.keys.split(kv.key()) else { continue };
+            let Some((election, _)) = self.store.keys.split(&kv.key) else { continue };
             stray.extend(self.found_entry(&election, kv)?.filter(|held| !named.contains(&held.entry)));
         }
         if let (Some(beside), true) = (beside, asked.is_some()) {
@@ -240,7 +236,7 @@ impl EtcdSession {
         let lease = self.store.endpoints.time_to_live("asking what hangs on the lease", self.lease, true).await.ok()?;
         let is_own =
             |key: &&Vec<u8>| self.store.keys.split(key).is_some_and(|(_, suffix)| suffix.starts_with(&self.prefix()));
-        Some(lease.keys().iter().filter(is_own).cloned().collect())
+        Some(lease.keys.iter().filter(is_own).cloned().collect())
     }
 
     /// Those of these keys that are there and hang on our lease; with a beat, as the leader that
@@ -255,13 +251,13 @@ impl EtcdSession {
             // With none, for the answer's header.
             let nothing = keys.is_empty().then(|| self.store.up_to_date());
             let ops: Vec<_> = keys.iter().cloned().map(answer::look).chain(nothing).collect();
-            let mut answer = self.txn("proving that we live", Effect::None, Txn::new().and_then(ops)).await?;
-            if beat.is_some_and(|beat| beat.raft_term != answer.header.raft_term) {
+            let mut answer = self.txn("proving that we live", Effect::None, answer::reads(ops)).await?;
+            if beat.is_some_and(|beat| beat.header.raft_term != answer.header.raft_term) {
                 let what = "the cluster changed its leader during the renewal".to_owned();
                 return Err(StoreError::Unavailable { what, source: None });
             }
             for key in keys {
-                if let Some(kv) = answer.next_one()?.filter(|kv| kv.lease() == self.lease) {
+                if let Some(kv) = answer.next_one()?.filter(|kv| kv.lease == self.lease) {
                     found.insert(key.clone(), kv);
                 }
             }
@@ -338,10 +334,10 @@ mod tests {
         let cluster = EtcdCluster::start(1).await;
         let inner = EtcdStore::connect(&cluster.endpoints(), &EtcdOptions::new()).unwrap().inner;
         let lease = inner.endpoints.grant("a lease", 60).await.unwrap();
-        let cluster_id = lease.header().unwrap().cluster_id();
-        let mut session = EtcdSession::new(inner.clone(), lease.id(), Duration::from_secs(60), cluster_id);
+        let cluster_id = lease.header.unwrap().cluster_id;
+        let mut session = EtcdSession::new(inner.clone(), lease.id, Duration::from_secs(60), cluster_id);
         // A leader that has not caught up answers like one that never heard of the lease.
-        let unknown = inner.endpoints.grant("another", 60).await.unwrap().id();
+        let unknown = inner.endpoints.grant("another", 60).await.unwrap().id;
         session.heartbeat = Heartbeat::new(unknown);
         session.renew(&[]).await.unwrap();
         inner.endpoints.revoke("the other", unknown).await.unwrap();

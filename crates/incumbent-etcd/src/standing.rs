@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, KeyValue, Txn};
 use incumbent_store::{ElectionName, Held, Office, Place, Standing, StoreError};
 
-use crate::answer::{self, Answer, Header, revision};
+use crate::answer::{self, Answer, revision};
 use crate::fault::Effect;
 use crate::keys;
+use crate::rpc::{Compare, CompareResult, KeyValue, ResponseHeader, TxnRequest, With};
 use crate::session::EtcdSession;
 
 /// How many keys of elections with longer names are passed over at a time, and how often.
@@ -24,20 +24,18 @@ impl EtcdSession {
         let key = self.key_of(held);
         let (line, token) = (keys.line(election), revision(held.token));
         // First in line, with nothing said about the office: the guards have seen it all.
-        let [created, leased] = self.ours(&key, held.token);
-        let first = Compare::create_revision(line.0.clone(), CompareOp::Greater, token - 1).with_range(line.1.clone());
-        let txn = Txn::new().when([created, leased, first, answer::nothing_in(keys.beside(election))]).or_else([
-            answer::look(key),
-            answer::newest(line, Some(token), 1),
-            answer::all(keys.beside(election)),
-        ]);
+        let first = Compare::new(line.0.clone(), CompareResult::Greater, With::CreateRevision(token - 1));
+        let mut compare = vec![first.up_to(line.1.clone()), answer::nothing_in(keys.beside(election))];
+        compare.extend(self.ours(&key, held.token));
+        let failure = vec![answer::look(key), answer::newest(line, Some(token), 1), answer::all(keys.beside(election))];
+        let txn = TxnRequest { compare, success: vec![], failure };
         let mut answer = self.txn("looking where we stand", Effect::None, txn).await?;
         let cursor = answer.header.cursor();
         if answer.succeeded {
             return Ok(Standing::new(Place::Leading(held.clone()), Office::default(), cursor));
         }
         let (own, line) = (answer.next_one()?, answer.next_found()?);
-        if own.is_none_or(|own| own.create_revision() != token || own.lease() != self.lease) {
+        if own.is_none_or(|own| own.create_revision != token || own.lease != self.lease) {
             return self.gone(election, answer).await;
         }
         let beside = answer.next_found()?;
@@ -47,7 +45,7 @@ impl EtcdSession {
         };
         match self.standing_behind(held, ahead, &beside, answer.header).await? {
             Some(standing) => Ok(standing),
-            None => self.standing_past(held, ahead.create_revision()).await,
+            None => self.standing_past(held, ahead.create_revision).await,
         }
     }
 
@@ -58,12 +56,12 @@ impl EtcdSession {
         held: &Held,
         ahead: &KeyValue,
         beside: &[KeyValue],
-        header: Header,
+        header: ResponseHeader,
     ) -> Result<Option<Standing>, StoreError> {
         let (keys, election) = (&self.store.keys, &held.election);
         let Some(entry) = answer::entry(keys, election, ahead, beside)? else { return Ok(None) };
         let office = answer::office(keys, election, beside)?;
-        let look_again = if ahead.lease() == 0 { Some(self.wait_for_owner(election, ahead).await?) } else { None };
+        let look_again = if ahead.lease == 0 { Some(self.wait_for_owner(election, ahead).await?) } else { None };
         let place = Place::behind(Some(held.clone()), entry, look_again);
         Ok(Some(Standing::new(place, office, header.cursor())))
     }
@@ -73,16 +71,16 @@ impl EtcdSession {
     /// was one, an operator has to.
     async fn wait_for_owner(&self, election: &ElectionName, entry: &KeyValue) -> Result<Duration, StoreError> {
         let soon = self.ttl() / LOOKS_PER_TTL;
-        let owner = self.store.keys.suffix(election, entry.key()).and_then(keys::lease_of);
+        let owner = self.store.keys.suffix(election, &entry.key).and_then(keys::lease_of);
         if let Some(lease) = owner
-            && self.store.endpoints.time_to_live("asking for the owner's lease", lease, false).await?.ttl() > 0
+            && self.store.endpoints.time_to_live("asking for the owner's lease", lease, false).await?.ttl > 0
         {
             return Ok(soon);
         }
         // It may have gone in an orderly way since the entry was read.
-        let txn = Txn::new().and_then([answer::look(entry.key().to_vec())]);
+        let txn = answer::reads([answer::look(entry.key.clone())]);
         let mut answer = self.txn("looking at an entry without a lease", Effect::None, txn).await?;
-        let is_there = |now: KeyValue| now.create_revision() == entry.create_revision() && now.lease() == 0;
+        let is_there = |now: KeyValue| now.create_revision == entry.create_revision && now.lease == 0;
         if answer.next_one()?.is_some_and(is_there) { Err(answer::leaseless(entry)) } else { Ok(soon) }
     }
 
@@ -94,13 +92,12 @@ impl EtcdSession {
         let keys = &self.store.keys;
         let (election, key) = (&held.election, self.key_of(held));
         for _ in 0..MAX_PAGES {
-            let txn = Txn::new()
-                .when(self.ours(&key, held.token))
-                .and_then([
-                    answer::newest_keys(keys.line(election), Some(before), PAGE),
-                    answer::all(keys.beside(election)),
-                ])
-                .or_else([answer::all(keys.beside(election))]);
+            let beside = answer::all(keys.beside(election));
+            let txn = TxnRequest {
+                compare: self.ours(&key, held.token).into(),
+                success: vec![answer::newest_keys(keys.line(election), Some(before), PAGE), beside.clone()],
+                failure: vec![beside],
+            };
             let mut answer = self.txn("looking where we stand", Effect::None, txn).await?;
             if !answer.succeeded {
                 return self.gone(election, answer).await;
@@ -110,9 +107,9 @@ impl EtcdSession {
                 let office = answer::office(keys, election, &answer.next_found()?)?;
                 return Ok(Standing::new(Place::Leading(held.clone()), office, answer.header.cursor()));
             };
-            before = last.create_revision();
-            if let Some(ahead) = older.iter().find(|kv| keys.suffix(election, kv.key()).is_some()) {
-                before = ahead.create_revision();
+            before = last.create_revision;
+            if let Some(ahead) = older.iter().find(|kv| keys.suffix(election, &kv.key).is_some()) {
+                before = ahead.create_revision;
                 if let Some(standing) = self.read_ahead(held, ahead).await? {
                     return Ok(standing);
                 }
@@ -126,15 +123,17 @@ impl EtcdSession {
     async fn read_ahead(&self, held: &Held, ahead: &KeyValue) -> Result<Option<Standing>, StoreError> {
         let keys = &self.store.keys;
         let election = &held.election;
-        let txn = Txn::new()
-            .when(self.ours(&self.key_of(held), held.token))
-            .and_then([answer::get(ahead.key().to_vec()), answer::all(keys.beside(election))])
-            .or_else([answer::all(keys.beside(election))]);
+        let beside = answer::all(keys.beside(election));
+        let txn = TxnRequest {
+            compare: self.ours(&self.key_of(held), held.token).into(),
+            success: vec![answer::get(ahead.key.clone()), beside.clone()],
+            failure: vec![beside],
+        };
         let mut answer = self.txn("looking who is ahead", Effect::None, txn).await?;
         if !answer.succeeded {
             return self.gone(election, answer).await.map(Some);
         }
-        let there = answer.next_one()?.filter(|there| there.create_revision() == ahead.create_revision());
+        let there = answer.next_one()?.filter(|there| there.create_revision == ahead.create_revision);
         let Some(there) = there else { return Ok(None) };
         self.standing_behind(held, &there, &answer.next_found()?, answer.header).await
     }
@@ -142,7 +141,7 @@ impl EtcdSession {
     /// Our entry is not there: whether the session is.
     async fn gone(&self, election: &ElectionName, mut answer: Answer) -> Result<Standing, StoreError> {
         let lease = self.store.endpoints.time_to_live("asking for the lease", self.lease, false).await?;
-        if lease.ttl() <= 0 {
+        if lease.ttl <= 0 {
             return Err(StoreError::SessionGone);
         }
         let office = answer::office(&self.store.keys, election, &answer.next_found()?)?;

@@ -4,19 +4,20 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use incumbent_store::record;
 use incumbent_store::{
     Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Office, Promises, Session, Store, StoreError, StoreId, Target,
     Version, Wake,
 };
 use tokio::sync::OnceCell;
+use tonic::transport::Channel;
 
-use crate::answer::{self, Answer, Header};
+use crate::answer::{self, Answer, changed, created};
 use crate::endpoints::Endpoints;
 use crate::fault::Effect;
 use crate::keys::{self, Keys};
 use crate::options::EtcdOptions;
+use crate::rpc::{KeyValue, RequestOp, ResponseHeader, TxnRequest};
 use crate::session::EtcdSession;
 use crate::watcher::{Interest, Rule, Watcher};
 
@@ -31,12 +32,7 @@ const EXPIRY_SCAN: Duration = Duration::from_millis(500);
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use incumbent_etcd::EtcdStore;
 ///
-/// // A client of one's own. Ask for a leader: a member that is cut off from the others is silent otherwise.
-/// let options = etcd_client::ConnectOptions::new().with_require_leader(true);
-/// let client = etcd_client::Client::connect(["127.0.0.1:2379"], Some(options)).await?;
-/// let store = EtcdStore::new(client);
-///
-/// // Or a URL, which is dialled when it is needed.
+/// // Servers, which are dialled when they are needed.
 /// let store = EtcdStore::from_url("etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379")?;
 /// # Ok(()) }
 /// ```
@@ -83,11 +79,6 @@ impl Heads {
 }
 
 impl EtcdStore {
-    /// Elections over a client that the user owns and has set up.
-    pub fn new(client: Client) -> EtcdStore {
-        EtcdStore::over(Endpoints::given(client), "")
-    }
-
     /// Elections over these servers of one cluster, e.g. `10.0.0.1:2379`.
     ///
     /// They are dialled when they are needed. All requests go to one of them as long as it answers.
@@ -97,7 +88,27 @@ impl EtcdStore {
         }
         let prefix = options.checked_prefix()?;
         let servers: Result<_, _> = endpoints.iter().map(|server| options.dial(server.as_ref())).collect();
-        Ok(EtcdStore::over(Endpoints::dialled(servers?, options.is_anonymous()), prefix))
+        Ok(EtcdStore::over(Endpoints::new(servers?, options.is_anonymous()), prefix))
+    }
+
+    /// Elections over a connection of one's own, with the user and the prefix of the options.
+    ///
+    /// TLS is the connection's own matter. Other clients can share it, `etcd-client` for one:
+    /// `Client::from_channel(Channel::Tonic(channel), ...)`.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use incumbent_etcd::{Channel, EtcdOptions, EtcdStore};
+    ///
+    /// let channel = Channel::from_static("http://10.0.0.1:2379").connect_lazy();
+    /// let store = EtcdStore::over_channel(channel, &EtcdOptions::new().user("jobs", "secret"))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn over_channel(channel: Channel, options: &EtcdOptions) -> Result<EtcdStore, StoreError> {
+        let prefix = options.checked_prefix()?;
+        let servers = vec![options.over(channel)?];
+        // A certificate may stand for a user.
+        Ok(EtcdStore::over(Endpoints::new(servers, false), prefix))
     }
 
     /// Elections over the cluster that a URL names.
@@ -112,21 +123,6 @@ impl EtcdStore {
     pub fn from_url(url: &str) -> Result<EtcdStore, StoreError> {
         let (endpoints, options) = crate::options::parse_url(url)?;
         EtcdStore::connect(&endpoints, &options)
-    }
-
-    /// The same store with a prefix before the name of every election.
-    pub fn with_prefix(self, prefix: &str) -> Result<EtcdStore, StoreError> {
-        let options = EtcdOptions::new().prefix(prefix);
-        let Inner { endpoints, watcher, .. } = &*self.inner;
-        let inner = Inner {
-            endpoints: endpoints.clone(),
-            keys: Keys::new(options.checked_prefix()?),
-            watcher: watcher.clone(),
-            smallest_ttl: OnceCell::new(),
-            leases: Mutex::default(),
-            heads: Mutex::default(),
-        };
-        Ok(EtcdStore { inner: Arc::new(inner) })
     }
 
     /// For tests and benchmarks: how many watches wait now.
@@ -159,14 +155,14 @@ impl Inner {
         self.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) async fn read(&self, what: &str, ops: impl Into<Vec<TxnOp>>) -> Result<Answer, StoreError> {
-        Answer::read(&self.endpoints.txn(what, Effect::None, Txn::new().and_then(ops)).await?)
+    pub(crate) async fn read(&self, what: &str, ops: impl Into<Vec<RequestOp>>) -> Result<Answer, StoreError> {
+        self.endpoints.txn(what, Effect::None, answer::reads(ops)).await
     }
 
     /// A read for the branch that has nothing to do. A transaction that neither writes nor reads,
     /// or whose reads are all allowed to be old, is answered by any member from what it knows; one
     /// with this waits until the member knows all.
-    pub(crate) fn up_to_date(&self) -> TxnOp {
+    pub(crate) fn up_to_date(&self) -> RequestOp {
         answer::look(self.keys.nothing())
     }
 
@@ -191,8 +187,8 @@ impl Inner {
     async fn ask_smallest_ttl(&self) -> Result<Duration, StoreError> {
         let lease = self.endpoints.grant("asking for the smallest TTL", 1).await?;
         // If this fails, it expires.
-        _ = self.endpoints.revoke("giving it back", lease.id()).await;
-        Ok(Duration::from_secs(lease.ttl().unsigned_abs()))
+        _ = self.endpoints.revoke("giving it back", lease.id).await;
+        Ok(Duration::from_secs(lease.ttl.unsigned_abs()))
     }
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
@@ -207,7 +203,7 @@ impl Inner {
             for kv in &page {
                 if let Some(entry) = answer::entry(&self.keys, election, kv, &beside)? {
                     entries.push(entry);
-                    head.get_or_insert_with(|| kv.key().to_vec());
+                    head.get_or_insert_with(|| kv.key.to_vec());
                 }
             }
             // Elections with longer names may have taken the places.
@@ -228,14 +224,14 @@ impl Inner {
         &self,
         election: &ElectionName,
         page: &[KeyValue],
-        first: Header,
+        first: ResponseHeader,
     ) -> Result<(Vec<KeyValue>, bool), StoreError> {
-        let last = page.last().map_or(0, KeyValue::create_revision);
+        let last = page.last().map_or(0, |kv| kv.create_revision);
         let ops = [answer::oldest(self.keys.line(election), last, first.revision, PAGE)];
         let mut answer = self.read("reading on in the line", ops).await?;
         let (mut next, goes_on) = answer.next_cut()?;
         // One transaction may have created several keys: a page can end between them.
-        next.retain(|kv| kv.create_revision() > last || !page.iter().any(|read| read.key() == kv.key()));
+        next.retain(|kv| kv.create_revision > last || !page.iter().any(|read| read.key == kv.key));
         Ok((next, goes_on))
     }
 
@@ -271,21 +267,18 @@ impl Inner {
             return Ok(Cas::Done);
         };
         let key = self.keys.entry(election, &suffix);
-        let created = answer::revision(token);
-        let changed = i64::try_from(seen.version.0).unwrap_or(i64::MAX);
-        let txn = Txn::new()
-            .when([
-                Compare::create_revision(key.clone(), CompareOp::Equal, created),
-                Compare::mod_revision(key.clone(), CompareOp::Equal, changed),
-            ])
-            .and_then([TxnOp::delete(key.clone(), None), TxnOp::delete(self.keys.ready(election, &suffix), None)])
-            .or_else([answer::look(key)]);
-        let mut answer = Answer::read(&self.endpoints.txn("evicting", Effect::Write, txn).await?)?;
+        let version = i64::try_from(seen.version.0).unwrap_or(i64::MAX);
+        let txn = TxnRequest {
+            compare: vec![created(&key, answer::revision(token)), changed(&key, version)],
+            success: vec![RequestOp::delete(key.clone()), RequestOp::delete(self.keys.ready(election, &suffix))],
+            failure: vec![answer::look(key)],
+        };
+        let mut answer = self.endpoints.txn("evicting", Effect::Write, txn).await?;
         if answer.succeeded {
             return Ok(Cas::Done);
         }
-        let changed = answer.next_one()?.is_some_and(|there| there.create_revision() == created);
-        Ok(if changed { Cas::Refused } else { Cas::Done })
+        let has_changed = answer.next_one()?.is_some_and(|there| there.create_revision == answer::revision(token));
+        Ok(if has_changed { Cas::Refused } else { Cas::Done })
     }
 
     async fn set_office(&self, election: &ElectionName, was: Version, to: &Office) -> Result<Cas, StoreError> {
@@ -296,7 +289,7 @@ impl Inner {
         let mut answer = self.read("reading the office record", ops).await?;
         let found = answer.next_found()?;
         let tombstone_key = self.keys.tombstone(election);
-        let tombstone = found.iter().find(|kv| kv.key() == tombstone_key);
+        let tombstone = found.iter().find(|kv| kv.key == tombstone_key);
         if !self.is_about(election, &found, ended) {
             return self.write_new_tombstone(election, was, to, ended.keep).await;
         }
@@ -310,8 +303,8 @@ impl Inner {
     /// Whether the record that is there speaks of this end already.
     fn is_about(&self, election: &ElectionName, found: &[KeyValue], ended: &Ended) -> bool {
         let key = self.keys.office(election);
-        let record = found.iter().find(|kv| kv.key() == key);
-        let record = record.and_then(|kv| record::decode_office(kv.value(), Version::NONE));
+        let record = found.iter().find(|kv| kv.key == key);
+        let record = record.and_then(|kv| record::decode_office(&kv.value, Version::NONE));
         record.and_then(|office| office.ended).is_some_and(|recorded| recorded.id == ended.id)
     }
 
@@ -323,7 +316,7 @@ impl Inner {
         to: &Office,
         keep: Duration,
     ) -> Result<Cas, StoreError> {
-        let lease = self.endpoints.grant("granting the tombstone's time", whole_seconds(keep)).await?.id();
+        let lease = self.endpoints.grant("granting the tombstone's time", whole_seconds(keep)).await?.id;
         let written = self.write_office(election, was, to, Some(Tombstone::New(lease))).await;
         if matches!(written, Ok(Cas::Refused)) {
             // Nothing hangs on it. If this fails, it expires.
@@ -341,28 +334,27 @@ impl Inner {
     ) -> Result<Cas, StoreError> {
         let (key, tombstone_key) = (self.keys.office(election), self.keys.tombstone(election));
         let was = i64::try_from(was.0).unwrap_or(i64::MAX);
-        let mut guards = vec![Compare::mod_revision(key.clone(), CompareOp::Equal, was)];
+        let mut compare = vec![changed(&key, was)];
         if let Some(Tombstone::Kept(seen)) = &tombstone {
-            guards.push(Compare::create_revision(seen.key(), CompareOp::Equal, seen.create_revision()));
+            compare.push(created(&seen.key, seen.create_revision));
         }
         // A record that holds nothing but its tombstone goes with it.
         let lives_on = !Office { ended: None, ..to.clone() }.is_blank();
-        let lease = tombstone.as_ref().map(Tombstone::lease);
-        let attached = lease.map(|lease| PutOptions::new().with_lease(lease));
-        let mut ops = Vec::new();
+        let lease = tombstone.as_ref().map_or(0, Tombstone::lease);
+        let mut success = Vec::new();
         if to.is_blank() {
-            ops.push(TxnOp::delete(key, None));
+            success.push(RequestOp::delete(key));
         } else {
-            ops.push(TxnOp::put(key, record::encode_office(to), attached.clone().filter(|_| !lives_on)));
+            success.push(RequestOp::put(key, record::encode_office(to), if lives_on { 0 } else { lease }));
         }
         match tombstone {
             Some(Tombstone::Kept(_)) => {}
-            Some(Tombstone::New(_)) => ops.push(TxnOp::put(tombstone_key, "", attached)),
-            None => ops.push(TxnOp::delete(tombstone_key, None)),
+            Some(Tombstone::New(_)) => success.push(RequestOp::put(tombstone_key, "", lease)),
+            None => success.push(RequestOp::delete(tombstone_key)),
         }
-        let txn = Txn::new().when(guards).and_then(ops);
+        let txn = TxnRequest { compare, success, failure: vec![] };
         let answer = self.endpoints.txn("writing the office record", Effect::Write, txn).await?;
-        Ok(if answer.succeeded() { Cas::Done } else { Cas::Refused })
+        Ok(if answer.succeeded { Cas::Done } else { Cas::Refused })
     }
 }
 
@@ -385,7 +377,7 @@ enum Tombstone<'a> {
 impl Tombstone<'_> {
     fn lease(&self) -> i64 {
         match self {
-            Tombstone::Kept(kv) => kv.lease(),
+            Tombstone::Kept(kv) => kv.lease,
             Tombstone::New(lease) => *lease,
         }
     }
@@ -410,13 +402,9 @@ impl Store for EtcdStore {
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         Box::pin(async move {
             let lease = self.inner.endpoints.grant("opening a session", whole_seconds(ttl)).await?;
-            let Some(header) = lease.header() else {
-                return Err(StoreError::Foreign { what: "a lease without a header".to_owned() });
-            };
-            let header =
-                Header { cluster_id: header.cluster_id(), raft_term: header.raft_term(), revision: header.revision() };
-            let granted = Duration::from_secs(lease.ttl().unsigned_abs());
-            let session = EtcdSession::new(self.inner.clone(), lease.id(), granted, header.cluster_id);
+            let cluster_id = answer::header(lease.header)?.cluster_id;
+            let granted = Duration::from_secs(lease.ttl.unsigned_abs());
+            let session = EtcdSession::new(self.inner.clone(), lease.id, granted, cluster_id);
             Ok(Arc::new(session) as Arc<dyn Session>)
         })
     }

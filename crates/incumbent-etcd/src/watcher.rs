@@ -12,17 +12,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use etcd_client::{
-    Client, Event, EventType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream, WatchStream,
-};
 use incumbent_store::{Cursor, StoreError};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
+use tonic::Streaming;
 
 use crate::endpoints::Endpoints;
 use crate::fault;
 use crate::keys::KeyRange;
+use crate::rpc::{
+    Client, Event, EventType, Stream, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse,
+};
 
 const WHAT: &str = "watching";
 
@@ -45,14 +46,14 @@ pub(crate) enum Rule {
 
 impl Rule {
     fn counts(&self, event: &Event) -> bool {
-        let Some(kv) = event.kv() else { return true };
+        let Some(kv) = &event.kv else { return true };
         match self {
             Rule::Any => true,
-            Rule::Line(prefix_len) => !kv.key().get(*prefix_len..).is_some_and(|suffix| suffix.contains(&b'/')),
+            Rule::Line(prefix_len) => !kv.key.get(*prefix_len..).is_some_and(|suffix| suffix.contains(&b'/')),
             Rule::Gone { created, lease } => {
-                event.event_type() == EventType::Delete
-                    || kv.create_revision() != *created
-                    || lease.map_or(kv.lease() == 0, |lease| kv.lease() != lease)
+                event.r#type() == EventType::Delete
+                    || kv.create_revision != *created
+                    || lease.map_or(kv.lease == 0, |lease| kv.lease != lease)
             }
         }
     }
@@ -212,25 +213,25 @@ impl Shared {
     /// Takes in what the server said. An error ends the stream.
     fn hear(&self, heard: &WatchResponse) -> Result<(), StoreError> {
         let mut state = self.lock();
-        let number = heard.watch_id();
-        if heard.canceled() {
-            let compacted = heard.compact_revision() > 0;
+        let number = heard.watch_id;
+        if heard.canceled {
+            let compacted = heard.compact_revision > 0;
             if let Some(armed) = state.armed.get_mut(&number) {
                 armed.sent = false;
                 let waiting = armed.waiting;
                 // What was compacted is read again at once.
-                state.tell(waiting, if compacted { Ok(()) } else { Err(lost(Some(heard.cancel_reason()))) });
+                state.tell(waiting, if compacted { Ok(()) } else { Err(lost(Some(&heard.cancel_reason))) });
                 return refused_at_creation(heard, compacted);
             }
-            return if number < 0 { Err(lost(Some(heard.cancel_reason()))) } else { Ok(()) };
+            return if number < 0 { Err(lost(Some(&heard.cancel_reason))) } else { Ok(()) };
         }
         let Some(armed) = state.armed.get(&number) else {
-            if !heard.events().is_empty() && !state.sender_returns {
+            if !heard.events.is_empty() && !state.sender_returns {
                 self.stir.notify_one();
             }
             return Ok(());
         };
-        if heard.events().iter().any(|event| armed.interest.rule.counts(event)) {
+        if heard.events.iter().any(|event| armed.interest.rule.counts(event)) {
             let waiting = armed.waiting;
             state.tell(waiting, Ok(()));
             self.stir_for(state);
@@ -241,7 +242,7 @@ impl Shared {
 
 /// A stream keeps the credentials that it was opened with: when they no longer do, a new one is needed.
 fn refused_at_creation(heard: &WatchResponse, compacted: bool) -> Result<(), StoreError> {
-    if heard.created() && !compacted { Err(lost(Some(heard.cancel_reason()))) } else { Ok(()) }
+    if heard.created && !compacted { Err(lost(Some(&heard.cancel_reason))) } else { Ok(()) }
 }
 
 fn lost(why: Option<&str>) -> StoreError {
@@ -323,25 +324,21 @@ impl State {
         self.to_send.append(&mut self.later);
     }
 
-    fn next_watch(&mut self) -> Option<(Vec<u8>, WatchOptions)> {
+    fn next_watch(&mut self) -> Option<WatchCreateRequest> {
         loop {
             let number = self.to_send.pop_front()?;
             let Some(armed) = self.armed.get_mut(&number) else { continue };
             armed.sent = true;
-            let (key, end) = armed.interest.range.clone();
-            let mut options = WatchOptions::new().with_watch_id(number).with_start_revision(armed.from);
-            if !end.is_empty() {
-                options = options.with_range(end);
-            }
-            return Some((key, options));
+            let (key, range_end) = armed.interest.range.clone();
+            return Some(WatchCreateRequest { key, range_end, start_revision: armed.from, watch_id: number });
         }
     }
 }
 
 /// What is to be sent next.
-enum Request {
-    Cancel(i64),
-    Watch(Vec<u8>, WatchOptions),
+#[derive(PartialEq, Debug)]
+enum Next {
+    Request(WatchRequest),
     /// Only what can wait.
     Later,
     None,
@@ -349,18 +346,18 @@ enum Request {
 
 impl State {
     /// Watches first: nobody waits for a cancellation.
-    fn next_request(&mut self) -> Request {
-        if let Some((key, options)) = self.next_watch() {
-            return Request::Watch(key, options);
+    fn next_request(&mut self) -> Next {
+        if let Some(watch) = self.next_watch() {
+            return Next::Request(watch.into());
         }
         if self.hurrying
-            && let Some(number) = self.to_cancel.pop_front()
+            && let Some(watch_id) = self.to_cancel.pop_front()
         {
-            return Request::Cancel(number);
+            return Next::Request(WatchCancelRequest { watch_id }.into());
         }
         self.hurrying = false;
         self.sender_returns = self.has_later();
-        if self.sender_returns { Request::Later } else { Request::None }
+        if self.sender_returns { Next::Later } else { Next::None }
     }
 }
 
@@ -371,7 +368,7 @@ async fn run(shared: Weak<Shared>, stir: Arc<Notify>) {
         let Some((endpoints, first)) = first_watch(&shared, &stir).await else { return };
         let asked = endpoints.current();
         let streaming = async {
-            match endpoints.watch(WHAT, first.0, first.1).await {
+            match endpoints.watch(WHAT, &first).await {
                 Ok((client, stream)) => Some(renewing_token(&client, serve(&shared, &stir, stream).await?).await),
                 Err(error) => Some(error),
             }
@@ -387,7 +384,7 @@ async fn run(shared: Weak<Shared>, stir: Arc<Notify>) {
 }
 
 /// `None`: the store is gone.
-async fn first_watch(shared: &Weak<Shared>, stir: &Notify) -> Option<(Arc<Endpoints>, (Vec<u8>, WatchOptions))> {
+async fn first_watch(shared: &Weak<Shared>, stir: &Notify) -> Option<(Arc<Endpoints>, WatchCreateRequest)> {
     loop {
         let there = shared.upgrade()?;
         let first = {
@@ -410,15 +407,18 @@ async fn first_watch(shared: &Weak<Shared>, stir: &Notify) -> Option<(Arc<Endpoi
 async fn renewing_token(client: &Client, why: StoreError) -> StoreError {
     let text = why.to_string();
     if fault::is_about_a_token(&text) || text.contains("permission denied") {
-        // If it fails, so will the reads, and they say why.
-        _ = client.refresh_token().await;
+        client.forget_token().await;
     }
     why
 }
 
 /// Sends and receives until the stream ends: why it did. `None`: the store is gone.
-async fn serve(shared: &Weak<Shared>, stir: &Notify, stream: WatchStream) -> Option<StoreError> {
-    let (requests, answers) = stream.split();
+async fn serve(
+    shared: &Weak<Shared>,
+    stir: &Notify,
+    stream: Stream<WatchRequest, WatchResponse>,
+) -> Option<StoreError> {
+    let Stream { requests, answers } = stream;
     // Both at once: a server whose answers are not read stops reading requests.
     tokio::select! {
         ended = send(shared, stir, requests) => ended,
@@ -426,14 +426,13 @@ async fn serve(shared: &Weak<Shared>, stir: &Notify, stream: WatchStream) -> Opt
     }
 }
 
-async fn send(shared: &Weak<Shared>, stir: &Notify, mut requests: WatchRequestSender) -> Option<StoreError> {
+async fn send(shared: &Weak<Shared>, stir: &Notify, requests: mpsc::Sender<WatchRequest>) -> Option<StoreError> {
     let mut pause = pin!(sleep(LATER));
     loop {
         let next = shared.upgrade()?.lock().next_request();
         let sent = match next {
-            Request::Cancel(number) => requests.cancel(number).await,
-            Request::Watch(key, options) => requests.watch(key, Some(options)).await,
-            Request::Later => {
+            Next::Request(request) => requests.send(request).await,
+            Next::Later => {
                 // What is urgent in the meantime goes first, and what is not joins those that wait.
                 tokio::select! {
                     () = stir.notified() => {}
@@ -444,7 +443,7 @@ async fn send(shared: &Weak<Shared>, stir: &Notify, mut requests: WatchRequestSe
                 }
                 continue;
             }
-            Request::None => {
+            Next::None => {
                 stir.notified().await;
                 pause.as_mut().reset(Instant::now() + LATER);
                 continue;
@@ -456,12 +455,12 @@ async fn send(shared: &Weak<Shared>, stir: &Notify, mut requests: WatchRequestSe
     }
 }
 
-async fn receive(shared: &Weak<Shared>, mut answers: WatchResponseStream) -> Option<StoreError> {
+async fn receive(shared: &Weak<Shared>, mut answers: Streaming<WatchResponse>) -> Option<StoreError> {
     loop {
         let heard = match answers.message().await {
             Ok(Some(heard)) => heard,
             Ok(None) => return Some(lost(None)),
-            Err(error) => return Some(fault::sort(error, fault::Effect::None, WHAT)),
+            Err(status) => return Some(fault::sort(status, fault::Effect::None, WHAT)),
         };
         if let Err(why) = shared.upgrade()?.hear(&heard) {
             return Some(why);
@@ -482,7 +481,7 @@ mod tests {
             self.waiting.insert(number, Waiting { armed, own_entry, tell: oneshot::channel().0 });
             self.hurry();
             while self.next_watch().is_some() {}
-            assert!(matches!(self.next_request(), Request::None));
+            assert_eq!(self.next_request(), Next::None);
             number
         }
     }
@@ -495,8 +494,8 @@ mod tests {
         let leader = state.waits(GONE, false);
         state.give_up(leader);
         assert!(state.needs_sender());
-        assert!(matches!(state.next_request(), Request::Cancel(_)));
-        assert!(matches!(state.next_request(), Request::None));
+        assert!(matches!(state.next_request(), Next::Request(_)), "a cancellation");
+        assert_eq!(state.next_request(), Next::None);
     }
 
     #[test]
@@ -507,7 +506,7 @@ mod tests {
             state.give_up(waiting);
             assert!(!state.needs_sender());
             state.hurry();
-            while !matches!(state.next_request(), Request::None) {}
+            while state.next_request() != Next::None {}
         }
         // One whose news has come has nothing to say.
         let follower = state.waits(GONE, false);

@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
+use incumbent_etcd::rpc::{Client, TxnRequest};
 use incumbent_etcd::{EtcdOptions, EtcdStore};
 use incumbent_store::{Place, Store, StoreError, Target};
 use incumbent_testkit::servers::EtcdCluster;
 
-use crate::harness::{TTL, client, entry, held, lead, name, until, within};
+use crate::harness::{TTL, channel, client, entry, held, lead, name, until, within};
 
 /// A server that knows users, and whose tokens last a second.
 async fn guarded() -> EtcdCluster {
@@ -27,12 +28,14 @@ fn open(cluster: &EtcdCluster, user: &str) -> EtcdStore {
 
 /// Waits until a token that was made now is no longer known.
 async fn a_token_expires(cluster: &EtcdCluster) {
-    let options = etcd_client::ConnectOptions::new().with_user("root", "secret");
-    let mut client = etcd_client::Client::connect(cluster.endpoints(), Some(options)).await.unwrap();
+    let user = Some(("root".to_owned(), "secret".to_owned()));
+    let client = Client::new(channel(&cluster.endpoints()[0]), user);
+    let token = client.token().await.unwrap();
     // Every use gives a token another second, so it is used less and less often.
     for pause_millis in [1500, 3000, 6000, 12000] {
         tokio::time::sleep(std::time::Duration::from_millis(pause_millis)).await;
-        if client.get("any", None).await.is_err() {
+        client.txn(TxnRequest::default()).await.unwrap();
+        if client.token().await.unwrap() != token {
             return;
         }
     }
@@ -61,23 +64,20 @@ async fn an_expired_token_ends_neither_a_leadership_nor_a_wait() {
 }
 
 #[tokio::test]
-async fn a_client_of_ones_own_gets_a_new_token_although_it_does_not_refresh_by_itself() {
+async fn a_connection_of_ones_own_is_used_with_tokens_that_count() {
     let cluster = guarded().await;
-    let options = etcd_client::ConnectOptions::new().with_user("root", "secret");
-    let client = etcd_client::Client::connect(cluster.endpoints(), Some(options)).await.unwrap();
-    let store = EtcdStore::new(client);
+    let options = EtcdOptions::new().user("root", "secret");
+    let store = EtcdStore::over_channel(channel(&cluster.endpoints()[0]), &options).unwrap();
     let session = store.open_session(TTL * 10).await.unwrap();
     let election = name("own-client");
     let standing = session.enlist(&election, &entry(1)).await.unwrap();
 
     a_token_expires(&cluster).await;
 
-    let first = session.standing(&held(&standing)).await;
-    assert!(matches!(first, Err(StoreError::Unavailable { .. })), "{first:?}");
-    let second = session.standing(&held(&standing)).await.unwrap();
-    assert!(matches!(second.place, Place::Leading(_)));
-    // The watch stream, too, is opened with a token that counts, if not at once.
-    let wake = store.watch(&election, &[Target::Gone(held(&standing).entry)], second.cursor);
+    let standing = session.standing(&held(&standing)).await.unwrap();
+    assert!(matches!(standing.place, Place::Leading(_)));
+    // So is the watch stream.
+    let wake = store.watch(&election, &[Target::Gone(held(&standing).entry)], standing.cursor);
     session.withdraw(&held(&standing), None).await.unwrap();
     within(wake).await.unwrap();
 }

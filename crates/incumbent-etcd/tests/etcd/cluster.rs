@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use etcd_client::LeaseGrantOptions;
+use incumbent_etcd::rpc::LeaseGrantRequest;
 use incumbent_etcd::{EtcdMark, EtcdOptions, EtcdStore};
 use incumbent_store::{Store, StoreError};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::EtcdCluster;
 
-use crate::harness::{TTL, client, entry, held, key_of, lead, lease_of, name, put, raw, store, until, within};
+use crate::harness::{TTL, client, entry, held, key_of, lead, lease_of, name, put, raw, read, store, until, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leadership_outlives_the_clusters_leader() {
@@ -50,7 +50,7 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
     session.renew(std::slice::from_ref(&held)).await.unwrap();
     let lease = lease_of(&held);
-    let mut other = raw(&endpoints).await;
+    let other = raw(&endpoints);
     let mark = EtcdMark::new(&store, &election, "mark/no-quorum");
     let (store_id, token) = (session.store_id(), held.token);
     mark.write(&store_id, token, []).await.unwrap();
@@ -58,9 +58,8 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     let others: Vec<_> = (0..3).filter(|number| *number != leader).collect();
     others.iter().for_each(|number| cluster.nodes()[*number].pause());
 
-    let (mut keeper, mut answers) = other.lease_keep_alive(lease).await.unwrap();
-    keeper.keep_alive().await.unwrap();
-    assert!(answers.message().await.unwrap().unwrap().ttl() > 0, "it still answers keep-alives");
+    let mut keep_alives = other.lease_keep_alive(lease).await.unwrap();
+    assert!(keep_alives.answers.message().await.unwrap().unwrap().ttl > 0, "it still answers keep-alives");
     let renewal = tokio::time::timeout(Duration::from_secs(3), session.renew(std::slice::from_ref(&held))).await;
     assert!(!matches!(renewal, Ok(Ok(_))), "{renewal:?}");
     // Nor is a write behind a mark answered from what this one knows, even if there is nothing to
@@ -96,12 +95,11 @@ async fn a_keep_alive_of_one_leader_is_not_proven_by_the_next() {
     // The keep-alive is answered on its stream; the read is on its way.
     until("the read waits", async || proxy.requests() > before).await;
 
-    let mut client = raw(&[cluster.nodes()[leader].endpoint()]).await;
-    let old = client.status().await.unwrap().leader();
-    let members = client.member_list().await.unwrap();
-    let other = members.members().iter().map(|member| member.id()).find(|id| *id != old).unwrap();
-    client.move_leader(other).await.unwrap();
-    until("another leads", async || client.status().await.is_ok_and(|status| status.leader() == other)).await;
+    let next = (leader + 1) % 3;
+    let members = cluster.ctl(&["member", "list"]);
+    let member = members.lines().find(|line| line.contains(&format!(" n{next},"))).expect("a member");
+    cluster.ctl(&["move-leader", member.split(',').next().expect("an id")]);
+    until("another leads", async || cluster.leader().await == next).await;
     proxy.set(Way::Forward);
 
     let renewal = within(renewing).await.unwrap();
@@ -120,12 +118,11 @@ async fn another_cluster_knows_nothing_of_us_whatever_it_holds() {
     let election = name("another-cluster");
     let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
     session.renew(std::slice::from_ref(&held)).await.unwrap();
-    let mut client = raw(&other.endpoints()).await;
-    let lease = LeaseGrantOptions::new().with_id(lease_of(&held));
-    client.lease_grant(600, Some(lease)).await.unwrap();
-    put(&mut client, &key_of(&held), "10.0.0.7:80", lease_of(&held)).await;
-    let there = client.get(key_of(&held), None).await.unwrap();
-    assert_eq!(there.kvs()[0].create_revision().unsigned_abs(), held.token.get(), "nothing tells them apart");
+    let client = raw(&other.endpoints());
+    client.lease_grant(LeaseGrantRequest { ttl: 600, id: lease_of(&held) }).await.unwrap();
+    put(&client, &key_of(&held), "10.0.0.7:80", lease_of(&held)).await;
+    let there = read(&client, &key_of(&held), "").await;
+    assert_eq!(there[0].create_revision.unsigned_abs(), held.token.get(), "nothing tells them apart");
 
     proxy.turn_to(&other.endpoints()[0]);
 

@@ -3,24 +3,23 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use etcd_client::{PutOptions, Txn, TxnOp};
 use incumbent::OperatorError;
+use incumbent_etcd::rpc::RequestOp;
 use incumbent_store::{ElectionName, Place, Store};
 
-use crate::harness::{TTL, client, entry, held, lead, lease_of, name, raw, shared, store, within};
+use crate::harness::{TTL, client, entry, grant, held, lead, lease_of, name, raw, shared, store, within, write};
 
 /// As many as servers take in one transaction, or nearly: made with one revision.
 const AT_ONCE: usize = 120;
 
 /// Entries that look like Go's, many at once.
 async fn enlist_crowd(election: &ElectionName, count: usize) {
-    let mut client = raw(&shared().await.endpoints()).await;
-    let lease = client.lease_grant(600, None).await.unwrap().id();
-    let options = PutOptions::new().with_lease(lease);
+    let client = raw(&shared().await.endpoints());
+    let lease = grant(&client).await;
     let numbers: Vec<_> = (0..count).collect();
     for numbers in numbers.chunks(AT_ONCE) {
-        let put = |number: &usize| TxnOp::put(format!("{election}/{number:x}"), "value", Some(options.clone()));
-        client.txn(Txn::new().and_then(numbers.iter().map(put).collect::<Vec<_>>())).await.unwrap();
+        let put = |number: &usize| RequestOp::put(format!("{election}/{number:x}"), "value", lease);
+        write(&client, numbers.iter().map(put).collect()).await;
     }
 }
 

@@ -1,16 +1,16 @@
 //! Writes to etcd that only a sitting leader can make.
 
-use etcd_client::TxnOp;
 use incumbent::fence::EtcdFence;
 use incumbent::{Fence, FenceError, FencingToken};
-use incumbent_etcd::Guarded;
+use incumbent_etcd::rpc::{Compare, RequestOp, TxnRequest, With};
+use incumbent_etcd::{EtcdWrite, Guarded};
 use incumbent_store::{ElectionName, Store, StoreId, Token};
 
-use crate::harness::{TTL, client, entry, held, key_of, lead, name, raw, shared, store};
+use crate::harness::{TTL, client, entry, held, key_of, lead, name, raw, read, shared, store};
 
 async fn value(key: &str) -> Option<String> {
-    let found = raw(&shared().await.endpoints()).await.get(key, None).await.unwrap();
-    found.kvs().first().map(|kv| kv.value_str().unwrap().to_owned())
+    let found = read(&raw(&shared().await.endpoints()), key, "").await;
+    found.into_iter().next().map(|kv| String::from_utf8(kv.value).unwrap())
 }
 
 #[tokio::test]
@@ -20,18 +20,18 @@ async fn operations_are_committed_only_while_the_entry_is_there() {
     let key = format!("data/{election}");
     let session = store.open_session(TTL).await.unwrap();
     let old = held(&session.enlist(&election, &entry(1)).await.unwrap());
-    let put = |text: &str| [TxnOp::put(key.clone(), text, None)];
+    let put = |text: &str| [EtcdWrite::put(key.clone(), text)];
     let done = store.guard(&election, old.token, put("first")).await.unwrap();
-    assert!(matches!(done, Guarded::Committed(_)));
+    assert_eq!(done, Guarded::Committed);
     // The same session stands again.
     session.withdraw(&old, None).await.unwrap();
     let new = held(&session.enlist(&election, &entry(2)).await.unwrap());
 
     let late = store.guard(&election, old.token, put("late")).await.unwrap();
 
-    assert!(matches!(late, Guarded::Refused), "{late:?}");
+    assert_eq!(late, Guarded::Refused);
     assert_eq!(value(&key).await.as_deref(), Some("first"));
-    assert!(matches!(store.guard(&election, new.token, put("second")).await.unwrap(), Guarded::Committed(_)));
+    assert_eq!(store.guard(&election, new.token, put("second")).await.unwrap(), Guarded::Committed);
     assert_eq!(value(&key).await.as_deref(), Some("second"));
 }
 
@@ -42,14 +42,18 @@ async fn an_entry_without_its_lease_guards_nothing() {
     let election = name("guard-lease");
     let session = store.open_session(TTL).await.unwrap();
     let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
-    let guards = store.guards(&election, held.token).await.unwrap().unwrap();
+    let guard = store.guards(&election, held.token).await.unwrap().unwrap();
     cluster.ctl(&["put", &key_of(&held), "by hand"]);
 
     let refused = store.guard(&election, held.token, []).await.unwrap();
 
-    assert!(matches!(refused, Guarded::Refused), "{refused:?}");
-    let txn = etcd_client::Txn::new().when(guards).and_then([TxnOp::put("never", "", None)]);
-    assert!(!raw(&cluster.endpoints()).await.txn(txn).await.unwrap().succeeded());
+    assert_eq!(refused, Guarded::Refused);
+    let created = Compare::equal(guard.key.clone(), With::CreateRevision(guard.create_revision));
+    let leased = Compare::equal(guard.key, With::Lease(guard.lease));
+    for (compare, holds) in [(vec![created.clone()], true), (vec![created, leased], false)] {
+        let txn = TxnRequest { compare, success: vec![RequestOp::delete("never")], failure: vec![] };
+        assert_eq!(raw(&cluster.endpoints()).txn(txn).await.unwrap().succeeded, holds);
+    }
 }
 
 fn token(number: u64, store: &str) -> FencingToken {
@@ -61,7 +65,7 @@ async fn a_fence_in_etcd_refuses_older_tokens_other_stores_and_other_elections()
     let election = name("fence");
     let key = format!("data/{election}");
     let fence = EtcdFence::new(&store(shared().await), &election, format!("mark/{election}"));
-    let put = |text: &str| [TxnOp::put(key.clone(), text, None)];
+    let put = |text: &str| [EtcdWrite::put(key.clone(), text)];
     fence.write(&token(7, "s"), put("seven")).await.unwrap();
     fence.raise(&election, token(9, "s")).await.unwrap();
     fence.raise(&election, token(9, "s")).await.unwrap();

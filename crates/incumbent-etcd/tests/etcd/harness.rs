@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use etcd_client::{Client, PutOptions};
-use incumbent_etcd::{EtcdOptions, EtcdStore};
+use incumbent_etcd::rpc::{
+    Client, KeyValue, LeaseGrantRequest, PutRequest, RangeRequest, RequestOp, Response, TxnRequest,
+};
+use incumbent_etcd::{Channel, EtcdOptions, EtcdStore};
 use incumbent_store::{ElectionName, Entry, Held, Store};
 pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
 use incumbent_testkit::conformance::Harness;
@@ -50,11 +52,9 @@ impl Harness for Etcd {
     }
 
     async fn enlist_foreign(&self, election: &ElectionName, value: Bytes) -> Option<Entry> {
-        let mut client = raw(&self.endpoints).await;
-        let lease = client.lease_grant(600, None).await.unwrap().id();
-        let key = format!("{election}/{lease:x}");
-        let options = PutOptions::new().with_lease(lease);
-        client.put(key, value.to_vec(), Some(options)).await.unwrap();
+        let client = raw(&self.endpoints);
+        let lease = grant(&client).await;
+        write(&client, vec![RequestOp::put(format!("{election}/{lease:x}"), value.to_vec(), lease)]).await;
         let line = self.open().line(election, 1000).await.unwrap();
         line.entries.into_iter().rev().find(|entry| entry.value == value)
     }
@@ -98,13 +98,53 @@ pub(crate) fn lease_of(held: &Held) -> i64 {
     i64::from_str_radix(held.entry.as_str().split('.').next().expect("a lease"), 16).unwrap()
 }
 
-/// Puts a key with a lease, as anybody could.
-pub(crate) async fn put(client: &mut Client, key: &str, value: &str, lease: i64) {
-    client.put(key, value, Some(PutOptions::new().with_lease(lease))).await.unwrap();
+/// A client of somebody else, at a server that is up.
+pub(crate) fn raw(endpoints: &[String]) -> Client {
+    let up = endpoints.iter().find(|endpoint| std::net::TcpStream::connect(endpoint).is_ok());
+    Client::new(channel(up.expect("a server")), None)
 }
 
-/// A client of somebody else, at a server that is up.
-pub(crate) async fn raw(endpoints: &[String]) -> Client {
-    let up = endpoints.iter().find(|endpoint| std::net::TcpStream::connect(endpoint).is_ok());
-    Client::connect([up.expect("a server")], None).await.unwrap()
+/// A connection of somebody else.
+pub(crate) fn channel(endpoint: &str) -> Channel {
+    Channel::from_shared(format!("http://{endpoint}")).unwrap().connect_lazy()
+}
+
+/// A lease of somebody else.
+pub(crate) async fn grant(client: &Client) -> i64 {
+    client.lease_grant(LeaseGrantRequest { ttl: 600, id: 0 }).await.unwrap().id
+}
+
+/// Writes, as anybody could.
+pub(crate) async fn write(client: &Client, success: Vec<RequestOp>) {
+    client.txn(TxnRequest { success, ..TxnRequest::default() }).await.unwrap();
+}
+
+/// Puts a key with a lease.
+pub(crate) async fn put(client: &Client, key: &str, value: &str, lease: i64) {
+    client.put(PutRequest { key: key.into(), value: value.into(), lease }).await.unwrap();
+}
+
+/// What is there, from this key up to the other; with an empty one, the one key.
+pub(crate) async fn read(client: &Client, key: &str, range_end: &str) -> Vec<KeyValue> {
+    let range = RangeRequest { key: key.into(), range_end: range_end.into(), ..RangeRequest::default() };
+    let txn = TxnRequest { success: vec![RequestOp::range(range)], ..TxnRequest::default() };
+    match client.txn(txn).await.unwrap().responses.remove(0).response {
+        Some(Response::Range(found)) => found.kvs,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is below this name and a `/`.
+pub(crate) async fn read_below(client: &Client, parent: &str) -> Vec<KeyValue> {
+    // '0' is the byte after '/'.
+    read(client, &format!("{parent}/"), &format!("{parent}0")).await
+}
+
+/// Forgets everything that was. Whether there was a server to do it.
+pub(crate) fn compact(cluster: &EtcdCluster) -> bool {
+    let ctl = |args: &[&str]| cluster.etcdctl().args(args).output().expect("etcdctl");
+    let put = ctl(&["put", "compacted", "", "--write-out=json"]);
+    let said = String::from_utf8_lossy(&put.stdout);
+    let revision = said.split("\"revision\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
+    revision.is_some_and(|revision| ctl(&["compact", "--physical", revision]).status.success())
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use incumbent::{Loss, SeatEvent};
 use incumbent_store::{Cas, ElectionName, Incarnation, NewEntry, Nonce, Place, Store, StoreError, Target};
 
-use crate::harness::{TTL, client, entry, held, key_of, lead, lease_of, name, put, raw, shared, store, until, within};
+use crate::harness::{
+    TTL, client, entry, grant, held, key_of, lead, lease_of, name, put, raw, read_below, shared, store, until, within,
+};
 
 /// Ours leads, something happens to its key, and it is told, loses office and gets back in line with a greater token.
 async fn a_leader_gets_over(test: &str, happens: impl AsyncFnOnce(&str, i64)) {
@@ -15,12 +17,9 @@ async fn a_leader_gets_over(test: &str, happens: impl AsyncFnOnce(&str, i64)) {
     let mut seat = ours.candidate("ours").stand().await.unwrap();
     let office = lead(&mut seat).await;
     let token = office.term().token().token;
-    let mut watched = raw(&shared().await.endpoints()).await;
-    let options = etcd_client::GetOptions::new().with_prefix();
-    let found = watched.get(format!("{election}/"), Some(options)).await.unwrap();
-    let kv = &found.kvs()[0];
+    let kv = read_below(&raw(&shared().await.endpoints()), election.as_str()).await.remove(0);
 
-    happens(kv.key_str().unwrap(), kv.lease()).await;
+    happens(std::str::from_utf8(&kv.key).unwrap(), kv.lease).await;
 
     within(office.term().lost()).await;
     drop(office);
@@ -64,10 +63,8 @@ async fn a_leader_whose_key_is_overwritten_without_a_lease_gets_back_in_line() {
 async fn a_leader_whose_key_is_moved_to_another_lease_gets_back_in_line() {
     let cluster = shared().await;
     a_leader_gets_over("moved", async |key, _| {
-        let mut client = raw(&cluster.endpoints()).await;
-        let lease = client.lease_grant(600, None).await.unwrap().id();
-        let options = etcd_client::PutOptions::new().with_lease(lease);
-        client.put(key, "by hand", Some(options)).await.unwrap();
+        let client = raw(&cluster.endpoints());
+        put(&client, key, "by hand", grant(&client).await).await;
     })
     .await;
 }
@@ -252,11 +249,10 @@ async fn a_lost_session_is_told_apart_from_a_lost_entry_by_the_events() {
     drop(office);
 }
 
-/// The keys below this one.
-async fn keys_below(prefix: &str) -> Vec<String> {
-    let options = etcd_client::GetOptions::new().with_prefix().with_keys_only();
-    let found = raw(&shared().await.endpoints()).await.get(prefix, Some(options)).await.unwrap();
-    found.kvs().iter().map(|kv| kv.key_str().unwrap().to_owned()).collect()
+/// The keys below this name and a `/`.
+async fn keys_below(parent: &str) -> Vec<String> {
+    let found = read_below(&raw(&shared().await.endpoints()), parent).await;
+    found.into_iter().map(|kv| String::from_utf8(kv.key).unwrap()).collect()
 }
 
 #[tokio::test]
@@ -264,18 +260,18 @@ async fn an_entry_is_one_key_that_says_whose_it_is() {
     let (ours, theirs, election) = (store(shared().await), store(shared().await), name("one-key"));
     let session = ours.open_session(TTL * 5).await.unwrap();
     let seen = async || theirs.line(&election, 1).await.unwrap().entries.remove(0);
-    let beside = format!("//incumbent/{}/", election.as_str().replace('/', "%2F"));
+    let beside = format!("//incumbent/{}", election.as_str().replace('/', "%2F"));
     for (number, candidate, escaped) in [(1, "node-1", "node-1"), (2, "a/b %.c", "a%2fb%20%25.c")] {
         let entry = NewEntry::new(Incarnation::from_bits(number), candidate, "10.0.0.7:80");
         let held = held(&session.enlist(&election, &entry).await.unwrap());
         let key = format!("{election}/{:x}.{}.{escaped}", lease_of(&held), entry.incarnation);
-        assert_eq!(keys_below(&format!("{election}/")).await, [key]);
+        assert_eq!(keys_below(election.as_str()).await, [key]);
         assert_eq!(keys_below(&beside).await, [""; 0]);
         let said = seen().await;
         assert_eq!((said.incarnation, said.name.as_deref()), (Some(entry.incarnation), Some(candidate)));
         // Readiness is in nobody's line.
         session.publish(&held, &"value".into(), Some(Nonce(7))).await.unwrap();
-        assert_eq!(keys_below(&format!("{election}/")).await.len(), 1);
+        assert_eq!(keys_below(election.as_str()).await.len(), 1);
         let ready = seen().await;
         assert!(ready.ready == Some(Nonce(7)) && ready.is(&held), "{ready:?}");
         session.publish(&held, &"value".into(), None).await.unwrap();
@@ -291,11 +287,11 @@ async fn a_copy_of_an_entry_and_one_that_was_moved_to_another_lease_are_nobodys_
     let (store, election, copied) = (store(shared().await), name("copied"), name("copy"));
     let session = store.open_session(TTL * 5).await.unwrap();
     let held = held(&session.enlist(&election, &entry(1)).await.unwrap());
-    let mut client = raw(&shared().await.endpoints()).await;
-    let lease = client.lease_grant(600, None).await.unwrap().id();
+    let client = raw(&shared().await.endpoints());
+    let lease = grant(&client).await;
     let copy = key_of(&held).replace(election.as_str(), copied.as_str());
-    put(&mut client, &copy, "a mirror's", lease).await;
-    put(&mut client, &key_of(&held), "taken over", lease).await;
+    put(&client, &copy, "a mirror's", lease).await;
+    put(&client, &key_of(&held), "taken over", lease).await;
     for election in [&election, &copied] {
         let seen = store.line(election, 1).await.unwrap().entries.remove(0);
         assert!(seen.is_foreign() && seen.name.is_none(), "{seen:?}");
@@ -309,8 +305,8 @@ async fn a_duplicate_that_arrives_after_the_withdrawal_is_another_entry() {
     let first = held(&session.enlist(&election, &entry(1)).await.unwrap());
     session.withdraw(&first, None).await.unwrap();
     // What a late duplicate of the enlistment does.
-    let mut client = raw(&shared().await.endpoints()).await;
-    put(&mut client, &key_of(&first), "late", lease_of(&first)).await;
+    let client = raw(&shared().await.endpoints());
+    put(&client, &key_of(&first), "late", lease_of(&first)).await;
     let (lost, theirs) = (name("duplicate-lost"), entry(2));
     let mut dropped = session.enlist(&lost, &theirs);
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx).is_pending())).await);
@@ -333,9 +329,9 @@ async fn keys_that_somebody_makes_under_our_sessions_name_are_removed_one_by_one
     let (store, election) = (store(shared().await), name("made-by-hand"));
     let session = store.open_session(TTL * 5).await.unwrap();
     let lease = lease_of(&held(&session.enlist(&name("lease"), &entry(1)).await.unwrap()));
-    let mut client = raw(&shared().await.endpoints()).await;
-    put(&mut client, &format!("{election}/{lease:x}.by-hand"), "", lease).await;
-    put(&mut client, &format!("{election}/{lease:x}.{}.x", entry(7).incarnation), "", lease).await;
+    let client = raw(&shared().await.endpoints());
+    put(&client, &format!("{election}/{lease:x}.by-hand"), "", lease).await;
+    put(&client, &format!("{election}/{lease:x}.{}.x", entry(7).incarnation), "", lease).await;
     let mut incarnations = Vec::new();
     while let Err(StoreError::AlreadyInLine(old)) = session.enlist(&election, &entry(2)).await {
         incarnations.push(old.incarnation);

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use etcd_client::TxnOp;
 use incumbent::Observation;
-use incumbent_etcd::Guarded;
+use incumbent_etcd::rpc::PutRequest;
+use incumbent_etcd::{EtcdWrite, Guarded};
 use incumbent_store::{Cas, ElectionName, Store, StoreError};
 use incumbent_testkit::servers::EtcdCluster;
 
-use crate::harness::{client, entry, held, name, raw, store, within};
+use crate::harness::{client, entry, held, name, raw, read, store, within};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -19,9 +19,10 @@ async fn small() -> EtcdCluster {
 }
 
 async fn fill(cluster: &EtcdCluster) {
-    let mut client = raw(&cluster.endpoints()).await;
+    let client = raw(&cluster.endpoints());
     for number in 0..16 {
-        if client.put(format!("filler-{number}"), vec![b'x'; 1 << 20], None).await.is_err() {
+        let put = PutRequest { key: format!("filler-{number}").into(), value: vec![b'x'; 1 << 20], lease: 0 };
+        if client.put(put).await.is_err() {
             return;
         }
     }
@@ -38,7 +39,7 @@ async fn nobody_is_told_that_nothing_was_changed_when_something_was() {
     let write = |number: u32| {
         let (store, election) = (store.clone(), election.clone());
         tokio::spawn(async move {
-            let put = TxnOp::put(format!("data-{number}"), vec![b'x'; 1 << 18], None);
+            let put = EtcdWrite::put(format!("data-{number}"), vec![b'x'; 1 << 18]);
             (number, store.guard(&election, token, [put]).await)
         })
     };
@@ -48,9 +49,9 @@ async fn nobody_is_told_that_nothing_was_changed_when_something_was() {
         let writing: Vec<_> = (0..16).map(|number| write(wave * 16 + number)).collect();
         for written in writing {
             let (number, said) = within(written).await.unwrap();
-            let there = raw(&cluster.endpoints()).await.get(format!("data-{number}"), None).await.unwrap().count() == 1;
+            let there = !read(&raw(&cluster.endpoints()), &format!("data-{number}"), "").await.is_empty();
             match said {
-                Ok(Guarded::Committed(_)) => assert!(there),
+                Ok(Guarded::Committed) => assert!(there),
                 Err(StoreError::OutcomeUnknown { .. }) => refused += 1,
                 other => panic!("{other:?}, and it is there: {there}"),
             }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use etcd_client::CompactionOptions;
 use incumbent_etcd::EtcdStore;
 use incumbent_store::{ElectionName, Store};
 use incumbent_testkit::servers::EtcdCluster;
 
-use crate::harness::{client, name, raw, store, until};
+use crate::harness::{client, compact, name, store, until};
 
 const BLOWS: u32 = 100;
 const CANDIDATES: usize = 4;
@@ -48,14 +47,6 @@ fn dice(blow: u32, sides: u64) -> u64 {
     (number ^ (number >> 31)) % sides
 }
 
-async fn compact(endpoints: &[String]) {
-    let mut client = raw(endpoints).await;
-    // A server that is being elected answers later.
-    let Ok(put) = client.put("storm", "", None).await else { return };
-    let now = put.header().unwrap().revision();
-    let _ = client.compact(now, Some(CompactionOptions::new().with_physical())).await;
-}
-
 async fn rage(mut cluster: EtcdCluster, test: &str) {
     let election = name(test);
     let ledger = Arc::new(Ledger::default());
@@ -77,10 +68,10 @@ async fn rage(mut cluster: EtcdCluster, test: &str) {
         match dice(blow + 2000, 4) {
             0 => cluster.node(node).restart().await,
             1 => {
-                compact(&cluster.endpoints()).await;
+                _ = compact(&cluster);
                 cluster.node(node).restart().await;
             }
-            _ => compact(&cluster.endpoints()).await,
+            _ => _ = compact(&cluster),
         }
     }
     let terms = ledger.terms.load(Ordering::SeqCst);

@@ -7,8 +7,12 @@ use incumbent_testkit::proxy::Proxy;
 use crate::harness::{TTL, client, entry, held, lead, name, shared, store, until, within};
 
 pub(crate) async fn counted() -> (Proxy, EtcdStore) {
+    counted_with(&EtcdOptions::new()).await
+}
+
+async fn counted_with(options: &EtcdOptions) -> (Proxy, EtcdStore) {
     let proxy = Proxy::start(&shared().await.endpoints()[0]).await;
-    let store = EtcdStore::connect(&[proxy.endpoint()], &EtcdOptions::new()).unwrap();
+    let store = EtcdStore::connect(&[proxy.endpoint()], options).unwrap();
     (proxy, store)
 }
 
@@ -24,8 +28,7 @@ async fn a_warm_uncontended_enlistment_is_one_round_trip_and_ends_in_office() {
 
 /// The same where nobody else is.
 async fn counted_apart(place: &str) -> (Proxy, EtcdStore) {
-    let (proxy, store) = counted().await;
-    (proxy, store.with_prefix(&format!("{place}-{:x}/", std::process::id())).unwrap())
+    counted_with(&EtcdOptions::new().prefix(format!("{place}-{:x}/", std::process::id()))).await
 }
 
 #[tokio::test]

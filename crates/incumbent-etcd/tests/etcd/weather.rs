@@ -2,20 +2,12 @@
 
 use std::time::Duration;
 
-use etcd_client::CompactionOptions;
 use incumbent_etcd::{EtcdOptions, EtcdStore};
 use incumbent_store::{Cursor, Place, Store, StoreError, Target};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::EtcdCluster;
 
-use crate::harness::{TTL, client, entry, held, lead, name, raw, shared, store, until, within};
-
-/// Forgets all history.
-async fn compact(cluster: &EtcdCluster) {
-    let mut client = raw(&cluster.endpoints()).await;
-    let now = client.put("weather", "", None).await.unwrap().header().unwrap().revision();
-    client.compact(now, Some(CompactionOptions::new().with_physical())).await.unwrap();
-}
+use crate::harness::{TTL, client, compact, entry, held, lead, name, shared, store, until, within};
 
 #[tokio::test]
 async fn a_watch_from_before_a_compaction_wakes() {
@@ -26,7 +18,7 @@ async fn a_watch_from_before_a_compaction_wakes() {
     let standing = session.enlist(&election, &entry(1)).await.unwrap();
     // Deleted and compacted before anybody watches: there will be no event.
     session.withdraw(&held(&standing), None).await.unwrap();
-    compact(&cluster).await;
+    assert!(compact(&cluster));
     let wake = store.watch(&election, &[Target::Gone(held(&standing).entry)], standing.cursor);
     within(wake).await.unwrap();
     let long_ago = store.watch(&election, &[Target::Head], Cursor(1));
@@ -44,7 +36,7 @@ async fn a_compaction_in_the_middle_of_a_wait_changes_nothing() {
     let office = lead(&mut leading).await;
     let mut waiting = follower.candidate("follower").stand().await.unwrap();
     until("both are in line", async || store.line(&election, 9).await.unwrap().entries.len() == 2).await;
-    compact(&cluster).await;
+    assert!(compact(&cluster));
     office.term().check().unwrap();
     office.resign().await.unwrap();
     drop(leading);

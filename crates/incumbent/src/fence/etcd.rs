@@ -1,8 +1,7 @@
 //! A mark in etcd that refuses older tokens, for what is written to etcd.
 
 use incumbent_core::{ElectionName, StoreId};
-use incumbent_etcd::etcd_client::TxnOp;
-use incumbent_etcd::{EtcdMark, EtcdStore};
+use incumbent_etcd::{EtcdMark, EtcdStore, EtcdWrite};
 
 use super::mark::{answer, check_election};
 use super::{BoxFuture, Fence, FenceError, FencingToken};
@@ -22,11 +21,11 @@ impl EtcdFence {
         EtcdFence { mark: EtcdMark::new(store, election, key) }
     }
 
-    /// Checks the token and commits `operations`, in one step. A token above the mark raises it.
+    /// Checks the token and commits `writes`, in one step. A token above the mark raises it.
     ///
     /// If the answer is lost, [`FenceError::Unavailable`] leaves open whether they were committed.
-    pub async fn write(&self, token: &FencingToken, operations: impl Into<Vec<TxnOp>>) -> Result<(), FenceError> {
-        answer(token, self.mark.write(&token.store, token.token, operations).await?)
+    pub async fn write(&self, token: &FencingToken, writes: impl Into<Vec<EtcdWrite>>) -> Result<(), FenceError> {
+        answer(token, self.mark.write(&token.store, token.token, writes).await?)
     }
 
     /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from the
