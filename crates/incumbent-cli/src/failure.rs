@@ -66,6 +66,15 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What to do where no more files can be opened.
+pub(crate) const RAISE_FILE_LIMIT: &str =
+    "raise the limit of open files (`ulimit -n` shows that of this process), and try again";
+
+/// Whether this process, or the whole host, may open no more files.
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 /// What to do about a store that failed like this.
 fn advice(error: &StoreError) -> Option<&'static str> {
     let cause = match error {
@@ -76,6 +85,8 @@ fn advice(error: &StoreError) -> Option<&'static str> {
     };
     let by_cause = cause.and_then(|cause| match cause {
         Errno::NOSPC => Some("make room where the store is (`df` and `df -i` show what is used up), and try again"),
+        Errno::MFILE | Errno::NFILE => Some(RAISE_FILE_LIMIT),
+        Errno::FBIG => Some("files may not grow as large as the store needs them: raise `ulimit -f`, and try again"),
         Errno::DQUOT => Some("this user's quota is used up where the store is: make room, or have it raised"),
         Errno::ROFS => {
             Some("the store is on a file system that is mounted read-only: remount it, or name another store")
@@ -221,6 +232,8 @@ mod tests {
             (Errno::DQUOT, "quota exceeded", "quota is used up"),
             (Errno::ROFS, "Read-only file system", "mounted read-only"),
             (Errno::XDEV, "cross-device link", "overlayfs"),
+            (Errno::MFILE, "Too many open files", "ulimit -n"),
+            (Errno::FBIG, "File too large", "ulimit -f"),
             (Errno::IO, "Input/output error", "look whether it runs"),
         ] {
             let failure = timed_out(errno);

@@ -4,7 +4,10 @@
 
 use std::fs;
 use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use signal_hook::consts::SIGXFSZ;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::failure::Failure;
@@ -30,6 +33,15 @@ impl Heeded {
             Some(signal) => drop(signal.recv().await),
             None => pending().await,
         }
+    }
+}
+
+/// A file that grows beyond `ulimit -f` is an error of the write, and not the end of this process.
+/// Programs that it starts find the signal as it was: a handler ends with `exec`.
+pub(crate) fn let_long_files_fail() {
+    if !is_ignored(SignalKind::from_raw(SIGXFSZ)) {
+        // Without a handler the signal ends the process, as it does by default.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     }
 }
 

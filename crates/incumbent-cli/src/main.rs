@@ -12,6 +12,7 @@ mod span;
 mod usage;
 mod verbs;
 
+use std::fs::File;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Line, PlaceArgs, Verb};
-use failure::{Code, Failure};
+use failure::{Code, Failure, RAISE_FILE_LIMIT, is_out_of_files};
 use place::Place;
 use say::Say;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     if let Some(part) = verbs::demo::peers::member::asked_for() {
         return finish(block_on(part.play()), &Say::new(false), false);
     }
+    heeded::let_long_files_fail();
     let line = match Line::try_parse() {
         Ok(line) => line,
         Err(error) => return usage::explain(error),
@@ -39,8 +41,7 @@ fn main() -> ExitCode {
     let mut say = Say::new(line.quiet);
     let is_run = matches!(line.verb, Verb::Run(_));
     let done = catch_unwind(AssertUnwindSafe(|| act(line.verb, &line.place, line.verbose, &mut say)));
-    // The library below panics where the system refuses it what it cannot do without: descriptors,
-    // say.
+    // Libraries below panic where the system refuses them what they cannot do without.
     let done = done.unwrap_or_else(|_| Err(Failure::error("it cannot go on, for the reason above")));
     finish(done, &say, is_run)
 }
@@ -66,13 +67,13 @@ fn act(verb: Verb, place: &PlaceArgs, verbose: bool, say: &mut Say) -> Result<u8
         Verb::Candidates(args) => block_on(verbs::read::candidates(args, at(say)?, say)),
         Verb::Observe(args) => block_on(verbs::observe::observe(args, at(say)?, say)),
         Verb::Status(args) => block_on(verbs::status::status(args, at(say)?)),
-        Verb::Transfer(args) => block_on(verbs::operate::transfer(args, at(say)?)),
-        Verb::Resign(args) => block_on(verbs::operate::resign(args, at(say)?)),
-        Verb::Depose(args) => block_on(verbs::operate::depose(args, at(say)?)),
-        Verb::Pause(args) => block_on(verbs::operate::pause(args, at(say)?)),
-        Verb::Resume(args) => block_on(verbs::operate::resume(args, at(say)?)),
-        Verb::End(args) => block_on(verbs::operate::end(args, at(say)?)),
-        Verb::Peers(args) => block_on(verbs::operate::peers(args, at(say)?)),
+        Verb::Transfer(args) => block_on(verbs::operate::transfer(args, at(say)?, say)),
+        Verb::Resign(args) => block_on(verbs::operate::resign(args, at(say)?, say)),
+        Verb::Depose(args) => block_on(verbs::operate::depose(args, at(say)?, say)),
+        Verb::Pause(args) => block_on(verbs::operate::pause(args, at(say)?, say)),
+        Verb::Resume(args) => block_on(verbs::operate::resume(args, at(say)?, say)),
+        Verb::End(args) => block_on(verbs::operate::end(args, at(say)?, say)),
+        Verb::Peers(args) => block_on(verbs::operate::peers(args, at(say)?, say)),
         Verb::Explain(args) => block_on(verbs::explain::explain(args, at(say)?)),
         Verb::Demo(args) => block_on(verbs::demo::demo(args)),
         Verb::Completions(args) => verbs::paper::completions(args),
@@ -80,12 +81,25 @@ fn act(verb: Verb, place: &PlaceArgs, verbose: bool, say: &mut Say) -> Result<u8
     }
 }
 
+/// How many files the runtime opens for itself and for signals, with some to spare.
+const FILES_OF_RUNTIME: usize = 10;
+
 /// Runs a verb. One thread is enough: it waits most of the time.
 pub(crate) fn block_on(verb: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    look_for_free_descriptors()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::error(format!("cannot start the runtime: {error}")))?;
     let done = runtime.block_on(verb);
     // A thread that waits for input must not keep us.
     runtime.shutdown_background();
     done
+}
+
+/// The runtime panics where it cannot open what it needs for signals: better to know before.
+fn look_for_free_descriptors() -> Result<(), Failure> {
+    let opened: Result<Vec<File>, _> = (0..FILES_OF_RUNTIME).map(|_| File::open("/dev/null")).collect();
+    opened.map(drop).map_err(|error| {
+        let failure = Failure::error(format!("cannot open {FILES_OF_RUNTIME} more files: {error}"));
+        if is_out_of_files(&error) { failure.next(RAISE_FILE_LIMIT) } else { failure }
+    })
 }

@@ -363,6 +363,8 @@ impl From<DiskError> for StoreError {
             Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::XDEV => {
                 StoreError::Denied { what, source: Some(std::sync::Arc::new(source)) }
             }
+            // A write that is too large has met a limit of this process.
+            Errno::FBIG if error.what != "read" => StoreError::unavailable(what, source),
             Errno::LOOP | Errno::NOTDIR | Errno::ISDIR | Errno::FBIG | Errno::NXIO => {
                 StoreError::Corrupt { what: format!("{what}; once nothing uses the store, remove it") }
             }

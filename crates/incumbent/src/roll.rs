@@ -179,6 +179,7 @@ pub(crate) async fn retry<'a, T>(until: Instant, attempt: impl Fn() -> Fut<'a, T
         if Instant::now() + pause >= until {
             return Err(ReadError::TimedOut { waited: began.elapsed(), last: error });
         }
+        tracing::debug!(%error, "tried again");
         sleep_until(Instant::now() + pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }

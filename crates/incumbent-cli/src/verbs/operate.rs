@@ -1,13 +1,14 @@
 //! The acts of an operator: transfer, resign, depose, pause, resume, end. Each returns when it has come to pass.
 
+use std::convert::Infallible;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use incumbent::{Election, ElectionName, OperatorError, Unfenced};
 use serde::Serialize;
 
-use super::election;
 use super::read::{described, quoted};
+use super::{election, last_error};
 use crate::args::{
     Contest, DeposeArgs, EndArgs, Format, Patience, PauseArgs, PeersAct, PeersArgs, ResignArgs, ResumeArgs,
     TransferArgs,
@@ -15,7 +16,7 @@ use crate::args::{
 use crate::facts::{Person, VERSION};
 use crate::failure::{Code, Failure};
 use crate::place::Place;
-use crate::say::{out, out_json};
+use crate::say::{Say, out, out_json};
 use crate::span::show;
 
 /// What to do when it is not known whether a single write was done.
@@ -39,7 +40,11 @@ struct Act<'a> {
     election: Election<Unfenced>,
     patience: Patience,
     format: Format,
+    say: &'a Say,
 }
+
+/// How long an operator waits without a word, and how often more is said.
+const SILENCE: Duration = Duration::from_secs(3);
 
 impl<'a> Act<'a> {
     async fn new(
@@ -48,9 +53,10 @@ impl<'a> Act<'a> {
         patience: Patience,
         format: Format,
         place: &Place,
+        say: &'a Say,
     ) -> Result<Act<'a>, Failure> {
         let election = election(&contest.election, place).await?;
-        Ok(Act { verb, name: &contest.election, election, patience, format })
+        Ok(Act { verb, name: &contest.election, election, patience, format, say })
     }
 
     /// Carries it out. What is left if it is not done in time is said in `or_else`.
@@ -61,7 +67,11 @@ impl<'a> Act<'a> {
     ) -> Result<T, Failure> {
         // The act itself keeps the time; this is for a store that does not answer at all.
         let limit = self.patience.timeout + Duration::from_secs(1);
-        let done = match tokio::time::timeout(limit, act).await {
+        let done = tokio::select! {
+            done = tokio::time::timeout(limit, act) => done,
+            never = self.say_what_is_waited_for() => match never {},
+        };
+        let done = match done {
             Ok(done) => done.map_err(|error| Failure::of_act(error, &quoted(self.name))),
             Err(_) => Err(Failure::new(Code::Timeout, format!("not done within {}", show(limit)))),
         };
@@ -69,6 +79,16 @@ impl<'a> Act<'a> {
             let failure = failure.doing(format!("cannot {} {}", self.verb, self.name));
             if failure.code == Code::Timeout { failure.next(or_else) } else { failure }
         })
+    }
+
+    /// Says now and then that it is not done yet, and what the store last answered.
+    async fn say_what_is_waited_for(&self) -> Infallible {
+        let began = Instant::now();
+        loop {
+            tokio::time::sleep(SILENCE).await;
+            let so_far = show(began.elapsed());
+            self.say.note(format!("{} of {} is not done after {so_far}{}", self.verb, self.name, last_error()));
+        }
     }
 
     /// Says that it is done, and who leads now.
@@ -89,8 +109,8 @@ impl<'a> Act<'a> {
     }
 }
 
-pub(crate) async fn transfer(args: TransferArgs, place: Place) -> Result<u8, Failure> {
-    let act = Act::new("transfer", &args.contest, args.patience, args.format, &place).await?;
+pub(crate) async fn transfer(args: TransferArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    let act = Act::new("transfer", &args.contest, args.patience, args.format, &place, say).await?;
     let operator = act.election.operator();
     let or_else =
         format!("the request has been taken back, and `incumbent status {}` says who leads", quoted(act.name));
@@ -98,8 +118,8 @@ pub(crate) async fn transfer(args: TransferArgs, place: Place) -> Result<u8, Fai
     act.report("transferred", None).await
 }
 
-pub(crate) async fn resign(args: ResignArgs, place: Place) -> Result<u8, Failure> {
-    let act = Act::new("resign", &args.contest, args.patience, args.format, &place).await?;
+pub(crate) async fn resign(args: ResignArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    let act = Act::new("resign", &args.contest, args.patience, args.format, &place, say).await?;
     let operator = act.election.operator();
     let or_else = format!(
         "the request has been taken back; `incumbent depose {}` removes a leader that does not answer",
@@ -109,15 +129,15 @@ pub(crate) async fn resign(args: ResignArgs, place: Place) -> Result<u8, Failure
     act.report("resigned", None).await
 }
 
-pub(crate) async fn depose(args: DeposeArgs, place: Place) -> Result<u8, Failure> {
-    let act = Act::new("depose", &args.contest, args.patience, args.format, &place).await?;
+pub(crate) async fn depose(args: DeposeArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    let act = Act::new("depose", &args.contest, args.patience, args.format, &place, say).await?;
     let operator = act.election.operator();
     let token = act.carry_out(operator.depose(args.token, args.patience.timeout), OR_ELSE).await?;
     act.report(&format!("deposed the leader with token {token}"), Some(token.get())).await
 }
 
-pub(crate) async fn pause(args: PauseArgs, place: Place) -> Result<u8, Failure> {
-    let act = Act::new("pause", &args.contest, args.patience, args.format, &place).await?;
+pub(crate) async fn pause(args: PauseArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    let act = Act::new("pause", &args.contest, args.patience, args.format, &place, say).await?;
     let operator = act.election.operator();
     let or_else = format!(
         "nobody new will lead, but somebody is still in line: `incumbent depose {0}` removes it, `incumbent resume {0}` takes the pause back",
@@ -127,15 +147,15 @@ pub(crate) async fn pause(args: PauseArgs, place: Place) -> Result<u8, Failure> 
     act.report("paused", None).await
 }
 
-pub(crate) async fn resume(args: ResumeArgs, place: Place) -> Result<u8, Failure> {
-    let act = Act::new("resume", &args.contest, args.patience, args.format, &place).await?;
+pub(crate) async fn resume(args: ResumeArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    let act = Act::new("resume", &args.contest, args.patience, args.format, &place, say).await?;
     let operator = act.election.operator();
     act.carry_out(operator.resume(args.patience.timeout), OR_ELSE).await?;
     act.report("resumed", None).await
 }
 
-pub(crate) async fn end(args: EndArgs, place: Place) -> Result<u8, Failure> {
-    let act = Act::new("end", &args.contest, args.patience, args.format, &place).await?;
+pub(crate) async fn end(args: EndArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+    let act = Act::new("end", &args.contest, args.patience, args.format, &place, say).await?;
     let operator = act.election.operator();
     let or_else =
         "the election has ended, but somebody is still in line and leaves when it hears of it, or with its session";
@@ -143,16 +163,16 @@ pub(crate) async fn end(args: EndArgs, place: Place) -> Result<u8, Failure> {
     act.report("ended", None).await
 }
 
-pub(crate) async fn peers(args: PeersArgs, place: Place) -> Result<u8, Failure> {
+pub(crate) async fn peers(args: PeersArgs, place: Place, say: &Say) -> Result<u8, Failure> {
     let or_else = "it has been said; `incumbent status` shows what is still missing";
     match args.act {
         PeersAct::Found(args) => {
-            let act = Act::new("found", &args.contest, args.patience, args.format, &place).await?;
+            let act = Act::new("found", &args.contest, args.patience, args.format, &place, say).await?;
             act.carry_out(act.election.operator().found(args.patience.timeout), or_else).await?;
             act.report("founded", None).await
         }
         PeersAct::Readmit(args) => {
-            let act = Act::new("readmit", &args.contest, args.patience, args.format, &place).await?;
+            let act = Act::new("readmit", &args.contest, args.patience, args.format, &place, say).await?;
             let operator = act.election.operator();
             act.carry_out(operator.readmit(args.member.as_str(), args.patience.timeout), or_else).await?;
             act.report("readmitted", None).await

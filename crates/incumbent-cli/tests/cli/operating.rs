@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::host::{Host, Process, eventually};
+use crate::host::{Host, Process, eventually, finish};
 
 /// Three candidates in this order, each with a command.
 fn three(host: &Host) -> Vec<Process> {
@@ -152,4 +152,20 @@ fn after_the_end_everyone_is_gone_and_who_comes_later_starts_afresh() {
     }
     let said = host.ok(["run", "jobs/x", "--shell", "--", "echo $INCUMBENT_TOKEN"]);
     assert!(said.out.trim().parse::<u64>().unwrap() > before, "{said:?}");
+}
+
+#[test]
+fn an_act_that_the_store_refuses_for_a_while_says_so_before_it_gives_up() {
+    let host = Host::new();
+    let script = r#"
+        mount -t tmpfs -o size=64k,mode=700 none "$FOLDER/store" || exit 9
+        "$0" run jobs/x -- true || exit 8
+        cat /dev/zero >"$FOLDER/store/full" 2>/dev/null
+        exec "$0" pause jobs/x --timeout 10s"#;
+    let options = ["--user", "--map-root-user", "--mount", "sh", "-c", script];
+    let said = finish(host.by_way_of("unshare", &options, [""; 0]));
+    assert_eq!(said.code, Some(5), "{said:?}");
+    let progress = said.err.lines().find(|line| line.contains("pause of jobs/x is not done after"));
+    assert!(progress.is_some_and(|line| line.contains("No space left on device")), "{said:?}");
+    assert!(said.err.lines().last().unwrap().contains("make room"), "{said:?}");
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::process::Command;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getpid, getrlimit, kill_process, prlimit, set_child_subreaper};
 use serde_json::json;
@@ -337,8 +338,79 @@ fn with_too_few_descriptors_it_exits_with_125_and_says_so() {
             failed += 1;
             assert!(said.err.contains("incumbent"), "{few}: {said:?}");
         }
+        assert!(!said.err.contains("panicked"), "{few}: {said:?}");
     }
     assert!(failed > 0);
+}
+
+/// Lets a process have this much more memory than it has.
+fn let_grow_by(process: &Process, bytes: u64) {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid().as_raw_pid())).unwrap();
+    let has = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")).unwrap();
+    let limit = Rlimit { current: Some(has.parse::<u64>().unwrap() * 1024 + bytes), maximum: None };
+    prlimit(Some(process.pid()), Resource::As, limit).unwrap();
+}
+
+#[test]
+fn where_no_thread_can_be_made_it_exits_with_125_and_does_not_hang() {
+    let host = Host::new();
+    let url = host.path("url");
+    let fifo = Command::new("mkfifo").arg(&url).status().unwrap();
+    assert!(fifo.success());
+    let mut refused = 0;
+    // Room for what it allocates meanwhile, and too little for the stacks of all its threads.
+    for room_kib in [512, 1024, 1536, 2560, 3072, 4608] {
+        let args = ["--store-file", url.to_str().unwrap(), "run", "--try", "jobs/x", "--", "true"];
+        let mut run = host.start(args);
+        // Opens once the command, too, has opened it: to read the store's URL, before all threads.
+        let mut place = fs::OpenOptions::new().write(true).open(&url).unwrap();
+        let_grow_by(&run, room_kib * 1024);
+        writeln!(place, "{}", host.store()).unwrap();
+        drop(place);
+        let code = run.wait();
+        let said = run.everything();
+        assert!(matches!(code, Some(0 | 125)), "{room_kib}: {code:?} {said:?}");
+        refused += usize::from(code == Some(125));
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn a_file_size_limit_is_an_error_with_its_cause_and_left_to_the_command_as_it_was() {
+    let host = Host::new();
+    let none = "ulimit -f 0; exec \"$0\" \"$@\"";
+    let said = finish(host.by_way_of("sh", &["-c", none], ["run", "--try", "jobs/x", "--", "true"]));
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains("File too large") && said.err.contains("ulimit -f"), "{said:?}");
+    let command = "grep -E 'Sig(Ign|Cgt)' /proc/self/status";
+    for (how, ignored) in [("--default-signal=XFSZ", false), ("--ignore-signal=XFSZ", true)] {
+        let run = host.by_way_of("env", &[how], ["run", "jobs/x", "--shell", "--", command]);
+        let said = finish(run);
+        let masks: Vec<_> = said.out.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+        let has_xfsz = |mask: &str| u64::from_str_radix(mask, 16).unwrap() & (1 << (Signal::XFSZ.as_raw() - 1)) != 0;
+        assert_eq!((has_xfsz(masks[0]), has_xfsz(masks[1])), (ignored, false), "{how}: {said:?}");
+    }
+}
+
+/// The task that drives candidacies has panicked: nobody is left who could renew or release.
+#[cfg(feature = "faults")]
+#[test]
+fn a_driver_that_panics_ends_run_with_125_and_its_command_before() {
+    let host = Host::new();
+    let mut run = host.command(["run", "--name", "a", "--ttl", "3s", "jobs/x", "--shell", "--", crate::host::LONELY]);
+    run.env("INCUMBENT_PANIC_AT", "failed");
+    let mut run = Process::start(run);
+    host.until_logged("start 1 a");
+    fs::rename(host.path("store"), host.path("elsewhere")).unwrap();
+    run.until_said("a test asked for a panic here");
+    assert_eq!(run.wait(), Some(125), "{:?}", run.everything());
+    // Alone: nothing of the other is left.
+    fs::rename(host.path("elsewhere"), host.path("store")).unwrap();
+    let mut next = host.start_lonely("b", &["--ttl", "3s"]);
+    host.until_logged("start 2 b");
+    assert!(!host.log().iter().any(|line| line.starts_with("overlap")), "{:?}", host.log());
+    next.signal(Signal::TERM);
+    assert_eq!(next.wait(), Some(0));
 }
 
 #[test]
