@@ -186,7 +186,7 @@ pub(crate) struct Format {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Standing {
     /// This candidate's name, for people [default: the host's name and the process number; in a
-    /// container also four digits]
+    /// container also four digits]. Among peers, which member of the list this is
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub(crate) name: Option<String>,
     /// What this candidate advertises to others, e.g. its address
@@ -381,11 +381,12 @@ With --json, on one line:
     \"handover\":null,\"ended\":false,\"age_ms\":3}
 \"ended\": it was ended a while ago; who is in line has not heard of it yet, or
 came since. \"vacant_because\" is there when nobody leads: paused, ended,
-deposed or no_candidates; among peers forming, no_majority, state_lost or
-electing. On a directory there is \"silent_ms\", too: for how long nothing has
-been heard of the leader. With peers there is
-\"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too, with \"waits_for\" and
-\"not_voting\" where members are missing or have lost their votes.")]
+deposed or no_candidates; among peers forming, no_majority, state_lost,
+refused or electing. On a directory there is \"silent_ms\", too: for how long
+nothing has been heard of the leader. With peers there is
+\"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too, with \"waits_for\",
+\"not_voting\" and \"refusing\" where members are missing, have lost their votes
+or hold another election.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) contest: Contest,

@@ -98,6 +98,9 @@ pub struct GroupStatus {
     /// Members that answer and do not vote, by name: they have lost their state or cannot write it
     /// down.
     pub not_voting: Vec<Arc<str>>,
+    /// Members that refuse to answer, by name, with why: they hold another election, say, or have
+    /// another list of members.
+    pub refusing: Vec<(Arc<str>, &'static str)>,
 }
 
 impl Status {

@@ -101,7 +101,21 @@ async fn standing_client(standing: &Standing, place: &Place) -> Result<Client<Un
              others answer it; keep them on a volume, named with &data="
         );
     }
-    builder.connect_unfenced(place.url()).await.map_err(|error| at(place, error))
+    let client = builder.connect_unfenced(place.url()).await.map_err(|error| at(place, error))?;
+    check_member_name(standing, &client)?;
+    Ok(client)
+}
+
+/// A member is called as the list of members says: any other name would be ignored.
+fn check_member_name(standing: &Standing, client: &Client<Unfenced>) -> Result<(), Failure> {
+    let (Some(name), Some(group)) = (&standing.name, client.group()) else { return Ok(()) };
+    if group.members().by_name(name).is_some() {
+        return Ok(());
+    }
+    let names: Vec<_> = group.members().iter().map(|member| &*member.name).collect();
+    let what = format!("no member of this group is called {name:?}: its members are {}", names.join(", "));
+    Err(Failure::usage(what)
+        .next("leave --name out, or name the members in the URL, as in members=NAME=HOST:PORT,NAME=HOST:PORT"))
 }
 
 /// What the store says comes with the store's name; what is wrong on the command line speaks for itself.

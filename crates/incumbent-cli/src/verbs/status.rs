@@ -48,6 +48,8 @@ struct GroupFact {
     waits_for: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_voting: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refusing: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -74,6 +76,8 @@ enum Vacancy<'a> {
     Forming(&'a GroupStatus),
     /// Of peers: too many have lost their votes.
     StateLost(&'a GroupStatus),
+    /// Of peers: some of them take us for a member of another group.
+    Refused(&'a GroupStatus),
     /// Of peers: they are at it.
     Electing,
 }
@@ -85,6 +89,9 @@ impl<'a> Vacancy<'a> {
         }
         if let Some(group) = &status.group {
             return Some(match group {
+                group if !group.refusing.is_empty() && (group.forming || group.answering < group.needed) => {
+                    Vacancy::Refused(group)
+                }
                 group if group.forming => Vacancy::Forming(group),
                 group if group.answering < group.needed => Vacancy::NoMajority(group),
                 group if group.answering < group.needed + group.not_voting.len() => Vacancy::StateLost(group),
@@ -111,6 +118,7 @@ impl<'a> Vacancy<'a> {
             Vacancy::NoMajority(_) => "no_majority",
             Vacancy::Forming(_) => "forming",
             Vacancy::StateLost(_) => "state_lost",
+            Vacancy::Refused(_) => "refused",
             Vacancy::Electing => "electing",
         }
     }
@@ -153,6 +161,13 @@ impl<'a> Vacancy<'a> {
                 group.answering - group.not_voting.len(),
                 group.members,
                 group.needed
+            ),
+            Vacancy::Refused(group) => format!(
+                "Nobody leads, as far as can be seen: {} of {} members answer. {}. One group holds one election: all its \
+                 members, and all who ask them, have to name the same election, members and secret.",
+                group.answering,
+                group.members,
+                refusals(&group.refusing)
             ),
             Vacancy::Electing => {
                 "Nobody leads at the moment: the members are about to elect somebody, unless none of them stands."
@@ -199,6 +214,7 @@ pub(super) fn fact<'a>(name: &'a ElectionName, place: &Place, reading: &Reading<
             needed: group.needed,
             waits_for: group.waits_for.iter().map(ToString::to_string).collect(),
             not_voting: group.not_voting.iter().map(ToString::to_string).collect(),
+            refusing: group.refusing.iter().map(|(name, _)| name.to_string()).collect(),
         }),
         age_ms: u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX),
     }
@@ -262,6 +278,11 @@ fn heard_of(silence: Silence) -> String {
 
 fn listed(names: &[Arc<str>]) -> String {
     printable(&names.join(" and "))
+}
+
+fn refusals(refusing: &[(Arc<str>, &'static str)]) -> String {
+    let each: Vec<_> = refusing.iter().map(|(name, why)| format!("{} refuses to: {why}", printable(name))).collect();
+    each.join("; ")
 }
 
 fn named(one: &Leader) -> String {

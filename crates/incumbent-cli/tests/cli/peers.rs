@@ -313,6 +313,47 @@ fn an_observer_is_told_when_no_member_answers_and_when_one_does_again() {
 }
 
 #[test]
+fn a_name_that_is_not_in_the_list_of_members_is_refused() {
+    let group = Group::new("consensus");
+    for verb in [&["campaign", "--name", "zed", "jobs/x"][..], &["run", "--name", "zed", "jobs/x", "--", "true"]] {
+        let said = group.ask(verb);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains("\"zed\": its members are a, b, c"), "{said:?}");
+    }
+}
+
+#[test]
+fn members_that_hold_another_election_are_named_and_nobody_is_told_to_begin_without_them() {
+    let group = Group::new("consensus");
+    let _one = group.campaign("a");
+    let url = group.member_url("b");
+    let _other = group.host.start(["--store", url.as_str(), "campaign", "--name", "b", "jobs/y"]);
+    let json = eventually("a refusal", || {
+        let said = group.ask(&["status", "jobs/x", "--json"]);
+        (said.code == Some(3)).then(|| said.json()).filter(|json| json["vacant_because"] == "refused")
+    });
+    assert_eq!(json["group"]["refusing"], json!(["b"]));
+    let text = group.ask(&["status", "jobs/x"]).out;
+    assert!(
+        text.contains("b refuses to: it holds another election") && text.contains("1 of 3 members answer"),
+        "{text}"
+    );
+    assert!(!text.contains("peers found"), "{text}");
+}
+
+#[test]
+fn a_member_that_waits_in_vain_does_not_blame_a_store() {
+    let group = Group::new("consensus");
+    let url = group.member_url("a");
+    let wait = ["--store", url.as_str(), "run", "--name", "a", "--wait", "2s", "jobs/x", "--", "echo", "ran"];
+    let said = group.host.run(wait);
+    assert_eq!((said.code, said.out.as_str()), (Some(125), ""), "{said:?}");
+    let last = said.err.lines().last().unwrap();
+    assert!(last.contains("have elected nobody in time") && last.contains("incumbent status jobs/x"), "{said:?}");
+    assert!(!last.contains("the store"), "{said:?}");
+}
+
+#[test]
 fn too_few_members_are_said_with_what_is_missing_and_how_to_begin_without() {
     let group = Group::new("consensus");
     let mut one = group.campaign("a");

@@ -79,6 +79,7 @@ impl Visitor {
             forming: answers.iter().any(|status| status.forming),
             waits_for: self.names(answers.iter().flat_map(|status| status.waits_for.iter().copied())),
             not_voting: self.names(answers.iter().filter(|status| is_out(status)).map(|status| status.member)),
+            refusing: survey.iter().filter_map(refusal_of).collect(),
         };
         let unsure = self.group().algorithm().is_fenced() && group.answering < group.needed;
         if people == 1 && unsure {
@@ -370,6 +371,14 @@ impl Visitor {
 /// Whether a member takes no part in votes, and not only for the moment after a restart.
 fn is_out(status: &Status) -> bool {
     status.not_voting.is_some_and(|why| why != Abstention::Restarted)
+}
+
+/// The member and why it refuses to answer, if it does.
+fn refusal_of((member, answer): &(Peer, Result<Status, AskError>)) -> Option<(Arc<str>, &'static str)> {
+    match answer {
+        Err(AskError::Denied { why, .. }) => Some((member.name.clone(), why)),
+        _ => None,
+    }
 }
 
 /// In the words of everybody else; `None` if it has none of its own.

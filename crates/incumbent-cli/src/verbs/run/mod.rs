@@ -102,7 +102,7 @@ async fn take_part(
             *death = signals.typed(code).map(|by| Death { by, tell_group: false });
             return Ok(code);
         }
-        () = until(limit) => return Err(no_answer()),
+        () = until(limit) => return Err(no_answer_of_store()),
     };
     let name = candidate_name(&args.standing);
     let announcer = Announcer::new(args.ready_file.clone(), say.clone());
@@ -110,7 +110,9 @@ async fn take_part(
     if client.group().is_some() && !args.forever {
         say.warn("a member of a group is long-lived: this one leaves the group when the command ends; use --forever");
     }
-    let mut supervisor = Supervisor { name, grace, began, guardian, signals, announcer, args, say, death: None };
+    let among_peers = client.group().is_some();
+    let mut supervisor =
+        Supervisor { name, grace, began, among_peers, guardian, signals, announcer, args, say, death: None };
     let done = supervisor.run(&client).await;
     supervisor.announcer.leave();
     *death = supervisor.death;
@@ -132,6 +134,8 @@ struct Supervisor<'a> {
     grace: Duration,
     /// Since when it waits for its first election.
     began: Instant,
+    /// There is no store: this process is a member of a group.
+    among_peers: bool,
     guardian: &'a mut Guardian,
     signals: Signals,
     announcer: Announcer,
@@ -188,7 +192,7 @@ impl Supervisor<'_> {
     /// Until when to wait for the first election. Peers have no line to look at: whoever only tries has to give them the
     /// time to elect somebody.
     fn limit(&self, client: &Client<Unfenced>) -> Option<Instant> {
-        let only_tries_peers = self.args.wait.is_none() && self.args.try_once && client.group().is_some();
+        let only_tries_peers = self.args.wait.is_none() && self.args.try_once && self.among_peers;
         let wait = if only_tries_peers { Some(client.settings().ttl * TRIES) } else { wait_of(self.args) };
         wait.map(|wait| self.began + wait)
     }
@@ -205,7 +209,7 @@ impl Supervisor<'_> {
             tokio::select! {
                 seat = &mut standing => return Ok(Ok(seat?)),
                 code = self.signals.leave_when_idle() => return Ok(Err(self.leave(code))),
-                () = until(limit) => return Err(no_answer()),
+                () = until(limit) => return Err(self.no_answer()),
                 never = &mut waiting => match never {},
                 event = self.guardian.event() => self.on_idle_guardian(event).await?,
             }
@@ -235,7 +239,7 @@ impl Supervisor<'_> {
                 // work may be undone everywhere: that is a failure.
                 () = until(limit) => return match hopeless(&seat.role()) {
                     Some(why) => Ok(Waited::Exit(self.not_elected(&format!("its turn has not come: {why}")))),
-                    None => Err(no_answer()),
+                    None => Err(self.no_answer()),
                 },
                 role = roles.next() => {
                     if only_try && let Some(why) = hopeless(&role) {
@@ -367,6 +371,16 @@ impl Supervisor<'_> {
         self.args.conflict_exit_code
     }
 
+    /// Nobody let us in line in time, so nobody knows whether somebody else does the work.
+    fn no_answer(&self) -> Failure {
+        if !self.among_peers {
+            return no_answer_of_store();
+        }
+        let status = format!("`incumbent status {}`", quoted(&self.args.contest.election));
+        Failure::error(format!("the members of the group have elected nobody in time{}", last_error()))
+            .next(format!("{status}, with the same --store, says which members are missing"))
+    }
+
     /// No command runs, so a dead guardian does no harm; but the next command needs one.
     async fn on_idle_guardian(&mut self, event: Option<Event>) -> Result<(), Failure> {
         if matches!(event, Some(Event::GuardianDied) | None) {
@@ -390,8 +404,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// The store did not let us in line in time, so nobody knows whether somebody else does the work.
-fn no_answer() -> Failure {
+fn no_answer_of_store() -> Failure {
     Failure::error(format!("the store has not answered in time{}", last_error()))
         .next("look whether it runs and can be written to, and try again")
 }
