@@ -230,8 +230,10 @@ pub(crate) struct Patience {
 /// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and
 /// exit; a second one kills at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on
 /// to COMMAND. What was ignored at the start stays ignored. On a terminal, Ctrl-C and Ctrl-\ go to
-/// COMMAND alone: if it dies of that, so does `incumbent`, also with --forever; one that does not
-/// heed Ctrl-C can be ended by Ctrl-\. Under systemd, Type=notify works: followers are ready, too.
+/// COMMAND alone: if it dies of that, so does `incumbent`, also with --forever. A COMMAND that
+/// catches Ctrl-C and exits has ended by itself: with --forever it starts again after a second, and
+/// a Ctrl-C in that second ends `incumbent`. One that does not heed Ctrl-C can be ended by Ctrl-\.
+/// Under systemd, Type=notify works: followers are ready, too.
 ///
 /// COMMAND has to stay in the foreground: what it leaves behind when it ends is stopped.
 #[derive(Debug, Args)]

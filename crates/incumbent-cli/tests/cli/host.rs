@@ -270,12 +270,18 @@ impl Process {
 
     /// Waits for its end.
     pub(crate) fn status(&mut self) -> ExitStatus {
-        let until = Instant::now() + PATIENCE;
+        let ended = self.ended_within(PATIENCE);
+        ended.unwrap_or_else(|| panic!("it does not end: {:?}", self.everything()))
+    }
+
+    /// Waits for its end, but no longer than this.
+    pub(crate) fn ended_within(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + patience;
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
+            let ended = self.child.try_wait().unwrap();
+            if ended.is_some() || Instant::now() >= until {
+                return ended;
             }
-            assert!(Instant::now() < until, "it does not end: {:?}", self.everything());
             thread::sleep(Duration::from_millis(2));
         }
     }

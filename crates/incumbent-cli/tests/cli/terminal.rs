@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::host::{Host, Process, Spoken};
+use crate::host::{Host, Process, Spoken, eventually};
 
 const CTRL_C: &[u8] = b"\x03";
 const CTRL_BACKSLASH: &[u8] = b"\x1c";
@@ -65,6 +66,25 @@ fn ctrl_c_ends_a_follower_of_the_same_signal() {
     keys.write_all(CTRL_C).unwrap();
     assert_eq!(follower.status().signal(), Some(Signal::INT.as_raw()));
     assert_eq!(host.line("jobs/x"), ["a"]);
+}
+
+#[test]
+fn a_command_that_catches_ctrl_c_and_exits_starts_again_unless_another_ctrl_c_comes_before() {
+    let host = Host::new();
+    let line = "trap 'exit 0' INT; echo up; while :; do sleep 0.05; done";
+    let (mut run, mut keys) = on_terminal(&host, &[], &["run", "--forever", "jobs/x", "--shell", "--", line]);
+    assert_eq!(run.line(), "up");
+    keys.write_all(CTRL_C).unwrap();
+    run.until_said("it starts again in 1s, unless you press Ctrl-C before");
+    assert_eq!(run.line(), "up");
+    // On a busy machine the second one may come too late, and be the first of the next command.
+    let ended = eventually("an end", || {
+        keys.write_all(CTRL_C).unwrap();
+        run.until_said("it starts again");
+        keys.write_all(CTRL_C).unwrap();
+        run.ended_within(Duration::from_millis(900))
+    });
+    assert_eq!(ended.signal(), Some(Signal::INT.as_raw()));
 }
 
 #[test]

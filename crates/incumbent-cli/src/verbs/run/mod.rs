@@ -300,8 +300,12 @@ impl Supervisor<'_> {
                 return Ok(ended);
             }
             rest = if began.elapsed() >= SETTLED { FIRST_REST } else { rest };
-            rest = if self.guardian.lent_terminal() { rest.max(TYPED_REST) } else { rest };
-            self.say.note(format!("{what}; it starts again in {rest:?}"));
+            let (least, leave) = match self.guardian.lent_terminal() {
+                true => (TYPED_REST, ", unless you press Ctrl-C before"),
+                false => (FIRST_REST, ""),
+            };
+            rest = rest.max(least);
+            self.say.note(format!("{what}; it starts again in {rest:?}{leave}"));
             if let Some(ended) = self.rest(&term, rest).await? {
                 return Ok(ended);
             }
