@@ -30,18 +30,53 @@ fn suggest(error: &mut clap::Error, args: Vec<String>) {
     };
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
-            if let Some(verb) = text(ContextKind::InvalidSubcommand).and_then(|verb| nearest_verb(&verb)) {
+            let typed = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+            // What clap finds similar ("resign" for "version") is often further off.
+            error.remove(ContextKind::SuggestedSubcommand);
+            if let Some(line) = meant_elsewhere(&typed, &args) {
+                insert_tip(error, format!("this is '{line}'"));
+            } else if let Some(verb) = nearest_verb(&typed) {
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::String(verb));
             }
         }
         ErrorKind::UnknownArgument => {
             if let Some(line) = text(ContextKind::InvalidArg).and_then(|stray| with_dashes(&args, &stray)) {
-                let tip = StyledStr::from(format!("a command comes after two dashes: '{line}'"));
-                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+                insert_tip(error, format!("a command comes after two dashes: '{line}'"));
             }
         }
         _ => {}
     }
+}
+
+fn insert_tip(error: &mut clap::Error, tip: String) {
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+}
+
+/// Verbs of other commands (`etcdctl`, `consul`, `git`), and what does the same here.
+const ELSEWHERE: [(&str, &str); 5] =
+    [("version", "--version"), ("lock", "run"), ("elect", "campaign"), ("list", "candidates"), ("watch", "observe")];
+
+/// The whole line with the verb that is meant here; only its beginning if the rest is not right either.
+fn meant_elsewhere(typed: &str, args: &[String]) -> Option<String> {
+    let (_, meant) = ELSEWHERE.into_iter().find(|(elsewhere, _)| *elsewhere == typed)?;
+    if meant == "--version" {
+        return Some("incumbent --version".to_owned());
+    }
+    let at = args.iter().position(|arg| arg == typed)?;
+    let mut line = args.to_vec();
+    line[at] = meant.to_owned();
+    if Line::try_parse_from(["incumbent"].into_iter().chain(line.iter().map(String::as_str))).is_ok() {
+        return Some(shown(["incumbent"].into_iter().chain(line.iter().map(String::as_str))));
+    }
+    let with_command = line.iter().skip(at + 2).find_map(|word| with_dashes(&line, word));
+    let usual =
+        if meant == "run" { "incumbent run ELECTION -- COMMAND" } else { &format!("incumbent {meant} ELECTION") };
+    Some(with_command.unwrap_or_else(|| usual.to_owned()))
+}
+
+/// As it can be pasted into a shell, without passwords.
+fn shown<'a>(line: impl Iterator<Item = &'a str>) -> String {
+    line.map(|word| shell_word(&without_secrets(word))).collect::<Vec<_>>().join(" ")
 }
 
 /// The verb that differs least, if it differs by a slip of the hand or two.
@@ -86,8 +121,7 @@ fn with_dashes(args: &[String], stray: &str) -> Option<String> {
             .chain(["--"])
             .chain(command.iter().map(String::as_str))
     });
-    let line = lines.find(|line| Line::try_parse_from(line.clone()).is_ok())?;
-    Some(line.map(|word| shell_word(&without_secrets(word))).collect::<Vec<_>>().join(" "))
+    lines.find(|line| Line::try_parse_from(line.clone()).is_ok()).map(shown)
 }
 
 #[cfg(test)]
@@ -106,6 +140,24 @@ mod tests {
         ] {
             assert_eq!(nearest_verb(typed).as_deref(), meant, "{typed}");
         }
+    }
+
+    #[test]
+    fn verbs_of_other_commands_are_shown_as_they_are_called_here() {
+        for (line, meant) in [
+            ("version", "incumbent --version"),
+            ("lock jobs/x ls -l", "incumbent run jobs/x -- ls -l"),
+            ("-q lock --try jobs/x -- ls", "incumbent -q run --try jobs/x -- ls"),
+            ("lock jobs/x", "incumbent run ELECTION -- COMMAND"),
+            ("lock", "incumbent run ELECTION -- COMMAND"),
+            ("elect jobs/x", "incumbent campaign jobs/x"),
+            ("list jobs/x --all", "incumbent candidates ELECTION"),
+        ] {
+            let args: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            let typed = args.iter().find(|arg| !arg.starts_with('-')).unwrap();
+            assert_eq!(meant_elsewhere(typed, &args).as_deref(), Some(meant), "{line}");
+        }
+        assert_eq!(meant_elsewhere("nonsense", &["nonsense".to_owned()]), None);
     }
 
     #[test]

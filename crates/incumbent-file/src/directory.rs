@@ -314,6 +314,7 @@ fn open_root(path: &Path) -> Result<Disk, StoreError> {
 
 fn cannot_open(path: &Path, error: std::io::Error) -> StoreError {
     match error.kind() {
+        std::io::ErrorKind::NotADirectory if path.is_symlink() => StoreError::Misuse { what: is_symlink(path) },
         std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::NotADirectory => {
             StoreError::Misuse { what: format!("{} is not a directory", path.display()) }
         }
@@ -322,6 +323,18 @@ fn cannot_open(path: &Path, error: std::io::Error) -> StoreError {
             StoreError::Denied { what: format!("cannot open the directory {}", path.display()), source }
         }
         _ => StoreError::unavailable(format!("cannot open the directory {}", path.display()), error),
+    }
+}
+
+/// A link can be pointed elsewhere while some use the old directory and others the new one: two leaders.
+fn is_symlink(path: &Path) -> String {
+    let shown = path.display();
+    match std::fs::canonicalize(path) {
+        Ok(target) => format!(
+            "{shown} is a symbolic link, which may lead elsewhere tomorrow: name the directory itself, {}",
+            target.display()
+        ),
+        Err(error) => format!("{shown} is a symbolic link that leads nowhere: {error}; name a directory"),
     }
 }
 

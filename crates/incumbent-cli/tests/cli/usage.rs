@@ -117,6 +117,27 @@ fn what_was_probably_meant_is_shown() {
     let said = host.run(["run", "--store", "etcd://u:hunter2@h", "jobs/x", "ls"]);
     assert_usage(&said, &["incumbent run", "jobs/x -- ls"]);
     assert!(!said.err.contains("hunter2"), "{said:?}");
+    let said = host.run(["version"]);
+    assert_usage(&said, &["tip: this is 'incumbent --version'"]);
+    assert!(!said.err.contains("resign"), "{said:?}");
+    assert_usage(&host.run(["lock", "jobs/x", "ls"]), &["tip: this is 'incumbent run jobs/x -- ls'"]);
+}
+
+#[test]
+fn a_symbolic_link_is_refused_with_the_directory_that_it_leads_to() {
+    let host = Host::new();
+    let link = host.path("link");
+    let store = format!("file://{}", link.display());
+    std::os::unix::fs::symlink(host.path("store"), &link).unwrap();
+    let target = host.path("store").canonicalize().unwrap();
+    let said = host.run(["--store", &store, "run", "jobs/x", "--", "true"]);
+    assert_usage(&said, &["is a symbolic link", &format!("name the directory itself, {}", target.display())]);
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("/nowhere/at/all", &link).unwrap();
+    assert_usage(
+        &host.run(["--store", &store, "run", "jobs/x", "--", "true"]),
+        &["a symbolic link that leads nowhere"],
+    );
 }
 
 #[test]

@@ -239,7 +239,7 @@ impl Stage {
         let whole = show(self.began.elapsed());
         out("")?;
         out(&format!(
-            "All as promised, in {whole}. The TTL here is {}: a stopped leader goes unnoticed for that long, and for twice as\nlong at worst; a dead one is noticed at once.",
+            "All as promised, in {whole}. The TTL here is {}: on one host, a stopped leader is replaced after that long;\na dead one is replaced at once.",
             show(TTL)
         ))?;
         out(&format!("Next: {}", self.paint.bold("incumbent run my-job -- COMMAND")))
