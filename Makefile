@@ -66,7 +66,7 @@ sim: ## Show that known-bad variants are caught, then simulate SEEDS=10000 seeds
 	@$(SIM) --seeds $(SEEDS) --from $(FROM)
 	@$(SIM) --library --flaws
 	@$(SIM) --library --seeds $(SEEDS) --from $(FROM)
-	@$(PEERS_SIM) --flaws
+	@$(PEERS_SIM) --flaws --seeds 5000
 	@$(PEERS_SIM) --seeds $(SEEDS) --from $(FROM)
 
 .PHONY: fuzz

@@ -4,25 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
+use incumbent_core::Nonce;
 use incumbent_core::peers::MemberId;
-use incumbent_core::peers::consensus::Report;
-use incumbent_core::peers::wire::{Body, Frame};
-use incumbent_core::{Nonce, Token};
+use incumbent_core::peers::wire::Frame;
 use incumbent_store::BootClock;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::{ConfigError, GroupConfig};
+use crate::config::{Algorithm, ConfigError, GroupConfig};
 use crate::link::channel::{Channel, Heard, LinkError};
 use crate::link::dial::Dialler;
 use crate::link::handshake::Verdict;
 use crate::members::{Member, Members};
-use crate::observation::Observation;
 use crate::packet::{MAX_ANSWER_BYTES, Packet};
 use crate::secret::random;
 use crate::status::{Answer, LeaderView, Query, Refused, Status};
@@ -75,39 +71,47 @@ impl Asker {
     }
 
     /// Every member's own view, asked at the same time.
-    pub async fn survey(&self) -> Vec<(Member, Result<Status, AskError>)> {
+    pub async fn survey(&self) -> Survey {
+        self.survey_until(|_| false).await
+    }
+
+    /// The same, until a majority has answered, and with it the leader that they name: a member that is cut off need not
+    /// be waited for.
+    pub async fn survey_leader(&self) -> Survey {
+        let (of, algorithm) = (self.members().len(), self.0.line.config.algorithm);
+        self.survey_until(|answers| {
+            let leader = leader_of(algorithm, answers).map(|view| view.member);
+            answers.len() > of / 2 && answers.iter().any(|status| Some(status.member) == leader)
+        })
+        .await
+    }
+
+    async fn survey_until(&self, is_enough: impl Fn(&[&Status]) -> bool) -> Survey {
         let ask = |member: Member| async move {
             let status = self.status(member.id).await;
             (member, status)
         };
-        join_all(self.members().iter().cloned().map(ask)).await
-    }
-
-    /// Who leads.
-    ///
-    /// In a consensus group the newest term counts that a majority's answers give. In a bully or ring election it is what
-    /// most members say; a partition has one answer on each side.
-    pub async fn leader(&self) -> Result<Option<LeaderView>, AskError> {
-        let (of, is_fenced) = (self.members().len(), self.0.line.config.algorithm.is_fenced());
-        let ask = |member: MemberId| async move { self.report(member).await };
-        let mut asked: FuturesUnordered<_> = self.members().iter().map(|member| ask(member.id)).collect();
-        let (mut reports, mut last) = (Vec::new(), None);
+        let mut asked: FuturesUnordered<_> = self.members().iter().cloned().map(ask).collect();
+        let mut survey = Survey::new();
         while let Some(answer) = asked.next().await {
-            match answer {
-                Ok(report) => reports.push(report),
-                Err(why) => last = Some(why),
-            }
-            // Whoever is cut off need not be waited for.
-            let leader = if is_fenced { newest(&reports) } else { most_said(&reports, of) };
-            if reports.len() > of / 2 && leader.is_some() {
-                return Ok(leader);
+            survey.push(answer);
+            if is_enough(&answers(&survey)) {
+                break;
             }
         }
-        match reports.len() {
-            0 => Err(last.unwrap_or(AskError::NoLeader)),
-            answered if is_fenced && answered <= of / 2 => Err(AskError::NoMajority { answered, of }),
-            _ if is_fenced => Ok(newest(&reports)),
-            _ => Ok(most_said(&reports, 0)),
+        survey.sort_by_key(|(member, _)| member.id);
+        survey
+    }
+
+    /// Who leads: see [`leader_of`]. In a consensus group it takes the answers of a majority to know.
+    pub async fn leader(&self) -> Result<Option<LeaderView>, AskError> {
+        let (of, algorithm) = (self.members().len(), self.0.line.config.algorithm);
+        let survey = self.survey_leader().await;
+        let answers = answers(&survey);
+        match answers.len() {
+            0 => Err(survey.into_iter().find_map(|(_, answer)| answer.err()).unwrap_or(AskError::NoLeader)),
+            answered if algorithm.is_fenced() && answered <= of / 2 => Err(AskError::NoMajority { answered, of }),
+            _ => Ok(leader_of(algorithm, &answers)),
         }
     }
 
@@ -130,7 +134,7 @@ impl Asker {
     /// groups of the same name, with two leaders.
     pub async fn found(&self) -> Result<MemberId, AskError> {
         let survey = self.survey().await;
-        let answers: Vec<_> = survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
+        let answers = answers(&survey);
         match answers.iter().find(|status| status.forming) {
             Some(first) => self.accepted(first.member, Query::Found).await,
             None if !answers.is_empty() => Err(AskError::Refused(Refused::Founded)),
@@ -157,11 +161,6 @@ impl Asker {
         }
     }
 
-    /// Watches who leads, asking one member after the other, one per interval.
-    pub fn observe(&self, every: Duration) -> Observation {
-        Observation::new(self.clone(), every, self.0.line.config.algorithm)
-    }
-
     async fn wish(&self, wish: Query) -> Result<MemberId, AskError> {
         let mut refused = None;
         for _ in 0..ROUNDS {
@@ -175,24 +174,6 @@ impl Asker {
             }
         }
         Err(refused.map_or(AskError::NoLeader, AskError::Refused))
-    }
-
-    /// Who leads, as one member sees it.
-    pub(crate) async fn report(&self, member: MemberId) -> Result<Report, AskError> {
-        let nonce = self.nonce();
-        self.ask_as(member, nonce).await
-    }
-
-    /// The same, with a nonce that somebody else has drawn.
-    pub(crate) async fn ask_as(&self, member: MemberId, nonce: Nonce) -> Result<Report, AskError> {
-        let frame = Frame { group: self.0.line.fingerprint, from: Frame::OUTSIDER, body: Body::Ask(nonce) };
-        self.exchange(member, Packet::Peer(frame), Line::Kept, |packet| match packet {
-            Packet::Peer(Frame { from, body: Body::Tell(report), .. }) if from == member && report.nonce == nonce => {
-                Some(report)
-            }
-            _ => None,
-        })
-        .await
     }
 
     async fn query(&self, member: MemberId, query: Query) -> Result<Answer, AskError> {
@@ -277,31 +258,31 @@ enum Line {
     New,
 }
 
-/// The leader of the newest term, unless all who know that term say that it has left.
-fn newest(reports: &[Report]) -> Option<LeaderView> {
-    let report = reports.iter().max_by_key(|report| (report.term, report.leader.is_some(), report.version))?;
-    view(report)
+/// What each member answered, by number.
+pub type Survey = Vec<(Member, Result<Status, AskError>)>;
+
+fn answers(survey: &Survey) -> Vec<&Status> {
+    survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect()
 }
 
-/// The leader that most name, if more than half of `of` do; of equally many the highest.
-fn most_said(reports: &[Report], of: usize) -> Option<LeaderView> {
-    let mut said: BTreeMap<MemberId, (usize, &Report)> = BTreeMap::new();
-    for report in reports {
-        if let Some(leader) = report.leader {
-            let (times, newest) = said.entry(leader).or_insert((0, report));
-            *times += 1;
-            if report.version > newest.version {
-                *newest = report;
-            }
-        }
+/// Who leads, by what the members say.
+///
+/// In a consensus group the newest term counts of which anybody knows a leader. In a bully or ring election it is the
+/// member that most of them name, and of those the highest; a partition has one answer on each side. The leader itself
+/// knows best what it proclaims, and whether it still leads.
+pub fn leader_of(algorithm: Algorithm, answers: &[&Status]) -> Option<LeaderView> {
+    let newest = answers.iter().map(|status| status.led_term).max()?;
+    let views = || {
+        let newest = answers.iter().filter(|status| !algorithm.is_fenced() || status.led_term == newest);
+        newest.filter_map(|status| status.leader.as_ref())
+    };
+    let count = |member| views().filter(|view| view.member == member).count();
+    let (_, chosen) = views().map(|view| (count(view.member), view.member)).max()?;
+    match answers.iter().find(|status| status.member == chosen) {
+        Some(status) if status.in_office => status.leader.clone(),
+        Some(_) => None,
+        None => views().find(|view| view.member == chosen).cloned(),
     }
-    let (times, report) = said.into_values().max_by_key(|(times, report)| (*times, report.leader))?;
-    if of > 0 && times <= of / 2 { None } else { view(report) }
-}
-
-pub(crate) fn view(report: &Report) -> Option<LeaderView> {
-    let member = report.leader?;
-    Some(LeaderView { member, term: Token::new(report.term), value: report.value.clone() })
 }
 
 /// Why a question has no answer.
@@ -355,29 +336,61 @@ pub enum AskError {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use incumbent_core::Token;
+    use incumbent_core::peers::consensus::PeerRole;
 
     use super::*;
 
-    fn report(term: u64, leader: Option<u16>) -> Report {
-        Report { nonce: Nonce(0), term, leader: leader.map(MemberId), version: 1, value: Bytes::new() }
+    /// What member `member` says: that `leader` leads, and that the newest term that anybody led is `term`.
+    fn says(member: u16, term: u64, leader: Option<u16>) -> Status {
+        Status {
+            member: MemberId(member),
+            algorithm: Algorithm::Consensus,
+            role: PeerRole::Follower,
+            term,
+            led_term: term,
+            leader: leader.map(|leader| LeaderView {
+                member: MemberId(leader),
+                term: Token::new(term),
+                value: Bytes::from(format!("by {member}")),
+            }),
+            in_office: leader == Some(member),
+            stands: true,
+            not_voting: None,
+            forming: false,
+            waits_for: Vec::new(),
+            value: Bytes::new(),
+            identity: None,
+        }
     }
 
-    fn who(view: Option<LeaderView>) -> Option<u16> {
-        view.map(|view| view.member.0)
+    fn leader(algorithm: Algorithm, answers: &[Status]) -> Option<u16> {
+        leader_of(algorithm, &answers.iter().collect::<Vec<_>>()).map(|view| view.member.0)
     }
 
     #[test]
     fn the_newest_term_counts_and_a_majority_of_those_who_lag_does_not() {
-        assert_eq!(who(newest(&[report(3, Some(1)), report(3, Some(1)), report(4, Some(2))])), Some(2));
-        assert_eq!(who(newest(&[report(4, None), report(4, Some(2))])), Some(2));
-        assert_eq!(who(newest(&[report(4, None), report(3, Some(1))])), None);
+        let consensus = |answers: &[Status]| leader(Algorithm::Consensus, answers);
+        assert_eq!(consensus(&[says(3, 3, Some(1)), says(4, 3, Some(1)), says(5, 4, Some(2))]), Some(2));
+        assert_eq!(consensus(&[says(3, 4, None), says(4, 4, Some(2))]), Some(2));
+        assert_eq!(consensus(&[says(3, 4, None), says(4, 3, Some(1))]), None, "a later term has ended");
+        assert_eq!(consensus(&[]), None);
     }
 
     #[test]
-    fn without_terms_it_is_what_most_say() {
-        let reports = [report(0, Some(1)), report(0, Some(2)), report(0, Some(2))];
-        assert_eq!(who(most_said(&reports, 3)), Some(2));
-        assert_eq!(who(most_said(&reports, 5)), None, "two of five are not most");
-        assert_eq!(who(most_said(&[report(0, Some(1)), report(0, Some(3))], 0)), Some(3));
+    fn without_terms_it_is_what_most_say_and_of_equally_many_the_highest() {
+        let bully = |answers: &[Status]| leader(Algorithm::Bully, answers);
+        assert_eq!(bully(&[says(3, 0, Some(1)), says(4, 0, Some(2)), says(5, 0, Some(2))]), Some(2));
+        assert_eq!(bully(&[says(3, 0, Some(1)), says(4, 0, Some(2))]), Some(2));
+    }
+
+    #[test]
+    fn the_leader_itself_knows_best_whether_it_leads_and_what_it_proclaims() {
+        for algorithm in [Algorithm::Bully, Algorithm::Consensus] {
+            let of_itself = [says(1, 4, Some(1)), says(2, 4, Some(1))];
+            let view = leader_of(algorithm, &of_itself.iter().collect::<Vec<_>>()).unwrap();
+            assert_eq!(view.value, "by 1");
+            assert_eq!(leader(algorithm, &[says(1, 4, None), says(2, 4, Some(1))]), None, "it has left");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::trace::RefusedFrame;
 
 /// Every kind of message, in the order in which they are counted.
-pub(crate) const KINDS: [&str; 26] = [
+pub(crate) const KINDS: [&str; 24] = [
     "pre-vote",
     "pre-voted",
     "vote",
@@ -17,8 +17,6 @@ pub(crate) const KINDS: [&str; 26] = [
     "ask-term",
     "tell-term",
     "lost-too",
-    "ask",
-    "tell",
     "election",
     "alive",
     "passed",

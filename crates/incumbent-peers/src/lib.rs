@@ -58,7 +58,6 @@ mod link;
 mod machine;
 mod members;
 mod node;
-mod observation;
 mod orders;
 mod packet;
 mod runner;
@@ -71,7 +70,7 @@ mod status;
 mod tls;
 mod trace;
 
-pub use asker::{AskError, Asker};
+pub use asker::{AskError, Asker, Survey, leader_of};
 pub use config::{Algorithm, ConfigError, GroupConfig, LinkSettings, NodeConfig, Rules};
 pub use counters::Counters;
 pub use incumbent_core::peers::consensus::{ConsensusSettings, PeerRole, Position};
@@ -81,7 +80,6 @@ pub use incumbent_core::peers::{
 };
 pub use members::{Member, Members};
 pub use node::{Node, StartError};
-pub use observation::{Observation, Seen};
 pub use secret::{MAX_SECRET_BYTES, MIN_SECRET_BYTES, Secret};
 pub use sink::{EventQueue, Events, NodeEvent, OperatorRequest, Sealing, Sink, Wish, events};
 pub use status::{LeaderView, NodeState, Office, Refused, Stage, Status};

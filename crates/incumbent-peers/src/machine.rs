@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use incumbent_core::peers::bully::Bully;
 use incumbent_core::peers::consensus::{
-    Boot, Client, Consensus, Input, Output, PeerRole, PersistId, Position, Report, SealId, Stored,
+    Boot, Consensus, Input, Output, PeerRole, PersistId, Position, Report, SealId, Stored,
 };
 use incumbent_core::peers::ring::Ring;
 use incumbent_core::peers::wire::Body;
 use incumbent_core::peers::{
     Group, MemberId, PeerCommand, PeerEvent, RankInput, RankOutput, RankSettings, TransferRefusal,
 };
-use incumbent_core::{Nonce, Rng, Timestamp, Token};
+use incumbent_core::{Rng, Timestamp, Token};
 
 use crate::config::{ConfigError, Rules};
 
@@ -32,14 +32,12 @@ pub(crate) enum Happened {
     PersistFailed(PersistId),
     Sealed(SealId, Position),
     Position(Position),
-    Asked(Client, Nonce),
 }
 
 /// What is to be done, in this order.
 #[derive(Debug)]
 pub(crate) enum Act {
     Send(MemberId, Body),
-    Answer(Client, Report),
     Persist(PersistId, Stored),
     Seal(SealId, Token),
     Event(PeerEvent),
@@ -99,7 +97,6 @@ impl Machine {
                     Happened::PersistFailed(id) => Input::PersistFailed(id),
                     Happened::Sealed(id, position) => Input::Sealed(id, position),
                     Happened::Position(position) => Input::Position(position),
-                    Happened::Asked(client, nonce) => Input::Asked(client, nonce),
                 };
                 machine.handle(now, input);
             }
@@ -122,7 +119,6 @@ impl Machine {
         match self {
             Machine::Consensus(machine) => machine.poll_output().map(|output| match output {
                 Output::Send(to, message) => Act::Send(to, Body::Consensus(message)),
-                Output::Answer(client, report) => Act::Answer(client, report),
                 Output::Persist(id, stored) => Act::Persist(id, stored),
                 Output::Seal(id, token) => Act::Seal(id, token),
                 Output::Event(event) => Act::Event(event),
@@ -150,6 +146,12 @@ impl Machine {
     pub(crate) fn knows_unfit(&self, now: Timestamp, heir: MemberId) -> bool {
         let Machine::Consensus(machine) = self else { return false };
         machine.refuses_transfer(now, heir) == Some(TransferRefusal::HeirUnfit)
+    }
+
+    /// Who leads, as a consensus member knows it; `None` for the others, which tell all they know by events.
+    pub(crate) fn report(&self, now: Timestamp) -> Option<Report> {
+        let Machine::Consensus(machine) = self else { return None };
+        Some(machine.report(now))
     }
 
     /// The highest term that it knows; zero where there are none.

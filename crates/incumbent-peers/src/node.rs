@@ -1,6 +1,5 @@
 //! One member of a group, as its process holds it.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -98,7 +97,6 @@ impl Node {
             built_aside: !config.stands && !config.group.algorithm.is_fenced(),
             paper,
             view: View::default(),
-            asked: BTreeMap::new(),
         };
         let mut tasks = JoinSet::new();
         for (to, outbox) in shared.outboxes.iter() {

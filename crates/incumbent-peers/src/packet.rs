@@ -21,7 +21,7 @@ const MAX_IDENTITY_BYTES: usize = 64;
 /// What is said on a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Packet {
-    /// A message of the algorithm, or a question of the core's observer.
+    /// A message of the algorithm.
     Peer(Frame),
     /// Among consensus members: what is on my disk, and do you agree to found a group?
     Founding(Census),
@@ -166,8 +166,6 @@ fn kind_of(body: &Body) -> &'static str {
             PulseMessage::Leaving { .. } => "leaving",
             PulseMessage::Left => "left",
         },
-        Body::Ask(_) => "ask",
-        Body::Tell(_) => "tell",
     }
 }
 
@@ -195,10 +193,7 @@ fn summary_of(kind: &str, body: &Body) -> String {
             format!("{kind} [{}] best={}", list(seen), best.map_or("none".to_owned(), |best| best.to_string()))
         }
         Body::Ring(ring::Message::Coordinator { leader, seen, .. }) => format!("{kind} {leader} [{}]", list(seen)),
-        Body::Tell(report) => {
-            format!("{kind} {}", report.leader.map_or("nobody leads".to_owned(), |leader| format!("{leader} leads")))
-        }
-        Body::Bully(_) | Body::Ring(_) | Body::Ask(_) => kind.to_owned(),
+        Body::Bully(_) | Body::Ring(_) => kind.to_owned(),
     }
 }
 
@@ -241,6 +236,7 @@ fn write_status(out: &mut Writer, status: &Status) -> Result<(), WireError> {
     });
     out.u8(ROLES.iter().position(|role| *role == status.role).unwrap_or(0) as u8);
     out.u64(status.term);
+    out.u64(status.led_term);
     out.u8(u8::from(status.leader.is_some()));
     if let Some(leader) = &status.leader {
         out.member(leader.member);
@@ -330,7 +326,7 @@ fn read_status(reader: &mut Reader<'_>) -> Result<Status, WireError> {
         _ => return Err(WireError::OutOfBounds),
     };
     let role = *ROLES.get(usize::from(reader.u8()?)).ok_or(WireError::OutOfBounds)?;
-    let term = reader.term_or_zero()?;
+    let [term, led_term] = [reader.term_or_zero()?, reader.term_or_zero()?];
     let leader = reader.flag()?.then(|| read_leader(reader)).transpose()?;
     let [in_office, stands, forming] = [reader.flag()?, reader.flag()?, reader.flag()?];
     let not_voting = match usize::from(reader.u8()?) {
@@ -353,6 +349,7 @@ fn read_status(reader: &mut Reader<'_>) -> Result<Status, WireError> {
         algorithm,
         role,
         term,
+        led_term,
         leader,
         in_office,
         stands,
@@ -371,7 +368,7 @@ fn read_leader(reader: &mut Reader<'_>) -> Result<LeaderView, WireError> {
 pub(crate) mod tests {
     use bytes::Bytes;
     use incumbent_core::Rng;
-    use incumbent_core::peers::consensus::{Position, Report};
+    use incumbent_core::peers::consensus::Position;
 
     use super::*;
     use crate::counters::KINDS;
@@ -446,7 +443,7 @@ pub(crate) mod tests {
 
     fn body(rng: &mut Rng) -> Body {
         let seen = |rng: &mut Rng| (0..rng.below(17)).map(|_| member(rng)).collect();
-        match rng.below(10) {
+        match rng.below(8) {
             0 => Body::Bully(bully::Message::Election),
             1 => Body::Bully(bully::Message::Alive),
             2 => Body::Bully(bully::Message::Coordinator),
@@ -460,14 +457,6 @@ pub(crate) mod tests {
                 0 => ring::Message::Passed { hop: rng.next_u64() },
                 _ => ring::Message::Pulse(pulse(rng)),
             }),
-            7 => Body::Ask(rng.nonce()),
-            8 => Body::Tell(Report {
-                nonce: rng.nonce(),
-                term: rng.below(100),
-                leader: flip(rng).then(|| member(rng)),
-                version: rng.next_u64(),
-                value: value(rng),
-            }),
             _ => Body::Consensus(consensus(rng)),
         }
     }
@@ -480,6 +469,7 @@ pub(crate) mod tests {
             algorithm: [Algorithm::Bully, Algorithm::Ring, Algorithm::Consensus][rng.below(3) as usize],
             role: ROLES[rng.below(6) as usize],
             term: rng.below(Token::MAX),
+            led_term: rng.below(Token::MAX),
             leader: flip(rng).then(|| leader(rng)),
             in_office: flip(rng),
             stands: flip(rng),

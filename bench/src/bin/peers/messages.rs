@@ -20,7 +20,7 @@ const SIZES: [u16; 4] = [3, 5, 9, 25];
 const TIMEOUT: Duration = Duration::from_millis(1_500);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Not part of any algorithm.
-const UPKEEP: [&str; 7] = ["ping", "pong", "query", "answer", "ask", "tell", "founding"];
+const UPKEEP: [&str; 5] = ["ping", "pong", "query", "answer", "founding"];
 
 /// Nobody's work has to stop: whoever leads is killed.
 struct Idle;

@@ -7,11 +7,11 @@
 use bytes::Bytes;
 
 use super::bully;
-use super::consensus::{self, Position, Report};
+use super::consensus::{self, Position};
 use super::group::{MAX_MEMBERS, MemberId};
 use super::pulse::PulseMessage;
 use super::ring;
-use crate::entry::{Nonce, Token};
+use crate::entry::Token;
 use crate::name::MAX_VALUE_BYTES;
 
 mod words;
@@ -43,10 +43,6 @@ pub enum Body {
     Bully(bully::Message),
     /// Among the members of a ring election.
     Ring(ring::Message),
-    /// Someone asks who leads.
-    Ask(Nonce),
-    /// A member tells who leads.
-    Tell(Report),
 }
 
 /// Why bytes are not a frame.
@@ -102,18 +98,6 @@ impl Frame {
             Body::Consensus(message) => writer.consensus(message)?,
             Body::Bully(message) => writer.bully(message)?,
             Body::Ring(message) => writer.ring(message)?,
-            Body::Ask(nonce) => {
-                writer.u8(kind::ASK);
-                writer.u64(nonce.0);
-            }
-            Body::Tell(report) => {
-                writer.u8(kind::TELL);
-                writer.u64(report.nonce.0);
-                writer.u64(report.term);
-                writer.optional_member(report.leader);
-                writer.u64(report.version);
-                writer.value(&report.value)?;
-            }
         }
         Ok(writer.into_bytes())
     }
@@ -139,7 +123,7 @@ impl Frame {
     }
 }
 
-/// The kinds of messages. A number is never used for another kind.
+/// The kinds of messages. A number is never used for another kind; 11 and 12 were used once.
 mod kind {
     pub(super) const PRE_VOTE: u8 = 1;
     pub(super) const PRE_VOTED: u8 = 2;
@@ -151,8 +135,6 @@ mod kind {
     pub(super) const TIMEOUT_NOW: u8 = 8;
     pub(super) const ASK_TERM: u8 = 9;
     pub(super) const TELL_TERM: u8 = 10;
-    pub(super) const ASK: u8 = 11;
-    pub(super) const TELL: u8 = 12;
     pub(super) const LOST_TOO: u8 = 13;
     pub(super) const BULLY: u8 = 32;
     pub(super) const RING: u8 = 64;
@@ -349,14 +331,6 @@ impl Reader<'_> {
 
     fn body(&mut self, kind: u8) -> Result<Body, WireError> {
         match kind {
-            kind::ASK => Ok(Body::Ask(self.nonce()?)),
-            kind::TELL => Ok(Body::Tell(Report {
-                nonce: self.nonce()?,
-                term: self.term_or_zero()?,
-                leader: self.optional_member()?,
-                version: self.u64()?,
-                value: self.value()?,
-            })),
             ..kind::BULLY => self.consensus(kind).map(Body::Consensus),
             kind::BULLY..kind::RING => self.bully(kind).map(Body::Bully),
             _ => self.ring(kind).map(Body::Ring),

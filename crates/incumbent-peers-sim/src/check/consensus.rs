@@ -200,7 +200,6 @@ impl Cluster {
                     self.sent.insert((me, to, stripped(message)));
                 }
                 Some(Output::Event(event)) => self.note_event(at, event),
-                Some(Output::Answer(..)) => {}
             }
         }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Member {
     who: usize,
     of: usize,
     settings: ConsensusSettings,
-    clock: HostClock,
+    pub(crate) clock: HostClock,
     rng: Rng,
     pub(crate) life: u32,
     /// `None`: down.
@@ -209,7 +209,6 @@ impl World {
                 self.trace(|| format!("m{who} -> {to:?} {message:?}"));
                 self.send(who, usize::from(to.0), &Packet::Peer(message));
             }
-            Output::Answer(client, report) => self.send(who, client.0 as usize, &Packet::Told(report)),
             Output::Persist(id, stored) => {
                 let member = &mut self.members[who];
                 member.writing.push_back((id, stored));

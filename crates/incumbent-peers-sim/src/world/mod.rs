@@ -12,11 +12,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_core::Rng;
-use incumbent_core::peers::consensus::{
-    Client, ConsensusSettings, Input, Message, Observer, ObserverEvent, ObserverOutput, Report,
-};
+use incumbent_core::peers::consensus::{ConsensusSettings, Input, Message};
 use incumbent_core::peers::{MemberId, PeerCommand, PeerFlaws};
 
 use clock::{HostClock, True};
@@ -113,8 +110,6 @@ impl Outcome {
 pub(crate) enum Packet {
     Peer(Message),
     Data(Data),
-    Asked(incumbent_core::Nonce),
-    Told(Report),
 }
 
 /// What is going to happen.
@@ -134,7 +129,6 @@ pub(crate) enum Happening {
     Restart(usize),
     Trouble,
     Fault(Fault),
-    Observe,
 }
 
 #[derive(Clone, Debug)]
@@ -176,8 +170,6 @@ pub struct World {
     members: Vec<Member>,
     oracle: Oracle,
     outcome: Outcome,
-    observer: Observer,
-    observed: Option<(MemberId, u64, Bytes)>,
     transferred_at: Option<True>,
     lines: Vec<String>,
 }
@@ -192,9 +184,6 @@ pub fn run(plan: Plan) -> (Outcome, Vec<String>) {
 impl World {
     fn new(plan: Plan) -> World {
         let mut rng = Rng::from_number(plan.seed);
-        let ids: Vec<_> = (0..plan.members as u16).map(MemberId).collect();
-        let observer =
-            Observer::new(HostClock { offset: 0, fast_ppm: 0 }.shows(0), &ids, Duration::from_millis(300), rng.fork());
         let settings = World::settings(plan.flaws);
         let drift = i64::from(settings.drift_ppm);
         let members = (0..plan.members).map(|who| {
@@ -217,8 +206,6 @@ impl World {
             members,
             oracle: Oracle::default(),
             outcome: Outcome::default(),
-            observer,
-            observed: None,
             transferred_at: None,
             lines: Vec::new(),
         }
@@ -244,7 +231,6 @@ impl World {
             self.boot(who, true);
         }
         self.at(500 * MS, Happening::Trouble);
-        self.at(0, Happening::Observe);
         while let Some(Reverse(Queued(at, _, happening))) = self.queue.pop() {
             if at > TROUBLE + RECOVERY || self.oracle.broken().is_some() || self.outcome.steps == MAX_STEPS {
                 break;
@@ -296,12 +282,10 @@ impl World {
             Happening::Restart(who) => self.boot(who, false),
             Happening::Trouble => self.trouble(),
             Happening::Fault(fault) => self.inflict(fault),
-            Happening::Observe => self.observe(),
         }
     }
 
-    /// Puts a packet on the network. The observer is the host after the last member, and always reachable but for
-    /// losses.
+    /// Puts a packet on the network.
     pub(crate) fn send(&mut self, from: usize, to: usize, packet: &Packet) {
         let about_election = matches!(packet, Packet::Peer(_));
         for at in self.network.arrivals(&mut self.rng, self.now, from, to, about_election) {
@@ -314,39 +298,12 @@ impl World {
 
     fn arrive(&mut self, from: usize, to: usize, packet: Packet) {
         match packet {
-            Packet::Told(report) => {
-                self.observer.on_report(MemberId(from as u16), report);
-                self.drain_observer();
-            }
             _ if self.members[to].machine.is_none() => {}
             Packet::Peer(message) => {
                 self.trace(|| format!("m{to} <- m{from} {message:?}"));
                 self.input(to, Input::Message(MemberId(from as u16), message));
             }
             Packet::Data(data) => self.on_data(to, from, data),
-            Packet::Asked(nonce) => self.input(to, Input::Asked(Client(from as u64), nonce)),
-        }
-    }
-
-    fn observe(&mut self) {
-        self.observer.on_time(HostClock { offset: 0, fast_ppm: 0 }.shows(self.now));
-        self.drain_observer();
-        self.at(self.now + 300 * MS, Happening::Observe);
-    }
-
-    fn drain_observer(&mut self) {
-        while let Some(output) = self.observer.poll_output() {
-            match output {
-                ObserverOutput::Ask(member, nonce) => {
-                    let host = self.members.len();
-                    self.send(host, usize::from(member.0), &Packet::Asked(nonce));
-                }
-                ObserverOutput::Event(ObserverEvent::Leader { leader, term, value }) => {
-                    self.trace(|| format!("observer: {leader:?} leads term {term}"));
-                    self.observed = Some((leader, term.get(), value));
-                }
-                ObserverOutput::Event(ObserverEvent::Vacant | ObserverEvent::Unreachable) => self.observed = None,
-            }
         }
     }
 
@@ -427,14 +384,15 @@ impl World {
         };
         let value = self.members[leader].value.clone();
         let expected = (MemberId(leader as u16), token, value);
-        let wrong = self.members.iter().position(|member| member.knows.as_ref() != Some(&expected));
-        if let Some(who) = wrong {
-            let seen = format!("m{who} knows {:?}, not {expected:?}", self.members[who].knows);
-            self.oracle.breaks(Rule::Progress, self.now, seen);
-        }
-        if self.observed.as_ref() != Some(&expected) {
-            let seen = format!("the observer knows {:?}, not {expected:?}", self.observed);
-            self.oracle.breaks(Rule::Progress, self.now, seen);
+        for (who, member) in self.members.iter().enumerate() {
+            let reported = member.machine.as_ref().map(|machine| machine.report(member.clock.shows(self.now)));
+            let reported = reported.and_then(|report| Some((report.leader?, report.term, report.value)));
+            for knows in [&member.knows, &reported] {
+                if knows.as_ref() != Some(&expected) {
+                    let seen = format!("m{who} knows {knows:?}, not {expected:?}");
+                    return self.oracle.breaks(Rule::Progress, self.now, seen);
+                }
+            }
         }
         if let Some(who) = self.members.iter().position(|member| !member.votes) {
             self.oracle.breaks(Rule::Progress, self.now, format!("m{who} does not vote, long after the last fault"));

@@ -32,8 +32,6 @@ use crate::trace::RefusedFrame;
 pub(crate) enum Inbound {
     Peer(MemberId, Body),
     Founding(MemberId, Census),
-    /// Someone who is not a member asks who leads.
-    Ask(Arc<Outbox>, Nonce),
     /// Someone who is not a member wants something.
     Query(Arc<Outbox>, Nonce, Query),
 }
@@ -227,9 +225,6 @@ impl Ear {
                 let packet = self.hear(&mut reader, link.idle_after, Frame::OUTSIDER, &address).await?;
                 let heard = match packet {
                     Packet::Query(nonce, query) => Inbound::Query(answers.clone(), nonce, query),
-                    Packet::Peer(Frame { from: Frame::OUTSIDER, body: Body::Ask(nonce), .. }) => {
-                        Inbound::Ask(answers.clone(), nonce)
-                    }
                     packet => {
                         self.line.meter.refused(RefusedFrame::Misplaced, None, Some(&packet), &address);
                         continue;

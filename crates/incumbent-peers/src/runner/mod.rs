@@ -26,10 +26,9 @@ use crate::members::Members;
 use crate::orders::{Order, Orders};
 use crate::packet::Packet;
 use crate::sink::{Reply, Sealing, Sink, Wish};
-use crate::status::{LeaderView, NodeState, Office, Query, Stage};
+use crate::status::{Answer, LeaderView, NodeState, Office, Query, Stage};
 use crate::trace::Meter;
 use papers::written;
-use questions::Asked;
 
 pub(crate) use papers::{HeldDisk, Paper};
 
@@ -92,15 +91,12 @@ pub(crate) struct Runner {
     pub(crate) built_aside: bool,
     pub(crate) paper: Option<Paper>,
     pub(crate) view: View,
-    pub(crate) asked: BTreeMap<u64, Asked>,
 }
 
 /// What this member knows of who leads, told by events.
 #[derive(Default)]
 pub(crate) struct View {
     leader: Option<LeaderView>,
-    /// Grows with every change: tells one value of a leader without a term from the next.
-    version: u64,
     office: Option<Office>,
     not_voting: Option<Abstention>,
 }
@@ -197,7 +193,6 @@ impl Runner {
                     && let Some(leader) = &mut self.view.leader
                 {
                     leader.value = value.clone();
-                    self.view.version += 1;
                 }
             }
             PeerCommand::Healthy(fit) => {
@@ -239,11 +234,10 @@ impl Runner {
         match said {
             Inbound::Peer(from, body) => self.input(Happened::Said(from, body)),
             Inbound::Founding(from, census) => self.on_census(from, &census),
-            Inbound::Ask(outbox, nonce) => self.ask(Asked::Leader(outbox, nonce), nonce),
             Inbound::Query(to, nonce, query) => {
                 let reply = Reply { to, nonce, meter: self.shared.meter.clone() };
                 match query {
-                    Query::Status => self.ask(Asked::Status(reply), nonce),
+                    Query::Status => reply.send(Answer::Status(Box::new(self.status()))),
                     Query::Resign => self.on_wish(Wish::Resign, reply),
                     Query::Transfer(heir) => self.on_wish(Wish::Transfer(heir), reply),
                     Query::Found => self.on_found(reply),
@@ -268,7 +262,6 @@ impl Runner {
         {
             match act {
                 Act::Send(to, body) => self.send(to, body),
-                Act::Answer(client, report) => self.answer(client, report),
                 Act::Persist(id, stored) => self.persist(id, stored),
                 Act::Seal(id, token) => self.sink.seal(token, Sealing::new(id, self.shared.orders.clone())),
                 Act::Event(event) => self.on_event(event),
@@ -318,7 +311,6 @@ impl Runner {
 
     fn see_leader(&mut self, leader: Option<LeaderView>) {
         self.view.leader = leader;
-        self.view.version += 1;
     }
 
     fn publish(&self) {

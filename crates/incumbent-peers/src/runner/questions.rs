@@ -1,65 +1,30 @@
 //! Questions and wishes of those who are not members.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use incumbent_core::peers::consensus::{Client, PeerRole, Report};
-use incumbent_core::peers::wire::{Body, Frame};
+use incumbent_core::Token;
+use incumbent_core::peers::consensus::{PeerRole, Report};
 use incumbent_core::peers::{MemberId, PeerCommand};
-use incumbent_core::{Nonce, Token};
 
 use super::{Phase, Runner};
-use crate::link::outbox::Outbox;
-use crate::machine::{Happened, Machine};
-use crate::packet::Packet;
+use crate::machine::Happened;
 use crate::sink::{OperatorRequest, Reply, Wish};
 use crate::status::{Answer, LeaderView, Refused, Status};
 
-/// Someone who is not a member waits for an answer.
-pub(crate) enum Asked {
-    Leader(Arc<Outbox>, Nonce),
-    Status(Reply),
-}
-
 impl Runner {
-    pub(super) fn ask(&mut self, asked: Asked, nonce: Nonce) {
-        let client = self.asked.last_key_value().map_or(0, |(last, _)| last + 1);
-        self.asked.insert(client, asked);
-        if let Phase::Running(Machine::Consensus(_)) = &self.phase {
-            self.input(Happened::Asked(Client(client), nonce));
-        }
-        // The other machines do not know of questions, and one that takes no part any more does not answer.
-        if self.asked.contains_key(&client) {
-            let leader = self.view.leader.as_ref();
-            let report = Report {
-                nonce,
-                term: leader.and_then(|leader| leader.term).map_or(0, Token::get),
-                leader: leader.map(|leader| leader.member),
-                version: self.view.version,
-                value: leader.map_or(Bytes::new(), |leader| leader.value.clone()),
-            };
-            self.answer(Client(client), report);
-        }
-    }
-
-    pub(super) fn answer(&mut self, client: Client, report: Report) {
-        match self.asked.remove(&client.0) {
-            Some(Asked::Leader(outbox, nonce)) => {
-                let body = Body::Tell(Report { nonce, ..report });
-                let frame = Frame { group: self.shared.fingerprint, from: self.shared.me, body };
-                outbox.push(Packet::Peer(frame), &self.shared.meter);
+    /// What this member knows now. An office whose deadline has passed is none, whether or not the machine has looked.
+    pub(super) fn status(&self) -> Status {
+        let now = self.now();
+        let in_office = self.view.office.is_some_and(|office| now < office.deadline);
+        let report = if let Phase::Running(machine) = &self.phase { machine.report(now) } else { None };
+        let led_term = match (&report, &self.view.leader) {
+            (Some(report), _) => report.term,
+            (None, leader) => leader.as_ref().and_then(|leader| leader.term).map_or(0, Token::get),
+        };
+        let leader = match report {
+            Some(Report { term, leader, value }) => {
+                leader.map(|member| LeaderView { member, term: Token::new(term), value })
             }
-            Some(Asked::Status(reply)) => {
-                let status = self.status(report);
-                reply.send(Answer::Status(Box::new(status)));
-            }
-            None => {}
-        }
-    }
-
-    fn status(&self, report: Report) -> Status {
-        let leader =
-            report.leader.map(|member| LeaderView { member, term: Token::new(report.term), value: report.value });
+            None => self.view.leader.clone(),
+        };
         Status {
             member: self.shared.me,
             algorithm: self.shared.algorithm,
@@ -69,8 +34,9 @@ impl Runner {
                 Phase::Over => PeerRole::Out,
             },
             term: self.term(),
-            leader,
-            in_office: self.view.office.is_some(),
+            led_term,
+            leader: leader.filter(|leader| in_office || leader.member != self.shared.me),
+            in_office,
             stands: self.stands,
             not_voting: self.view.not_voting,
             forming: matches!(self.phase, Phase::Forming(_)),

@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use incumbent_core::peers::{Abstention, TransferRefusal};
-use incumbent_core::{Cursor, ElectionName, Refusal, Token};
-use incumbent_peers::{Algorithm, AskError, Asker, LeaderView, Member as Peer, MemberId, Refused, Status, Wish};
+use incumbent_core::{Cursor, ElectionName, Refusal};
+use incumbent_peers::{
+    Algorithm, AskError, Asker, LeaderView, Member as Peer, MemberId, Refused, Status, Survey, Wish, leader_of,
+};
 use incumbent_store::{Promises, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -29,8 +30,6 @@ pub(crate) struct Visitor {
     /// Which group answered last: a group that was founded anew has another identity.
     identity: Mutex<Option<StoreId>>,
 }
-
-type Survey = Vec<(Peer, Result<Status, AskError>)>;
 
 impl Visitor {
     pub(super) fn new(bond: Arc<Bond>) -> Visitor {
@@ -64,7 +63,8 @@ impl Visitor {
 
     /// Who leads and who else answers. Whoever wants only the leader (`people` is 1) gets an answer only if it is sure.
     pub(crate) async fn look(&self, election: &ElectionName, people: usize) -> Result<Look, StoreError> {
-        let survey = self.survey(&self.asker(election)?, people == 1).await;
+        let asker = self.asker(election)?;
+        let survey = if people == 1 { asker.survey_leader().await } else { asker.survey().await };
         let answers: Vec<_> = survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
         if answers.is_empty() {
             return Err(nobody_answers(&survey));
@@ -85,7 +85,7 @@ impl Visitor {
         if people == 1 && unsure {
             return Err(too_few(&group, &survey));
         }
-        let leader = if unsure { None } else { leader(self.group().algorithm(), &answers) };
+        let leader = if unsure { None } else { leader_of(self.group().algorithm(), &answers) };
         Ok(self.put_together(group, leader, &answers))
     }
 
@@ -93,28 +93,6 @@ impl Visitor {
     fn names(&self, members: impl Iterator<Item = MemberId>) -> Vec<Arc<str>> {
         let members: BTreeSet<_> = members.collect();
         members.into_iter().map(|member| self.group().members().name(member).into()).collect()
-    }
-
-    /// Asks all members at once. In a hurry it does not wait for those who are slow to answer, once it knows who leads.
-    async fn survey(&self, asker: &Asker, in_a_hurry: bool) -> Survey {
-        let group = self.group();
-        let ask = |member: Peer| async move {
-            let status = asker.status(member.id).await;
-            (member, status)
-        };
-        let mut asked: FuturesUnordered<_> = group.members().iter().cloned().map(ask).collect();
-        let mut survey = Survey::new();
-        while let Some(answer) = asked.next().await {
-            survey.push(answer);
-            let answers: Vec<_> = survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
-            let leader = leader(group.algorithm(), &answers).map(|view| view.member);
-            let heard = leader.is_some_and(|leader| answers.iter().any(|status| status.member == leader));
-            if in_a_hurry && heard && answers.len() >= group.majority() {
-                break;
-            }
-        }
-        survey.sort_by_key(|(member, _)| member.id);
-        survey
     }
 
     fn put_together(&self, group: GroupStatus, leader: Option<LeaderView>, answers: &[&Status]) -> Look {
@@ -391,26 +369,6 @@ fn refusal(why: &Refused) -> Option<TransferRefused> {
         Refused::Busy => Refusal::Busy.into(),
         _ => return None,
     })
-}
-
-/// Who leads, by what the members say.
-fn leader(algorithm: Algorithm, answers: &[&Status]) -> Option<LeaderView> {
-    let views = || answers.iter().filter_map(|status| status.leader.as_ref());
-    let chosen = if algorithm.is_fenced() {
-        let newest: Option<Token> = views().filter_map(|view| view.term).max();
-        views().find(|view| view.term == newest)?.member
-    } else {
-        // Two halves, two leaders: the one that most follow, and of those the highest.
-        let count = |member| views().filter(|view| view.member == member).count();
-        views().map(|view| (count(view.member), view.member)).max()?.1
-    };
-    let view = views().filter(|view| view.member == chosen).max_by_key(|view| view.term)?;
-    // The leader itself knows best what it proclaims, and whether it still leads.
-    match answers.iter().find(|status| status.member == chosen) {
-        Some(status) if status.in_office => status.leader.clone().or_else(|| Some(view.clone())),
-        Some(_) => None,
-        None => Some(view.clone()),
-    }
 }
 
 fn reasons(survey: &Survey) -> String {

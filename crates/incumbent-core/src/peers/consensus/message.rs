@@ -145,17 +145,13 @@ pub enum Message {
     },
 }
 
-/// Who leads, as a member tells someone who is not one.
+/// Who leads, as far as a member knows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Report {
-    /// From the question.
-    pub nonce: Nonce,
     /// The newest term in which the sender knows of a leader in office; zero if there was none.
     pub term: u64,
     /// That leader, unless it has left office or has not been heard for too long.
     pub leader: Option<MemberId>,
-    /// Which of the term's values.
-    pub version: u64,
     /// What the leader proclaims.
     pub value: Bytes,
 }
@@ -276,21 +272,13 @@ pub enum Input {
     Position(Position),
     /// The user wants something.
     Command(PeerCommand),
-    /// Someone who is not a member asks who leads.
-    Asked(Client, Nonce),
 }
-
-/// Names someone who is not a member, for the answer. The transport's own number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Client(pub u64);
 
 /// What is to be done, in this order: an event that ends a term comes before the message that lets another begin.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
     /// Say this to a member. May be lost, late, doubled or overtaken.
     Send(MemberId, Message),
-    /// Answer someone who is not a member.
-    Answer(Client, Report),
     /// Write this down durably, then say [`Input::Persisted`]. States may be skipped for a later one, never reordered.
     Persist(PersistId, Stored),
     /// Refuse records of lower tokens from now on, durably, then read the position: one step. See [`Position`].

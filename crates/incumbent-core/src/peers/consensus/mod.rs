@@ -19,7 +19,6 @@
 
 mod disk;
 mod message;
-mod observer;
 mod rejoin;
 mod settings;
 mod term;
@@ -32,14 +31,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use message::{
-    Ballot, Boot, Client, Input, Message, Output, PersistId, Position, Report, STORED_BYTES, SealId, Stored,
-};
-pub use observer::{Observer, ObserverEvent, ObserverOutput};
+pub use message::{Ballot, Boot, Input, Message, Output, PersistId, Position, Report, STORED_BYTES, SealId, Stored};
 pub use rejoin::TERMS_SKIPPED;
 pub use settings::{ConsensusSettings, ConsensusSettingsError};
 
-use crate::entry::{Nonce, Token};
+use crate::entry::Token;
 use crate::machine::Loss;
 use crate::peers::event::{Abstention, PeerCommand, PeerEvent};
 use crate::peers::flaw::PeerFlaw;
@@ -215,7 +211,6 @@ impl Consensus {
             Input::Sealed(id, position) => self.on_sealed(now, id, position),
             Input::Position(position) => self.position = position,
             Input::Command(command) => self.on_command(now, command),
-            Input::Asked(client, nonce) => self.on_asked(now, client, nonce),
         }
         self.say_abstention(now);
         self.close_if_idle();
@@ -414,19 +409,10 @@ impl Consensus {
         }
     }
 
-    fn on_asked(&mut self, now: Timestamp, client: Client, nonce: Nonce) {
-        let mut report = Report {
-            nonce,
-            term: self.known.term,
-            leader: self.known.leader,
-            version: self.known.version,
-            value: self.known.value.clone(),
-        };
-        let mine = report.leader == Some(self.group.me());
+    /// Who leads, as far as this member knows now, for those who ask it.
+    pub fn report(&self, now: Timestamp) -> Report {
         let heard = self.contact.is_some_and(|contact| now < contact.promised_until);
-        if !mine && !heard {
-            report.leader = None;
-        }
-        self.disk.push(Output::Answer(client, report));
+        let leader = self.known.leader.filter(|leader| *leader == self.group.me() || heard);
+        Report { term: self.known.term, leader, value: self.known.value.clone() }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::entry::Nonce;
 use crate::peers::event::TransferRefusal;
 
 const MS: Duration = Duration::from_millis(1);
@@ -394,10 +395,12 @@ fn a_proclaimed_value_reaches_members_and_those_who_ask_them() {
     for who in [1, 2] {
         let news = PeerEvent::NewLeader { leader: MemberId(0), term: Some(term(1)), value: "new".into() };
         assert!(told.contains(&(who, news)), "{told:?}");
-        let member = &mut members[usize::from(who)];
-        member.handle(now, Input::Asked(Client(5), Nonce(6)));
-        let report = Report { nonce: Nonce(6), term: 1, leader: Some(MemberId(0)), version: 2, value: "new".into() };
-        assert_eq!(outputs(member, now), [Output::Answer(Client(5), report)]);
+        let member = &members[usize::from(who)];
+        let report = Report { term: 1, leader: Some(MemberId(0)), value: "new".into() };
+        assert_eq!(member.report(now), report);
+        let later = now + ConsensusSettings::default().election_max * 2;
+        assert_eq!(member.report(later).leader, None, "a leader that was not heard for so long may have lost office");
+        assert_eq!(member.report(later).term, 1);
     }
 }
 
