@@ -124,7 +124,9 @@ impl From<ConnectError> for Failure {
             ConnectError::Missing { .. } => Failure::new(Code::Unavailable, error.to_string())
                 .next("is its name right? `incumbent run` and `incumbent campaign` make it"),
             ConnectError::Settings(_)
-            | ConnectError::Times { .. }
+            | ConnectError::Group(_)
+            | ConnectError::GraceTooLong { .. }
+            | ConnectError::NoTtl
             | ConnectError::Url { .. }
             | ConnectError::NotBuiltIn { .. } => Failure::usage(error.to_string()),
             error => Failure::error(error.to_string()),
@@ -194,11 +196,13 @@ impl Failure {
             OperatorError::NotLeading { .. } => {
                 Failure::new(Code::No, text).next(format!("`incumbent leader {election}` says who that is"))
             }
-            OperatorError::Nothing { what } => Failure::new(Code::No, format!("{what}, so there is nothing to do")),
-            OperatorError::TimedOut { waited, what } => {
-                Failure::new(Code::Timeout, format!("not done within {}: {what}", show(waited)))
+            OperatorError::NotPaused | OperatorError::AlreadyFounded | OperatorError::NotLost => {
+                Failure::new(Code::No, format!("{text}, so there is nothing to do"))
             }
-            OperatorError::Misuse { .. } => Failure::usage(text),
+            OperatorError::TimedOut { waited, missing } => {
+                Failure::new(Code::Timeout, format!("not done within {}: {missing}", show(waited)))
+            }
+            OperatorError::Reason | OperatorError::NoSuchMember(_) | OperatorError::NotAGroup => Failure::usage(text),
             OperatorError::Unsupported { .. } => Failure::error(text),
             OperatorError::Refused(TransferRefused::NoSuchCandidate(name)) => {
                 Failure::new(Code::No, format!("no candidate {name:?} is in line"))

@@ -1,6 +1,7 @@
 //! A client: one session with one store, for any number of elections.
 
 use std::fmt::Debug;
+use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -218,10 +219,10 @@ impl ClientBuilder {
         group.check()?;
         let settings = group.settings();
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
-        let seed = self.hooks.seed().map_err(|error| ConnectError::Timer(error.to_string()))?;
+        let seed = self.hooks.seed().map_err(no_means)?;
         let (port, requests) = Port::new(clock.clone(), Rng::from_seed(seed), self.hooks.flaws);
         let opened = crate::peers::open(group, clock, requests);
-        let (runner, visitor) = opened.map_err(|error| ConnectError::Timer(error.to_string()))?;
+        let (runner, visitor) = opened.map_err(no_means)?;
         self.hooks.spawn(runner.run());
         Ok(Client { port, source: Source::Peers(visitor), settings, fencing: PhantomData })
     }
@@ -253,17 +254,19 @@ impl ClientBuilder {
         if let Some(required) = self.tokens {
             let promises = store.promises().await?;
             if promises.tokens < required {
-                let what = format!("tokens that are {required:?} at least; its tokens are {:?}", promises.tokens);
-                return Err(ConnectError::Promise { what });
+                return Err(ConnectError::WeakTokens { required, promised: promises.tokens });
             }
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
-        let cannot = |error: std::io::Error| ConnectError::Timer(error.to_string());
-        let mut randomness = Rng::from_seed(self.hooks.seed().map_err(cannot)?);
+        let mut randomness = Rng::from_seed(self.hooks.seed().map_err(no_means)?);
         let (port, requests) = Port::new(clock.clone(), randomness.fork(), self.hooks.flaws);
         let seed = std::array::from_fn(|_| randomness.next_u64());
-        let driver = Driver::new(settings, seed, store.clone(), clock, requests, self.hooks.flaws).map_err(cannot)?;
+        let driver = Driver::new(settings, seed, store.clone(), clock, requests, self.hooks.flaws).map_err(no_means)?;
         self.hooks.spawn(driver.run());
         Ok(Client { port, source: Source::Store(store), settings, fencing: PhantomData })
     }
+}
+
+fn no_means(error: io::Error) -> ConnectError {
+    ConnectError::System(Arc::new(error))
 }

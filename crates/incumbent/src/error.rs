@@ -1,10 +1,12 @@
 //! What can go wrong, per operation, by who has to act.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::peers::TransferRefusal;
-use incumbent_core::{Loss, NameError, Refusal, SettingsError, Token};
-use incumbent_store::StoreError;
+use incumbent_core::{Loss, MAX_REASON_BYTES, NameError, Refusal, SettingsError, Token};
+use incumbent_store::{StoreError, TokenStrength};
 
 use crate::election::{Fenced, Fencing};
 use crate::fence::FenceError;
@@ -64,18 +66,27 @@ pub enum ConnectError {
         /// Where it would be.
         path: std::path::PathBuf,
     },
-    /// The store does not promise what was required.
-    #[error("the store does not promise what is required: {what}")]
-    Promise {
-        /// What is missing.
-        what: String,
+    /// The tokens of this store are weaker than [`ClientBuilder::require`](crate::ClientBuilder::require) asks for.
+    #[error("the store's tokens are {promised:?}, and {required:?} ones at least are required")]
+    WeakTokens {
+        /// What was asked for.
+        required: TokenStrength,
+        /// What the store promises.
+        promised: TokenStrength,
     },
-    /// These times do not do for a group of peers.
-    #[error("{what}")]
-    Times {
-        /// Why.
-        what: String,
+    /// A group of peers has no TTL.
+    #[error("a group of peers has no TTL; how long a leader may be silent stands in the URL, as in &timeout=5s")]
+    NoTtl,
+    /// The grace is longer than a year.
+    #[error("a grace of {} days is too long", .grace.as_secs() / 86_400)]
+    GraceTooLong {
+        /// What was asked for.
+        grace: Duration,
     },
+    /// These settings are invalid for a group of peers.
+    #[cfg(feature = "peers")]
+    #[error(transparent)]
+    Group(#[from] incumbent_peers::ConfigError),
     /// Bully and ring give no fencing tokens, and the caller needs them.
     #[cfg(feature = "peers")]
     #[error(
@@ -89,9 +100,9 @@ pub enum ConnectError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// This process cannot make a timer.
-    #[error("cannot make a timer: {0}")]
-    Timer(String),
+    /// The system gives this process no timer, or no randomness.
+    #[error("the system gives this process no timer or no randomness: {0}")]
+    System(#[source] Arc<io::Error>),
 }
 
 /// Why a candidate could not stand.
@@ -234,8 +245,8 @@ pub enum TransferRefused {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The store did not answer in time.
-    #[error("the store did not answer within {waited:.1?}: {last}")]
+    /// The store, or the group of peers, did not answer in time.
+    #[error("no answer within {waited:.1?}: {last}")]
     TimedOut {
         /// How long it was tried.
         waited: Duration,
@@ -278,19 +289,34 @@ pub enum OperatorError {
         entries: Vec<String>,
     },
     /// It has not come to pass in time. What was written stays, unless the message says otherwise.
-    #[error("not done within {waited:.1?}: {what}")]
+    #[error("not done within {waited:.1?}: {missing}")]
     TimedOut {
         /// How long it was waited for.
         waited: Duration,
         /// What is missing.
-        what: String,
+        missing: Unfinished,
     },
-    /// The election is not paused, or there is nothing to undo.
-    #[error("there is nothing to do: {what}")]
-    Nothing {
-        /// What was looked for.
-        what: String,
-    },
+    /// There is nothing to resume.
+    #[error("the election is not paused")]
+    NotPaused,
+    /// There is nothing to found.
+    #[error("the group is founded already, or is none that has to be")]
+    AlreadyFounded,
+    /// There is nobody to readmit.
+    #[error("this member has not lost its state")]
+    NotLost,
+    /// No member of the group has this name.
+    #[error("there is no member {0:?} in the list")]
+    NoSuchMember(String),
+    /// Only peers are founded and readmitted: what a store keeps, it keeps by itself.
+    #[error("this election is kept by a store: only a group of peers is founded, and only its members are readmitted")]
+    NotAGroup,
+    /// The program of the leader, a member of a group, does not listen to operators.
+    #[error("the leader's program takes no wishes")]
+    TakesNoWishes,
+    /// The reason for a pause is too long, or has control characters.
+    #[error("the reason for a pause has at most {MAX_REASON_BYTES} bytes and no control characters")]
+    Reason,
     /// Those who elect in this way cannot do that.
     #[error("a {algorithm} election cannot {act}: {why}")]
     Unsupported {
@@ -301,15 +327,36 @@ pub enum OperatorError {
         /// Why not, and what can be done instead.
         why: &'static str,
     },
-    /// What was given is not acceptable.
-    #[error("{what}")]
-    Misuse {
-        /// What is wrong with it.
-        what: String,
-    },
     /// The store failed.
     #[error(transparent)]
     Read(#[from] ReadError),
+}
+
+/// What an operator's act still lacks when its time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unfinished {
+    /// The heir does not lead yet. The request has been taken back.
+    #[error("the heir does not lead yet")]
+    HeirLeads,
+    /// The leader has not stepped down yet. The request has been taken back.
+    #[error("the leader has not stepped down yet")]
+    LeaderLeft,
+    /// Candidates are still in line. The election is paused or has ended all the same.
+    #[error("candidates are still in line")]
+    LineEmpty,
+    /// Others kept changing the office record. Nothing was written.
+    #[error("others kept changing the office record")]
+    RecordWritten,
+    /// The entry kept changing. It is still there.
+    #[error("the entry kept changing")]
+    EntryRemoved,
+    /// Not all members with which the group is founded have agreed yet.
+    #[error("not all who founded it have agreed yet")]
+    Founded,
+    /// No member that still knows a term has answered the one that lost its state.
+    #[error("no member that still knows a term answers it")]
+    Readmitted,
 }
 
 impl From<StoreError> for OperatorError {

@@ -7,7 +7,7 @@ use incumbent_core::{Cas, ElectionName, Entry, Heir, Line, MAX_LINE, Office, Set
 use incumbent_store::{Store, StoreError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::error::{OperatorError, ReadError};
+use crate::error::{OperatorError, ReadError, Unfinished};
 use crate::observer::Leader;
 use crate::port::Port;
 use crate::roll::{PATIENCE, Roll, cut_off, cut_off_write, end_of, retry};
@@ -77,6 +77,7 @@ impl Ledger {
         until: Instant,
         change: impl Fn(&Line) -> Result<Option<Office>, OperatorError>,
     ) -> Result<(), OperatorError> {
+        let began = Instant::now();
         loop {
             let line = self.read_until(MAX_LINE, until).await?;
             let Some(to) = change(&line)? else { return Ok(()) };
@@ -87,8 +88,7 @@ impl Ledger {
                 return Ok(());
             }
             if Instant::now() >= until {
-                let what = "others kept changing the office record".to_owned();
-                return Err(OperatorError::TimedOut { waited: Duration::ZERO, what });
+                return Err(OperatorError::TimedOut { waited: began.elapsed(), missing: Unfinished::RecordWritten });
             }
         }
     }
@@ -97,7 +97,7 @@ impl Ledger {
     pub(crate) async fn wait_until<T>(
         &self,
         until: Instant,
-        what: &str,
+        missing: Unfinished,
         mut done: impl FnMut(&Line) -> Option<Result<T, OperatorError>>,
     ) -> Result<T, OperatorError> {
         let began = Instant::now();
@@ -107,7 +107,7 @@ impl Ledger {
                 return outcome;
             }
             if Instant::now() >= until {
-                return Err(OperatorError::TimedOut { waited: began.elapsed(), what: what.to_owned() });
+                return Err(OperatorError::TimedOut { waited: began.elapsed(), missing });
             }
             self.wait_for_change(&line, until).await;
         }
@@ -128,7 +128,7 @@ impl Ledger {
     /// Waits until the heir has been read as leading, or somebody else is.
     pub(crate) async fn until_leads(&self, heir: &Heir, within: Duration) -> Result<(), Outcome> {
         let until = end_of(within);
-        let outcome = self.wait_until(until, "the heir does not lead yet", |line| match line.entries.first() {
+        let outcome = self.wait_until(until, Unfinished::HeirLeads, |line| match line.entries.first() {
             Some(head) if heir.is_seen_as(head) => Some(Ok(Ok(()))),
             Some(head) if !line.entries.iter().any(|entry| heir.is_seen_as(entry)) => {
                 Some(Ok(Err(Some(Leader::from(head)))))

@@ -82,7 +82,7 @@ pub use client::{Client, ClientBuilder};
 pub use election::{Election, Fenced, Fencing, Unfenced};
 pub use error::{
     ConnectError, Lost, OperatorError, ProclaimError, ReadError, ResignError, SeatError, StandError, TransferError,
-    TransferRefused,
+    TransferRefused, Unfinished,
 };
 pub use fence::{Fence, FenceError, FencingToken};
 #[doc(hidden)]

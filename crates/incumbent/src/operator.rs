@@ -12,7 +12,7 @@ use incumbent_core::{
 };
 use tokio::time::Instant;
 
-use crate::error::{OperatorError, TransferRefused};
+use crate::error::{OperatorError, TransferRefused, Unfinished};
 use crate::ledger::Ledger;
 use crate::observer::Leader;
 use crate::roll::{PATIENCE, Roll, Source, end_of};
@@ -108,7 +108,7 @@ impl Operator {
         let from = leader.token;
         let handover = Handover { from, heir: Some(heir.clone()), nonce, within, refused: None };
         ask(&ledger, until, handover).await?;
-        let outcome = ledger.wait_until(until, "the heir does not lead yet", |line| {
+        let outcome = ledger.wait_until(until, Unfinished::HeirLeads, |line| {
             let head = line.entries.first();
             if head.is_some_and(|head| heir.is_seen_as(head)) {
                 return Some(Ok(()));
@@ -137,7 +137,7 @@ impl Operator {
         refuse_foreign([leader])?;
         let from = leader.token;
         ask(&ledger, until, Handover { from, heir: None, nonce, within, refused: None }).await?;
-        let outcome = ledger.wait_until(until, "the leader has not stepped down yet", |line| {
+        let outcome = ledger.wait_until(until, Unfinished::LeaderLeft, |line| {
             if line.entries.first().is_none_or(|head| head.token != from) {
                 return Some(Ok(()));
             }
@@ -158,7 +158,7 @@ impl Operator {
     pub async fn found(&self, within: Duration) -> Result<(), OperatorError> {
         match &self.roll.source {
             Source::Peers(visitor) => visitor.found(&self.roll, within).await,
-            Source::Store(_) => Err(only_peers("founded")),
+            Source::Store(_) => Err(OperatorError::NotAGroup),
         }
     }
 
@@ -175,7 +175,7 @@ impl Operator {
     pub async fn readmit(&self, member: impl Into<Member>, within: Duration) -> Result<(), OperatorError> {
         match &self.roll.source {
             Source::Peers(visitor) => visitor.readmit(&self.roll, &member.into(), within).await,
-            Source::Store(_) => Err(only_peers("readmitted")),
+            Source::Store(_) => Err(OperatorError::NotAGroup),
         }
     }
 
@@ -208,8 +208,7 @@ impl Operator {
                 break;
             }
             if Instant::now() >= until {
-                let what = "the entry kept changing".to_owned();
-                return Err(OperatorError::TimedOut { waited: within, what });
+                return Err(OperatorError::TimedOut { waited: within, missing: Unfinished::EntryRemoved });
             }
         }
         Ok(asked)
@@ -218,8 +217,7 @@ impl Operator {
     /// Stops the election: the leader drains and leaves, nobody takes office. `Ok`: nobody is in line any more.
     pub async fn pause(&self, reason: &str, within: Duration) -> Result<(), OperatorError> {
         if reason.len() > MAX_REASON_BYTES || reason.chars().any(char::is_control) {
-            let what = format!("the reason for a pause has at most {MAX_REASON_BYTES} bytes and no control characters");
-            return Err(OperatorError::Misuse { what });
+            return Err(OperatorError::Reason);
         }
         let ledger = self.ledger("pause")?;
         let until = end_of(within);
@@ -240,7 +238,7 @@ impl Operator {
         let until = end_of(within);
         let line = ledger.read_until(1, until).await?;
         if line.office.paused.is_none() {
-            return Err(OperatorError::Nothing { what: "the election is not paused".into() });
+            return Err(OperatorError::NotPaused);
         }
         ledger
             .change_office(until, |line| {
@@ -266,12 +264,6 @@ impl Operator {
             .await?;
         until_line_is_empty(&ledger, until).await
     }
-}
-
-#[cfg(feature = "peers")]
-fn only_peers(act: &str) -> OperatorError {
-    let what = format!("this is a store, and only what peers write down by themselves can be {act}");
-    OperatorError::Misuse { what }
 }
 
 /// Writes down a request to hand over, unless another one is under way.
@@ -307,7 +299,7 @@ async fn clear_handover(ledger: &Ledger, nonce: Nonce) {
 
 async fn until_line_is_empty(ledger: &Ledger, until: Instant) -> Result<(), OperatorError> {
     ledger
-        .wait_until(until, "candidates are still in line", |line| {
+        .wait_until(until, Unfinished::LineEmpty, |line| {
             if let Err(foreign) = refuse_foreign(&line.entries) {
                 return Some(Err(foreign));
             }

@@ -403,7 +403,7 @@ async fn urls_that_name_no_store_are_refused_without_repeating_them() {
 async fn a_store_with_weaker_tokens_than_required_is_refused() {
     let builder = Client::builder().require(TokenStrength::Durable);
     let refused = builder.with_store(MemoryStore::new(Shape::FAIR)).await;
-    assert!(matches!(refused, Err(ConnectError::Promise { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ConnectError::WeakTokens { .. })), "{refused:?}");
     let builder = Client::builder().require(TokenStrength::Process);
     assert!(builder.with_store(MemoryStore::new(Shape::FAIR)).await.is_ok());
 }

@@ -41,7 +41,7 @@ async fn settings_without_measure_are_refused() {
 async fn a_group_of_peers_refuses_times_without_measure() {
     for url in ["bully://127.0.0.1:1?members=1", "ring://127.0.0.1:1?members=1", "consensus://127.0.0.1:1?members=1"] {
         let grace = Client::builder().grace(Duration::MAX).connect_unfenced(url).await.map(|_| ()).unwrap_err();
-        assert!(matches!(grace, ConnectError::Times { .. }), "{grace}");
+        assert!(matches!(grace, ConnectError::GraceTooLong { .. }), "{grace}");
     }
     let timeout = format!("consensus://127.0.0.1:1?members=1&timeout={}m", u64::MAX);
     let refused = Client::builder().connect_unfenced(&timeout).await.map(|_| ()).unwrap_err();

@@ -129,7 +129,7 @@ impl Orders {
         loop {
             let calm = self.world.is_calm();
             match operator.resume(Duration::from_secs(5)).await {
-                Ok(()) | Err(OperatorError::Nothing { .. }) => return Ok(()),
+                Ok(()) | Err(OperatorError::NotPaused) => return Ok(()),
                 Err(error) if calm => {
                     self.world.audit.fail("ERROR", format!("election {election} cannot be resumed: {error}"));
                     return Err(error);

@@ -176,7 +176,7 @@ pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl H
     assert!(stage.election().await.candidate("e").try_once().await.expect("an answer").is_none());
     operator.resume(WITHIN).await.expect("resumed");
     let again = operator.resume(WITHIN).await;
-    assert!(matches!(again, Err(OperatorError::Nothing { .. })), "{again:?}");
+    assert!(matches!(again, Err(OperatorError::NotPaused)), "{again:?}");
     seats.push(late);
     if stage.has_line().await {
         stage.until("everyone in line", |line| line.entries.len() == 4).await;

@@ -149,13 +149,10 @@ impl Group {
         drift_ppm: Option<u32>,
     ) -> Result<Group, ConnectError> {
         if ttl.is_some() {
-            let what =
-                "a group of peers has no TTL; how long a leader may be silent stands in the URL, as in &timeout=5s";
-            return Err(ConnectError::Times { what: what.into() });
+            return Err(ConnectError::NoTtl);
         }
         if let Some(grace) = grace.filter(|grace| *grace > LONGEST) {
-            let what = format!("a grace of {} days is too long", grace.as_secs() / 86_400);
-            return Err(ConnectError::Times { what });
+            return Err(ConnectError::GraceTooLong { grace });
         }
         match &mut self.rules {
             Rules::Bully(rules) | Rules::Ring(rules) => rules.grace = grace.unwrap_or(rules.grace),
@@ -165,7 +162,7 @@ impl Group {
                 rules.drift_ppm = drift_ppm.unwrap_or(rules.drift_ppm);
             }
         }
-        self.rules.check().map_err(|error| ConnectError::Times { what: error.to_string() })?;
+        self.rules.check()?;
         Ok(self)
     }
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::group::{Bond, Group, misuse};
 use super::promises::promises;
-use crate::error::{OperatorError, ReadError, TransferRefused};
+use crate::error::{OperatorError, ReadError, TransferRefused, Unfinished};
 use crate::ledger::Outcome;
 use crate::observer::{GroupStatus, Leader};
 use crate::operator::Member;
@@ -189,7 +189,7 @@ impl Visitor {
                 Some(leader) if leader.token > before.token => {
                     return Err(OperatorError::Other { leader: Some(leader) });
                 }
-                _ => self.pause(until, within, "the heir does not lead yet").await?,
+                _ => self.pause(until, within, Unfinished::HeirLeads).await?,
             }
         }
     }
@@ -201,7 +201,7 @@ impl Visitor {
         loop {
             match self.leader_until(roll, until).await? {
                 Some(leader) if leader.name == before.name && leader.token == before.token => {
-                    self.pause(until, within, "the leader has not stepped down yet").await?;
+                    self.pause(until, within, Unfinished::LeaderLeft).await?;
                 }
                 _ => return Ok(()),
             }
@@ -218,7 +218,7 @@ impl Visitor {
             if look.group.is_some_and(|group| !group.forming) {
                 return Ok(());
             }
-            self.pause(until, within, "not all who founded it have agreed yet").await?;
+            self.pause(until, within, Unfinished::Founded).await?;
         }
     }
 
@@ -226,14 +226,14 @@ impl Visitor {
     pub(crate) async fn readmit(&self, roll: &Roll, who: &Member, within: Duration) -> Result<(), OperatorError> {
         let until = end_of(within);
         let asker = self.asker_of_consensus(roll, "readmit a member")?;
-        let unknown = || OperatorError::Misuse { what: format!("there is no member {:?} in the list", who.0) };
+        let unknown = || OperatorError::NoSuchMember(who.0.clone());
         let member = self.group().members().by_name(&who.0).ok_or_else(unknown)?.id;
         asker.readmit(member).await.map_err(|error| self.refused_at(error))?;
         loop {
             if asker.status(member).await.is_ok_and(|status| !is_out(&status)) {
                 return Ok(());
             }
-            self.pause(until, within, "no member that still knows a term answers it").await?;
+            self.pause(until, within, Unfinished::Readmitted).await?;
         }
     }
 
@@ -247,9 +247,8 @@ impl Visitor {
     /// Why a member did not do what it was told.
     fn refused_at(&self, error: AskError) -> OperatorError {
         match error {
-            AskError::Refused(why @ (Refused::Founded | Refused::NotLost)) => {
-                OperatorError::Nothing { what: why.to_string() }
-            }
+            AskError::Refused(Refused::Founded) => OperatorError::AlreadyFounded,
+            AskError::Refused(Refused::NotLost) => OperatorError::NotLost,
             AskError::Denied { .. } => StoreError::Denied { what: error.to_string(), source: None }.into(),
             error => StoreError::Unavailable { what: error.to_string(), source: None }.into(),
         }
@@ -266,7 +265,7 @@ impl Visitor {
                 Err(OperatorError::Read(error)) => return Err(Outcome::Unknown(error)),
                 Err(_) => return Err(Outcome::Other(last)),
             }
-            if self.pause(until, within, "").await.is_err() {
+            if self.pause(until, within, Unfinished::HeirLeads).await.is_err() {
                 return Err(Outcome::Other(last));
             }
         }
@@ -281,10 +280,10 @@ impl Visitor {
         Ok(look.into_leader())
     }
 
-    async fn pause(&self, until: Instant, within: Duration, what: &str) -> Result<(), OperatorError> {
+    async fn pause(&self, until: Instant, within: Duration, missing: Unfinished) -> Result<(), OperatorError> {
         let next = Instant::now() + self.bond.group.ask_every();
         if next >= until {
-            return Err(OperatorError::TimedOut { waited: within, what: what.to_owned() });
+            return Err(OperatorError::TimedOut { waited: within, missing });
         }
         sleep_until(next).await;
         Ok(())
@@ -334,10 +333,7 @@ impl Visitor {
             AskError::Refused(Refused::RankDecides) => Some(self.cannot("transfer")),
             // The heir has said itself that it could: the leader has not heard of it yet.
             AskError::Refused(Refused::NotInOffice | Refused::HeirUnfit) => None,
-            AskError::Refused(why) => {
-                let misuse = || OperatorError::Misuse { what: why.to_string() };
-                Some(refusal(why).map_or_else(misuse, OperatorError::from))
-            }
+            AskError::Refused(why) => Some(refusal(why).map_or(OperatorError::TakesNoWishes, OperatorError::from)),
             AskError::Denied { .. } | AskError::NotAMember { .. } => {
                 Some(StoreError::Denied { what: error.to_string(), source: None }.into())
             }
