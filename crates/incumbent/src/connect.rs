@@ -22,11 +22,11 @@ const KNOWN: &[&str] = &[
     "file",
     #[cfg(feature = "etcd")]
     "etcd",
-    #[cfg(feature = "etcd")]
+    #[cfg(feature = "etcd-tls")]
     "etcds",
     #[cfg(feature = "zookeeper")]
     "zk",
-    #[cfg(feature = "zookeeper")]
+    #[cfg(feature = "zookeeper-tls")]
     "zks",
 ];
 
@@ -41,6 +41,9 @@ pub(crate) async fn connect(url: &str, _settings: &Settings, make: bool) -> Resu
         let directory = if KNOWN.contains(&"file") { ", or file:///path for a directory" } else { "" };
         return Err(ConnectError::Url { what: format!("it has no scheme; write e.g. {example}://...{directory}") });
     };
+    if !KNOWN.contains(&scheme) {
+        return Err(unknown(scheme));
+    }
     match scheme {
         "memory" => {
             let name = rest.strip_prefix("//").unwrap_or(rest);
@@ -62,7 +65,7 @@ pub(crate) async fn connect(url: &str, _settings: &Settings, make: bool) -> Resu
 fn unknown(scheme: &str) -> ConnectError {
     let features =
         [("etcd", "etcd"), ("zookeeper", "zk"), ("file", "file"), ("peers", "consensus"), ("peers", "bully")];
-    let features = features.into_iter().chain([("etcd", "etcds"), ("zookeeper", "zks"), ("peers", "ring")]);
+    let features = features.into_iter().chain([("etcd-tls", "etcds"), ("zookeeper-tls", "zks"), ("peers", "ring")]);
     match features.into_iter().find(|(_, known)| *known == scheme) {
         Some((feature, _)) => ConnectError::NotBuiltIn { scheme: scheme.to_owned(), feature },
         None => ConnectError::UnknownScheme { scheme: scheme.to_owned(), known: KNOWN.join(", ") },
@@ -150,7 +153,7 @@ mod tests {
     fn what_was_not_built_in_is_told_from_what_nobody_knows() {
         assert_eq!(
             unknown("etcds").to_string(),
-            "this build does not know etcds://; build it with the cargo feature `etcd`"
+            "this build does not know etcds://; build it with the cargo feature `etcd-tls`"
         );
         assert!(unknown("gopher").to_string().starts_with("unknown store \"gopher\": this build knows memory"));
     }

@@ -39,8 +39,8 @@
 //! # runtime.block_on(async { tokio::spawn(example(Db)).await.unwrap().unwrap() });
 //! ```
 //!
-//! Elections are held in a store, which a URL names: `memory://`, and with a cargo feature each `file://`, `etcd://` and
-//! others. With the feature `peers`, processes elect one of themselves with no store: `consensus://`, which has tokens and
+//! Elections are held in a store, which a URL names: `memory://`, and with a cargo feature each `file://` (the default),
+//! `etcd://` and others. With the feature `peers`, processes elect one of themselves with no store: `consensus://`, which has tokens and
 //! deadlines like a store, and `bully://` and `ring://`, which have no tokens ([`Unfenced`]).
 //!
 //! Where to go from here: [`Client`] for the settings, [`Candidate`] for standing once or for running a closure in

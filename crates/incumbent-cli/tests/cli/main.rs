@@ -5,6 +5,8 @@ mod campaigning;
 #[cfg(feature = "faults")]
 mod crowd;
 mod demo;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod host;
 mod operating;
 mod peers;
