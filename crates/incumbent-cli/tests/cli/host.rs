@@ -312,6 +312,21 @@ fn listen(stream: impl Read + Send + 'static, sender: std::sync::mpsc::Sender<Sp
     });
 }
 
+/// Stops a process. A signal takes effect some time after it was sent: this returns when every
+/// thread has stopped, and can do nothing more.
+pub(crate) fn stop(pid: Pid) {
+    kill_process(pid, Signal::STOP).unwrap();
+    let stopped = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The name before it is in parentheses, and may contain anything.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 'Z']))
+    };
+    eventually("all threads stopped", || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).unwrap();
+        tasks.flatten().all(stopped).then_some(())
+    });
+}
+
 /// The guardian of a process, and whatever else it has started.
 pub(crate) fn children(pid: Pid) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).into_iter().flatten().flatten();

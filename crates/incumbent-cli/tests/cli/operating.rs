@@ -1,9 +1,8 @@
 //! The acts of an operator, and how they are refused.
 
-use rustix::process::Signal;
 use serde_json::json;
 
-use crate::host::{Host, Process, eventually, finish};
+use crate::host::{Host, Process, eventually, finish, stop};
 
 /// Three candidates in this order, each with a command.
 fn three(host: &Host) -> Vec<Process> {
@@ -123,7 +122,7 @@ fn a_pause_that_the_leader_does_not_obey_in_time_exits_with_4_and_says_what_to_d
     let host = Host::new();
     let leader = host.start(["run", "--ttl", "10m", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
     host.until_in_line("jobs/x", &["a"]);
-    leader.signal(Signal::STOP);
+    stop(leader.pid());
     let said = host.run(["pause", "jobs/x", "--timeout", "300ms"]);
     assert_eq!(said.code, Some(4), "{said:?}");
     assert!(said.err.contains("incumbent depose jobs/x"), "{said:?}");

@@ -7,10 +7,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::host::{Host, eventually, in_time};
+use crate::host::{Host, eventually, in_time, stop};
 
 #[test]
 fn a_vacant_office_is_said_with_exit_code_3() {
@@ -248,7 +247,7 @@ fn status_says_that_an_election_was_ended_though_somebody_is_still_in_line() {
     let leader = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
     host.until_in_line("jobs/x", &["a"]);
     // It does not hear of it.
-    leader.signal(Signal::STOP);
+    stop(leader.pid());
     let said = host.run(["end", "jobs/x", "--timeout", "3s"]);
     assert_eq!(said.code, Some(4), "{said:?}");
     let json = host.ok(["status", "jobs/x", "--json"]).json();
@@ -263,7 +262,7 @@ fn status_says_how_long_the_leader_has_been_silent() {
     let leader = host.start(["run", "--ttl", "10m", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
     host.until_in_line("jobs/x", &["a"]);
     assert!(host.ok(["status", "jobs/x"]).out.contains("\nheard of "), "it is well, and was heard of a while ago");
-    leader.signal(Signal::STOP);
+    stop(leader.pid());
     let silent = || host.ok(["status", "jobs/x", "--json"]).json()["silent_ms"].as_u64().unwrap();
     let before = silent();
     eventually("a longer silence", || (silent() > before + 20).then_some(()));

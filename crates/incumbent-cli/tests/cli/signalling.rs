@@ -1,8 +1,8 @@
 //! What signals to `incumbent run` do.
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::host::{Host, Process, children};
+use crate::host::{Host, Process, children, stop};
 
 #[test]
 fn sigterm_stops_the_command_then_releases_the_office() {
@@ -56,7 +56,7 @@ fn a_second_signal_kills_at_once() {
 fn a_second_signal_kills_at_once_even_if_the_guardian_does_not() {
     let host = Host::new();
     let mut leader = asked_in_vain(&host);
-    kill_process(children(leader.pid())[0], Signal::STOP).unwrap();
+    stop(children(leader.pid())[0]);
     leader.signal(Signal::INT);
     assert_eq!(leader.wait(), Some(137));
 }

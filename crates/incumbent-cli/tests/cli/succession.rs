@@ -2,7 +2,7 @@
 
 use rustix::process::{Signal, kill_process};
 
-use crate::host::{Host, Process, children, eventually, in_time};
+use crate::host::{Host, Process, children, eventually, in_time, stop};
 
 /// A leader whose command runs, and a follower.
 fn pair(host: &Host) -> (Process, Process) {
@@ -102,7 +102,7 @@ fn kill_9_of_the_command_ends_its_leader_and_starts_the_followers() {
 fn a_stopped_leader_is_replaced_after_the_ttl_and_its_command_is_gone_by_then() {
     let host = Host::new();
     let (mut a, mut b) = pair_with(&host, &["--ttl", "5s"]);
-    a.signal(Signal::STOP);
+    stop(a.pid());
     // Its guardian has killed the command: else the follower's would not get the lock.
     until_b_starts(&host, &mut a, &mut b);
     a.signal(Signal::CONT);
@@ -116,7 +116,7 @@ fn a_leader_that_is_stopped_for_less_than_the_ttl_leads_on() {
     let host = Host::new();
     let mut a = host.start_lonely("a", &[]);
     host.until_logged("start 1 a");
-    a.signal(Signal::STOP);
+    stop(a.pid());
     let mut b = host.start_lonely("b", &[]);
     host.until_in_line("jobs/x", &["a", "b"]);
     a.signal(Signal::CONT);
@@ -147,7 +147,7 @@ fn a_guardian_that_was_stopped_still_ends_the_command_of_a_killed_leader() {
     let host = Host::new();
     let (mut a, mut b) = pair(&host);
     let guardian = children(a.pid())[0];
-    kill_process(guardian, Signal::STOP).unwrap();
+    stop(guardian);
     a.signal(Signal::KILL);
     assert_eq!(a.wait(), None);
     // With so long a TTL, the office is free only if the guardian has given it up.
@@ -164,7 +164,7 @@ fn what_outlives_its_killed_leader_and_guardian_keeps_the_office_from_the_next()
     let child = eventually("a child of the command", || children(command).first().copied());
     // Both at once, as far as anybody can tell: a leader that is stopped cannot clean up after its
     // guardian.
-    a.signal(Signal::STOP);
+    stop(a.pid());
     kill_process(guardian, Signal::KILL).unwrap();
     a.signal(Signal::KILL);
     assert_eq!(a.wait(), None);
