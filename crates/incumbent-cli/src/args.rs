@@ -587,8 +587,8 @@ pub(crate) struct ExplainArgs {
 /// Needs no server and no argument, takes less than 20 seconds, and leaves nothing behind. Exits with 1 if anything did not
 /// happen as promised.
 ///
-/// With --algorithm the processes elect one of themselves, with no store. Their messages are drawn as a sequence diagram: a first
-/// election, a killed leader that comes back, a network that is cut in two and healed.
+/// With --algorithm the processes elect one of themselves, with no store, and their messages are
+/// shown: a first election, a killed leader that comes back, a network that is cut in two and healed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -30,8 +30,8 @@ fn main() -> ExitCode {
     if let Some(worker) = verbs::demo::worker::asked_for() {
         return finish(block_on(worker.work()), &Say::new(false), false);
     }
-    if let Some(part) = verbs::demo::peers::member::asked_for() {
-        return finish(block_on(part.play()), &Say::new(false), false);
+    if let Some(member) = verbs::demo::peers::member::MemberArgs::of_this_process() {
+        return finish(block_on(member.run()), &Say::new(false), false);
     }
     heeded::let_long_files_fail();
     let line = match Line::try_parse() {

@@ -12,8 +12,7 @@ use crate::host::{Host, Process, Said, children, eventually, finish};
 fn demo(host: &Host, args: &[&str]) -> Command {
     fs::create_dir(host.path("tmp")).unwrap();
     let mut command = host.command(["demo"].iter().chain(args));
-    command.env("TMPDIR", host.path("tmp")).env_remove("INCUMBENT_STORE").env_remove("COLUMNS");
-    command.env("LC_ALL", "C.UTF-8");
+    command.env("TMPDIR", host.path("tmp")).env_remove("INCUMBENT_STORE");
     command
 }
 
@@ -25,8 +24,8 @@ fn somebody_uses(folder: &Path) -> bool {
     lines.into_iter().any(|line| line.windows(folder.len()).any(|part| part == folder))
 }
 
-/// Plays to its end, leaves nothing behind, and fits a terminal.
-fn play(mut command: Command, host: &Host) -> Said {
+/// Runs to its end, leaves nothing behind, and fits a terminal.
+fn run(mut command: Command, host: &Host) -> Said {
     command.stdin(std::process::Stdio::null());
     let said = finish(command);
     assert_eq!(said.code, Some(0), "{}\n{}", said.out, said.err);
@@ -63,32 +62,27 @@ fn the_demonstration_keeps_its_promises_and_cleans_up() {
 #[test]
 fn consensus_never_has_two_leaders_and_shows_every_kind_of_message() {
     let host = Host::new();
-    let said = play(demo(&host, &["--algorithm", "consensus"]), &host);
-    has(&said, &["●", "▶", "║ leads term", "╳ killed", "░", "pre-vote 1", "pre-voted yes", "vote 1", "voted yes"]);
-    has(&said, &["heartbeat", "ack", "steps down", "lease over", "the network is whole again"]);
-    has(&said, &["One leader again", "every term higher than the last", "All as promised"]);
-    let two = said.out.lines().find(|line| line.contains("two led at once")).unwrap();
-    assert_eq!(two.matches("never").count(), 5, "{two}");
+    let said = run(demo(&host, &["--algorithm", "consensus"]), &host);
+    has(&said, &["eve", " -> ", "pre-vote 1", "pre-voted yes", "vote 1", "voted yes", "(lost)", "heartbeat", " ack"]);
+    has(&said, &["is killed", "had been over for", "is started again", "stepped down", "by a majority"]);
+    has(&said, &["The network is whole again", "One leader again", "higher than the last", "All as promised"]);
 }
 
 #[test]
-fn bully_shows_two_leaders_at_once_and_says_so_also_without_unicode() {
+fn bully_shows_two_leaders_at_once_and_says_so() {
     let host = Host::new();
-    let mut command = demo(&host, &["--algorithm", "bully"]);
-    command.env("LC_ALL", "C");
-    let said = play(command, &host);
-    assert!(said.out.is_ascii(), "{}", said.out);
-    has(&said, &["eve 5", "# leads", "x killed", "election", "alive", "coordinator", "beat", "gives way"]);
+    let said = run(demo(&host, &["--algorithm", "bully"]), &host);
+    has(&said, &["eve", "is killed", "election", "alive", "coordinator", " beat", "gave way"]);
     has(&said, &["two leaders at once", "its rank is the highest", "also that two led at once"]);
 }
 
 #[test]
 fn ring_of_three_shows_two_leaders_at_once_and_says_so() {
     let host = Host::new();
-    let said = play(demo(&host, &["--algorithm", "ring", "--members", "3"]), &host);
-    has(&said, &["cyd 3", "║ leads", "╳ killed", "election 3", "coordinator 3", "gives way", "passed"]);
+    let said = run(demo(&host, &["--algorithm", "ring", "--members", "3"]), &host);
+    has(&said, &["cyd", "is killed", "election 3", "coordinator 3", "gave way", " passed"]);
     has(&said, &["two leaders at once", "its rank is the highest", "also that two led at once"]);
-    assert!(!said.out.contains("dan 4"), "there are three");
+    assert!(!said.out.contains("dan"), "there are three");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(crate) async fn demo(args: DemoArgs) -> Result<u8, Failure> {
     let members = usize::from(args.members.unwrap_or(DemoArgs::MEMBERS));
     let (whole, play): (Duration, Playing<'_>) = match args.algorithm {
         None => (WHOLE, Box::pin(Stage::new(&folder.0)?.play())),
-        Some(algorithm) => (peers::WHOLE, Box::pin(peers::play(algorithm.into(), members, &folder.0))),
+        Some(algorithm) => (peers::WHOLE, Box::pin(peers::run(algorithm.into(), members, &folder.0))),
     };
     let listen = |kind| signal(kind).map_err(|error| Failure::error(format!("cannot listen for signals: {error}")));
     let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);

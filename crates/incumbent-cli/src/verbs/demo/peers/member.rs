@@ -1,6 +1,7 @@
-//! One process of the demonstration: a member of the group, which tells all that it hears, says and becomes.
+//! One process of the demonstration: a member of the group, which reports on standard output every
+//! message that it sends and every change of what it believes.
 //!
-//! Its work is nothing, so it has always stopped at once when the office is to be given back.
+//! It does no work, so an office that has to be given back is given back at once.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use incumbent::ElectionName;
 use incumbent::store::BootClock;
-use incumbent::{ElectionName, Loss};
 use incumbent_core::Timestamp;
 use incumbent_core::peers::consensus::Message;
 use incumbent_core::peers::ring;
@@ -23,26 +24,47 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::super::ELECTION;
-use super::report::{Frame, News, Report, Why};
 use crate::failure::Failure;
 use crate::say::out_json;
 
 /// The first argument that makes this program a member.
-const STAGE: &str = "__demo-member";
-/// How often a leader shows that it is there.
+const ROLE: &str = "__demo-member";
 const HEARTBEAT: Duration = Duration::from_millis(200);
-/// After how much silence a leader is suspected, at the earliest: short, so that people need not wait for it.
+/// The silence after which a leader is suspected: short, so that people need not wait for it.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
-/// After how much silence the slowest member suspects it, where members draw their timeouts.
+/// The longest timeout that a consensus member draws.
 pub(super) const LONGEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long somebody who is asked may take to answer, where rank decides.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
-/// How long work may take to stop.
+/// How long a member may take to answer, where rank decides.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
 const GRACE: Duration = Duration::from_millis(200);
+
+/// One line of a member's output. Times are nanoseconds of the host's clock, which all members share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub(super) enum Report {
+    /// It listens at this port.
+    Ready { port: u16 },
+    /// It has written a message to a connection. `about`: its term, answer or list.
+    Sent { at: u64, to: u16, kind: String, about: String },
+    /// It leads until the deadline; [`u64::MAX`] where nothing bounds its term.
+    Elected { at: u64, term: Option<u64>, deadline: u64 },
+    /// It leads until then.
+    Deadline { until: u64 },
+    /// It no longer leads.
+    Unelected { at: u64 },
+    /// It follows this member.
+    Follows { leader: u16, term: Option<u64> },
+    /// It follows nobody.
+    Vacant,
+    /// Whether it takes part in votes.
+    Votes { does: bool },
+    /// It cannot go on.
+    Broken { what: String },
+}
 
 /// What a process has to know to be a member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct MemberArgs {
     pub(super) algorithm: String,
     pub(super) me: u16,
     /// Number, name, and where this member reaches it.
@@ -52,13 +74,74 @@ pub(crate) struct Part {
     pub(super) data: Option<PathBuf>,
 }
 
-/// Whether this process was started to be a member.
-pub(crate) fn asked_for() -> Option<Part> {
-    let mut args = env::args_os().skip(1);
-    if args.next()? != STAGE {
-        return None;
+impl MemberArgs {
+    /// Those of this process, if it was started to be a member.
+    pub(crate) fn of_this_process() -> Option<MemberArgs> {
+        let mut args = env::args_os().skip(1);
+        if args.next()? != ROLE {
+            return None;
+        }
+        serde_json::from_str(args.next()?.to_str()?).ok()
     }
-    serde_json::from_str(args.next()?.to_str()?).ok()
+
+    /// As a command line.
+    pub(super) fn to_command_line(&self) -> Result<[OsString; 2], Failure> {
+        let text = serde_json::to_string(self).map_err(|error| Failure::error(error.to_string()))?;
+        Ok([ROLE.into(), text.into()])
+    }
+
+    /// Is a member until it is killed, or the demonstration is gone.
+    pub(crate) async fn run(self) -> Result<u8, Failure> {
+        // Ctrl-C on the terminal is for the demonstration, which ends its members.
+        let _interrupt = signal(SignalKind::interrupt()).ok();
+        let done = self.take_part().await;
+        if let Err(failure) = &done {
+            out_json(&Report::Broken { what: failure.to_string() })?;
+        }
+        done
+    }
+
+    async fn take_part(&self) -> Result<u8, Failure> {
+        let reporter = Arc::new(Reporter::default());
+        let mut config = self.config().map_err(|why| Failure::error(why.to_string()))?;
+        config.trace = Some(reporter.clone());
+        let node = Node::start(config, reporter.clone()).await.map_err(|why| Failure::error(why.to_string()))?;
+        out_json(&Report::Ready { port: node.address().port() })?;
+        let mut stdin = tokio::io::stdin();
+        let mut nothing = [0; 16];
+        loop {
+            tokio::select! {
+                () = reporter.stopping.notified() => { node.release(); }
+                () = reporter.reader_gone.notified() => return Ok(0),
+                // Its end says that the demonstration is gone, however it ended.
+                read = stdin.read(&mut nothing) => if !matches!(read, Ok(1..)) { return Ok(0) },
+            }
+        }
+    }
+
+    fn config(&self) -> Result<NodeConfig, incumbent_peers::ConfigError> {
+        let algorithm: Algorithm = self.algorithm.parse()?;
+        let members = Members::new(self.members.iter().map(|(id, name, address)| Member {
+            id: MemberId(*id),
+            name: name.as_str().into(),
+            address: address.as_str().into(),
+        }))?;
+        #[allow(clippy::expect_used, reason = "a constant")]
+        let election = ElectionName::new(ELECTION).expect("a name");
+        let mut group = GroupConfig::new(election, members, algorithm, Secret::read(&self.secret)?);
+        group.link = LinkSettings {
+            // A cut or a death must not also end connections: what is sent into it is to be seen.
+            // Links are made anew as soon as it is over.
+            silent_after: Duration::from_secs(600),
+            backoff_max: Duration::from_millis(100),
+            ..LinkSettings::default()
+        };
+        let mut config = NodeConfig::new(group, MemberId(self.me), rules(algorithm));
+        config.listen = Some("127.0.0.1:0".to_owned());
+        config.data = self.data.clone();
+        config.clock = Arc::new(BootClock);
+        Ok(config)
+    }
 }
 
 /// The same everywhere in the group.
@@ -83,128 +166,56 @@ fn rules(algorithm: Algorithm) -> Rules {
     }
 }
 
-impl Part {
-    /// The arguments that make this member.
-    pub(super) fn arguments(&self) -> Result<[OsString; 2], Failure> {
-        let part = serde_json::to_string(self).map_err(|error| Failure::error(error.to_string()))?;
-        Ok([STAGE.into(), part.into()])
-    }
-
-    /// Is a member until it is killed, or the demonstration is gone.
-    pub(crate) async fn play(self) -> Result<u8, Failure> {
-        // Ctrl-C on the terminal is for the demonstration, which ends its members.
-        let _interrupt = signal(SignalKind::interrupt()).ok();
-        let played = self.take_part().await;
-        if let Err(failure) = &played {
-            out_json(&Report::Broken { what: failure.to_string() })?;
-        }
-        played
-    }
-
-    async fn take_part(&self) -> Result<u8, Failure> {
-        let herald = Arc::new(Herald::default());
-        let mut config = self.config().map_err(|why| Failure::error(why.to_string()))?;
-        config.trace = Some(herald.clone());
-        let node = Node::start(config, herald.clone()).await.map_err(|why| Failure::error(why.to_string()))?;
-        out_json(&Report::Ready { port: node.address().port() })?;
-        let mut stdin = tokio::io::stdin();
-        let mut nothing = [0; 16];
-        loop {
-            tokio::select! {
-                () = herald.stopping.notified() => { node.release(); }
-                () = herald.unheard.notified() => return Ok(0),
-                // Its end says that the demonstration is gone, however it ended.
-                read = stdin.read(&mut nothing) => if !matches!(read, Ok(1..)) { return Ok(0) },
-            }
-        }
-    }
-
-    fn config(&self) -> Result<NodeConfig, incumbent_peers::ConfigError> {
-        let algorithm: Algorithm = self.algorithm.parse()?;
-        let members = Members::new(self.members.iter().map(|(id, name, address)| Member {
-            id: MemberId(*id),
-            name: name.as_str().into(),
-            address: address.as_str().into(),
-        }))?;
-        #[allow(clippy::expect_used, reason = "a constant")]
-        let election = ElectionName::new(ELECTION).expect("a name");
-        let mut group = GroupConfig::new(election, members, algorithm, Secret::read(&self.secret)?);
-        group.link = LinkSettings {
-            // A cut or a death must not also end connections: what is sent into it is to be seen. Links are made
-            // anew as soon as it is over.
-            silent_after: Duration::from_secs(600),
-            backoff_max: Duration::from_millis(100),
-            ..LinkSettings::default()
-        };
-        let mut config = NodeConfig::new(group, MemberId(self.me), rules(algorithm));
-        config.listen = Some("127.0.0.1:0".to_owned());
-        config.data = self.data.clone();
-        config.clock = Arc::new(BootClock);
-        Ok(config)
-    }
-}
-
-/// Tells everything on standard output.
+/// Writes reports to standard output.
 #[derive(Default)]
-struct Herald {
-    /// The work is to stop, which it has.
+struct Reporter {
+    /// The work has to stop, which it has.
     stopping: Notify,
-    /// Nobody listens any more.
-    unheard: Notify,
+    /// Nothing can be written any more.
+    reader_gone: Notify,
 }
 
-impl Herald {
-    fn tell(&self, report: &Report) {
+impl Reporter {
+    fn write(&self, report: &Report) {
         if out_json(report).is_err() {
-            self.unheard.notify_one();
+            self.reader_gone.notify_one();
         }
     }
 }
 
-impl Sink for Herald {
+impl Sink for Reporter {
     fn event(&self, now: Timestamp, event: PeerEvent) {
-        let news = match event {
+        let at = now.as_nanos();
+        self.write(&match event {
             PeerEvent::Elected { token, deadline } => {
-                News::Elected { term: token.map(|token| token.get()), deadline: deadline.as_nanos() }
+                Report::Elected { at, term: token.map(|token| token.get()), deadline: deadline.as_nanos() }
             }
-            PeerEvent::Deadline(until) => News::Deadline { until: until.as_nanos() },
+            PeerEvent::Deadline(until) => Report::Deadline { until: until.as_nanos() },
             PeerEvent::Stopping { .. } => return self.stopping.notify_one(),
-            PeerEvent::Unelected(why) => News::Unelected {
-                why: match why {
-                    Loss::LocalDeadline => Why::Deadline,
-                    Loss::Superseded => Why::Superseded,
-                    _ => Why::Other,
-                },
-            },
+            PeerEvent::Unelected(_) => Report::Unelected { at },
             PeerEvent::NewLeader { leader, term, .. } => {
-                News::NewLeader { leader: leader.0, term: term.map(|term| term.get()) }
+                Report::Follows { leader: leader.0, term: term.map(|term| term.get()) }
             }
-            PeerEvent::Vacant => News::Vacant,
-            PeerEvent::NotVoting(_) => News::NotVoting,
-            PeerEvent::Voting => News::Voting,
+            PeerEvent::Vacant => Report::Vacant,
+            PeerEvent::NotVoting(_) => Report::Votes { does: false },
+            PeerEvent::Voting => Report::Votes { does: true },
             PeerEvent::TransferRefused(_) | PeerEvent::Closed => return,
-        };
-        self.tell(&Report::News { at: now.as_nanos(), news });
+        });
     }
 }
 
-impl Trace for Herald {
+impl Trace for Reporter {
     fn frame(&self, record: &TraceRecord<'_>) {
-        let (Some(from), Some(to)) = (record.from, record.to) else { return };
-        let (term, about) = record.message().map_or((None, String::new()), gist);
-        let frame = Frame { from: from.0, to: to.0, kind: record.kind.to_owned(), term, about };
-        let at = record.at.as_nanos();
-        match record.way {
-            Way::Sent => self.tell(&Report::Sent { at, frame }),
-            Way::Received => self.tell(&Report::Received { at, frame }),
-            Way::Refused(_) | Way::Dropped => {}
+        if let (Way::Sent, Some(to)) = (record.way, record.to) {
+            let about = record.message().map_or_else(String::new, about);
+            self.write(&Report::Sent { at: record.at.as_nanos(), to: to.0, kind: record.kind.to_owned(), about });
         }
     }
 }
 
-/// The term, and what else is worth reading.
-fn gist(body: &Body) -> (Option<u64>, String) {
-    let answer = |granted: &bool| if *granted { "yes" } else { "no" }.to_owned();
+/// What is worth reading in a message, besides its kind.
+fn about(body: &Body) -> String {
+    let answer = |granted: &bool| if *granted { "yes" } else { "no" };
     match body {
         Body::Consensus(message) => match message {
             Message::PreVote { term, .. }
@@ -212,16 +223,14 @@ fn gist(body: &Body) -> (Option<u64>, String) {
             | Message::Heartbeat { term, .. }
             | Message::Ack { term, .. }
             | Message::Stale { term }
-            | Message::TimeoutNow { term } => (Some(term.get()), String::new()),
-            Message::PreVoted { granted, .. } => (None, answer(granted)),
-            Message::Voted { term, granted } => (Some(term.get()), answer(granted)),
-            Message::TellTerm { term, .. } => (Some(*term), String::new()),
-            Message::AskTerm { .. } | Message::LostToo { .. } => (None, String::new()),
+            | Message::TimeoutNow { term } => term.to_string(),
+            Message::PreVoted { granted, .. } => answer(granted).to_owned(),
+            Message::Voted { term, granted } => format!("{} {term}", answer(granted)),
+            Message::TellTerm { term, .. } => term.to_string(),
+            Message::AskTerm { .. } | Message::LostToo { .. } => String::new(),
         },
-        Body::Ring(ring::Message::Election { seen, .. }) => {
-            (None, seen.iter().map(MemberId::to_string).collect::<String>())
-        }
-        Body::Ring(ring::Message::Coordinator { leader, .. }) => (None, leader.to_string()),
-        _ => (None, String::new()),
+        Body::Ring(ring::Message::Election { seen, .. }) => seen.iter().map(MemberId::to_string).collect(),
+        Body::Ring(ring::Message::Coordinator { leader, .. }) => leader.to_string(),
+        _ => String::new(),
     }
 }

@@ -146,7 +146,8 @@ impl State {
     pub(super) fn on_report(&mut self, member: u16, report: Report) {
         let view = self.views.entry(member).or_default();
         // What a member reported last may be read after its death.
-        let term = self.terms.iter_mut().rev().find(|term| term.member == member && (term.ended.is_none() || term.died));
+        let term =
+            self.terms.iter_mut().rev().find(|term| term.member == member && (term.ended.is_none() || term.died));
         match report {
             Report::Ready { port } => view.port = Some(port),
             Report::Sent { at, to, kind, about } => {
@@ -202,7 +203,8 @@ impl State {
 
     /// The term in which this member led at that moment, by its own belief.
     pub(super) fn term_at(&self, at: u64, member: u16) -> Option<&Term> {
-        let held = |term: &&Term| term.member == member && term.from <= at && term.ended.is_none_or(|ended| at <= ended);
+        let held =
+            |term: &&Term| term.member == member && term.from <= at && term.ended.is_none_or(|ended| at <= ended);
         self.terms.iter().rev().find(held)
     }
 
