@@ -1,4 +1,5 @@
-//! One end of the socket between two of our processes: whole frames, with or without descriptors. Knows no meaning of a frame.
+//! One end of the socket between two of our processes: whole frames, with or without descriptors.
+//! Knows no meaning of a frame.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,7 +14,8 @@ use rustix::net::{
 
 use crate::wire::MAX_FRAME;
 
-/// One end. Frames keep their borders (SOCK_SEQPACKET), and neither sending nor receiving ever waits.
+/// One end. Frames keep their borders (SOCK_SEQPACKET), and neither sending nor receiving ever
+/// waits.
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
@@ -35,7 +37,8 @@ impl Channel {
         Ok((Channel(ours), theirs))
     }
 
-    /// The end that the parent process gave us as standard input: the one descriptor that a safe program can hand to its child.
+    /// The end that the parent process gave us as standard input: the one descriptor that a safe
+    /// program can hand to its child.
     pub(crate) fn from_stdin() -> io::Result<Channel> {
         let stdin = rustix::stdio::stdin();
         if sockopt::socket_type(stdin)? != SocketType::SEQPACKET {
@@ -54,7 +57,7 @@ impl Channel {
         if let Some(descriptors) = &descriptors {
             control.push(SendAncillaryMessage::ScmRights(descriptors));
         }
-        // Without NOSIGNAL, a dead peer would end this process by SIGPIPE where nobody ignores it.
+        // Without NOSIGNAL, a dead peer would end this process by SIGPIPE where that is not ignored.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         io::retry_on_intr(|| sendmsg(&self.0, &[IoSlice::new(frame)], &mut control, flags))?;
         Ok(())

@@ -1,4 +1,5 @@
-//! The boot-time clock and a timer on it. The same clock as the library's deadlines: it goes on while the machine sleeps.
+//! The boot-time clock and a timer on it. The same clock as the library's deadlines: it goes on
+//! while the machine sleeps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Killing begins so long before a deadline, so that at the deadline nobody is left: it takes some milliseconds, more on a busy machine.
+/// Killing begins so long before a deadline, so that at the deadline no process is left: it takes some
+/// milliseconds, more on a busy machine.
 const HEAD_START: Duration = Duration::from_millis(50);
 
 /// Now, in the supervisor's terms too: `CLOCK_BOOTTIME` is one clock for the whole machine.
@@ -40,7 +42,8 @@ impl Timer {
 
     /// Rings at `at`, or never. Replaces what was set before, also if that has rung.
     pub(crate) fn set(&mut self, at: Option<Timestamp>) -> io::Result<()> {
-        // Setting it anew is what clears an expiry that nobody has read, so that also an unchanged time is set again.
+        // Setting it anew is what clears an expiry that was not read, so that also an unchanged
+        // time is set again.
         self.at = at.filter(|at| *at != Timestamp::MAX);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         // A zero time would switch the timer off: the past is one nanosecond after boot.

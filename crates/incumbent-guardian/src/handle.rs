@@ -17,11 +17,11 @@ use crate::clock::Timer;
 use crate::spec::{CommandSpec, Exit, NotStarted};
 use crate::watch::{Link, Watch};
 use crate::wire::{Order, Report};
-use crate::{orphans, stage, terminal};
+use crate::{entry, orphans, terminal};
 
 /// How long a new guardian may take to answer.
 const START_PATIENCE_S: i64 = 10;
-/// One generation's events and the guardian's death are six; the rest is room.
+/// The events of one run and the guardian's death are six; the rest is room.
 const EVENTS: usize = 8;
 
 /// What the guardian reports.
@@ -35,7 +35,8 @@ pub enum Event {
     },
     /// The command could not be started. [`Empty`](Event::Empty) follows.
     NotStarted(NotStarted),
-    /// The command's own process has ended. What it left behind is being stopped; [`Empty`](Event::Empty) follows.
+    /// The command's own process has ended. What it left behind is being stopped;
+    /// [`Empty`](Event::Empty) follows.
     CommandExited(Exit),
     /// The command's own process has ended, and so many that it has started have not: they are
     /// being stopped.
@@ -43,10 +44,11 @@ pub enum Event {
         /// How many were found.
         processes: u64,
     },
-    /// No descendant of the command is left: the office may be given up, or the next command started.
+    /// No descendant of the command is left: the office may be given up, or the next command
+    /// started.
     Empty,
-    /// The guardian is dead. If a command was running, it and its descendants have been killed, and [`Empty`](Event::Empty) follows. This
-    /// handle is of no more use; start another guardian.
+    /// The guardian is dead. If a command was running, it and its descendants have been killed, and
+    /// [`Empty`](Event::Empty) follows. This handle is of no more use; start another guardian.
     GuardianDied,
 }
 
@@ -61,10 +63,11 @@ pub enum StartError {
     /// [`main_if_guardian`](crate::main_if_guardian).
     #[error("the guardian ended as soon as it was started")]
     Ended,
-    /// It says nothing.
+    /// It does not answer.
     #[error("the guardian was started but did not answer")]
     Silent,
-    /// Nobody would be found who has to be stopped, and the guardian itself is started from there.
+    /// Processes that have to be stopped could not be found, and the guardian itself is started
+    /// from there.
     #[error("/proc is not there, and no command can be guarded without it: mount it (`mount -t proc proc /proc`)")]
     NoProc,
 }
@@ -82,22 +85,25 @@ pub enum OrderError {
     /// There is no such signal.
     #[error("there is no signal {0}")]
     NoSuchSignal(i32),
-    /// The guardian does not listen. The deadline that it knows stays in force; if it is stopped, it is woken or replaced by killing.
+    /// The guardian does not listen. The deadline that it knows stays in force; if it is stopped,
+    /// it is woken or replaced by killing.
     #[error("the guardian does not listen")]
     Deaf,
     /// The system refused something.
-    #[error("the guardian cannot be told: {0}")]
+    #[error("the guardian cannot be reached: {0}")]
     Io(#[source] io::Error),
 }
 
 /// A guardian process, and through it at most one command at a time.
 ///
-/// Orders never wait. Dropping the handle kills the command and its descendants, and ends the guardian. It does not wait for that either,
-/// unless the thread panics: what is dropped after the handle may be the office.
+/// Orders never wait. Dropping the handle kills the command and its descendants, and ends the
+/// guardian. It does not wait for that either, unless the thread panics: what is dropped after the
+/// handle may be the office.
 ///
-/// When a guardian dies, its orphans become this process's children. They are told from this process's own children by their process
-/// group: whatever else this process starts should stay in its own group, where it is by default. Should the
-/// code that tells them apart panic, all children but other guardians are killed.
+/// When a guardian dies, its orphans become this process's children. They are distinguished from
+/// this process's own children by their process group: whatever else this process starts should
+/// stay in its own group, where it is by default. Should the code that tells them apart panic, all
+/// children but other guardians are killed.
 #[derive(Debug)]
 pub struct Guardian {
     link: Arc<Link>,
@@ -110,17 +116,18 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts a guardian. It takes some milliseconds, during which the calling thread waits; no runtime is needed.
+    /// Starts a guardian. It takes some milliseconds, during which the calling thread waits; no
+    /// runtime is needed.
     ///
     /// This process becomes a child subreaper, so that a dead guardian's orphans come to it.
     pub fn start() -> Result<Guardian, StartError> {
-        if !stage::can_start_again() {
+        if !entry::can_start_again() {
             return Err(StartError::NoProc);
         }
         set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
         let shared_session = terminal::is_ours();
         let (channel, theirs) = Channel::pair().map_err(io::Error::from)?;
-        let mut child = stage::guardian().stdin(theirs).spawn()?;
+        let mut child = entry::guardian().stdin(theirs).spawn()?;
         let pid = Pid::from_child(&child);
         let greeted = (|| {
             let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
@@ -138,10 +145,11 @@ impl Guardian {
                 return Err(error);
             }
         };
-        orphans::enrol(pid);
+        orphans::register(pid);
         let (sender, events) = mpsc::channel(EVENTS);
         let watch = Watch { link: Arc::clone(&link), child, pidfd, timer, events: sender, shared_session };
-        // Without the thread, the guardian still sees the channel's end when this returns, and ends.
+        // Without the thread, the guardian still sees the channel's end when this returns, and
+        // ends.
         let watch = thread::Builder::new().name("guardian-watch".into()).spawn(move || watch.run())?;
         Ok(Guardian { link, events, pid: pid.as_raw_pid(), watch: Some(watch), in_use: false })
     }
@@ -151,11 +159,12 @@ impl Guardian {
         self.pid
     }
 
-    /// Starts a command that must be gone by the deadline (on the boot-time clock). Killing begins 50 ms before it; a command whose time
-    /// has come before it could be started is [`Event::NotStarted`].
+    /// Starts a command that must be gone by the deadline (on the boot-time clock). Killing begins
+    /// 50 ms before it; a command whose time has come before it could be started is
+    /// [`Event::NotStarted`].
     ///
-    /// Refused while anything of the command before is left, that is, until [`Event::Empty`] was taken. It gets the terminal if this
-    /// process has it.
+    /// Refused while anything of the command before is left, that is, until [`Event::Empty`] was
+    /// taken. It gets the terminal if this process has it.
     pub fn spawn(&mut self, spec: &CommandSpec, deadline: Timestamp) -> Result<(), OrderError> {
         if self.in_use {
             return Err(OrderError::Busy);
@@ -166,12 +175,14 @@ impl Guardian {
         Ok(())
     }
 
-    /// The command may live until then. A deadline that comes after the last one has passed changes nothing any more.
+    /// The command may live until then. A deadline that comes after the last one has passed changes
+    /// nothing any more.
     pub fn set_deadline(&self, deadline: Timestamp) -> Result<(), OrderError> {
         self.order(&Order::Deadline(deadline))
     }
 
-    /// SIGTERM to the command and all its descendants; SIGKILL to those that are left after the grace.
+    /// SIGTERM to the command and all its descendants; SIGKILL to those that are left after the
+    /// grace.
     pub fn terminate(&self, grace: Duration) -> Result<(), OrderError> {
         self.order(&Order::Terminate { grace })
     }
@@ -187,8 +198,9 @@ impl Guardian {
         self.order(&Order::Signal(signal))
     }
 
-    /// Gives the guardian a copy of a descriptor, to keep open until [`let_go`](Guardian::let_go) or until it ends, which is after the
-    /// last descendant's end: for a lock that stands for the office. At most 64; more are not kept.
+    /// Gives the guardian a copy of a descriptor, to keep open until [`let_go`](Guardian::let_go)
+    /// or until it ends, which is after the last descendant's end: for a lock that stands for the
+    /// office. At most 64; more are not kept.
     ///
     /// Commands that are started from then on inherit a copy, too, and so does what they start,
     /// unless it closes what it was not told of: should supervisor and guardian both be killed,
@@ -217,7 +229,8 @@ impl Guardian {
         while self.events.recv().await.is_some() {}
     }
 
-    /// The next event; `None` after [`Event::GuardianDied`] and what follows it. Dropping the future loses no event.
+    /// The next event; `None` after [`Event::GuardianDied`] and what follows it. Dropping the
+    /// future loses no event.
     pub async fn event(&mut self) -> Option<Event> {
         let event = self.events.recv().await;
         if matches!(event, Some(Event::Empty) | None) {
@@ -244,7 +257,7 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         self.link.finish();
-        // Nobody waits for the last event any more. The thread needs nothing that this one has.
+        // The last event is not awaited any more. The thread needs nothing that this one has.
         if thread::panicking() {
             let _ = self.watch.take().map(JoinHandle::join);
         }

@@ -1,7 +1,9 @@
-//! Process 1 of a container: starts the program itself as a child, passes signals on, and waits for every orphan.
+//! Process 1 of a container: starts the program itself as a child, passes signals on, and waits for
+//! every orphan.
 //!
-//! A program of many threads makes a poor init: it would have to wait for children that are not its own, and the kernel gives process 1 no
-//! default actions for signals. When this process ends, the kernel ends everything in the container.
+//! A program of many threads makes a poor init: it would have to wait for children that are not its
+//! own, and the kernel gives process 1 no default actions for signals. When this process ends, the
+//! kernel ends everything in the container.
 
 use std::env;
 use std::process::exit;
@@ -13,19 +15,19 @@ use rustix::process::{Pid, WaitOptions, kill_process, wait};
 use crate::handle::StartError;
 use crate::launch::Launch;
 use crate::spec::{CommandSpec, Exit, OUR_FAILURE};
-use crate::{stage, terminal};
+use crate::{entry, terminal};
 
-/// The stage itself.
+/// Runs the program as process 1 of its container.
 pub(crate) fn main() -> ! {
     let signals = SigSet::all();
-    if !stage::can_start_again() {
+    if !entry::can_start_again() {
         eprintln!("init: {}", StartError::NoProc);
         exit(OUR_FAILURE);
     }
     let executable = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let argv = [executable.into_os_string()].into_iter().chain(env::args_os().skip(1));
     let spec = CommandSpec::new(argv);
-    if let Err(error) = stage::take_signals() {
+    if let Err(error) = entry::take_signals() {
         eprintln!("init: {error}");
         exit(OUR_FAILURE);
     }
@@ -42,7 +44,8 @@ pub(crate) fn main() -> ! {
             exit(exit_of_child.code());
         }
         match signals.wait() {
-            // A suspended container would lose its office; the terminal's other stops do not reach us.
+            // A suspended container would lose its office; the terminal's other stops do not reach
+            // us.
             Ok(Signal::SIGCHLD | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) | Err(_) => {}
             // It fails if the child is gone: the next turn sees that.
             Ok(signal) => {

@@ -1,6 +1,7 @@
-//! The last steps before a program: the process that becomes the command sets itself up, then executes it.
+//! The last steps before a program: the process that becomes the command sets itself up, then
+//! executes it.
 //!
-//! It is a stage of our own executable, since a safe program can run nothing between fork and exec.
+//! It is a role of our own executable, since a safe program can run nothing between fork and exec.
 //! Standard input is the channel to the guardian until the real one has come through it, after the
 //! descriptors that the program is to keep open; the channel's end without a word means that the
 //! program runs.
@@ -22,7 +23,7 @@ use rustix::stdio::{dup2_stdin, stdin};
 use crate::channel::{Channel, Received};
 use crate::spec::{CommandSpec, NotStarted, Step};
 use crate::wire::Report;
-use crate::{stage, terminal};
+use crate::{entry, terminal};
 
 /// What a descriptor that comes through the channel is for: to be kept open by the program, or its
 /// standard input, which comes last.
@@ -53,7 +54,7 @@ impl Launch {
             NotStarted { step: if too_long { Step::Program } else { Step::Process }, errno }
         };
         let (channel, theirs) = Channel::pair().map_err(|error| failed(error.into()))?;
-        let mut command = stage::launcher();
+        let mut command = entry::launcher();
         command.arg(getpid().as_raw_pid().to_string()).arg(if foreground { "foreground" } else { "background" });
         command.arg(spec.cwd.as_deref().unwrap_or(Path::new("")));
         command.args(&spec.argv).envs(spec.env.iter().map(|(name, value)| (name, value)));
@@ -82,7 +83,7 @@ impl Launch {
     }
 }
 
-/// The stage itself.
+/// Runs as the launcher: becomes the command, or reports why it cannot.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
     let mut next = || args.next().unwrap_or_default();
     let (parent, place, cwd) = (next(), next(), next());
@@ -95,7 +96,7 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
         Ok(()) => execute(&argv),
         Err(failed) => failed,
     };
-    // The guardian may be gone; then nobody needs to know.
+    // It fails if the guardian is gone, and then it does not matter.
     let _ = channel.send(&Report::NotStarted(failed).encode(), None);
     exit(failed.code())
 }
@@ -103,7 +104,8 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
 fn prepare(channel: &Channel, parent: &OsStr, place: &OsStr, cwd: &OsStr) -> Result<(), NotStarted> {
     let failed = |step: Step| move |errno: rustix::io::Errno| NotStarted { step, errno: errno.raw_os_error() };
     dup2_stdin(receive_stdin(channel).map_err(failed(Step::Process))?).map_err(failed(Step::Process))?;
-    // The kernel kills this process the moment the guardian dies. Set first, asked after: a guardian that died before is not missed.
+    // The kernel kills this process the moment the guardian dies. Set first, asked after: a
+    // guardian that died before is not missed.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed(Step::Process))?;
     let guardian = parent.to_str().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
     if getppid() != guardian {

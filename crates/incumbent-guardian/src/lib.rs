@@ -1,47 +1,58 @@
 //! Keeps a command's processes from outliving the leadership that they run under.
 //!
-//! A leader whose work is a program (`incumbent run ... -- COMMAND`) must stop that program before somebody else may take office, also
-//! when the leader's own process is stopped, starved or killed. So the program is not its child. A small process with one thread,
-//! the *guardian*, stands between them:
+//! A leader whose work is a program (`incumbent run ... -- COMMAND`) must stop that program before
+//! another candidate may take office, also when the leader's own process is stopped, starved or
+//! killed. So the program is not its child. A small process with one thread, the *guardian*, stands
+//! between them:
 //!
 //! ```text
 //! supervisor (tokio, holds the office)  <-- socket, pidfd -->  guardian (one thread)  -->  COMMAND  -->  its children
 //!   subreaper, watches the guardian from a thread of its own     subreaper, boot-time timer
 //! ```
 //!
-//! * The supervisor sends each new deadline. If none comes in time, the guardian kills COMMAND and all its descendants and asks nobody,
-//!   from 50 ms before the deadline on. So it does when the socket ends (the supervisor died), and when ordered.
-//! * The guardian is the *child subreaper* of everything that COMMAND starts: whatever forks twice, calls `setsid`, closes its
-//!   descriptors or ignores SIGTERM is still found below it, and the kernel itself says when none is left ("no child").
-//! * If the guardian is killed, its orphans become the supervisor's children, who kills them; COMMAND's own process is killed by the
-//!   kernel at once (parent-death signal: sound here, as the guardian has one thread). If the guardian is stopped, the supervisor
-//!   kills by itself when the time has come, first the descendants, then the guardian.
-//! * A new COMMAND is started only when nothing is left of the one before: [`Event::Empty`] is the moment to give up the office.
-//! * A panic in here, which is a mistake of ours, ends no watch. A guardian kills everything below it before it ends; the supervisor's
-//!   thread has the guardian end, and kills what that has left, before it says [`Event::Empty`]. If even this panics, it is tried again
-//!   and again, and nothing that stands for the office is let go meanwhile. A [`Guardian`] that is dropped by a panic of its owner waits
-//!   until nobody is left.
-//! * Descriptors that stand for the office (a lock) can be given to the guardian ([`Guardian::hold`]): they stay open until the last
-//!   descendant is gone, even if the supervisor is killed.
+//! * The supervisor sends each new deadline. If none comes in time, the guardian kills COMMAND and
+//!   all its descendants on its own, from 50 ms before the deadline on. It does the same when the
+//!   socket ends (the supervisor died), and when ordered.
+//! * The guardian is the *child subreaper* of everything that COMMAND starts: whatever forks twice,
+//!   calls `setsid`, closes its descriptors or ignores SIGTERM is still found below it, and the
+//!   kernel itself says when none is left ("no child").
+//! * If the guardian is killed, its orphans become children of the supervisor, which kills them;
+//!   COMMAND's own process is killed by the kernel at once (parent-death signal: sound here, as the
+//!   guardian has one thread). If the guardian is stopped, the supervisor kills by itself when the
+//!   time has come, first the descendants, then the guardian.
+//! * A new COMMAND is started only when nothing is left of the one before: [`Event::Empty`] is the
+//!   moment to give up the office.
+//! * A panic in here, which is a mistake of ours, ends no watch. A guardian kills everything below
+//!   it before it ends; the supervisor's thread has the guardian end, and kills what that has left,
+//!   before it says [`Event::Empty`]. If even this panics, it is tried again and again, and nothing
+//!   that stands for the office is let go meanwhile. A [`Guardian`] that is dropped by a panic of
+//!   its owner waits until no process is left.
+//! * Descriptors that stand for the office (a lock) can be given to the guardian
+//!   ([`Guardian::hold`]): they stay open until the last descendant is gone, even if the supervisor
+//!   is killed.
 //!
 //! # What remains
 //! A fencing token is the answer to these; no process can be:
-//! * Supervisor and guardian are both stopped (or the whole machine is): nobody runs who could
-//!   kill. If the supervisor dies then, the kernel wakes the guardian, who kills.
+//! * Supervisor and guardian are both stopped (or the whole machine is): no process runs that could
+//!   kill. If the supervisor dies then, the kernel wakes the guardian, which kills.
 //! * Supervisor and guardian are both killed, or the supervisor is stopped and the guardian killed:
 //!   COMMAND's own process dies with the guardian, its descendants do not. Those that have kept the
-//!   inherited copy of the lock keep it from being free: whoever would lead next waits until they
-//!   end, or for its TTL. The guardian goes by another name than its supervisor, so that no kill by
-//!   name finds both; one by executable file (`fuser -k`, `start-stop-daemon --exec`, `killall`
-//!   with a path) does. As process 1 of a container, the end of [`main_if_guardian`]'s init ends
-//!   the container, and so everything. A PID namespace for COMMAND would do the same anywhere, but
-//!   COMMAND would see other process numbers than everybody else, and other users where it takes a
-//!   user namespace.
-//! * A program that is built so that a panic aborts, or whose panic hook ends it, is as good as killed by one.
-//! * A process in uninterruptible sleep dies only when the kernel lets it. A descendant that changed its user cannot be killed by a
-//!   guardian without privileges. In both cases [`Event::Empty`] does not come until they are gone.
-//! * Work that COMMAND hands to somebody else (a service manager, a container daemon, `at`) is not among its descendants.
-//! * A descendant that forks and exits forever, in a new session each time, can outrun the walk over `/proc`.
+//!   inherited copy of the lock keep it from being free: the next leader waits until they end, or
+//!   for its TTL. The guardian goes by another name than its supervisor, so that no kill by name
+//!   finds both; one by executable file (`fuser -k`, `start-stop-daemon --exec`, `killall` with a
+//!   path) does. As process 1 of a container, the end of [`main_if_guardian`]'s init ends the
+//!   container, and so everything. A PID namespace for COMMAND would do the same anywhere, but
+//!   COMMAND would see other process numbers than the rest of the host, and other users where it
+//!   takes a user namespace.
+//! * A program that is built so that a panic aborts, or whose panic hook ends it, is as good as
+//!   killed by one.
+//! * A process in uninterruptible sleep dies only when the kernel lets it. A descendant that
+//!   changed its user cannot be killed by a guardian without privileges. In both cases
+//!   [`Event::Empty`] does not come until they are gone.
+//! * Work that COMMAND hands to another program (a service manager, a container daemon, `at`) is
+//!   not among its descendants.
+//! * A descendant that forks and exits forever, in a new session each time, can outrun the walk
+//!   over `/proc`.
 //!
 //! # Use
 //! The guardian is the same executable, started again: `main` begins with [`main_if_guardian`].
@@ -73,23 +84,23 @@
 
 mod channel;
 mod clock;
+mod command_run;
+mod entry;
 mod fault;
-mod generation;
 mod handle;
-mod hunt;
 mod init;
+mod kill_tree;
 mod launch;
+mod main_loop;
 mod orphans;
-mod resort;
+mod panic;
+mod process_ids;
 mod spec;
-mod stage;
-mod standing;
 mod terminal;
 mod tree;
-mod warden;
 mod watch;
 mod wire;
 
+pub use entry::main_if_guardian;
 pub use handle::{Event, Guardian, OrderError, StartError};
 pub use spec::{CommandSpec, Exit, NotStarted, Step};
-pub use stage::main_if_guardian;

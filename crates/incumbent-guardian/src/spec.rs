@@ -58,7 +58,8 @@ impl CommandSpec {
         self
     }
 
-    /// How long processes that the command leaves behind have between SIGTERM and SIGKILL. 3 s unless told.
+    /// How long processes that the command leaves behind have between SIGTERM and SIGKILL. 3 s
+    /// unless told.
     pub fn leftover_grace(mut self, grace: Duration) -> CommandSpec {
         self.leftover_grace = grace;
         self

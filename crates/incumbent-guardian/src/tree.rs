@@ -1,7 +1,8 @@
 //! Which processes descend from which, as `/proc` shows it. Reads only.
 //!
-//! No reading of `/proc` is atomic: a process may be born or die meanwhile. So a listing is a hint about whom to signal next, and never
-//! proof that nobody is left; and whoever signals checks with a pidfd in hand that the process is still the one that was listed.
+//! No reading of `/proc` is atomic: a process may be born or die meanwhile. So a listing is a hint
+//! about what to signal next, and never proof that nothing is left; and before a signal is sent, a
+//! pidfd is opened and the process is checked to be still the one that was listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fs, io};
@@ -47,7 +48,8 @@ impl Process {
     }
 
     fn parse(stat: &[u8]) -> Option<Process> {
-        // The second field is the program's name in brackets; it may hold brackets and spaces itself, and bytes of any kind.
+        // The second field is the program's name in brackets; it may hold brackets and spaces
+        // itself, and bytes of any kind.
         let name = stat.iter().position(|byte| *byte == b'(')?;
         let rest = stat.iter().rposition(|byte| *byte == b')')? + 1;
         let pid = |text: &str| text.parse().ok().map(Pid::from_raw);
@@ -73,7 +75,8 @@ pub(crate) fn children(of: Pid) -> Result<Vec<Process>, Unreadable> {
     Ok(scan()?.into_iter().filter(|process| process.parent == Some(of)).collect())
 }
 
-/// Everything below a process but what is below those that are spared. Parents come before their children.
+/// Everything below a process but what is below those that are spared. Parents come before their
+/// children.
 pub(crate) fn descendants(of: Pid, spare: impl Fn(&Process) -> bool) -> Result<Vec<Process>, Unreadable> {
     fault::point("look");
     if let Some(first) = children_by_kernel(of)? {
@@ -96,7 +99,8 @@ fn walk(
     let mut seen: BTreeSet<i32> = found.iter().map(|process| process.pid.as_raw_pid()).collect();
     let mut next = 0;
     while let Some(process) = found.get(next).copied() {
-        // A reused pid could close a circle in a listing that was read over time: nobody is visited twice.
+        // A reused pid could close a circle in a listing that was read over time: no process is visited
+        // twice.
         found.extend(children(process.pid)?.into_iter().filter(|child| seen.insert(child.pid.as_raw_pid())));
         next += 1;
     }
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stat_file_that_makes_no_sense_is_nobody() {
+    fn a_malformed_stat_file_is_no_process() {
         for stat in [&b""[..], b"42", b"42 (x", b"42 (x) S", b"0 (x) S 1 1 1", b") 42 ("] {
             assert_eq!(Process::parse(stat), None, "{stat:?}");
         }

@@ -1,6 +1,7 @@
-//! The supervisor's side of the watch: a thread that hears the guardian, and acts in its place when it does not answer.
+//! The supervisor's side of the watch: a thread that reads the guardian's reports, and kills in its
+//! place when it does not answer.
 //!
-//! A thread and not a task: a runtime that is busy must not keep the last line of defence from its work.
+//! A thread and not a task: a busy runtime must not delay the last line of defence.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,16 +21,16 @@ use crate::channel::{Channel, Received};
 use crate::clock::{Timer, kill_at, now};
 use crate::handle::Event;
 use crate::orphans::Spared;
-use crate::resort::{Way, see_through};
+use crate::panic::{Mode, run_to_completion};
 use crate::wire::{MAX_FRAME, Order, Report};
-use crate::{fault, hunt, orphans, standing, terminal, tree};
+use crate::{fault, kill_tree, orphans, process_ids, terminal, tree};
 
 /// How long the guardian may be silent about an order.
 const HEARING_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the guardian may be silent when it should be killing.
 const KILLING_PATIENCE: Duration = Duration::from_millis(250);
 /// Time between two rounds of killing in the guardian's place.
-const STRIKE_PAUSE: Duration = Duration::from_millis(20);
+const ROUND_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the handle and the watching thread share.
 #[derive(Debug)]
@@ -49,16 +50,17 @@ struct State {
     heard_at: Timestamp,
     /// When the oldest order was sent that it has not answered; or when it was last nudged.
     unheard_since: Timestamp,
-    /// A generation lives, as far as we know.
+    /// A command runs, as far as is known here.
     busy: bool,
     foreground: bool,
     /// When it must be gone.
     deadline: Timestamp,
     /// When an order to stop it should have had its effect.
     stop_by: Option<Timestamp>,
-    /// The time has come and the guardian had not answered: we kill, too, until it says that nobody is left.
-    struck: Option<u32>,
-    next_strike: Timestamp,
+    /// The time has come and the guardian has not answered: the supervisor kills, too, until the
+    /// guardian reports that no process is left. The number of the round.
+    killing_round: Option<u32>,
+    next_round: Timestamp,
     /// The handle was dropped.
     dropped: bool,
     /// The guardian is dead.
@@ -98,10 +100,10 @@ impl Link {
                 state.foreground = *foreground;
                 state.deadline = *deadline;
                 state.stop_by = None;
-                state.struck = None;
+                state.killing_round = None;
             }
             // What has begun is not taken back.
-            Order::Deadline(deadline) if state.struck.is_none() => state.deadline = *deadline,
+            Order::Deadline(deadline) if state.killing_round.is_none() => state.deadline = *deadline,
             Order::Terminate { grace } => state.stop_by = stop_by(&state, now + *grace + KILLING_PATIENCE),
             Order::Kill => state.stop_by = stop_by(&state, now + KILLING_PATIENCE),
             Order::Deadline(_)
@@ -120,7 +122,7 @@ impl Link {
         self.state().foreground
     }
 
-    /// The handle is gone: the guardian is to kill everything and to end.
+    /// The handle is gone: the guardian has to kill everything and end.
     pub(crate) fn finish(&self) {
         let mut state = self.state();
         state.dropped = true;
@@ -148,8 +150,8 @@ impl State {
 
     fn next_alarm(&self) -> Option<Timestamp> {
         let nudge = (self.sent > self.heard).then_some(self.unheard_since + HEARING_PATIENCE);
-        let strike = self.busy.then(|| if self.struck.is_some() { self.next_strike } else { self.end_by() });
-        nudge.into_iter().chain(strike).min()
+        let round = self.busy.then(|| if self.killing_round.is_some() { self.next_round } else { self.end_by() });
+        nudge.into_iter().chain(round).min()
     }
 }
 
@@ -167,12 +169,12 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn run(mut self) {
-        see_through(|way| match way {
-            Way::Usual => self.watch(),
-            // A guardian that nobody watches must not go on.
-            Way::LastResort => self.dismiss(),
+        run_to_completion(|mode| match mode {
+            Mode::Normal => self.watch(),
+            // A guardian without a watch must not go on.
+            Mode::Fallback => self.dismiss(),
         });
-        see_through(|way| self.bury(way));
+        run_to_completion(|mode| self.reap_guardian(mode));
     }
 
     /// Until the guardian is dead.
@@ -194,7 +196,8 @@ impl Watch {
         let mut ready = sources.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let waited = rustix::io::retry_on_intr(|| poll(&mut ready, None));
         let dead = !ready[0].revents().is_empty();
-        // The channel ends a moment before the process does; from then on only the process is worth waiting for.
+        // The channel ends a moment before the process does; from then on only the process is worth
+        // waiting for.
         if waited.is_ok() && !dead && ready[1].revents().intersects(PollFlags::HUP) {
             self.hear();
             self.dismiss();
@@ -203,7 +206,8 @@ impl Watch {
         dead
     }
 
-    /// The guardian is to kill everything and to end; or is killed, if that takes it too long, and leaves the rest to us.
+    /// Has the guardian kill everything and end. If that takes too long, it is killed, and the rest
+    /// is left to the supervisor.
     fn dismiss(&self) {
         self.link.channel.hang_up();
         let mut death = [PollFd::new(&self.pidfd, PollFlags::IN)];
@@ -247,46 +251,47 @@ impl Watch {
         let mut state = self.link.state();
         let now = now();
         if state.sent > state.heard && now >= state.unheard_since + HEARING_PATIENCE {
-            // Most likely somebody has stopped it.
+            // Most likely it was stopped.
             let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
             state.unheard_since = now;
         }
-        let due = state.busy && now >= if state.struck.is_some() { state.next_strike } else { state.end_by() };
+        let due = state.busy && now >= if state.killing_round.is_some() { state.next_round } else { state.end_by() };
         if !due {
             return;
         }
-        let round = state.struck.map_or(0, |round| round.saturating_add(1));
-        state.struck = Some(round);
-        state.next_strike = now + STRIKE_PAUSE;
+        let round = state.killing_round.map_or(0, |round| round.saturating_add(1));
+        state.killing_round = Some(round);
+        state.next_round = now + ROUND_PAUSE;
         let silent = now >= state.end_by().max(state.heard_at) + KILLING_PATIENCE;
         drop(state);
-        // If nobody can be found now, they can in the next round.
+        // Processes that cannot be listed now can be in the next round.
         let found = tree::descendants(Pid::from_child(&self.child), |_| false);
-        hunt::kill(&found.unwrap_or_default(), round);
+        kill_tree::kill(&found.unwrap_or_default(), round);
         if silent {
             let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         }
     }
 
-    /// The guardian is dead. If that was not its own decision, there may be orphans, which are ours now.
-    fn bury(&mut self, way: Way) {
+    /// The guardian is dead. Unless it ended by itself, there may be orphans, which are now
+    /// children of this process.
+    fn reap_guardian(&mut self, mode: Mode) {
         self.hear();
         let guardian = Pid::from_child(&self.child);
         // Dead already, or as good as: there is nothing to wait for but the kernel.
         let _ = self.child.wait();
-        orphans::strike_off(guardian);
+        orphans::unregister(guardian);
         let mut state = self.link.state();
         let (busy, foreground) = (state.busy, state.foreground);
         state.gone = true;
         drop(state);
         if busy {
-            orphans::sweep(match way {
-                Way::Usual => Spared::OurOwn { shared_session: self.shared_session },
-                Way::LastResort => Spared::Guardians,
+            orphans::sweep(match mode {
+                Mode::Normal => Spared::OurOwn { shared_session: self.shared_session },
+                Mode::Fallback => Spared::Guardians,
             });
             // A terminal is not worth another panic.
-            if foreground && way == Way::Usual {
-                standing::group().into_iter().for_each(terminal::give_to);
+            if foreground && mode == Mode::Normal {
+                process_ids::group().into_iter().for_each(terminal::give_to);
             }
         }
         self.tell(Event::GuardianDied);
@@ -296,7 +301,8 @@ impl Watch {
         }
     }
 
-    /// The queue holds every event of one generation, and the next is not started before its last was taken: there is always room.
+    /// The queue holds every event of one run, and the next run is not started before the last
+    /// event was taken: there is always room.
     fn tell(&self, event: Event) {
         let told = self.events.try_send(event);
         debug_assert!(!matches!(told, Err(mpsc::error::TrySendError::Full(_))));

@@ -1,7 +1,7 @@
-//! The words that supervisor and guardian exchange, and their bytes. Knows no sockets.
+//! The messages between supervisor and guardian, and their encoding. Knows no sockets.
 //!
-//! Both ends are the same executable, so there are no versions; but the guardian outlives whatever goes wrong in the supervisor, so
-//! that a frame that makes no sense is an error, never a panic.
+//! Both ends are the same executable, so there are no versions; but the guardian outlives any fault
+//! of the supervisor, so that a malformed frame is an error, never a panic.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,11 +15,11 @@ use crate::spec::{CommandSpec, Exit, NotStarted, Step};
 /// No frame is longer. A socket's send buffer holds it at the kernel's default size.
 pub(crate) const MAX_FRAME: usize = 128 * 1024;
 
-/// What the supervisor wants.
+/// What the supervisor orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The first one, which carries the descriptor of standard input. `terminal`: it is the supervisor's controlling terminal,
-    /// whose session the command has to stay in.
+    /// The first one, which carries the descriptor of standard input. `terminal`: it is the
+    /// supervisor's controlling terminal, whose session the command has to stay in.
     Hello { terminal: bool },
     /// Run this until the deadline. `foreground`: give it the terminal.
     Spawn { spec: CommandSpec, deadline: Timestamp, foreground: bool },
@@ -39,10 +39,10 @@ pub(crate) enum Order {
     InFile,
 }
 
-/// What the guardian says.
+/// What the guardian reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// So many orders were heard. A guardian that says nothing is stopped.
+    /// So many orders were received. A guardian that reports nothing is stopped.
     Heard(u64),
     /// The command runs.
     Started { pid: i32 },
@@ -60,9 +60,9 @@ pub(crate) enum Report {
     Empty,
 }
 
-/// A frame that makes no sense.
+/// A malformed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a frame between supervisor and guardian makes no sense")]
+#[error("a frame between supervisor and guardian is malformed")]
 pub(crate) struct Malformed;
 
 impl Order {
@@ -229,7 +229,8 @@ impl Reader<'_> {
         Ok(Duration::from_nanos(self.number()?))
     }
 
-    /// A count of things that take at least eight bytes each: more than can follow is nonsense, and nothing is reserved for it.
+    /// A count of things that take at least eight bytes each: more than can follow is nonsense, and
+    /// nothing is reserved for it.
     fn count(&mut self) -> Result<usize, Malformed> {
         let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
         if count > self.0.len() / 8 { Err(Malformed) } else { Ok(count) }

@@ -1,4 +1,5 @@
-//! Runs tests one after the other: these test programs have a `main` of their own, and so no harness.
+//! Runs tests one after the other: these test programs have a `main` of their own, and so no
+//! harness.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::exit;

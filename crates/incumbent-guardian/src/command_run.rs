@@ -1,8 +1,9 @@
 //! One run of the command: from its start until no descendant is left.
 //!
-//! Lives in the guardian, which is the subreaper of all of them. Two facts carry it. *Who has no child has no descendant*: orphans come
-//! to the subreaper, so that the kernel's "no child" is the proof that nobody is left. *A zombie keeps its number*: the command's own
-//! process, once dead, is waited for last, so that its process group's number cannot be anybody else's meanwhile.
+//! It lives in the guardian, the subreaper of all of them, and relies on two facts. *A subreaper
+//! without children has no descendants*: orphans become its children, so that the kernel's "no
+//! child" proves that none is left. *A zombie keeps its number*: the command's own process is
+//! waited for last, so that its process group's number cannot be given to another group meanwhile.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -16,11 +17,12 @@ use crate::launch::Launch;
 use crate::spec::{CommandSpec, Exit, NotStarted, Step};
 use crate::tree::{self, Process};
 use crate::wire::Report;
-use crate::{hunt, standing, terminal};
+use crate::{kill_tree, process_ids, terminal};
 
 /// Orphans waited for in one turn.
 const REAPED_PER_TURN: usize = 1024;
-/// Time between two rounds of killing: doubled from the first to the last. The death of a child starts one at once.
+/// Time between two rounds of killing: doubled from the first to the last. The death of a child
+/// starts one at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two looks at who has the terminal, while the command is stopped for want of it.
@@ -28,7 +30,7 @@ const TERMINAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// The command and what descends from it.
 #[derive(Debug)]
-pub(crate) struct Generation {
+pub(crate) struct CommandRun {
     /// When it is killed, so as to be gone by its deadline.
     kill_at: Timestamp,
     command: Pid,
@@ -42,7 +44,7 @@ pub(crate) struct Generation {
     leftover_grace: Duration,
     /// The command's own process has ended.
     exit: Option<Exit>,
-    /// It has been waited for: its number may be anybody's now.
+    /// It has been waited for: its number may be given to another process now.
     released: bool,
     stop: Stop,
     look_again: Option<Timestamp>,
@@ -59,20 +61,20 @@ enum Stop {
     },
 }
 
-impl Generation {
+impl CommandRun {
     /// `kept`: descriptors that the command is to inherit.
     pub(crate) fn start(
         spec: &CommandSpec,
         deadline: Timestamp,
         foreground: bool,
         kept: &[OwnedFd],
-    ) -> Result<Generation, NotStarted> {
+    ) -> Result<CommandRun, NotStarted> {
         let kill_at = kill_at(deadline);
         if now() >= kill_at {
             return Err(NotStarted { step: Step::Deadline, errno: Errno::TIME.raw_os_error() });
         }
         let launch = Launch::start(spec, foreground, kept)?;
-        Ok(Generation {
+        Ok(CommandRun {
             kill_at,
             command: launch.pid,
             launch: Some(launch),
@@ -97,7 +99,7 @@ impl Generation {
         self.launch.as_ref().map(|launch| launch.channel.as_fd())
     }
 
-    /// When [`advance`](Generation::advance) has something to do, if nothing happens before.
+    /// When [`advance`](CommandRun::advance) has something to do, if nothing happens before.
     pub(crate) fn next_alarm(&self) -> Option<Timestamp> {
         let stop = match self.stop {
             Stop::No => self.kill_at,
@@ -107,36 +109,40 @@ impl Generation {
         Some(self.look_again.map_or(stop, |at| at.min(stop)))
     }
 
-    /// SIGTERM to everyone, once; SIGKILL then.
+    /// SIGTERM to all processes, once; SIGKILL then.
     pub(crate) fn terminate(&mut self, kill_at: Timestamp) {
         match self.stop {
             Stop::No => {
                 self.stop = Stop::Asked(kill_at);
-                self.tell_everyone(Signal::TERM);
+                self.signal_all(Signal::TERM);
                 // A stopped process hears nothing until it goes on.
-                self.tell_everyone(Signal::CONT);
+                self.signal_all(Signal::CONT);
             }
             Stop::Asked(before) => self.stop = Stop::Asked(kill_at.min(before)),
             Stop::Killing { .. } => {}
         }
     }
 
-    /// SIGKILL to everyone, until nobody is left. The next [`advance`](Generation::advance) begins with it.
+    /// SIGKILL to all processes, until none is left. The next [`advance`](CommandRun::advance)
+    /// begins with it.
     pub(crate) fn kill(&mut self) {
         if !matches!(self.stop, Stop::Killing { .. }) {
             self.stop = Stop::Killing { round: 0 };
         }
     }
 
-    /// Passes a signal on to the command's own process: what it means for its children is for the command to say.
+    /// Passes a signal on to the command's own process: what it means for its children is for the
+    /// command to say.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.exit.is_none() {
-            // Not yet waited for, so the number is its own. It fails if it runs as another user now, and we may not.
+            // Not yet waited for, so the number is its own. It fails if it runs as another user
+            // now, and we may not.
             let _ = rustix::process::kill_process(self.command, signal);
         }
     }
 
-    /// Does what is due and says what has happened; [`Report::Empty`] is the last thing it says. Calling it too often does no harm.
+    /// Does what is due and reports what has happened; [`Report::Empty`] is the last report.
+    /// Calling it too often does no harm.
     pub(crate) fn advance(&mut self, now: Timestamp, home: Option<Pid>) -> Vec<Report> {
         let mut reports = Vec::new();
         self.look_again = None;
@@ -179,7 +185,8 @@ impl Generation {
         });
     }
 
-    /// Waits for dead children, if possible except for the command's own process. True if that one has just ended.
+    /// Waits for dead children, if possible except for the command's own process. True if that one
+    /// has just ended.
     fn reap(&mut self, reports: &mut Vec<Report>) -> bool {
         if self.exit.is_some() {
             self.reap_orphans();
@@ -189,13 +196,15 @@ impl Generation {
             self.go_on_if_suspended();
             return false;
         };
-        // The launch channel has ended before its process did: what there is to say about it comes first.
+        // The launch channel has ended before its process did: what there is to say about it comes
+        // first.
         self.settle_launch(reports);
         self.exit = Some(exit);
         if !self.refused {
             reports.push(Report::Exited(exit));
         }
-        // Children that it never waited for became ours, dead, in the same moment: no further signal tells of them.
+        // Children that it never waited for became ours in the same moment, already dead: no
+        // further SIGCHLD announces them.
         self.reap_orphans();
         true
     }
@@ -208,7 +217,8 @@ impl Generation {
         Some(killed.unwrap_or(Exit::Code(status.exit_status().unwrap_or_default())))
     }
 
-    /// Waits for orphans while the command runs. Should it end just now, it is waited for like them, and loses its number early.
+    /// Waits for orphans while the command runs. Should it end just now, it is waited for like
+    /// them, and loses its number early.
     fn reap_until_exit(&mut self) -> Option<Exit> {
         for _ in 0..REAPED_PER_TURN {
             let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) else { return None };
@@ -229,7 +239,7 @@ impl Generation {
         let stopped = waitid(WaitId::Pid(self.command), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
         let by = stopped.ok().flatten().and_then(|status| status.stopping_signal());
         if by == Some(Signal::TSTP.as_raw()) && self.foreground {
-            hunt::group_signal(self.command, Signal::CONT);
+            kill_tree::group_signal(self.command, Signal::CONT);
         }
         self.wants_terminal |= by == Some(Signal::TTIN.as_raw()) || by == Some(Signal::TTOU.as_raw());
     }
@@ -240,11 +250,11 @@ impl Generation {
         if !self.wants_terminal {
             return;
         }
-        if home.is_some() && standing::group_at(rustix::stdio::stdin()) == home {
+        if home.is_some() && process_ids::group_at(rustix::stdio::stdin()) == home {
             self.wants_terminal = false;
             self.foreground = true;
             terminal::give_to(self.command);
-            hunt::group_signal(self.command, Signal::CONT);
+            kill_tree::group_signal(self.command, Signal::CONT);
             reports.push(Report::Lent);
         } else {
             self.look_again = Some(self.look_again.map_or(now + TERMINAL_PAUSE, |at| at.min(now + TERMINAL_PAUSE)));
@@ -253,7 +263,8 @@ impl Generation {
 
     fn reap_orphans(&mut self) {
         if !self.released {
-            // Any child's status would be the command's own, again and again: the others are asked for by number.
+            // Any child's status would be the command's own, again and again: the others are asked
+            // for by number.
             for child in children().iter().filter(|child| child.zombie && child.pid != self.command) {
                 let _ = waitpid(Some(child.pid), WaitOptions::NOHANG);
             }
@@ -267,7 +278,7 @@ impl Generation {
         self.look_again = Some(Timestamp::ZERO);
     }
 
-    /// Nobody is left: the kernel says so.
+    /// No descendant is left: the kernel says so.
     fn is_empty(&mut self) -> bool {
         if !self.released {
             if children().iter().any(|child| child.pid != self.command) {
@@ -282,23 +293,23 @@ impl Generation {
 
     fn kill_round(&self, round: u32) {
         if !self.released {
-            hunt::group_signal(self.command, Signal::KILL);
+            kill_tree::group_signal(self.command, Signal::KILL);
         }
-        hunt::kill(&descendants(), round);
+        kill_tree::kill(&descendants(), round);
     }
 
-    fn tell_everyone(&self, signal: Signal) {
-        // The group in one step, then those who have left it.
+    fn signal_all(&self, signal: Signal) {
+        // The group in one step, then the processes that have left it.
         if !self.released {
-            hunt::group_signal(self.command, signal);
+            kill_tree::group_signal(self.command, signal);
         }
         for process in descendants().iter().filter(|process| self.released || process.group != Some(self.command)) {
-            hunt::signal(process, signal);
+            kill_tree::signal(process, signal);
         }
     }
 }
 
-/// Those that can be found. The last word, that nobody is left, is the kernel's in any case.
+/// Those that can be listed. That none is left is for the kernel to say in any case.
 fn children() -> Vec<Process> {
     tree::children(getpid()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! One performance: a supervisor and its command, and what the audience can see of them.
+//! One scenario: a supervisor and its command, and what can be seen of them from outside.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,11 +17,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// What a horde consists of. Its daemon's first fork has gone.
 pub(crate) const HORDE: &[&str] = &["closed", "closed", "daemon", "deaf", "deaf", "horde", "idle", "parent"];
 
-static SHOWS: AtomicU32 = AtomicU32::new(0);
+static SCENARIOS: AtomicU32 = AtomicU32::new(0);
 
 /// A supervisor process under observation. Ends with everything that belongs to it.
 #[allow(dead_code, reason = "each test program uses some of these")]
-pub(crate) struct Show {
+pub(crate) struct Scenario {
     pub(crate) supervisor: Child,
     pub(crate) stdin: Option<ChildStdin>,
     pub(crate) guardian: i32,
@@ -30,37 +30,37 @@ pub(crate) struct Show {
 }
 
 #[allow(dead_code, reason = "each test program uses some of these")]
-impl Show {
+impl Scenario {
     /// A supervisor with these words and a command of this kind.
-    pub(crate) fn of(words: &[&str], kind: &str) -> Show {
+    pub(crate) fn of(words: &[&str], kind: &str) -> Scenario {
         let tag = new_tag();
         let exe = std::env::current_exe().unwrap();
-        Show::with(&tag, &[], words, &[exe.to_str().unwrap(), "nasty", kind, &tag])
+        Scenario::with(&tag, &[], words, &[exe.to_str().unwrap(), "nasty", kind, &tag])
     }
 
     /// A supervisor with these words and any command.
-    pub(crate) fn run(words: &[&str], command: &[&str]) -> Show {
-        Show::with(&new_tag(), &[], words, command)
+    pub(crate) fn run(words: &[&str], command: &[&str]) -> Scenario {
+        Scenario::with(&new_tag(), &[], words, command)
     }
 
     /// `prefix` comes before the supervisor's own words.
-    pub(crate) fn with(tag: &str, prefix: &[&str], words: &[&str], command: &[&str]) -> Show {
+    pub(crate) fn with(tag: &str, prefix: &[&str], words: &[&str], command: &[&str]) -> Scenario {
         let mut program = Command::new(std::env::current_exe().unwrap());
         program.args(if prefix.is_empty() { &["supervise"] } else { prefix }).args(words).arg("--").args(command);
-        Show::start(tag, program)
+        Scenario::start(tag, program)
     }
 
-    pub(crate) fn start(tag: &str, mut program: Command) -> Show {
+    pub(crate) fn start(tag: &str, mut program: Command) -> Scenario {
         let mut supervisor = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = supervisor.stdin.take();
         let stdout = BufReader::new(supervisor.stdout.take().unwrap());
         let (sender, lines) = channel();
         // Ends with the last process that has the pipe.
         thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut show = Show { supervisor, stdin, guardian: 0, tag: tag.to_owned(), lines };
-        let line = show.line();
-        show.guardian = line.strip_prefix("guardian ").expect(&line).parse().unwrap();
-        show
+        let mut scenario = Scenario { supervisor, stdin, guardian: 0, tag: tag.to_owned(), lines };
+        let line = scenario.line();
+        scenario.guardian = line.strip_prefix("guardian ").expect(&line).parse().unwrap();
+        scenario
     }
 
     /// The next line that the supervisor or the command prints.
@@ -113,7 +113,7 @@ impl Show {
     }
 
     /// These kinds of processes are there, and nobody else, and each has settled.
-    pub(crate) fn stage_is_set(&self, expected: &[&str]) {
+    pub(crate) fn processes_are(&self, expected: &[&str]) {
         let ready = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "ready\n");
         comes_true(&format!("{expected:?} are there"), || {
             kinds(&self.tag) == expected && alive(&self.tag).into_iter().all(|(pid, _)| ready(pid))
@@ -121,12 +121,12 @@ impl Show {
     }
 
     /// Nobody is left.
-    pub(crate) fn stage_is_empty(&self) {
+    pub(crate) fn no_process_is_left(&self) {
         comes_true("nobody is left", || alive(&self.tag).is_empty());
     }
 }
 
-impl Drop for Show {
+impl Drop for Scenario {
     fn drop(&mut self) {
         let _ = self.supervisor.kill();
         let _ = self.supervisor.wait();
@@ -139,7 +139,7 @@ impl Drop for Show {
 }
 
 fn new_tag() -> String {
-    format!("show-{}-{}", std::process::id(), SHOWS.fetch_add(1, Ordering::Relaxed))
+    format!("scenario-{}-{}", std::process::id(), SCENARIOS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Living processes with this tag: pid and kind. The supervisor itself is none of them.
@@ -209,7 +209,7 @@ pub(crate) fn stop_and_wait(pid: i32) {
 /// A supervisor of this command ends with this status.
 #[allow(dead_code, reason = "each test program uses some of these")]
 pub(crate) fn exits_with(code: i32, words: &[&str], command: &[&str]) {
-    let mut show = Show::run(words, command);
-    show.says("empty");
-    assert_eq!(show.code(), code, "{command:?}");
+    let mut scenario = Scenario::run(words, command);
+    scenario.says("empty");
+    assert_eq!(scenario.code(), code, "{command:?}");
 }

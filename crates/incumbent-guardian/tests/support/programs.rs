@@ -1,4 +1,5 @@
-//! The parts: a supervisor such as `incumbent run` is one, and commands with every bad habit.
+//! The programs of a scenario: a supervisor, as `incumbent run` is one, and commands with every bad
+//! habit.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,8 +14,8 @@ use nix::sys::signal::SigSet;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Does not return if this process has a part to play.
-pub(crate) fn play_part() {
+/// Does not return if this process was started to be one of these programs.
+pub(crate) fn run_role() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
@@ -56,7 +57,8 @@ fn after(duration: Duration) -> Timestamp {
     Timestamp::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) + duration
 }
 
-/// Words, then `--`, then the command: `ttl=MS`, `renew`, `grace=MS`, `cwd=DIR`, `runs=N`, `lock=FILE`, `drop`, `office`.
+/// Words, then `--`, then the command: `ttl=MS`, `renew`, `grace=MS`, `cwd=DIR`, `runs=N`,
+/// `lock=FILE`, `drop`, `office`.
 fn supervise(args: &[&str]) -> ! {
     let split = args.iter().position(|arg| *arg == "--").unwrap();
     let (words, command) = (&args[..split], &args[split + 1..]);
@@ -118,7 +120,8 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// What `incumbent run` does while it is in office. SIGUSR2 stands for its loss, SIGHUP for a mistake in it.
+    /// What `incumbent run` does while it is in office. SIGUSR2 stands for its loss, SIGHUP for a
+    /// mistake in it.
     async fn run(&mut self) -> i32 {
         let mut stop = [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).unwrap());
         let mut user = signal(SignalKind::user_defined1()).unwrap();

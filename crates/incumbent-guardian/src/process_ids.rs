@@ -1,5 +1,6 @@
-//! The session and the process group of a process. Either may have no number here: whoever leads it may be outside this PID namespace,
-//! or the kernel itself, whose number 0 stands for "none". `nix` and not `rustix` asks: that takes every answer for a number above 0.
+//! The session and the process group of a process. Either may have no number here: its leader may
+//! be outside this PID namespace, or the kernel itself, and then the system call answers 0. `nix`
+//! is used for these calls, since `rustix` takes every answer for a number above 0.
 
 use nix::unistd;
 use rustix::fd::AsFd;

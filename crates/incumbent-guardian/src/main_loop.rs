@@ -1,7 +1,8 @@
-//! The guardian process: one thread that waits for orders, the clock, and its children, and kills when it is time.
+//! The guardian process: one thread that waits for orders, the clock, and its children, and kills
+//! when it is time.
 //!
-//! It knows nothing of elections. It trusts nobody to tell it that the end has come: the timer, the end of the channel and the
-//! supervisor's pidfd each suffice.
+//! It knows nothing of elections. Each of these is enough for it to begin killing: the timer, the
+//! end of the channel, and the supervisor's pidfd.
 
 use std::collections::VecDeque;
 use std::io::{Read, Seek};
@@ -20,11 +21,11 @@ use rustix::process::{
 
 use crate::channel::{Channel, Received};
 use crate::clock::{Timer, now};
-use crate::generation::Generation;
-use crate::resort::{Way, see_through};
+use crate::command_run::CommandRun;
+use crate::panic::{Mode, run_to_completion};
 use crate::tree::Process;
 use crate::wire::{Order, Report};
-use crate::{fault, hunt, stage, standing};
+use crate::{entry, fault, kill_tree, process_ids};
 
 /// Orders taken in one turn, so that a flood of them cannot keep the guardian from its clock.
 const ORDERS_PER_TURN: usize = 64;
@@ -33,17 +34,17 @@ const MAX_HELD: usize = 64;
 /// How long the supervisor may take to say hello.
 const FIRST_ORDER: Duration = Duration::from_secs(10);
 
-/// The stage itself.
+/// Runs as the guardian.
 pub(crate) fn main() -> ! {
     let Ok(channel) = Channel::from_stdin() else {
         eprintln!("this is the guardian, which only its supervisor can start");
         exit(2)
     };
-    match Warden::enter(channel) {
-        Ok(mut warden) => {
-            see_through(|way| match way {
-                Way::Usual => warden.run(),
-                Way::LastResort => warden.abandon(),
+    match MainLoop::enter(channel) {
+        Ok(mut main_loop) => {
+            run_to_completion(|mode| match mode {
+                Mode::Normal => main_loop.run(),
+                Mode::Fallback => main_loop.abandon(),
             });
             exit(0)
         }
@@ -54,7 +55,7 @@ pub(crate) fn main() -> ! {
     }
 }
 
-struct Warden {
+struct MainLoop {
     channel: Channel,
     signals: SignalFd,
     timer: Timer,
@@ -62,29 +63,32 @@ struct Warden {
     /// The supervisor's process group: the terminal's home.
     home: Option<Pid>,
     orders_heard: u64,
-    /// What a supervisor that does not read must still learn once it goes on. At most one generation's reports.
+    /// What a supervisor that does not read must still learn once it goes on. At most the reports
+    /// of one run.
     unsent: VecDeque<Report>,
     held: Vec<OwnedFd>,
-    generation: Option<Generation>,
+    command_run: Option<CommandRun>,
     /// The supervisor is gone: end with the last descendant.
     leaving: bool,
 }
 
-impl Warden {
-    fn enter(channel: Channel) -> std::io::Result<Warden> {
-        // From here on, no signal but KILL and STOP does anything: whoever signals a whole group, session or control group, means
-        // the command, and the supervisor passes on what is meant for it.
-        stage::take_signals()?;
+impl MainLoop {
+    fn enter(channel: Channel) -> std::io::Result<MainLoop> {
+        // From here on, no signal but KILL and STOP does anything: a signal to a whole group,
+        // session or control group is meant for the command, and the supervisor passes it on.
+        entry::take_signals()?;
         // The name that `ps` and `pkill` see. Only for people: failing is no harm.
         let _ = rustix::thread::set_name(c"guardian");
         set_child_subreaper(Some(getpid()))?;
-        // Should the supervisor die while somebody has stopped us, the kernel wakes us: stopped, we
-        // would let the command outlive it. Blocked as it is, the signal does nothing else. It also
-        // comes when the thread that started us ends, and does no harm.
+        // If the supervisor dies while this process is stopped, the kernel wakes it: a guardian
+        // that stays stopped would let the command outlive the supervisor. Blocked as it is, the
+        // signal does nothing else. It also comes when the thread that started us ends, and does no
+        // harm.
         set_parent_process_death_signal(Some(Signal::CONT))?;
         let parent = getppid().ok_or(io::Errno::SRCH)?;
         let supervisor = pidfd_open(parent, PidfdFlags::empty())?;
-        // Opened after a death and a reuse, it would name somebody else: still being the parent rules that out.
+        // Opened after a death and a reuse of the number, it would name another process: that the
+        // parent is still the same rules that out.
         if getppid() != Some(parent) {
             return Err(io::Errno::SRCH.into());
         }
@@ -94,24 +98,25 @@ impl Warden {
             ));
         }
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        let mut warden = Warden {
+        let mut main_loop = MainLoop {
             channel,
             signals: SignalFd::with_flags(&SigSet::all(), flags)?,
             timer: Timer::new()?,
             supervisor,
-            home: standing::group_of(parent),
+            home: process_ids::group_of(parent),
             orders_heard: 0,
             unsent: VecDeque::new(),
             held: Vec::new(),
-            generation: None,
+            command_run: None,
             leaving: false,
         };
-        warden.greet()?;
-        Ok(warden)
+        main_loop.greet()?;
+        Ok(main_loop)
     }
 
-    /// Waits for the first order, and settles in a session of our own, out of reach of the terminal's signals; or only in a process
-    /// group of our own, where the command needs the terminal.
+    /// Waits for the first order, and settles in a session of our own, out of reach of the
+    /// terminal's signals; or only in a process group of our own, where the command needs the
+    /// terminal.
     fn greet(&mut self) -> std::io::Result<()> {
         self.timer.set(Some(now() + FIRST_ORDER))?;
         let (frame, descriptor) = loop {
@@ -139,22 +144,23 @@ impl Warden {
     /// Until the supervisor is gone, and with it the last descendant.
     fn run(&mut self) {
         loop {
-            fault::point("warden");
+            fault::point("main_loop");
             self.take_orders();
             self.send_unsent();
-            if let Some(generation) = &mut self.generation {
-                let reports = generation.advance(now(), self.home);
+            if let Some(command_run) = &mut self.command_run {
+                let reports = command_run.advance(now(), self.home);
                 let ended = reports.contains(&Report::Empty);
                 if ended {
-                    self.generation = None;
+                    self.command_run = None;
                 }
                 reports.into_iter().for_each(|report| self.report(report));
             }
-            if self.leaving && self.generation.is_none() {
+            if self.leaving && self.command_run.is_none() {
                 return;
             }
-            let alarm = self.generation.as_ref().and_then(Generation::next_alarm);
-            // Neither can fail with descriptors of our own; if they do, killing all is the one safe thing left.
+            let alarm = self.command_run.as_ref().and_then(CommandRun::next_alarm);
+            // Neither can fail with descriptors of our own; if they do, killing all is the one safe
+            // thing left.
             if self.timer.set(alarm).and_then(|()| self.wait()).is_err() {
                 self.leave();
             }
@@ -163,16 +169,17 @@ impl Warden {
         }
     }
 
-    /// After a panic nothing that is known in here is trusted any more. What is held stays open until nobody is left.
+    /// After a panic no state of this value is trusted any more. Held descriptors stay open until
+    /// no descendant is left.
     fn abandon(&self) {
-        // A supervisor that lives sees it, and takes our place if this takes long.
+        // A living supervisor sees it, and kills in the guardian's place if this takes long.
         self.channel.hang_up();
-        hunt::kill_all_below_us();
+        kill_tree::kill_all_below_us();
     }
 
     /// Waits for anything to happen. Spurious returns do no harm.
     fn wait(&self) -> io::Result<()> {
-        let launch = self.generation.as_ref().and_then(Generation::launching);
+        let launch = self.command_run.as_ref().and_then(CommandRun::launching);
         let sources = [Some(self.timer.as_fd()), Some(self.signals.as_fd()), launch];
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut ready: Vec<PollFd<'_>> = sources.into_iter().flatten().map(readable).collect();
@@ -221,27 +228,28 @@ impl Warden {
 
     fn obey(&mut self, order: Order, descriptor: Option<OwnedFd>) {
         self.orders_heard += 1;
-        let generation = self.generation.as_mut();
+        let command_run = self.command_run.as_mut();
         match order {
             Order::Spawn { spec, deadline, foreground } => {
-                // The supervisor's side refuses this already; two generations at once are what must never be.
-                if generation.is_some() {
+                // The supervisor's side refuses this already; two commands at once are what must
+                // never be.
+                if command_run.is_some() {
                     return self.leave();
                 }
-                match Generation::start(&spec, deadline, foreground, &self.held) {
-                    Ok(generation) => self.generation = Some(generation),
+                match CommandRun::start(&spec, deadline, foreground, &self.held) {
+                    Ok(command_run) => self.command_run = Some(command_run),
                     Err(reason) => {
                         self.report(Report::NotStarted(reason));
                         self.report(Report::Empty);
                     }
                 }
             }
-            Order::Deadline(deadline) => generation.into_iter().for_each(|it| it.set_deadline(deadline)),
-            Order::Terminate { grace } => generation.into_iter().for_each(|it| it.terminate(now() + grace)),
-            Order::Kill => generation.into_iter().for_each(Generation::kill),
+            Order::Deadline(deadline) => command_run.into_iter().for_each(|it| it.set_deadline(deadline)),
+            Order::Terminate { grace } => command_run.into_iter().for_each(|it| it.terminate(now() + grace)),
+            Order::Kill => command_run.into_iter().for_each(CommandRun::kill),
             Order::Signal(signal) => {
-                if let (Some(generation), Some(signal)) = (generation, Signal::from_named_raw(signal)) {
-                    generation.signal(signal);
+                if let (Some(command_run), Some(signal)) = (command_run, Signal::from_named_raw(signal)) {
+                    command_run.signal(signal);
                 }
             }
             Order::Hold => self.held.extend(descriptor.filter(|_| self.held.len() < MAX_HELD)),
@@ -253,12 +261,13 @@ impl Warden {
 
     fn leave(&mut self) {
         self.leaving = true;
-        if let Some(generation) = &mut self.generation {
-            generation.kill();
+        if let Some(command_run) = &mut self.command_run {
+            command_run.kill();
         }
     }
 
-    /// A supervisor that is stopped reads nothing, and the socket fills: what happened is kept for later, the rest is not worth it.
+    /// A supervisor that is stopped reads nothing, and the socket fills: what happened is kept for
+    /// later, the rest is not worth it.
     fn report(&mut self, report: Report) {
         self.send_unsent();
         let full = !self.unsent.is_empty() || self.channel.send(&report.encode(), None) == Err(io::Errno::AGAIN);
@@ -277,7 +286,7 @@ impl Warden {
     }
 }
 
-/// `None`: it makes no sense.
+/// `None`: the frame is malformed.
 fn read_order(frame: &[u8], descriptor: Option<OwnedFd>) -> Option<(Order, Option<OwnedFd>)> {
     match (Order::decode(frame).ok()?, descriptor) {
         (Order::InFile, Some(file)) => {
