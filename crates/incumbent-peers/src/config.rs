@@ -197,7 +197,7 @@ pub struct GroupConfig {
     pub secret: Secret,
     /// The times and bounds of connections.
     pub link: LinkSettings,
-    /// TLS beneath the handshake. Without it frames are authenticated, but can be read by those on the way.
+    /// Certificates as well as the secret: mutual TLS beneath the handshake.
     #[cfg(feature = "tls")]
     pub tls: Option<Tls>,
 }

@@ -38,7 +38,7 @@ pub(crate) const KINDS: [&str; 24] = [
 pub struct Counters {
     /// Messages written to a connection.
     pub sent: u64,
-    /// Messages received with a good seal.
+    /// Messages received that decrypt and can be read.
     pub received: u64,
     /// Messages that were never sent: the queue was full, or they grew stale in it.
     pub dropped: u64,

@@ -1,4 +1,4 @@
-//! Elections among peers, with no store: bully, ring and consensus over an authenticated transport.
+//! Elections among peers, with no store: bully, ring and consensus over encrypted connections.
 //!
 //! The algorithms are pure machines in `incumbent-core`. Here a [`Node`] runs one of them: it connects to the other
 //! members, writes votes down, and tells a [`Sink`] what happens. An [`Asker`] is someone who is not a member and wants to
@@ -30,12 +30,15 @@
 //! ```
 //!
 //! # What the transport promises
-//! Both ends of a connection prove that they know the group's secret, with fresh random numbers of both; every frame bears a
-//! MAC under a key of that connection and direction, and its place in the order. So a stranger, a replay, a forged or
-//! exchanged frame, one that is too long or cannot be read, another election and another version are refused, counted by
-//! reason ([`Counters::refused`]) and logged at a bounded rate; none of it ends the process. Connections, queues and waits
-//! are bounded ([`LinkSettings`]). Whoever knows the secret can speak as any member: it is the group's, not a member's.
-//! Without TLS (feature `tls`) frames can be read on their way.
+//! Connections are Noise's (`NNpsk0`, with snow): both ends prove that they know the group's secret, and all that
+//! follows is encrypted and authenticated, in order, with fresh keys of that connection and direction. So a stranger, a
+//! replay, a forged or exchanged message, one that is too long or cannot be read, another election and another version
+//! are refused, counted by reason ([`Counters::refused`]) and logged at a bounded rate; none of it ends the process.
+//! A secret that becomes known later opens no connection that was recorded before. In the clear are the members'
+//! numbers, a hash that names the group, and how much is said when.
+//! Connections, queues and waits are bounded ([`LinkSettings`]). A process that knows the secret can speak as any member:
+//! it is the group's, not a member's. So choose a random one: a short one can be guessed from what passes by.
+//! With TLS beneath (feature `tls`) it takes a certificate, too.
 //!
 //! # How a consensus group begins
 //! A disk without votes is new, or was wiped: by itself a member cannot tell, and a wiped one that

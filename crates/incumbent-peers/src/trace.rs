@@ -83,7 +83,7 @@ pub enum RefusedFrame {
     Stranger,
     /// It could not prove that it knows the secret.
     Proof,
-    /// Its seal is wrong: it was forged, replayed, reordered or changed on the way.
+    /// It does not decrypt: it was forged, replayed, reordered or changed on the way.
     Forged,
     /// Its sender is genuine, and it cannot be read.
     Malformed,

@@ -1,19 +1,27 @@
-//! A proven connection: sealed frames in both directions, over any stream of bytes.
+//! A proven connection: encrypted packets in both directions, over any stream of bytes.
+//!
+//! A packet is sent as Noise messages, each preceded by its length as `u16`. A message has at most 65,535 bytes, and a
+//! packet may be longer: it is cut, and a message of full length says that another one follows.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use incumbent_core::peers::MemberId;
+use snow::{HandshakeState, TransportState};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
-use super::handshake::{
-    CHALLENGE_BYTES, Challenge, End, GroupKey, HELLO_BYTES, Hello, PROOF_BYTES, SEAL_BYTES, Seal, Verdict,
-    WELCOME_BYTES, Welcome,
-};
+use super::handshake::{GroupKey, HELLO_BYTES, Hello, MESSAGE_BYTES, VERDICT_BYTES, Verdict};
 use crate::packet::Packet;
-use crate::secret::random;
 use crate::trace::RefusedFrame;
+
+/// The longest Noise message.
+const MAX_MESSAGE_BYTES: usize = u16::MAX as usize;
+/// A message's tag, without which it does not decrypt.
+pub(crate) const TAG_BYTES: usize = 16;
+/// What a message of full length carries.
+pub(crate) const MAX_PART_BYTES: usize = MAX_MESSAGE_BYTES - TAG_BYTES;
 
 /// A stream of bytes: TCP, or TLS over it.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -24,6 +32,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(crate) enum LinkError {
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("the connection cannot be encrypted: {0}")]
+    Noise(#[from] snow::Error),
     #[error("{}", .0.sentence())]
     Verdict(Verdict),
     #[error("{}", .0.name())]
@@ -44,7 +54,7 @@ pub(crate) struct Channel {
 /// The half that hears.
 pub(crate) struct Reader {
     stream: BufReader<ReadHalf<Box<dyn Stream>>>,
-    seal: Seal,
+    keys: Keys,
     group: u64,
     max_bytes: usize,
 }
@@ -52,101 +62,110 @@ pub(crate) struct Reader {
 /// The half that speaks.
 pub(crate) struct Writer {
     stream: WriteHalf<Box<dyn Stream>>,
-    seal: Seal,
+    keys: Keys,
     out: Vec<u8>,
+}
+
+/// The keys of both directions, which snow keeps together. It numbers the messages of each, so that none can be
+/// repeated, left out or exchanged.
+#[derive(Clone)]
+struct Keys(Arc<Mutex<TransportState>>);
+
+impl Keys {
+    fn encrypt(&self, part: &[u8], message: &mut [u8]) -> Result<usize, snow::Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_message(part, message)
+    }
+
+    fn decrypt(&self, message: &[u8], part: &mut [u8]) -> Result<usize, snow::Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).read_message(message, part)
+    }
 }
 
 impl Channel {
     fn new(
         stream: Box<dyn Stream>,
-        key: &GroupKey,
-        end: End,
-        greeting: (&[u8; HELLO_BYTES], &[u8; CHALLENGE_BYTES]),
+        keys: HandshakeState,
         (group, max_bytes): (u64, usize),
-    ) -> Channel {
-        let (hello, challenge) = greeting;
-        let other = if end == End::Dialler { End::Acceptor } else { End::Dialler };
+    ) -> Result<Channel, LinkError> {
+        let keys = Keys(Arc::new(Mutex::new(keys.into_transport_mode()?)));
         let (reader, writer) = tokio::io::split(stream);
-        Channel {
-            reader: Reader {
-                stream: BufReader::new(reader),
-                seal: key.seal(other, hello, challenge),
-                group,
-                max_bytes,
-            },
-            writer: Writer { stream: writer, seal: key.seal(end, hello, challenge), out: Vec::new() },
-        }
+        let reader = Reader { stream: BufReader::new(reader), keys: keys.clone(), group, max_bytes };
+        Ok(Channel { reader, writer: Writer { stream: writer, keys, out: Vec::new() } })
     }
 }
 
-/// Greets the one at the other end, which should be `to`, as `from`.
+/// Greets the other end, which should be `to`, as `from`.
 pub(crate) async fn greet(
     mut stream: Box<dyn Stream>,
     key: &GroupKey,
     (from, to): (MemberId, MemberId),
     frames: (u64, usize),
 ) -> Result<Channel, LinkError> {
-    let hello = Hello { group: key.group, from, to, nonce: random()? }.encode();
-    stream.write_all(&hello).await?;
+    let hello = Hello { group: key.group, from, to }.encode();
+    let mut noise = key.dialler(&hello)?;
+    let mut message = [0; MESSAGE_BYTES];
+    noise.write_message(&[], &mut message)?;
+    stream.write_all(&[&hello[..], &message].concat()).await?;
     stream.flush().await?;
-    let mut challenge = [0; CHALLENGE_BYTES];
-    stream.read_exact(&mut challenge).await?;
-    match Challenge::decode(&challenge).map_err(LinkError::Refused)?.verdict {
+    let mut verdict = [0; VERDICT_BYTES];
+    stream.read_exact(&mut verdict).await?;
+    match Verdict::decode(&verdict).map_err(LinkError::Refused)? {
         Verdict::Fine => {}
         verdict => return Err(LinkError::Verdict(verdict)),
     }
-    stream.write_all(&key.prove(End::Dialler, &hello, &challenge)).await?;
-    stream.flush().await?;
-    let mut welcome = [0; WELCOME_BYTES];
-    stream.read_exact(&mut welcome).await?;
-    let welcome = Welcome::decode(&welcome).map_err(LinkError::Refused)?;
-    if welcome.verdict != Verdict::Fine {
-        return Err(LinkError::Verdict(welcome.verdict));
-    }
-    if !key.check(End::Acceptor, &hello, &challenge, &welcome.proof) {
-        return Err(LinkError::Refused(RefusedFrame::Proof));
-    }
-    Ok(Channel::new(stream, key, End::Dialler, (&hello, &challenge), frames))
+    stream.read_exact(&mut message).await?;
+    noise.read_message(&message, &mut []).map_err(|_| LinkError::Refused(RefusedFrame::Proof))?;
+    let mut channel = Channel::new(stream, noise, frames)?;
+    channel.writer.push_raw(&[]);
+    channel.writer.send().await?;
+    Ok(channel)
 }
 
-/// Hears out one who has dialled. `judge` says whether it may go on, before it has proven anything.
+/// Hears out a dialler. `judge` says whether it may go on, before it has proven anything.
 pub(crate) async fn welcome(
     mut stream: Box<dyn Stream>,
     key: &GroupKey,
     judge: impl FnOnce(&Hello) -> Result<(), RefusedFrame>,
     frames: (u64, usize),
 ) -> Result<(MemberId, Channel), LinkError> {
-    let mut greeting = [0; HELLO_BYTES];
+    let (mut greeting, mut message) = ([0; HELLO_BYTES], [0; MESSAGE_BYTES]);
     match stream.read(&mut greeting).await? {
         0 => return Err(LinkError::Nothing),
         read => stream.read_exact(&mut greeting[read..]).await?,
     };
-    let judged = Hello::decode(&greeting).and_then(|hello| judge(&hello).map(|()| hello));
-    let verdict = match &judged {
-        Ok(_) => Verdict::Fine,
-        // Whoever does not even speak the language gets no answer.
+    let mut agreed = Hello::decode(&greeting);
+    match agreed {
+        // What does not speak the language gets no answer.
         Err(RefusedFrame::Garbage) => return Err(LinkError::Refused(RefusedFrame::Garbage)),
-        Err(RefusedFrame::Version) => Verdict::Version,
-        Err(RefusedFrame::OtherGroup) => Verdict::OtherGroup,
-        Err(RefusedFrame::TooMany) => Verdict::Full,
-        Err(_) => Verdict::Stranger,
-    };
-    let challenge = Challenge { verdict, nonce: random()? }.encode();
-    stream.write_all(&challenge).await?;
-    stream.flush().await?;
-    let hello = judged.map_err(LinkError::Refused)?;
-    let mut proof = [0; PROOF_BYTES];
-    stream.read_exact(&mut proof).await?;
-    if !key.check(End::Dialler, &greeting, &challenge, &proof) {
-        let refusal = Welcome { verdict: Verdict::Proof, proof: [0; 32] };
-        stream.write_all(&refusal.encode()).await?;
-        stream.flush().await?;
-        return Err(LinkError::Refused(RefusedFrame::Proof));
+        // How long the greeting of another version is, is not known.
+        Err(_) => {}
+        Ok(hello) => {
+            stream.read_exact(&mut message).await?;
+            agreed = judge(&hello).map(|()| hello);
+        }
     }
-    let ours = key.prove(End::Acceptor, &greeting, &challenge);
-    stream.write_all(&Welcome { verdict: Verdict::Fine, proof: ours }.encode()).await?;
+    let mut noise = key.acceptor(&greeting)?;
+    let agreed = agreed.and_then(|hello| match noise.read_message(&message, &mut []) {
+        Ok(_) => Ok(hello),
+        Err(_) => Err(RefusedFrame::Proof),
+    });
+    let hello = match agreed {
+        Ok(hello) => hello,
+        Err(why) => {
+            stream.write_all(&Verdict::of(why).encode()).await?;
+            stream.flush().await?;
+            return Err(LinkError::Refused(why));
+        }
+    };
+    noise.write_message(&[], &mut message)?;
+    stream.write_all(&[&Verdict::Fine.encode()[..], &message].concat()).await?;
     stream.flush().await?;
-    Ok((hello.from, Channel::new(stream, key, End::Acceptor, (&greeting, &challenge), frames)))
+    let mut channel = Channel::new(stream, noise, frames)?;
+    match channel.reader.payload(0).await {
+        Ok(_) => Ok((hello.from, channel)),
+        Err(LinkError::Refused(_)) => Err(LinkError::Refused(RefusedFrame::Proof)),
+        Err(why) => Err(why),
+    }
 }
 
 /// What came in.
@@ -158,30 +177,41 @@ pub(crate) enum Heard {
 }
 
 impl Reader {
-    /// The next packet. Not safe to cancel: whoever gives up gives up the connection.
+    /// The next packet. Not safe to cancel: the connection must be given up then.
     pub(crate) async fn hear(&mut self, patience: Duration) -> Result<Heard, LinkError> {
         timeout(patience, self.read()).await.unwrap_or(Err(LinkError::Silent))
     }
 
     async fn read(&mut self) -> Result<Heard, LinkError> {
-        let mut length = [0; 4];
-        self.stream.read_exact(&mut length).await?;
-        let length = u32::from_le_bytes(length) as usize;
-        // Before anything is set aside for it.
-        if length > self.max_bytes {
-            return Err(LinkError::Refused(RefusedFrame::TooLong));
-        }
-        let mut payload = vec![0; length];
-        self.stream.read_exact(&mut payload).await?;
-        let mut seal = [0; SEAL_BYTES];
-        self.stream.read_exact(&mut seal).await?;
-        if !self.seal.opens(&payload, &seal) {
-            return Err(LinkError::Refused(RefusedFrame::Forged));
-        }
+        let (payload, length) = self.payload(self.max_bytes).await?;
         Ok(match Packet::decode(&payload, self.group) {
-            Ok(packet) => Heard::Packet(packet, 4 + length + SEAL_BYTES),
+            Ok(packet) => Heard::Packet(packet, length),
             Err(_) => Heard::Unreadable,
         })
+    }
+
+    /// A packet's bytes, and their length on the wire.
+    async fn payload(&mut self, max_bytes: usize) -> Result<(Vec<u8>, usize), LinkError> {
+        let (mut payload, mut on_wire) = (Vec::new(), 0);
+        loop {
+            let mut length = [0; 2];
+            self.stream.read_exact(&mut length).await?;
+            let length = usize::from(u16::from_le_bytes(length));
+            // Before anything is set aside for it.
+            let have = payload.len();
+            if length > max_bytes - have + TAG_BYTES {
+                return Err(LinkError::Refused(RefusedFrame::TooLong));
+            }
+            let mut message = vec![0; length];
+            self.stream.read_exact(&mut message).await?;
+            payload.resize(have + length, 0);
+            let part = self.keys.decrypt(&message, &mut payload[have..]);
+            payload.truncate(have + part.map_err(|_| LinkError::Refused(RefusedFrame::Forged))?);
+            on_wire += 2 + length;
+            if length < MAX_MESSAGE_BYTES {
+                return Ok((payload, on_wire));
+            }
+        }
     }
 }
 
@@ -191,20 +221,33 @@ impl Writer {
         packet.encode().map_or(0, |payload| self.push_raw(&payload))
     }
 
-    pub(crate) fn push_raw(&mut self, payload: &[u8]) -> usize {
-        self.out.extend((payload.len() as u32).to_le_bytes());
-        self.out.extend(payload);
-        self.out.extend(self.seal.seal(payload));
-        4 + payload.len() + SEAL_BYTES
+    pub(crate) fn push_raw(&mut self, mut payload: &[u8]) -> usize {
+        let before = self.out.len();
+        loop {
+            let (part, rest) = payload.split_at(payload.len().min(MAX_PART_BYTES));
+            let (at, length) = (self.out.len(), part.len() + TAG_BYTES);
+            self.out.extend((length as u16).to_le_bytes());
+            self.out.resize(at + 2 + length, 0);
+            if self.keys.encrypt(part, &mut self.out[at + 2..]).is_err() {
+                self.out.truncate(before);
+                return 0;
+            }
+            if part.len() < MAX_PART_BYTES {
+                return self.out.len() - before;
+            }
+            payload = rest;
+        }
     }
 
-    /// Sends what was set aside. Not safe to cancel: whoever gives up gives up the connection.
+    /// Sends what was set aside. Not safe to cancel: the connection must be given up then.
     pub(crate) async fn flush(&mut self, patience: Duration) -> Result<(), LinkError> {
-        let write = async {
-            self.stream.write_all(&self.out).await?;
-            self.stream.flush().await
-        };
-        timeout(patience, write).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        timeout(patience, self.send()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        Ok(())
+    }
+
+    async fn send(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.out).await?;
+        self.stream.flush().await?;
         self.out.clear();
         Ok(())
     }
@@ -217,8 +260,11 @@ impl Writer {
         std::mem::take(&mut self.out)
     }
 
-    /// The stream itself, to write what nobody sealed.
+    /// The stream itself, to write what nobody encrypted.
     pub(crate) fn into_stream(self) -> WriteHalf<Box<dyn Stream>> {
         self.stream
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -139,6 +139,10 @@ impl Ear {
             LinkError::Refused(why) => why,
             LinkError::Io(why) if why.kind() == io::ErrorKind::UnexpectedEof => RefusedFrame::Garbage,
             LinkError::Io(why) if why.kind() == io::ErrorKind::InvalidData => RefusedFrame::Proof,
+            LinkError::Noise(why) => {
+                tracing::error!(%why, "cannot encrypt a connection");
+                return;
+            }
             LinkError::Io(_) | LinkError::Verdict(_) | LinkError::Silent | LinkError::Nothing => return,
         };
         self.line.meter.refused(why, None, None, &address);
@@ -267,7 +271,7 @@ mod tests {
 
     use super::*;
     use crate::config::{GroupConfig, NodeConfig, Rules};
-    use crate::link::handshake::SEAL_BYTES;
+    use crate::link::channel::TAG_BYTES;
     use crate::members::{Member, Members};
     use crate::node::Node;
     use crate::packet::MAX_ANSWER_BYTES;
@@ -338,16 +342,16 @@ mod tests {
         channel.writer.push(&Packet::Query(Nonce(1), Query::Resign));
         channel.writer.flush(PATIENCE).await.unwrap();
         refuses(&node, RefusedFrame::Misplaced, 3).await;
-        // What is sealed and cannot be read does not end the connection either.
+        // What is encrypted and cannot be read does not end the connection either.
         channel.writer.push_raw(b"\xffnonsense");
         channel.writer.push(&Packet::Ping(5));
         channel.writer.flush(PATIENCE).await.unwrap();
         refuses(&node, RefusedFrame::Malformed, 1).await;
         let answer = channel.reader.hear(PATIENCE).await.unwrap();
-        assert!(matches!(answer, Heard::Packet(Packet::Pong(5), bytes) if bytes == 4 + 9 + SEAL_BYTES));
-        // A length beyond all bounds does.
-        let mut raw = channel.writer.into_stream();
-        tokio::io::AsyncWriteExt::write_all(&mut raw, &u32::MAX.to_le_bytes()).await.unwrap();
+        assert!(matches!(answer, Heard::Packet(Packet::Pong(5), bytes) if bytes == 2 + 9 + TAG_BYTES));
+        // One that is longer than any packet does.
+        channel.writer.push_raw(&[0; MAX_PACKET_BYTES + 1]);
+        channel.writer.flush(PATIENCE).await.unwrap();
         refuses(&node, RefusedFrame::TooLong, 1).await;
         assert!(channel.reader.hear(PATIENCE).await.is_err(), "the connection is over");
     }

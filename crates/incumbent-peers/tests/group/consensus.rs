@@ -97,6 +97,24 @@ async fn what_the_leader_proclaims_reaches_all_members_and_those_who_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_longest_value_reaches_all_members_and_those_who_ask() {
+    let play = Play::start(Algorithm::Consensus, 3).await;
+    play.agreed().await;
+    let longest = Bytes::from(vec![7; incumbent_core::MAX_VALUE_BYTES]);
+    for seat in play.seats.values() {
+        assert!(seat.node.proclaim(longest.clone()).unwrap());
+    }
+    play.agreed_on("the longest value", |view| view.value == longest).await;
+    within("a status with two of them", async {
+        let is_told = |status: incumbent_peers::Status| {
+            status.value == longest && status.leader.is_some_and(|leader| leader.value == longest)
+        };
+        while !play.asker().status(MemberId(1)).await.is_ok_and(is_told) {}
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_member_answers_what_it_is() {
     let play = Play::start(Algorithm::Consensus, 3).await;
     let leader = play.agreed().await;

@@ -119,14 +119,6 @@ impl Group {
         &self.rules
     }
 
-    /// Whether nobody on the way can read what is said.
-    pub fn is_encrypted(&self) -> bool {
-        #[cfg(feature = "peers-tls")]
-        return self.tls.is_some();
-        #[cfg(not(feature = "peers-tls"))]
-        false
-    }
-
     /// How many members are a majority.
     pub fn majority(&self) -> usize {
         self.members.len() / 2 + 1

@@ -27,7 +27,7 @@
 //! | `rank` | which member this is, by its number: its place in the list, from 1. In bully and ring elections the highest leads | see below |
 //! | `data` | where a consensus member writes down its votes: a directory of its own, which must outlive it | in the user's state folder, by election and the member's name |
 //! | `secret-file` | what the members and their visitors share: 16 bytes at least, in a file that others cannot read | with members on other hosts: needed. On one host: made, in the user's state folder |
-//! | `tls-ca`, `tls-cert`, `tls-key` | mutual TLS beneath the secret, from PEM files (feature `peers-tls`) | none: what is said is authenticated, not encrypted |
+//! | `tls-ca`, `tls-cert`, `tls-key` | certificates as well as the secret: mutual TLS beneath it, from PEM files (feature `peers-tls`) | none: connections are encrypted with keys from the secret |
 //! | `timeout` | how long a leader may be silent, e.g. `1500ms`. The same everywhere; the other times are shares of it | 1.5 s |
 //! | `majority` | bully, ring: `yes` to lead only while a majority answers. It narrows the time with two leaders, and does not exclude it | `no` |
 //! | `takeover` | bully, ring: `no` to leave a healthy leader of lower rank in office | `yes` |

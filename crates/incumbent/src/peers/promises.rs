@@ -27,9 +27,6 @@ fn caveats(group: &Group) -> Vec<String> {
          or a service is the home of a member"
             .to_owned(),
     ];
-    if !group.is_encrypted() {
-        caveats.push("what members say is authenticated, and can be read by those on the way".into());
-    }
     let members = group.members().len();
     match group.rules() {
         Rules::Consensus(_) => {
