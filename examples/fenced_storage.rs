@@ -1,6 +1,6 @@
 //! A leader is paused, loses its office, wakes up, and writes: the storage refuses it.
 //!
-//! Run it with `cargo run -p incumbent-examples --bin fenced_storage`. It takes about two seconds: the time that a store
+//! Run it with `cargo run --example fenced_storage`. It takes about two seconds: the time that a store
 //! waits before it takes a silent leader for dead.
 
 use std::collections::BTreeMap;
@@ -33,11 +33,11 @@ async fn main() -> Result<(), BoxError> {
     println!("A leads with token {}", a_leading.await?);
 
     // The candidate raises the fence before it sees its office: from then on A is shut out.
-    let mut seat = election().await?.candidate("B").fence(storage.clone()).stand().await?;
+    let mut candidacy = election().await?.candidate("B").fence(storage.clone()).stand().await?;
     println!("A is paused. B waits until A's session has expired ...");
-    let office = seat.elected().await?.ok_or("the election has ended")?;
-    println!("B leads with token {}", office.token());
-    write(&storage, "balance", "200, by B", office.token())?;
+    let leadership = candidacy.elected().await?.ok_or("the election has ended")?;
+    println!("B leads with token {}", leadership.token());
+    write(&storage, "balance", "200, by B", leadership.token())?;
 
     wake_a.send(())?;
     let refused = a.join().map_err(|_| "A panicked")??;
@@ -48,7 +48,7 @@ async fn main() -> Result<(), BoxError> {
     if balance.as_deref() != Some("200, by B") {
         return Err("a stale write was accepted".into());
     }
-    office.resign().await?;
+    leadership.resign().await?;
     Ok(())
 }
 
@@ -58,16 +58,16 @@ async fn first_leader(
     leads: oneshot::Sender<FencingToken>,
     pause: mpsc::Receiver<()>,
 ) -> Result<FenceError, BoxError> {
-    let mut seat = election().await?.candidate("A").fence(storage.clone()).stand().await?;
-    let office = seat.elected().await?.ok_or("the election has ended")?;
-    write(&storage, "balance", "100, by A", office.token())?;
-    leads.send(office.token().clone()).map_err(|_| "nobody waits for A")?;
+    let mut candidacy = election().await?.candidate("A").fence(storage.clone()).stand().await?;
+    let leadership = candidacy.elected().await?.ok_or("the election has ended")?;
+    write(&storage, "balance", "100, by A", leadership.token())?;
+    leads.send(leadership.token().clone()).map_err(|_| "nobody waits for A")?;
 
     // A long collection of garbage, a swapped-out page, a suspended machine: the thread stands still, and with it
     // everything that could have noticed that time goes by.
     pause.recv()?;
 
-    match write(&storage, "balance", "150, by A", office.token()) {
+    match write(&storage, "balance", "150, by A", leadership.token()) {
         Ok(()) => Err("the write of a stale leader was accepted".into()),
         Err(refused) => Ok(refused),
     }

@@ -1,10 +1,10 @@
 //! Watching who leads, and acting from outside: a transfer, a pause, an end.
 //!
-//! `cargo run -p incumbent-examples --bin observe_and_operate`
+//! `cargo run --example observe_and_operate`
 
 use std::time::Duration;
 
-use incumbent::{Client, Election, Observation};
+use incumbent::{Candidacy, Client, Election, Observation};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -25,11 +25,10 @@ async fn main() -> Result<(), BoxError> {
     });
     let mut replicas = Vec::new();
     for name in ["a", "b", "c"] {
+        // Each has a client, and so a session, of its own. Once it stands, the next one comes behind it.
         let election = Client::connect(URL).await?.election("primary")?;
-        replicas.push(tokio::spawn(replica(election, name)));
-        while election_len(&Client::connect(URL).await?.election("primary")?).await? < replicas.len() {
-            tokio::task::yield_now().await;
-        }
+        let candidacy = election.candidate(name).stand().await?;
+        replicas.push(tokio::spawn(replica(candidacy)));
     }
     let operator = election.operator();
     println!("transfer to c");
@@ -38,9 +37,7 @@ async fn main() -> Result<(), BoxError> {
     operator.pause("maintenance", WITHIN).await?;
     println!("resume");
     operator.resume(WITHIN).await?;
-    while election.leader().await?.is_none() {
-        tokio::task::yield_now().await;
-    }
+    somebody_leads(&election).await;
     println!("end");
     operator.end(WITHIN).await?;
     for replica in replicas {
@@ -51,17 +48,23 @@ async fn main() -> Result<(), BoxError> {
 }
 
 /// Leads when it is its turn, and stops when it is asked to.
-async fn replica(election: Election, name: &'static str) -> Result<(), BoxError> {
-    let mut seat = election.candidate(name).stand().await?;
-    while let Some(office) = seat.elected().await? {
-        let why = office.stopping().await;
+async fn replica(mut candidacy: Candidacy) -> Result<(), BoxError> {
+    let name = candidacy.name().to_owned();
+    while let Some(leadership) = candidacy.elected().await? {
+        let why = leadership.stopping().await;
         println!("  {name} stops: {}", why.reason());
-        office.resign().await?;
+        leadership.resign().await?;
     }
     println!("  {name} has heard that the election has ended");
     Ok(())
 }
 
-async fn election_len(election: &Election) -> Result<usize, BoxError> {
-    Ok(election.candidates().await?.len())
+/// Waits for the next leader: an observer is woken by the store, and asks nothing in between.
+async fn somebody_leads(election: &Election) {
+    let mut observer = election.observe();
+    while let Some(seen) = observer.next().await {
+        if matches!(seen, Observation::Leader(_)) {
+            return;
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The short form: a closure that runs in each term until it returns.
 //!
-//! `cargo run -p incumbent-examples --bin run_closure`
+//! `cargo run --example run_closure`
 
 use std::time::Duration;
 

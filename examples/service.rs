@@ -1,6 +1,6 @@
 //! A service with two replicas: one leads, the other takes over.
 //!
-//! `cargo run -p incumbent-examples --bin service` runs both in one process, on a store in memory. With real replicas
+//! `cargo run --example service` runs both in one process, on a store in memory. With real replicas
 //! each process has one of them, and the URL names a store that they share.
 
 use std::time::Duration;
@@ -25,11 +25,11 @@ async fn replica(name: &str, jobs: u32) -> Result<(), BoxError> {
     // State that lives across terms.
     let mut done = 0;
 
-    let mut seat = election.candidate(name).value(format!("{name}.internal:80")).stand().await?;
-    while let Some(office) = seat.elected().await? {
-        println!("{name} leads with token {}", office.token());
-        let term = office.term();
-        let work = office.guard(async {
+    let mut candidacy = election.candidate(name).value(format!("{name}.internal:80")).stand().await?;
+    while let Some(leadership) = candidacy.elected().await? {
+        println!("{name} leads with token {}", leadership.token());
+        let term = leadership.term();
+        let work = leadership.guard(async {
             while done < jobs {
                 tokio::select! {
                     // A transfer, a pause, a deadline that comes near: stop in time.
@@ -46,10 +46,10 @@ async fn replica(name: &str, jobs: u32) -> Result<(), BoxError> {
             println!("{name} lost the office, and is back in line");
         }
         if done >= jobs {
-            office.leave().await?;
+            leadership.leave().await?;
             break;
         }
-        office.resign().await?;
+        leadership.resign().await?;
     }
     client.close(Duration::from_secs(5)).await;
     println!("{name} is done");
