@@ -1,7 +1,7 @@
 //! A leader is paused, loses its office, wakes up, and writes: the storage refuses it.
 //!
-//! Run it with `cargo run --example fenced_storage`. It takes about two seconds: the time that a store
-//! waits before it takes a silent leader for dead.
+//! Run it with `cargo run --example fenced_storage`. It takes about two seconds: the time that a
+//! store waits before it takes a silent leader for dead.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! The pages of the documentation. Their code is compiled, and run where it says nothing else, by `cargo test --doc`: so it
-//! cannot become untrue without notice.
+//! The pages of the documentation. Their code is compiled, and run where it says nothing else, by
+//! `cargo test --doc`: so it cannot become untrue without notice.
 
 #![cfg(doctest)]
 

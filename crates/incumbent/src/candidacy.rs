@@ -14,7 +14,28 @@ use crate::term::Term;
 
 /// A place in line. It gets back in line by itself after an expired session, a lost entry, a pause or a term.
 ///
-/// Dropping it leaves the line; a [`Leadership`] that was taken from it lasts until it is given back.
+/// ```
+/// use incumbent::{Client, Role};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let url = "memory://candidacy";
+/// let mut first = Client::connect(url).await?.election("jobs")?.candidate("node-1").stand().await?;
+/// let mut second = Client::connect(url).await?.election("jobs")?.candidate("node-2").stand().await?;
+///
+/// let leadership = first.elected().await?.ok_or("the election has ended")?;
+/// assert!(matches!(second.role(), Role::Following { .. }));
+///
+/// leadership.resign().await?; // node-1 goes to the end of the line
+/// let next = second.elected().await?.ok_or("the election has ended")?;
+/// assert!(next.check().is_ok());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`elected`](Candidacy::elected) is safe to cancel: use it in `tokio::select!` as you like, the
+/// place in line and an office that was won in the meantime stay. Dropping the candidacy leaves the
+/// line; a [`Leadership`] that was taken from it lasts until it is given back.
 #[derive(Debug)]
 pub struct Candidacy<F: Fencing = Fenced> {
     election: Election<F>,

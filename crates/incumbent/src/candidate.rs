@@ -15,6 +15,33 @@ use crate::port::{Request, Seat};
 use crate::term::Term;
 
 /// One who may stand in an election: a name for people, a value that it advertises, and the fences to raise.
+///
+/// There are three ways to stand: [`stand`](Candidate::stand), for a loop of your own over terms;
+/// [`run`](Candidate::run), for a closure that is called in each term until it returns; and
+/// [`try_once`](Candidate::try_once), which does not wait.
+///
+/// ```
+/// use std::sync::Arc;
+/// use incumbent::fence::MemoryFence;
+/// use incumbent::{Client, ElectionName};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ledger = Arc::new(MemoryFence::new(&ElectionName::new("jobs")?, Vec::new()));
+/// let election = Client::connect("memory://candidate").await?.election("jobs")?;
+/// let candidate = election.candidate("node-1").value("10.0.0.7:80").fence(ledger.clone());
+///
+/// let leadership = candidate.try_once().await?.ok_or("somebody else leads")?;
+/// ledger.write(leadership.token(), |lines| lines.push("done"))?;
+///
+/// // A second candidate of another process would be told so, and leave nothing behind.
+/// let other = Client::connect("memory://candidate").await?.election("jobs")?;
+/// assert!(other.candidate("node-2").try_once().await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropping the future of any of the three leaves the line.
 #[derive(Clone, Debug)]
 #[must_use = "a candidate does nothing until it stands"]
 pub struct Candidate<F: Fencing = Fenced> {

@@ -24,7 +24,34 @@ const DEFAULT_TTL: Duration = Duration::from_secs(15);
 
 /// One process's link to a store: one session, shared by all its elections. Cheap to clone.
 ///
-/// Work that needs a tokio runtime runs on the one that the client was made on.
+/// ```
+/// use std::time::Duration;
+/// use incumbent::Client;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::connect("memory://client").await?;
+///
+/// // One session carries as many elections as you like, with one candidate of this client in each.
+/// let mut jobs = client.election("jobs")?.candidate("node-1").stand().await?;
+/// let mut mail = client.election("mail")?.candidate("node-1").stand().await?;
+/// let leads = (jobs.elected().await?.is_some(), mail.elected().await?.is_some());
+/// assert_eq!(leads, (true, true));
+///
+/// // Leaves every line and says whether that is certain. Dropping every handle does the same, and says nothing.
+/// drop((jobs, mail));
+/// assert!(client.close(Duration::from_secs(5)).await);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The runtime
+/// A client is made inside a tokio runtime with time and I/O enabled, of either kind, and its one
+/// task runs there: it renews the session. A runtime that is blocked for longer than the TTL loses
+/// its leaderships, by the clock and in time; blocking work belongs into
+/// `tokio::task::spawn_blocking`. When the last handle is gone, the task leaves the lines, for at
+/// most twice the TTL, and ends; a runtime that ends before that leaves it to the session to
+/// expire.
 #[derive(Clone, Debug)]
 pub struct Client<F: Fencing = Fenced> {
     pub(crate) port: Port,
@@ -94,6 +121,25 @@ impl<F: Fencing> Client<F> {
 }
 
 /// Makes a [`Client`].
+///
+/// ```
+/// use std::time::Duration;
+/// use incumbent::{Client, ConnectError};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let builder = Client::builder()
+///     .ttl(Duration::from_secs(10)) // how long a crash can go unnoticed
+///     .grace(Duration::from_secs(2)); // how long work may take to stop
+/// let client = builder.clone().connect("memory://builder").await?;
+/// assert_eq!(client.settings().renew_every, Duration::from_secs(10) / 3);
+///
+/// // Times that cannot be safe are refused, with the arithmetic in the message.
+/// let refused = builder.grace(Duration::from_secs(8)).connect("memory://builder").await;
+/// assert!(matches!(refused, Err(ConnectError::Settings(_))));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClientBuilder {

@@ -288,7 +288,7 @@ pub enum OperatorError {
         /// Their entries.
         entries: Vec<String>,
     },
-    /// It has not come to pass in time. What was written stays, unless the message says otherwise.
+    /// It has not taken effect in time. What was written stays, unless the message says otherwise.
     #[error("not done within {waited:.1?}: {missing}")]
     TimedOut {
         /// How long it was waited for.

@@ -24,7 +24,34 @@ enum Successor {
 
 /// The office, held. There is one for each term; dropping it gives the office back.
 ///
+/// ```
+/// use incumbent::Client;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let election = Client::connect("memory://leadership").await?.election("jobs")?;
+/// let mut candidacy = election.candidate("node-1").stand().await?;
+/// let leadership = candidacy.elected().await?.ok_or("the election has ended")?;
+///
+/// let term = leadership.term(); // for the work
+/// let done = leadership.guard(async move {
+///     term.check()?;
+///     Ok::<_, incumbent::Lost>("done")
+/// });
+/// match done.await? {
+///     Some(result) => assert_eq!(result, "done"), // the work ended by itself
+///     None => println!("lost: the work has been dropped, and the candidacy is back in line"),
+/// }
+/// leadership.resign().await?; // certain, once it answers; or `leave`, or `transfer_to`
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Everything that a [`Term`] can be asked can be asked here.
+///
+/// [`resign`](Leadership::resign), [`leave`](Leadership::leave) and
+/// [`transfer_to`](Leadership::transfer_to) take the leadership. Dropping their futures gives the
+/// office back all the same; only the certainty is lost.
 pub struct Leadership<F: Fencing = Fenced> {
     term: Term<F>,
     roll: Roll,

@@ -180,6 +180,32 @@ pub enum Observation {
     StoreReset,
 }
 
+/// Watches who leads, without being a candidate.
+///
+/// ```
+/// use incumbent::{Client, Observation};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let election = Client::connect("memory://observer").await?.election("jobs")?;
+/// let mut observer = election.observe(); // also a `futures::Stream`
+/// assert_eq!(observer.next().await, Some(Observation::Vacant));
+///
+/// let _candidacy = election.candidate("node-1").value("10.0.0.7:80").stand().await?;
+/// while let Some(seen) = observer.next().await {
+///     match seen {
+///         Observation::Leader(leader) => {
+///             assert_eq!(leader.value, "10.0.0.7:80"); // where to send requests to
+///             break;
+///         }
+///         Observation::Stale => println!("the store cannot be read: it may no longer be so"),
+///         other => println!("{other:?}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// A stream of what there is to see. It coalesces: what changed and changed back between two looks is not seen, and
 /// somebody who takes observations slowly gets the newest. Tokens never go back, unless [`Observation::StoreReset`]
 /// comes first.

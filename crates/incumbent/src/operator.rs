@@ -1,8 +1,9 @@
 //! Acting on an election from outside: transfer, resign, depose, pause, resume, end.
 //!
-//! Every act is a change of the office record, or the removal of exactly the entry that was seen, followed by reading
-//! until it has come to pass. Nothing here is a candidate, and nothing here is trusted: the store's guards decide. A group
-//! of peers has no office record: there the leader itself is asked, and most acts do not exist.
+//! Every act is a change of the office record, or the removal of exactly the entry that was seen,
+//! followed by reading until it has taken effect. Nothing here is a candidate, and nothing here is
+//! trusted: the store's guards decide. A group of peers has no office record: there the leader
+//! itself is asked, and most acts do not exist.
 
 use std::time::Duration;
 
@@ -54,7 +55,38 @@ pub(crate) fn find_heir(line: &Line, to: &Member) -> Result<Heir, TransferRefuse
     }
 }
 
-/// Someone who acts on an election from outside. Every act returns when it has come to pass, or fails.
+/// Someone who acts on an election from outside. Every act returns when it has taken effect, or
+/// fails.
+///
+/// ```
+/// use std::time::Duration;
+/// use incumbent::Client;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let url = "memory://operator";
+/// # let election = Client::connect(url).await?.election("jobs")?;
+/// # for name in ["node-1", "node-2"] {
+/// #     let mut candidacy = Client::connect(url).await?.election("jobs")?.candidate(name).stand().await?;
+/// #     tokio::spawn(async move {
+/// #         while let Ok(Some(leadership)) = candidacy.elected().await {
+/// #             leadership.stopping().await;
+/// #         }
+/// #     });
+/// # }
+/// let (operator, within) = (election.operator(), Duration::from_secs(30));
+///
+/// operator.transfer("node-2", within).await?; // by name, or by id where two have the same
+/// assert_eq!(election.leader().await?.as_ref().unwrap().name.as_deref(), Some("node-2"));
+///
+/// operator.pause("upgrade", within).await?; // the leader drains; nobody is in line any more
+/// operator.resume(within).await?; // they come back by themselves
+/// operator.end(within).await?; // and now they do not
+/// # Ok(())
+/// # }
+/// ```
+///
+/// An act that is dropped half-way stops waiting; what it has written stays.
 #[derive(Clone, Debug)]
 pub struct Operator {
     roll: Roll,

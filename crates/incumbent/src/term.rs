@@ -17,6 +17,35 @@ use crate::port::{Phase, Port, Request, Seat, TermState};
 
 /// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works under it.
 ///
+/// ```
+/// use std::time::Duration;
+/// use incumbent::{Client, Loss};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let election = Client::connect("memory://term").await?.election("jobs")?;
+/// # let mut candidacy = election.candidate("node-1").stand().await?;
+/// # let leadership = candidacy.elected().await?.ok_or("the election has ended")?;
+/// let term = leadership.term();
+/// let work = tokio::spawn(async move {
+///     loop {
+///         tokio::select! {
+///             why = term.stopping() => return why.reason(), // drain: there is the grace for it
+///             () = tokio::time::sleep(Duration::from_millis(1)) => {
+///                 if let Err(lost) = term.check() { // by the clock, at this moment
+///                     return lost.reason();
+///                 }
+///                 // ... a step; what is written carries `term.token()`
+///             }
+///         }
+///     }
+/// });
+/// leadership.resign().await?;
+/// assert_eq!(work.await?, Loss::Resigned);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// A term ends for all its copies at once, and never comes back. There is no `is_leader()` to keep in a variable:
 /// ask [`check`](Term::check) right before each step that only a leader may take, and give
 /// [`token`](Term::token) to the resource, which refuses older ones.
@@ -120,7 +149,7 @@ impl<F: Fencing> Term<F> {
 
     /// Waits until the work should stop: drain, and then give the office back. There is the grace for it.
     ///
-    /// Resolves at once when the term is over.
+    /// Resolves at once when the term is over. Safe to cancel.
     pub async fn stopping(&self) -> Lost {
         self.state.phase.wait_for(|phase| phase != Phase::Serving).await;
         self.lost_now()
@@ -131,13 +160,14 @@ impl<F: Fencing> Term<F> {
         self.state.phase.get() != Phase::Serving
     }
 
-    /// Waits until the term is over.
+    /// Waits until the term is over. Safe to cancel.
     pub async fn lost(&self) -> Lost {
         self.state.phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await;
         self.lost_now()
     }
 
-    /// Advertises another value under the same token, and waits until others can see it.
+    /// Advertises another value under the same token, and waits until others can see it. Dropped
+    /// half-way, the value may or may not be seen.
     pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<(), ProclaimError> {
         let value = value.into();
         check_value(&value).map_err(ProclaimError::Value)?;
