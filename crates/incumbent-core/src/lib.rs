@@ -37,5 +37,7 @@ pub use office::{Ended, Handover, Heir, LastTerm, MAX_REASON_BYTES, Office, Paus
 pub use participant::Participant;
 pub use rng::Rng;
 pub use settings::{LONGEST, Settings, SettingsError, Shortfall};
-pub use standing::{Cas, Cursor, Fault, ForgottenBy, Line, Liveness, Place, Proof, Renewal, Standing, StoreId, Target};
+pub use standing::{
+    Cas, Cursor, Fault, ForgottenBy, Line, Liveness, Place, Proof, Renewal, Standing, StillBehind, StoreId, Target,
+};
 pub use time::Timestamp;

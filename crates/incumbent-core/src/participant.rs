@@ -191,6 +191,11 @@ impl Participant {
             };
             self.tell(now, seat, input);
         }
+        for seen in renewal.behind {
+            if let Some(seat) = self.standing.get(&seen.held.election).copied() {
+                self.tell(now, seat, SeatInput::StillBehind(seen));
+            }
+        }
         if self.settings.flaws.has(Flaw::EnlistmentUnsettled) {
             return;
         }

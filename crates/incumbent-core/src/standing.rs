@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry::{Entry, EntryId, Held};
+use crate::entry::{Entry, EntryId, Held, Version};
 use crate::office::Office;
 
 /// Where in the store's history an answer was made. A watch from here misses nothing that came later.
@@ -185,12 +185,35 @@ pub struct Renewal {
     pub unproven: Vec<Held>,
     /// Entries of this session that were not named: left by a write that arrived late. They are to be withdrawn.
     pub stray: Vec<Held>,
+    /// Of the entries that were named, those that were found where they stood last, in stores where
+    /// a renewal sees that for next to nothing. Their candidates need not look for themselves.
+    pub behind: Vec<StillBehind>,
+}
+
+/// An entry that stands where it stood: what is ahead of it is there, and the office record is the
+/// same. It changes nobody's role; only [`Standing`] does.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct StillBehind {
+    /// The entry.
+    pub held: Held,
+    /// The newest of those older than it, as it was read now.
+    pub ahead: Entry,
+    /// The version of the office record.
+    pub office: Version,
 }
 
 impl Renewal {
     /// The session lives, with this TTL, and nothing is amiss with its entries.
     pub fn alive(ttl: Duration) -> Renewal {
-        Renewal { ttl, gone: Vec::new(), unproven: Vec::new(), stray: Vec::new() }
+        Renewal { ttl, gone: Vec::new(), unproven: Vec::new(), stray: Vec::new(), behind: Vec::new() }
+    }
+}
+
+impl StillBehind {
+    /// The entry stands behind this one, under the office record with this version.
+    pub fn new(held: Held, ahead: Entry, office: Version) -> StillBehind {
+        StillBehind { held, ahead, office }
     }
 }
 

@@ -650,6 +650,95 @@ fn a_look_that_finds_nothing_new_leaves_the_watch_as_it_is() {
     assert_eq!(watches(&desk), 2, "{:?}", desk.recent());
 }
 
+fn showing(ttl: Duration, seen: StillBehind) -> Renewal {
+    let mut renewal = Renewal::alive(ttl);
+    renewal.behind.push(seen);
+    renewal
+}
+
+/// What a renewal says of an entry that waits behind token 4, which had its last beat a moment ago.
+fn still_behind(held: &Held, office: Version) -> Renewal {
+    showing(TTL, StillBehind::new(held.clone(), silent(4, TTL / 3), office))
+}
+
+#[test]
+fn those_who_wait_wake_for_their_heartbeat_only_where_it_shows_who_is_ahead() {
+    for ttl in [1, 15, 60, 80].map(Duration::from_secs) {
+        let mut desk = Desk::new(Settings::for_ttl(ttl));
+        desk.handle(Input::Stand(SEAT, candidate()));
+        desk.handle(Input::Opened(Attempt(0), Ok(Liveness::new(ttl))));
+        let held = desk.enlisted(5);
+        let mut beating = silent(4, ttl / 3);
+        beating.observed.as_mut().unwrap().ttl = ttl;
+        desk.answer(standing(behind(&held, beating.clone()), Office::default()));
+        let renewal = showing(ttl, StillBehind::new(held.clone(), beating.clone(), Version::NONE));
+        desk.pass(ttl / 3);
+        // The look after enlisting may come before the first renewal.
+        desk.answer(standing(behind(&held, beating.clone()), Office::default()));
+        desk.renewed(Ok(renewal.clone()));
+        let began = desk.now;
+        for beat in 1..=60 {
+            desk.clear();
+            desk.now = desk.participant.poll_timeout().unwrap();
+            desk.handle(Input::Tick);
+            assert_eq!(desk.now, began + ttl / 3 * beat, "{ttl:?}: nothing but the heartbeat is due");
+            assert!(matches!(desk.recent(), [Output::Renew { .. }]), "{ttl:?}: {:?}", desk.recent());
+            desk.renewed(Ok(renewal.clone()));
+        }
+    }
+}
+
+#[test]
+fn a_renewal_that_shows_another_one_ahead_or_another_record_changes_nothing() {
+    for (ahead, office) in [(4, 4), (3, 3)] {
+        let mut desk = Desk::standing(candidate());
+        let held = desk.enlisted(5);
+        let known = Office { version: Version(office), ..Office::default() };
+        desk.answer(standing(behind(&held, silent(ahead, Duration::ZERO)), known));
+        desk.pass(TTL / 3);
+        let mut as_if_unsaid = desk.participant.clone();
+        let (attempt, _) = desk.renewal().unwrap();
+        as_if_unsaid.handle(desk.now, Input::Renewed(attempt, Ok(proof())));
+        desk.renewed(Ok(still_behind(&held, Version(3))));
+        assert_eq!(desk.participant, as_if_unsaid);
+    }
+}
+
+#[test]
+fn what_a_renewal_saw_does_not_stand_in_for_a_watch_that_was_lost() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    desk.answer(standing(behind(&held, silent(4, Duration::ZERO)), Office::default()));
+    desk.pass(TTL / 3);
+    let (watch, _) = desk.watch();
+    desk.handle(Input::Wake(SEAT, watch, Hint::Lost));
+    desk.clear();
+    // It may have looked before the change that the watch did not tell.
+    desk.renewed(Ok(still_behind(&held, Version::NONE)));
+    desk.pass(TTL / 3);
+    assert_eq!(desk.call().2, Op::Standing(held));
+    assert_eq!(desk.calls(), 1);
+}
+
+#[test]
+fn one_ahead_that_falls_silent_is_timed_from_its_last_beat_whatever_renewals_say() {
+    let mut desk = Desk::standing(candidate());
+    let held = desk.enlisted(5);
+    desk.answer(standing(behind(&held, silent(4, Duration::ZERO)), Office::default()));
+    let began = desk.now;
+    for _ in 0..2 {
+        desk.pass(TTL / 3);
+        let ahead = silent(4, desk.now.since(began));
+        desk.renewed(Ok(showing(TTL, StillBehind::new(held.clone(), ahead, Version::NONE))));
+    }
+    desk.clear();
+    desk.pass(TTL / 3 + Duration::from_millis(100));
+    let ahead = silent(4, desk.now.since(began));
+    assert_eq!(desk.call().2, Op::Standing(held.clone()));
+    desk.answer(standing(behind(&held, ahead.clone()), Office::default()));
+    assert_eq!(desk.call().2, Op::Evict(election(), Box::new(ahead)));
+}
+
 fn handover(from: u64, heir: &Held) -> Handover {
     Handover {
         from: token(from),

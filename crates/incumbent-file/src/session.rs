@@ -10,14 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_store::{
     Cas, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce, Place, Renewal,
-    Session, Standing, StoreError, StoreId, Timestamp, Token, check_candidate_name, check_value,
+    Session, Standing, StillBehind, StoreError, StoreId, Timestamp, Token, check_candidate_name, check_value,
 };
 use rustix::fd::OwnedFd;
 
 use crate::directory::{Directory, EVICTIONS, SESSIONS, random};
 use crate::disk::DiskError;
 use crate::options::Ttl;
-use crate::owner::session_name;
+use crate::owner::{Owners, session_name};
 use crate::place::path_of;
 use crate::record::{EntryRecord, Record, Said, SessionRecord, encode_beat};
 use crate::root::unknown;
@@ -60,6 +60,9 @@ struct Mine {
     held: Held,
     /// How often it has published something.
     said: u64,
+    /// The entry that was ahead when we last looked, for a renewal to look at: nothing ever comes
+    /// between the two.
+    ahead: Option<u64>,
 }
 
 impl FileSession {
@@ -239,7 +242,22 @@ impl Inner {
                 renewal.stray.push(other);
             }
         }
+        let there = held.iter().filter(|held| !renewal.gone.contains(held));
+        renewal.behind = there.filter_map(|held| self.still_behind(held).ok().flatten()).collect();
         Ok(renewal)
+    }
+
+    /// Looks at the one entry that was ahead, and at the office record: so those who wait need no
+    /// wake-up for it beside the heartbeat, however long the line is. What is not as it was, or
+    /// cannot be read, the candidate finds for itself.
+    fn still_behind(&self, held: &Held) -> Result<Option<StillBehind>, StoreError> {
+        let ahead =
+            lock(&self.entries).get(&held.election).filter(|mine| mine.held == *held).and_then(|mine| mine.ahead);
+        let Some(ahead) = ahead else { return Ok(None) };
+        let venue = self.venue(&held.election);
+        let office = venue.tip()?.office.version;
+        let ahead = venue.living_entry(ahead, &venue.said()?, &Owners::default())?;
+        Ok(ahead.map(|ahead| StillBehind::new(held.clone(), ahead, office)))
     }
 
     fn cancel_evictions(&self) -> Result<(), StoreError> {
@@ -280,7 +298,7 @@ impl Inner {
         let number = venue.shelve(Shelf::Line, &record.encode(), || Ok(true))?;
         let Some(token) = number.and_then(Token::new) else { return Err(venue.too_busy()) };
         let held = Held::new(election.clone(), id_of(token), token, entry.incarnation);
-        lock(&self.entries).insert(election.clone(), Mine { held: held.clone(), said: 0 });
+        lock(&self.entries).insert(election.clone(), Mine { held: held.clone(), said: 0, ahead: None });
         self.stand(&venue, &held).inspect_err(|error| {
             // Trying again will not help, so nobody will: an entry of which its owner knows nothing must not stay.
             if error.fault() == Fault::Permanent && venue.remove(held.token.get()).is_ok() {
@@ -293,14 +311,26 @@ impl Inner {
     /// leaves the outcome unknown.
     fn stand(&self, venue: &Venue<'_>, held: &Held) -> Result<Standing, StoreError> {
         let durable = self.directory.floor.raise_durably(&self.directory.disk, held.token.get());
-        durable.and_then(|()| venue.standing(held)).map_err(unknown)
+        durable.and_then(|()| self.look(venue, held)).map_err(unknown)
+    }
+
+    /// Where an entry of ours stands, and notes who is ahead of it.
+    fn look(&self, venue: &Venue<'_>, held: &Held) -> Result<Standing, StoreError> {
+        let standing = venue.standing(held)?;
+        if let Some(mine) = lock(&self.entries).get_mut(&held.election).filter(|mine| mine.held == *held) {
+            mine.ahead = match &standing.place {
+                Place::Behind { ahead, .. } => Some(ahead.token.get()),
+                Place::Leading(_) | Place::Gone => None,
+            };
+        }
+        Ok(standing)
     }
 
     fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
         let _alive = self.alive()?;
         let venue = self.venue(&held.election);
         if self.entry_in(&held.election).as_ref() == Some(held) {
-            return venue.standing(held);
+            return self.look(&venue, held);
         }
         let seen = venue.seen()?;
         let cursor = seen.cursor();
@@ -427,11 +457,36 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use incumbent_store::Incarnation;
+    use incumbent_store::{Incarnation, Version};
 
     use super::*;
     use crate::options::FileOptions;
     use crate::time::Time;
+
+    #[tokio::test]
+    async fn a_renewal_looks_at_the_one_ahead_so_that_those_who_wait_need_not() {
+        let path = std::env::temp_dir().join(format!("incumbent-ahead-{:x}", random()));
+        let directory = Arc::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
+        let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
+        let open = || FileSession::open(directory.clone(), workers.clone(), Duration::from_secs(15)).unwrap();
+        let (first, second) = (open(), open());
+        let election = ElectionName::new("e").unwrap();
+        let entry = NewEntry::new(Incarnation::from_bits(1), "a", "");
+        let leading = first.enlist(&election, &entry).await.unwrap().place;
+        let Place::Leading(leads) = leading else { panic!("{leading:?}") };
+        let behind = second.enlist(&election, &entry).await.unwrap().place;
+        let Place::Behind { held: Some(waits), ahead, .. } = behind else { panic!("{behind:?}") };
+        first.renew(std::slice::from_ref(&leads)).await.unwrap();
+        let seen = second.renew(std::slice::from_ref(&waits)).await.unwrap().behind;
+        let [seen] = &seen[..] else { panic!("{seen:?}") };
+        assert_eq!((&seen.held, seen.ahead.token, seen.office), (&waits, leads.token, Version::NONE));
+        assert!(seen.ahead.version > ahead.version, "its newest heartbeat");
+        assert_eq!(first.renew(std::slice::from_ref(&leads)).await.unwrap().behind, [], "nobody is ahead of it");
+        second.close().await.unwrap();
+        first.close().await.unwrap();
+        drop((first, second, directory));
+        std::fs::remove_dir_all(path).unwrap();
+    }
 
     #[tokio::test]
     async fn silence_is_told_only_to_those_who_share_the_clock() {

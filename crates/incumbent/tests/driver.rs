@@ -269,3 +269,20 @@ async fn a_session_of_which_nothing_is_known_any_more_ends_its_term_at_once() {
     assert!(office.term().check().is_err(), "two lead at once");
     next.term().check().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_behind_one_whom_their_renewals_show_read_nothing_else() {
+    for shape in [Shape::OBSERVED, Shape::ONE_HOST] {
+        let scene = Scene { store: MemoryStore::with_clock(shape, Arc::new(TokioClock::new())), ..Scene::new() };
+        let mut leader = scene.follower().await;
+        let _office = lead(&mut leader).await;
+        let _waits = scene.stand().await;
+        tokio::time::sleep(TTL).await;
+        let counted = || [Call::Renew, Call::Standing, Call::Line, Call::Watch].map(|call| scene.faults.calls(call));
+        let before = counted();
+        tokio::time::sleep(TTL * 20).await;
+        let after = counted();
+        assert_eq!(after[0] - before[0], 60, "three heartbeats in a TTL: {shape:?}");
+        assert_eq!(after[1..], before[1..], "reads beside them: {shape:?}");
+    }
+}

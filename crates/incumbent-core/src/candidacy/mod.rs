@@ -25,7 +25,7 @@ use crate::office::{Heir, Office};
 use crate::outbox::Outbox;
 use crate::rng::Rng;
 use crate::settings::{Settings, stretch};
-use crate::standing::{Cursor, Fault, Target};
+use crate::standing::{Cursor, Fault, StillBehind, Target};
 use crate::tenure::{Rules, Tenure};
 use crate::time::Timestamp;
 
@@ -160,6 +160,8 @@ pub(crate) enum SeatInput {
     Shortened(Timestamp),
     /// A renewal found this entry gone.
     Gone(Held),
+    /// A renewal found this entry where it stood.
+    StillBehind(StillBehind),
     /// There will be no session.
     Refused,
 }
@@ -300,6 +302,7 @@ impl Candidacy {
                     self.on_entry_gone(now, out);
                 }
             }
+            SeatInput::StillBehind(seen) => self.on_still_behind(now, seen),
             SeatInput::Refused => self.fail(now, out),
         }
         self.step(now, out);

@@ -6,7 +6,7 @@ use crate::flaw::Flaw;
 use crate::machine::{Answer, CallId, Command, Event, Hint, Loss, Op, WatchId};
 use crate::office::{Office, Refusal};
 use crate::outbox::Outbox;
-use crate::standing::{Cas, Fault, Place, Standing};
+use crate::standing::{Cas, Fault, Place, Standing, StillBehind};
 use crate::time::Timestamp;
 
 impl Candidacy {
@@ -265,6 +265,24 @@ impl Candidacy {
                 }
             }
         }
+    }
+
+    /// A renewal has seen that nothing has changed: that saves the next look, and times the one
+    /// ahead anew. Where a watch was lost, what it would have told may have come after the renewal
+    /// had looked: there the look stays due.
+    pub(super) fn on_still_behind(&mut self, now: Timestamp, seen: StillBehind) {
+        let State::Following(following) = &self.state else { return };
+        let same = following.held.as_ref() == Some(&seen.held)
+            && following.ahead.token == seen.ahead.token
+            && self.office.version == seen.office;
+        if !same || self.watch.is_none() {
+            return;
+        }
+        let since = self.silent_since(&seen.ahead, now);
+        if let State::Following(following) = &mut self.state {
+            *following = Following { ahead: seen.ahead, since, read_at: now, ..following.clone() };
+        }
+        self.reread_at = self.reread_at.max(now + self.settings.reread_every);
     }
 
     /// Since when the one ahead has been silent. Where its last beat can be read, several that

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::{
     Cas, Cursor, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, Liveness, NewEntry, Nonce,
-    Observed, Office, Place, Renewal, Standing, StoreId, Target, Timestamp, Token, Version, check_candidate_name,
-    check_value,
+    Observed, Office, Place, Renewal, Standing, StillBehind, StoreId, Target, Timestamp, Token, Version,
+    check_candidate_name, check_value,
 };
 
 use crate::{LineKind, StoreError};
@@ -256,6 +256,9 @@ impl Table {
         let mut renewal = Renewal::alive(ttl);
         renewal.stray.extend(stray.filter_map(|(election, token)| self.held(election, token)));
         renewal.gone.extend(gone.into_iter().cloned());
+        // Where those behind time the ones ahead, a renewal that sees them saves as many looks.
+        let named = owned.iter().filter(|_| !store_forgets);
+        renewal.behind.extend(named.filter_map(|held| self.still_behind(now, key, held)));
         Ok(renewal)
     }
 
@@ -576,6 +579,13 @@ impl Table {
             }
         };
         self.stand(&held.election, place)
+    }
+
+    fn still_behind(&self, now: Timestamp, key: SessionKey, held: &Held) -> Option<StillBehind> {
+        let Standing { place: Place::Behind { ahead, .. }, office, .. } = self.standing_of(now, key, held) else {
+            return None;
+        };
+        Some(StillBehind::new(held.clone(), ahead, office.version))
     }
 
     fn stand(&self, election: &ElectionName, place: Place) -> Standing {

@@ -75,6 +75,7 @@ macro_rules! conformance {
             two_sessions_are_independent
             one_session_stands_in_many_elections
             a_renewal_names_what_is_gone_and_what_was_not_named
+            a_renewal_says_who_is_still_ahead_only_while_it_is_so
             a_renewed_session_stays
             closing_a_session_removes_its_entries
             a_silent_session_is_forgotten_by_whom_the_store_says

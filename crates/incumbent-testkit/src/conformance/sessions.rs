@@ -1,10 +1,10 @@
 //! Sessions: what they carry, what keeps them, and what is left when they end.
 
 use bytes::Bytes;
-use incumbent_store::{Cas, Fault, Held, Place, StoreError};
+use incumbent_store::{Cas, Fault, Held, Office, Paused, Place, Standing, StoreError};
 
 use super::harness::Harness;
-use super::scene::{Scene, new_entry};
+use super::scene::{Member, Scene, new_entry};
 use crate::candidates::held_of;
 
 /// What one session does to its entries does nothing to another's.
@@ -62,6 +62,45 @@ pub async fn a_renewal_names_what_is_gone_and_what_was_not_named<H: Harness>(har
     let well = member.session.renew(&named(&[&new, &kept])).await.unwrap();
     assert_eq!((well.gone, well.stray), (vec![], vec![]));
     assert!(!well.ttl.is_zero());
+}
+
+/// Where a renewal says that somebody still waits behind the same one, nobody looks for themselves.
+pub async fn a_renewal_says_who_is_still_ahead_only_while_it_is_so<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    if !scene.has_line() {
+        return;
+    }
+    let members = scene.members_in_line(3).await;
+    let [(leader, first), (next, second), (last, third)] = &members[..] else { panic!("three in line") };
+    // Each time they look, as candidates do on a hint.
+    let behind = async |member: &Member, held: &Held| {
+        let Standing { place, office, .. } = member.session.standing(held).await.unwrap();
+        let seen = match place {
+            Place::Behind { ahead, .. } => Some((ahead.token, office.version)),
+            _ => None,
+        };
+        let said = member.session.renew(std::slice::from_ref(held)).await.unwrap().behind;
+        assert!(
+            said.iter().all(|said| said.held == *held && seen == Some((said.ahead.token, said.office))),
+            "{said:?}"
+        );
+    };
+    behind(leader, first).await;
+    behind(last, third).await;
+    let office = scene.line().await.office;
+    let paused = Office { paused: Some(Paused { reason: "why".into() }), ..office.clone() };
+    assert_eq!(scene.store.set_office(&scene.election, office.version, &paused).await.unwrap(), Cas::Done);
+    // Not looked since: whoever is told so sees that the record is another one.
+    let said = last.session.renew(std::slice::from_ref(third)).await.unwrap().behind;
+    assert!(said.iter().all(|said| said.office != office.version), "{said:?}");
+    behind(last, third).await;
+    next.withdraw(second).await;
+    let said = last.session.renew(std::slice::from_ref(third)).await.unwrap().behind;
+    assert!(said.iter().all(|said| said.ahead.token != second.token), "{said:?}");
+    behind(last, third).await;
+    leader.withdraw(first).await;
+    let said = last.session.renew(std::slice::from_ref(third)).await.unwrap().behind;
+    assert_eq!(said, [], "nobody is ahead");
 }
 
 /// A session lives as long as it is renewed, however long that is.

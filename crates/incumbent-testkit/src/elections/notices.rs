@@ -231,8 +231,9 @@ pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &
         () = leaders => {}
     }
     working.await.expect("no panic");
-    let line = stage.line().await;
-    assert!(line.office.paused.is_some() && line.entries.is_empty(), "{line:?}");
+    assert!(stage.line().await.office.paused.is_some());
+    // Whoever was on its way back into the line when the pause came reads it there, and leaves again.
+    stage.until_empty().await;
 }
 
 /// Leader, followers and observers hear of it, nothing is left, and a new handle is a new election.
