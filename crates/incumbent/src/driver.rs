@@ -219,11 +219,13 @@ impl Driver {
         true
     }
 
-    /// An alarm that rings too early does no harm, and is cheaper than setting it anew for each step.
+    /// An alarm that rings a little early does no harm, and is cheaper than setting it anew for each
+    /// step. One that rings long before anything is due wakes a process that sleeps.
     fn set_alarm(&mut self) {
         let next = [self.participant.poll_timeout(), self.give_up_at].into_iter().flatten().min();
         let Some(at) = next else { return };
-        if self.alarm_at.is_none_or(|set| at < set) {
+        let early = self.settings.renew_every / 4;
+        if self.alarm_at.is_none_or(|set| at < set || set + early < at) {
             self.alarm_at = Some(at);
             self.alarm.set(Some(at));
         }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
@@ -270,19 +270,60 @@ async fn a_session_of_which_nothing_is_known_any_more_ends_its_term_at_once() {
     next.term().check().unwrap();
 }
 
+/// Tokio's clock, and how often its alarms have rung.
+#[derive(Clone, Debug)]
+struct Counting {
+    base: Arc<TokioClock>,
+    rung: Arc<AtomicU64>,
+}
+
+struct CountingAlarm {
+    base: Box<dyn Alarm>,
+    rung: Arc<AtomicU64>,
+}
+
+impl Clock for Counting {
+    fn now(&self) -> Timestamp {
+        self.base.now()
+    }
+
+    fn alarm(&self) -> std::io::Result<Box<dyn Alarm>> {
+        Ok(Box::new(CountingAlarm { base: self.base.alarm()?, rung: self.rung.clone() }))
+    }
+}
+
+impl Alarm for CountingAlarm {
+    fn set(&mut self, at: Option<Timestamp>) {
+        self.base.set(at);
+    }
+
+    fn poll_ring(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let rings = self.base.poll_ring(cx);
+        self.rung.fetch_add(u64::from(rings.is_ready()), Ordering::Relaxed);
+        rings
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_behind_one_whom_their_renewals_show_read_nothing_else() {
-    for shape in [Shape::OBSERVED, Shape::ONE_HOST] {
+async fn those_who_wait_wake_and_read_for_their_heartbeat_only_where_it_shows_who_is_ahead() {
+    for (shape, ttl) in [(Shape::OBSERVED, TTL), (Shape::ONE_HOST, TTL), (Shape::ONE_HOST, TTL * 4)] {
         let scene = Scene { store: MemoryStore::with_clock(shape, Arc::new(TokioClock::new())), ..Scene::new() };
-        let mut leader = scene.follower().await;
+        let clock = Counting { base: Arc::new(TokioClock::new()), rung: Arc::default() };
+        let stand = async |faults: &Faults, clock| {
+            let store = FaultStore::new(Arc::new(scene.store.clone()), faults.clone());
+            let client = Client::builder().ttl(ttl).clock(clock).with_store(store).await.unwrap();
+            client.election("e").unwrap().candidate("a").stand().await.unwrap()
+        };
+        let mut leader = stand(&Faults::none(), scene.clock.clone() as Arc<dyn Clock>).await;
         let _office = lead(&mut leader).await;
-        let _waits = scene.stand().await;
-        tokio::time::sleep(TTL).await;
-        let counted = || [Call::Renew, Call::Standing, Call::Line, Call::Watch].map(|call| scene.faults.calls(call));
-        let before = counted();
-        tokio::time::sleep(TTL * 20).await;
-        let after = counted();
+        let _waits = stand(&scene.faults, Arc::new(clock.clone())).await;
+        tokio::time::sleep(ttl).await;
+        let calls = || [Call::Renew, Call::Standing, Call::Line, Call::Watch].map(|call| scene.faults.calls(call));
+        let (before, rung) = (calls(), clock.rung.load(Ordering::Relaxed));
+        tokio::time::sleep(ttl * 20).await;
+        let after = calls();
         assert_eq!(after[0] - before[0], 60, "three heartbeats in a TTL: {shape:?}");
         assert_eq!(after[1..], before[1..], "reads beside them: {shape:?}");
+        assert_eq!(clock.rung.load(Ordering::Relaxed) - rung, 60, "wake-ups beside them: {shape:?}, {ttl:?}");
     }
 }
