@@ -1,4 +1,5 @@
-//! What can be written on the command line: the one definition that help, completions and the man page come from.
+//! What can be written on the command line: the one definition that help, completions and the man
+//! page come from.
 //!
 //! Nothing here does anything, or knows of stores.
 
@@ -11,7 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use incumbent::store::check_candidate_name;
 use incumbent::{ElectionName, NameError, Token};
 
-use crate::span::{parse_span, parse_ttl, parse_wait};
+use crate::duration::{parse_duration, parse_ttl, parse_wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -85,8 +86,9 @@ transfer. `incumbent explain` says what they promise.
 
 /// Leader election: one of many leads, and a leader that has lost office can do no harm.
 ///
-/// Whoever is first in line leads. When it dies, resigns or falls silent, the next one does. Every leader has a fencing
-/// token that is higher than all before it, so that what it guards can refuse the late writes of a former leader.
+/// The candidate that is first in line leads. When it dies, resigns or falls silent, the next one
+/// does. Every leader has a fencing token that is higher than all before it, so that what it writes
+/// to can refuse the late writes of a former leader.
 #[derive(Debug, Parser)]
 #[command(name = "incumbent", version, styles = STYLES, max_term_width = 110)]
 #[command(after_long_help = format!("{EXAMPLES}{}{PEERS}{EXIT_CODES}", stores()))]
@@ -94,13 +96,13 @@ transfer. `incumbent explain` says what they promise.
     after_help = "`incumbent --help` has examples, stores and exit codes; `incumbent VERB --help` has those of a verb."
 )]
 #[command(subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
-pub(crate) struct Line {
+pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-    /// Say nothing on standard error but errors
+    pub(crate) store: StoreArgs,
+    /// Print nothing on standard error but errors
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
-    /// Say what is tried again, and why
+    /// Print what is tried again, and why
     #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Global options")]
     pub(crate) verbose: bool,
     #[command(subcommand)]
@@ -109,8 +111,8 @@ pub(crate) struct Line {
 
 /// Which store.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct PlaceArgs {
-    /// The store, e.g. zk://host:2181. Everybody on this host can see a password that is written
+pub(crate) struct StoreArgs {
+    /// The store, e.g. zk://host:2181. All users of this host can see a password that is written
     /// here
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) store: Option<String>,
@@ -168,7 +170,7 @@ impl Verb {
 
 /// The election's name.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Contest {
+pub(crate) struct ElectionArg {
     /// The election, e.g. jobs/nightly: 1 to 255 bytes, segments joined by slashes
     #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
     pub(crate) election: ElectionName,
@@ -182,9 +184,9 @@ pub(crate) struct Format {
     pub(crate) json: bool,
 }
 
-/// How one stands.
+/// Who this candidate is, and its times.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Standing {
+pub(crate) struct CandidateArgs {
     /// This candidate's name, for people [default: the host's name and the process number; in a
     /// container also four digits]. Among peers, which member of the list this is
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
@@ -192,28 +194,30 @@ pub(crate) struct Standing {
     /// What this candidate advertises to others, e.g. its address
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) value: OsString,
-    /// How long this process may be silent before the office goes to the next in line [default: 15s]. Not for peers, whose URL
-    /// has a timeout
+    /// How long this process may be silent before the office goes to the next in line [default:
+    /// 15s]. Not for peers, whose URL has a timeout
     #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
     pub(crate) ttl: Option<Duration>,
-    /// How long the work may take to stop [default: a fifth of the TTL, so 3s; for peers a third of the timeout]
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    /// How long the work may take to stop [default: a fifth of the TTL, so 3s; for peers a third of
+    /// the timeout]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) grace: Option<Duration>,
 }
 
-/// How long to wait for an act.
+/// How long to wait for an operator's act.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Patience {
+pub(crate) struct TimeoutArg {
     /// Fail if it has not happened by then
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 }
 
 /// Run a command while this process leads, and never in two places at once
 ///
-/// Gets in line, runs COMMAND once it is this process's turn, and exits as COMMAND did. If the office is lost, handed over or
-/// paused meanwhile, COMMAND is stopped, with everything that it has started, and this process goes back in line. The
-/// office is released only when no process of COMMAND is left, also if `incumbent` itself is killed or stopped.
+/// Gets in line, runs COMMAND once it is this process's turn, and exits as COMMAND did. If the
+/// office is lost, handed over or paused meanwhile, COMMAND is stopped, with everything that it has
+/// started, and this process goes back in line. The office is released only when no process of
+/// COMMAND is left, also if `incumbent` itself is killed or stopped.
 ///
 /// A guardian process sees to that. If both are killed at once, or `incumbent` is stopped and its
 /// guardian killed, COMMAND's own process dies, but what it has started may live on, beside the
@@ -221,11 +225,13 @@ pub(crate) struct Patience {
 /// descriptor that it inherited for this. For the rest there is the token. In a container whose
 /// process 1 is `incumbent`, everything ends with it.
 ///
-/// COMMAND finds INCUMBENT_ELECTION, INCUMBENT_NAME and INCUMBENT_TOKEN in its environment. The token is higher than
-/// that of every earlier leader: give it to whatever COMMAND writes to, so that it can refuse an older one.
+/// COMMAND finds INCUMBENT_ELECTION, INCUMBENT_NAME and INCUMBENT_TOKEN in its environment. The
+/// token is higher than that of every earlier leader: give it to whatever COMMAND writes to, so
+/// that it can refuse an older one.
 ///
-/// Among peers (consensus, bully, ring) this process is a member of the group for as long as it runs, and a group needs its members:
-/// use --forever there. With bully and ring there is no token, and no INCUMBENT_TOKEN.
+/// Among peers (consensus, bully, ring) this process is a member of the group for as long as it
+/// runs, and a group needs its members: use --forever there. With bully and ring there is no token,
+/// and no INCUMBENT_TOKEN.
 ///
 /// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and
 /// exit; a second one kills at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on
@@ -256,9 +262,9 @@ Exit codes:
     2    the command line is wrong")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
-    pub(crate) standing: Standing,
+    pub(crate) candidate: CandidateArgs,
     /// Do not wait: exit with 122 if somebody else leads
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) try_once: bool,
@@ -287,9 +293,9 @@ pub(crate) struct RunArgs {
 
 /// Hold the office without a command: events on standard output, end of input resigns
 ///
-/// For programs that are not written in Rust: start this, read its output line by line, and close its input to resign. After
-/// `stopping`, the work has the grace to stop; after `lost`, somebody else may lead. Exits with 0 when it has resigned or
-/// the election has ended.
+/// For programs that are not written in Rust: start this, read its output line by line, and close
+/// its input to resign. After `stopping`, the work has the grace to stop; after `lost`, somebody
+/// else may lead. Exits with 0 when it has resigned or the election has ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Events with --json, one object a line:
@@ -306,14 +312,14 @@ Example:
     mkfifo hold && incumbent campaign jobs/nightly --json < hold")]
 pub(crate) struct CampaignArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
-    pub(crate) standing: Standing,
+    pub(crate) candidate: CandidateArgs,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
-/// Say who leads
+/// Show who leads
 ///
 /// Prints the leader's name, token and value. Exits with 3 when nobody leads.
 #[derive(Debug, Args)]
@@ -329,12 +335,12 @@ Example:
     incumbent leader api/leader --json | jq -r .leader.value")]
 pub(crate) struct LeaderArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
-/// List those in line, the leader first
+/// List the candidates in line, the leader first
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 With --json, on one line:
@@ -346,7 +352,7 @@ Among peers these are the members that answer, the leader first if there is
 one; \"id\" is null, and so is \"token\" but for the leader of a consensus group.")]
 pub(crate) struct CandidatesArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -367,12 +373,12 @@ Events with --json, one object a line:
     {\"event\":\"store_reset\"}    another store answers: tokens start anew")]
 pub(crate) struct ObserveArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
-/// Say who leads and who waits; or why nobody leads, and what to do
+/// Show who leads and who waits; or why nobody leads, and what to do
 ///
 /// Exits with 0 when somebody leads, and with 3 when nobody does.
 #[derive(Debug, Args)]
@@ -391,15 +397,15 @@ nothing has been heard of the leader. With peers there is
 or hold another election.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
 /// Make another candidate the leader
 ///
-/// Those between step aside, the leader stops its work and hands over. Returns when the heir leads; if it is refused, the leader
-/// leads on.
+/// Those between step aside, the leader stops its work and hands over. Returns when the heir leads;
+/// if it is refused, the leader leads on.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Example:
@@ -407,19 +413,20 @@ Example:
     incumbent transfer jobs/nightly --to 5a9c...    by its id")]
 pub(crate) struct TransferArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     /// The name or the id of the candidate that is to lead
     #[arg(long, value_name = "NAME_OR_ID")]
     pub(crate) to: String,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
 /// Make the leader step down and go to the end of the line
 ///
-/// Returns when it no longer leads. If nobody else is in line, it is elected again, with a new token.
+/// Returns when it no longer leads. If nobody else is in line, it is elected again, with a new
+/// token.
 ///
 /// Among bully and ring peers rank decides who leads next: the highest of the others. The one that
 /// resigned leaves it alone for as long as it leads, whatever their ranks, and stands again when
@@ -427,42 +434,44 @@ pub(crate) struct TransferArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ResignArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
 /// Remove the leader without asking it
 ///
-/// For a leader that does not answer. Exactly the entry that was seen is removed. The former leader may go on until it notices, at its
-/// deadline at the latest: only what checks its token refuses it at once. `incumbent resign` asks first.
+/// For a leader that does not answer. Exactly the entry that was seen is removed. The former leader
+/// may go on until it notices, at its deadline at the latest: only what checks its token refuses it
+/// at once. `incumbent resign` asks first.
 #[derive(Debug, Args)]
 pub(crate) struct DeposeArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     /// Only if the leader's token is this one
     #[arg(long, value_name = "TOKEN", value_parser = parse_token)]
     pub(crate) token: Option<Token>,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
-/// Let nobody lead until `incumbent resume`
+/// Let no candidate lead until `incumbent resume`
 ///
-/// The leader stops its work and leaves, and so do the others. Returns when nobody is in line. They come back by themselves.
+/// The leader stops its work and leaves the line, and so do the others. Returns when the line is
+/// empty. After `incumbent resume` they come back by themselves.
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     /// Why, for those who ask
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -471,28 +480,28 @@ pub(crate) struct PauseArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
 /// End an election for all who take part
 ///
-/// Everybody stops, leaves and does not come back: `incumbent run` exits with 121. Whoever stands later starts afresh, and tokens
-/// still grow.
+/// All candidates stop, leave and do not come back: `incumbent run` exits with 121. A candidate
+/// that comes later starts afresh, and tokens still grow.
 #[derive(Debug, Args)]
 pub(crate) struct EndArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
-/// Say to a group of peers what only people can know
+/// Tell a group of peers what only people can know
 ///
 /// A consensus group is safe because its members write down their votes. Where what was written is
 /// missing, a member cannot tell whether there never was anything or whether it was lost; you may
@@ -512,10 +521,10 @@ pub(crate) enum PeersAct {
 /// Begin without the members that never came
 ///
 /// The first election of a consensus group waits until all its members have been up at the same
-/// time, once. This has those that are up begin without the others: a majority at least. Whoever
-/// comes later joins by itself.
+/// time, once. This has those that are up begin without the others: a majority at least. A
+/// member that comes later joins by itself.
 ///
-/// By saying it you assert that no member of this group has ever voted with a directory that still
+/// By doing so you assert that no member of this group has ever voted with a directory that still
 /// exists: not one that is down now, not one whose directory is elsewhere. If one has, there are
 /// two groups of the same name, each with a leader.
 #[derive(Debug, Args)]
@@ -524,9 +533,9 @@ Example:
     incumbent --store 'consensus://...' peers found jobs/nightly")]
 pub(crate) struct FoundArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -536,11 +545,11 @@ pub(crate) struct FoundArgs {
 /// A consensus member that has lost its directory votes again once ALL others have told it the
 /// highest term, or a majority, if the others say that they have lost theirs, too. If that cannot
 /// be (two of three were wiped, or one was wiped and another is gone for good), this has it come
-/// back with what those that answer know, one at least. Say it to one member: the others follow by
+/// back with what those that answer know, one at least. Readmit one member: the others follow by
 /// themselves. Tokens begin a million higher than any that is known, and the member votes for
-/// nobody until whatever it may have promised is over.
+/// no candidate until every promise that it may have made is over.
 ///
-/// By saying it you assert that the process that had the lost votes is dead, and that fewer than a
+/// By doing so you assert that the process that had the lost votes is dead, and that fewer than a
 /// million elections were held that none of the members which answer has heard of. If more were
 /// held, a token may be used twice.
 ///
@@ -553,30 +562,31 @@ Example:
     incumbent --store 'consensus://...' peers readmit jobs/nightly --member b")]
 pub(crate) struct ReadmitArgs {
     #[command(flatten)]
-    pub(crate) contest: Contest,
+    pub(crate) target: ElectionArg,
     /// Which member, by its name in the list
     #[arg(long, value_name = "NAME")]
     pub(crate) member: String,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
 }
 
-/// Say what this store and these times promise
+/// Show what this store and these times promise
 ///
-/// How long an office can stay empty after a crash, how long two leaders can overlap, what outage of the store a leader survives,
-/// and how far its tokens can be trusted.
+/// How long an office can stay empty after a crash, how long two leaders can overlap, what outage
+/// of the store a leader survives, and how far its tokens can be trusted.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// An election whose state is to be shown, too
     #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
     pub(crate) election: Option<ElectionName>,
-    /// The TTL to reckon with [default: 15s]. Not for peers, whose URL has a timeout
+    /// The TTL to calculate with [default: 15s]. Not for peers, whose URL has a timeout
     #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
     pub(crate) ttl: Option<Duration>,
-    /// The grace to reckon with [default: a fifth of the TTL, so 3s; for peers a third of the timeout]
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    /// The grace to calculate with [default: a fifth of the TTL, so 3s; for peers a third of the
+    /// timeout]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) grace: Option<Duration>,
     #[command(flatten)]
     pub(crate) format: Format,
@@ -584,11 +594,12 @@ pub(crate) struct ExplainArgs {
 
 /// See it work: real processes, a killed leader, a stopped one, a refused late write
 ///
-/// Needs no server and no argument, takes less than 20 seconds, and leaves nothing behind. Exits with 1 if anything did not
-/// happen as promised.
+/// Needs no server and no argument, takes less than 20 seconds, and leaves nothing behind. Exits
+/// with 1 if anything did not happen as promised.
 ///
 /// With --algorithm the processes elect one of themselves, with no store, and their messages are
-/// shown: a first election, a killed leader that comes back, a network that is cut in two and healed.
+/// shown: a first election, a killed leader that comes back, a network that is cut in two and
+/// healed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -665,12 +676,12 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Line::command().debug_assert();
+        Cli::command().debug_assert();
     }
 
     #[test]
     fn examples_and_tables_fit_a_narrow_terminal() {
-        let command = Line::command();
+        let command = Cli::command();
         let verbs = command.get_subcommands().filter_map(|verb| verb.get_after_long_help());
         for text in verbs.chain(command.get_after_long_help()).map(ToString::to_string) {
             for line in text.lines() {
@@ -681,7 +692,7 @@ mod tests {
 
     #[test]
     fn every_verb_and_every_option_is_explained() {
-        let command = Line::command();
+        let command = Cli::command();
         for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
             assert!(verb.get_about().is_some(), "{}", verb.get_name());
             for arg in verb.get_arguments() {

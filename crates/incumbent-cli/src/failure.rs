@@ -1,4 +1,4 @@
-//! What went wrong, as a person reads it and as a script sees it: one sentence, what to do next, and an exit code.
+//! What went wrong, for people and for scripts: one sentence, what to do next, and an exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -8,13 +8,13 @@ use incumbent::store::{Fault, StoreError};
 use incumbent::{ConnectError, OperatorError, ReadError, SeatError, StandError, TransferRefused};
 use rustix::io::Errno;
 
-use crate::span::show;
+use crate::duration::show;
 
 /// Exit codes of every verb but `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// Whoever reads the output has seen enough: nothing is wrong, and nothing is said.
-    NobodyReads = 0,
+    /// The reader of the output has gone, as `head` does: no failure, and no message.
+    ReaderGone = 0,
     Error = 1,
     Usage = 2,
     No = 3,

@@ -1,14 +1,14 @@
 //! The `incumbent` command. Here the verb is chosen; what it does is in `verbs`.
 
 mod args;
-mod facts;
+mod duration;
 mod failure;
-mod heeded;
-mod journal;
-mod place;
+mod json;
+mod logging;
+mod output;
 mod reader_gone;
-mod say;
-mod span;
+mod signal_listener;
+mod store_url;
 mod usage;
 mod verbs;
 
@@ -19,65 +19,66 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Line, PlaceArgs, Verb};
+use args::{Cli, StoreArgs, Verb};
 use failure::{Code, Failure, RAISE_FILE_LIMIT, is_out_of_files};
-use place::Place;
-use say::Say;
+use output::Console;
+use store_url::StoreUrl;
 
 fn main() -> ExitCode {
-    // Before anything else: this process may have been started to be somebody's guardian.
+    // Before anything else: this process may have been started to be a guardian.
     incumbent_guardian::main_if_guardian();
-    if let Some(worker) = verbs::demo::worker::asked_for() {
-        return finish(block_on(worker.work()), &Say::new(false), false);
+    if let Some(worker) = verbs::demo::worker::of_this_process() {
+        return finish(block_on(worker.run()), &Console::new(false), false);
     }
     if let Some(member) = verbs::demo::peers::member::MemberArgs::of_this_process() {
-        return finish(block_on(member.run()), &Say::new(false), false);
+        return finish(block_on(member.run()), &Console::new(false), false);
     }
-    heeded::let_long_files_fail();
-    let line = match Line::try_parse() {
-        Ok(line) => line,
+    signal_listener::let_long_files_fail();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
         Err(error) => return usage::explain(error),
     };
-    let mut say = Say::new(line.quiet);
-    let is_run = matches!(line.verb, Verb::Run(_));
-    let done = catch_unwind(AssertUnwindSafe(|| act(line.verb, &line.place, line.verbose, &mut say)));
+    let mut console = Console::new(cli.quiet);
+    let is_run = matches!(cli.verb, Verb::Run(_));
+    let done = catch_unwind(AssertUnwindSafe(|| act(cli.verb, &cli.store, cli.verbose, &mut console)));
     // Libraries below panic where the system refuses them what they cannot do without.
     let done = done.unwrap_or_else(|_| Err(Failure::error("it cannot go on, for the reason above")));
-    finish(done, &say, is_run)
+    finish(done, &console, is_run)
 }
 
-fn finish(done: Result<u8, Failure>, say: &Say, is_run: bool) -> ExitCode {
+fn finish(done: Result<u8, Failure>, console: &Console, is_run: bool) -> ExitCode {
     let failure = match done {
         Ok(code) => return ExitCode::from(code),
         Err(failure) => failure,
     };
-    say.failure(&failure);
+    console.failure(&failure);
     // The low numbers are the command's own there, but for a command line that is wrong.
     let ours = is_run && failure.code != Code::Usage;
     ExitCode::from(if ours { verbs::run::OUR_FAILURE } else { failure.code as u8 })
 }
 
-fn act(verb: Verb, place: &PlaceArgs, verbose: bool, say: &mut Say) -> Result<u8, Failure> {
+fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> Result<u8, Failure> {
     let changes = verb.changes_something();
-    let at = |say: &mut Say| Place::choose(place, changes, say).inspect(|_| journal::begin(verbose, say));
+    let at =
+        |console: &mut Console| StoreUrl::choose(store, changes, console).inspect(|_| logging::begin(verbose, console));
     match verb {
-        Verb::Run(args) => verbs::run::run(args, at(say)?, say),
-        Verb::Campaign(args) => block_on(verbs::campaign::campaign(args, at(say)?, say)),
-        Verb::Leader(args) => block_on(verbs::read::leader(args, at(say)?, say)),
-        Verb::Candidates(args) => block_on(verbs::read::candidates(args, at(say)?, say)),
-        Verb::Observe(args) => block_on(verbs::observe::observe(args, at(say)?, say)),
-        Verb::Status(args) => block_on(verbs::status::status(args, at(say)?)),
-        Verb::Transfer(args) => block_on(verbs::operate::transfer(args, at(say)?, say)),
-        Verb::Resign(args) => block_on(verbs::operate::resign(args, at(say)?, say)),
-        Verb::Depose(args) => block_on(verbs::operate::depose(args, at(say)?, say)),
-        Verb::Pause(args) => block_on(verbs::operate::pause(args, at(say)?, say)),
-        Verb::Resume(args) => block_on(verbs::operate::resume(args, at(say)?, say)),
-        Verb::End(args) => block_on(verbs::operate::end(args, at(say)?, say)),
-        Verb::Peers(args) => block_on(verbs::operate::peers(args, at(say)?, say)),
-        Verb::Explain(args) => block_on(verbs::explain::explain(args, at(say)?)),
+        Verb::Run(args) => verbs::run::run(args, at(console)?, console),
+        Verb::Campaign(args) => block_on(verbs::campaign::campaign(args, at(console)?, console)),
+        Verb::Leader(args) => block_on(verbs::read::leader(args, at(console)?, console)),
+        Verb::Candidates(args) => block_on(verbs::read::candidates(args, at(console)?, console)),
+        Verb::Observe(args) => block_on(verbs::observe::observe(args, at(console)?, console)),
+        Verb::Status(args) => block_on(verbs::status::status(args, at(console)?)),
+        Verb::Transfer(args) => block_on(verbs::operate::transfer(args, at(console)?, console)),
+        Verb::Resign(args) => block_on(verbs::operate::resign(args, at(console)?, console)),
+        Verb::Depose(args) => block_on(verbs::operate::depose(args, at(console)?, console)),
+        Verb::Pause(args) => block_on(verbs::operate::pause(args, at(console)?, console)),
+        Verb::Resume(args) => block_on(verbs::operate::resume(args, at(console)?, console)),
+        Verb::End(args) => block_on(verbs::operate::end(args, at(console)?, console)),
+        Verb::Peers(args) => block_on(verbs::operate::peers(args, at(console)?, console)),
+        Verb::Explain(args) => block_on(verbs::explain::explain(args, at(console)?)),
         Verb::Demo(args) => block_on(verbs::demo::demo(args)),
-        Verb::Completions(args) => verbs::paper::completions(args),
-        Verb::Man(args) => verbs::paper::man(args),
+        Verb::Completions(args) => verbs::generate::completions(args),
+        Verb::Man(args) => verbs::generate::man(args),
     }
 }
 

@@ -7,10 +7,10 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
-use crate::args::Line;
+use crate::args::Cli;
 use crate::failure::Code;
-use crate::place::without_secrets;
-use crate::say::shell_word;
+use crate::output::shell_word;
+use crate::store_url::without_secrets;
 
 /// Help and version go to standard output, and are no error.
 pub(crate) fn explain(mut error: clap::Error) -> ExitCode {
@@ -56,7 +56,8 @@ fn insert_tip(error: &mut clap::Error, tip: String) {
 const ELSEWHERE: [(&str, &str); 5] =
     [("version", "--version"), ("lock", "run"), ("elect", "campaign"), ("list", "candidates"), ("watch", "observe")];
 
-/// The whole line with the verb that is meant here; only its beginning if the rest is not right either.
+/// The whole line with the verb that is meant here; only its beginning if the rest is not right
+/// either.
 fn meant_elsewhere(typed: &str, args: &[String]) -> Option<String> {
     let (_, meant) = ELSEWHERE.into_iter().find(|(elsewhere, _)| *elsewhere == typed)?;
     if meant == "--version" {
@@ -65,7 +66,7 @@ fn meant_elsewhere(typed: &str, args: &[String]) -> Option<String> {
     let at = args.iter().position(|arg| arg == typed)?;
     let mut line = args.to_vec();
     line[at] = meant.to_owned();
-    if Line::try_parse_from(["incumbent"].into_iter().chain(line.iter().map(String::as_str))).is_ok() {
+    if Cli::try_parse_from(["incumbent"].into_iter().chain(line.iter().map(String::as_str))).is_ok() {
         return Some(shown(["incumbent"].into_iter().chain(line.iter().map(String::as_str))));
     }
     let with_command = line.iter().skip(at + 2).find_map(|word| with_dashes(&line, word));
@@ -81,7 +82,7 @@ fn shown<'a>(line: impl Iterator<Item = &'a str>) -> String {
 
 /// The verb that differs least, if it differs by a slip of the hand or two.
 fn nearest_verb(typed: &str) -> Option<String> {
-    let command = Line::command();
+    let command = Cli::command();
     let verbs = command.get_subcommands().map(|verb| (slips(typed, verb.get_name()), verb.get_name().to_owned()));
     verbs.min().filter(|(slips, verb)| *slips <= 2 && *slips < verb.chars().count()).map(|(_, verb)| verb)
 }
@@ -105,7 +106,7 @@ fn slips(a: &str, b: &str) -> usize {
     table[a.len()][b.len()]
 }
 
-/// The line with two dashes before `stray`, a word that nobody expected, if it is right then.
+/// The line with two dashes before `stray`, a word that was not expected, if it is right then.
 fn with_dashes(args: &[String], stray: &str) -> Option<String> {
     // An option that does not exist is another mistake, and so is a second election before the
     // dashes.
@@ -121,7 +122,7 @@ fn with_dashes(args: &[String], stray: &str) -> Option<String> {
             .chain(["--"])
             .chain(command.iter().map(String::as_str))
     });
-    lines.find(|line| Line::try_parse_from(line.clone()).is_ok()).map(shown)
+    lines.find(|line| Cli::try_parse_from(line.clone()).is_ok()).map(shown)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! `campaign`: the office for programs in any language. Events go out, and the end of input gives the office back.
+//! `campaign`: the office for programs in any language. Events go out, and the end of input gives
+//! the office back.
 
 use std::io;
 use std::time::Duration;
@@ -10,16 +11,16 @@ use tokio::sync::oneshot;
 
 use super::{TIDY, candidate_name, last_error, say_what_is_waited_for, standing_client, value_bytes};
 use crate::args::CampaignArgs;
-use crate::facts::reason;
 use crate::failure::{Code, Failure};
-use crate::heeded::Heeded;
-use crate::place::Place;
+use crate::json::reason;
+use crate::output::{Console, out, out_json, printable};
 use crate::reader_gone::reader_gone;
-use crate::say::{Say, out, out_json, printable};
+use crate::signal_listener::SignalListener;
+use crate::store_url::StoreUrl;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Happened {
+enum Event {
     Following { ahead: Option<String>, token: Option<u64> },
     Elected { token: Option<u64>, remaining_ms: Option<u64> },
     Stopping { reason: &'static str },
@@ -29,156 +30,155 @@ enum Happened {
     Ended,
 }
 
-impl Happened {
+impl Event {
     fn words(&self) -> String {
         match self {
-            Happened::Following { ahead: Some(ahead), token: Some(token) } => {
+            Event::Following { ahead: Some(ahead), token: Some(token) } => {
                 format!("following  behind {} (token {token})", printable(ahead))
             }
-            Happened::Following { ahead: Some(ahead), token: None } => format!("following  {}", printable(ahead)),
-            Happened::Following { ahead: None, token: Some(token) } => format!("following  behind token {token}"),
-            Happened::Following { ahead: None, token: None } => "waiting    nobody leads".into(),
-            Happened::Elected { token, remaining_ms } => {
+            Event::Following { ahead: Some(ahead), token: None } => format!("following  {}", printable(ahead)),
+            Event::Following { ahead: None, token: Some(token) } => format!("following  behind token {token}"),
+            Event::Following { ahead: None, token: None } => "waiting    nobody leads".into(),
+            Event::Elected { token, remaining_ms } => {
                 let token = token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
-                let lasts = remaining_ms.map(|ms| crate::span::show(Duration::from_millis(ms)));
+                let lasts = remaining_ms.map(|ms| crate::duration::show(Duration::from_millis(ms)));
                 let lasts =
                     lasts.map_or_else(|| "until further notice".to_owned(), |lasts| format!("for {lasts} at least"));
                 format!("elected    {token}, {lasts}")
             }
-            Happened::Stopping { reason } => format!("stopping   {reason}"),
-            Happened::Lost { reason } => format!("lost       {reason}"),
-            Happened::Out { reason } => format!("out        {reason}"),
-            Happened::Resigned => "resigned".into(),
-            Happened::Ended => "ended".into(),
+            Event::Stopping { reason } => format!("stopping   {reason}"),
+            Event::Lost { reason } => format!("lost       {reason}"),
+            Event::Out { reason } => format!("out        {reason}"),
+            Event::Resigned => "resigned".into(),
+            Event::Ended => "ended".into(),
         }
     }
 }
 
-/// Tells what happens, each thing once.
-struct Teller {
+/// Writes events, each only if it differs from the last.
+struct EventWriter {
     json: bool,
-    last: Option<Happened>,
+    last: Option<Event>,
 }
 
-impl Teller {
-    fn tell(&mut self, happened: Happened) -> Result<(), Failure> {
-        if self.last.as_ref() == Some(&happened) {
+impl EventWriter {
+    fn write(&mut self, event: Event) -> Result<(), Failure> {
+        if self.last.as_ref() == Some(&event) {
             return Ok(());
         }
         if self.json {
-            out_json(&happened)?
+            out_json(&event)?
         } else {
-            out(&happened.words())?
+            out(&event.words())?
         }
-        self.last = Some(happened);
+        self.last = Some(event);
         Ok(())
     }
 
-    fn tell_role(&mut self, role: &Role) -> Result<(), Failure> {
+    fn write_role(&mut self, role: &Role) -> Result<(), Failure> {
         match role {
             Role::Following { ahead, token } => {
                 let token = token.map(|token| token.get());
-                self.tell(Happened::Following { ahead: ahead.as_deref().map(str::to_owned), token })
+                self.write(Event::Following { ahead: ahead.as_deref().map(str::to_owned), token })
             }
-            // A moment between two sessions, or between two places in line, is nobody's business.
+            // A moment between two sessions, or between two places in line, is not worth an event.
             Role::Out(why @ (Loss::Paused | Loss::Unhealthy | Loss::Refused)) => {
-                self.tell(Happened::Out { reason: reason(*why) })
+                self.write(Event::Out { reason: reason(*why) })
             }
             _ => Ok(()),
         }
     }
 }
 
-pub(crate) async fn campaign(args: CampaignArgs, place: Place, say: &Say) -> Result<u8, Failure> {
-    let client = standing_client(&args.standing, &place).await?;
-    let name = candidate_name(&args.standing);
-    let election =
-        client.election(args.contest.election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
-    let candidate = election.candidate(name).value(value_bytes(&args.standing));
+pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let client = standing_client(&args.candidate, &store).await?;
+    let name = candidate_name(&args.candidate);
+    let election = client.election(args.target.election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
+    let candidate = election.candidate(name).value(value_bytes(&args.candidate));
     let mut quit = Quit::new()?;
-    let mut teller = Teller { json: args.format.json, last: None };
+    let mut writer = EventWriter { json: args.format.json, last: None };
     let outcome = async {
-        let seat = tokio::select! {
-            seat = candidate.stand() => seat?,
+        let candidacy = tokio::select! {
+            candidacy = candidate.stand() => candidacy?,
             () = quit.asked() => return left_before_it_was_in_line(),
-            never = say_what_is_waited_for(say) => match never {},
+            never = say_what_is_waited_for(console) => match never {},
         };
-        hold(seat, &mut teller, &mut quit).await
+        hold(candidacy, &mut writer, &mut quit).await
     };
     let outcome = outcome.await;
-    // Also when nobody reads any more, or something broke: the office is not left to expire.
+    // Also when the reader has gone, or something broke: the office is not left to expire.
     drop(election);
     if !client.close(TIDY).await {
-        say.warn("the store has not confirmed that this candidate left; what is left goes with its session");
+        console.warn("the store has not confirmed that this candidate left; what is left goes with its session");
     }
-    teller.tell(outcome?)?;
+    writer.write(outcome?)?;
     Ok(0)
 }
 
 /// There is nothing to resign from; and if the store cannot be used, that is no success.
-fn left_before_it_was_in_line() -> Result<Happened, Failure> {
+fn left_before_it_was_in_line() -> Result<Event, Failure> {
     match last_error() {
-        known if known.is_empty() => Ok(Happened::Resigned),
+        known if known.is_empty() => Ok(Event::Resigned),
         error => Err(Failure::new(Code::Unavailable, format!("left before it was in line{error}"))),
     }
 }
 
 /// Stands, leads, loses and stands again, until there is a reason to leave for good.
-async fn hold(mut seat: Candidacy<Unfenced>, teller: &mut Teller, quit: &mut Quit) -> Result<Happened, Failure> {
-    let mut roles = seat.roles();
+async fn hold(mut candidacy: Candidacy<Unfenced>, writer: &mut EventWriter, quit: &mut Quit) -> Result<Event, Failure> {
+    let mut roles = candidacy.roles();
     loop {
         tokio::select! {
             biased;
-            () = quit.asked() => return Ok(Happened::Resigned),
-            elected = seat.elected() => match elected? {
-                Some(office) => {
-                    if !lead(office, teller, quit).await? {
-                        return Ok(Happened::Resigned);
+            () = quit.asked() => return Ok(Event::Resigned),
+            elected = candidacy.elected() => match elected? {
+                Some(leadership) => {
+                    if !lead(leadership, writer, quit).await? {
+                        return Ok(Event::Resigned);
                     }
                 }
-                None => return Ok(Happened::Ended),
+                None => return Ok(Event::Ended),
             },
-            role = roles.next() => teller.tell_role(&role)?,
+            role = roles.next() => writer.write_role(&role)?,
         }
     }
 }
 
 /// One term. `false`: the office was given back because we were asked to.
-async fn lead(office: Leadership<Unfenced>, teller: &mut Teller, quit: &mut Quit) -> Result<bool, Failure> {
-    let bounded = office.deadline() != Timestamp::MAX;
-    let remaining_ms = bounded.then(|| u64::try_from(office.remaining().as_millis()).unwrap_or(u64::MAX));
-    let token = office.token_if_any().map(|token| token.get());
-    teller.tell(Happened::Elected { token, remaining_ms })?;
-    let term = office.term();
+async fn lead(leadership: Leadership<Unfenced>, writer: &mut EventWriter, quit: &mut Quit) -> Result<bool, Failure> {
+    let bounded = leadership.deadline() != Timestamp::MAX;
+    let remaining_ms = bounded.then(|| u64::try_from(leadership.remaining().as_millis()).unwrap_or(u64::MAX));
+    let token = leadership.token_if_any().map(|token| token.get());
+    writer.write(Event::Elected { token, remaining_ms })?;
+    let term = leadership.term();
     let lost = tokio::select! {
         biased;
         () = quit.asked() => {
             // Whether it is certain is said when the client has closed.
-            let _ = office.leave().await;
+            let _ = leadership.leave().await;
             return Ok(false);
         }
         lost = term.stopping() => lost,
     };
     if term.check().is_ok() {
-        teller.tell(Happened::Stopping { reason: reason(lost.reason()) })?;
+        writer.write(Event::Stopping { reason: reason(lost.reason()) })?;
     }
     let lost = tokio::select! {
         biased;
         lost = term.lost() => lost,
         () = quit.asked() => {
-            let _ = office.leave().await;
+            let _ = leadership.leave().await;
             return Ok(false);
         }
     };
-    teller.tell(Happened::Lost { reason: reason(lost.reason()) })?;
+    writer.write(Event::Lost { reason: reason(lost.reason()) })?;
     Ok(true)
 }
 
 /// The end of input, the end of the output's reader, SIGTERM or SIGINT.
 struct Quit {
     input: oneshot::Receiver<()>,
-    term: Heeded,
-    int: Heeded,
+    term: SignalListener,
+    int: SignalListener,
     asked: bool,
 }
 
@@ -194,7 +194,8 @@ impl Quit {
                 let _ = ended.send(());
             })
             .map_err(|error| Failure::error(format!("cannot read standard input: {error}")))?;
-        let (term, int) = (Heeded::new(SignalKind::terminate())?, Heeded::new(SignalKind::interrupt())?);
+        let (term, int) =
+            (SignalListener::new(SignalKind::terminate())?, SignalListener::new(SignalKind::interrupt())?);
         Ok(Quit { input, term, int, asked: false })
     }
 
@@ -207,7 +208,7 @@ impl Quit {
             _ = &mut self.input => {}
             () = self.term.heard() => {}
             () = self.int.heard() => {}
-            // An office that nobody hears of is of no use to anybody.
+            // Without a reader, the office is of no use.
             () = reader_gone() => {}
         }
         self.asked = true;

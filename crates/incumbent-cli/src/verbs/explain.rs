@@ -11,35 +11,37 @@ use serde::Serialize;
 
 use super::{at, status};
 use crate::args::ExplainArgs;
-use crate::facts::VERSION;
+use crate::duration::show;
 use crate::failure::Failure;
-use crate::place::Place;
-use crate::say::{Paint, out, out_json, printable};
-use crate::span::show;
+use crate::json::VERSION;
+use crate::output::{Paint, out, out_json, printable};
+use crate::store_url::StoreUrl;
 
 /// What follows from the times.
 #[derive(Debug, PartialEq, Eq)]
-struct Reckoning {
+struct Bounds {
     /// How long a leader believes in its office after a proof of life was sent.
     believes: Duration,
-    /// How long the office can stay empty after a leader that nobody saw die.
+    /// How long the office can stay empty after a leader fell silent whose death was not seen.
     failover: Duration,
-    /// How long the store can be out of reach, right after a renewal fell due, before a leader has to stop its work.
+    /// How long the store can be out of reach, right after a renewal fell due, before a leader has
+    /// to stop its work.
     outage: Duration,
 }
 
-impl Reckoning {
-    fn new(settings: &Settings, promises: &Promises) -> Reckoning {
+impl Bounds {
+    fn new(settings: &Settings, promises: &Promises) -> Bounds {
         let ttl = settings.ttl.max(promises.smallest_ttl);
         let drift = |time: Duration| time.mul_f64(f64::from(settings.drift_ppm) / 1e6);
         let believes = ttl.saturating_sub(drift(ttl)).saturating_sub(settings.margin);
-        // Rivals look once in a TTL: the last sign of life may be read a TTL late, and then its silence is timed.
+        // Rivals look once in a TTL: the last sign of life may be read a TTL late, and then its
+        // silence is timed.
         let noticed = match promises.forgotten_by {
             ForgottenBy::Store => ttl,
             ForgottenBy::Rivals => (ttl + drift(ttl)) * 2,
         };
         let told = if promises.watches { Duration::ZERO } else { settings.renew_every };
-        Reckoning {
+        Bounds {
             believes,
             failover: noticed + promises.granularity + told,
             outage: believes.saturating_sub(settings.grace).saturating_sub(settings.renew_every),
@@ -68,12 +70,12 @@ struct Explanation<'a> {
     tolerated_outage_ms: Option<u64>,
     caveats: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<group::GroupFact<'a>>,
+    group: Option<group::GroupJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<status::StatusFact<'a>>,
+    status: Option<status::StatusJson<'a>>,
 }
 
-pub(crate) async fn explain(args: ExplainArgs, place: Place) -> Result<u8, Failure> {
+pub(crate) async fn explain(args: ExplainArgs, store: StoreUrl) -> Result<u8, Failure> {
     let mut builder = Client::builder();
     if let Some(ttl) = args.ttl {
         builder = builder.ttl(ttl);
@@ -81,7 +83,7 @@ pub(crate) async fn explain(args: ExplainArgs, place: Place) -> Result<u8, Failu
     if let Some(grace) = args.grace {
         builder = builder.grace(grace);
     }
-    let client = builder.connect_unfenced(place.url()).await.map_err(|error| at(&place, error))?;
+    let client = builder.connect_unfenced(store.url()).await.map_err(|error| at(&store, error))?;
     let status = match &args.election {
         Some(name) => {
             let election = client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
@@ -92,14 +94,14 @@ pub(crate) async fn explain(args: ExplainArgs, place: Place) -> Result<u8, Failu
     let promises = client.promises().await?;
     let settings = *client.settings();
     let (fact, page) = match client.group() {
-        Some(peers) => (group::fact(&place, &promises, &settings, peers), group::page(&place, &promises, peers)),
+        Some(peers) => (group::fact(&store, &promises, &settings, peers), group::page(&store, &promises, peers)),
         None => {
-            let reckoning = Reckoning::new(&settings, &promises);
-            (fact(&place, &promises, &settings, &reckoning), page(&place, &promises, &settings, &reckoning))
+            let bounds = Bounds::new(&settings, &promises);
+            (fact(&store, &promises, &settings, &bounds), page(&store, &promises, &settings, &bounds))
         }
     };
     if args.format.json {
-        let status = status.as_ref().map(|(name, reading)| status::fact(name, &place, reading));
+        let status = status.as_ref().map(|(name, reading)| status::fact(name, &store, reading));
         out_json(&Explanation { status, ..fact })?;
         return Ok(0);
     }
@@ -108,7 +110,7 @@ pub(crate) async fn explain(args: ExplainArgs, place: Place) -> Result<u8, Failu
     }
     if let Some((name, reading)) = status {
         out("")?;
-        for line in status::page(name, &place, &reading) {
+        for line in status::page(name, &store, &reading) {
             out(&line)?;
         }
     }
@@ -119,10 +121,10 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn fact<'a>(place: &Place, promises: &'a Promises, settings: &Settings, reckoning: &Reckoning) -> Explanation<'a> {
+fn fact<'a>(store: &StoreUrl, promises: &'a Promises, settings: &Settings, bounds: &Bounds) -> Explanation<'a> {
     Explanation {
         v: VERSION,
-        store: place.to_string(),
+        store: store.to_string(),
         store_id: promises.store.as_str(),
         tokens: match promises.tokens {
             TokenStrength::None => "none",
@@ -146,22 +148,22 @@ fn fact<'a>(place: &Place, promises: &'a Promises, settings: &Settings, reckonin
         ttl_ms: ms(settings.ttl.max(promises.smallest_ttl)),
         grace_ms: ms(settings.grace),
         renew_every_ms: ms(settings.renew_every),
-        believes_ms: Some(ms(reckoning.believes)),
-        worst_failover_ms: ms(reckoning.failover),
+        believes_ms: Some(ms(bounds.believes)),
+        worst_failover_ms: ms(bounds.failover),
         worst_overlap_ms: Some(0),
-        tolerated_outage_ms: Some(ms(reckoning.outage)),
+        tolerated_outage_ms: Some(ms(bounds.outage)),
         caveats: &promises.caveats,
         group: None,
         status: None,
     }
 }
 
-fn page(place: &Place, promises: &Promises, settings: &Settings, reckoning: &Reckoning) -> Vec<String> {
+fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bounds) -> Vec<String> {
     let paint = Paint::for_stream(&io::stdout());
     let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
     let number = |time: Duration| paint.bold(&show(time));
     let mut page = vec![
-        row("store", format!("{} (identity {})", printable(&place.to_string()), printable(promises.store.as_str()))),
+        row("store", format!("{} (identity {})", printable(&store.to_string()), printable(promises.store.as_str()))),
         row("tokens", tokens(promises.tokens).into()),
         row("line", line(promises.line).into()),
         row("changes", if promises.watches { "are told" } else { "have to be looked for" }.into()),
@@ -179,7 +181,7 @@ fn page(place: &Place, promises: &Promises, settings: &Settings, reckoning: &Rec
             "worst failover",
             format!(
                 "{}: after a leader fell silent and nobody saw it die, the next one leads by then",
-                number(reckoning.failover)
+                number(bounds.failover)
             ),
         ),
         row(
@@ -187,13 +189,13 @@ fn page(place: &Place, promises: &Promises, settings: &Settings, reckoning: &Rec
             format!(
                 "{}: a leader stops believing {} after it last asked to be renewed, before the next one can lead",
                 paint.bold("none"),
-                show(reckoning.believes)
+                show(bounds.believes)
             ),
         ),
         row("", format!("(with clocks that drift by at most {} ppm from each other)", settings.drift_ppm)),
         row(
             "store outage",
-            format!("{} are survived: a leader leads on if the store comes back by then", number(reckoning.outage)),
+            format!("{} are survived: a leader leads on if the store comes back by then", number(bounds.outage)),
         ),
     ];
     page.extend(notes(promises, paint));
@@ -238,14 +240,14 @@ mod tests {
     fn the_numbers_follow_from_the_times() {
         let settings = Settings { drift_ppm: 0, ..Settings::default() };
         let leased = Promises::new(StoreId::new("s"));
-        let reckoning = Reckoning::new(&settings, &leased);
-        assert_eq!(reckoning.believes, Duration::from_millis(14_700));
-        assert_eq!(reckoning.failover, Duration::from_secs(15));
-        assert_eq!(reckoning.outage, Duration::from_millis(6_700));
+        let bounds = Bounds::new(&settings, &leased);
+        assert_eq!(bounds.believes, Duration::from_millis(14_700));
+        assert_eq!(bounds.failover, Duration::from_secs(15));
+        assert_eq!(bounds.outage, Duration::from_millis(6_700));
 
         let mut observed = leased;
         observed.forgotten_by = ForgottenBy::Rivals;
         observed.watches = false;
-        assert_eq!(Reckoning::new(&settings, &observed).failover, Duration::from_secs(35));
+        assert_eq!(Bounds::new(&settings, &observed).failover, Duration::from_secs(35));
     }
 }

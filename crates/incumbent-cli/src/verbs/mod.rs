@@ -3,10 +3,10 @@
 pub(crate) mod campaign;
 pub(crate) mod demo;
 pub(crate) mod explain;
+pub(crate) mod generate;
 mod manual;
 pub(crate) mod observe;
 pub(crate) mod operate;
-pub(crate) mod paper;
 pub(crate) mod read;
 pub(crate) mod run;
 pub(crate) mod status;
@@ -19,11 +19,11 @@ use std::time::Duration;
 use incumbent::{Client, ConnectError, Election, ElectionName, Unfenced};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::args::Standing;
+use crate::args::CandidateArgs;
 use crate::failure::Failure;
-use crate::journal;
-use crate::place::{Place, in_container};
-use crate::say::Say;
+use crate::logging;
+use crate::output::Console;
+use crate::store_url::{StoreUrl, in_container};
 
 /// How long a client may take to leave everything tidy.
 const TIDY: Duration = Duration::from_secs(5);
@@ -34,60 +34,65 @@ const SILENCE: Duration = Duration::from_secs(3);
 const LONG_SILENCE: Duration = Duration::from_secs(10);
 
 /// Says now and then, while there is no session with the store, that it is waited for, and why.
-async fn say_what_is_waited_for(say: &Say) -> Infallible {
+async fn say_what_is_waited_for(console: &Console) -> Infallible {
     let mut silence = SILENCE;
     loop {
         tokio::time::sleep(silence).await;
-        say.note(format!("still waiting for a session with the store{}", last_error()));
+        console.note(format!("still waiting for a session with the store{}", last_error()));
         silence = LONG_SILENCE;
     }
 }
 
 /// What the library last met, as the end of a sentence.
 fn last_error() -> String {
-    journal::last_error().map_or_else(String::new, |error| format!(": {error}"))
+    logging::last_error().map_or_else(String::new, |error| format!(": {error}"))
 }
 
-/// The election, for somebody who does not stand in it, but may write.
-async fn election(name: &ElectionName, place: &Place) -> Result<Election<Unfenced>, Failure> {
-    let client = Client::builder().connect_unfenced(place.url()).await.map_err(|error| at(place, error))?;
+/// The election, for a verb that writes, but is no candidate.
+async fn election(name: &ElectionName, store: &StoreUrl) -> Result<Election<Unfenced>, Failure> {
+    let client = Client::builder().connect_unfenced(store.url()).await.map_err(|error| at(store, error))?;
     client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// The election, for somebody who only reads.
-async fn seen_election(name: &ElectionName, place: &Place) -> Result<Election<Unfenced>, Failure> {
-    let client = seeing_client(place).await.map_err(|error| at(place, error))?;
+/// The election, for a verb that only reads.
+async fn seen_election(name: &ElectionName, store: &StoreUrl) -> Result<Election<Unfenced>, Failure> {
+    let client = seeing_client(store).await.map_err(|error| at(store, error))?;
     client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// The same for somebody who stays: it may have come before the first candidate, who makes the
-/// store.
-async fn awaited_election(name: &ElectionName, place: &Place, say: &Say) -> Result<Election<Unfenced>, Failure> {
+/// The same for a verb that goes on reading: it may come before the first candidate, which makes
+/// the store.
+async fn awaited_election(
+    name: &ElectionName,
+    store: &StoreUrl,
+    console: &Console,
+) -> Result<Election<Unfenced>, Failure> {
     let mut told = false;
     let client = loop {
-        match seeing_client(place).await {
+        match seeing_client(store).await {
             Ok(client) => break client,
             Err(missing @ ConnectError::Missing { .. }) => {
                 if !std::mem::replace(&mut told, true) {
-                    say.note(format!("{missing} yet: waiting for `incumbent run` or `incumbent campaign` to make it"));
+                    console
+                        .note(format!("{missing} yet: waiting for `incumbent run` or `incumbent campaign` to make it"));
                 }
                 tokio::time::sleep(LOOK_FOR_STORE).await;
             }
-            Err(error) => return Err(at(place, error)),
+            Err(error) => return Err(at(store, error)),
         }
     };
     client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// A store that was named is not made by those who only read, since its name may be mistyped.
-async fn seeing_client(place: &Place) -> Result<Client<Unfenced>, ConnectError> {
+/// A store that was named is not made by a verb that only reads, since its name may be mistyped.
+async fn seeing_client(store: &StoreUrl) -> Result<Client<Unfenced>, ConnectError> {
     let builder = Client::builder();
-    let builder = if place.was_named() { builder.must_exist() } else { builder };
-    builder.connect_unfenced(place.url()).await
+    let builder = if store.was_named() { builder.must_exist() } else { builder };
+    builder.connect_unfenced(store.url()).await
 }
 
-/// A client for somebody who stands.
-async fn standing_client(standing: &Standing, place: &Place) -> Result<Client<Unfenced>, Failure> {
+/// The client of a candidate.
+async fn standing_client(standing: &CandidateArgs, store: &StoreUrl) -> Result<Client<Unfenced>, Failure> {
     let mut builder = Client::builder();
     if let Some(ttl) = standing.ttl {
         builder = builder.ttl(ttl);
@@ -95,19 +100,19 @@ async fn standing_client(standing: &Standing, place: &Place) -> Result<Client<Un
     if let Some(grace) = standing.grace {
         builder = builder.grace(grace);
     }
-    if place.url().starts_with("consensus:") && !place.url().contains("data=") && in_container() {
+    if store.url().starts_with("consensus:") && !store.url().contains("data=") && in_container() {
         tracing::warn!(
             "this seems to be a container: if its votes go with it, this member cannot vote when it is started again until all \
              others answer it; keep them on a volume, named with &data="
         );
     }
-    let client = builder.connect_unfenced(place.url()).await.map_err(|error| at(place, error))?;
+    let client = builder.connect_unfenced(store.url()).await.map_err(|error| at(store, error))?;
     check_member_name(standing, &client)?;
     Ok(client)
 }
 
 /// A member is called as the list of members says: any other name would be ignored.
-fn check_member_name(standing: &Standing, client: &Client<Unfenced>) -> Result<(), Failure> {
+fn check_member_name(standing: &CandidateArgs, client: &Client<Unfenced>) -> Result<(), Failure> {
     let (Some(name), Some(group)) = (&standing.name, client.group()) else { return Ok(()) };
     if group.members().by_name(name).is_some() {
         return Ok(());
@@ -118,15 +123,16 @@ fn check_member_name(standing: &Standing, client: &Client<Unfenced>) -> Result<(
         .next("leave --name out, or name the members in the URL, as in members=NAME=HOST:PORT,NAME=HOST:PORT"))
 }
 
-/// What the store says comes with the store's name; what is wrong on the command line speaks for itself.
-fn at(place: &Place, error: ConnectError) -> Failure {
+/// What the store says comes with the store's name; what is wrong on the command line speaks for
+/// itself.
+fn at(store: &StoreUrl, error: ConnectError) -> Failure {
     let by_store = matches!(error, ConnectError::Store(_));
     let failure = Failure::from(error);
-    if by_store { failure.doing(format!("the store {place}")) } else { failure }
+    if by_store { failure.doing(format!("the store {store}")) } else { failure }
 }
 
 /// The candidate's name: what was given, or where and which process this is.
-fn candidate_name(standing: &Standing) -> String {
+fn candidate_name(standing: &CandidateArgs) -> String {
     standing.name.clone().unwrap_or_else(|| {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         default_name(&host, std::process::id(), numbers_are_the_hosts())
@@ -155,7 +161,7 @@ fn numbers_are_the_hosts() -> bool {
 }
 
 /// What is advertised need not be text.
-fn value_bytes(standing: &Standing) -> Vec<u8> {
+fn value_bytes(standing: &CandidateArgs) -> Vec<u8> {
     standing.value.as_bytes().to_vec()
 }
 

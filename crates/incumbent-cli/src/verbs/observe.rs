@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::awaited_election;
 use super::read::described;
 use crate::args::ObserveArgs;
-use crate::facts::Value;
 use crate::failure::Failure;
-use crate::place::Place;
+use crate::json::Value;
+use crate::output::{Console, Paint, out, out_json, printable};
 use crate::reader_gone::reader_gone;
-use crate::say::{Paint, Say, out, out_json, printable};
+use crate::store_url::StoreUrl;
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -33,15 +33,15 @@ enum Seen {
     StoreReset,
 }
 
-pub(crate) async fn observe(args: ObserveArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+pub(crate) async fn observe(args: ObserveArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     tokio::select! {
-        done = follow(&args, &place, say) => done,
+        done = follow(&args, &store, console) => done,
         () = reader_gone() => Ok(0),
     }
 }
 
-async fn follow(args: &ObserveArgs, place: &Place, say: &Say) -> Result<u8, Failure> {
-    let mut observer = awaited_election(&args.contest.election, place, say).await?.observe();
+async fn follow(args: &ObserveArgs, store: &StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let mut observer = awaited_election(&args.target.election, store, console).await?.observe();
     let paint = Paint::for_stream(&io::stdout());
     while let Some(observation) = observer.next().await {
         if args.format.json {

@@ -1,4 +1,5 @@
-//! The acts of an operator: transfer, resign, depose, pause, resume, end. Each returns when it has come to pass.
+//! The acts of an operator: transfer, resign, depose, pause, resume, end. Each returns when it has
+//! come to pass.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -10,14 +11,14 @@ use serde::Serialize;
 use super::read::{described, quoted};
 use super::{election, last_error};
 use crate::args::{
-    Contest, DeposeArgs, EndArgs, Format, Patience, PauseArgs, PeersAct, PeersArgs, ResignArgs, ResumeArgs,
+    DeposeArgs, ElectionArg, EndArgs, Format, PauseArgs, PeersAct, PeersArgs, ResignArgs, ResumeArgs, TimeoutArg,
     TransferArgs,
 };
-use crate::facts::{Person, VERSION};
+use crate::duration::show;
 use crate::failure::{Code, Failure};
-use crate::place::Place;
-use crate::say::{Say, out, out_json};
-use crate::span::show;
+use crate::json::{CandidateJson, VERSION};
+use crate::output::{Console, out, out_json};
+use crate::store_url::StoreUrl;
 
 /// What to do when it is not known whether a single write was done.
 const OR_ELSE: &str = "look at `incumbent status`, and repeat it";
@@ -28,7 +29,7 @@ struct Done<'a> {
     election: &'a str,
     done: &'static str,
     /// Who leads afterwards.
-    leader: Option<Person>,
+    leader: Option<CandidateJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
 }
@@ -38,9 +39,9 @@ struct Act<'a> {
     verb: &'static str,
     name: &'a ElectionName,
     election: Election<Unfenced>,
-    patience: Patience,
+    patience: TimeoutArg,
     format: Format,
-    say: &'a Say,
+    console: &'a Console,
 }
 
 /// How long an operator waits without a word, and how often more is said.
@@ -49,14 +50,14 @@ const SILENCE: Duration = Duration::from_secs(3);
 impl<'a> Act<'a> {
     async fn new(
         verb: &'static str,
-        contest: &'a Contest,
-        patience: Patience,
+        target: &'a ElectionArg,
+        patience: TimeoutArg,
         format: Format,
-        place: &Place,
-        say: &'a Say,
+        store: &StoreUrl,
+        console: &'a Console,
     ) -> Result<Act<'a>, Failure> {
-        let election = election(&contest.election, place).await?;
-        Ok(Act { verb, name: &contest.election, election, patience, format, say })
+        let election = election(&target.election, store).await?;
+        Ok(Act { verb, name: &target.election, election, patience, format, console })
     }
 
     /// Carries it out. What is left if it is not done in time is said in `or_else`.
@@ -87,7 +88,7 @@ impl<'a> Act<'a> {
         loop {
             tokio::time::sleep(SILENCE).await;
             let so_far = show(began.elapsed());
-            self.say.note(format!("{} of {} is not done after {so_far}{}", self.verb, self.name, last_error()));
+            self.console.note(format!("{} of {} is not done after {so_far}{}", self.verb, self.name, last_error()));
         }
     }
 
@@ -95,7 +96,7 @@ impl<'a> Act<'a> {
     async fn report(&self, what: &str, token: Option<u64>) -> Result<u8, Failure> {
         let leader = self.election.leader().await?.into_inner();
         if self.format.json {
-            let leader = leader.as_ref().map(Person::new);
+            let leader = leader.as_ref().map(CandidateJson::new);
             out_json(&Done { v: VERSION, election: self.name.as_str(), done: self.verb, leader, token })?;
         } else {
             let now = match leader {
@@ -109,8 +110,8 @@ impl<'a> Act<'a> {
     }
 }
 
-pub(crate) async fn transfer(args: TransferArgs, place: Place, say: &Say) -> Result<u8, Failure> {
-    let act = Act::new("transfer", &args.contest, args.patience, args.format, &place, say).await?;
+pub(crate) async fn transfer(args: TransferArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("transfer", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
     let or_else =
         format!("the request has been taken back, and `incumbent status {}` says who leads", quoted(act.name));
@@ -118,8 +119,8 @@ pub(crate) async fn transfer(args: TransferArgs, place: Place, say: &Say) -> Res
     act.report("transferred", None).await
 }
 
-pub(crate) async fn resign(args: ResignArgs, place: Place, say: &Say) -> Result<u8, Failure> {
-    let act = Act::new("resign", &args.contest, args.patience, args.format, &place, say).await?;
+pub(crate) async fn resign(args: ResignArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("resign", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
     let or_else = format!(
         "the request has been taken back; `incumbent depose {}` removes a leader that does not answer",
@@ -129,15 +130,15 @@ pub(crate) async fn resign(args: ResignArgs, place: Place, say: &Say) -> Result<
     act.report("resigned", None).await
 }
 
-pub(crate) async fn depose(args: DeposeArgs, place: Place, say: &Say) -> Result<u8, Failure> {
-    let act = Act::new("depose", &args.contest, args.patience, args.format, &place, say).await?;
+pub(crate) async fn depose(args: DeposeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("depose", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
     let token = act.carry_out(operator.depose(args.token, args.patience.timeout), OR_ELSE).await?;
     act.report(&format!("deposed the leader with token {token}"), Some(token.get())).await
 }
 
-pub(crate) async fn pause(args: PauseArgs, place: Place, say: &Say) -> Result<u8, Failure> {
-    let act = Act::new("pause", &args.contest, args.patience, args.format, &place, say).await?;
+pub(crate) async fn pause(args: PauseArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("pause", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
     let or_else = format!(
         "nobody new will lead, but somebody is still in line: `incumbent depose {0}` removes it, `incumbent resume {0}` takes the pause back",
@@ -147,15 +148,15 @@ pub(crate) async fn pause(args: PauseArgs, place: Place, say: &Say) -> Result<u8
     act.report("paused", None).await
 }
 
-pub(crate) async fn resume(args: ResumeArgs, place: Place, say: &Say) -> Result<u8, Failure> {
-    let act = Act::new("resume", &args.contest, args.patience, args.format, &place, say).await?;
+pub(crate) async fn resume(args: ResumeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("resume", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
     act.carry_out(operator.resume(args.patience.timeout), OR_ELSE).await?;
     act.report("resumed", None).await
 }
 
-pub(crate) async fn end(args: EndArgs, place: Place, say: &Say) -> Result<u8, Failure> {
-    let act = Act::new("end", &args.contest, args.patience, args.format, &place, say).await?;
+pub(crate) async fn end(args: EndArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("end", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
     let or_else =
         "the election has ended, but somebody is still in line and leaves when it hears of it, or with its session";
@@ -163,16 +164,16 @@ pub(crate) async fn end(args: EndArgs, place: Place, say: &Say) -> Result<u8, Fa
     act.report("ended", None).await
 }
 
-pub(crate) async fn peers(args: PeersArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+pub(crate) async fn peers(args: PeersArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let or_else = "it has been said; `incumbent status` shows what is still missing";
     match args.act {
         PeersAct::Found(args) => {
-            let act = Act::new("found", &args.contest, args.patience, args.format, &place, say).await?;
+            let act = Act::new("found", &args.target, args.patience, args.format, &store, console).await?;
             act.carry_out(act.election.operator().found(args.patience.timeout), or_else).await?;
             act.report("founded", None).await
         }
         PeersAct::Readmit(args) => {
-            let act = Act::new("readmit", &args.contest, args.patience, args.format, &place, say).await?;
+            let act = Act::new("readmit", &args.target, args.patience, args.format, &store, console).await?;
             let operator = act.election.operator();
             act.carry_out(operator.readmit(args.member.as_str(), args.patience.timeout), or_else).await?;
             act.report("readmitted", None).await

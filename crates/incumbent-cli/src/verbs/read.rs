@@ -5,62 +5,63 @@ use serde::Serialize;
 
 use super::seen_election;
 use crate::args::{CandidatesArgs, LeaderArgs};
-use crate::facts::{self, Person, VERSION, Value};
 use crate::failure::{Code, Failure};
-use crate::place::Place;
-use crate::say::{Say, out, out_json, shell_word};
+use crate::json::{self, CandidateJson, VERSION, Value};
+use crate::output::{Console, out, out_json, shell_word};
+use crate::store_url::StoreUrl;
 
 #[derive(Serialize)]
-struct LeaderFact<'a> {
+struct LeaderJson<'a> {
     v: u32,
     election: &'a str,
-    leader: Option<Person>,
+    leader: Option<CandidateJson>,
     age_ms: u64,
 }
 
 #[derive(Serialize)]
-struct CandidatesFact<'a> {
+struct CandidatesJson<'a> {
     v: u32,
     election: &'a str,
-    candidates: Vec<Person>,
+    candidates: Vec<CandidateJson>,
 }
 
-pub(crate) async fn leader(args: LeaderArgs, place: Place, say: &Say) -> Result<u8, Failure> {
-    let name = &args.contest.election;
-    let reading = seen_election(name, &place).await?.leader().await?;
+pub(crate) async fn leader(args: LeaderArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let name = &args.target.election;
+    let reading = seen_election(name, &store).await?.leader().await?;
     let leader = reading.get().as_ref();
     if args.format.json {
         let age_ms = u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX);
-        let person = leader.map(Person::new);
-        out_json(&LeaderFact { v: VERSION, election: name.as_str(), leader: person, age_ms })?;
+        let person = leader.map(CandidateJson::new);
+        out_json(&LeaderJson { v: VERSION, election: name.as_str(), leader: person, age_ms })?;
     } else if let Some(leader) = leader {
         out(&described(leader))?;
     }
     match leader {
         Some(_) => Ok(0),
         None => {
-            say.note(format!("nobody leads {name}; `incumbent status {}` says why", quoted(name)));
+            console.note(format!("nobody leads {name}; `incumbent status {}` says why", quoted(name)));
             Ok(Code::No as u8)
         }
     }
 }
 
-pub(crate) async fn candidates(args: CandidatesArgs, place: Place, say: &Say) -> Result<u8, Failure> {
-    let name = &args.contest.election;
-    let status = seen_election(name, &place).await?.status().await?;
+pub(crate) async fn candidates(args: CandidatesArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let name = &args.target.election;
+    let status = seen_election(name, &store).await?.status().await?;
     let line = &status.candidates;
     let leads = |place: usize| place == 0 && !status.vacant;
     if args.format.json {
-        let candidates = line.iter().enumerate().map(|(place, one)| Person::with_role(one, leads(place))).collect();
-        out_json(&CandidatesFact { v: VERSION, election: name.as_str(), candidates })?;
+        let candidates =
+            line.iter().enumerate().map(|(place, one)| CandidateJson::with_role(one, leads(place))).collect();
+        out_json(&CandidatesJson { v: VERSION, election: name.as_str(), candidates })?;
     } else {
         for row in table(line, !status.vacant) {
             out(&row)?;
         }
         if line.is_empty() {
-            say.note(format!("nobody is in line; `incumbent status {}` says why", quoted(name)));
+            console.note(format!("nobody is in line; `incumbent status {}` says why", quoted(name)));
         } else if status.vacant {
-            say.note(format!("nobody leads; `incumbent status {}` says why", quoted(name)));
+            console.note(format!("nobody leads; `incumbent status {}` says why", quoted(name)));
         }
     }
     Ok(0)
@@ -70,12 +71,12 @@ pub(crate) async fn candidates(args: CandidatesArgs, place: Place, say: &Say) ->
 pub(crate) fn described(leader: &Leader) -> String {
     let token = leader.token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
     let value = Value::shown(&leader.value).map_or_else(String::new, |value| format!(", value {value}"));
-    format!("{} ({token}{value})", facts::name(leader))
+    format!("{} ({token}{value})", json::name(leader))
 }
 
 /// One row for each, in the order of the line.
 pub(crate) fn table(line: &[Leader], first_leads: bool) -> Vec<String> {
-    let names: Vec<_> = line.iter().map(facts::name).collect();
+    let names: Vec<_> = line.iter().map(json::name).collect();
     let tokens: Vec<_> =
         line.iter().map(|one| one.token.map_or_else(|| "-".to_owned(), |token| token.to_string())).collect();
     let widest = |column: &[String]| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);

@@ -9,38 +9,38 @@ use serde::Serialize;
 use super::read::{described, quoted};
 use super::seen_election;
 use crate::args::StatusArgs;
-use crate::facts::{self, Person, VERSION};
+use crate::duration::show;
 use crate::failure::{Code, Failure};
-use crate::place::Place;
-use crate::say::{Paint, out, out_json, printable};
-use crate::span::show;
+use crate::json::{self, CandidateJson, VERSION};
+use crate::output::{Paint, out, out_json, printable};
+use crate::store_url::StoreUrl;
 
 /// How many followers are named before the rest is only counted.
 const NAMED: usize = 10;
 
 #[derive(Serialize)]
-pub(super) struct StatusFact<'a> {
+pub(super) struct StatusJson<'a> {
     v: u32,
     election: &'a str,
     store: String,
-    leader: Option<Person>,
+    leader: Option<CandidateJson>,
     followers: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     vacant_because: Option<&'static str>,
-    paused: Option<PausedFact>,
-    handover: Option<HandoverFact>,
+    paused: Option<PausedJson>,
+    handover: Option<HandoverJson>,
     ended: bool,
     /// For how long nothing has been heard of the leader, where the store can say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<GroupFact>,
+    group: Option<GroupJson>,
     age_ms: u64,
 }
 
 /// A group of peers, as it answers.
 #[derive(Serialize)]
-struct GroupFact {
+struct GroupJson {
     members: usize,
     answering: usize,
     needed: usize,
@@ -53,12 +53,12 @@ struct GroupFact {
 }
 
 #[derive(Serialize)]
-struct PausedFact {
+struct PausedJson {
     reason: String,
 }
 
 #[derive(Serialize)]
-struct HandoverFact {
+struct HandoverJson {
     from: u64,
     to: Option<u64>,
 }
@@ -181,13 +181,13 @@ impl<'a> Vacancy<'a> {
     }
 }
 
-pub(crate) async fn status(args: StatusArgs, place: Place) -> Result<u8, Failure> {
-    let name = &args.contest.election;
-    let reading = seen_election(name, &place).await?.status().await?;
+pub(crate) async fn status(args: StatusArgs, store: StoreUrl) -> Result<u8, Failure> {
+    let name = &args.target.election;
+    let reading = seen_election(name, &store).await?.status().await?;
     if args.format.json {
-        out_json(&fact(name, &place, &reading))?;
+        out_json(&fact(name, &store, &reading))?;
     } else {
-        for line in page(name, &place, &reading) {
+        for line in page(name, &store, &reading) {
             out(&line)?;
         }
     }
@@ -195,20 +195,20 @@ pub(crate) async fn status(args: StatusArgs, place: Place) -> Result<u8, Failure
 }
 
 /// The state for programs.
-pub(super) fn fact<'a>(name: &'a ElectionName, place: &Place, reading: &Reading<Status>) -> StatusFact<'a> {
+pub(super) fn fact<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Reading<Status>) -> StatusJson<'a> {
     let status = reading.get();
-    StatusFact {
+    StatusJson {
         v: VERSION,
         election: name.as_str(),
-        store: place.to_string(),
-        leader: status.leader().map(Person::new),
+        store: store.to_string(),
+        leader: status.leader().map(CandidateJson::new),
         followers: status.candidates.len() - usize::from(!status.vacant),
         vacant_because: Vacancy::of(status).map(Vacancy::word),
-        paused: status.paused.as_deref().map(|reason| PausedFact { reason: reason.to_owned() }),
-        handover: status.handover.map(|(from, to)| HandoverFact { from: from.get(), to: to.map(|token| token.get()) }),
+        paused: status.paused.as_deref().map(|reason| PausedJson { reason: reason.to_owned() }),
+        handover: status.handover.map(|(from, to)| HandoverJson { from: from.get(), to: to.map(|token| token.get()) }),
         ended: status.ended,
         silent_ms: status.silence.map(|silence| u64::try_from(silence.lasts.as_millis()).unwrap_or(u64::MAX)),
-        group: status.group.as_ref().map(|group| GroupFact {
+        group: status.group.as_ref().map(|group| GroupJson {
             members: group.members,
             answering: group.answering,
             needed: group.needed,
@@ -221,11 +221,11 @@ pub(super) fn fact<'a>(name: &'a ElectionName, place: &Place, reading: &Reading<
 }
 
 /// The state for people.
-pub(super) fn page(name: &ElectionName, place: &Place, status: &Status) -> Vec<String> {
+pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Vec<String> {
     let paint = Paint::for_stream(&io::stdout());
     let row = |label: &str, text: &str| format!("{} {text}", paint.dim(&format!("{label:9}")));
     let mut page =
-        vec![row("election", &paint.bold(&printable(name.as_str()))), row("store", &printable(&place.to_string()))];
+        vec![row("election", &paint.bold(&printable(name.as_str()))), row("store", &printable(&store.to_string()))];
     match status.candidates.split_first().filter(|_| !status.vacant) {
         Some((leader, followers)) => {
             page.push(row("leader", &paint.green(&described(leader))));
@@ -287,7 +287,7 @@ fn refusals(refusing: &[(Arc<str>, &'static str)]) -> String {
 
 fn named(one: &Leader) -> String {
     let token = one.token.map_or_else(String::new, |token| format!(" ({token})"));
-    format!("{}{token}", facts::name(one))
+    format!("{}{token}", json::name(one))
 }
 
 fn in_line(followers: &[Leader]) -> String {

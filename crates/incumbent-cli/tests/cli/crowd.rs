@@ -1,7 +1,8 @@
 //! A hundred processes on one election, killed, stopped and resumed at random.
 //!
-//! Some are `incumbent run` with a command that shows whether it is alone; the others are the workers of the
-//! demonstration, which write to a ledger behind a fence. The seed is printed: `CROWD_SEED` runs the same choices again.
+//! Some are `incumbent run` with a command that shows whether it is alone; the others are the
+//! workers of the demonstration, which write to a ledger behind a fence. The seed is printed:
+//! `CROWD_SEED` runs the same choices again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +29,8 @@ struct Member {
     is_run: bool,
     /// When it goes on.
     stopped_until: Option<Instant>,
-    /// When its guardian was killed: it needs a moment to stop the command and to start another one.
+    /// When its guardian was killed: it needs a moment to stop the command and to start another
+    /// one.
     guardian_killed: Option<Instant>,
 }
 
@@ -202,7 +204,8 @@ fn a_hundred_processes_in_a_storm_never_have_two_commands_and_always_a_leader_ag
         (kinds.len() == 2).then_some(())
     });
 
-    // The workers first: whoever is killed leaves something behind, and whoever leaves last sweeps it up.
+    // The workers first: whoever is killed leaves something behind, and whoever leaves last sweeps
+    // it up.
     for member in crowd.members.extract_if(.., |member| !member.is_run) {
         drop(member);
     }

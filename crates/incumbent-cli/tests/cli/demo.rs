@@ -1,4 +1,5 @@
-//! The demonstrations: they check themselves, so that their exit codes say whether everything happened as promised.
+//! The demonstrations: they check themselves, so that their exit codes say whether everything
+//! happened as promised.
 
 use std::fs;
 use std::path::Path;

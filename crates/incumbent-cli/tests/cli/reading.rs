@@ -151,7 +151,8 @@ fn an_observer_is_told_when_the_store_cannot_be_read_and_when_it_can_again() {
     assert_eq!(observer.json()["event"], "leader");
     assert!(people.line().starts_with("leader  a"));
 
-    // Something else is in the place of the line, from one moment to the next: an empty place would mean that nobody leads.
+    // Something else is in the place of the line, from one moment to the next: an empty place would
+    // mean that nobody leads.
     let line = host.path("store/elections/jobs%2fx/line");
     let other = host.path("other");
     std::fs::write(&other, "not a directory").unwrap();

@@ -1,4 +1,5 @@
-//! What is refused before anything happens, where the store comes from, and what is printed for shells and manuals.
+//! What is refused before anything happens, where the store comes from, and what is printed for
+//! shells and manuals.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;

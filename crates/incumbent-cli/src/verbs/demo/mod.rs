@@ -1,8 +1,8 @@
 //! `demo`: elections with real processes on this host, each act measured, every promise checked.
 
-mod cast;
 pub(crate) mod peers;
 pub(crate) mod worker;
+mod workers;
 
 use std::fs;
 use std::future::Future;
@@ -16,11 +16,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::args::{DemoArgs, PeerAlgorithm};
+use crate::duration::show;
 use crate::failure::Failure;
-use crate::say::{Paint, out};
-use crate::span::show;
-use cast::{Cast, Heard};
+use crate::output::{Paint, out};
 use worker::{Folder, Report};
+use workers::{Heard, Workers};
 
 /// The election of the demonstration.
 pub(crate) const ELECTION: &str = "demo";
@@ -34,26 +34,26 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const WHOLE: Duration = Duration::from_secs(19);
 
 /// A demonstration under way.
-type Playing<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
+type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
 pub(crate) async fn demo(args: DemoArgs) -> Result<u8, Failure> {
     let folder = TempFolder::new()?;
     let members = usize::from(args.members.unwrap_or(DemoArgs::MEMBERS));
-    let (whole, play): (Duration, Playing<'_>) = match args.algorithm {
-        None => (WHOLE, Box::pin(Stage::new(&folder.0)?.play())),
+    let (whole, run): (Duration, Running<'_>) = match args.algorithm {
+        None => (WHOLE, Box::pin(Demo::new(&folder.0)?.run())),
         Some(algorithm) => (peers::WHOLE, Box::pin(peers::run(algorithm.into(), members, &folder.0))),
     };
     let listen = |kind| signal(kind).map_err(|error| Failure::error(format!("cannot listen for signals: {error}")));
     let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    let played = tokio::select! {
-        played = timeout(whole, play) => played,
+    let done = tokio::select! {
+        done = timeout(whole, run) => done,
         // The processes and the folder go in any case.
         _ = int.recv() => return Ok(130),
         _ = term.recv() => return Ok(143),
     };
-    let played = played.unwrap_or_else(|_| Err(Failure::error(format!("it took longer than {}", show(whole)))));
+    let done = done.unwrap_or_else(|_| Err(Failure::error(format!("it took longer than {}", show(whole)))));
     drop(folder);
-    played.map(|()| 0).map_err(|failure| failure.doing("the demonstration failed"))
+    done.map(|()| 0).map_err(|failure| failure.doing("the demonstration failed"))
 }
 
 impl From<PeerAlgorithm> for incumbent_peers::Algorithm {
@@ -88,35 +88,35 @@ impl Drop for TempFolder {
     }
 }
 
-/// What happened, for the summary.
-struct Deed {
+/// How long something took, for the summary.
+struct Measured {
     what: &'static str,
     took: Duration,
 }
 
-struct Stage {
+struct Demo {
     folder: Folder,
-    cast: Cast,
+    workers: Workers,
     paint: Paint,
     began: Instant,
     /// The tokens of all leaders, in order.
     tokens: Vec<u64>,
-    deeds: Vec<Deed>,
+    measured: Vec<Measured>,
 }
 
-impl Stage {
-    fn new(folder: &Path) -> Result<Stage, Failure> {
-        Ok(Stage {
+impl Demo {
+    fn new(folder: &Path) -> Result<Demo, Failure> {
+        Ok(Demo {
             folder: Folder(folder.to_owned()),
-            cast: Cast::new(folder),
+            workers: Workers::new(folder),
             paint: Paint::for_stream(&io::stdout()),
             began: Instant::now(),
             tokens: Vec::new(),
-            deeds: Vec::new(),
+            measured: Vec::new(),
         })
     }
 
-    async fn play(mut self) -> Result<(), Failure> {
+    async fn run(mut self) -> Result<(), Failure> {
         self.heading("Three processes want the same office. One gets it, the others wait in line.").await?;
         self.gather().await?;
         self.heading("The leader is killed (kill -9). The kernel says so, and the next in line takes over.").await?;
@@ -133,12 +133,12 @@ impl Stage {
 
     async fn gather(&mut self) -> Result<(), Failure> {
         let began = Instant::now();
-        let ada = self.cast.enter("ada")?;
+        let ada = self.workers.start("ada")?;
         self.say("ada", self.paint.dim(&format!("starts, process {ada}")))?;
         let token = self.until_elected("ada").await?;
-        self.deed("a first leader", "ada", token, began)?;
+        self.measure("a first leader", "ada", token, began)?;
         for name in ["bob", "cyd"] {
-            let pid = self.cast.enter(name)?;
+            let pid = self.workers.start(name)?;
             self.until(name, |report| matches!(report, Report::InLine)).await?;
             self.say(name, self.paint.dim(&format!("starts, process {pid}, and is in line")))?;
         }
@@ -148,11 +148,11 @@ impl Stage {
 
     async fn kill_the_leader(&mut self) -> Result<(), Failure> {
         let began = Instant::now();
-        self.cast.signal("ada", Signal::KILL)?;
+        self.workers.signal("ada", Signal::KILL)?;
         self.say("ada", self.paint.red("is killed"))?;
         let token = self.until_elected("bob").await?;
-        self.deed("a killed leader replaced", "bob", token, began)?;
-        let pid = self.cast.enter("ada")?;
+        self.measure("a killed leader replaced", "bob", token, began)?;
+        let pid = self.workers.start("ada")?;
         self.until("ada", |report| matches!(report, Report::InLine)).await?;
         self.say("ada", self.paint.dim(&format!("is started again, process {pid}, and is at the end of the line")))
     }
@@ -160,14 +160,14 @@ impl Stage {
     async fn stop_the_leader(&mut self) -> Result<(), Failure> {
         let old = self.until_thinking("bob").await?;
         let began = Instant::now();
-        self.cast.signal("bob", Signal::STOP)?;
+        self.workers.signal("bob", Signal::STOP)?;
         self.say("bob", self.paint.yellow(&format!("is stopped, with token {old}, just before it writes")))?;
         let new = self.until_elected("cyd").await?;
-        self.deed("a stopped leader replaced", "cyd", new, began)?;
+        self.measure("a stopped leader replaced", "cyd", new, began)?;
         self.until_written("cyd").await?;
         self.say("cyd", format!("writes to the ledger, with token {new}"))?;
         let began = Instant::now();
-        self.cast.signal("bob", Signal::CONT)?;
+        self.workers.signal("bob", Signal::CONT)?;
         self.say("bob", self.paint.yellow("goes on, thinks that it leads, and writes"))?;
         let late = self.until("bob", |report| matches!(report, Report::Refused { .. } | Report::Wrote { .. })).await?;
         let Report::Refused { token, mark } = late.report else {
@@ -178,7 +178,7 @@ impl Stage {
         }
         let words = format!("is refused: token {token} is older than {mark}");
         self.say("bob", self.paint.green(&words))?;
-        self.deeds.push(Deed { what: "a late write refused", took: began.elapsed() });
+        self.measured.push(Measured { what: "a late write refused", took: began.elapsed() });
         self.until("bob", |report| matches!(report, Report::Stopped { .. })).await?;
         self.until_in_line("bob").await?;
         self.say("bob", self.paint.dim("has heard that it lost, and is at the end of the line"))
@@ -188,7 +188,7 @@ impl Stage {
         let began = Instant::now();
         self.command(&["transfer", ELECTION, "--to", "bob"]).await?;
         let token = self.until_elected("bob").await?;
-        self.deed("a transfer to somebody chosen", "bob", token, began)?;
+        self.measure("a transfer to somebody chosen", "bob", token, began)?;
 
         let began = Instant::now();
         self.command(&["pause", ELECTION, "--reason", "a demonstration"]).await?;
@@ -197,11 +197,11 @@ impl Stage {
             return Err(Failure::error(format!("somebody leads a paused election: {reading}")));
         }
         self.say("", format!("nobody leads: paused in {}", show(began.elapsed())))?;
-        self.deeds.push(Deed { what: "a pause", took: began.elapsed() });
+        self.measured.push(Measured { what: "a pause", took: began.elapsed() });
         let began = Instant::now();
         self.command(&["resume", ELECTION]).await?;
         let (name, token) = self.until_anybody_is_elected().await?;
-        self.deed("somebody leads again after it", &name, token, began)?;
+        self.measure("somebody leads again after it", &name, token, began)?;
 
         self.until_all_are_in_line().await?;
         let began = Instant::now();
@@ -210,12 +210,12 @@ impl Stage {
         if next == name {
             return Err(Failure::error(format!("{name} was to go to the end of the line, but leads again")));
         }
-        self.deed("a resignation", &next, token, began)
+        self.measure("a resignation", &next, token, began)
     }
 
     async fn settle(&mut self) -> Result<(), Failure> {
         self.command(&["end", ELECTION]).await?;
-        self.cast.leave(PATIENCE).await?;
+        self.workers.leave(PATIENCE).await?;
         self.say("", "the election has ended, and all processes with it")?;
         if !self.tokens.is_sorted_by(|earlier, later| earlier < later) {
             return Err(Failure::error(format!("the tokens do not grow: {:?}", self.tokens)));
@@ -233,7 +233,7 @@ impl Stage {
 
     fn summary(&self) -> Result<(), Failure> {
         out("")?;
-        for Deed { what, took } in &self.deeds {
+        for Measured { what, took } in &self.measured {
             out(&format!("  {} {what:32} {:>8}", self.paint.green("✓"), show(*took)))?;
         }
         let whole = show(self.began.elapsed());
@@ -246,7 +246,7 @@ impl Stage {
     }
 
     async fn until(&mut self, name: &str, want: impl Fn(&Report) -> bool) -> Result<Heard, Failure> {
-        let heard = self.cast.until(PATIENCE, |heard| heard.name == name && want(&heard.report)).await;
+        let heard = self.workers.until(PATIENCE, |heard| heard.name == name && want(&heard.report)).await;
         heard.map_err(|failure| failure.doing(format!("waiting for {name}")))
     }
 
@@ -259,7 +259,7 @@ impl Stage {
     }
 
     async fn until_anybody_is_elected(&mut self) -> Result<(String, u64), Failure> {
-        let heard = self.cast.until(PATIENCE, |heard| matches!(heard.report, Report::Elected { .. })).await;
+        let heard = self.workers.until(PATIENCE, |heard| matches!(heard.report, Report::Elected { .. })).await;
         let heard = heard.map_err(|failure| failure.doing("waiting for a leader"))?;
         let Report::Elected { token } = heard.report else { return Err(Failure::error("somebody else was heard")) };
         self.tokens.push(token);
@@ -286,7 +286,7 @@ impl Stage {
             if line.lines().any(|row| row.split_whitespace().nth(1) == Some(name)) {
                 return Ok(());
             }
-            self.cast.drain(Duration::from_millis(20)).await;
+            self.workers.drain(Duration::from_millis(20)).await;
         }
         Err(Failure::error(format!("{name} did not get back in line")))
     }
@@ -322,9 +322,9 @@ impl Stage {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn deed(&mut self, what: &'static str, name: &str, token: u64, began: Instant) -> Result<(), Failure> {
+    fn measure(&mut self, what: &'static str, name: &str, token: u64, began: Instant) -> Result<(), Failure> {
         let took = began.elapsed();
-        self.deeds.push(Deed { what, took });
+        self.measured.push(Measured { what, took });
         let words = format!("leads, with token {token}");
         self.say(name, format!("{} {}", self.paint.green(&words), self.paint.bold(&format!("after {}", show(took)))))
     }

@@ -1,7 +1,9 @@
-//! One process of the demonstration: it stands, and while it leads it writes to a ledger that a fence guards.
+//! One process of the demonstration: it stands, and while it leads it writes to a ledger that a
+//! fence guards.
 //!
-//! It is a careless worker on purpose: it looks at its term, then takes its time, then writes. A process that is stopped
-//! in between wakes up long after it has lost its office, and writes. Only the fence can refuse that.
+//! It is a careless worker on purpose: it looks at its term, then takes its time, then writes. A
+//! process that is stopped in between wakes up long after it has lost its office, and writes. Only
+//! the fence can refuse that.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -16,11 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{ELECTION, TTL};
 use crate::failure::Failure;
-use crate::place::Place;
-use crate::say::out_json;
+use crate::output::out_json;
+use crate::store_url::StoreUrl;
 
 /// The first argument that makes this program a worker.
-const STAGE: &str = "__demo-worker";
+const ROLE: &str = "__demo-worker";
 /// Between looking at the term and writing.
 const THINKING: Duration = Duration::from_millis(40);
 
@@ -55,8 +57,8 @@ pub(crate) enum Report {
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    pub(super) fn store(&self) -> Place {
-        Place::in_directory(&self.0.join("store"))
+    pub(super) fn store(&self) -> StoreUrl {
+        StoreUrl::in_directory(&self.0.join("store"))
     }
 
     pub(super) fn ledger(&self) -> PathBuf {
@@ -76,13 +78,13 @@ pub(crate) struct Worker {
 
 /// The arguments that make a worker.
 pub(super) fn arguments(name: &str, folder: &Path) -> [std::ffi::OsString; 3] {
-    [STAGE.into(), name.into(), folder.into()]
+    [ROLE.into(), name.into(), folder.into()]
 }
 
 /// Whether this process was started to be a worker.
-pub(crate) fn asked_for() -> Option<Worker> {
+pub(crate) fn of_this_process() -> Option<Worker> {
     let mut args = env::args_os().skip(1);
-    if args.next()? != STAGE {
+    if args.next()? != ROLE {
         return None;
     }
     let name = args.next()?.into_string().ok()?;
@@ -90,28 +92,29 @@ pub(crate) fn asked_for() -> Option<Worker> {
 }
 
 impl Worker {
-    /// Stands until it is killed, or the demonstration ends.
-    pub(crate) async fn work(self) -> Result<u8, Failure> {
-        let worked = self.stand().await;
-        if let Err(failure) = &worked {
+    /// Is a candidate until it is killed, or the demonstration ends.
+    pub(crate) async fn run(self) -> Result<u8, Failure> {
+        let done = self.stand().await;
+        if let Err(failure) = &done {
             out_json(&Report::Broken { what: failure.to_string() })?;
         }
-        worked
+        done
     }
 
     async fn stand(&self) -> Result<u8, Failure> {
         let client = Client::builder().ttl(TTL).connect(self.folder.store().url()).await?;
         let election = client.election(ELECTION).map_err(|error| Failure::usage(error.to_string()))?;
         let fence = FileFence::open(self.folder.fences(), election.name()).map_err(broken)?;
-        let mut seat = election.candidate(self.name.as_str()).fence(fence.clone()).stand().await?;
+        let mut candidacy = election.candidate(self.name.as_str()).fence(fence.clone()).stand().await?;
         out_json(&Report::InLine)?;
-        while let Some(office) = seat.elected().await? {
-            let term = office.term();
+        while let Some(leadership) = candidacy.elected().await? {
+            let term = leadership.term();
             let token = term.token().get();
             out_json(&Report::Elected { token })?;
-            let desk = Desk { term, fence: fence.clone(), ledger: self.folder.ledger(), name: self.name.clone() };
-            let worked = tokio::task::spawn_blocking(move || desk.write_on()).await;
-            worked.map_err(|error| Failure::error(error.to_string()))??;
+            let writer =
+                LedgerWriter { term, fence: fence.clone(), ledger: self.folder.ledger(), name: self.name.clone() };
+            let done = tokio::task::spawn_blocking(move || writer.write_on()).await;
+            done.map_err(|error| Failure::error(error.to_string()))??;
             out_json(&Report::Stopped { token })?;
         }
         Ok(0)
@@ -119,14 +122,14 @@ impl Worker {
 }
 
 /// The work of one term.
-struct Desk {
+struct LedgerWriter {
     term: Term,
     fence: FileFence,
     ledger: PathBuf,
     name: String,
 }
 
-impl Desk {
+impl LedgerWriter {
     /// Looks, thinks, writes, and begins again.
     fn write_on(&self) -> Result<(), Failure> {
         let token = self.term.token();

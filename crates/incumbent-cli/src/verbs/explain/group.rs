@@ -1,4 +1,5 @@
-//! What a group of peers promises: the lease arithmetic of consensus, and the best effort of bully and ring.
+//! What a group of peers promises: the lease arithmetic of consensus, and the best effort of bully
+//! and ring.
 
 use std::io;
 use std::time::Duration;
@@ -7,13 +8,13 @@ use incumbent::peers::{ConsensusSettings, Group, RankSettings, Rules};
 use incumbent::{Promises, Settings};
 use serde::Serialize;
 
-use super::{Explanation, Reckoning, ms, notes, tokens};
-use crate::place::Place;
-use crate::say::{Paint, printable};
-use crate::span::show;
+use super::{Bounds, Explanation, ms, notes, tokens};
+use crate::duration::show;
+use crate::output::{Paint, printable};
+use crate::store_url::StoreUrl;
 
 #[derive(Serialize)]
-pub(super) struct GroupFact<'a> {
+pub(super) struct GroupJson<'a> {
     algorithm: String,
     /// `at_most_one` or `best_effort`.
     leaders: &'static str,
@@ -36,7 +37,8 @@ struct Lease {
     promise: Duration,
     /// What is left of that for the leader: its clock may be slow, and theirs fast.
     lasts: Duration,
-    /// How long the leader believes in its office after it sent a heartbeat that a majority answered.
+    /// How long the leader believes in its office after it sent a heartbeat that a majority
+    /// answered.
     believes: Duration,
     outage: Duration,
 }
@@ -65,12 +67,12 @@ fn failover(rules: &Rules) -> Duration {
 }
 
 pub(super) fn fact<'a>(
-    place: &Place,
+    store: &StoreUrl,
     promises: &'a Promises,
     settings: &Settings,
     group: &'a Group,
 ) -> Explanation<'a> {
-    let reckoning = Reckoning { believes: Duration::ZERO, failover: failover(group.rules()), outage: Duration::ZERO };
+    let bounds = Bounds { believes: Duration::ZERO, failover: failover(group.rules()), outage: Duration::ZERO };
     let (believes, overlap, outage) = match group.rules() {
         Rules::Consensus(rules) => {
             let lease = Lease::new(rules);
@@ -88,18 +90,18 @@ pub(super) fn fact<'a>(
         believes_ms: believes,
         worst_overlap_ms: overlap,
         tolerated_outage_ms: outage,
-        group: Some(GroupFact {
+        group: Some(GroupJson {
             algorithm: group.algorithm().to_string(),
             leaders: if group.algorithm().is_fenced() { "at_most_one" } else { "best_effort" },
             members,
             majority: group.majority(),
             needed,
         }),
-        ..super::fact(place, promises, settings, &reckoning)
+        ..super::fact(store, promises, settings, &bounds)
     }
 }
 
-pub(super) fn page(place: &Place, promises: &Promises, group: &Group) -> Vec<String> {
+pub(super) fn page(store: &StoreUrl, promises: &Promises, group: &Group) -> Vec<String> {
     let paint = Paint::for_stream(&io::stdout());
     let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
     let members: Vec<_> =
@@ -111,7 +113,7 @@ pub(super) fn page(place: &Place, promises: &Promises, group: &Group) -> Vec<Str
             })
             .collect();
     let mut page = vec![
-        row("group", format!("{} (identity {})", printable(&place.to_string()), printable(promises.store.as_str()))),
+        row("group", format!("{} (identity {})", printable(&store.to_string()), printable(promises.store.as_str()))),
         row("members", format!("{}; {} are a majority", printable(&members.join(", ")), group.majority())),
         row("elected by", super::line(promises.line).trim_start_matches("none: ").to_owned()),
     ];

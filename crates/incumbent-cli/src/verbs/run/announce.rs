@@ -1,4 +1,5 @@
-//! Tells the service manager, and whoever reads the ready file, how this candidate stands.
+//! Tells the service manager, and readers of the ready file, whether this candidate follows or
+//! leads.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,20 +12,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::rand::GetRandomFlags;
 
-use crate::say::Say;
+use crate::output::Console;
 
 /// Followers are ready, too: they wait for their turn, which may never come.
 pub(super) struct Announcer {
     manager: Option<SocketAddr>,
     ready_file: Option<PathBuf>,
     ready: bool,
-    say: Say,
+    console: Console,
 }
 
 impl Announcer {
-    pub(super) fn new(ready_file: Option<PathBuf>, say: Say) -> Announcer {
+    pub(super) fn new(ready_file: Option<PathBuf>, console: Console) -> Announcer {
         let manager = env::var_os("NOTIFY_SOCKET").and_then(|name| address(&name).ok());
-        Announcer { manager, ready_file, ready: false, say }
+        Announcer { manager, ready_file, ready: false, console }
     }
 
     pub(super) fn following(&mut self, ahead: &str) {
@@ -42,7 +43,7 @@ impl Announcer {
     pub(super) fn leave(&mut self) {
         self.tell("STOPPING=1");
         if let Some(file) = self.ready_file.as_ref().filter(|_| self.ready) {
-            // Somebody else may have removed it.
+            // It may have been removed already.
             let _ = fs::remove_file(file);
         }
     }
@@ -54,7 +55,7 @@ impl Announcer {
         if let Some(file) = &self.ready_file {
             // A leader must not fall over it.
             if let Err(error) = replace(file, text) {
-                self.say.warn(format!("cannot write the ready file {}: {error}", file.display()));
+                self.console.warn(format!("cannot write the ready file {}: {error}", file.display()));
             }
         }
     }
@@ -81,7 +82,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
 
 /// All of it or what was there before: readers never see half a word.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    // Nobody can guess it, and so put something of theirs in its place.
+    // A name that cannot be guessed: another user can put nothing in its place.
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
     replace_by_way_of(&format!("{:016x}", u64::from_ne_bytes(random)), file, text)

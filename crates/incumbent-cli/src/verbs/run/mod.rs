@@ -1,12 +1,12 @@
 //! `run`: a command that runs while this process leads, and in no two places at once.
 //!
-//! The library says who leads and until when; the guardian runs the command and stops all its processes in time. This
-//! joins the two: every deadline goes to the guardian, and the office is given back only when the guardian says that
-//! nothing of the command is left.
+//! The library says who leads and until when; the guardian runs the command and stops all its
+//! processes in time. This joins the two: every deadline goes to the guardian, and the office is
+//! given back only when the guardian says that nothing of the command is left.
 
 mod announce;
+mod command;
 mod signals;
-mod stint;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use super::{TIDY, candidate_name, last_error, say_what_is_waited_for, standing_c
 use crate::args::RunArgs;
 use crate::block_on;
 use crate::failure::Failure;
-use crate::place::Place;
-use crate::say::{Say, printable};
+use crate::output::{Console, printable};
+use crate::store_url::StoreUrl;
 use announce::Announcer;
+use command::{CommandRun, Ended};
 use signals::{Death, Signals};
-use stint::{Ended, Stint};
 
 /// Exit codes that are ours: a command's own are below, or 128 and more.
 const LOST: u8 = 120;
@@ -52,7 +52,7 @@ const TRIES: u32 = 5;
 /// How long a store has to let us in line, with `--try`.
 const TRY: Duration = Duration::from_secs(10);
 
-pub(crate) fn run(args: RunArgs, place: Place, say: &Say) -> Result<u8, Failure> {
+pub(crate) fn run(args: RunArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let line = args.command.iter().map(|word| word.len() + 1).sum::<usize>();
     if args.shell && line > LONGEST_ARGUMENT {
         let what =
@@ -62,7 +62,7 @@ pub(crate) fn run(args: RunArgs, place: Place, say: &Say) -> Result<u8, Failure>
     // Before there are threads and descriptors that it could inherit.
     let guardian = start_guardian()?;
     let mut death = None;
-    let code = block_on(supervise(&args, place, guardian, say, &mut death))?;
+    let code = block_on(supervise(&args, store, guardian, console, &mut death))?;
     if let Some(death) = death {
         death.die();
     }
@@ -75,12 +75,12 @@ fn start_guardian() -> Result<Guardian, Failure> {
 
 async fn supervise(
     args: &RunArgs,
-    place: Place,
+    store: StoreUrl,
     mut guardian: Guardian,
-    say: &Say,
+    console: &Console,
     death: &mut Option<Death>,
 ) -> Result<u8, Failure> {
-    let done = take_part(args, place, &mut guardian, say, death).await;
+    let done = take_part(args, store, &mut guardian, console, death).await;
     // It may be stopped: then it is left to the process that reaps our orphans.
     let _ = timeout(GUARDIAN_END, guardian.end()).await;
     done
@@ -88,36 +88,37 @@ async fn supervise(
 
 async fn take_part(
     args: &RunArgs,
-    place: Place,
+    store: StoreUrl,
     guardian: &mut Guardian,
-    say: &Say,
+    console: &Console,
     death: &mut Option<Death>,
 ) -> Result<u8, Failure> {
     let mut signals = Signals::new()?;
     let began = Instant::now();
     let limit = wait_of(args).map(|wait| began + wait);
     let client = tokio::select! {
-        client = standing_client(&args.standing, &place) => client?,
+        client = standing_client(&args.candidate, &store) => client?,
         code = signals.leave_when_idle() => {
             *death = signals.typed(code).map(|by| Death { by, tell_group: false });
             return Ok(code);
         }
         () = until(limit) => return Err(no_answer_of_store()),
     };
-    let name = candidate_name(&args.standing);
-    let announcer = Announcer::new(args.ready_file.clone(), say.clone());
+    let name = candidate_name(&args.candidate);
+    let announcer = Announcer::new(args.ready_file.clone(), console.clone());
     let grace = client.settings().grace;
     if client.group().is_some() && !args.forever {
-        say.warn("a member of a group is long-lived: this one leaves the group when the command ends; use --forever");
+        console
+            .warn("a member of a group is long-lived: this one leaves the group when the command ends; use --forever");
     }
     let among_peers = client.group().is_some();
     let mut supervisor =
-        Supervisor { name, grace, began, among_peers, guardian, signals, announcer, args, say, death: None };
+        Supervisor { name, grace, began, among_peers, guardian, signals, announcer, args, console, death: None };
     let done = supervisor.run(&client).await;
     supervisor.announcer.leave();
     *death = supervisor.death;
     if !client.close(TIDY).await {
-        say.warn("the store has not confirmed that this candidate left; what is left goes with its session");
+        console.warn("the store has not confirmed that this candidate left; what is left goes with its session");
     }
     done
 }
@@ -129,7 +130,7 @@ fn wait_of(args: &RunArgs) -> Option<Duration> {
 
 struct Supervisor<'a> {
     args: &'a RunArgs,
-    say: &'a Say,
+    console: &'a Console,
     name: String,
     grace: Duration,
     /// Since when it waits for its first election.
@@ -139,7 +140,7 @@ struct Supervisor<'a> {
     guardian: &'a mut Guardian,
     signals: Signals,
     announcer: Announcer,
-    /// Somebody typed Ctrl-C or Ctrl-\: how to end.
+    /// Ctrl-C or Ctrl-\ was typed: how to end.
     death: Option<Death>,
 }
 
@@ -151,46 +152,47 @@ enum Waited {
 
 impl Supervisor<'_> {
     async fn run(&mut self, client: &Client<Unfenced>) -> Result<u8, Failure> {
-        let election = &self.args.contest.election;
+        let election = &self.args.target.election;
         let handle = client.election(election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
         let candidate =
-            handle.candidate(self.name.as_str()).value(value_bytes(&self.args.standing)).hold_until_stopped();
+            handle.candidate(self.name.as_str()).value(value_bytes(&self.args.candidate)).hold_until_stopped();
         let mut limit = self.limit(client);
-        let mut seat = match self.stand(candidate.stand(), limit).await? {
-            Ok(seat) => seat,
+        let mut candidacy = match self.stand(candidate.stand(), limit).await? {
+            Ok(candidacy) => candidacy,
             Err(code) => return Ok(code),
         };
         // In a group of peers the list of members says how others call it.
-        self.name = seat.name().to_owned();
+        self.name = candidacy.name().to_owned();
         let mut only_try = self.args.try_once;
         loop {
-            let office = match self.await_office(&mut seat, limit.take(), std::mem::take(&mut only_try)).await? {
-                Waited::Elected(office) => *office,
-                Waited::Exit(code) => return Ok(code),
-            };
-            let ended = self.serve(&office).await?;
+            let leadership =
+                match self.await_office(&mut candidacy, limit.take(), std::mem::take(&mut only_try)).await? {
+                    Waited::Elected(leadership) => *leadership,
+                    Waited::Exit(code) => return Ok(code),
+                };
+            let ended = self.serve(&leadership).await?;
             if matches!(ended, Ended::GuardianDied) {
-                self.say.warn("the guardian was killed, and the command with it");
+                self.console.warn("the guardian was killed, and the command with it");
             }
             let code = self.exit_code(&ended);
             match code {
                 // One step: a candidate that resigns and leaves afterwards is elected once more in
                 // between.
-                Some(_) => self.give_back(office.leave()).await,
-                None => self.give_back(office.resign()).await,
+                Some(_) => self.give_back(leadership.leave()).await,
+                None => self.give_back(leadership.resign()).await,
             }
             if let Some(code) = code {
                 return Ok(code);
             }
             if matches!(ended, Ended::GuardianDied) {
                 self.replace_guardian().await?;
-                self.say.note(format!("{} goes back in line with another guardian", self.name));
+                self.console.note(format!("{} goes back in line with another guardian", self.name));
             }
         }
     }
 
-    /// Until when to wait for the first election. Peers have no line to look at: whoever only tries has to give them the
-    /// time to elect somebody.
+    /// Until when to wait for the first election. Peers have no line to look at: with `--try`
+    /// they still get the time to elect a leader.
     fn limit(&self, client: &Client<Unfenced>) -> Option<Instant> {
         let only_tries_peers = self.args.wait.is_none() && self.args.try_once && self.among_peers;
         let wait = if only_tries_peers { Some(client.settings().ttl * TRIES) } else { wait_of(self.args) };
@@ -204,10 +206,10 @@ impl Supervisor<'_> {
         limit: Option<Instant>,
     ) -> Result<Result<Candidacy<Unfenced>, u8>, Failure> {
         let mut standing = pin!(standing);
-        let mut waiting = pin!(say_what_is_waited_for(self.say));
+        let mut waiting = pin!(say_what_is_waited_for(self.console));
         loop {
             tokio::select! {
-                seat = &mut standing => return Ok(Ok(seat?)),
+                candidacy = &mut standing => return Ok(Ok(candidacy?)),
                 code = self.signals.leave_when_idle() => return Ok(Err(self.leave(code))),
                 () = until(limit) => return Err(self.no_answer()),
                 never = &mut waiting => match never {},
@@ -219,25 +221,25 @@ impl Supervisor<'_> {
     /// Waits in line.
     async fn await_office(
         &mut self,
-        seat: &mut Candidacy<Unfenced>,
+        candidacy: &mut Candidacy<Unfenced>,
         limit: Option<Instant>,
         only_try: bool,
     ) -> Result<Waited, Failure> {
-        let mut roles = seat.roles();
+        let mut roles = candidacy.roles();
         loop {
             tokio::select! {
                 biased;
-                elected = seat.elected() => return match elected? {
-                    Some(office) => Ok(Waited::Elected(Box::new(office))),
+                elected = candidacy.elected() => return match elected? {
+                    Some(leadership) => Ok(Waited::Elected(Box::new(leadership))),
                     None => {
-                        self.say.note(format!("{} has ended", self.args.contest.election));
+                        self.console.note(format!("{} has ended", self.args.target.election));
                         Ok(Waited::Exit(ELECTION_ENDED))
                     }
                 },
                 code = self.signals.leave_when_idle() => return Ok(Waited::Exit(self.leave(code))),
                 // 122 says that somebody else leads or that it is paused. If neither is known, the
                 // work may be undone everywhere: that is a failure.
-                () = until(limit) => return match hopeless(&seat.role()) {
+                () = until(limit) => return match hopeless(&candidacy.role()) {
                     Some(why) => Ok(Waited::Exit(self.not_elected(&format!("its turn has not come: {why}")))),
                     None => Err(self.no_answer()),
                 },
@@ -253,43 +255,44 @@ impl Supervisor<'_> {
     }
 
     fn narrate(&mut self, role: &Role) {
-        let election = &self.args.contest.election;
+        let election = &self.args.target.election;
         match role {
             Role::Following { ahead: None, token: None } => {
-                self.say.note(format!("{} waits: nobody leads {election} yet", self.name));
+                self.console.note(format!("{} waits: nobody leads {election} yet", self.name));
                 self.announcer.following("nobody yet");
             }
             Role::Following { ahead, token } => {
                 let ahead = ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable);
                 let token = token.map_or_else(String::new, |token| format!(" (token {token})"));
-                self.say.note(format!("{} is in line for {election}, behind {ahead}{token}", self.name));
+                self.console.note(format!("{} is in line for {election}, behind {ahead}{token}", self.name));
                 self.announcer.following(&ahead);
             }
             Role::Out(Loss::Paused) => {
                 let resume = format!("`incumbent resume {}` lets it go on", quoted(election));
-                self.say.note(format!("{election} is paused: nobody leads; {resume}"));
+                self.console.note(format!("{election} is paused: nobody leads; {resume}"));
                 self.announcer.following("nobody: the election is paused");
             }
             Role::Out(why @ (Loss::Expired | Loss::EntryDeleted | Loss::LocalDeadline)) => {
-                self.say.note(format!("{} is out of line, and goes back: {why}", self.name));
+                self.console.note(format!("{} is out of line, and goes back: {why}", self.name));
             }
             _ => {}
         }
     }
 
     /// Runs the command for as long as the term lasts. Answers when none of its processes is left.
-    async fn serve(&mut self, office: &Leadership<Unfenced>) -> Result<Ended, Failure> {
-        let term = office.term();
+    async fn serve(&mut self, leadership: &Leadership<Unfenced>) -> Result<Ended, Failure> {
+        let term = leadership.term();
         let token = term.token_if_any().map(|token| token.get());
         let with = token.map_or_else(|| "without a token".to_owned(), |token| format!("with token {token}"));
-        self.say.note(format!("{} leads {} {with}", self.name, self.args.contest.election));
+        self.console.note(format!("{} leads {} {with}", self.name, self.args.target.election));
         self.announcer.leading(token);
-        let spec = stint::command(self.args, &self.name, token, self.grace);
+        let spec = command::command(self.args, &self.name, token, self.grace);
         let mut rest = FIRST_REST;
         loop {
             let began = Instant::now();
             let program = self.args.command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-            let stint = Stint { term: &term, spec: &spec, program: &program, grace: self.grace, say: self.say };
+            let stint =
+                CommandRun { term: &term, spec: &spec, program: &program, grace: self.grace, console: self.console };
             let ended = stint.run(self.guardian, &mut self.signals).await?;
             let what = match ended {
                 Ended::ByItself(exit) if !self.was_typed_at(exit) => format!("the command ended with {}", exit.code()),
@@ -305,7 +308,7 @@ impl Supervisor<'_> {
                 false => (FIRST_REST, ""),
             };
             rest = rest.max(least);
-            self.say.note(format!("{what}; it starts again in {rest:?}{leave}"));
+            self.console.note(format!("{what}; it starts again in {rest:?}{leave}"));
             if let Some(ended) = self.rest(&term, rest).await? {
                 return Ok(ended);
             }
@@ -331,10 +334,10 @@ impl Supervisor<'_> {
     async fn give_back(&mut self, giving: impl Future<Output = Result<(), ResignError>>) {
         tokio::select! {
             given = giving => if let Err(error) = given {
-                self.say.warn(error.to_string());
+                self.console.warn(error.to_string());
             },
-            // Whoever asks once more does not want to wait for certainty.
-            _ = self.signals.leave_when_idle() => self.say.note("not waiting for the store"),
+            // A second signal asks not to wait for certainty.
+            _ = self.signals.leave_when_idle() => self.console.note("not waiting for the store"),
         }
     }
 
@@ -362,7 +365,7 @@ impl Supervisor<'_> {
             Ended::NotStarted(reason) => Some(code(reason.code())),
             Ended::Left(code) => Some(code),
             Ended::Lost(Loss::Ended) => {
-                self.say.note(format!("{} has ended", self.args.contest.election));
+                self.console.note(format!("{} has ended", self.args.target.election));
                 Some(ELECTION_ENDED)
             }
             Ended::Lost(_) | Ended::GuardianDied if self.args.exit_on_loss => Some(LOST),
@@ -371,16 +374,17 @@ impl Supervisor<'_> {
     }
 
     fn not_elected(&self, why: &str) -> u8 {
-        self.say.note(format!("{} was not elected: {why}", self.name));
+        self.console.note(format!("{} was not elected: {why}", self.name));
         self.args.conflict_exit_code
     }
 
-    /// Nobody let us in line in time, so nobody knows whether somebody else does the work.
+    /// This candidate did not get in line in time, so it is unknown whether another one does the
+    /// work.
     fn no_answer(&self) -> Failure {
         if !self.among_peers {
             return no_answer_of_store();
         }
-        let status = format!("`incumbent status {}`", quoted(&self.args.contest.election));
+        let status = format!("`incumbent status {}`", quoted(&self.args.target.election));
         Failure::error(format!("the members of the group have elected nobody in time{}", last_error()))
             .next(format!("{status}, with the same --store, says which members are missing"))
     }
@@ -388,7 +392,7 @@ impl Supervisor<'_> {
     /// No command runs, so a dead guardian does no harm; but the next command needs one.
     async fn on_idle_guardian(&mut self, event: Option<Event>) -> Result<(), Failure> {
         if matches!(event, Some(Event::GuardianDied) | None) {
-            self.say.warn("the guardian was killed: starting another one");
+            self.console.warn("the guardian was killed: starting another one");
             self.replace_guardian().await?;
         }
         Ok(())

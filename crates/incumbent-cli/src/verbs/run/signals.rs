@@ -6,7 +6,7 @@ use rustix::process::{Signal, kill_current_process_group};
 use tokio::signal::unix::SignalKind;
 
 use crate::failure::Failure;
-use crate::heeded::Heeded;
+use crate::signal_listener::SignalListener;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,27 +19,27 @@ pub(super) enum Asked {
 
 /// All signals that are heeded.
 pub(super) struct Signals {
-    term: Heeded,
-    int: Heeded,
-    hup: Heeded,
-    quit: Heeded,
-    usr1: Heeded,
-    usr2: Heeded,
-    winch: Heeded,
-    /// There was a terminal when we started: once it has hung up, nobody can tell.
+    term: SignalListener,
+    int: SignalListener,
+    hup: SignalListener,
+    quit: SignalListener,
+    usr1: SignalListener,
+    usr2: SignalListener,
+    winch: SignalListener,
+    /// There was a terminal at the start: once it has hung up, it cannot be asked for any more.
     interactive: bool,
 }
 
 impl Signals {
     pub(super) fn new() -> Result<Signals, Failure> {
         Ok(Signals {
-            term: Heeded::new(SignalKind::terminate())?,
-            int: Heeded::new(SignalKind::interrupt())?,
-            hup: Heeded::new(SignalKind::hangup())?,
-            quit: Heeded::new(SignalKind::quit())?,
-            usr1: Heeded::new(SignalKind::user_defined1())?,
-            usr2: Heeded::new(SignalKind::user_defined2())?,
-            winch: Heeded::new(SignalKind::window_change())?,
+            term: SignalListener::new(SignalKind::terminate())?,
+            int: SignalListener::new(SignalKind::interrupt())?,
+            hup: SignalListener::new(SignalKind::hangup())?,
+            quit: SignalListener::new(SignalKind::quit())?,
+            usr1: SignalListener::new(SignalKind::user_defined1())?,
+            usr2: SignalListener::new(SignalKind::user_defined2())?,
+            winch: SignalListener::new(SignalKind::window_change())?,
             interactive: io::stdin().is_terminal(),
         })
     }
@@ -59,7 +59,8 @@ impl Signals {
         }
     }
 
-    /// The next one while there is no command to pass it on to: a closed terminal, or Ctrl-\ on one, then means to leave.
+    /// The next one while there is no command to pass it on to: a closed terminal, or Ctrl-\ on
+    /// one, then means to leave.
     pub(super) async fn next_when_idle(&mut self) -> Asked {
         match self.next().await {
             Asked::PassOn(signal) if self.interactive && signal == Signal::HUP.as_raw() => Asked::Leave(129),
@@ -83,7 +84,7 @@ impl Signals {
     }
 }
 
-/// How to end after somebody typed Ctrl-C or Ctrl-\: of that signal, so that a shell that runs us
+/// How to end after Ctrl-C or Ctrl-\ was typed: of that signal, so that a shell that runs us
 /// in a loop ends the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Death {

@@ -54,8 +54,8 @@ impl Group {
         Ok(Group { algorithm, folder: folder.to_owned(), members, network, processes: BTreeMap::new(), timeline })
     }
 
-    /// Starts a member's process, which is killed when the demonstration is dropped, and waits until
-    /// it listens.
+    /// Starts a member's process, which is killed when the demonstration is dropped, and waits
+    /// until it listens.
     pub(super) async fn start(&mut self, member: u16, patience: Duration) -> Result<(), Failure> {
         let cannot = |what: &str| Failure::error(format!("cannot start {}: {what}", name(member)));
         let mut child = this_program()

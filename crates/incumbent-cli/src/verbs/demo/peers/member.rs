@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 
 use super::super::ELECTION;
 use crate::failure::Failure;
-use crate::say::out_json;
+use crate::output::out_json;
 
 /// The first argument that makes this program a member.
 const ROLE: &str = "__demo-member";
@@ -38,7 +38,8 @@ pub(super) const LONGEST_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
 const GRACE: Duration = Duration::from_millis(200);
 
-/// One line of a member's output. Times are nanoseconds of the host's clock, which all members share.
+/// One line of a member's output. Times are nanoseconds of the host's clock, which all members
+/// share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(super) enum Report {

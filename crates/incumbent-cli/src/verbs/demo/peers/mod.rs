@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use incumbent_peers::Algorithm;
 
+use crate::duration::show;
 use crate::failure::Failure;
-use crate::say::{Paint, out};
-use crate::span::show;
+use crate::output::{Paint, out};
 use group::{Group, name};
 use member::{LONGEST_TIMEOUT, TIMEOUT};
 use timeline::{Message, State, Term, Timeline, now};
 
-/// How long anything may take before the demonstration has failed. Nothing takes so long unless it is broken.
+/// How long anything may take before the demonstration has failed. Nothing takes so long unless it
+/// is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take in all.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
@@ -28,13 +29,15 @@ pub(super) const WHOLE: Duration = Duration::from_secs(600);
 const CALM: Duration = Duration::from_millis(450);
 /// Equal messages of one member within this time are one line.
 const BROADCAST: Duration = Duration::from_millis(20);
-/// How often an act is tried, if the leader changes by itself just then, as it may on a busy machine.
+/// How often an act is tried, if the leader changes by itself just then, as it may on a busy
+/// machine.
 const ATTEMPTS: usize = 5;
 const CHANGED: &str = "The leader changed by itself just before that: this machine is busy. Once more.";
 const UNSTEADY: &str = "the leader changed by itself again and again: this machine is too busy to show anything";
 /// How long people get to read a heading and a line.
 const READING: (Duration, Duration) = (Duration::from_millis(1500), Duration::from_millis(60));
-/// Messages that keep a leader in office, found the group, or only confirm another one: counted, not shown.
+/// Messages that keep a leader in office, found the group, or only confirm another one: counted,
+/// not shown.
 const UPKEEP: [&str; 6] = ["heartbeat", "ack", "beat", "heard", "passed", "founding"];
 /// Messages that only keep a connection: neither.
 const KEEP_ALIVE: [&str; 2] = ["ping", "pong"];
@@ -151,8 +154,8 @@ impl Story {
         })
     }
 
-    /// The leader, and as many others as make no majority, are cut off. Answers with it, and with the
-    /// leader of the others.
+    /// The leader, and as many others as make no majority, are cut off. Answers with it, and with
+    /// the leader of the others.
     async fn cut(&mut self) -> Result<[u16; 2], Failure> {
         for _ in 0..ATTEMPTS {
             let leader = self.until_settled(&self.group.members, "a leader that all follow").await?.member;
@@ -310,7 +313,7 @@ impl Story {
     }
 }
 
-/// A message, and everybody to whom the same was sent at about the same time.
+/// A message, and all members to which the same was sent at about the same time.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     at: u64,

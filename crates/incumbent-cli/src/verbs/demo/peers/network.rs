@@ -1,9 +1,9 @@
 //! The network of the demonstration: a proxy on loopback between each member and each other member
 //! that it dials. Cutting it needs no privileges.
 //!
-//! Bytes that are sent into a cut or to a dead process are swallowed, as when a cable is pulled or a
-//! machine loses power. When a link is whole again, its old connections are closed, as by a machine
-//! that was restarted.
+//! Bytes that are sent into a cut or to a dead process are swallowed, as when a cable is pulled or
+//! a machine loses power. When a link is whole again, its old connections are closed, as by a
+//! machine that was restarted.
 
 use std::collections::BTreeMap;
 use std::io;

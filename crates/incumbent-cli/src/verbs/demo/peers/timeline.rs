@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::group::name;
 use super::member::Report;
+use crate::duration::show;
 use crate::failure::Failure;
-use crate::span::show;
 
 /// How many messages are kept: members that send more have run wild.
 const MAX_MESSAGES: usize = 500_000;
@@ -41,8 +41,8 @@ pub(super) struct Term {
 }
 
 impl Term {
-    /// When it was over for everybody. The lease of a dead leader lasts until its deadline: no other
-    /// member knows of its death.
+    /// When it was over for all members. The lease of a dead leader lasts until its deadline: no
+    /// other member knows of its death.
     pub(super) fn until(&self) -> u64 {
         match self.ended {
             Some(ended) if !self.died || self.deadline == u64::MAX => ended.min(self.deadline),
@@ -215,7 +215,8 @@ impl State {
         Duration::from_nanos(overlaps.sum())
     }
 
-    /// The numbers of all terms, if each is higher than the one before and no two leases overlapped.
+    /// The numbers of all terms, if each is higher than the one before and no two leases
+    /// overlapped.
     pub(super) fn one_leader_per_term(&self) -> Result<Vec<u64>, String> {
         let mut terms: Vec<_> = self.terms.iter().collect();
         terms.sort_by_key(|term| term.from);

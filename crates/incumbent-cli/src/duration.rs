@@ -1,11 +1,11 @@
-//! Spans of time as people write and read them: `15s`, `1m30s`, `250ms`.
+//! Durations as people write and read them: `15s`, `1m30s`, `250ms`.
 
 use std::time::Duration;
 
 use incumbent_core::LONGEST;
 
-/// A time that is to be something.
-pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
+/// A duration that is not zero.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let span = read(text)?;
     if span.is_zero() { Err("it must be longer than nothing, as in 15s".into()) } else { Ok(span) }
 }
@@ -16,7 +16,7 @@ const SHORTEST_TTL: Duration = Duration::from_millis(200);
 
 /// How long a leader may be silent.
 pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
-    let ttl = parse_span(text)?;
+    let ttl = parse_duration(text)?;
     if ttl < SHORTEST_TTL {
         Err("a TTL is 200ms at least: a shorter one leaves no time for any work".into())
     } else {
@@ -24,7 +24,7 @@ pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// How long to wait for one's turn. Not at all has an option of its own.
+/// How long to wait for one's turn. Not waiting at all is an option of its own.
 pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     let span = read(text)?;
     if span.is_zero() { Err("write --try for not waiting at all".into()) } else { Ok(span) }
@@ -98,7 +98,7 @@ mod tests {
             ("5", 5_000),
             ("0.5", 500),
         ] {
-            assert_eq!(parse_span(text), Ok(Duration::from_millis(ms)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         for bad in [
             "",
@@ -116,7 +116,7 @@ mod tests {
             "1m5",
             ".",
         ] {
-            assert!(parse_span(bad).is_err(), "{bad}");
+            assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }
 

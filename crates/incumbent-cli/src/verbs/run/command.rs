@@ -11,13 +11,13 @@ use rustix::process::Signal;
 use super::signals::{Asked, Signals};
 use crate::args::RunArgs;
 use crate::failure::Failure;
-use crate::place;
-use crate::say::Say;
+use crate::output::Console;
+use crate::store_url;
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The command ended before anybody stopped it.
+    /// The command ended before it was stopped.
     ByItself(Exit),
     /// It could not be started.
     NotStarted(NotStarted),
@@ -30,13 +30,13 @@ pub(super) enum Ended {
 }
 
 /// What is needed for one run.
-pub(super) struct Stint<'a> {
+pub(super) struct CommandRun<'a> {
     pub(super) term: &'a Term<Unfenced>,
     pub(super) spec: &'a CommandSpec,
     /// As it was written, for messages.
     pub(super) program: &'a str,
     pub(super) grace: Duration,
-    pub(super) say: &'a Say,
+    pub(super) console: &'a Console,
 }
 
 /// Why the command was not even ordered.
@@ -60,11 +60,11 @@ const HEAD_START: Duration = Duration::from_millis(100);
 
 /// What is known so far.
 #[derive(Default)]
-struct Course {
+struct Progress {
     /// What the guardian was told last.
     deadline: Timestamp,
-    /// The guardian was told of no later deadline in time, because we were stopped or starved. It has begun to kill, and
-    /// asks nobody: we hear of it later.
+    /// The guardian was told of no later deadline in time, because we were stopped or starved. It
+    /// has begun to kill on its own: its report comes later.
     overdue: bool,
     exit: Option<Exit>,
     not_started: Option<NotStarted>,
@@ -75,7 +75,7 @@ struct Course {
     guardian_died: bool,
 }
 
-impl Course {
+impl Progress {
     fn is_stopping(&self) -> bool {
         self.lost.is_some() || self.leave.is_some()
     }
@@ -94,7 +94,7 @@ impl Course {
         running
     }
 
-    /// The command has ended. If it was the guardian who killed it, by itself: why the office is
+    /// The command has ended. If the guardian killed it on its own: why the office is
     /// lost; `known` if the term knows.
     fn on_exit(&mut self, exit: Exit, now: Timestamp, known: Option<Loss>) -> Option<Loss> {
         self.exit = Some(exit);
@@ -109,10 +109,10 @@ impl Course {
     }
 }
 
-impl Stint<'_> {
+impl CommandRun<'_> {
     /// Runs the command, and answers when none of its processes is left.
     pub(super) async fn run(&self, guardian: &mut Guardian, signals: &mut Signals) -> Result<Ended, Failure> {
-        let mut course = Course { deadline: self.term.deadline(), ..Course::default() };
+        let mut course = Progress { deadline: self.term.deadline(), ..Progress::default() };
         match self.start(guardian, course.deadline) {
             Ok(()) => {}
             Err(NotBegun::Dead) => return Ok(Ended::GuardianDied),
@@ -150,15 +150,15 @@ impl Stint<'_> {
         Ok(guardian.spawn(self.spec, deadline)?)
     }
 
-    async fn on_event(&self, event: Event, course: &mut Course) {
+    async fn on_event(&self, event: Event, course: &mut Progress) {
         match event {
             Event::CommandExited(exit) => {
                 if let Some(why) = course.on_exit(exit, BootClock.now(), self.known_loss().await) {
-                    self.say.note(format!("the command was killed: {why}"));
+                    self.console.note(format!("the command was killed: {why}"));
                 }
             }
             Event::NotStarted(reason) => {
-                self.say.failure(&Failure::error(format!("{} was not started: {reason}", self.program)));
+                self.console.failure(&Failure::error(format!("{} was not started: {reason}", self.program)));
                 course.not_started = Some(reason);
                 if reason.step == Step::Deadline {
                     course.lose(self.known_loss().await.unwrap_or(Loss::LocalDeadline));
@@ -166,7 +166,7 @@ impl Stint<'_> {
             }
             Event::LeftBehind { processes } if processes > 0 && !course.is_stopping() => {
                 let left = if processes == 1 { "one process".into() } else { format!("{processes} processes") };
-                self.say.note(format!(
+                self.console.note(format!(
                     "{} has ended and left {left} behind, to be stopped now: a command has to stay in the foreground",
                     self.program
                 ));
@@ -177,7 +177,7 @@ impl Stint<'_> {
     }
 
     /// Another deadline, or none: then the term is over, and there is no grace either.
-    async fn heed(&self, guardian: &Guardian, deadline: Timestamp, course: &mut Course) {
+    async fn heed(&self, guardian: &Guardian, deadline: Timestamp, course: &mut Progress) {
         course.notice_time(BootClock.now());
         course.deadline = deadline;
         if deadline != Timestamp::ZERO {
@@ -185,16 +185,16 @@ impl Stint<'_> {
         }
         let why = self.known_loss().await.unwrap_or(Loss::LocalDeadline);
         if course.lose(why) {
-            self.say.note(format!("stopping the command: {why}"));
+            self.console.note(format!("stopping the command: {why}"));
         }
         if !std::mem::replace(&mut course.killed, true) {
             self.ordered(guardian.kill());
         }
     }
 
-    fn on_stopping(&self, guardian: &Guardian, why: Loss, course: &mut Course) {
+    fn on_stopping(&self, guardian: &Guardian, why: Loss, course: &mut Progress) {
         if course.lose(why) {
-            self.say.note(format!("stopping the command: {why}"));
+            self.console.note(format!("stopping the command: {why}"));
             self.ordered(guardian.terminate(self.grace));
         }
     }
@@ -209,15 +209,15 @@ impl Stint<'_> {
         }
     }
 
-    fn on_signal(&self, guardian: &Guardian, asked: Asked, course: &mut Course) {
+    fn on_signal(&self, guardian: &Guardian, asked: Asked, course: &mut Progress) {
         match asked {
             Asked::Leave(_) if course.leave.is_some() => {
-                self.say.note("killing the command");
+                self.console.note("killing the command");
                 course.killed = true;
                 self.ordered(guardian.kill());
             }
             Asked::Leave(code) => {
-                self.say.note("stopping the command");
+                self.console.note("stopping the command");
                 course.leave = Some(code);
                 self.ordered(guardian.terminate(self.grace));
             }
@@ -225,25 +225,27 @@ impl Stint<'_> {
         }
     }
 
-    /// A guardian that is dead or deaf has been seen to already: an event follows, and the deadline that it knows stands.
+    /// A guardian that is dead or deaf has been seen to already: an event follows, and the deadline
+    /// that it knows stands.
     fn ordered(&self, order: Result<(), OrderError>) {
         match order {
             Ok(()) | Err(OrderError::Dead) => {}
-            Err(error) => self.say.warn(error.to_string()),
+            Err(error) => self.console.warn(error.to_string()),
         }
     }
 
-    fn outcome(&self, course: Course) -> Ended {
+    fn outcome(&self, course: Progress) -> Ended {
         match course {
-            Course { not_started: Some(reason), lost: None, leave: None, .. } => Ended::NotStarted(reason),
-            // A guardian that was too slow to kill, and was killed for it, has not told how the command ended: like this.
-            Course { leave: Some(_), exit: None, killed: true, guardian_died: true, .. } => {
+            Progress { not_started: Some(reason), lost: None, leave: None, .. } => Ended::NotStarted(reason),
+            // A guardian that was too slow to kill, and was killed for it, has not told how the
+            // command ended: like this.
+            Progress { leave: Some(_), exit: None, killed: true, guardian_died: true, .. } => {
                 Ended::Left(super::code(Exit::Signal(Signal::KILL.as_raw()).code()))
             }
-            Course { leave: Some(code), exit, .. } => Ended::Left(exit.map_or(code, |exit| super::code(exit.code()))),
-            Course { exit: Some(exit), lost: None, guardian_died: false, .. } => Ended::ByItself(exit),
-            Course { lost: Some(why), .. } => Ended::Lost(why),
-            Course { guardian_died: true, .. } => Ended::GuardianDied,
+            Progress { leave: Some(code), exit, .. } => Ended::Left(exit.map_or(code, |exit| super::code(exit.code()))),
+            Progress { exit: Some(exit), lost: None, guardian_died: false, .. } => Ended::ByItself(exit),
+            Progress { lost: Some(why), .. } => Ended::Lost(why),
+            Progress { guardian_died: true, .. } => Ended::GuardianDied,
             // Not even its death was heard of.
             _ => Ended::GuardianDied,
         }
@@ -260,7 +262,7 @@ pub(super) fn command(args: &RunArgs, name: &str, token: Option<u64>, grace: Dur
         CommandSpec::new(words)
     };
     let spec = spec
-        .env("INCUMBENT_ELECTION", args.contest.election.as_str())
+        .env("INCUMBENT_ELECTION", args.target.election.as_str())
         .env("INCUMBENT_NAME", name)
         // We speak to the service manager for both.
         .env_remove("NOTIFY_SOCKET")
@@ -270,7 +272,7 @@ pub(super) fn command(args: &RunArgs, name: &str, token: Option<u64>, grace: Dur
         Some(token) => spec.env("INCUMBENT_TOKEN", token.to_string()),
         None => spec.env_remove("INCUMBENT_TOKEN"),
     };
-    if place::variable_has_secret() { spec.env_remove(place::VARIABLE) } else { spec }
+    if store_url::variable_has_secret() { spec.env_remove(store_url::VARIABLE) } else { spec }
 }
 
 #[cfg(test)]
@@ -280,8 +282,8 @@ mod tests {
     const KILLED: Exit = Exit::Signal(9);
     const DEADLINE: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
 
-    fn course() -> Course {
-        Course { deadline: DEADLINE, ..Course::default() }
+    fn course() -> Progress {
+        Progress { deadline: DEADLINE, ..Progress::default() }
     }
 
     #[test]

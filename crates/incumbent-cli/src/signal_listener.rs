@@ -13,16 +13,16 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::failure::Failure;
 
 /// One signal.
-pub(crate) struct Heeded(Option<unix::Signal>);
+pub(crate) struct SignalListener(Option<unix::Signal>);
 
-impl Heeded {
-    pub(crate) fn new(kind: SignalKind) -> Result<Heeded, Failure> {
+impl SignalListener {
+    pub(crate) fn new(kind: SignalKind) -> Result<SignalListener, Failure> {
         if is_ignored(kind) {
-            return Ok(Heeded(None));
+            return Ok(SignalListener(None));
         }
         let signal = unix::signal(kind);
         signal
-            .map(|signal| Heeded(Some(signal)))
+            .map(|signal| SignalListener(Some(signal)))
             .map_err(|error| Failure::error(format!("cannot listen for signals: {error}")))
     }
 

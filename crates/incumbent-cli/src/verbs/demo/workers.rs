@@ -18,27 +18,28 @@ use crate::failure::Failure;
 /// How many reports wait to be heard before workers wait.
 const REPORTS: usize = 1024;
 
-/// Somebody said something.
+/// A report, and the worker that made it.
 pub(super) struct Heard {
     pub(super) name: String,
     pub(super) report: Report,
 }
 
-pub(super) struct Cast {
+pub(super) struct Workers {
     folder: PathBuf,
     workers: BTreeMap<String, Child>,
     reports: mpsc::Receiver<Heard>,
     sender: mpsc::Sender<Heard>,
 }
 
-impl Cast {
-    pub(super) fn new(folder: &Path) -> Cast {
+impl Workers {
+    pub(super) fn new(folder: &Path) -> Workers {
         let (sender, reports) = mpsc::channel(REPORTS);
-        Cast { folder: folder.to_owned(), workers: BTreeMap::new(), reports, sender }
+        Workers { folder: folder.to_owned(), workers: BTreeMap::new(), reports, sender }
     }
 
-    /// Starts a process, which is killed when the demonstration is dropped. Answers with its number.
-    pub(super) fn enter(&mut self, name: &str) -> Result<u32, Failure> {
+    /// Starts a process, which is killed when the demonstration is dropped. Answers with its
+    /// number.
+    pub(super) fn start(&mut self, name: &str) -> Result<u32, Failure> {
         let cannot = |what: &str| Failure::error(format!("cannot start {name}: {what}"));
         let mut child = this_program()
             .args(arguments(name, &self.folder))
@@ -69,7 +70,7 @@ impl Cast {
         kill_process(pid, signal).map_err(|error| Failure::error(format!("cannot signal {name}: {error}")))
     }
 
-    /// Hears until somebody says what is wanted; everything else is passed over.
+    /// Waits for the report that is wanted; all others are passed over.
     pub(super) async fn until(&mut self, within: Duration, want: impl Fn(&Heard) -> bool) -> Result<Heard, Failure> {
         let until = Instant::now() + within;
         loop {

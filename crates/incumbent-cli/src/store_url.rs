@@ -1,4 +1,5 @@
-//! Which store: from the command line, the environment, or the user's own directory. Passwords stay here.
+//! The store's URL: from the command line, a file, the environment, or the user's own directory. It
+//! is printed without its passwords.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,46 +9,46 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::args::PlaceArgs;
+use crate::args::StoreArgs;
 use crate::failure::Failure;
-use crate::say::{Say, shell_word};
+use crate::output::{Console, shell_word};
 
 /// Where the URL may come from when no option says it.
 pub(crate) const VARIABLE: &str = "INCUMBENT_STORE";
 
 /// A store's URL. It is shown without its passwords.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct StoreUrl {
     url: String,
-    /// Somebody wrote it down, and so may have mistyped it.
+    /// It was written by hand, and so may be mistyped.
     named: bool,
 }
 
-impl Place {
-    /// The store that was asked for, or the user's own. Those who change something there are told
-    /// which, if nobody asked: for those who only read it does no harm to look in the wrong place.
-    pub(crate) fn choose(args: &PlaceArgs, changes: bool, say: &mut Say) -> Result<Place, Failure> {
-        let place = if let Some(url) = &args.store {
-            Place { url: url.clone(), named: true }
+impl StoreUrl {
+    /// The store that was named, or the user's own. For a verb that changes something, a note says
+    /// which one was chosen; for one that only reads, the wrong store does no harm.
+    pub(crate) fn choose(args: &StoreArgs, changes: bool, console: &mut Console) -> Result<StoreUrl, Failure> {
+        let store = if let Some(url) = &args.store {
+            StoreUrl { url: url.clone(), named: true }
         } else if let Some(file) = &args.store_file {
-            Place::from_file(file, say)?
+            StoreUrl::from_file(file, console)?
         } else if let Some(url) = env::var_os(VARIABLE).filter(|url| !url.is_empty()) {
             let url = url.into_string().map_err(|_| Failure::usage(format!("{VARIABLE} is not text")))?;
-            Place { url, named: true }
+            StoreUrl { url, named: true }
         } else {
-            let place = Place::of_this_user()?;
+            let store = StoreUrl::of_this_user()?;
             if changes {
-                say.note(format!("no store was named: using {place}, for this user on this host"));
-                warn_of_others(say);
+                console.note(format!("no store was named: using {store}, for this user on this host"));
+                warn_of_others(console);
             }
-            place
+            store
         };
-        say.keep_secret(place.secrets());
-        Ok(place)
+        console.keep_secret(store.secrets());
+        Ok(store)
     }
 
     /// A file store in this directory.
-    pub(crate) fn in_directory(directory: &Path) -> Place {
+    pub(crate) fn in_directory(directory: &Path) -> StoreUrl {
         let mut url = String::from("file://");
         for byte in directory.as_os_str().as_bytes() {
             match byte {
@@ -69,10 +70,10 @@ impl Place {
                 _ => url.push_str(&format!("%{byte:02x}")),
             }
         }
-        Place { url, named: false }
+        StoreUrl { url, named: false }
     }
 
-    /// Whether somebody wrote it down.
+    /// Whether it was written by hand.
     pub(crate) fn was_named(&self) -> bool {
         self.named
     }
@@ -82,26 +83,26 @@ impl Place {
         &self.url
     }
 
-    fn from_file(file: &Path, say: &Say) -> Result<Place, Failure> {
+    fn from_file(file: &Path, console: &Console) -> Result<StoreUrl, Failure> {
         let text = fs::read_to_string(file)
             .map_err(|error| Failure::usage(format!("cannot read the store's URL from {}: {error}", file.display())))?;
         match text.lines().next().map(str::trim) {
             Some(url) if !url.is_empty() => {
-                let place = Place { url: url.to_owned(), named: true };
+                let store = StoreUrl { url: url.to_owned(), named: true };
                 let mode = fs::metadata(file).map_or(0, |file| file.permissions().mode() & 0o777);
-                if place.has_secret() && mode & 0o044 != 0 {
+                if store.has_secret() && mode & 0o044 != 0 {
                     let file = file.display().to_string();
                     let cure = format!("`chmod 600 {}`", shell_word(&file));
-                    say.warn(format!("others can read the password in {file} (mode {mode:o}): {cure}"));
+                    console.warn(format!("others can read the password in {file} (mode {mode:o}): {cure}"));
                 }
-                Ok(place)
+                Ok(store)
             }
             _ => Err(Failure::usage(format!("the first line of {} is empty", file.display()))
                 .next("it has to be the store's URL")),
         }
     }
 
-    fn of_this_user() -> Result<Place, Failure> {
+    fn of_this_user() -> Result<StoreUrl, Failure> {
         if env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
             let what = "no store was named, and inside a Kubernetes pod a directory will not do: each replica would lead on its own disk";
             return Err(
@@ -115,7 +116,7 @@ impl Place {
                     .next("name a store with --store")
             })?;
         }
-        Ok(Place::in_directory(&directory))
+        Ok(StoreUrl::in_directory(&directory))
     }
 
     /// What must not be shown: the passwords, and the URL as a whole if it has any.
@@ -168,13 +169,13 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.map_secrets(|_| "***".to_owned()))
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -182,12 +183,13 @@ impl fmt::Debug for Place {
 
 /// A word of a command line, which may be a store's URL.
 pub(crate) fn without_secrets(word: &str) -> String {
-    Place { url: word.to_owned(), named: true }.to_string()
+    StoreUrl { url: word.to_owned(), named: true }.to_string()
 }
 
 /// Whether INCUMBENT_STORE has a password that COMMAND should not see.
 pub(crate) fn variable_has_secret() -> bool {
-    env::var_os(VARIABLE).is_some_and(|url| Place { url: url.to_string_lossy().into_owned(), named: true }.has_secret())
+    env::var_os(VARIABLE)
+        .is_some_and(|url| StoreUrl { url: url.to_string_lossy().into_owned(), named: true }.has_secret())
 }
 
 fn is_secret(name: &str) -> bool {
@@ -213,9 +215,9 @@ fn state_directory() -> Result<PathBuf, Failure> {
 }
 
 /// Where the user's own store may not be the one that others use.
-fn warn_of_others(say: &Say) {
+fn warn_of_others(console: &Console) {
     if in_container() {
-        say.warn(
+        console.warn(
             "this seems to be a container: unless its replicas share this directory, each will lead on its own disk; \
              name a shared store with --store",
         );
@@ -223,9 +225,9 @@ fn warn_of_others(say: &Say) {
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state/incumbent"));
     let ours = state_directory().ok();
     if let Some(other) = home.filter(|home| home.is_absolute() && home.exists() && Some(home) != ours.as_ref()) {
-        say.warn(format!(
-            "XDG_STATE_HOME is set here, but {} is there, too: whoever stood without that variable, from cron, say, \
-             leads there; name the store with --store",
+        console.warn(format!(
+            "XDG_STATE_HOME is set here, but {} is there, too: a candidate that was \
+             started without that variable, from cron for example, is in line there; name the store with --store",
             other.display()
         ));
     }
@@ -241,8 +243,8 @@ pub(crate) fn in_container() -> bool {
 mod tests {
     use super::*;
 
-    fn place(url: &str) -> Place {
-        Place { url: url.into(), named: true }
+    fn place(url: &str) -> StoreUrl {
+        StoreUrl { url: url.into(), named: true }
     }
 
     #[test]
@@ -265,6 +267,6 @@ mod tests {
 
     #[test]
     fn directories_with_strange_names_become_urls() {
-        assert_eq!(Place::in_directory(Path::new("/a b/ü?")).url(), "file:///a%20b/%c3%bc%3f");
+        assert_eq!(StoreUrl::in_directory(Path::new("/a b/ü?")).url(), "file:///a%20b/%c3%bc%3f");
     }
 }

@@ -1,16 +1,16 @@
-//! What is written on standard output: the JSON that programs read, and the words for people.
+//! The JSON that is written to standard output, and the same values in words for people.
 
 use incumbent::{Leader, Loss};
 use serde::Serialize;
 
-use crate::say::printable;
+use crate::output::printable;
 
 /// The version of the JSON formats.
 pub(crate) const VERSION: u32 = 1;
 
-/// Somebody in line.
+/// A candidate in line.
 #[derive(Debug, Serialize)]
-pub(crate) struct Person {
+pub(crate) struct CandidateJson {
     name: Option<String>,
     id: Option<String>,
     #[serde(flatten)]
@@ -21,9 +21,9 @@ pub(crate) struct Person {
     role: Option<&'static str>,
 }
 
-impl Person {
-    pub(crate) fn new(leader: &Leader) -> Person {
-        Person {
+impl CandidateJson {
+    pub(crate) fn new(leader: &Leader) -> CandidateJson {
+        CandidateJson {
             name: leader.name.as_deref().map(str::to_owned),
             id: leader.id.map(|id| id.to_string()),
             value: Value::new(&leader.value),
@@ -32,12 +32,12 @@ impl Person {
         }
     }
 
-    pub(crate) fn with_role(leader: &Leader, leads: bool) -> Person {
-        Person { role: Some(if leads { "leader" } else { "follower" }), ..Person::new(leader) }
+    pub(crate) fn with_role(leader: &Leader, leads: bool) -> CandidateJson {
+        CandidateJson { role: Some(if leads { "leader" } else { "follower" }), ..CandidateJson::new(leader) }
     }
 }
 
-/// What somebody advertises: text if it is text.
+/// What a candidate advertises: text if it is text.
 #[derive(Debug, Serialize)]
 pub(crate) struct Value {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,7 +125,7 @@ mod tests {
         let mut foreign = Entry::new(EntryId::new("key"), Token::new(7).unwrap());
         foreign.value = b"x".as_slice().into();
         let leader = Leader::from(&foreign);
-        let json = serde_json::to_string(&Person::with_role(&leader, false)).unwrap();
+        let json = serde_json::to_string(&CandidateJson::with_role(&leader, false)).unwrap();
         assert_eq!(json, r#"{"name":null,"id":null,"value":"x","token":7,"role":"follower"}"#);
         assert_eq!(name(&leader), "(of another library)");
     }

@@ -1,4 +1,5 @@
-//! What the library says while it works: shown to those who ask for it, and remembered for sentences that need a cause.
+//! The library's tracing events: printed with --verbose, and the last error kept for messages that
+//! need a cause.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Mutex, PoisonError};
@@ -7,15 +8,15 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::say::Say;
+use crate::output::Console;
 
 /// The last error that the library met and tried again after.
 static LAST_ERROR: Mutex<Option<String>> = Mutex::new(None);
 
-/// Begins to listen. What is shown goes through `say`, which keeps secrets.
-pub(crate) fn begin(verbose: bool, say: &Say) {
-    // It fails only if somebody listens already.
-    let _ = tracing::subscriber::set_global_default(Journal { verbose, say: say.clone() });
+/// Installs the subscriber. What is printed goes through `console`, which keeps secrets.
+pub(crate) fn begin(verbose: bool, console: &Console) {
+    // It fails only if there is a subscriber already.
+    let _ = tracing::subscriber::set_global_default(Logger { verbose, console: console.clone() });
 }
 
 /// What the library last met and tried again after.
@@ -23,32 +24,32 @@ pub(crate) fn last_error() -> Option<String> {
     LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-struct Journal {
+struct Logger {
     verbose: bool,
-    say: Say,
+    console: Console,
 }
 
-impl Subscriber for Journal {
+impl Subscriber for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event() && metadata.target().starts_with("incumbent") && *metadata.level() <= Level::DEBUG
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut words = Words::default();
-        event.record(&mut words);
+        let mut text = EventText::default();
+        event.record(&mut text);
         if self.verbose {
-            self.say.note(format!("{}{}", words.message, words.fields));
+            self.console.note(format!("{}{}", text.message, text.fields));
         } else if *event.metadata().level() <= Level::WARN {
-            self.say.warn(format!("{}{}", words.message, words.fields));
+            self.console.warn(format!("{}{}", text.message, text.fields));
         }
         #[cfg(feature = "faults")]
-        panic_if_asked_to(&words.message);
-        if let Some(error) = words.error {
+        panic_if_asked_to(&text.message);
+        if let Some(error) = text.error {
             *LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }
     }
 
-    // Spans are not looked at: one number does for all.
+    // Spans are not looked at: one id is enough.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
@@ -68,13 +69,13 @@ fn panic_if_asked_to(message: &str) {
 }
 
 #[derive(Default)]
-struct Words {
+struct EventText {
     message: String,
     fields: String,
     error: Option<String>,
 }
 
-impl Visit for Words {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         // Writing to a string does not fail.
         let _ = match field.name() {

@@ -1,4 +1,5 @@
-//! Standard error and standard output: sentences for people there, results here. Colour only on a terminal.
+//! What is printed: messages for people on standard error, results on standard output. Colour only
+//! on a terminal.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -50,27 +51,27 @@ impl Paint {
     }
 }
 
-/// Speaks to people, on standard error, and keeps secrets.
+/// Writes messages for people to standard error, without the secrets that it was told.
 #[derive(Clone, Debug)]
-pub(crate) struct Say {
+pub(crate) struct Console {
     quiet: bool,
     paint: Paint,
     secrets: Vec<String>,
 }
 
-impl Say {
-    pub(crate) fn new(quiet: bool) -> Say {
-        Say { quiet, paint: Paint::for_stream(&io::stderr()), secrets: Vec::new() }
+impl Console {
+    pub(crate) fn new(quiet: bool) -> Console {
+        Console { quiet, paint: Paint::for_stream(&io::stderr()), secrets: Vec::new() }
     }
 
-    /// These words are never said, whatever a library puts into its errors.
+    /// These words are never printed, whatever a library puts into its errors.
     pub(crate) fn keep_secret(&mut self, secrets: impl IntoIterator<Item = String>) {
         self.secrets.extend(secrets.into_iter().filter(|secret| !secret.is_empty()));
         // A longer one may contain a shorter one.
         self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     }
 
-    /// What is worth knowing, unless nobody wants to.
+    /// What is worth knowing; with --quiet, nothing.
     pub(crate) fn note(&self, text: impl AsRef<str>) {
         if !self.quiet {
             self.line(&self.paint.dim("incumbent:"), text.as_ref());
@@ -86,32 +87,32 @@ impl Say {
 
     /// What ends the command.
     pub(crate) fn failure(&self, failure: &Failure) {
-        if failure.code == Code::NobodyReads {
+        if failure.code == Code::ReaderGone {
             return;
         }
         self.line(&self.paint.red("incumbent:"), &failure.to_string());
     }
 
     fn line(&self, who: &str, text: &str) {
-        // Whoever closed standard error does not want to know.
-        let _ = writeln!(io::stderr().lock(), "{who} {}", printable(&self.discreet(text)));
+        // A standard error that is closed is no failure.
+        let _ = writeln!(io::stderr().lock(), "{who} {}", printable(&self.redacted(text)));
     }
 
-    fn discreet(&self, text: &str) -> String {
+    fn redacted(&self, text: &str) -> String {
         self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
     }
 }
 
-/// Control characters could play tricks with a terminal, and those that turn the direction of
-/// writing with its reader: names and values are other people's.
+/// Escapes control characters, which could move the cursor of a terminal, and those that change the
+/// direction of writing: names and values come from others.
 pub(crate) fn printable(text: &str) -> String {
-    let plays_tricks = |c: char| {
+    let is_harmful = |c: char| {
         let turns =
             matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         let breaks = matches!(c, '\u{2028}' | '\u{2029}');
         c.is_control() || turns || breaks
     };
-    text.chars().map(|c| if plays_tricks(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+    text.chars().map(|c| if is_harmful(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
 /// As it can be pasted into a shell.
@@ -124,7 +125,7 @@ pub(crate) fn shell_word(text: &str) -> String {
     }
 }
 
-/// One line on standard output, at once. An error: nobody reads any more.
+/// One line on standard output, flushed. It fails when the reader has gone.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(cannot_write)
@@ -137,7 +138,7 @@ pub(crate) fn out_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 pub(crate) fn cannot_write(error: io::Error) -> Failure {
-    let code = if error.kind() == io::ErrorKind::BrokenPipe { Code::NobodyReads } else { Code::Error };
+    let code = if error.kind() == io::ErrorKind::BrokenPipe { Code::ReaderGone } else { Code::Error };
     Failure::new(code, format!("cannot write to standard output: {error}"))
 }
 
@@ -147,10 +148,10 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_said_even_if_an_error_quotes_it() {
-        let mut say = Say::new(false);
-        say.keep_secret(["hunter2".into(), "redis://u:hunter2@h".into(), String::new()]);
+        let mut console = Console::new(false);
+        console.keep_secret(["hunter2".into(), "redis://u:hunter2@h".into(), String::new()]);
         assert_eq!(
-            say.discreet("cannot reach redis://u:hunter2@h: bad password hunter2"),
+            console.redacted("cannot reach redis://u:hunter2@h: bad password hunter2"),
             "cannot reach ***: bad password ***"
         );
     }

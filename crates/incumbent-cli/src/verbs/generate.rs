@@ -7,9 +7,9 @@ use std::path::Path;
 use clap::{Command, CommandFactory};
 
 use super::manual;
-use crate::args::{CompletionsArgs, Line, ManArgs};
+use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::failure::Failure;
-use crate::say::cannot_write;
+use crate::output::cannot_write;
 
 pub(crate) fn completions(args: CompletionsArgs) -> Result<u8, Failure> {
     let mut script = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) fn man(args: ManArgs) -> Result<u8, Failure> {
 
 /// With what verbs inherit from the command filled in.
 fn definition() -> Command {
-    let mut definition = Line::command();
+    let mut definition = Cli::command();
     definition.build();
     definition
 }
