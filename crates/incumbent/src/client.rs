@@ -10,7 +10,7 @@ use incumbent_core::{ElectionName, NameError, Rng, Settings};
 use incumbent_store::{BootClock, Clock, Promises, Store, TokenStrength};
 use tokio::sync::oneshot;
 
-use crate::connect::connect;
+use crate::connect::{self, Open, Place};
 use crate::driver::Driver;
 use crate::election::{Election, Fenced, Fencing, Unfenced};
 use crate::error::ConnectError;
@@ -234,13 +234,15 @@ impl ClientBuilder {
     }
 
     async fn open<F: Fencing>(self, url: &str) -> Result<Client<F>, ConnectError> {
-        #[cfg(feature = "peers")]
-        if let Some(group) = crate::peers::Group::from_url(url)? {
-            return self.join(group);
+        match connect::find(url)? {
+            Open::Store(open) => {
+                let settings = self.settings()?;
+                let store = open(Place { url, make: !self.must_exist })?;
+                self.finish(store, settings).await
+            }
+            #[cfg(feature = "peers")]
+            Open::Peers => self.join(crate::peers::Group::from_url(url)?),
         }
-        let settings = self.settings()?;
-        let store = connect(url, &settings, !self.must_exist).await?;
-        self.finish(store, settings).await
     }
 
     /// Uses a group of peers with tokens: consensus.

@@ -1,75 +1,107 @@
-//! From a URL to a store. Each kind of store has a cargo feature that only adds its scheme here.
+//! From a URL to what it names: the one list of schemes, and the cargo feature that adds each.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use incumbent_core::Settings;
 use incumbent_store::Store;
 use incumbent_store::memory::{MemoryStore, Shape};
 
 use crate::error::ConnectError;
 
-/// The schemes that this build knows.
-const KNOWN: &[&str] = &[
-    "memory",
-    #[cfg(feature = "peers")]
-    "consensus",
-    #[cfg(feature = "peers")]
-    "bully",
-    #[cfg(feature = "peers")]
-    "ring",
-    #[cfg(feature = "file")]
-    "file",
-    #[cfg(feature = "etcd")]
-    "etcd",
-    #[cfg(feature = "etcd-tls")]
-    "etcds",
-    #[cfg(feature = "zookeeper")]
-    "zk",
-    #[cfg(feature = "zookeeper-tls")]
-    "zks",
+/// A scheme, the cargo feature that adds it, and what opens it: nothing, if this build was made without the feature.
+macro_rules! kind {
+    ($scheme:literal, $feature:literal, $open:expr) => {
+        Kind {
+            scheme: $scheme,
+            feature: $feature,
+            #[cfg(feature = $feature)]
+            open: Some($open),
+            #[cfg(not(feature = $feature))]
+            open: None,
+        }
+    };
+}
+
+/// Every scheme that there is. A new store is one line here.
+const KINDS: &[Kind] = &[
+    Kind { scheme: "memory", feature: "", open: Some(Open::Store(memory)) },
+    kind!("consensus", "peers", Open::Peers),
+    kind!("bully", "peers", Open::Peers),
+    kind!("ring", "peers", Open::Peers),
+    kind!("file", "file", Open::Store(file::open)),
+    kind!("etcd", "etcd", Open::Store(etcd)),
+    kind!("etcds", "etcd-tls", Open::Store(etcd)),
+    kind!("zk", "zookeeper", Open::Store(zookeeper)),
+    kind!("zks", "zookeeper-tls", Open::Store(zookeeper)),
 ];
 
-/// Stores in this process's memory, by name: two clients with the same URL meet in the same elections.
-static MEMORY: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
+struct Kind {
+    scheme: &'static str,
+    feature: &'static str,
+    open: Option<Open>,
+}
 
-/// `make`: whether a place that is not there yet is made.
-#[cfg_attr(not(feature = "file"), allow(unused_variables, reason = "only a directory can be made"))]
-pub(crate) async fn connect(url: &str, _settings: &Settings, make: bool) -> Result<Arc<dyn Store>, ConnectError> {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        let example = KNOWN.last().unwrap_or(&"memory");
-        let directory = if KNOWN.contains(&"file") { ", or file:///path for a directory" } else { "" };
-        return Err(ConnectError::Url { what: format!("it has no scheme; write e.g. {example}://...{directory}") });
-    };
-    if !KNOWN.contains(&scheme) {
-        return Err(unknown(scheme));
-    }
-    match scheme {
-        "memory" => {
-            let name = rest.strip_prefix("//").unwrap_or(rest);
-            let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-            let store = stores.entry(name.to_owned()).or_insert_with(|| MemoryStore::new(Shape::FAIR));
-            Ok(Arc::new(store.clone()))
-        }
-        #[cfg(feature = "file")]
-        "file" => file::open(rest, make).await,
-        #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => Ok(Arc::new(incumbent_etcd::EtcdStore::from_url(url)?)),
-        #[cfg(feature = "zookeeper")]
-        "zk" | "zks" => Ok(Arc::new(incumbent_zookeeper::ZooKeeperStore::from_url(url)?)),
-        _ => Err(unknown(scheme)),
+/// What a scheme stands for.
+#[derive(Clone, Copy)]
+pub(crate) enum Open {
+    Store(fn(Place<'_>) -> Result<Arc<dyn Store>, ConnectError>),
+    #[cfg(feature = "peers")]
+    Peers,
+}
+
+/// Where a store is.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) url: &'a str,
+    /// Whether it is made if it is not there yet.
+    #[cfg_attr(not(feature = "file"), allow(dead_code, reason = "only a directory can be made"))]
+    pub(crate) make: bool,
+}
+
+impl Place<'_> {
+    /// What comes after the scheme.
+    fn rest(&self) -> &str {
+        self.url.split_once(':').map_or("", |(_, rest)| rest)
     }
 }
 
-/// Tells what nobody knows from what was only not built in.
-fn unknown(scheme: &str) -> ConnectError {
-    let features =
-        [("etcd", "etcd"), ("zookeeper", "zk"), ("file", "file"), ("peers", "consensus"), ("peers", "bully")];
-    let features = features.into_iter().chain([("etcd-tls", "etcds"), ("zookeeper-tls", "zks"), ("peers", "ring")]);
-    match features.into_iter().find(|(_, known)| *known == scheme) {
-        Some((feature, _)) => ConnectError::NotBuiltIn { scheme: scheme.to_owned(), feature },
-        None => ConnectError::UnknownScheme { scheme: scheme.to_owned(), known: KNOWN.join(", ") },
+/// What the URL's scheme stands for.
+pub(crate) fn find(url: &str) -> Result<Open, ConnectError> {
+    let Some((scheme, _)) = url.split_once(':') else {
+        let example = known().last().unwrap_or("memory");
+        let directory = if cfg!(feature = "file") { ", or file:///path for a directory" } else { "" };
+        return Err(ConnectError::Url { what: format!("it has no scheme; write e.g. {example}://...{directory}") });
+    };
+    let scheme = scheme.to_owned();
+    match KINDS.iter().find(|kind| kind.scheme == scheme) {
+        Some(Kind { open: Some(open), .. }) => Ok(*open),
+        Some(Kind { feature, .. }) => Err(ConnectError::NotBuiltIn { scheme, feature }),
+        None => Err(ConnectError::UnknownScheme { scheme, known: known().collect::<Vec<_>>().join(", ") }),
     }
+}
+
+/// The schemes that this build knows.
+fn known() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().filter(|kind| kind.open.is_some()).map(|kind| kind.scheme)
+}
+
+/// A store in this process's memory, by name: two clients with the same URL meet in the same elections.
+fn memory(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
+    static STORES: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
+    let name = place.rest().strip_prefix("//").unwrap_or(place.rest());
+    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let store = stores.entry(name.to_owned()).or_insert_with(|| MemoryStore::new(Shape::FAIR));
+    Ok(Arc::new(store.clone()))
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
+    Ok(Arc::new(incumbent_etcd::EtcdStore::from_url(place.url)?))
+}
+
+#[cfg(feature = "zookeeper")]
+fn zookeeper(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
+    Ok(Arc::new(incumbent_zookeeper::ZooKeeperStore::from_url(place.url)?))
 }
 
 /// `file:///absolute/path?ttl=none&network=allow`
@@ -84,13 +116,14 @@ mod file {
     use incumbent_store::Store;
     use incumbent_store::record::unescape;
 
+    use super::Place;
     use crate::error::ConnectError;
 
-    pub(super) async fn open(rest: &str, make: bool) -> Result<Arc<dyn Store>, ConnectError> {
-        let (path, options) = parse(rest).map_err(|what| ConnectError::Url { what })?;
+    pub(super) fn open(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
+        let (path, options) = parse(place.rest()).map_err(|what| ConnectError::Url { what })?;
         // Whatever else keeps us from it is for the store to say.
         let missing = || path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-        if !make && missing() {
+        if !place.make && missing() {
             return Err(ConnectError::Missing { path });
         }
         Ok(Arc::new(FileStore::open_with(path, options)?))
@@ -151,10 +184,20 @@ mod tests {
 
     #[test]
     fn what_was_not_built_in_is_told_from_what_nobody_knows() {
-        assert_eq!(
-            unknown("etcds").to_string(),
-            "this build does not know etcds://; build it with the cargo feature `etcd-tls`"
-        );
-        assert!(unknown("gopher").to_string().starts_with("unknown store \"gopher\": this build knows memory"));
+        for kind in KINDS {
+            let found = find(&format!("{}://somewhere", kind.scheme));
+            match kind.open {
+                Some(_) => assert!(found.is_ok(), "{}", kind.scheme),
+                None => assert_eq!(
+                    found.map(|_| ()).unwrap_err().to_string(),
+                    format!(
+                        "this build does not know {0}://; build it with the cargo feature `{1}`",
+                        kind.scheme, kind.feature
+                    )
+                ),
+            }
+        }
+        let unknown = find("gopher://hole").map(|_| ()).unwrap_err().to_string();
+        assert!(unknown.starts_with("unknown store \"gopher\": this build knows memory"), "{unknown}");
     }
 }

@@ -104,7 +104,7 @@ impl Drop for Hall {
 
 fn rules(algorithm: Algorithm, timeout: Duration) -> Rules {
     let url = format!("{algorithm}://?timeout={}ms", timeout.as_millis());
-    *Group::from_url(&url).unwrap().unwrap().rules()
+    *Group::from_url(&url).unwrap().rules()
 }
 
 /// Waits until one of them is in office.
@@ -681,7 +681,7 @@ mod ranks {
             let strict = |name: &str| {
                 let rank = hall.members.by_name(name).unwrap().id.0;
                 let url = format!("{algorithm}://?timeout={}ms&majority=yes", TIMEOUT.as_millis());
-                let rules = *Group::from_url(&url).unwrap().unwrap().rules();
+                let rules = *Group::from_url(&url).unwrap().rules();
                 let group = hall.group().rank(rank).with_rules(rules);
                 Client::builder().with_unfenced_group(group).unwrap().election("jobs/x").unwrap().candidate(name)
             };

@@ -68,8 +68,8 @@ impl Group {
         }
     }
 
-    /// Reads a URL; `None` if its scheme is not one of ours. See [the module](crate::peers) for what can be written.
-    pub fn from_url(url: &str) -> Result<Option<Group>, ConnectError> {
+    /// Reads a URL. See [the module](crate::peers) for what can be written.
+    pub fn from_url(url: &str) -> Result<Group, ConnectError> {
         super::url::parse(url)
     }
 
@@ -394,7 +394,7 @@ mod tests {
     }
 
     fn group(url: &str) -> Group {
-        Group::from_url(url).unwrap().unwrap()
+        Group::from_url(url).unwrap()
     }
 
     fn slot(url: &str, name: &str) -> Result<Option<u16>, String> {

@@ -34,11 +34,13 @@ struct Query<'a> {
     tls_key: Option<PathBuf>,
 }
 
-pub(super) fn parse(url: &str) -> Result<Option<Group>, ConnectError> {
-    let Some((scheme, rest)) = url.split_once(':') else { return Ok(None) };
-    let Ok(algorithm) = scheme.parse::<Algorithm>() else { return Ok(None) };
-    let group = group(algorithm, rest).map_err(|what| ConnectError::Url { what })?;
-    Ok(Some(group))
+pub(super) fn parse(url: &str) -> Result<Group, ConnectError> {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    let Ok(algorithm) = scheme.parse::<Algorithm>() else {
+        let known = "consensus, bully and ring among peers".to_owned();
+        return Err(ConnectError::UnknownScheme { scheme: scheme.to_owned(), known });
+    };
+    group(algorithm, rest).map_err(|what| ConnectError::Url { what })
 }
 
 fn group(algorithm: Algorithm, rest: &str) -> Result<Group, String> {
@@ -228,7 +230,7 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Group {
-        parse(url).unwrap().unwrap()
+        parse(url).unwrap()
     }
 
     fn addresses(url: &str) -> Vec<String> {
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn other_schemes_are_not_ours() {
-        assert!(parse("file:///var").unwrap().is_none());
-        assert!(parse("nonsense").unwrap().is_none());
+        assert!(refused("file:///var").contains("consensus, bully and ring"));
+        assert!(refused("nonsense").contains("nonsense"));
     }
 }
