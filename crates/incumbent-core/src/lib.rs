@@ -31,13 +31,16 @@ pub use entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Observed, To
 pub use flaw::{Flaw, Flaws};
 pub use keeper::{Attempt, Epoch};
 pub use lease::Lease;
-pub use machine::{Answer, CallId, Candidate, Command, Event, Hint, Input, Loss, Op, Output, SeatId, WatchId};
+pub use machine::{
+    Answer, CallId, Candidate, Command, Event, Hint, Input, Loss, Op, Output, SeatId, WatchFor, WatchId,
+};
 pub use name::{ElectionName, MAX_LINE, MAX_NAME_BYTES, MAX_VALUE_BYTES, NameError, check_candidate_name, check_value};
 pub use office::{Ended, Handover, Heir, LastTerm, MAX_REASON_BYTES, Office, Paused, Refusal};
 pub use participant::Participant;
 pub use rng::Rng;
 pub use settings::{LONGEST, Settings, SettingsError, Shortfall};
 pub use standing::{
-    Cas, Cursor, Fault, ForgottenBy, Line, Liveness, Place, Proof, Renewal, Standing, StillBehind, StoreId, Target,
+    Cas, Cursor, Fault, ForgottenBy, Head, Line, Liveness, Place, Proof, Renewal, Seen, Standing, StillBehind, StoreId,
+    Watched,
 };
 pub use time::Timestamp;

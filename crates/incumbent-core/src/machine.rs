@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::entry::{Entry, Held, NewEntry, Nonce, Token, Version};
+use crate::entry::{Entry, EntryId, Held, NewEntry, Nonce, Token, Version};
 use crate::keeper::{Attempt, Epoch};
 use crate::name::ElectionName;
 use crate::office::{Heir, Office, Refusal};
 use crate::settings::SettingsError;
-use crate::standing::{Cas, Cursor, Fault, Line, Liveness, Renewal, Standing, Target};
+use crate::standing::{Cas, Cursor, Fault, Line, Liveness, Renewal, Seen, Standing, Watched};
 use crate::time::Timestamp;
 
 /// Numbers the candidacies of one process.
@@ -125,10 +125,8 @@ pub enum Output {
         seat: SeatId,
         /// Names the watch in the wake-up.
         watch: WatchId,
-        /// In which election.
-        election: ElectionName,
-        /// What to wait for: any one of these.
-        targets: Vec<Target>,
+        /// What to wait for.
+        what: WatchFor,
         /// From where.
         from: Cursor,
     },
@@ -142,17 +140,36 @@ pub enum Output {
     Closed,
 }
 
+/// What a watch waits for, and who is asked.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum WatchFor {
+    /// `Session::watch`, of this session.
+    Entry(Epoch, Watched),
+    /// `Store::watch`
+    Election(ElectionName, Seen),
+}
+
+impl WatchFor {
+    /// The election in which something may happen.
+    pub fn election(&self) -> &ElectionName {
+        match self {
+            WatchFor::Entry(_, watched) => &watched.held.election,
+            WatchFor::Election(election, _) => election,
+        }
+    }
+}
+
 /// A call to the store, or to the fences.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     /// `Session::enlist`
     Enlist(ElectionName, NewEntry),
     /// `Session::standing`
-    Standing(Held),
+    Standing(Held, Option<EntryId>),
     /// `Session::withdraw`
-    Withdraw(Held, Option<crate::entry::EntryId>),
+    Withdraw(Held, Option<EntryId>),
     /// `Session::publish`
-    Publish(Held, Bytes, Option<Nonce>),
+    Publish(Held, Version, Bytes, Option<Nonce>),
     /// `Store::line`
     Line(ElectionName, usize),
     /// `Store::set_office`
@@ -168,8 +185,10 @@ pub enum Op {
 pub enum Answer {
     /// To [`Op::Enlist`] and [`Op::Standing`].
     Standing(Box<Standing>),
-    /// To [`Op::Withdraw`], [`Op::Publish`], [`Op::SetOffice`] and [`Op::Evict`].
+    /// To [`Op::Withdraw`], [`Op::SetOffice`] and [`Op::Evict`].
     Cas(Cas),
+    /// To [`Op::Publish`]: the version that is there now; `None`: refused.
+    Published(Option<Version>),
     /// To [`Op::Line`].
     Line(Box<Line>),
     /// To [`Op::RaiseFences`]: all are raised.

@@ -45,6 +45,9 @@ impl fmt::Display for StoreId {
 pub struct Standing {
     /// Its place.
     pub place: Place,
+    /// Which version of our entry's value and readiness is there: what the next
+    /// `Session::publish` replaces. Renewals do not change it.
+    pub published: Version,
     /// The office record at the same moment.
     pub office: Office,
     /// Where to watch from.
@@ -52,9 +55,10 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// This place, as it was when the office record said this.
+    /// This place, as it was when the office record said this. What was published last is for the
+    /// store to fill in.
     pub fn new(place: Place, office: Office, cursor: Cursor) -> Standing {
-        Standing { place, office, cursor }
+        Standing { place, published: Version::NONE, office, cursor }
     }
 }
 
@@ -103,19 +107,65 @@ impl Line {
     pub fn new(entries: Vec<Entry>, more: bool, office: Office, cursor: Cursor) -> Line {
         Line { entries, more, office, cursor }
     }
+
+    /// What one who waits for another leader has seen.
+    pub fn seen(&self) -> Seen {
+        let head = self.entries.first().map_or(Head::Nobody, |head| Head::Is(head.id.clone()));
+        Seen { head, ..Seen::new(self.office.version) }
+    }
 }
 
-/// What a watch waits for.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Target {
-    /// This entry goes.
-    Gone(EntryId),
-    /// This entry goes, or its value or readiness changes. Renewals do not count.
-    Entry(EntryId),
-    /// Another entry is the first in line, or its value changes.
-    Head,
-    /// The office record changes.
-    Office,
+/// What one who has an entry waits for: that the entry goes or is no longer its own, that the
+/// office record becomes another, and what happens to these two others. Renewals of others do not
+/// count.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Watched {
+    /// Our entry.
+    pub held: Held,
+    /// The version of the office record that was read.
+    pub office: Version,
+    /// The entry that we stand behind: it goes.
+    pub ahead: Option<EntryId>,
+    /// The entry of the one we hand over to: it goes, or says something else.
+    pub heir: Option<EntryId>,
+}
+
+impl Watched {
+    /// Our own entry, and the office record that had this version.
+    pub fn new(held: Held, office: Version) -> Watched {
+        Watched { held, office, ahead: None, heir: None }
+    }
+}
+
+/// What one without an entry has seen of an election, and waits to see changed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Seen {
+    /// The version of the office record.
+    pub office: Version,
+    /// Who was first in line.
+    pub head: Head,
+    /// The last one in line, for those who wait for the line to become empty: it goes.
+    pub last: Option<EntryId>,
+}
+
+/// Who was first in line, for those who wait for another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Head {
+    /// It does not matter.
+    Ignored,
+    /// Nobody was there.
+    Nobody,
+    /// This entry: another is first, or this one says something else.
+    Is(EntryId),
+}
+
+impl Seen {
+    /// The office record had this version; who is first does not matter.
+    pub fn new(office: Version) -> Seen {
+        Seen { office, head: Head::Ignored, last: None }
+    }
 }
 
 /// What keeps a session alive, and who forgets it.

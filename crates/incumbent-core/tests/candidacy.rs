@@ -169,9 +169,9 @@ impl Desk {
         Held::new(election, EntryId::new(number.to_string()), token(number), incarnation)
     }
 
-    fn watch(&self) -> (WatchId, Vec<Target>) {
+    fn watch(&self) -> (WatchId, WatchFor) {
         let watch = self.outputs.iter().rev().find_map(|output| match output {
-            Output::Watch { watch, targets, .. } => Some((*watch, targets.clone())),
+            Output::Watch { watch, what, .. } => Some((*watch, what.clone())),
             _ => None,
         });
         watch.expect("a watch is armed")
@@ -221,17 +221,17 @@ fn a_hint_is_verified_and_may_be_wrong() {
     let mut desk = Desk::standing(candidate());
     let held = desk.enlisted(5);
     desk.answer(standing(behind(&held, other(4)), Office::default()));
-    let (_, targets) = desk.watch();
-    assert!(targets.contains(&Target::Gone(EntryId::new("4"))), "the predecessor: {targets:?}");
-    assert!(targets.contains(&Target::Gone(held.entry.clone())), "our own entry: {targets:?}");
-    assert!(targets.contains(&Target::Office), "the office record: {targets:?}");
+    let mut watched = Watched::new(held.clone(), Version::NONE);
+    watched.ahead = Some(EntryId::new("4"));
+    assert_eq!(desk.watch().1, WatchFor::Entry(Epoch(0), watched.clone()));
     desk.clear();
     desk.wake();
-    assert_eq!(desk.call().2, Op::Standing(held.clone()));
+    assert_eq!(desk.call().2, Op::Standing(held.clone(), Some(EntryId::new("4"))));
     // The predecessor is gone, but an older one is there.
     desk.answer(standing(behind(&held, other(2)), Office::default()));
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
-    assert!(desk.watch().1.contains(&Target::Gone(EntryId::new("2"))));
+    watched.ahead = Some(EntryId::new("2"));
+    assert_eq!(desk.watch().1, WatchFor::Entry(Epoch(0), watched));
 }
 
 #[test]
@@ -310,12 +310,32 @@ fn a_proclamation_is_settled_by_its_own_value_or_a_later_one() {
     desk.handle(Input::Command(SEAT, Command::Proclaim(2, "two".into())));
     desk.handle(Input::Command(SEAT, Command::Proclaim(3, "three".into())));
     desk.clear();
-    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    desk.answer(Ok(Answer::Published(Some(Version(8)))));
     assert_eq!(desk.events(), [Event::Proclaimed(1, Cas::Done)], "others see the first value, not the later ones");
-    assert!(matches!(desk.call().2, Op::Publish(_, value, _) if value == "three"));
+    assert!(matches!(desk.call().2, Op::Publish(_, Version(8), value, _) if value == "three"));
     desk.clear();
-    desk.answer(Ok(Answer::Cas(Cas::Done)));
+    desk.answer(Ok(Answer::Published(Some(Version(9)))));
     assert_eq!(desk.events(), [Event::Proclaimed(3, Cas::Done)]);
+}
+
+#[test]
+fn a_publication_that_is_refused_is_repeated_on_what_is_there_now() {
+    let (mut desk, held) = Desk::leading(candidate());
+    desk.handle(Input::Command(SEAT, Command::Proclaim(1, "one".into())));
+    desk.clear();
+    // An earlier try, of which nobody knew the outcome, has got through: what was there is
+    // replaced.
+    desk.answer(Ok(Answer::Published(None)));
+    assert_eq!(desk.call().2, Op::Standing(held.clone(), None));
+    let mut here = Standing::new(Place::Leading(held.clone()), Office::default(), Cursor(9));
+    here.published = Version(9);
+    desk.answer(Ok(Answer::Standing(Box::new(here))));
+    assert_eq!(desk.call().2, Op::Publish(held.clone(), Version(9), "one".into(), None));
+    assert!(desk.events().is_empty(), "it is not settled: {:?}", desk.events());
+    desk.answer(Ok(Answer::Published(None)));
+    // The entry is no longer ours: so is the term.
+    desk.answer(standing(Place::Gone, Office::default()));
+    assert_eq!(desk.events(), [Event::Unelected(Loss::EntryDeleted)]);
 }
 
 #[test]
@@ -341,7 +361,7 @@ fn nobody_is_in_office_before_the_fences_are_raised() {
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
     desk.answer(Err(Fault::Unavailable));
     desk.pass(Duration::from_secs(1));
-    assert_eq!(desk.call().2, Op::Standing(held.clone()), "are we first at all?");
+    assert_eq!(desk.call().2, Op::Standing(held.clone(), None), "are we first at all?");
     desk.answer(standing(Place::Leading(held.clone()), Office::default()));
     assert_eq!(desk.call().2, Op::RaiseFences(token(5)));
     desk.answer(Ok(Answer::Raised));
@@ -431,8 +451,8 @@ fn a_paused_election_is_left_and_entered_again_when_it_goes_on() {
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
     assert_eq!(desk.call().2, Op::Withdraw(held, None));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
-    let (watch, targets) = desk.watch();
-    assert_eq!(targets, [Target::Office]);
+    let (watch, what) = desk.watch();
+    assert_eq!(what, WatchFor::Election(election(), Seen::new(Version(3))), "the office record is all that matters");
     desk.handle(Input::Wake(SEAT, watch, Hint::Changed));
     let resumed = Line::new(vec![], false, Office::default(), Cursor(9));
     desk.answer(Ok(Answer::Line(Box::new(resumed))));
@@ -590,7 +610,7 @@ fn a_silent_rival_is_evicted_when_its_ttl_has_passed_since_its_last_sign_of_life
     assert!(!desk.recent().iter().any(|output| matches!(output, Output::Call(_, _, _, Op::Evict(..)))));
     desk.pass(Duration::from_millis(100));
     // It may have renewed again: a look, and then the eviction.
-    assert_eq!(desk.call().2, Op::Standing(held.clone()));
+    assert_eq!(desk.call().2, Op::Standing(held.clone(), Some(renewed.id.clone())));
     desk.answer(standing(behind(&held, renewed.clone()), Office::default()));
     assert_eq!(desk.call().2, Op::Evict(election(), Box::new(renewed)));
 }
@@ -762,7 +782,7 @@ fn an_heir_says_that_it_is_ready_only_when_it_is_next() {
     assert!(!matches!(desk.call().2, Op::Publish(..)), "3 stands between");
     desk.wake();
     desk.answer(standing(behind(&held, other(1)), office));
-    assert!(matches!(desk.call().2, Op::Publish(ours, _, Some(Nonce(42))) if ours == held));
+    assert!(matches!(desk.call().2, Op::Publish(ours, _, _, Some(Nonce(42))) if ours == held));
 }
 
 /// What others see in the place of an incarnation is the store's to choose.
@@ -774,7 +794,7 @@ fn an_heir_knows_itself_by_its_entry_its_token_and_its_incarnation() {
         let mut heir = held.clone();
         change(&mut heir);
         desk.answer(standing(behind(&held, other(1)), with(handover(1, &heir))));
-        matches!(desk.call().2, Op::Publish(ours, _, Some(Nonce(42))) if ours == held)
+        matches!(desk.call().2, Op::Publish(ours, _, _, Some(Nonce(42))) if ours == held)
     };
     assert!(says_ready(&|_| {}));
     assert!(!says_ready(&|heir| heir.entry = EntryId::new("7")));
@@ -827,7 +847,9 @@ fn a_leader_hands_over_to_an_heir_that_is_next_and_ready_and_guards_the_last_ste
     };
     desk.answer(Ok(Answer::Line(Box::new(line(None)))));
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Stopping { .. })), "the heir is not ready");
-    assert!(desk.watch().1.contains(&Target::Entry(heir.entry.clone())), "it will say so in its entry");
+    let mut watched = Watched::new(held.clone(), Version(3));
+    watched.heir = Some(heir.entry.clone());
+    assert_eq!(desk.watch().1, WatchFor::Entry(Epoch(0), watched), "it will say so in its entry");
     desk.wake();
     desk.answer(standing(Place::Leading(held.clone()), with(handover(5, &heir))));
     desk.answer(Ok(Answer::Line(Box::new(line(Some(Nonce(42)))))));
@@ -1048,7 +1070,7 @@ fn where_the_opening_proves_nothing_office_is_taken_after_the_renewal_that_prove
     assert_eq!(desk.renewal(), None, "a renewal would prove nothing yet");
     desk.pass(apart);
     desk.renewed(Ok(Renewal::alive(TTL)));
-    assert_eq!(desk.call().2, Op::Standing(held.clone()));
+    assert_eq!(desk.call().2, Op::Standing(held.clone(), None));
     desk.answer(leading());
     assert!(matches!(desk.events().last(), Some(Event::Elected { .. })), "{:?}", desk.events());
 }

@@ -3,13 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use incumbent_store::{
-    ElectionName, Held, Incarnation, NewEntry, Office, Place, Standing, StoreError, check_candidate_name, check_value,
+    ElectionName, Held, Incarnation, NewEntry, Office, Place, Standing, StoreError, Version, check_candidate_name,
+    check_value,
 };
 
 use crate::answer::{self, Answer, nothing_in};
 use crate::keys::{self, Owner};
 use crate::rpc::{KeyValue, RequestOp, TxnRequest};
 use crate::session::EtcdSession;
+use crate::standing::stands;
 
 impl EtcdSession {
     pub(crate) async fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {
@@ -24,8 +26,9 @@ impl EtcdSession {
             self.write_entry(election, entry, |put| self.enlistment(election, put)).await?;
         let Some(held) = held else {
             let held = self.already(election, entry, &answer.next_found()?)?;
-            return self.standing(&held).await;
+            return self.standing(&held, None).await;
         };
+        let published = Some(Version(held.token.get()));
         let line = answer.next_found()?;
         let beside = answer.next_found()?;
         // The newest is our own.
@@ -33,11 +36,11 @@ impl EtcdSession {
         self.expects_nobody.store(ahead.is_none(), Ordering::Relaxed);
         let Some(ahead) = ahead else {
             let office = answer::office(&self.store.keys, election, &beside)?;
-            return Ok(Standing::new(Place::Leading(held), office, answer.header.cursor()));
+            return Ok(stands(Place::Leading(held), published, office, answer.header.cursor()));
         };
-        match self.standing_behind(&held, ahead, &beside, answer.header).await {
+        match self.standing_behind(&held, published, ahead, &beside, answer.header).await {
             Ok(Some(standing)) => Ok(standing),
-            Ok(None) => self.standing(&held).await,
+            Ok(None) => self.standing(&held, None).await,
             Err(blocked @ StoreError::Corrupt { .. }) => {
                 self.withdraw(&held, None).await?;
                 Err(blocked)
@@ -57,7 +60,8 @@ impl EtcdSession {
             self.expects_nobody.store(false, Ordering::Relaxed);
             return Ok(None);
         };
-        Ok(Some(Standing::new(Place::Leading(held), Office::default(), answer.header.cursor())))
+        let published = Some(Version(held.token.get()));
+        Ok(Some(stands(Place::Leading(held), published, Office::default(), answer.header.cursor())))
     }
 
     /// A write that may make us an entry, by what it puts first. Unless it is answered, it may

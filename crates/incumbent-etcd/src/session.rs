@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
-    Cas, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing, StoreError, StoreId,
-    Token, check_value,
+    Cas, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing, StoreError,
+    StoreId, Token, Version, Wake, Watched, check_value,
 };
 use tokio::time::timeout;
 
-use crate::answer::{self, Answer, created, leased, revision};
+use crate::answer::{self, Answer, changed, created, leased, revision};
 use crate::batch::{Batches, Write};
 use crate::fault::Effect;
 use crate::heartbeat::{Beat, Heartbeat};
@@ -46,7 +46,6 @@ pub(crate) struct EtcdSession {
 impl EtcdSession {
     pub(crate) fn new(store: Arc<Inner>, lease: i64, ttl: Duration, cluster_id: u64) -> EtcdSession {
         let liveness = Liveness::new(ttl);
-        store.leases().insert(lease);
         EtcdSession {
             batches: Batches::new(store.clone()),
             store,
@@ -117,9 +116,15 @@ impl EtcdSession {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn publish(&self, held: &Held, value: &Bytes, ready: Option<Nonce>) -> Result<Cas, StoreError> {
+    async fn publish(
+        &self,
+        held: &Held,
+        was: Version,
+        value: &Bytes,
+        ready: Option<Nonce>,
+    ) -> Result<Option<Version>, StoreError> {
         check_value(value)?;
-        let Some(suffix) = self.own_suffix(held) else { return Ok(Cas::Refused) };
+        let Some(suffix) = self.own_suffix(held) else { return Ok(None) };
         let key = self.store.keys.entry(&held.election, &suffix);
         let ready_key = self.store.keys.ready(&held.election, &suffix);
         // The entry each time: whoever watches it is told of its readiness, too.
@@ -130,14 +135,17 @@ impl EtcdSession {
         } else if self.ready().contains(&held.entry) {
             success.push(RequestOp::delete(ready_key.clone()));
         }
-        let txn = TxnRequest { compare: self.ours(&key, held.token).into(), success, failure: vec![] };
+        let mut compare = vec![changed(&key, i64::try_from(was.0).unwrap_or(i64::MAX))];
+        compare.extend(self.ours(&key, held.token));
+        let txn = TxnRequest { compare, success, failure: vec![] };
         let answer = self.write("publishing", &held.election, vec![key, ready_key], txn, value.len()).await?;
-        Ok(if answer.succeeded { Cas::Done } else { Cas::Refused })
+        Ok(answer.succeeded.then(|| Version(answer.header.revision.unsigned_abs())))
     }
 
     pub(crate) async fn withdraw(&self, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
         let keys = &self.store.keys;
         let Some(suffix) = self.own_suffix(held) else { return Ok(Cas::Done) };
+        self.store.watcher.cancel_now();
         let key = keys.entry(&held.election, &suffix);
         // The lease is not compared: an entry that we made and somebody overwrote would block the line for ever.
         let mut compare = vec![created(&key, revision(held.token))];
@@ -272,12 +280,6 @@ fn chunks(keys: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
     none.into_iter().chain(keys.chunks(LOOKS_PER_TXN))
 }
 
-impl Drop for EtcdSession {
-    fn drop(&mut self) {
-        self.store.leases().remove(&self.lease);
-    }
-}
-
 impl fmt::Debug for EtcdSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdSession").field("lease", &format_args!("{:x}", self.lease)).finish_non_exhaustive()
@@ -301,12 +303,22 @@ impl Session for EtcdSession {
         Box::pin(self.enlist(election, entry))
     }
 
-    fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing> {
-        Box::pin(self.standing(held))
+    fn standing<'a>(&'a self, held: &'a Held, behind: Option<&'a EntryId>) -> Fut<'a, Standing> {
+        Box::pin(self.standing(held, behind))
     }
 
-    fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas> {
-        Box::pin(self.publish(held, value, ready))
+    fn watch(&self, watched: &Watched, from: Cursor) -> Wake {
+        self.store.watch_entry(watched, from)
+    }
+
+    fn publish<'a>(
+        &'a self,
+        held: &'a Held,
+        was: Version,
+        value: &'a Bytes,
+        ready: Option<Nonce>,
+    ) -> Fut<'a, Option<Version>> {
+        Box::pin(self.publish(held, was, value, ready))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use incumbent_store::{ElectionName, Held, Office, Place, Standing, StoreError};
+use incumbent_store::{Cursor, ElectionName, EntryId, Held, Office, Place, Standing, StoreError, Version};
 
-use crate::answer::{self, Answer, revision};
+use crate::answer::{self, Answer, created, revision};
 use crate::fault::Effect;
 use crate::keys;
 use crate::rpc::{Compare, CompareResult, KeyValue, ResponseHeader, TxnRequest, With};
@@ -18,32 +18,46 @@ const MAX_PAGES: usize = 64;
 const LOOKS_PER_TTL: u32 = 4;
 
 impl EtcdSession {
-    pub(crate) async fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
+    pub(crate) async fn standing(&self, held: &Held, behind: Option<&EntryId>) -> Result<Standing, StoreError> {
         let keys = &self.store.keys;
         let election = &held.election;
         let key = self.key_of(held);
         let (line, token) = (keys.line(election), revision(held.token));
-        // First in line, with nothing said about the office: the guards have seen it all.
-        let first = Compare::new(line.0.clone(), CompareResult::Greater, With::CreateRevision(token - 1));
-        let mut compare = vec![first.up_to(line.1.clone()), answer::nothing_in(keys.beside(election))];
-        compare.extend(self.ours(&key, held.token));
-        let failure = vec![answer::look(key), answer::newest(line, Some(token), 1), answer::all(keys.beside(election))];
-        let txn = TxnRequest { compare, success: vec![], failure };
+        let look_beside = answer::all(keys.beside(election));
+        let failure =
+            vec![answer::look(key.clone()), answer::newest(line.clone(), Some(token), 1), look_beside.clone()];
+        let mut compare: Vec<_> = self.ours(&key, held.token).into();
+        let mut success = vec![answer::look(key)];
+        if let Some((suffix, ahead)) = behind.and_then(keys::parse_id).filter(|(_, ahead)| *ahead < held.token) {
+            // Nobody has come between us since: while it is there, the rest of the line need not be
+            // looked at.
+            let ahead_key = keys.entry(election, &suffix);
+            compare.push(created(&ahead_key, revision(ahead)));
+            success.extend([answer::get(ahead_key), look_beside]);
+        } else {
+            // First in line, with nothing said about the office: the guards have seen it all.
+            let first = Compare::new(line.0, CompareResult::Greater, With::CreateRevision(token - 1));
+            compare.extend([first.up_to(line.1), answer::nothing_in(keys.beside(election))]);
+        }
+        let is_behind = success.len() > 1;
+        let txn = TxnRequest { compare, success, failure };
         let mut answer = self.txn("looking where we stand", Effect::None, txn).await?;
         let cursor = answer.header.cursor();
-        if answer.succeeded {
-            return Ok(Standing::new(Place::Leading(held.clone()), Office::default(), cursor));
+        let own = answer.next_one()?.filter(|own| own.create_revision == token && own.lease == self.lease);
+        let published = own.as_ref().map(published);
+        if answer.succeeded && !is_behind {
+            return Ok(stands(Place::Leading(held.clone()), published, Office::default(), cursor));
         }
-        let (own, line) = (answer.next_one()?, answer.next_found()?);
-        if own.is_none_or(|own| own.create_revision != token || own.lease != self.lease) {
+        let ahead = answer.next_found()?.into_iter().next();
+        if own.is_none() {
             return self.gone(election, answer).await;
         }
         let beside = answer.next_found()?;
-        let Some(ahead) = line.first() else {
+        let Some(ahead) = ahead else {
             let office = answer::office(keys, election, &beside)?;
-            return Ok(Standing::new(Place::Leading(held.clone()), office, cursor));
+            return Ok(stands(Place::Leading(held.clone()), published, office, cursor));
         };
-        match self.standing_behind(held, ahead, &beside, answer.header).await? {
+        match self.standing_behind(held, published, &ahead, &beside, answer.header).await? {
             Some(standing) => Ok(standing),
             None => self.standing_past(held, ahead.create_revision).await,
         }
@@ -54,6 +68,7 @@ impl EtcdSession {
     pub(crate) async fn standing_behind(
         &self,
         held: &Held,
+        published: Option<Version>,
         ahead: &KeyValue,
         beside: &[KeyValue],
         header: ResponseHeader,
@@ -63,7 +78,7 @@ impl EtcdSession {
         let office = answer::office(keys, election, beside)?;
         let look_again = if ahead.lease == 0 { Some(self.wait_for_owner(election, ahead).await?) } else { None };
         let place = Place::behind(Some(held.clone()), entry, look_again);
-        Ok(Some(Standing::new(place, office, header.cursor())))
+        Ok(Some(stands(place, published, office, header.cursor())))
     }
 
     /// Nobody's death removes an entry without a lease. If somebody has overwritten it while its
@@ -95,7 +110,11 @@ impl EtcdSession {
             let beside = answer::all(keys.beside(election));
             let txn = TxnRequest {
                 compare: self.ours(&key, held.token).into(),
-                success: vec![answer::newest_keys(keys.line(election), Some(before), PAGE), beside.clone()],
+                success: vec![
+                    answer::newest_keys(keys.line(election), Some(before), PAGE),
+                    beside.clone(),
+                    answer::look(key.clone()),
+                ],
                 failure: vec![beside],
             };
             let mut answer = self.txn("looking where we stand", Effect::None, txn).await?;
@@ -105,7 +124,8 @@ impl EtcdSession {
             let older = answer.next_found()?;
             let Some(last) = older.last() else {
                 let office = answer::office(keys, election, &answer.next_found()?)?;
-                return Ok(Standing::new(Place::Leading(held.clone()), office, answer.header.cursor()));
+                let published = answer.next_one()?.as_ref().map(published);
+                return Ok(stands(Place::Leading(held.clone()), published, office, answer.header.cursor()));
             };
             before = last.create_revision;
             if let Some(ahead) = older.iter().find(|kv| keys.suffix(election, &kv.key).is_some()) {
@@ -123,10 +143,10 @@ impl EtcdSession {
     async fn read_ahead(&self, held: &Held, ahead: &KeyValue) -> Result<Option<Standing>, StoreError> {
         let keys = &self.store.keys;
         let election = &held.election;
-        let beside = answer::all(keys.beside(election));
+        let (key, beside) = (self.key_of(held), answer::all(keys.beside(election)));
         let txn = TxnRequest {
-            compare: self.ours(&self.key_of(held), held.token).into(),
-            success: vec![answer::get(ahead.key.clone()), beside.clone()],
+            compare: self.ours(&key, held.token).into(),
+            success: vec![answer::get(ahead.key.clone()), beside.clone(), answer::look(key)],
             failure: vec![beside],
         };
         let mut answer = self.txn("looking who is ahead", Effect::None, txn).await?;
@@ -135,7 +155,9 @@ impl EtcdSession {
         }
         let there = answer.next_one()?.filter(|there| there.create_revision == ahead.create_revision);
         let Some(there) = there else { return Ok(None) };
-        self.standing_behind(held, &there, &answer.next_found()?, answer.header).await
+        let beside = answer.next_found()?;
+        let published = answer.next_one()?.as_ref().map(published);
+        self.standing_behind(held, published, &there, &beside, answer.header).await
     }
 
     /// Our entry is not there: whether the session is.
@@ -147,4 +169,16 @@ impl EtcdSession {
         let office = answer::office(&self.store.keys, election, &answer.next_found()?)?;
         Ok(Standing::new(Place::Gone, office, answer.header.cursor()))
     }
+}
+
+/// What an entry of ours says now: the revision in which it was last put.
+fn published(own: &KeyValue) -> Version {
+    Version(own.mod_revision.unsigned_abs())
+}
+
+/// A standing of an entry that is there.
+pub(crate) fn stands(place: Place, published: Option<Version>, office: Office, cursor: Cursor) -> Standing {
+    let mut standing = Standing::new(place, office, cursor);
+    standing.published = published.unwrap_or_default();
+    standing
 }

@@ -1,13 +1,12 @@
 //! The store: sessions, lines, watches and the office record.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_store::record;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Office, Promises, Session, Store, StoreError, StoreId, Target,
-    Version, Wake,
+    Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fut, Head, Line, Office, Promises, Seen, Session, Store,
+    StoreError, StoreId, Version, Wake, Watched,
 };
 use tokio::sync::OnceCell;
 use tonic::transport::Channel;
@@ -46,37 +45,12 @@ pub struct EtcdStore {
 pub(crate) struct Inner {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) keys: Keys,
-    watcher: Watcher,
+    pub(crate) watcher: Watcher,
     smallest_ttl: OnceCell<Duration>,
-    /// Those of our own sessions.
-    leases: Mutex<BTreeSet<i64>>,
-    heads: Mutex<Heads>,
 }
-
-/// Who was first in the lines that were read last, for those who watch from there: a line changes its head only by
-/// what happens to the head's own key, unless it is empty.
-#[derive(Debug, Default)]
-struct Heads(HashMap<ElectionName, (Cursor, Option<Vec<u8>>)>);
 
 /// How many entries are read at a time: with the largest values, less than an answer may hold.
 const PAGE: i64 = 1000;
-
-/// How many lines are remembered. Whoever watches another one is told of more than its head.
-const MAX_HEADS: usize = 1024;
-
-impl Heads {
-    fn note(&mut self, election: &ElectionName, cursor: Cursor, head: Option<Vec<u8>>) {
-        if self.0.len() >= MAX_HEADS {
-            self.0.clear();
-        }
-        self.0.insert(election.clone(), (cursor, head));
-    }
-
-    /// The key of the first in line, if that is what was read there and then.
-    fn at(&self, election: &ElectionName, from: Cursor) -> Option<Vec<u8>> {
-        self.0.get(election).filter(|(cursor, _)| *cursor == from)?.1.clone()
-    }
-}
 
 impl EtcdStore {
     /// Elections over these servers of one cluster, e.g. `10.0.0.1:2379`.
@@ -134,27 +108,12 @@ impl EtcdStore {
     fn over(endpoints: Endpoints, prefix: &str) -> EtcdStore {
         let endpoints = Arc::new(endpoints);
         let watcher = Watcher::new(endpoints.clone());
-        let inner = Inner {
-            endpoints,
-            keys: Keys::new(prefix),
-            watcher,
-            smallest_ttl: OnceCell::new(),
-            leases: Mutex::default(),
-            heads: Mutex::default(),
-        };
+        let inner = Inner { endpoints, keys: Keys::new(prefix), watcher, smallest_ttl: OnceCell::new() };
         EtcdStore { inner: Arc::new(inner) }
     }
 }
 
 impl Inner {
-    pub(crate) fn leases(&self) -> MutexGuard<'_, BTreeSet<i64>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn heads(&self) -> MutexGuard<'_, Heads> {
-        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) async fn read(&self, what: &str, ops: impl Into<Vec<RequestOp>>) -> Result<Answer, StoreError> {
         self.endpoints.txn(what, Effect::None, answer::reads(ops)).await
     }
@@ -198,13 +157,10 @@ impl Inner {
         let (mut page, mut goes_on) = answer.next_cut()?;
         let beside = answer.next_found()?;
         let office = answer::office(&self.keys, election, &beside)?;
-        let (mut entries, mut head) = (Vec::new(), None);
+        let mut entries = Vec::new();
         loop {
             for kv in &page {
-                if let Some(entry) = answer::entry(&self.keys, election, kv, &beside)? {
-                    entries.push(entry);
-                    head.get_or_insert_with(|| kv.key.to_vec());
-                }
+                entries.extend(answer::entry(&self.keys, election, kv, &beside)?);
             }
             // Elections with longer names may have taken the places.
             if !goes_on || entries.len() > limit {
@@ -214,9 +170,7 @@ impl Inner {
         }
         let more = entries.len() > limit;
         entries.truncate(limit);
-        let cursor = answer.header.cursor();
-        self.heads().note(election, cursor, head);
-        Ok(Line::new(entries, more, office, cursor))
+        Ok(Line::new(entries, more, office, answer.header.cursor()))
     }
 
     /// What comes after a page, as it was when the first one was read.
@@ -235,31 +189,68 @@ impl Inner {
         Ok((next, goes_on))
     }
 
-    fn interest(&self, election: &ElectionName, target: &Target, from: Cursor) -> Option<Interest> {
-        Some(match target {
-            Target::Office => Interest { range: self.keys.office_range(election), rule: Rule::Any, urgent: false },
-            Target::Head => match self.heads().at(election, from) {
-                Some(head) => Interest { range: (head, Vec::new()), rule: Rule::Any, urgent: true },
-                None => {
-                    let range = self.keys.line(election);
-                    let rule = Rule::Line(range.0.len());
-                    Interest { range, rule, urgent: true }
-                }
-            },
-            Target::Entry(id) => {
-                let (suffix, _) = keys::parse_id(id)?;
-                Interest { range: (self.keys.entry(election, &suffix), Vec::new()), rule: Rule::Any, urgent: true }
+    /// The office record. Nobody takes office because of it.
+    fn office_changes(&self, election: &ElectionName) -> Interest {
+        Interest { range: self.keys.office_range(election), rule: Rule::Any, urgent: false }
+    }
+
+    /// This entry goes, or says something else. `None`: no entry has such a name.
+    fn entry_changes(&self, election: &ElectionName, id: &EntryId) -> Option<Interest> {
+        let (suffix, _) = keys::parse_id(id)?;
+        Some(Interest { range: (self.keys.entry(election, &suffix), Vec::new()), rule: Rule::Any, urgent: true })
+    }
+
+    /// This entry goes. `None`: no entry has such a name.
+    fn entry_goes(&self, election: &ElectionName, id: &EntryId, urgent: bool) -> Option<Interest> {
+        let (suffix, token) = keys::parse_id(id)?;
+        let rule = Rule::Gone { created: answer::revision(token), lease: keys::lease_of(&suffix) };
+        Some(Interest { range: (self.keys.entry(election, &suffix), Vec::new()), rule, urgent })
+    }
+
+    /// What one who has an entry waits for. `None`: something of it is gone already.
+    fn interests_of_entry(&self, watched: &Watched) -> Option<Vec<Interest>> {
+        let Watched { held, ahead, heir, .. } = watched;
+        let election = &held.election;
+        // Whoever waits for its own entry holds an office or a place already.
+        let mut interests = vec![self.office_changes(election), self.entry_goes(election, &held.entry, false)?];
+        if let Some(ahead) = ahead {
+            interests.push(self.entry_goes(election, ahead, true)?);
+        }
+        if let Some(heir) = heir {
+            interests.push(self.entry_changes(election, heir)?);
+        }
+        Some(interests)
+    }
+
+    /// What one without an entry waits for. `None`: something of it is gone already.
+    fn interests_of_election(&self, election: &ElectionName, seen: &Seen) -> Option<Vec<Interest>> {
+        let mut interests = vec![self.office_changes(election)];
+        match &seen.head {
+            Head::Ignored => {}
+            // A line changes its head only by what happens to the head's own key, unless it is
+            // empty.
+            Head::Is(head) => interests.push(self.entry_changes(election, head)?),
+            Head::Nobody => {
+                let range = self.keys.line(election);
+                let rule = Rule::Line(range.0.len());
+                interests.push(Interest { range, rule, urgent: true });
             }
-            Target::Gone(id) => {
-                let (suffix, token) = keys::parse_id(id)?;
-                let created = answer::revision(token);
-                let lease = keys::lease_of(&suffix);
-                // Those who wait for their own entry hold an office or a place already.
-                let urgent = lease.is_none_or(|lease| !self.leases().contains(&lease));
-                let rule = Rule::Gone { created, lease };
-                Interest { range: (self.keys.entry(election, &suffix), Vec::new()), rule, urgent }
-            }
-        })
+        }
+        if let Some(last) = &seen.last {
+            interests.push(self.entry_goes(election, last, true)?);
+        }
+        Some(interests)
+    }
+
+    pub(crate) fn watch_entry(&self, watched: &Watched, from: Cursor) -> Wake {
+        self.watch(self.interests_of_entry(watched), from)
+    }
+
+    fn watch(&self, interests: Option<Vec<Interest>>, from: Cursor) -> Wake {
+        match interests {
+            Some(interests) => Box::pin(self.watcher.watch(interests, from)),
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
     }
 
     async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
@@ -358,16 +349,6 @@ impl Inner {
     }
 }
 
-/// Whoever waits for two of our own entries stands behind one of them: another session of this store may hold it.
-fn hurried(mut interests: Vec<Interest>) -> Vec<Interest> {
-    let waits_to_go = |interest: &&mut Interest| matches!(interest.rule, Rule::Gone { .. });
-    let mut going: Vec<_> = interests.iter_mut().filter(waits_to_go).collect();
-    if going.len() > 1 && going.iter().all(|interest| !interest.urgent) {
-        going.iter_mut().for_each(|interest| interest.urgent = true);
-    }
-    interests
-}
-
 /// What makes the tombstone go in time.
 enum Tombstone<'a> {
     Kept(&'a KeyValue),
@@ -413,14 +394,8 @@ impl Store for EtcdStore {
         Box::pin(self.inner.line(election, limit))
     }
 
-    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
-        let interest = |target| self.inner.interest(election, target, from);
-        let interests: Option<Vec<_>> = targets.iter().map(interest).collect();
-        match interests {
-            Some(interests) => Box::pin(self.inner.watcher.watch(hurried(interests), from)),
-            // An entry with such a name is not there: it is gone.
-            None => Box::pin(std::future::ready(Ok(()))),
-        }
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        self.inner.watch(self.inner.interests_of_election(election, seen), from)
     }
 
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
@@ -434,16 +409,28 @@ impl Store for EtcdStore {
 
 #[cfg(test)]
 mod tests {
+    use incumbent_store::{Held, Incarnation, Token};
+
     use super::*;
 
-    #[test]
-    fn one_behind_another_session_of_the_same_store_hears_of_it_at_once() {
-        let interest = |rule, urgent| Interest { range: Default::default(), rule, urgent };
-        let going = |urgent| interest(Rule::Gone { created: 1, lease: Some(1) }, urgent);
-        let urgency = |interests| hurried(interests).iter().map(|interest| interest.urgent).collect::<Vec<_>>();
-        let office = || interest(Rule::Any, false);
-        assert_eq!(urgency(vec![office(), going(false)]), [false, false], "a leader, and its own entry");
-        assert_eq!(urgency(vec![office(), going(true), going(false)]), [false, true, false], "a follower");
-        assert_eq!(urgency(vec![office(), going(false), going(false)]), [false, true, true], "both of this store");
+    #[tokio::test]
+    async fn only_news_on_which_somebody_acts_at_once_is_urgent() {
+        let store = EtcdStore::connect(&["127.0.0.1:1"], &EtcdOptions::new()).unwrap();
+        let election = ElectionName::new("jobs").unwrap();
+        let id = |number: u64| keys::id_of(format!("{number:x}.0.node").as_bytes(), Token::new(number).unwrap());
+        let urgency = |interests: Option<Vec<Interest>>| {
+            interests.unwrap().iter().map(|interest| interest.urgent).collect::<Vec<_>>()
+        };
+        let held = Held::new(election.clone(), id(7), Token::new(7).unwrap(), Incarnation::from_bits(0));
+        let mut watched = Watched::new(held, Version::NONE);
+        assert_eq!(urgency(store.inner.interests_of_entry(&watched)), [false, false], "a leader");
+        watched.ahead = Some(id(6));
+        assert_eq!(urgency(store.inner.interests_of_entry(&watched)), [false, false, true], "a follower");
+        let mut seen = Seen::new(Version::NONE);
+        assert_eq!(urgency(store.inner.interests_of_election(&election, &seen)), [false], "one that is kept out");
+        seen.head = Head::Is(id(6));
+        assert_eq!(urgency(store.inner.interests_of_election(&election, &seen)), [false, true], "an observer");
+        watched.ahead = Some(EntryId::new("nobody's"));
+        assert!(store.inner.interests_of_entry(&watched).is_none(), "it is not there");
     }
 }

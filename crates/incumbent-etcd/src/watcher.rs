@@ -69,12 +69,6 @@ pub(crate) struct Interest {
     pub(crate) urgent: bool,
 }
 
-impl Interest {
-    fn is_in_own_entry(&self) -> bool {
-        matches!(self.rule, Rule::Gone { .. }) && !self.urgent
-    }
-}
-
 /// The watches of a store.
 #[derive(Clone)]
 pub(crate) struct Watcher {
@@ -100,16 +94,12 @@ struct State {
     sender_returns: bool,
     /// What could wait has waited, cancellations included.
     hurrying: bool,
-    /// Somebody is about to end its own entry.
-    farewell: bool,
     task: Option<JoinHandle<()>>,
 }
 
 /// One who waits, and the server's watches that it waits for.
 struct Waiting {
     armed: Vec<i64>,
-    /// It waits for its own entry's end, among others.
-    own_entry: bool,
     tell: oneshot::Sender<Result<(), StoreError>>,
 }
 
@@ -132,17 +122,25 @@ impl Watcher {
         let (tell, heard) = oneshot::channel();
         // A watch that starts in the future is served at once; one that starts in the past waits for its turn.
         let from = i64::try_from(from.0).unwrap_or(i64::MAX).saturating_add(1);
-        let own_entry = interests.iter().any(Interest::is_in_own_entry);
         let mut state = self.shared.lock();
         let waiting = state.next_number();
         let armed: Vec<_> = interests.into_iter().map(|interest| state.arm(waiting, interest, from)).collect();
-        state.waiting.insert(waiting, Waiting { armed, own_entry, tell });
+        state.waiting.insert(waiting, Waiting { armed, tell });
         // A task that ended ended with its runtime.
         if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
             state.task = Some(tokio::spawn(run(Arc::downgrade(&self.shared), self.shared.stir.clone())));
         }
         self.shared.stir_for(state);
         Watch { shared: self.shared.clone(), waiting, heard }
+    }
+
+    /// Somebody is about to end its entry, which is news for its successor: the watches that it has
+    /// given up are cancelled first, so that the server tells nobody who knows.
+    pub(crate) fn cancel_now(&self) {
+        let mut state = self.shared.lock();
+        if state.cancels_now() {
+            self.shared.stir_for(state);
+        }
     }
 
     /// How many wait.
@@ -175,7 +173,7 @@ impl Future for Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        state.give_up(self.waiting);
+        state.forget(self.waiting);
         self.shared.stir_for(state);
     }
 }
@@ -297,21 +295,17 @@ impl State {
     /// Whether the sender must be woken. Not if it comes back early enough by itself: most of what can wait is forgotten
     /// again soon, and each time somebody is woken costs those who take office at that moment.
     fn needs_sender(&mut self) -> bool {
-        let farewell = std::mem::take(&mut self.farewell) && !self.to_cancel.is_empty();
-        self.hurrying |= farewell;
-        let urgent = farewell || !self.to_send.is_empty();
+        let urgent = !self.to_send.is_empty() || (self.hurrying && !self.to_cancel.is_empty());
         let later = !self.later.is_empty() || self.to_cancel.len() >= CANCELLATIONS;
         let wake = urgent || (later && !self.sender_returns);
         self.sender_returns |= wake;
         wake
     }
 
-    /// Somebody has stopped waiting before there was news.
-    fn give_up(&mut self, waiting: i64) {
-        let Some(waiting) = self.forget(waiting) else { return };
-        // Whoever stops waiting for the end of its own entry is about to end it. That is news for its successor, who
-        // would have to share the server's attention with one who knows.
-        self.farewell |= waiting.own_entry;
+    /// Cancellations wait no longer, if there are any.
+    fn cancels_now(&mut self) -> bool {
+        self.hurrying |= !self.to_cancel.is_empty();
+        self.hurrying
     }
 
     fn has_later(&self) -> bool {
@@ -476,9 +470,9 @@ mod tests {
         /// Somebody waits for this, and the server knows.
         fn waits(&mut self, rule: Rule, urgent: bool) -> i64 {
             let interest = Interest { range: Default::default(), rule, urgent };
-            let (own_entry, number) = (interest.is_in_own_entry(), self.next_number());
+            let number = self.next_number();
             let armed = vec![self.arm(number, interest, 1)];
-            self.waiting.insert(number, Waiting { armed, own_entry, tell: oneshot::channel().0 });
+            self.waiting.insert(number, Waiting { armed, tell: oneshot::channel().0 });
             self.hurry();
             while self.next_watch().is_some() {}
             assert_eq!(self.next_request(), Next::None);
@@ -489,29 +483,16 @@ mod tests {
     const GONE: Rule = Rule::Gone { created: 1, lease: Some(1) };
 
     #[test]
-    fn a_leader_that_goes_takes_its_own_watch_along_at_once() {
+    fn nobody_is_woken_for_cancellations_before_somebody_is_about_to_go() {
         let mut state = State::default();
-        let leader = state.waits(GONE, false);
-        state.give_up(leader);
-        assert!(state.needs_sender());
-        assert!(matches!(state.next_request(), Next::Request(_)), "a cancellation");
-        assert_eq!(state.next_request(), Next::None);
-    }
-
-    #[test]
-    fn nobody_is_woken_for_other_cancellations() {
-        let mut state = State::default();
-        for (rule, urgent) in [(Rule::Any, false), (GONE, true)] {
+        for (rule, urgent) in [(Rule::Any, false), (GONE, true), (GONE, false)] {
             let waiting = state.waits(rule, urgent);
-            state.give_up(waiting);
+            state.forget(waiting);
             assert!(!state.needs_sender());
-            state.hurry();
-            while state.next_request() != Next::None {}
+            assert!(state.cancels_now() && state.needs_sender());
+            assert!(matches!(state.next_request(), Next::Request(_)), "a cancellation");
+            assert_eq!(state.next_request(), Next::None);
         }
-        // One whose news has come has nothing to say.
-        let follower = state.waits(GONE, false);
-        state.tell(follower, Ok(()));
-        state.give_up(follower);
-        assert!(!state.needs_sender());
+        assert!(!state.cancels_now() && !state.needs_sender(), "there is nothing to cancel");
     }
 }

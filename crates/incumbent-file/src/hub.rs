@@ -78,7 +78,7 @@ impl Bell {
 
 /// What about an inode is of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watched {
+pub(crate) enum Kind {
     /// Something is put into this directory.
     Arrivals,
     /// Something is put into this directory or taken out of it.
@@ -89,15 +89,15 @@ pub(crate) enum Watched {
     Holder,
 }
 
-impl Watched {
+impl Kind {
     fn flags(self) -> WatchFlags {
         let own = WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
         let arrivals = WatchFlags::MOVED_TO | WatchFlags::CREATE;
         match self {
-            Watched::Arrivals => arrivals | own | WatchFlags::ONLYDIR,
-            Watched::Traffic => arrivals | WatchFlags::MOVED_FROM | own | WatchFlags::ONLYDIR,
-            Watched::Itself => own | WatchFlags::ONLYDIR,
-            Watched::Holder => WatchFlags::CLOSE_WRITE | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF,
+            Kind::Arrivals => arrivals | own | WatchFlags::ONLYDIR,
+            Kind::Traffic => arrivals | WatchFlags::MOVED_FROM | own | WatchFlags::ONLYDIR,
+            Kind::Itself => own | WatchFlags::ONLYDIR,
+            Kind::Holder => WatchFlags::CLOSE_WRITE | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF,
         }
     }
 }
@@ -126,7 +126,7 @@ impl Hub {
         self: &Arc<Hub>,
         runtime: &Handle,
         path: PathBuf,
-        what: Watched,
+        what: Kind,
         bell: &Arc<Bell>,
     ) -> Result<Armed, Unwatched> {
         if !self.enabled {
@@ -190,7 +190,7 @@ impl State {
             None => Arc::new(init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?),
         };
         if self.root.is_none() {
-            let flags = Watched::Itself.flags() | WatchFlags::DONT_FOLLOW;
+            let flags = Kind::Itself.flags() | WatchFlags::DONT_FOLLOW;
             match add_watch(&inotify, root, flags) {
                 Ok(watch) => self.root = Some(watch),
                 // Whoever waits finds that by itself, after arming.
@@ -286,7 +286,7 @@ mod tests {
         let hub = Arc::new(Hub::new(true, "/".into()));
         let (first, second) = (runtime(), runtime());
         let bell = Arc::new(Bell::default());
-        let armed = hub.arm(first.handle(), std::env::temp_dir(), Watched::Arrivals, &bell).unwrap();
+        let armed = hub.arm(first.handle(), std::env::temp_dir(), Kind::Arrivals, &bell).unwrap();
         drop(first);
         second.block_on(bell.rung());
         assert!(bell.check().is_err());
@@ -294,7 +294,7 @@ mod tests {
 
         let bell = Arc::new(Bell::default());
         let path = std::env::temp_dir().join(format!("incumbent-hub-{}", std::process::id()));
-        let _armed = hub.arm(second.handle(), std::env::temp_dir(), Watched::Arrivals, &bell).unwrap();
+        let _armed = hub.arm(second.handle(), std::env::temp_dir(), Kind::Arrivals, &bell).unwrap();
         std::fs::write(&path, "").unwrap();
         second.block_on(bell.rung());
         std::fs::remove_file(&path).unwrap();
@@ -308,7 +308,7 @@ mod tests {
         let ended = first.handle().clone();
         drop(first);
         let bell = Arc::new(Bell::default());
-        let _armed = hub.arm(&ended, std::env::temp_dir(), Watched::Itself, &bell).unwrap();
+        let _armed = hub.arm(&ended, std::env::temp_dir(), Kind::Itself, &bell).unwrap();
         second.block_on(bell.rung());
         assert!(bell.check().is_err());
     }
@@ -318,7 +318,7 @@ mod tests {
         let hub = Arc::new(Hub::new(true, "/".into()));
         let runtime = runtime();
         let bell = Arc::new(Bell::default());
-        let arm = || hub.arm(runtime.handle(), std::env::temp_dir(), Watched::Itself, &bell).unwrap();
+        let arm = || hub.arm(runtime.handle(), std::env::temp_dir(), Kind::Itself, &bell).unwrap();
         let armed = [arm(), arm()];
         assert_eq!(hub.state().bells.values().map(Vec::len).sum::<usize>(), 2);
         drop(armed);
@@ -331,7 +331,7 @@ mod tests {
         let bell = Arc::new(Bell::default());
         for (enabled, why) in [(true, Unwatched::Missing), (false, Unwatched::Exhausted)] {
             let hub = Arc::new(Hub::new(enabled, "/".into()));
-            let armed = hub.arm(runtime.handle(), "/no/such/file".into(), Watched::Holder, &bell);
+            let armed = hub.arm(runtime.handle(), "/no/such/file".into(), Kind::Holder, &bell);
             assert_eq!(armed.unwrap_err(), why);
         }
     }

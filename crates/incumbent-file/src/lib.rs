@@ -38,7 +38,6 @@ mod directory;
 mod disk;
 mod fault;
 mod floor;
-mod glimpse;
 mod hub;
 mod office;
 mod options;

@@ -39,7 +39,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    fn new(directory: Directory) -> Arc<Opened> {
+    pub(crate) fn new(directory: Directory) -> Arc<Opened> {
         let directory = Arc::new(directory);
         let hub = Hub::new(!directory.options.without_notifications, directory.disk.path().to_owned());
         let porch = Arc::new(Porch::new(directory.clone()));

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
-    Cas, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce, Place, Renewal,
-    Session, Standing, StillBehind, StoreError, StoreId, Timestamp, Token, check_candidate_name, check_value,
+    Cas, Cursor, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce, Place,
+    Renewal, Session, Standing, StillBehind, StoreError, StoreId, Timestamp, Token, Version, Wake, Watched,
+    check_candidate_name, check_value,
 };
 use rustix::fd::OwnedFd;
 
@@ -20,9 +21,10 @@ use crate::options::Ttl;
 use crate::owner::{Owners, session_name};
 use crate::place::path_of;
 use crate::record::{EntryRecord, Record, Said, SessionRecord, encode_beat};
-use crate::root::unknown;
+use crate::root::{Opened, unknown};
 use crate::shelf::{Shelf, TRIES};
-use crate::venue::{Venue, id_of, number_of};
+use crate::venue::{Venue, id_of, number_of, published};
+use crate::watch::Watch;
 use crate::workers::Workers;
 
 /// Below this, waking up, writing and stopping in time take too large a part of it.
@@ -33,6 +35,7 @@ const LANES: usize = 64;
 /// The session of one process in one directory.
 pub(crate) struct FileSession {
     inner: Arc<Inner>,
+    opened: Arc<Opened>,
     workers: Arc<Workers>,
     /// Renewals have a thread of their own: they wait for nobody else's work, and one that hangs is
     /// not followed by another before it has ended.
@@ -58,8 +61,6 @@ struct Inner {
 #[derive(Clone, Debug)]
 struct Mine {
     held: Held,
-    /// How often it has published something.
-    said: u64,
     /// The entry that was ahead when we last looked, for a renewal to look at: nothing ever comes
     /// between the two.
     ahead: Option<u64>,
@@ -67,11 +68,8 @@ struct Mine {
 
 impl FileSession {
     /// Locks a new file, writes it, and only then gives it the name under which others find it.
-    pub(crate) fn open(
-        directory: Arc<Directory>,
-        workers: Arc<Workers>,
-        ttl: Duration,
-    ) -> Result<FileSession, StoreError> {
+    pub(crate) fn open(opened: Arc<Opened>, workers: Arc<Workers>, ttl: Duration) -> Result<FileSession, StoreError> {
+        let directory = opened.directory.clone();
         if ttl < SMALLEST_TTL {
             let what =
                 format!("a TTL of {ttl:?}: a directory needs at least {SMALLEST_TTL:?}, or no heartbeat is in time");
@@ -109,7 +107,7 @@ impl FileSession {
                         entries: Mutex::default(),
                         lanes: std::array::from_fn(|_| Mutex::default()),
                     };
-                    return Ok(FileSession { inner: Arc::new(inner), workers, renewals });
+                    return Ok(FileSession { inner: Arc::new(inner), opened, workers, renewals });
                 }
                 // Somebody who sweeps has found it before it was locked, and took it for a dead one's.
                 Ok(None) => {}
@@ -190,14 +188,24 @@ impl Session for FileSession {
         Box::pin(self.run(&self.workers, "enlisting", move |inner| inner.enlist(&election, &entry)))
     }
 
-    fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing> {
-        let held = held.clone();
-        Box::pin(self.run(&self.workers, "reading the line", move |inner| inner.standing(&held)))
+    fn standing<'a>(&'a self, held: &'a Held, behind: Option<&'a EntryId>) -> Fut<'a, Standing> {
+        let (held, behind) = (held.clone(), behind.and_then(number_of));
+        Box::pin(self.run(&self.workers, "reading the line", move |inner| inner.standing(&held, behind)))
     }
 
-    fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas> {
+    fn watch(&self, watched: &Watched, from: Cursor) -> Wake {
+        Box::pin(Watch::of_entry(self.opened.clone(), self.workers.clone(), watched, from).wait())
+    }
+
+    fn publish<'a>(
+        &'a self,
+        held: &'a Held,
+        was: Version,
+        value: &'a Bytes,
+        ready: Option<Nonce>,
+    ) -> Fut<'a, Option<Version>> {
         let (held, said) = (held.clone(), Said { value: value.clone(), ready });
-        Box::pin(self.run(&self.workers, "publishing", move |inner| inner.publish(&held, &said)))
+        Box::pin(self.run(&self.workers, "publishing", move |inner| inner.publish(&held, was, &said)))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {
@@ -298,7 +306,7 @@ impl Inner {
         let number = venue.shelve(Shelf::Line, &record.encode(), || Ok(true))?;
         let Some(token) = number.and_then(Token::new) else { return Err(venue.too_busy()) };
         let held = Held::new(election.clone(), id_of(token), token, entry.incarnation);
-        lock(&self.entries).insert(election.clone(), Mine { held: held.clone(), said: 0, ahead: None });
+        lock(&self.entries).insert(election.clone(), Mine { held: held.clone(), ahead: None });
         self.stand(&venue, &held).inspect_err(|error| {
             // Trying again will not help, so nobody will: an entry of which its owner knows nothing must not stay.
             if error.fault() == Fault::Permanent && venue.remove(held.token.get()).is_ok() {
@@ -311,12 +319,12 @@ impl Inner {
     /// leaves the outcome unknown.
     fn stand(&self, venue: &Venue<'_>, held: &Held) -> Result<Standing, StoreError> {
         let durable = self.directory.floor.raise_durably(&self.directory.disk, held.token.get());
-        durable.and_then(|()| self.look(venue, held)).map_err(unknown)
+        durable.and_then(|()| self.look(venue, held, None)).map_err(unknown)
     }
 
     /// Where an entry of ours stands, and notes who is ahead of it.
-    fn look(&self, venue: &Venue<'_>, held: &Held) -> Result<Standing, StoreError> {
-        let standing = venue.standing(held)?;
+    fn look(&self, venue: &Venue<'_>, held: &Held, behind: Option<u64>) -> Result<Standing, StoreError> {
+        let standing = venue.standing(held, behind)?;
         if let Some(mine) = lock(&self.entries).get_mut(&held.election).filter(|mine| mine.held == *held) {
             mine.ahead = match &standing.place {
                 Place::Behind { ahead, .. } => Some(ahead.token.get()),
@@ -326,37 +334,34 @@ impl Inner {
         Ok(standing)
     }
 
-    fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
+    fn standing(&self, held: &Held, behind: Option<u64>) -> Result<Standing, StoreError> {
         let _alive = self.alive()?;
         let venue = self.venue(&held.election);
         if self.entry_in(&held.election).as_ref() == Some(held) {
-            return self.look(&venue, held);
+            return self.look(&venue, held, behind);
         }
-        let seen = venue.seen()?;
-        let cursor = seen.cursor();
-        Ok(Standing::new(Place::Gone, seen.tip.office, cursor))
+        venue.standing_gone(held)
     }
 
-    fn publish(&self, held: &Held, said: &Said) -> Result<Cas, StoreError> {
+    /// Nobody else publishes for our entry, and calls about one election come one after the other:
+    /// what is there now is still there when it is replaced.
+    fn publish(&self, held: &Held, was: Version, said: &Said) -> Result<Option<Version>, StoreError> {
         check_value(&said.value)?;
         let _alive = self.alive()?;
         let _lane = self.lane(&held.election);
-        if !self.still_has(held)? {
-            return Ok(Cas::Refused);
-        }
         let venue = self.venue(&held.election);
-        let times = lock(&self.entries).get(&held.election).map_or(0, |mine| mine.said) + 1;
-        venue.say(held.token.get(), times, said)?;
-        if let Some(mine) = lock(&self.entries).get_mut(&held.election) {
-            mine.said = times;
+        if !self.still_has(held)? || published(held.token.get(), &venue.said()?) != was {
+            return Ok(None);
         }
+        let times = was.0 + 1;
+        venue.say(held.token.get(), times, said)?;
         // Who evicts compares this, too.
         self.cancel_evictions()?;
         if !self.still_has(held)? {
             self.directory.tidy_later(venue.path(), held.token.get());
-            return Ok(Cas::Refused);
+            return Ok(None);
         }
-        Ok(Cas::Done)
+        Ok(Some(Version(times)))
     }
 
     fn withdraw(&self, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
@@ -491,7 +496,7 @@ mod tests {
     #[tokio::test]
     async fn silence_is_told_only_to_those_who_share_the_clock() {
         let path = std::env::temp_dir().join(format!("incumbent-silence-{:x}", random()));
-        let ours = Arc::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
+        let ours = Opened::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
         let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
         let session = FileSession::open(ours.clone(), workers, Duration::from_secs(15)).unwrap();
         let election = ElectionName::new("e").unwrap();
@@ -501,7 +506,7 @@ mod tests {
             let line = Venue::at(directory, path_of(&election)).line(1).unwrap();
             line.entries[0].observed.unwrap().silent
         };
-        assert!(silent(&ours).is_some());
+        assert!(silent(&ours.directory).is_some());
         // A container with a boot id or a time namespace of its own.
         let mut theirs = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
         theirs.time.shared ^= 1;

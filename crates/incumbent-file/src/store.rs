@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_store::{
-    Cas, Clock, Cursor, ElectionName, Entry, ForgottenBy, Fut, Line, Office, Promises, Session, Store, StoreError,
-    Target, Version, Wake,
+    Cas, Clock, Cursor, ElectionName, Entry, ForgottenBy, Fut, Line, Office, Promises, Seen, Session, Store,
+    StoreError, Version, Wake,
 };
 
-use crate::glimpse::Glimpse;
 use crate::options::{FileOptions, Ttl};
 use crate::place::path_of;
 use crate::root::{Opened, Root};
@@ -67,7 +66,7 @@ impl Store for FileStore {
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         let workers = self.root.workers.clone();
         Box::pin(self.root.write("opening a session", move |opened| {
-            let session: Arc<dyn Session> = Arc::new(FileSession::open(opened.directory.clone(), workers, ttl)?);
+            let session: Arc<dyn Session> = Arc::new(FileSession::open(opened.clone(), workers, ttl)?);
             Ok(session)
         }))
     }
@@ -77,12 +76,9 @@ impl Store for FileStore {
         Box::pin(self.root.read("reading the line", move |opened| Venue::at(&opened.directory, path).line(limit)))
     }
 
-    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
-        let from = Glimpse::from_cursor(from);
-        let opened = self.root.opened();
-        let workers = self.root.workers.clone();
-        let watch = Watch { opened, workers, path: path_of(election), targets: targets.to_vec(), from };
-        Box::pin(watch.wait())
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        let (opened, workers) = (self.root.opened(), self.root.workers.clone());
+        Box::pin(Watch::of_election(opened, workers, election, seen, from).wait())
     }
 
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {

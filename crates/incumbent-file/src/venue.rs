@@ -24,7 +24,6 @@ use incumbent_store::{
 
 use crate::directory::{BELLS, Directory, EVICTIONS, random};
 use crate::disk::{Disk, Lock};
-use crate::glimpse::Glimpse;
 use crate::office::Tip;
 use crate::owner::{Owner, Owners, owner, session_name};
 use crate::place::above;
@@ -104,10 +103,17 @@ impl<'a> Venue<'a> {
     /// Where the entry with this token stands. Those directly ahead that are certainly dead are removed.
     ///
     /// That nothing older is there stays so: nothing is ever shelved below a number that is there.
-    pub(crate) fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
+    /// For the same reason the entry that we were `behind` is still the one ahead while it is
+    /// there, and the line need not be read.
+    pub(crate) fn standing(&self, held: &Held, behind: Option<u64>) -> Result<Standing, StoreError> {
+        if let Some(behind) = behind
+            && let Some(standing) = self.standing_behind(held, behind)?
+        {
+            return Ok(standing);
+        }
         for _ in 0..TRIES {
             let seen = self.seen()?;
-            let stand = |place| Standing::new(place, seen.tip.office.clone(), seen.cursor());
+            let stand = |place| seen.standing(held, place);
             let Ok(at) = seen.line.binary_search(&held.token.get()) else { return Ok(stand(Place::Gone)) };
             for number in seen.line[..at].iter().rev() {
                 if let Some(ahead) = self.living_entry(*number, &seen.said, &Owners::default())? {
@@ -121,6 +127,34 @@ impl<'a> Venue<'a> {
             }
         }
         Err(self.too_busy())
+    }
+
+    /// `None`: one of the two is not there, or somebody wrote to the office record meanwhile.
+    fn standing_behind(&self, held: &Held, behind: u64) -> Result<Option<Standing>, StoreError> {
+        let (tip, said) = (self.tip()?, self.said()?);
+        let Some(ahead) = self.living_entry(behind, &said, &Owners::default())? else { return Ok(None) };
+        let in_line = behind < held.token.get() && self.has(held.token.get())?;
+        if !in_line || self.numbers(Shelf::Office)?.last().copied().unwrap_or(0) != tip.number {
+            return Ok(None);
+        }
+        let place = Place::behind(Some(held.clone()), ahead, None);
+        Ok(Some(standing(held, place, &tip, &said)))
+    }
+
+    /// Our entry is not there, or not ours.
+    pub(crate) fn standing_gone(&self, held: &Held) -> Result<Standing, StoreError> {
+        Ok(self.seen()?.standing(held, Place::Gone))
+    }
+
+    /// Who is first in line.
+    pub(crate) fn head(&self) -> Result<Option<u64>, StoreError> {
+        Ok(self.numbers(Shelf::Line)?.first().copied())
+    }
+
+    /// Whether the office record has another version.
+    pub(crate) fn office_differs(&self, seen: Version) -> Result<bool, StoreError> {
+        let newest = self.numbers(Shelf::Office)?.last().copied().unwrap_or(0);
+        Ok(newest != seen.0 && self.tip()?.office.version != seen)
     }
 
     /// The oldest `limit` of those who live.
@@ -143,7 +177,7 @@ impl<'a> Venue<'a> {
             }
             entries.push(entry);
         }
-        let cursor = seen.cursor();
+        let cursor = cursor_of(&seen.said);
         if let Some(newest) = entries.last() {
             match self.directory.floor.raise_durably(self.disk(), newest.token.get()) {
                 // Who may only read learns of a token no earlier than its owner, who has seen to
@@ -412,10 +446,32 @@ impl<'a> Venue<'a> {
 }
 
 impl Seen {
-    /// What was seen, in short: see [`Glimpse`].
-    pub(crate) fn cursor(&self) -> Cursor {
-        Glimpse::of(self.tip.number, self.line.first().copied(), &self.said).cursor()
+    /// Where this entry stands.
+    fn standing(&self, held: &Held, place: Place) -> Standing {
+        standing(held, place, &self.tip, &self.said)
     }
+}
+
+fn standing(held: &Held, place: Place, tip: &Tip, said: &BTreeMap<u64, u64>) -> Standing {
+    let mut standing = Standing::new(place, tip.office.clone(), cursor_of(said));
+    standing.published = published(held.token.get(), said);
+    standing
+}
+
+/// The version of what the entry with this token says: how often it has published something.
+pub(crate) fn published(number: u64, said: &BTreeMap<u64, u64>) -> Version {
+    Version(said.get(&number).copied().unwrap_or(0))
+}
+
+/// What everybody says, cut down to a cursor. Two states that follow each other never look the
+/// same; others hardly ever do, and then a hint is lost, which is why candidates look again now and
+/// then anyway.
+pub(crate) fn cursor_of(said: &BTreeMap<u64, u64>) -> Cursor {
+    let mixed = said.iter().map(|(number, times)| {
+        let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(*times).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        word ^ (word >> 32)
+    });
+    Cursor(mixed.fold(0, u64::wrapping_add))
 }
 
 /// The store's name for an entry.

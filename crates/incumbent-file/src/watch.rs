@@ -1,9 +1,10 @@
 //! Waiting for a change, without a thread and without looking again and again.
 //!
-//! A watch first arms a bell on the inodes that its targets stand for, then looks whether anything has changed already. The
-//! kernel rings when an entry leaves the line, when a session's file is closed because its process died, when an office
-//! record appears. That is a hint: the file is closed a moment before its lock is free, so after a close the
-//! watch looks a few times more, ever more slowly, before it waits again.
+//! A watch first arms a bell on the inodes that it waits for, then looks whether anything has
+//! changed already. The kernel rings when an entry leaves the line, when a session's file is closed
+//! because its process died, when an office record appears. That is a hint: the file is closed a
+//! moment before its lock is free, so after a close the watch looks a few times more, ever more
+//! slowly, before it waits again.
 //!
 //! Where the host has no notifications left, deaths are told by a descriptor of the process, and everything else by
 //! whoever changes it: see [`crate::porch`].
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use incumbent_store::{StoreError, Target};
+use incumbent_store::{Cursor, ElectionName, Head, Seen, StoreError, Version, Watched};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
@@ -23,14 +24,13 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use crate::directory::SESSIONS;
-use crate::glimpse::Glimpse;
-use crate::hub::{Armed, Bell, Unwatched, Watched};
+use crate::hub::{Armed, Bell, Kind, Unwatched};
 use crate::owner::{Owner, owner, session_name};
-use crate::place::{ELECTIONS, above};
+use crate::place::{ELECTIONS, above, path_of};
 use crate::porch::{Hung, News};
 use crate::root::Opened;
 use crate::shelf::Shelf;
-use crate::venue::{Venue, number_of};
+use crate::venue::{Venue, cursor_of, number_of};
 use crate::workers::Workers;
 
 /// How long to wait for a lock that should be free already: doubled each time, half a second in all.
@@ -41,11 +41,25 @@ const LOOK_OFTEN: Duration = Duration::from_secs(1);
 
 /// What is watched, and what of it was seen.
 pub(crate) struct Watch {
-    pub(crate) opened: Arc<Opened>,
-    pub(crate) workers: Arc<Workers>,
-    pub(crate) path: String,
-    pub(crate) targets: Vec<Target>,
-    pub(crate) from: Glimpse,
+    opened: Arc<Opened>,
+    workers: Arc<Workers>,
+    path: String,
+    what: Awaited,
+    from: Cursor,
+}
+
+/// What one who waits has seen.
+struct Awaited {
+    office: Version,
+    /// Entries that were there. `None`: one with a name that no entry has.
+    there: Vec<Option<u64>>,
+    /// Who was first in line, for those to whom it matters.
+    head: Option<Option<u64>>,
+    /// Whether it matters what anyone says.
+    words: bool,
+    /// A session tells its owner that the directory is no longer the one at its path; nobody else
+    /// is told otherwise.
+    has_session: bool,
 }
 
 enum Look {
@@ -59,16 +73,41 @@ enum Look {
 }
 
 impl Watch {
-    /// Returns when one of the targets may have changed.
+    /// For one who has an entry.
+    pub(crate) fn of_entry(opened: Arc<Opened>, workers: Arc<Workers>, watched: &Watched, from: Cursor) -> Watch {
+        let Watched { held, office, ahead, heir, .. } = watched;
+        let there = [Some(&held.entry), ahead.as_ref(), heir.as_ref()].into_iter().flatten().map(number_of).collect();
+        let what = Awaited { office: *office, there, head: None, words: heir.is_some(), has_session: true };
+        Watch { opened, workers, path: path_of(&held.election), what, from }
+    }
+
+    /// For one who has none.
+    pub(crate) fn of_election(
+        opened: Arc<Opened>,
+        workers: Arc<Workers>,
+        election: &ElectionName,
+        seen: &Seen,
+        from: Cursor,
+    ) -> Watch {
+        let head = match &seen.head {
+            Head::Ignored => None,
+            Head::Nobody => Some(None),
+            Head::Is(id) => Some(number_of(id)),
+        };
+        let there = seen.last.iter().map(number_of).collect();
+        let words = matches!(seen.head, Head::Is(_));
+        let what = Awaited { office: seen.office, there, head, words, has_session: false };
+        Watch { opened, workers, path: path_of(election), what, from }
+    }
+
+    /// Returns when something may have changed.
     pub(crate) async fn wait(self) -> Result<(), StoreError> {
         let watch = Arc::new(self);
         loop {
             match watch.clone().arm().await? {
                 Look::Changed => return Ok(()),
-                // A candidate looks at once, and its session tells it. Whoever has no session is
-                // told that what it saw is no longer what it watches.
-                Look::Displaced(error) if watch.targets.contains(&Target::Head) => return Err(error),
-                Look::Displaced(_) => return Ok(()),
+                Look::Displaced(_) if watch.what.has_session => return Ok(()),
+                Look::Displaced(error) => return Err(error),
                 Look::Armed(bell, _armed) => {
                     bell.rung().await;
                     bell.check()?;
@@ -134,7 +173,7 @@ impl Watch {
         Venue::at(&self.opened.directory, self.path.clone())
     }
 
-    /// The bells on all that the targets stand for; `None` if one of them cannot be had.
+    /// The bells on all that is waited for; `None` if one of them cannot be had.
     fn arm_all(&self, runtime: &Handle, bell: &Arc<Bell>) -> Result<Option<Vec<Armed>>, StoreError> {
         let mut armed = Vec::new();
         for (path, what) in self.inodes()? {
@@ -142,7 +181,7 @@ impl Watch {
             let dirs =
                 [path.as_str(), self.path.as_str()].into_iter().chain(above(&self.path).rev()).chain([ELECTIONS]);
             for (at, dir) in dirs.enumerate() {
-                let what = if at == 0 { what } else { Watched::Arrivals };
+                let what = if at == 0 { what } else { Kind::Arrivals };
                 match self.opened.hub.arm(runtime, self.opened.directory.disk.full(dir), what, bell) {
                     Ok(bell) => {
                         armed.push(bell);
@@ -179,58 +218,39 @@ impl Watch {
     }
 
     fn news(&self) -> Vec<News> {
-        let mut news = Vec::new();
-        for target in &self.targets {
-            match target {
-                Target::Office => news.push(News::Office),
-                Target::Gone(id) => news.extend(number_of(id).map(News::Gone)),
-                Target::Entry(id) => news.extend(number_of(id).map(News::Gone).into_iter().chain([News::Said])),
-                Target::Head => news.extend([News::Line, News::Said]),
-            }
-        }
-        news
+        let gone = self.what.there.iter().flatten().copied().map(News::Gone);
+        let line = self.what.head.map(|_| News::Line);
+        let said = self.what.words.then_some(News::Said);
+        [News::Office].into_iter().chain(gone).chain(line).chain(said).collect()
     }
 
-    fn inodes(&self) -> Result<Vec<(String, Watched)>, StoreError> {
+    fn inodes(&self) -> Result<Vec<(String, Kind)>, StoreError> {
         let venue = self.venue();
-        let mut inodes = Vec::new();
-        for target in &self.targets {
-            match target {
-                Target::Office => inodes.push((venue.sub(Shelf::Office.name()), Watched::Arrivals)),
-                Target::Gone(_) => {}
-                Target::Entry(_) => inodes.push((venue.sub("said"), Watched::Arrivals)),
-                Target::Head => {
-                    inodes.push((venue.sub(Shelf::Line.name()), Watched::Traffic));
-                    inodes.push((venue.sub("said"), Watched::Arrivals));
-                }
-            }
+        let mut inodes = vec![(venue.sub(Shelf::Office.name()), Kind::Arrivals)];
+        if self.what.head.is_some() {
+            inodes.push((venue.sub(Shelf::Line.name()), Kind::Traffic));
         }
-        for number in self.entries()? {
-            inodes.push((venue.on_shelf(Shelf::Line, number), Watched::Itself));
+        if self.what.words {
+            inodes.push((venue.sub("said"), Kind::Arrivals));
+        }
+        for number in self.entries() {
+            inodes.push((venue.on_shelf(Shelf::Line, number), Kind::Itself));
             if let Some(record) = venue.entry_record(number)? {
-                inodes.push((format!("{SESSIONS}/{}", session_name(record.session)), Watched::Holder));
+                inodes.push((format!("{SESSIONS}/{}", session_name(record.session)), Kind::Holder));
             }
         }
         Ok(inodes)
     }
 
     /// The entries whose owners' deaths matter.
-    fn entries(&self) -> Result<Vec<u64>, StoreError> {
-        let mut entries = Vec::new();
-        for target in &self.targets {
-            match target {
-                Target::Gone(id) | Target::Entry(id) => entries.extend(number_of(id)),
-                Target::Head => entries.extend(self.venue().head()?),
-                Target::Office => {}
-            }
-        }
-        Ok(entries)
+    fn entries(&self) -> impl Iterator<Item = u64> {
+        self.what.there.iter().copied().chain(self.what.head).flatten()
     }
 
     /// Descriptors of the owners' processes, and whether there is one for each owner that is not this process.
     fn deaths(&self) -> Result<(Vec<OwnedFd>, bool), StoreError> {
         let (mut deaths, mut all) = (Vec::new(), true);
-        for number in self.entries()? {
+        for number in self.entries() {
             let Some(entry) = self.venue().entry_record(number)? else { continue };
             let Owner::Living { record, .. } = owner(&self.opened.directory, entry.session)? else { continue };
             let known = record.pid_namespace != 0 && record.pid_namespace == self.opened.directory.pid_namespace;
@@ -247,26 +267,21 @@ impl Watch {
         Ok((deaths, all))
     }
 
+    /// Whether what was seen is no longer so. A directory keeps no history to ask what has happened
+    /// since.
     fn changed(&self) -> Result<bool, StoreError> {
         let venue = self.venue();
-        for target in &self.targets {
-            let changed = match target {
-                Target::Gone(id) => !number_of(id).map_or(Ok(false), |number| venue.lives(number))?,
-                Target::Entry(id) => {
-                    !number_of(id).map_or(Ok(false), |number| venue.lives(number))? || venue.said_differs(self.from)?
-                }
-                Target::Head => {
-                    venue.head_differs(self.from)?
-                        || venue.said_differs(self.from)?
-                        || !venue.head()?.map_or(Ok(true), |head| venue.lives(head))?
-                }
-                Target::Office => venue.office_differs(self.from)?,
-            };
-            if changed {
+        for number in &self.what.there {
+            if !number.map_or(Ok(false), |number| venue.lives(number))? {
                 return Ok(true);
             }
         }
-        Ok(false)
+        if let Some(head) = self.what.head
+            && (venue.head()? != head || !head.map_or(Ok(true), |head| venue.lives(head))?)
+        {
+            return Ok(true);
+        }
+        Ok((self.what.words && cursor_of(&venue.said()?) != self.from) || venue.office_differs(self.what.office)?)
     }
 }
 

@@ -228,7 +228,7 @@ async fn a_forged_entry_with_a_number_that_nobody_draws_takes_no_token_from_anyb
     fs::create_dir(&forged).unwrap();
     fs::write(forged.join("record"), whole).unwrap();
     assert_corrupt(stage.store.line(&election(), 10).await, &forged, "it was not put there by incumbent");
-    assert_corrupt(session.standing(&first).await, &forged, "it was not put there by incumbent");
+    assert_corrupt(session.standing(&first, None).await, &forged, "it was not put there by incumbent");
     // Done as it says, all is well again.
     fs::remove_dir_all(&forged).unwrap();
     assert_eq!(stage.store.line(&election(), 10).await.unwrap().entries.len(), 1);
@@ -257,7 +257,7 @@ async fn who_reads_the_line_need_not_be_able_to_remove_the_dead() {
     let line = stage.store.line(&election(), 10).await.unwrap();
     assert_eq!(line.entries.iter().map(|entry| entry.token).collect::<Vec<_>>(), [behind.token]);
     // Whoever would lead past it has to remove it.
-    assert!(session.standing(&behind).await.is_err());
+    assert!(session.standing(&behind, None).await.is_err());
 }
 
 #[tokio::test]

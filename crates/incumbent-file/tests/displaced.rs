@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use incumbent::{Client, Observation, SeatError};
 use incumbent_file::FileStore;
-use incumbent_store::{Cursor, ElectionName, Held, Incarnation, NewEntry, Place, Session, Store, StoreError, Target};
+use incumbent_store::{
+    Cursor, ElectionName, Held, Incarnation, NewEntry, Place, Seen, Session, Store, StoreError, Version, Watched,
+};
 
 mod dirs;
 
@@ -93,7 +95,7 @@ async fn no_call_of_a_session_is_answered_once_the_directory_is_another_one() {
         happen(stage.dir.path());
         let renewed = session.renew(std::slice::from_ref(&held)).await;
         assert!(matches!(renewed, Err(StoreError::SessionGone)), "{what}: {renewed:?}");
-        let standing = session.standing(&held).await;
+        let standing = session.standing(&held, None).await;
         assert!(matches!(standing, Err(StoreError::SessionGone)), "{what}: {standing:?}");
         let entry = NewEntry::new(Incarnation::from_bits(2), "again", "");
         let enlisted = session.enlist(&ElectionName::new("other").unwrap(), &entry).await;
@@ -127,13 +129,13 @@ async fn nobody_reads_an_empty_line_where_there_is_no_store_and_nothing_is_made_
 async fn those_who_wait_are_woken_when_the_directory_goes() {
     for (what, happen) in MISHAPS.iter().filter(|(what, _)| !what.contains("above")) {
         let stage = Stage::set();
-        let (_session, held) = stage.leader().await;
-        let cursor = stage.store.line(&election(), 1).await.unwrap().cursor;
+        let (session, held) = stage.leader().await;
+        let line = stage.store.line(&election(), 1).await.unwrap();
         // Each has notifications of its own, so that it can be seen that both wait.
         let theirs = FileStore::open(&stage.path).unwrap();
         let entry = stage.path.join(format!("elections/jobs%2fnightly/line/{}", held.token));
-        let leader = stage.store.watch(&election(), &[Target::Office, Target::Gone(held.entry)], cursor);
-        let observer = theirs.watch(&election(), &[Target::Head, Target::Office], cursor);
+        let leader = session.watch(&Watched::new(held, line.office.version), line.cursor);
+        let observer = theirs.watch(&election(), &line.seen(), line.cursor);
         let waiting = [tokio::spawn(leader), tokio::spawn(observer)];
         until_watched(&entry, 2).await;
         happen(stage.dir.path());
@@ -150,7 +152,7 @@ async fn a_watch_that_is_armed_too_late_does_not_wait_in_a_directory_that_is_gon
     for (what, happen) in MISHAPS {
         let stage = Stage::set();
         happen(stage.dir.path());
-        let watch = stage.store.watch(&election(), &[Target::Head, Target::Office], Cursor::default());
+        let watch = stage.store.watch(&election(), &Seen::new(Version::NONE), Cursor::default());
         assert!(soon(what, watch).await.is_err(), "{what}");
     }
 }

@@ -202,7 +202,7 @@ async fn killed_while_it_hands_over() {
         let held = held_of(&other.enlist().await);
         let died = play(&mut actor, &["hand-over jobs/nightly"]).1;
         drop(actor);
-        let place = other.session.standing(&held).await.unwrap().place;
+        let place = other.session.standing(&held, None).await.unwrap().place;
         assert_eq!(place, Place::Leading(held.clone()), "{fault}");
         assert!(first.iter().all(|token| *token < held.token.get()), "{fault}");
         other.session.close().await.unwrap();
@@ -264,7 +264,7 @@ async fn stopped_at_every_point(evict_first: bool) {
         for ahead in other.line().await.iter().filter(|entry| entry.token < held.token) {
             assert_eq!(other.store.evict(&election(), ahead).await.unwrap(), Cas::Done, "{fault}");
         }
-        let place = other.session.standing(&held).await.unwrap().place;
+        let place = other.session.standing(&held, None).await.unwrap().place;
         assert_eq!(place, Place::Leading(held.clone()), "{fault}");
         if stopped {
             actor.signal(Signal::CONT);
@@ -279,7 +279,7 @@ async fn stopped_at_every_point(evict_first: bool) {
         let others = [left.token.get(), held.token.get()];
         assert!(tokens.iter().all(|token| *token > largest && !others.contains(token)), "{fault}: {answers:?}");
         largest = tokens.into_iter().max().unwrap_or(0).max(held.token.get());
-        let place = other.session.standing(&held).await.unwrap().place;
+        let place = other.session.standing(&held, None).await.unwrap().place;
         assert_eq!(place, Place::Leading(held.clone()), "{fault}");
         actor.finish();
         other.session.close().await.unwrap();
@@ -306,7 +306,7 @@ async fn stopped_while_it_hands_over_to_an_heir_that_leaves_it_leads_on() {
         actor.tell("hand-over jobs/nightly");
         actor.end_of_input();
         let stopped = actor.wait_stopped();
-        let led = matches!(other.session.standing(&held).await.unwrap().place, Place::Leading(_));
+        let led = matches!(other.session.standing(&held, None).await.unwrap().place, Place::Leading(_));
         other.withdraw(&held).await;
         if stopped {
             actor.signal(Signal::CONT);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_file::{FileOptions, FileStore, Ttl};
-use incumbent_store::{Cas, ElectionName, Entry, Held, Incarnation, NewEntry, Place, Session, Store, Target};
+use incumbent_store::{Cas, ElectionName, Entry, Held, Incarnation, NewEntry, Place, Session, Store, Watched};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 mod dirs;
@@ -33,16 +33,17 @@ async fn enlist(session: &Arc<dyn Session>, number: u128) -> Held {
 }
 
 /// Follows the one ahead until it leads, by hints alone.
-async fn lead(store: &FileStore, session: &Arc<dyn Session>, held: &Held) {
+async fn lead(session: &Arc<dyn Session>, held: &Held) {
     let led = async {
         loop {
-            let standing = session.standing(held).await.unwrap();
+            let standing = session.standing(held, None).await.unwrap();
             let Place::Behind { ahead, .. } = standing.place else {
                 assert_eq!(standing.place, Place::Leading(held.clone()));
                 return;
             };
-            let targets = [Target::Office, Target::Gone(ahead.id), Target::Gone(held.entry.clone())];
-            store.watch(&election(), &targets, standing.cursor).await.unwrap();
+            let mut watched = Watched::new(held.clone(), standing.office.version);
+            watched.ahead = Some(ahead.id);
+            session.watch(&watched, standing.cursor).await.unwrap();
         }
     };
     tokio::time::timeout(PATIENCE, led).await.expect("it leads before any TTL has passed");
@@ -56,7 +57,7 @@ async fn a_killed_leader_is_replaced_at_once(path: &Path, options: FileOptions) 
     let session = store.open_session(Duration::from_secs(15)).await.unwrap();
     let held = enlist(&session, 1).await;
     let follower = tokio::spawn(async move {
-        lead(&store, &session, &held).await;
+        lead(&session, &held).await;
         session.close().await.unwrap();
     });
     leader.kill();
@@ -95,7 +96,7 @@ async fn several_who_die_at_once_make_the_next_one_lead() {
     let session = store.open_session(Duration::from_secs(15)).await.unwrap();
     let held = enlist(&session, 1).await;
     actors.into_iter().for_each(Actor::kill);
-    lead(&store, &session, &held).await;
+    lead(&session, &held).await;
     assert_eq!(store.line(&election(), 10).await.unwrap().entries.len(), 1);
     session.close().await.unwrap();
     assert_eq!(leftovers(&path), Vec::<String>::new());
@@ -147,7 +148,7 @@ async fn a_stopped_leader_keeps_its_place_until_it_is_evicted_and_is_told_when_i
     assert_ne!(silent.version, before.version);
     assert_eq!(ahead(&session, &held).await.version, silent.version, "a stopped process does not renew");
     assert_eq!(store.evict(&election(), &silent).await.unwrap(), Cas::Done);
-    assert_eq!(session.standing(&held).await.unwrap().place, Place::Leading(held.clone()));
+    assert_eq!(session.standing(&held, None).await.unwrap().place, Place::Leading(held.clone()));
     leader.signal(Signal::CONT);
     assert_eq!(leader.must("renew"), "renewed gone=1");
     assert_eq!(leader.must("standing jobs/nightly"), "Gone");
@@ -155,7 +156,7 @@ async fn a_stopped_leader_keeps_its_place_until_it_is_evicted_and_is_told_when_i
 }
 
 async fn ahead(session: &Arc<dyn Session>, held: &Held) -> Entry {
-    match session.standing(held).await.unwrap().place {
+    match session.standing(held, None).await.unwrap().place {
         Place::Behind { ahead, .. } => ahead,
         other => panic!("{other:?}"),
     }
@@ -179,7 +180,7 @@ async fn without_a_ttl_nobody_who_lives_is_to_be_evicted_and_a_dead_one_goes_all
     let a_year = Duration::from_secs(365 * 24 * 3_600);
     assert!(leader.liveness().ttl >= a_year && leader.renew(&[]).await.unwrap().ttl >= a_year);
     drop(leader);
-    assert_eq!(session.standing(&held).await.unwrap().place, Place::Leading(held.clone()));
+    assert_eq!(session.standing(&held, None).await.unwrap().place, Place::Leading(held.clone()));
 }
 
 /// A copy of the lifeline in another process keeps the place when the session's own process is killed.
@@ -197,7 +198,7 @@ async fn a_copy_of_the_lifeline_keeps_the_place_for_as_long_as_it_is_open() {
     leader.kill();
     assert_eq!(Some(ahead(&session, &held).await.token.get()), leading);
     kill_process(guardian, Signal::KILL).unwrap();
-    lead(&store, &session, &held).await;
+    lead(&session, &held).await;
 }
 
 /// Processes stand and leave as fast as they can, in the same election: no token comes twice, and each leader's
@@ -250,7 +251,7 @@ async fn two_stores_in_one_process_are_two_rivals() {
     let second = two.open_session(Duration::from_secs(15)).await.unwrap();
     let (held, behind) = (enlist(&first, 1).await, enlist(&second, 2).await);
     assert!(ahead(&second, &behind).await.is(&held));
-    let waiting = lead(&two, &second, &behind);
+    let waiting = lead(&second, &behind);
     // Dropped, not closed: as good as dead.
     drop(first);
     waiting.await;

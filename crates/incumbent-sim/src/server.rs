@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use incumbent_core::{
     Answer, Attempt, CallId, Cas, Cursor, ElectionName, Entry, Fault, Held, Liveness, NewEntry, Office, Op, Place,
-    Proof, Renewal, SeatId, Standing, StoreId, Target, Timestamp, Token, WatchId,
+    Proof, Renewal, SeatId, Standing, StoreId, Timestamp, Token, WatchFor, WatchId,
 };
-use incumbent_store::memory::{SessionKey, Shape, Table};
+use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
 
 use crate::variant::{Variant, WorldFlaw};
 
@@ -36,8 +36,7 @@ pub(crate) enum Ask {
 pub(crate) struct Watch {
     pub(crate) seat: SeatId,
     pub(crate) watch: WatchId,
-    pub(crate) election: ElectionName,
-    pub(crate) targets: Vec<Target>,
+    pub(crate) what: WatchFor,
     pub(crate) from: Cursor,
 }
 
@@ -53,7 +52,7 @@ pub(crate) enum Reply {
 }
 
 /// Where something changed, and what.
-pub(crate) type Touched = (ElectionName, Target);
+pub(crate) type Touched = (ElectionName, Touch);
 
 /// Whose watch it is.
 pub(crate) type Watcher = (usize, u32, SeatId);
@@ -106,7 +105,7 @@ impl Server {
     }
 
     pub(crate) fn has(&self, held: &Held) -> bool {
-        !self.table.changed_since(&held.election, &[Target::Gone(held.entry.clone())], Cursor(u64::MAX))
+        self.table.has_entry(&held.election, &held.entry)
     }
 
     pub(crate) fn line(&mut self, now: u64, election: &ElectionName) -> Vec<Entry> {
@@ -167,7 +166,7 @@ impl Server {
         if !self.table.shape().watches {
             return false;
         }
-        if self.table.changed_since(&watch.election, &watch.targets, watch.from) {
+        if self.table.wakes(&watch.what, watch.from) {
             return true;
         }
         self.watches.insert((process, boot, watch.seat), watch.clone());
@@ -192,7 +191,10 @@ impl Server {
         let touched = self.table.take_touched();
         let mut fired = Vec::new();
         if !touched.is_empty() {
-            let hit = |watch: &Watch| touched.iter().any(|(e, t)| *e == watch.election && watch.targets.contains(t));
+            let hit = |watch: &Watch| {
+                let touches = Touch::of(&watch.what);
+                touched.iter().any(|(election, touch)| election == watch.what.election() && touches.contains(touch))
+            };
             fired.extend(self.watches.iter().filter(|(_, w)| hit(w)).map(|(watcher, w)| (*watcher, w.watch)));
             fired.iter().for_each(|(watcher, _)| self.unwatch(*watcher));
         }
@@ -266,7 +268,7 @@ impl Server {
                 }
                 Ok(Answer::Standing(Box::new(standing)))
             }
-            Op::Standing(held) => {
+            Op::Standing(held, _) => {
                 let standing = self.table.standing(now_at, key()?, held).map_err(|error| error.fault())?;
                 Ok(Answer::Standing(Box::new(standing)))
             }
@@ -277,9 +279,9 @@ impl Server {
                 let cas = self.table.withdraw(now_at, key()?, which, heir.as_ref()).map_err(|error| error.fault())?;
                 Ok(Answer::Cas(cas))
             }
-            Op::Publish(held, value, ready) => {
-                let cas = self.table.publish(now_at, key()?, held, value, *ready).map_err(|error| error.fault())?;
-                Ok(Answer::Cas(cas))
+            Op::Publish(held, was, value, ready) => {
+                let published = self.table.publish(now_at, key()?, held, *was, value, *ready);
+                published.map(Answer::Published).map_err(|error| error.fault())
             }
             Op::Line(election, limit) => Ok(Answer::Line(Box::new(self.table.line(now_at, election, *limit)))),
             Op::SetOffice(election, was, to) => {

@@ -409,10 +409,10 @@ impl World {
                 }
             }
             Output::Call(seat, call, epoch, op) => self.put_out_call(process, seat, call, epoch, op),
-            Output::Watch { seat, watch, election, targets, from: cursor } => {
+            Output::Watch { seat, watch, what, from: cursor } => {
                 self.count_call(process);
                 self.server.unwatch((process, boot, seat));
-                self.send(from, Ask::Watch(Watch { seat, watch, election, targets, from: cursor }));
+                self.send(from, Ask::Watch(Watch { seat, watch, what, from: cursor }));
             }
             // What was given up may still arrive: the network drops nothing for it.
             Output::GiveUpAttempt(_) | Output::GiveUpCall(_) => {}
@@ -444,8 +444,8 @@ impl World {
     /// After every step of the server: tell those who wait, look at who is first, and set the server's own alarm.
     pub(crate) fn after_step(&mut self) {
         let (touched, fired) = self.server.touched();
-        for (name, target) in &touched {
-            if *target == incumbent_core::Target::Head {
+        for (name, touch) in &touched {
+            if *touch == incumbent_store::memory::Touch::Head {
                 let election = self.election(name);
                 let head = self.server.head(self.now, name).map(|head| head.token);
                 self.checker.head(self.now, election, head);

@@ -12,9 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::{
     Answer, Attempt, CallId, Candidate, Command, ElectionName, Event, Fault, Flaw, Flaws, Handover, Held, Hint, Input,
-    Nonce, Office, Op, Output, Participant, Paused, SeatId, Settings, StoreId, Target, Timestamp, Token, WatchId,
+    Nonce, Office, Op, Output, Participant, Paused, SeatId, Settings, StoreId, Timestamp, Token, WatchFor, WatchId,
 };
-use incumbent_store::memory::{SessionKey, Shape, Table};
+use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
 use stateright::{Checker, Model, Property};
 
 const TTL: Duration = Duration::from_secs(6);
@@ -63,7 +63,7 @@ struct World {
     processes: Vec<Process>,
     table: Table,
     flying: Vec<Flying>,
-    watches: BTreeMap<usize, (WatchId, Vec<Target>)>,
+    watches: BTreeMap<usize, (WatchId, WatchFor)>,
     losses: u8,
     freezes: u8,
     resignations: u8,
@@ -125,11 +125,11 @@ impl World {
                 let session = epoch.and_then(session);
                 self.flying.push(Flying::Call(index, call, session, op));
             }
-            Output::Watch { watch, targets, from, .. } => {
-                if self.table.changed_since(&election(), &targets, from) {
+            Output::Watch { watch, what, from, .. } => {
+                if self.table.wakes(&what, from) {
                     self.wake(index, watch);
                 } else {
-                    self.watches.insert(index, (watch, targets));
+                    self.watches.insert(index, (watch, what));
                 }
             }
             Output::Unwatch(_) => {
@@ -183,9 +183,12 @@ impl World {
 
     fn after_step(&mut self) {
         let touched = self.table.take_touched();
-        let hit = |targets: &Vec<Target>| touched.iter().any(|(_, touched)| targets.contains(touched));
+        let hit = |what: &WatchFor| {
+            let touches = Touch::of(what);
+            touched.iter().any(|(_, touched)| touches.contains(touched))
+        };
         let fired: Vec<_> =
-            self.watches.iter().filter(|(_, (_, targets))| hit(targets)).map(|(i, (w, _))| (*i, *w)).collect();
+            self.watches.iter().filter(|(_, (_, what))| hit(what)).map(|(i, (w, _))| (*i, *w)).collect();
         for (index, watch) in fired {
             self.watches.remove(&index);
             self.wake(index, watch);
@@ -224,7 +227,7 @@ impl World {
                 let standing = self.table.enlist(now, session?, name, entry);
                 standing.map(|standing| Answer::Standing(Box::new(standing))).map_err(|error| error.fault())
             }
-            Op::Standing(held) => {
+            Op::Standing(held, _) => {
                 let standing = self.table.standing(now, session?, held);
                 standing.map(|standing| Answer::Standing(Box::new(standing))).map_err(|error| error.fault())
             }
@@ -232,9 +235,9 @@ impl World {
                 let cas = self.table.withdraw(now, session?, held, heir.as_ref());
                 cas.map(Answer::Cas).map_err(|error| error.fault())
             }
-            Op::Publish(held, value, ready) => {
-                let cas = self.table.publish(now, session?, held, value, *ready);
-                cas.map(Answer::Cas).map_err(|error| error.fault())
+            Op::Publish(held, was, value, ready) => {
+                let published = self.table.publish(now, session?, held, *was, value, *ready);
+                published.map(Answer::Published).map_err(|error| error.fault())
             }
             Op::Line(name, limit) => Ok(Answer::Line(Box::new(self.table.line(now, name, *limit)))),
             Op::SetOffice(name, was, to) => Ok(Answer::Cas(self.table.set_office(now, name, *was, to))),

@@ -18,10 +18,10 @@ pub mod url;
 pub use clock::{Alarm, BootClock, Clock, TokioClock};
 pub use error::{StoreError, with_causes};
 pub use incumbent_core::{
-    Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Handover, Heir, Held, Incarnation, LONGEST,
-    LastTerm, Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry, Nonce, Observed,
-    Office, Paused, Place, Proof, Refusal, Renewal, Standing, StillBehind, StoreId, Target, Timestamp, Token, Version,
-    check_candidate_name, check_value,
+    Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Handover, Head, Heir, Held, Incarnation,
+    LONGEST, LastTerm, Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry, Nonce,
+    Observed, Office, Paused, Place, Proof, Refusal, Renewal, Seen, Standing, StillBehind, StoreId, Timestamp, Token,
+    Version, Watched, check_candidate_name, check_value,
 };
 pub use promises::{LineKind, Promises, TokenStrength};
 pub use seam::{Fut, Session, Shortened, Store, Wake};

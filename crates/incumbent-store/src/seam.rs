@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{
-    Cas, Cursor, ElectionName, Entry, EntryId, Held, Line, Liveness, NewEntry, Nonce, Office, Renewal, Standing,
-    StoreId, Target, Version,
+    Cas, Cursor, ElectionName, Entry, EntryId, Held, Line, Liveness, NewEntry, Nonce, Office, Renewal, Seen, Standing,
+    StoreId, Version, Watched,
 };
 
 use crate::{Promises, StoreError};
@@ -46,11 +46,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The oldest `limit` entries, the office record and a cursor, seen in one step.
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line>;
 
-    /// Waits until one of `targets` has changed since `from`. A change between `from` and this call wakes at once.
+    /// Waits until the election is no longer as it was seen: for those who have no entry in it, be
+    /// it that they observe or operate, that they are kept out, or that there is no line. What
+    /// changed between `from`, the cursor of the answer that showed `seen`, and this call wakes at
+    /// once.
     ///
     /// It is a hint: it may come without a change, and a store may lose one. A store that cannot watch answers with
     /// a future that never resolves, and says so in its promises.
-    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake;
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake;
 
     /// Replaces the office record if it still has the version `was` ([`Version::NONE`]: if there is none).
     ///
@@ -61,6 +64,37 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Removes exactly the entry that was seen: same id, same token, same version. [`Cas::Done`] if it was gone
     /// already, [`Cas::Refused`] if it has changed since.
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas>;
+}
+
+/// A store that is shared is a store.
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn promises(&self) -> Fut<'_, Promises> {
+        (**self).promises()
+    }
+
+    fn identity(&self) -> Fut<'_, StoreId> {
+        (**self).identity()
+    }
+
+    fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
+        (**self).open_session(ttl)
+    }
+
+    fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
+        (**self).line(election, limit)
+    }
+
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        (**self).watch(election, seen, from)
+    }
+
+    fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
+        (**self).set_office(election, was, to)
+    }
+
+    fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
+        (**self).evict(election, seen)
+    }
 }
 
 /// What proves to the store that a process lives. It carries at most one entry in each election.
@@ -93,10 +127,29 @@ pub trait Session: Debug + Send + Sync + 'static {
     /// nothing older is, and what the office record says.
     ///
     /// Nobody leads past an expired entry without removing it in the same step.
-    fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing>;
+    ///
+    /// `behind` is the entry that we were behind when we last looked. Nobody enters a line between
+    /// two others: while it is there it is still the one ahead, and the rest of the line need not
+    /// be read. A store may ignore it.
+    fn standing<'a>(&'a self, held: &'a Held, behind: Option<&'a EntryId>) -> Fut<'a, Standing>;
 
-    /// Changes the value of our entry, and its readiness for a handover. [`Cas::Refused`] if it is no longer ours.
-    fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas>;
+    /// Waits until something happens to our entry, to those that it depends on, or to the office
+    /// record. A hint, like [`Store::watch`]; `from` is the cursor of the standing that it follows.
+    /// The future keeps no session alive.
+    fn watch(&self, watched: &Watched, from: Cursor) -> Wake;
+
+    /// Replaces the value of our entry, and its readiness for a handover, if what it says still has
+    /// the version `was`: see [`Standing::published`]. One that arrives late puts nothing old back.
+    ///
+    /// Answers the version that is there now; `None`: refused, since the entry is no longer ours or
+    /// says something else by now. Nothing was changed.
+    fn publish<'a>(
+        &'a self,
+        held: &'a Held,
+        was: Version,
+        value: &'a Bytes,
+        ready: Option<Nonce>,
+    ) -> Fut<'a, Option<Version>>;
 
     /// Removes our entry. [`Cas::Done`]: it is certainly gone, or was before. With an heir: only while the heir's
     /// entry is there, in the same step; else [`Cas::Refused`], and nothing is changed.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::{
-    Cas, ElectionName, Ended, Held, Incarnation, NewEntry, Nonce, Office, Place, Session, Store, StoreError, Target,
-    TokenStrength, TokioClock, Version,
+    Cas, ElectionName, Ended, Head, Held, Incarnation, NewEntry, Nonce, Office, Place, Seen, Session, Store,
+    StoreError, TokenStrength, TokioClock, Version, Watched,
 };
 use tokio::time::Instant;
 
@@ -72,9 +72,10 @@ async fn a_follower_is_woken_when_the_leader_falls_silent_though_nobody_calls_th
     let leader = store.open_session(TTL).await.unwrap();
     let held = stand(&leader, "a", 1).await;
     drop(leader);
-    let cursor = store.line(&election("a"), 1).await.unwrap().cursor;
+    let seen = store.line(&election("a"), 1).await.unwrap();
+    assert_eq!(seen.seen().head, Head::Is(held.entry));
     let calls = store.calls();
-    let wake = store.watch(&election("a"), &[Target::Gone(held.entry)], cursor);
+    let wake = store.watch(&election("a"), &seen.seen(), seen.cursor);
     assert_eq!(store.watches(), 1);
     wake.await.unwrap();
     assert!(began.elapsed() >= TTL);
@@ -89,10 +90,10 @@ async fn a_session_that_expires_before_the_others_is_removed_in_time() {
     stand(&long, "long", 1).await;
     tokio::task::yield_now().await;
     let short = store.open_session(TTL).await.unwrap();
-    let held = stand(&short, "short", 2).await;
+    stand(&short, "short", 2).await;
     let began = Instant::now();
-    let cursor = store.line(&election("short"), 1).await.unwrap().cursor;
-    store.watch(&election("short"), &[Target::Gone(held.entry)], cursor).await.unwrap();
+    let seen = store.line(&election("short"), 1).await.unwrap();
+    store.watch(&election("short"), &seen.seen(), seen.cursor).await.unwrap();
     assert!(began.elapsed() >= TTL && began.elapsed() < 2 * TTL, "{:?}", began.elapsed());
     assert!(matches!(short.renew(&[]).await, Err(StoreError::SessionGone)));
     assert!(long.renew(&[]).await.is_ok());
@@ -107,7 +108,7 @@ async fn a_renewed_session_stays() {
         tokio::time::advance(TTL * 9 / 10).await;
         assert_eq!(session.renew(&held).await.unwrap().gone, []);
     }
-    assert!(matches!(session.standing(&held[0]).await.unwrap().place, Place::Leading(_)));
+    assert!(matches!(session.standing(&held[0], None).await.unwrap().place, Place::Leading(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,8 +117,8 @@ async fn a_tombstone_goes_by_itself_and_its_watchers_are_told() {
         let store = virtual_store(shape);
         let office = Office { ended: Some(Ended { id: Nonce(1), keep: TTL }), ..Office::default() };
         assert_eq!(store.set_office(&election("a"), Version::NONE, &office).await.unwrap(), Cas::Done);
-        let cursor = store.line(&election("a"), 1).await.unwrap().cursor;
-        store.watch(&election("a"), &[Target::Office], cursor).await.unwrap();
+        let seen = store.line(&election("a"), 1).await.unwrap();
+        store.watch(&election("a"), &Seen::new(seen.office.version), seen.cursor).await.unwrap();
         assert!(store.is_empty(), "{shape:?}");
     }
 }
@@ -138,8 +139,9 @@ async fn of_ten_thousand_followers_the_one_behind_the_entry_that_left_is_woken()
         .windows(2)
         .map(|pair| {
             let [ahead, own] = pair else { unreachable!() };
-            let targets = [Target::Gone(ahead.1.entry.clone()), Target::Entry(own.1.entry.clone()), Target::Office];
-            store.watch(&election("a"), &targets, cursor)
+            let mut watched = Watched::new(own.1.clone(), Version::NONE);
+            watched.ahead = Some(ahead.1.entry.clone());
+            own.0.watch(&watched, cursor)
         })
         .collect();
     for (watch, bell) in watches.iter_mut().zip(&bells[1..]) {
@@ -163,10 +165,9 @@ async fn a_dropped_watch_is_forgotten_whether_or_not_it_was_polled() {
     let store = virtual_store(Shape::FAIR);
     let session = store.open_session(TTL).await.unwrap();
     let held = stand(&session, "a", 1).await;
-    let cursor = store.line(&election("a"), 1).await.unwrap().cursor;
-    let targets = [Target::Gone(held.entry.clone()), Target::Head, Target::Office];
-    let unpolled = store.watch(&election("a"), &targets, cursor);
-    let mut polled = store.watch(&election("a"), &targets, cursor);
+    let seen = store.line(&election("a"), 1).await.unwrap();
+    let unpolled = session.watch(&Watched::new(held, Version::NONE), seen.cursor);
+    let mut polled = store.watch(&election("a"), &seen.seen(), seen.cursor);
     assert!(poll_once(&mut polled).is_pending());
     assert_eq!(store.watches(), 2);
     drop((unpolled, polled));
@@ -185,7 +186,7 @@ async fn a_watch_from_before_an_election_was_forgotten_and_held_again_is_told() 
     let seen = store.line(&election("a"), 1).await.unwrap();
     store.set_office(&election("a"), seen.office.version, &Office::default()).await.unwrap();
     stand(&session, "a", 1).await;
-    assert!(poll_once(store.watch(&election("a"), &[Target::Office], seen.cursor)).is_ready());
+    assert!(poll_once(store.watch(&election("a"), &Seen::new(seen.office.version), seen.cursor)).is_ready());
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +194,7 @@ async fn a_store_without_watches_never_wakes_and_holds_nothing_for_those_who_ask
     let store = virtual_store(Shape::SINGLE);
     let session = store.open_session(TTL).await.unwrap();
     let held = stand(&session, "a", 1).await;
-    let mut watch = store.watch(&election("a"), &[Target::Gone(held.entry.clone())], Default::default());
+    let mut watch = session.watch(&Watched::new(held.clone(), Version::NONE), Default::default());
     assert_eq!(store.watches(), 0);
     session.withdraw(&held, None).await.unwrap();
     assert!(poll_once(&mut watch).is_pending());
@@ -244,12 +245,12 @@ fn a_store_outlives_the_runtime_that_its_expiry_task_ran_in() {
     let held = runtime().block_on(async {
         let held = stand(&session, "a", 1).await;
         let brief = store.open_session(Duration::from_millis(5)).await.unwrap();
-        let brief_held = stand(&brief, "b", 2).await;
-        let cursor = store.line(&election("b"), 1).await.unwrap().cursor;
-        store.watch(&election("b"), &[Target::Gone(brief_held.entry)], cursor).await.unwrap();
+        stand(&brief, "b", 2).await;
+        let seen = store.line(&election("b"), 1).await.unwrap();
+        store.watch(&election("b"), &seen.seen(), seen.cursor).await.unwrap();
         held
     });
-    assert!(matches!(runtime().block_on(session.standing(&held)).unwrap().place, Place::Leading(_)));
+    assert!(matches!(runtime().block_on(session.standing(&held, None)).unwrap().place, Place::Leading(_)));
 }
 
 #[tokio::test(start_paused = true)]

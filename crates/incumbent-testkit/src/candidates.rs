@@ -1,7 +1,8 @@
 //! Candidates for tests that speak to a store, or to the library on one, themselves.
 
+use bytes::Bytes;
 use incumbent::{Candidacy, Leadership};
-use incumbent_store::{Held, Incarnation, NewEntry, Place, Standing};
+use incumbent_store::{Held, Incarnation, NewEntry, Nonce, Place, Session, Standing, StoreError, Version};
 
 use crate::patience::within;
 
@@ -27,4 +28,15 @@ pub fn held(standing: &Standing) -> Held {
 /// Waits for the office, in real time.
 pub async fn lead(seat: &mut Candidacy) -> Leadership {
     within(seat.elected()).await.expect("a candidacy that goes on").expect("an election that goes on")
+}
+
+/// Replaces what an entry says now, whatever that is. `None`: refused.
+pub async fn publish(
+    session: &dyn Session,
+    held: &Held,
+    value: impl Into<Bytes>,
+    ready: Option<Nonce>,
+) -> Result<Option<Version>, StoreError> {
+    let was = session.standing(held, None).await?.published;
+    session.publish(held, was, &value.into(), ready).await
 }

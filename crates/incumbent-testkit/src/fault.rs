@@ -13,7 +13,7 @@ use bytes::Bytes;
 use incumbent_core::Rng;
 use incumbent_store::{
     Cas, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Nonce, Office, Promises, Renewal,
-    Session, Shortened, Standing, Store, StoreError, StoreId, Target, Version, Wake,
+    Seen, Session, Shortened, Standing, Store, StoreError, StoreId, Version, Wake, Watched,
 };
 use tokio::sync::watch;
 
@@ -275,6 +275,28 @@ impl FaultStore {
     }
 }
 
+impl Faults {
+    fn pass_watch(&self, watch: impl FnOnce() -> Wake) -> Wake {
+        match self.draw(Call::Watch) {
+            None | Some(Mishap::Double) => watch(),
+            Some(Mishap::LoseRequest | Mishap::LoseAnswer | Mishap::Hang) => Box::pin(pending()),
+            Some(Mishap::Panic) => Box::pin(async { panic!("a watch panics, as it was told to") }),
+            Some(Mishap::Refuse) => {
+                let lost = StoreError::Unavailable { what: "the watch was lost".to_owned(), source: None };
+                Box::pin(std::future::ready(Err(lost)))
+            }
+            Some(Mishap::DelayRequest(by) | Mishap::DelayAnswer(by)) => {
+                let wake = watch();
+                Box::pin(async move {
+                    let woken = wake.await;
+                    tokio::time::sleep(by).await;
+                    woken
+                })
+            }
+        }
+    }
+}
+
 impl Store for FaultStore {
     fn promises(&self) -> Fut<'_, Promises> {
         self.faults.pass(Call::Promises, || self.inner.promises())
@@ -292,25 +314,8 @@ impl Store for FaultStore {
         self.faults.pass(Call::Line, move || self.inner.line(election, limit))
     }
 
-    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
-        let watch = || self.inner.watch(election, targets, from);
-        match self.faults.draw(Call::Watch) {
-            None | Some(Mishap::Double) => watch(),
-            Some(Mishap::LoseRequest | Mishap::LoseAnswer | Mishap::Hang) => Box::pin(pending()),
-            Some(Mishap::Panic) => Box::pin(async { panic!("a watch panics, as it was told to") }),
-            Some(Mishap::Refuse) => {
-                let lost = StoreError::Unavailable { what: "the watch was lost".to_owned(), source: None };
-                Box::pin(std::future::ready(Err(lost)))
-            }
-            Some(Mishap::DelayRequest(by) | Mishap::DelayAnswer(by)) => {
-                let wake = watch();
-                Box::pin(async move {
-                    let woken = wake.await;
-                    tokio::time::sleep(by).await;
-                    woken
-                })
-            }
-        }
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        self.faults.pass_watch(|| self.inner.watch(election, seen, from))
     }
 
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
@@ -355,12 +360,22 @@ impl Session for FaultSession {
         self.faults.pass(Call::Enlist, move || self.inner.enlist(election, entry))
     }
 
-    fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing> {
-        self.faults.pass(Call::Standing, move || self.inner.standing(held))
+    fn standing<'a>(&'a self, held: &'a Held, behind: Option<&'a EntryId>) -> Fut<'a, Standing> {
+        self.faults.pass(Call::Standing, move || self.inner.standing(held, behind))
     }
 
-    fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas> {
-        self.faults.pass(Call::Publish, move || self.inner.publish(held, value, ready))
+    fn watch(&self, watched: &Watched, from: Cursor) -> Wake {
+        self.faults.pass_watch(|| self.inner.watch(watched, from))
+    }
+
+    fn publish<'a>(
+        &'a self,
+        held: &'a Held,
+        was: Version,
+        value: &'a Bytes,
+        ready: Option<Nonce>,
+    ) -> Fut<'a, Option<Version>> {
+        self.faults.pass(Call::Publish, move || self.inner.publish(held, was, value, ready))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

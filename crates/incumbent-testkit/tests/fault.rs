@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::{
-    ElectionName, Fault, Held, Incarnation, NewEntry, Place, Session, Standing, Store, StoreError, Target, TokioClock,
+    ElectionName, Fault, Held, Incarnation, NewEntry, Place, Seen, Session, Standing, Store, StoreError, TokioClock,
+    Version, Watched,
 };
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap, Odds};
 use tokio::time::{Instant, timeout};
@@ -103,7 +104,7 @@ async fn while_the_store_is_cut_off_every_call_fails_and_afterwards_none_does() 
     scene.faults.cut(Mishap::Refuse);
     assert!(scene.enlist().await.is_err());
     assert!(scene.store.line(&election(), 1).await.is_err());
-    assert!(scene.store.watch(&election(), &[Target::Head], Default::default()).await.is_err());
+    assert!(scene.store.watch(&election(), &Seen::new(Version::NONE), Default::default()).await.is_err());
     scene.faults.spare(Call::Renew);
     assert!(scene.session.renew(&[]).await.is_ok());
     assert!(scene.session.renew(&[]).await.is_err());
@@ -121,10 +122,10 @@ async fn a_lost_watch_never_wakes_and_a_late_one_wakes_late() {
     let cursor = scene.store.line(&election(), 1).await.unwrap().cursor;
     scene.faults.next(Call::Watch, Mishap::LoseAnswer);
     scene.faults.next(Call::Watch, Mishap::DelayAnswer(LATE));
-    let targets = [Target::Gone(held.entry.clone())];
-    let mut lost = scene.store.watch(&election(), &targets, cursor);
-    let late = scene.store.watch(&election(), &targets, cursor);
-    let in_time = scene.store.watch(&election(), &targets, cursor);
+    let watched = Watched::new(held.clone(), Version::NONE);
+    let mut lost = scene.session.watch(&watched, cursor);
+    let late = scene.session.watch(&watched, cursor);
+    let in_time = scene.session.watch(&watched, cursor);
     scene.session.withdraw(&held, None).await.unwrap();
     let began = Instant::now();
     in_time.await.unwrap();

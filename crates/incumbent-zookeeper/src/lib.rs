@@ -39,12 +39,12 @@
 //! | `open_session` | two short connections to each server, for its longest session and its tick; a connection of its own, asked for the TTL and a tick; `create` of the heartbeat node. On a connection that the user gave: only the node |
 //! | `renew` | `setData` of the heartbeat node, `getEphemerals` behind it. In foreign dialects a record that somebody has removed is made again |
 //! | `enlist` | `create2`, and behind it ONE `multiRead`: children, office record. In foreign dialects a `multi` makes entry and record. Before the first time in an election: `sync`, `getChildren` |
-//! | `standing` | `sync`, and behind it ONE `multiRead`: children, office record, own entry; then `getData` of the one ahead |
-//! | `publish` | `setData` of the entry; in foreign dialects `multi[check entry, setData record]` |
+//! | `standing` | `sync`, and behind it ONE `multiRead`. While the one that we were behind is there: office record, own entry, that one. Else: children, office record, own entry; then `getData` of the one ahead |
+//! | `publish` | counted by the session, and refused if another was sent since the caller looked; then `setData` of the entry; in foreign dialects `multi[check entry, setData record]` |
 //! | `withdraw` | `delete`; with an heir `multi[check heir, delete]` |
 //! | `close` | closes the connection and waits until that was answered; on a connection that the user gave, deletes entries and heartbeat |
 //! | `line` | `sync`, `getChildren`, `getData` of each entry, office record, the parent's `Stat` again: unchanged, or once more |
-//! | `watch` | one-shot watches by `exists` and `getChildren`, compared with the cursor: a candidate's on its session's connection, others' on the shared one |
+//! | `watch` | one-shot watches by `exists` and `getChildren`, compared with what was seen: a session's on its own connection, others' on the shared one |
 //! | `set_office` | `getData` and the version of the node above; `create`, or `multi[check above, setData]`, or `multi[setData above, delete]` |
 //! | `evict` | `getData`, `delete` with the version |
 //! | `identity` | `getData` of the identity |

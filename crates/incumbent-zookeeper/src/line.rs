@@ -13,7 +13,6 @@ use zookeeper_client::{Client, Error, MultiReadResult, Stat};
 use crate::dialect::{Child, Dialect};
 use crate::fault::{Effect, found, sort};
 use crate::node::{self, Node};
-use crate::paths::ancestors;
 use crate::store::Inner;
 
 /// How often a line is read again because it has changed while it was read.
@@ -97,8 +96,7 @@ impl<'a> Reader<'a> {
             sync.map_err(|error| sort(error, Effect::None, "catching up"))?;
             let children = self.children(children)?;
             // What follows is no older than the list.
-            let known = if children.changed == 0 { self.vanished().await? } else { children.changed };
-            let cursor = before.max(Cursor(known.unsigned_abs()));
+            let cursor = before.max(Cursor(children.changed.unsigned_abs()));
             let names: Vec<_> = children.line.iter().take(limit).map(|child| child.name.as_str()).collect();
             let mut entries = Vec::with_capacity(names.len());
             for names in names.chunks(AT_ONCE) {
@@ -134,19 +132,6 @@ impl<'a> Reader<'a> {
     async fn clear_away(&self) {
         let beside = self.inner.paths.candidates(self.election);
         _ = tokio::join!(self.client.delete(&self.path, None), self.client.delete(&beside, None));
-    }
-
-    /// There is no node. The last change of the nearest node above it that is there: no removal
-    /// below it is newer.
-    async fn vanished(&self) -> Result<i64, StoreError> {
-        for above in ancestors(&self.path) {
-            let stat = self.client.check_stat(above).await;
-            if let Some(stat) = stat.map_err(|error| sort(error, Effect::None, "reading the line"))? {
-                self.inner.seen.note(&stat);
-                return Ok(stat.pzxid);
-            }
-        }
-        Ok(0)
     }
 
     /// The office record, and what go-leaderelection's mark of the end adds to it.
@@ -202,6 +187,42 @@ impl<'a> Reader<'a> {
         self.looked(glance, cursor).await
     }
 
+    /// What a candidate sees that was behind `ahead`, with one request and without the line.
+    /// `None`: the one ahead is gone, or our own entry is.
+    pub(crate) async fn look_ahead(
+        &self,
+        own: &str,
+        is_own: impl Fn(&Stat) -> bool,
+        ahead: (&str, i64),
+        fresh: bool,
+    ) -> Result<Option<LookAhead>, StoreError> {
+        let cursor = self.inner.seen.cursor();
+        let sync = (!fresh).then(|| self.client.sync(self.inner.paths.root()));
+        let mut reader = self.client.new_multi_reader();
+        let added = reader
+            .add_get_data(&self.inner.paths.office(self.election))
+            .and_then(|()| reader.add_get_data(&self.path_of(own)))
+            .and_then(|()| reader.add_get_data(&self.path_of(ahead.0)));
+        added.map_err(|error| sort(error, Effect::None, WHAT))?;
+        let read = reader.commit();
+        if let Some(sync) = sync {
+            sync.await.map_err(|error| sort(error, Effect::None, "catching up"))?;
+        }
+        let mut results = read.await.map_err(|error| sort(error, Effect::None, WHAT))?.into_iter();
+        let mut next = || node_of(results.next());
+        let (office, own, node) = (next()?, next()?, next()?);
+        let Some(node) = node.filter(|(_, stat)| stat.czxid == ahead.1) else { return Ok(None) };
+        if !own.is_some_and(|(_, stat)| is_own(&stat)) {
+            return Ok(None);
+        }
+        node::check_ephemeral(&self.path, ahead.0, &node.1)?;
+        self.inner.seen.note(&node.1);
+        let beside = self.beside(ahead.0, &node).await?;
+        let entry = node::entry(ahead.0, &node, beside.as_ref())?;
+        let office = self.inner.office_from(self.client, self.election, office).await?;
+        Ok(Some(LookAhead { entry, office, cursor }))
+    }
+
     pub(crate) async fn looked(&self, glance: Glance, cursor: Cursor) -> Result<Look, StoreError> {
         let vanished = glance.names.is_none();
         let children = self.sorted(glance.names.unwrap_or_default())?;
@@ -252,6 +273,14 @@ impl Children {
         let place = self.line.iter().position(|child| child.name == name)?;
         Some(place.checked_sub(1).map(|ahead| self.line[ahead].name.as_str()))
     }
+}
+
+/// What a follower sees while the one ahead is there.
+#[derive(Debug)]
+pub(crate) struct LookAhead {
+    pub(crate) entry: Entry,
+    pub(crate) office: Office,
+    pub(crate) cursor: Cursor,
 }
 
 /// What a candidate sees.

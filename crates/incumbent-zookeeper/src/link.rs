@@ -1,6 +1,6 @@
 //! A connection: whether it is up, and how far into the store's history anyone here has seen.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,9 +15,9 @@ use crate::fault::Effect;
 /// An answer behind a `sync` is at least as new as everything that was seen before the `sync` was
 /// sent: that is what a cursor needs. ZooKeeper tells a reader no better number.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(AtomicI64);
+pub(crate) struct HighestZxid(AtomicI64);
 
-impl Seen {
+impl HighestZxid {
     pub(crate) fn note(&self, stat: &Stat) {
         self.note_change(stat.mzxid.max(stat.pzxid).max(stat.czxid));
     }
@@ -85,6 +85,14 @@ pub(crate) async fn or_cut<T>(
     }
 }
 
+/// What a watch has told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum News {
+    /// The one ahead is gone.
+    AheadIsGone,
+    Other,
+}
+
 /// The connection of a session.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -92,7 +100,7 @@ pub(crate) struct Lane {
     client: Mutex<Option<Client>>,
     /// In which elections a watch on this connection has told of a change that nobody has looked at
     /// yet.
-    woken: Mutex<BTreeSet<ElectionName>>,
+    woken: Mutex<BTreeMap<ElectionName, News>>,
 }
 
 impl Lane {
@@ -113,17 +121,17 @@ impl Lane {
 
     /// A watch on this connection has told of a change: its server knows of it, and so does the
     /// next answer.
-    pub(crate) fn wake(&self, election: &ElectionName) {
-        self.woken().insert(election.clone());
+    pub(crate) fn wake(&self, election: &ElectionName, news: News) {
+        self.woken().insert(election.clone(), news);
     }
 
-    /// Whether a watch has told of a change since this was last asked: then the look that follows
-    /// is the answer to it, and need not catch up with the ensemble first.
-    pub(crate) fn is_fresh(&self, election: &ElectionName) -> bool {
+    /// What a watch has told since this was last asked: then the look that follows is the answer to
+    /// it, and need not catch up with the ensemble first.
+    pub(crate) fn take_news(&self, election: &ElectionName) -> Option<News> {
         self.woken().remove(election)
     }
 
-    fn woken(&self) -> MutexGuard<'_, BTreeSet<ElectionName>> {
+    fn woken(&self) -> MutexGuard<'_, BTreeMap<ElectionName, News>> {
         self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

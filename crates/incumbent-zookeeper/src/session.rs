@@ -12,19 +12,21 @@ use bytes::Bytes;
 use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
     Cas, Cursor, ElectionName, EntryId, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof, Renewal,
-    Session, Shortened, Standing, StoreError, StoreId, Token, check_candidate_name, check_value,
+    Session, Shortened, Standing, StoreError, StoreId, Token, Version, Wake, Watched, check_candidate_name,
+    check_value,
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteResult, Stat};
 
 use crate::fault::{Effect, found, sort};
-use crate::line::{Look, Reader};
-use crate::link::{Lane, or_cut};
+use crate::line::{Look, LookAhead, Reader};
+use crate::link::{Lane, News, or_cut};
 use crate::node::{check_ephemeral, frame};
 use crate::paths::{Paths, ancestors, id_of, parse_id, token_of, zxid};
 use crate::servers::Limit;
 use crate::store::{Inner, SessionConnection, TimeoutWatch, ended_by, of_multi, random};
+use crate::watcher;
 
 /// An entry's name, and the number of the change that made it.
 type Creation<'a> = Pin<Box<dyn Future<Output = Result<(String, i64), Error>> + Send + 'a>>;
@@ -65,6 +67,8 @@ struct Stay {
     /// What it says of itself beside its entry, its value included. Empty where that is in the
     /// entry.
     said: Arc<[u8]>,
+    /// How often it was about to publish something.
+    publications: u64,
     state: StayState,
 }
 
@@ -256,6 +260,20 @@ impl Core {
         stays.iter().find(|stay| stay.state == state && held.token == token).cloned()
     }
 
+    /// The stay, which is about to publish something, if it has published as much before as the
+    /// caller knows of.
+    fn publishes(&self, held: &Held, was: Version) -> Option<Stay> {
+        let (name, token) = parse_id(&held.entry)?;
+        let state = StayState::Known(name.to_owned(), token);
+        let mut stood = self.stood();
+        let stay = stood.get_mut(&held.election)?.iter_mut().find(|stay| stay.state == state)?;
+        if held.token != token || stay.publications != was.0 {
+            return None;
+        }
+        stay.publications += 1;
+        Some(stay.clone())
+    }
+
     /// Which of the stays in this election are in line. What was sent on this connection has
     /// arrived before a later answer, or never will: whoever reconnects elsewhere is a session that
     /// has moved, and what was sent before is refused.
@@ -280,7 +298,7 @@ impl Core {
     }
 
     fn know(&self, election: &ElectionName, incarnation: Incarnation, name: String, token: Token) {
-        self.inner.remember_place(election, token, &name, &self.lane);
+        self.inner.remember_place(election, token, &name);
         self.set_stay(election, incarnation, Some(StayState::Known(name, token)));
     }
 
@@ -444,7 +462,7 @@ impl ZooKeeperSession {
         }
         match self.core.settle(reader).await?.into_iter().next() {
             None => Ok(None),
-            Some(held) if held.incarnation == entry.incarnation => self.standing(&held).await.map(Some),
+            Some(held) if held.incarnation == entry.incarnation => self.standing(&held, None).await.map(Some),
             Some(held) => Err(StoreError::AlreadyInLine(held)),
         }
     }
@@ -494,6 +512,7 @@ impl ZooKeeperSession {
             incarnation: entry.incarnation,
             name: entry.name.clone(),
             said: beside.into(),
+            publications: 0,
             state: StayState::Sent,
         };
         self.core.stood().entry((*election).clone()).or_default().push(stay);
@@ -528,7 +547,7 @@ impl ZooKeeperSession {
         };
         let token = token_of(created)?;
         doubt.settle(Some(StayState::Known(name.clone(), token)));
-        inner.remember_place(election, token, &name, &self.core.lane);
+        inner.remember_place(election, token, &name);
         inner.seen.note_change(zxid(token));
         let held = self.core.held(election, &name, token, entry.incarnation);
         let look = match reader.looked(glance?, cursor).await {
@@ -541,7 +560,7 @@ impl ZooKeeperSession {
         };
         match self.place(reader, &held, &look).await? {
             Some(place) => Ok(Some(Standing::new(place, look.office, cursor))),
-            None => self.standing(&held).await.map(Some),
+            None => self.standing(&held, None).await.map(Some),
         }
     }
 
@@ -609,19 +628,35 @@ impl ZooKeeperSession {
         Ok(Some(Place::behind(Some(held.clone()), ahead, None)))
     }
 
-    async fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
+    async fn standing(&self, held: &Held, behind: Option<&EntryId>) -> Result<Standing, StoreError> {
         let client = self.core.client()?;
         let reader = Reader::new(&self.core.inner, &client, &held.election)?;
         let ours = self.core.stay_of(held);
         let name = parse_id(&held.entry).map_or("-", |(name, _)| name);
+        let owned = |own: &Stat| own.ephemeral_owner == self.core.session_id && own.czxid == zxid(held.token);
+        let published = Version(ours.as_ref().map_or(0, |stay| stay.publications));
+        let stand = |place, office, cursor| {
+            let mut standing = Standing::new(place, office, cursor);
+            standing.published = published;
+            Ok(standing)
+        };
+        let mut news = self.core.lane.take_news(&held.election);
+        // A mark of the end is in the list.
+        let behind = behind.and_then(parse_id).filter(|_| ours.is_some() && !reader.dialect().marks_the_end());
+        if let Some((ahead, token)) = behind.filter(|(_, token)| *token < held.token && news != Some(News::AheadIsGone))
+        {
+            let look = reader.look_ahead(name, owned, (ahead, zxid(token)), news.take().is_some()).await?;
+            if let Some(LookAhead { entry, office, cursor }) = look {
+                return stand(Place::behind(Some(held.clone()), entry, None), office, cursor);
+            }
+        }
         for _ in 0..LOOKS {
-            let look = reader.look(name, self.core.lane.is_fresh(&held.election)).await?;
-            let owned = |own: &Stat| own.ephemeral_owner == self.core.session_id && own.czxid == zxid(held.token);
+            let look = reader.look(name, news.take().is_some()).await?;
             if ours.is_none() || !look.own.as_ref().is_some_and(owned) {
                 return self.gone(&reader, held, look.cursor).await;
             }
             if let Some(place) = self.place(&reader, held, &look).await? {
-                return Ok(Standing::new(place, look.office, look.cursor));
+                return stand(place, look.office, look.cursor);
             }
         }
         Err(StoreError::Unavailable { what: format!("the line at {} keeps changing", reader.path), source: None })
@@ -639,11 +674,21 @@ impl ZooKeeperSession {
         Ok(Standing::new(Place::Gone, office, cursor))
     }
 
-    async fn publish(&self, held: &Held, value: &Bytes, ready: Option<Nonce>) -> Result<Cas, StoreError> {
+    /// What is sent on a connection arrives in this order or not at all, and nobody else publishes
+    /// for our entry. So it is enough that no two publications are sent as the successor of the
+    /// same one.
+    async fn publish(
+        &self,
+        held: &Held,
+        was: Version,
+        value: &Bytes,
+        ready: Option<Nonce>,
+    ) -> Result<Option<Version>, StoreError> {
         check_value(value)?;
-        let Some(stay) = self.core.stay_of(held) else { return Ok(Cas::Refused) };
-        let StayState::Known(name, token) = &stay.state else { return Ok(Cas::Refused) };
         let client = self.core.client()?;
+        let Some(stay) = self.core.publishes(held, was) else { return Ok(None) };
+        let StayState::Known(name, token) = &stay.state else { return Ok(None) };
+        let published = Some(Version(stay.publications));
         let reader = Reader::new(&self.core.inner, &client, &held.election)?;
         let path = reader.path_of(name);
         let data = frame(&CandidateRecord { incarnation: stay.incarnation, name: stay.name.clone(), ready }, value);
@@ -651,27 +696,27 @@ impl ZooKeeperSession {
             return match client.set_data(&path, &data, None).await {
                 Ok(stat) => {
                     self.core.inner.seen.note(&stat);
-                    Ok(Cas::Done)
+                    Ok(published)
                 }
-                Err(Error::NoNode) => Ok(Cas::Refused),
+                Err(Error::NoNode) => Ok(None),
                 Err(error) => Err(sort(error, Effect::Write, "publishing")),
             };
         }
         // Never on the entry itself: Curator's followers wait for it to go, with a watch that any
         // change uses up.
         let there = client.check_stat(&path).await.map_err(|error| sort(error, Effect::None, "publishing"))?;
-        let Some(there) = there.filter(|there| there.czxid == zxid(*token)) else { return Ok(Cas::Refused) };
+        let Some(there) = there.filter(|there| there.czxid == zxid(*token)) else { return Ok(None) };
         let beside = self.core.inner.paths.candidate(&held.election, name, there.ephemeral_owner);
         let mut writer = client.new_multi_writer();
         let added = writer.add_check_version(&path, -1).and_then(|()| writer.add_set_data(&beside, &data, None));
         added.map_err(|error| sort(error, Effect::None, "publishing"))?;
         self.core.says(held, &data);
         match writer.commit().await.map_err(of_multi) {
-            Ok(_) => Ok(Cas::Done),
-            Err((Some(0), Error::NoNode)) => Ok(Cas::Refused),
+            Ok(_) => Ok(published),
+            Err((Some(0), Error::NoNode)) => Ok(None),
             // Somebody has removed it: it is made again, as it is now to be.
             Err((Some(_), Error::NoNode)) => match self.core.restore(&reader, name, &beside, &data).await {
-                Ok(()) => Ok(Cas::Done),
+                Ok(()) => Ok(published),
                 Err(error) => Err(sort(error, Effect::Write, "publishing")),
             },
             Err((_, error)) => Err(sort(error, Effect::Write, "publishing")),
@@ -788,12 +833,22 @@ impl Session for ZooKeeperSession {
         Box::pin(self.core.guarded(Effect::Write, self.enlist(election, entry)))
     }
 
-    fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing> {
-        Box::pin(self.core.guarded(Effect::None, self.standing(held)))
+    fn standing<'a>(&'a self, held: &'a Held, behind: Option<&'a EntryId>) -> Fut<'a, Standing> {
+        Box::pin(self.core.guarded(Effect::None, self.standing(held, behind)))
     }
 
-    fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas> {
-        Box::pin(self.core.guarded(Effect::Write, self.publish(held, value, ready)))
+    fn watch(&self, watched: &Watched, from: Cursor) -> Wake {
+        watcher::watch_entry(self.core.inner.clone(), self.core.lane.clone(), watched.clone(), from)
+    }
+
+    fn publish<'a>(
+        &'a self,
+        held: &'a Held,
+        was: Version,
+        value: &'a Bytes,
+        ready: Option<Nonce>,
+    ) -> Fut<'a, Option<Version>> {
+        Box::pin(self.core.guarded(Effect::Write, self.publish(held, was, value, ready)))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Session, Store, StoreError, StoreId,
-    Target, Token, Version, Wake,
+    Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Seen, Session, Store, StoreError,
+    StoreId, Token, Version, Wake,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use zookeeper_client::{
@@ -20,7 +20,7 @@ use zookeeper_client::{
 use crate::dialect::Dialect;
 use crate::fault::{Effect, found, sort};
 use crate::line::Reader;
-use crate::link::{Lane, Seen, check_up, or_cut};
+use crate::link::{HighestZxid, check_up, or_cut};
 use crate::node::is_about;
 use crate::options::{Access, SCHEME, ZooKeeperOptions};
 use crate::paths::{Paths, ancestors, parse_id, zxid};
@@ -68,7 +68,7 @@ pub(crate) struct Inner {
     pub(crate) paths: Paths,
     access: Access,
     shared: tokio::sync::Mutex<Option<Client>>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: HighestZxid,
     pub(crate) watches: AtomicUsize,
     places: Mutex<Places>,
 }
@@ -76,8 +76,8 @@ pub(crate) struct Inner {
 /// What is known of lines.
 #[derive(Debug, Default)]
 struct Places {
-    /// The nodes of our own entries, and the connections of their sessions.
-    own: BTreeMap<(ElectionName, Token), (String, Weak<Lane>)>,
+    /// The nodes of our own entries.
+    own: BTreeMap<(ElectionName, Token), String>,
     /// Elections in which no other dialect was met.
     clean: BTreeMap<ElectionName, ()>,
 }
@@ -237,7 +237,7 @@ impl ZooKeeperStore {
             paths: Paths::new(root, options.dialect),
             access: options.granted_access(),
             shared: tokio::sync::Mutex::default(),
-            seen: Seen::default(),
+            seen: HighestZxid::default(),
             watches: AtomicUsize::new(0),
             places: Mutex::default(),
         };
@@ -304,31 +304,15 @@ impl Inner {
 
     /// The node of an entry of ours.
     pub(crate) fn own_place(&self, election: &ElectionName, token: Token) -> Option<String> {
-        self.places().own.get(&(election.clone(), token)).map(|(name, _)| name.clone())
+        self.places().own.get(&(election.clone(), token)).cloned()
     }
 
-    pub(crate) fn remember_place(&self, election: &ElectionName, token: Token, name: &str, lane: &Arc<Lane>) {
-        self.places().own.insert((election.clone(), token), (name.to_owned(), Arc::downgrade(lane)));
+    pub(crate) fn remember_place(&self, election: &ElectionName, token: Token, name: &str) {
+        self.places().own.insert((election.clone(), token), name.to_owned());
     }
 
     pub(crate) fn forget_place(&self, election: &ElectionName, token: Token) {
         self.places().own.remove(&(election.clone(), token));
-    }
-
-    /// The connection on which those who wait for these entries look at them next, if it is one of
-    /// ours: news that come on it need no catching up.
-    pub(crate) fn lane_of(&self, election: &ElectionName, targets: &[Target]) -> Option<Arc<Lane>> {
-        // Those who watch the head are no candidates.
-        if targets.contains(&Target::Head) {
-            return None;
-        }
-        let places = self.places();
-        // A candidate's own entry comes last.
-        targets.iter().rev().find_map(|target| {
-            let Target::Gone(id) = target else { return None };
-            let (_, token) = parse_id(id)?;
-            places.own.get(&(election.clone(), token))?.1.upgrade()
-        })
     }
 
     /// Whether entries of another dialect have been looked for in vain.
@@ -654,8 +638,8 @@ impl Store for ZooKeeperStore {
         Box::pin(self.inner.line(election, limit))
     }
 
-    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
-        watcher::watch(self.inner.clone(), election.clone(), targets.to_vec(), from)
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        watcher::watch_election(self.inner.clone(), election.clone(), seen.clone(), from)
     }
 
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {

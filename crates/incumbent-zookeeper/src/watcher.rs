@@ -1,55 +1,77 @@
 //! Watches: one-shot watches of the server, compared with the cursor when they are armed.
 //!
-//! Nodes say when they last changed, so a change between the cursor and the watch shows. What has
-//! gone leaves a trace as well: a removed office record changes the node above all records, a
-//! removed child the node that it was in.
+//! Those who wait say what they have seen, and nodes say when they last changed: so a change
+//! between the look and the watch shows.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use futures_util::future::select_all;
-use incumbent_store::{Cursor, ElectionName, EntryId, StoreError, Target, Wake};
-use zookeeper_client::{Client, Error, EventType, Stat};
+use incumbent_store::{Cursor, ElectionName, EntryId, Head, Seen, StoreError, Version, Wake, Watched};
+use zookeeper_client::{Client, Error, EventType, SessionId, Stat, StateWatcher};
 
 use crate::armed::Armed;
 use crate::dialect::Dialect;
 use crate::fault::{Effect, sort};
-use crate::link::{Lane, cut, is_after};
-use crate::paths::{ancestors, parse_id, zxid};
+use crate::link::{Lane, News, cut, is_after};
+use crate::paths::{parse_id, zxid};
 use crate::store::Inner;
 
-type Waiting<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
-
-/// Waits until one of the targets has changed since the cursor.
+/// Waits for what concerns one who has an entry, on the connection of its session: news that come
+/// on it need no catching up.
 ///
-/// No client is held while nothing happens: whoever waits does not keep a session alive.
-pub(crate) fn watch(inner: Arc<Inner>, election: ElectionName, targets: Vec<Target>, from: Cursor) -> Wake {
+/// No client is held while nothing happens: a watch keeps no session alive.
+pub(crate) fn watch_entry(inner: Arc<Inner>, lane: Arc<Lane>, watched: Watched, from: Cursor) -> Wake {
+    let counted = Counted::new(inner);
+    Box::pin(async move {
+        let election = &watched.held.election;
+        let watch = Watch::new(&counted.0, election, Some(lane.clone()), from)?;
+        let (mut state, _) = watch.state().await?;
+        let Watched { held, office, ahead, heir, .. } = &watched;
+        let others = async {
+            tokio::select! {
+                done = watch.gone(&held.entry) => done,
+                done = watch.office(*office) => done,
+                done = maybe(heir.as_ref().map(|heir| watch.entry(heir))) => done,
+            }
+        };
+        let (done, news) = tokio::select! {
+            done = maybe(ahead.as_ref().map(|ahead| watch.gone(ahead))) => (done, News::AheadIsGone),
+            done = others => (done, News::Other),
+            // Whoever waits looks again then, and watches on the next connection: watches can lose
+            // events when one is made again (ZOOKEEPER-4698).
+            lost = cut(&mut state) => (Err(lost), News::Other),
+        };
+        if done.is_ok() {
+            lane.wake(election, news);
+        }
+        done
+    })
+}
+
+/// Waits for what concerns one who has none, on the shared connection.
+pub(crate) fn watch_election(inner: Arc<Inner>, election: ElectionName, seen: Seen, from: Cursor) -> Wake {
     let counted = Counted::new(inner);
     Box::pin(async move {
         let inner = &*counted.0;
-        let path = inner.paths.election(&election)?;
-        let lane = inner.lane_of(&election, &targets).filter(|lane| lane.client().is_ok());
-        let watch = Watch { inner, election: &election, path, lane, from };
-        let client = watch.client().await?;
-        let (mut state, session) = (client.state_watcher(), client.session_id());
-        drop(client);
-        let waiting: Vec<Waiting<'_>> = targets.iter().map(|target| watch.target(target)).collect();
-        if waiting.is_empty() {
-            return std::future::pending().await;
-        }
+        let watch = Watch::new(inner, &election, None, from)?;
+        let (mut state, session) = watch.state().await?;
         let done = tokio::select! {
-            (done, _, _) = select_all(waiting) => done,
-            // Whoever waits looks again then, and watches on the next connection: watches can lose
-            // events when one is made again (ZOOKEEPER-4698).
+            done = watch.office(seen.office) => done,
+            done = watch.head(&seen.head) => done,
+            done = maybe(seen.last.as_ref().map(|last| watch.gone(last))) => done,
             lost = cut(&mut state) => Err(lost),
         };
-        if let (Ok(()), Some(lane)) = (&done, &watch.lane) {
-            lane.wake(&election);
-        }
         inner.on_shared(done, session).await
     })
+}
+
+/// Never, where there is nothing to wait for.
+async fn maybe(waiting: Option<impl Future<Output = Result<(), StoreError>>>) -> Result<(), StoreError> {
+    match waiting {
+        Some(waiting) => waiting.await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Somebody's wait, for those who count.
@@ -78,14 +100,20 @@ struct Watch<'a> {
     from: Cursor,
 }
 
-impl Watch<'_> {
-    fn target<'b>(&'b self, target: &'b Target) -> Waiting<'b> {
-        match target {
-            Target::Gone(id) => Box::pin(self.gone(id)),
-            Target::Entry(id) => Box::pin(self.entry(id)),
-            Target::Head => Box::pin(self.head()),
-            Target::Office => Box::pin(self.office()),
-        }
+impl<'a> Watch<'a> {
+    fn new(
+        inner: &'a Inner,
+        election: &'a ElectionName,
+        lane: Option<Arc<Lane>>,
+        from: Cursor,
+    ) -> Result<Watch<'a>, StoreError> {
+        Ok(Watch { inner, election, path: inner.paths.election(election)?, lane, from })
+    }
+
+    /// Who tells when the connection is lost.
+    async fn state(&self) -> Result<(StateWatcher, SessionId), StoreError> {
+        let client = self.client().await?;
+        Ok((client.state_watcher(), client.session_id()))
     }
 
     fn dialect(&self) -> Dialect {
@@ -162,26 +190,16 @@ impl Watch<'_> {
         Ok(())
     }
 
-    async fn office(&self) -> Result<(), StoreError> {
+    /// Until the office record has another version.
+    async fn office(&self, seen: Version) -> Result<(), StoreError> {
         let (stat, watcher) = self.arm(&self.inner.paths.office(self.election)).await?;
-        let stat = match stat {
-            Some(stat) => Some(stat),
-            // A record that is not there was perhaps removed since: that shows above it.
-            None => self.look(&self.inner.paths.offices()).await?,
-        };
-        if stat.is_some_and(|stat| self.is_new(&stat)) {
+        if stat.map_or(0, |stat| stat.mzxid.unsigned_abs()) != seen.0 {
             return Ok(());
         }
         tokio::select! {
             _ = watcher => Ok(()),
             done = self.end() => done,
         }
-    }
-
-    async fn look(&self, path: &str) -> Result<Option<Stat>, StoreError> {
-        let stat = self.client().await?.check_stat(path).await.map_err(lost)?;
-        stat.iter().for_each(|stat| self.inner.seen.note(stat));
-        Ok(stat)
     }
 
     /// The children, and a watch on them. `None`: there is no node.
@@ -218,54 +236,33 @@ impl Watch<'_> {
     }
 
     /// Until another entry is first, or the first says something else.
-    async fn head(&self) -> Result<(), StoreError> {
-        let mut first: Option<Option<String>> = None;
+    async fn head(&self, seen: &Head) -> Result<(), StoreError> {
+        let seen = match seen {
+            Head::Ignored => return std::future::pending().await,
+            Head::Nobody => None,
+            Head::Is(id) => Some(id),
+        };
         loop {
-            let Some((names, stat, watcher)) = self.arm_line().await? else {
-                return self.begins(first.is_none()).await;
+            let Some((names, _, watcher)) = self.arm_line().await? else {
+                let (stat, watcher) = self.arm(&self.path).await?;
+                match (seen, stat) {
+                    (Some(_), _) => return Ok(()),
+                    (None, None) => drop(watcher.await),
+                    (None, Some(_)) => {}
+                }
+                continue;
             };
-            if first.is_none() && is_after(stat.pzxid, self.from) {
-                return Ok(());
-            }
             // Those who do not keep to the dialect are met when the line is read.
             let Ok(line) = self.dialect().line(&self.path, &names) else { return Ok(()) };
             let head = line.into_iter().next().map(|child| child.name);
-            if first.as_ref().is_some_and(|first| *first != head) {
+            if head.as_deref() != seen.and_then(parse_id).map(|(name, _)| name) {
                 return Ok(());
             }
             tokio::select! {
                 _ = watcher => {}
-                done = self.says(head.as_deref()) => return done,
-            }
-            first = Some(head);
-        }
-    }
-
-    /// Until the first in line says something else.
-    async fn says(&self, head: Option<&str>) -> Result<(), StoreError> {
-        let Some(name) = head else { return std::future::pending().await };
-        match self.arm(&self.path_of(name)).await? {
-            (Some(stat), watcher) if !self.is_new(&stat) => self.either(watcher, name, &stat).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// There is no line. Until there is; or at once if it is the last change that removed it.
-    async fn begins(&self, at_first: bool) -> Result<(), StoreError> {
-        let (stat, watcher) = self.arm(&self.path).await?;
-        if stat.is_some() || !at_first {
-            return Ok(());
-        }
-        for above in ancestors(&self.path) {
-            if let Some(stat) = self.look(above).await? {
-                if is_after(stat.pzxid, self.from) {
-                    return Ok(());
-                }
-                break;
+                done = maybe(seen.map(|seen| self.entry(seen))) => return done,
             }
         }
-        watcher.await;
-        Ok(())
     }
 }
 

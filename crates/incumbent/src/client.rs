@@ -275,15 +275,10 @@ impl ClientBuilder {
         Ok(Client { port, source: Source::Peers(visitor), settings, fencing: PhantomData })
     }
 
-    /// Uses a store that the caller made.
+    /// Uses a store that the caller made, or an [`Arc`] of one.
     pub async fn with_store(self, store: impl Store) -> Result<Client, ConnectError> {
-        self.with_shared_store(Arc::new(store)).await
-    }
-
-    /// Uses a store that the caller made and shares.
-    pub async fn with_shared_store(self, store: Arc<dyn Store>) -> Result<Client, ConnectError> {
         let settings = self.settings()?;
-        self.finish(store, settings).await
+        self.finish(Arc::new(store), settings).await
     }
 
     fn settings(&self) -> Result<Settings, ConnectError> {

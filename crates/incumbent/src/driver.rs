@@ -17,7 +17,7 @@ use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::{
     Answer, Attempt, CallId, Cas, Command, Cursor, ElectionName, Epoch, Event, Fault, Hint, Input, Loss, Op, Output,
-    Participant, Renewal, SeatId, Settings, Target, Timestamp, WatchId,
+    Participant, Renewal, SeatId, Settings, Timestamp, WatchFor, WatchId,
 };
 use incumbent_store::{Alarm, Clock, Session, Store, StoreError, StoreId};
 use tokio::sync::{mpsc, oneshot};
@@ -111,7 +111,7 @@ struct Chair {
 
 struct ToWatch {
     watch: WatchId,
-    targets: Vec<Target>,
+    what: WatchFor,
     from: Cursor,
 }
 
@@ -187,8 +187,14 @@ impl Driver {
 
     fn watch(&mut self, seat: SeatId) {
         let Some(chair) = self.seats.get_mut(&seat) else { return };
-        let Some(ToWatch { watch, targets, from }) = chair.to_watch.take() else { return };
-        let wake = self.store.watch(&chair.election, &targets, from);
+        let Some(ToWatch { watch, what, from }) = chair.to_watch.take() else { return };
+        let wake = match &what {
+            WatchFor::Entry(epoch, watched) => match self.session(*epoch) {
+                Some(session) => session.watch(watched, from),
+                None => Box::pin(std::future::ready(Err(StoreError::SessionGone))),
+            },
+            WatchFor::Election(election, seen) => self.store.watch(election, seen, from),
+        };
         let handle = self.begin(Box::pin(awaken(seat, watch, wake)));
         if let Some(chair) = self.seats.get_mut(&seat) {
             replace(&mut chair.watch, Some(handle));
@@ -458,10 +464,10 @@ impl Driver {
             }
             Output::Call(seat, call, epoch, op) => self.call(seat, call, epoch, op),
             Output::GiveUpCall(seat) => self.give_up_call(seat),
-            Output::Watch { seat, watch, targets, from, .. } => {
+            Output::Watch { seat, watch, what, from } => {
                 let Some(chair) = self.seats.get_mut(&seat) else { return };
                 replace(&mut chair.watch, None);
-                if chair.to_watch.replace(ToWatch { watch, targets, from }).is_none() {
+                if chair.to_watch.replace(ToWatch { watch, what, from }).is_none() {
                     self.to_watch.push(seat);
                 }
             }
@@ -677,9 +683,9 @@ async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Re
     let session = || session.as_deref().ok_or(StoreError::SessionGone);
     Ok(match op {
         Op::Enlist(election, entry) => Answer::Standing(Box::new(session()?.enlist(&election, &entry).await?)),
-        Op::Standing(held) => Answer::Standing(Box::new(session()?.standing(&held).await?)),
+        Op::Standing(held, behind) => Answer::Standing(Box::new(session()?.standing(&held, behind.as_ref()).await?)),
         Op::Withdraw(held, heir) => Answer::Cas(session()?.withdraw(&held, heir.as_ref()).await?),
-        Op::Publish(held, value, ready) => Answer::Cas(session()?.publish(&held, &value, ready).await?),
+        Op::Publish(held, was, value, ready) => Answer::Published(session()?.publish(&held, was, &value, ready).await?),
         Op::Line(election, limit) => Answer::Line(Box::new(store.line(&election, limit).await?)),
         Op::SetOffice(election, was, to) => Answer::Cas(store.set_office(&election, was, &to).await?),
         Op::Evict(election, seen) => Answer::Cas(store.evict(&election, &seen).await?),

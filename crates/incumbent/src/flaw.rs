@@ -27,6 +27,8 @@ pub enum DriverFlaw {
     /// Whoever proclaims is told of success when any value has been published, perhaps an older
     /// one.
     ProclaimedByAnother,
+    /// Publications replace whatever is there: one that arrives late puts an old value back.
+    PublicationUnguarded,
     /// Handles are told in the next turn what the machine says in this one: a term ends after its
     /// withdrawal was sent.
     EventsLate,
@@ -38,7 +40,7 @@ pub enum DriverFlaw {
 
 impl DriverFlaw {
     /// Every one.
-    pub const ALL: [DriverFlaw; 12] = [
+    pub const ALL: [DriverFlaw; 13] = [
         DriverFlaw::LateOpeningAdopted,
         DriverFlaw::RenewalUnanswered,
         DriverFlaw::RenewalsKept,
@@ -48,6 +50,7 @@ impl DriverFlaw {
         DriverFlaw::LapseUntold,
         DriverFlaw::LapsedRevived,
         DriverFlaw::ProclaimedByAnother,
+        DriverFlaw::PublicationUnguarded,
         DriverFlaw::EventsLate,
         DriverFlaw::DropUntold,
         DriverFlaw::OfficeBeforeFences,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cas, ElectionName, Entry, Heir, Line, MAX_LINE, Office, Settings, Target, Version};
+use incumbent_core::{Cas, ElectionName, Entry, Heir, Line, MAX_LINE, Office, Settings, Version};
 use incumbent_store::{Store, StoreError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -115,10 +115,10 @@ impl Ledger {
 
     /// Waits for a hint; where the last entry in line is what matters, a hint may not come, so not for long.
     async fn wait_for_change(&self, line: &Line, until: Instant) {
-        let mut targets = vec![Target::Head, Target::Office];
-        targets.extend(line.entries.last().map(|entry| Target::Gone(entry.id.clone())));
+        let mut seen = line.seen();
+        seen.last = line.entries.last().map(|entry| entry.id.clone());
         let look_again = Instant::now() + (self.settings.renew_every / 10).max(Duration::from_millis(10));
-        let wake = self.store.watch(&self.election, &targets, line.cursor);
+        let wake = self.store.watch(&self.election, &seen, line.cursor);
         match timeout_at(until.min(look_again), wake).await {
             Ok(Ok(())) | Err(_) => {}
             Ok(Err(_)) => sleep_until(until.min(look_again)).await,

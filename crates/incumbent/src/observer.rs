@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
-use incumbent_core::{Cursor, Entry, Incarnation, Nonce, Timestamp, Token};
+use incumbent_core::{Entry, Incarnation, Nonce, Timestamp, Token};
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
 
@@ -112,7 +112,7 @@ impl Status {
 
 impl From<Look> for Status {
     fn from(look: Look) -> Status {
-        let Look { people, vacant, paused, tombstone, handover, deposed, silence, group, cursor: _ } = look;
+        let Look { people, vacant, paused, tombstone, handover, deposed, silence, group, seen: _ } = look;
         Status { candidates: people, vacant, paused, ended: tombstone.is_some(), handover, deposed, silence, group }
     }
 }
@@ -370,7 +370,7 @@ impl Observer {
     /// Takes in what was read, and waits for the next change.
     fn see(&mut self, look: &Look) {
         self.backward = 0;
-        self.wait(look.cursor);
+        self.wait(look);
         let at_first = *self.first_contact.get_or_init(|| look.tombstone);
         let observation = if look.tombstone.is_some() && look.tombstone != at_first {
             Observation::Ended
@@ -396,8 +396,8 @@ impl Observer {
         }
     }
 
-    fn wait(&mut self, from: Cursor) {
-        let wake = self.roll.watch(from);
+    fn wait(&mut self, look: &Look) {
+        let wake = self.roll.watch(look);
         // Hints get lost: look again now and then, and often where there are none at all.
         let limit = Box::pin(sleep(self.roll.settings.renew_every));
         self.doing = Doing::Waiting(wake, limit);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Settings, Target, Token};
+use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Seen, Settings, Token};
 use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -35,7 +35,8 @@ pub(crate) struct Look {
     pub(crate) silence: Option<Silence>,
     /// Among peers: how many of them there are.
     pub(crate) group: Option<GroupStatus>,
-    pub(crate) cursor: Cursor,
+    /// What a watch goes on from, in a store.
+    pub(crate) seen: Option<(Seen, Cursor)>,
 }
 
 impl Look {
@@ -50,6 +51,7 @@ impl Look {
 
 impl From<Line> for Look {
     fn from(line: Line) -> Look {
+        let seen = (line.seen(), line.cursor);
         let leads = line.entries.first().map(|head| head.token);
         let observed = line.entries.first().and_then(|head| head.observed);
         let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
@@ -63,7 +65,7 @@ impl From<Line> for Look {
             deposed: line.office.deposed,
             silence,
             group: None,
-            cursor: line.cursor,
+            seen: Some(seen),
         }
     }
 }
@@ -131,9 +133,12 @@ impl Roll {
     }
 
     /// Waits for a hint that somebody else leads, or that the office record has changed.
-    pub(crate) fn watch(&self, from: Cursor) -> Wake {
+    pub(crate) fn watch(&self, look: &Look) -> Wake {
         match &self.source {
-            Source::Store(store) => store.watch(&self.election, &[Target::Head, Target::Office], from),
+            Source::Store(store) => match &look.seen {
+                Some((seen, from)) => store.watch(&self.election, seen, *from),
+                None => Box::pin(std::future::pending()),
+            },
             #[cfg(feature = "peers")]
             Source::Peers(visitor) => visitor.watch(),
         }

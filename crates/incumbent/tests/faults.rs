@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{
-    Cas, Clock, Cursor, ElectionName, Entry, Fut, Line, LineKind, Office, Session, Store, StoreId, Target, TokioClock,
+    Cas, Clock, Cursor, ElectionName, Entry, Fut, Line, LineKind, Office, Seen, Session, Store, StoreId, TokioClock,
     Version, Wake,
 };
 use incumbent::{
@@ -246,8 +246,8 @@ impl Store for Address {
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
         self.0.current().line(election, limit)
     }
-    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
-        self.0.current().watch(election, targets, from)
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        self.0.current().watch(election, seen, from)
     }
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
         self.0.current().set_office(election, was, to)

@@ -178,7 +178,8 @@ impl Candidacy {
         if heir.is(held) {
             let next = ahead.token == handover.from;
             let said = self.handover.said_ready == Some(nonce);
-            return (next && !said).then(|| Op::Publish(held.clone(), self.who.value.clone(), Some(nonce)));
+            return (next && !said)
+                .then(|| Op::Publish(held.clone(), self.published, self.who.value.clone(), Some(nonce)));
         }
         let stays = self.settings.flaws.has(Flaw::NobodyStepsAside);
         let between = handover.from < held.token && held.token < heir.token && !stays;

@@ -17,15 +17,15 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::backoff::Backoff;
-use crate::entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Token};
+use crate::entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Token, Version};
 use crate::flaw::Flaw;
 use crate::keeper::{Epoch, Session};
-use crate::machine::{Answer, CallId, Candidate, Command, Event, Hint, Loss, Op, Output, SeatId, WatchId};
+use crate::machine::{Answer, CallId, Candidate, Command, Event, Hint, Loss, Op, Output, SeatId, WatchFor, WatchId};
 use crate::office::{Heir, Office};
 use crate::outbox::Outbox;
 use crate::rng::Rng;
 use crate::settings::{Settings, stretch};
-use crate::standing::{Cursor, Fault, StillBehind, Target};
+use crate::standing::{Cursor, Fault, Head, Seen, StillBehind, Watched};
 use crate::tenure::{Rules, Tenure};
 use crate::time::Timestamp;
 
@@ -53,6 +53,8 @@ pub(crate) struct Candidacy {
     /// next is due.
     passed_over: bool,
     state: State,
+    /// What our entry said when it was last read or written.
+    published: Version,
     office: Office,
     cursor: Cursor,
     call: Option<Call>,
@@ -183,6 +185,7 @@ impl Candidacy {
             named: None,
             passed_over: false,
             state: State::Out,
+            published: Version::NONE,
             office: Office::default(),
             cursor: Cursor::default(),
             call: None,
@@ -412,35 +415,35 @@ impl Candidacy {
         if self.watch.is_some() || self.watch_backoff.resting(now) {
             return;
         }
-        let Some(targets) = self.targets() else { return };
+        let Some(what) = self.watch_for() else { return };
         let watch = WatchId(self.next_watch);
         self.next_watch += 1;
         self.watch = Some(watch);
-        let election = self.who.election.clone();
-        out.push(Output::Watch { seat: self.seat, watch, election, targets, from: self.cursor });
+        out.push(Output::Watch { seat: self.seat, watch, what, from: self.cursor });
     }
 
     /// What there is to wait for in this state, if anything.
-    fn targets(&self) -> Option<Vec<Target>> {
-        let mut targets = vec![Target::Office];
-        match &self.state {
-            State::Following(Following { held: Some(held), ahead, .. }) => {
-                targets.push(Target::Gone(ahead.id.clone()));
-                targets.push(Target::Gone(held.entry.clone()));
+    fn watch_for(&self) -> Option<WatchFor> {
+        let (held, ahead, heir) = match &self.state {
+            State::Following(Following { held: Some(held), ahead, .. }) => (held, Some(ahead.id.clone()), None),
+            State::Following(Following { held: None, ahead, .. }) => {
+                return Some(self.watch_election(Head::Is(ahead.id.clone())));
             }
-            State::Following(Following { held: None, .. }) => targets.push(Target::Head),
             // Only one in office hands over. To watch an heir that is gone would fire at once, again and again.
-            State::Unproven(held) => targets.push(Target::Gone(held.entry.clone())),
+            State::Unproven(held) => (held, None, None),
             State::Office(held) if self.tenure.serves() => {
-                targets.push(Target::Gone(held.entry.clone()));
-                if let Some(heir) = self.office.handover_from(held.token).and_then(|handover| handover.heir.as_ref()) {
-                    targets.push(Target::Entry(heir.entry.clone()));
-                }
+                let heir = self.office.handover_from(held.token).and_then(|handover| handover.heir.as_ref());
+                (held, None, heir.map(|heir| heir.entry.clone()))
             }
-            State::Out => {}
+            State::Out => return Some(self.watch_election(Head::Ignored)),
             _ => return None,
-        }
-        Some(targets)
+        };
+        let watched = Watched { ahead, heir, ..Watched::new(held.clone(), self.office.version) };
+        Some(WatchFor::Entry(self.session?, watched))
+    }
+
+    fn watch_election(&self, head: Head) -> WatchFor {
+        WatchFor::Election(self.who.election.clone(), Seen { head, ..Seen::new(self.office.version) })
     }
 
     fn disarm(&mut self, out: &mut Outbox) {

@@ -1,7 +1,7 @@
 //! What to do next, and what answers, faults, hints and commands change.
 
 use super::{Call, Candidacy, Following, State};
-use crate::entry::{Entry, Held};
+use crate::entry::{Entry, Held, Nonce, Version};
 use crate::flaw::Flaw;
 use crate::machine::{Answer, CallId, Command, Event, Hint, Loss, Op, WatchId};
 use crate::office::{Office, Refusal};
@@ -26,7 +26,7 @@ impl Candidacy {
             State::Following(_) => self.step_following(now, out),
             State::Unproven(held) => {
                 if self.look || now >= self.reread_at {
-                    self.call(now, Op::Standing(held.clone()), out);
+                    self.call(now, Op::Standing(held.clone(), None), out);
                 } else {
                     self.arm(now, out);
                 }
@@ -106,7 +106,10 @@ impl Candidacy {
         let unread = silent_until.is_some_and(|at| following.read_at < at);
         if self.look || due || (unread && !self.settings.flaws.has(Flaw::RivalTimedFromSend)) {
             return match following.held.clone() {
-                Some(held) => self.call(now, Op::Standing(held), out),
+                Some(held) => {
+                    let behind = following.ahead.id.clone();
+                    self.call(now, Op::Standing(held, Some(behind)), out)
+                }
                 None => self.enlist(now, out),
             };
         }
@@ -125,11 +128,11 @@ impl Candidacy {
         let held = held.clone();
         if self.look || now >= self.reread_at {
             self.handover.tidies |= now >= self.reread_at;
-            return self.call(now, Op::Standing(held), out);
+            return self.call(now, Op::Standing(held, None), out);
         }
         if let Some((number, value)) = self.wishes.proclaim.clone() {
             self.wishes.proclaiming = number;
-            return self.call(now, Op::Publish(held, value, None), out);
+            return self.call(now, Op::Publish(held, self.published, value, None), out);
         }
         if let Some(op) = self.leader_duty(now, &held, out) {
             return self.call(now, op, out);
@@ -209,11 +212,11 @@ impl Candidacy {
         };
         self.backoff.succeeded();
         match (&call.op, answer) {
-            (Op::Enlist(..) | Op::Standing(_), Answer::Standing(standing)) => {
+            (Op::Enlist(..) | Op::Standing(..), Answer::Standing(standing)) => {
                 self.on_standing(now, &call, *standing, out)
             }
             (Op::Withdraw(held, heir), Answer::Cas(cas)) => self.on_withdrawal(now, held, heir.is_some(), cas, out),
-            (Op::Publish(_, _, ready), Answer::Cas(cas)) => self.on_published(*ready, cas, out),
+            (Op::Publish(.., ready), Answer::Published(published)) => self.on_published(*ready, published, out),
             (Op::SetOffice(..), Answer::Cas(_)) => self.look = true,
             (Op::Evict(..), Answer::Cas(cas)) => self.on_evicted(now, cas),
             (Op::Line(..), Answer::Line(line)) => self.on_line(now, *line, out),
@@ -225,18 +228,19 @@ impl Candidacy {
 
     /// The only place where a role changes for better or for worse because of what the store says.
     fn on_standing(&mut self, now: Timestamp, call: &Call, standing: Standing, out: &mut Outbox) {
-        let waited_for = (self.office.version, self.targets());
+        let waited_for = self.watch_for();
         self.on_office(now, standing.office, out);
         let over = matches!(self.state, State::Office(_)) && !self.tenure.in_office();
         if over || matches!(self.state, State::Done | State::Withdrawing(..) | State::Out) {
             return;
         }
         self.cursor = standing.cursor;
+        self.published = standing.published;
         self.look = false;
         self.on_place(now, call, standing.place, out);
         // A watch that was armed for an earlier answer may wait for the wrong entry, or may have
         // told its change in a hint that was lost. Where nothing has changed, it waits on.
-        if (self.office.version, self.targets()) != waited_for {
+        if self.watch_for() != waited_for {
             self.disarm(out);
         }
     }
@@ -330,18 +334,22 @@ impl Candidacy {
         }
     }
 
-    fn on_published(&mut self, ready: Option<crate::entry::Nonce>, cas: Cas, out: &mut Outbox) {
+    fn on_published(&mut self, ready: Option<Nonce>, published: Option<Version>, out: &mut Outbox) {
+        let Some(version) = published else {
+            // An earlier try has got through after all, or the entry is no longer ours: the next
+            // look tells.
+            self.look = true;
+            return;
+        };
+        self.published = version;
         if ready.is_some() {
             self.handover.said_ready = ready;
-        } else {
-            let published = self.wishes.proclaiming;
-            // A newer value may have been asked for since: it is published next.
-            self.wishes.proclaim.take_if(|(waiting, _)| *waiting == published);
-            self.event(Event::Proclaimed(published, cas), out);
+            return;
         }
-        if cas == Cas::Refused {
-            self.look = true;
-        }
+        let number = self.wishes.proclaiming;
+        // A newer value may have been asked for since: it is published next.
+        self.wishes.proclaim.take_if(|(waiting, _)| *waiting == number);
+        self.event(Event::Proclaimed(number, Cas::Done), out);
     }
 
     fn on_evicted(&mut self, now: Timestamp, cas: Cas) {

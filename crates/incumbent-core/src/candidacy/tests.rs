@@ -5,9 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    Answer, Attempt, CallId, Candidate, Cas, Command, Cursor, ElectionName, Entry, EntryId, Event, Fault, ForgottenBy,
-    Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce, Observed, Office, Op, Output, Participant,
-    Place, Proof, Refusal, Renewal, SeatId, Settings, Standing, Target, Timestamp, Token, Version, WatchId,
+    Answer, Attempt, CallId, Candidate, Cas, Command, Cursor, ElectionName, Entry, EntryId, Epoch, Event, Fault,
+    ForgottenBy, Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce, Observed, Office, Op, Output,
+    Participant, Place, Proof, Refusal, Renewal, SeatId, Settings, Standing, Timestamp, Token, Version, WatchFor,
+    WatchId, Watched,
 };
 
 const SEAT: SeatId = SeatId(7);
@@ -22,7 +23,7 @@ struct Driven {
     renewal: Option<Attempt>,
     renewals: u32,
     watch: Option<WatchId>,
-    targets: Vec<Target>,
+    watches: Option<WatchFor>,
     events: Vec<Event>,
 }
 
@@ -38,7 +39,7 @@ impl Driven {
             renewal: None,
             renewals: 0,
             watch: None,
-            targets: Vec::new(),
+            watches: None,
             events: Vec::new(),
         };
         let candidate = Candidate {
@@ -82,9 +83,9 @@ impl Driven {
                     self.renewal = Some(attempt);
                     self.renewals += 1;
                 }
-                Output::Watch { watch, targets, .. } => {
+                Output::Watch { watch, what, .. } => {
                     self.watch = Some(watch);
-                    self.targets = targets;
+                    self.watches = Some(what);
                 }
                 Output::Event(SEAT, event) => self.events.push(event),
                 _ => {}
@@ -145,7 +146,7 @@ fn rival(token: u64, version: u64, ttl: Option<Duration>) -> Entry {
 }
 
 fn standing(place: Place, office: Office) -> Answer {
-    Answer::Standing(Box::new(Standing { place, office, cursor: Cursor(1) }))
+    Answer::Standing(Box::new(Standing::new(place, office, Cursor(1))))
 }
 
 #[test]
@@ -153,18 +154,19 @@ fn after_an_eviction_the_next_thing_is_a_look() {
     let mut driven = Driven::standing(ForgottenBy::Rivals);
     let held = driven.held(5);
     let ahead = rival(4, 1, Some(SECOND * 10));
-    let behind = standing(Place::Behind { held: Some(held.clone()), ahead, look_again: None }, Office::default());
+    let behind = Place::behind(Some(held.clone()), ahead.clone(), None);
+    let (behind, ahead) = (standing(behind, Office::default()), Some(ahead.id));
     driven.answer(behind.clone());
     driven.wait(SECOND * 4);
     driven.renewed();
     driven.wait(SECOND * 4);
     driven.renewed();
     driven.wait(SECOND * 3);
-    assert_eq!(driven.asks(), &Op::Standing(held.clone()), "it may have renewed since it was read");
+    assert_eq!(driven.asks(), &Op::Standing(held.clone(), ahead.clone()), "it may have renewed since it was read");
     driven.answer(behind);
     assert!(matches!(driven.asks(), Op::Evict(..)));
     driven.answer(Answer::Cas(Cas::Done));
-    assert_eq!(driven.asks(), &Op::Standing(held));
+    assert_eq!(driven.asks(), &Op::Standing(held, ahead));
 }
 
 #[test]
@@ -205,7 +207,7 @@ fn a_leader_that_cannot_read_its_line_refuses_the_handover_and_leads_on() {
     let Op::SetOffice(_, _, office) = driven.asks() else { panic!("{:?}", driven.asks()) };
     assert_eq!(office.handover.as_ref().and_then(|handover| handover.refused), Some(Refusal::Unable));
     driven.answer(Answer::Cas(Cas::Done));
-    assert_eq!(driven.asks(), &Op::Standing(held));
+    assert_eq!(driven.asks(), &Op::Standing(held, None));
     assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "{:?}", driven.events);
 }
 
@@ -239,7 +241,7 @@ fn what_is_over_is_taken_out_of_the_office_record_at_the_leaders_next_look_of_it
             break;
         }
     }
-    assert_eq!(driven.asks(), &Op::Standing(held.clone()));
+    assert_eq!(driven.asks(), &Op::Standing(held.clone(), None));
     driven.answer(standing(Place::Leading(held), office.clone()));
     let Op::SetOffice(_, version, tidied) = driven.asks() else { panic!("{:?}", driven.asks()) };
     assert!(*version == office.version && tidied.is_blank(), "{tidied:?}");
@@ -278,7 +280,7 @@ fn one_that_was_proven_waits_for_its_look_without_renewing_in_circles() {
     // The first was sent before it was in line, and did not ask about its entry.
     driven.renewed();
     driven.renewed();
-    assert_eq!(driven.asks(), &Op::Standing(held));
+    assert_eq!(driven.asks(), &Op::Standing(held, None));
     let renewals = driven.renewals;
     driven.feed(Input::Tick);
     driven.feed(Input::Command(SEAT, Command::Healthy(true)));
@@ -393,5 +395,5 @@ fn one_that_cannot_take_office_yet_does_not_watch_an_heir() {
     driven.wait(SECOND * 9);
     driven.wait(SECOND / 2);
     driven.answer(standing(Place::Leading(held.clone()), asked));
-    assert_eq!(driven.targets, [Target::Office, Target::Gone(held.entry)]);
+    assert_eq!(driven.watches, Some(WatchFor::Entry(Epoch(0), Watched::new(held, Version(2)))));
 }

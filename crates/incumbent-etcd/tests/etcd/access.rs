@@ -4,7 +4,7 @@ use std::process::Command;
 
 use incumbent_etcd::rpc::{Client, TxnRequest};
 use incumbent_etcd::{EtcdOptions, EtcdStore};
-use incumbent_store::{Place, Store, StoreError, Target};
+use incumbent_store::{Place, Store, StoreError, Watched};
 use incumbent_testkit::servers::EtcdCluster;
 
 use crate::harness::{TTL, channel, client, entry, held, lead, name, until, within};
@@ -74,10 +74,10 @@ async fn a_connection_of_ones_own_is_used_with_tokens_that_count() {
 
     a_token_expires(&cluster).await;
 
-    let standing = session.standing(&held(&standing)).await.unwrap();
+    let standing = session.standing(&held(&standing), None).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)));
     // So is the watch stream.
-    let wake = store.watch(&election, &[Target::Gone(held(&standing).entry)], standing.cursor);
+    let wake = session.watch(&Watched::new(held(&standing), standing.office.version), standing.cursor);
     session.withdraw(&held(&standing), None).await.unwrap();
     within(wake).await.unwrap();
 }

@@ -63,7 +63,7 @@ async fn sixty_four_campaigns_at_once_take_five_transactions_and_so_do_their_wit
         let line = store.line(&office.election, 2).await.unwrap();
         assert!(line.entries.len() == 1 && line.entries[0].is(office), "{line:?}");
         assert_eq!(line.entries[0].name.as_deref(), Some("node-1"));
-        assert!(matches!(session.standing(office).await.unwrap().place, Place::Leading(_)));
+        assert!(matches!(session.standing(office, None).await.unwrap().place, Place::Leading(_)));
     }
 
     let before = proxy.requests();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use incumbent_etcd::rpc::LeaseGrantRequest;
 use incumbent_etcd::{EtcdMark, EtcdOptions, EtcdStore};
-use incumbent_store::{Store, StoreError};
+use incumbent_store::{Store, StoreError, Version};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::EtcdCluster;
 
@@ -128,8 +128,9 @@ async fn another_cluster_knows_nothing_of_us_whatever_it_holds() {
 
     until("the connection is back", async || store.line(&election, 1).await.is_ok()).await;
     let gone = |answer: Option<StoreError>| assert!(matches!(answer, Some(StoreError::SessionGone)), "{answer:?}");
-    gone(session.standing(&held).await.err());
-    gone(session.publish(&held, &"again".into(), None).await.err());
+    gone(session.standing(&held, None).await.err());
+    let was = Version(held.token.get());
+    gone(session.publish(&held, was, &"again".into(), None).await.err());
     gone(session.enlist(&election, &entry(2)).await.err());
     until("the renewal is answered", async || match session.renew(std::slice::from_ref(&held)).await {
         Err(StoreError::Unavailable { .. }) => false,

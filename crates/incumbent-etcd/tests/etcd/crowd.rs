@@ -42,7 +42,7 @@ async fn a_line_of_thousands_is_read_whole_and_once() {
     let Place::Behind { ahead, .. } = &standing.place else { panic!("{standing:?}") };
     assert_eq!(ahead.token, line.entries[count - 1].token);
     // Among those that were created at once there is no order.
-    assert!(session.standing(&held(&standing)).await.is_ok() && lease_of(&held(&standing)) != 0);
+    assert!(session.standing(&held(&standing), None).await.is_ok() && lease_of(&held(&standing)) != 0);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use incumbent_etcd::rpc::{
 };
 use incumbent_etcd::{Channel, EtcdOptions, EtcdStore};
 use incumbent_store::{ElectionName, Entry, Held, Store};
-pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
+pub(crate) use incumbent_testkit::candidates::{entry, held, lead, publish};
 use incumbent_testkit::conformance::Harness;
 pub(crate) use incumbent_testkit::patience::{until, within};
 use incumbent_testkit::servers::EtcdCluster;

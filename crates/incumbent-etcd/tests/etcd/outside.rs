@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use incumbent::{Loss, SeatEvent};
-use incumbent_store::{Cas, ElectionName, Incarnation, NewEntry, Nonce, Place, Store, StoreError, Target};
+use incumbent_store::{Cas, ElectionName, Incarnation, NewEntry, Nonce, Place, Store, StoreError, Version, Watched};
 
 use crate::harness::{
-    TTL, client, entry, grant, held, key_of, lead, lease_of, name, put, raw, read_below, shared, store, until, within,
+    TTL, client, entry, grant, held, key_of, lead, lease_of, name, publish, put, raw, read_below, shared, store, until,
+    within,
 };
 
 /// Ours leads, something happens to its key, and it is told, loses office and gets back in line with a greater token.
@@ -76,15 +77,15 @@ async fn an_overwritten_entry_neither_leads_nor_passes_for_ours() {
     let session = store.open_session(TTL).await.unwrap();
     let standing = session.enlist(&election, &entry(1)).await.unwrap();
     let held = held(&standing);
-    let wake = store.watch(&election, &[Target::Gone(held.entry.clone())], standing.cursor);
+    let wake = session.watch(&Watched::new(held.clone(), Version::NONE), standing.cursor);
     let seen = store.line(&election, 1).await.unwrap().entries.remove(0);
     cluster.ctl(&["put", &key_of(&held), "by hand"]);
 
     within(wake).await.unwrap();
-    assert_eq!(session.standing(&held).await.unwrap().place, Place::Gone);
+    assert_eq!(session.standing(&held, None).await.unwrap().place, Place::Gone);
     let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
     assert_eq!(renewal.gone, std::slice::from_ref(&held));
-    assert_eq!(session.publish(&held, &"again".into(), None).await.unwrap(), Cas::Refused);
+    assert_eq!(session.publish(&held, seen.version, &"again".into(), None).await.unwrap(), None);
     assert_eq!(store.evict(&election, &seen).await.unwrap(), Cas::Refused, "it has changed since it was seen");
     // It was ours, so it is ours to remove: nobody else's death would.
     assert!(matches!(session.enlist(&election, &entry(2)).await, Err(StoreError::AlreadyInLine(old)) if old == held));
@@ -121,7 +122,7 @@ async fn a_follower_waits_for_the_owner_of_an_overwritten_entry_and_is_told_when
     let key = key_of(&leading);
     cluster.ctl(&["put", &key, "by hand"]);
 
-    let standing = second.standing(&behind).await.unwrap();
+    let standing = second.standing(&behind, None).await.unwrap();
     let Place::Behind { ahead, look_again, .. } = &standing.place else { panic!("{standing:?}") };
     assert!(ahead.is(&leading) && look_again.is_some_and(|after| after < TTL * 5), "{standing:?}");
     // One that comes now waits as well.
@@ -130,7 +131,7 @@ async fn a_follower_waits_for_the_owner_of_an_overwritten_entry_and_is_told_when
 
     first.close().await.unwrap();
 
-    for told in [second.standing(&behind).await, third.enlist(&election, &entry(3)).await] {
+    for told in [second.standing(&behind, None).await, third.enlist(&election, &entry(3)).await] {
         match told {
             Err(StoreError::Corrupt { what }) => assert!(what.contains(&key), "{what}"),
             // Right behind the other follower.
@@ -138,7 +139,7 @@ async fn a_follower_waits_for_the_owner_of_an_overwritten_entry_and_is_told_when
             other => panic!("{other:?}"),
         }
     }
-    assert!(second.standing(&behind).await.is_err());
+    assert!(second.standing(&behind, None).await.is_err());
 }
 
 #[tokio::test]
@@ -227,7 +228,7 @@ async fn elections_below_ours_neither_lead_nor_wake_us() {
     assert_eq!(store.line(&upper, 1).await.unwrap().entries.len(), 1);
     assert_eq!(store.line(&upper, 9).await.unwrap().entries.len(), 2);
     first.withdraw(&held(&leading), None).await.unwrap();
-    assert!(matches!(third.standing(&held(&behind)).await.unwrap().place, Place::Leading(_)));
+    assert!(matches!(third.standing(&held(&behind), None).await.unwrap().place, Place::Leading(_)));
 }
 
 #[tokio::test]
@@ -270,13 +271,13 @@ async fn an_entry_is_one_key_that_says_whose_it_is() {
         let said = seen().await;
         assert_eq!((said.incarnation, said.name.as_deref()), (Some(entry.incarnation), Some(candidate)));
         // Readiness is in nobody's line.
-        session.publish(&held, &"value".into(), Some(Nonce(7))).await.unwrap();
+        publish(&*session, &held, "value", Some(Nonce(7))).await.unwrap();
         assert_eq!(keys_below(election.as_str()).await.len(), 1);
         let ready = seen().await;
         assert!(ready.ready == Some(Nonce(7)) && ready.is(&held), "{ready:?}");
-        session.publish(&held, &"value".into(), None).await.unwrap();
+        publish(&*session, &held, "value", None).await.unwrap();
         assert_eq!((seen().await.ready, keys_below(&beside).await.len()), (None, 0));
-        session.publish(&held, &"value".into(), Some(Nonce(8))).await.unwrap();
+        publish(&*session, &held, "value", Some(Nonce(8))).await.unwrap();
         session.withdraw(&held, None).await.unwrap();
         assert_eq!(keys_below(&beside).await, [""; 0], "nothing is left");
     }
@@ -317,7 +318,7 @@ async fn a_duplicate_that_arrives_after_the_withdrawal_is_another_entry() {
     assert_eq!(renewal.gone, std::slice::from_ref(&first));
     let stray = renewal.stray.into_iter().find(|stray| stray.election == election).unwrap();
     assert!(stray.token > first.token && stray.entry != first.entry && stray.incarnation == first.incarnation);
-    assert_eq!(session.standing(&first).await.unwrap().place, Place::Gone);
+    assert_eq!(session.standing(&first, None).await.unwrap().place, Place::Gone);
     assert_eq!(session.withdraw(&first, None).await.unwrap(), Cas::Done);
     assert_eq!(store.line(&election, 9).await.unwrap().entries.len(), 1, "the other one is still there");
     assert_eq!(session.withdraw(&stray, None).await.unwrap(), Cas::Done);

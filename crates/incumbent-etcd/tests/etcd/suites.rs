@@ -41,7 +41,7 @@ async fn bereft() -> &'static EtcdCluster {
                 matches!(tokio::time::timeout(TTL, session.renew(std::slice::from_ref(&leading))).await, Ok(Ok(_)))
             })
             .await;
-            let standing = within(session.standing(&leading)).await.unwrap();
+            let standing = within(session.standing(&leading, None)).await.unwrap();
             assert_eq!(standing.place, Place::Leading(leading));
             session.close().await.unwrap();
             cluster

@@ -1,10 +1,10 @@
 //! Round trips and streams, counted by a proxy between the store and the server.
 
 use incumbent_etcd::{EtcdOptions, EtcdStore};
-use incumbent_store::{ElectionName, Place, Store, Target};
+use incumbent_store::{ElectionName, Place, Store, Watched};
 use incumbent_testkit::proxy::Proxy;
 
-use crate::harness::{TTL, client, entry, held, lead, name, shared, store, until, within};
+use crate::harness::{TTL, client, entry, held, lead, name, publish, shared, store, until, within};
 
 pub(crate) async fn counted() -> (Proxy, EtcdStore) {
     counted_with(&EtcdOptions::new()).await
@@ -57,7 +57,7 @@ async fn in_a_crowd_whoever_is_met_is_known_at_once() {
         let Place::Behind { ahead, .. } = &standing.place else { panic!("{standing:?}") };
         assert!(ahead.is(&leading) && ahead.name.as_deref() == Some("node-1"), "{ahead:?}");
         assert_eq!(ahead.incarnation, Some(entry(number).incarnation));
-        ours.standing(&held(&standing)).await.unwrap();
+        ours.standing(&held(&standing), None).await.unwrap();
         assert!(store.line(&election, 9).await.unwrap().entries.iter().all(|entry| !entry.is_foreign()));
         assert_eq!(proxy.requests() - before, 3);
     }
@@ -102,11 +102,13 @@ async fn a_wake_up_is_one_round_trip() {
     let election = name("wake-up");
     let leading = held(&rival.enlist(&election, &entry(1)).await.unwrap());
     let behind = session.enlist(&election, &entry(2)).await.unwrap();
-    let wake = ours.watch(&election, &[Target::Gone(leading.entry.clone()), Target::Office], behind.cursor);
+    let mut watched = Watched::new(held(&behind), behind.office.version);
+    watched.ahead = Some(leading.entry.clone());
+    let wake = session.watch(&watched, behind.cursor);
     rival.withdraw(&leading, None).await.unwrap();
     within(wake).await.unwrap();
     let before = proxy.requests();
-    let standing = session.standing(&held(&behind)).await.unwrap();
+    let standing = session.standing(&held(&behind), Some(&leading.entry)).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
     assert_eq!(proxy.requests() - before, 1);
 }
@@ -144,17 +146,18 @@ async fn whoever_watches_the_head_of_a_line_is_not_woken_by_those_behind_it() {
     let election = name("head");
     let leading = held(&first.enlist(&election, &entry(1)).await.unwrap());
     let line = ours.line(&election, 1).await.unwrap();
-    let mut wake = ours.watch(&election, &[Target::Head, Target::Office], line.cursor);
+    let mut wake = ours.watch(&election, &line.seen(), line.cursor);
     let behind = held(&second.enlist(&election, &entry(2)).await.unwrap());
     second.withdraw(&behind, None).await.unwrap();
     // What is told of a later change of another key was told after those.
     let later = name("head-later");
     let other = held(&second.enlist(&later, &entry(3)).await.unwrap());
-    let told = ours.watch(&later, &[Target::Entry(other.entry.clone())], ours.line(&later, 1).await.unwrap().cursor);
+    let line = ours.line(&later, 1).await.unwrap();
+    let told = ours.watch(&later, &line.seen(), line.cursor);
     second.withdraw(&other, None).await.unwrap();
     within(told).await.unwrap();
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(wake.as_mut().poll(cx).is_pending())).await);
-    first.publish(&leading, &"another value".into(), None).await.unwrap();
+    publish(&*first, &leading, "another value", None).await.unwrap();
     within(wake).await.unwrap();
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use incumbent_etcd::{EtcdOptions, EtcdStore};
-use incumbent_store::{Cursor, Place, Store, StoreError, Target};
+use incumbent_store::{Cursor, Place, Store, StoreError, Version, Watched};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::EtcdCluster;
 
@@ -19,9 +19,10 @@ async fn a_watch_from_before_a_compaction_wakes() {
     // Deleted and compacted before anybody watches: there will be no event.
     session.withdraw(&held(&standing), None).await.unwrap();
     assert!(compact(&cluster));
-    let wake = store.watch(&election, &[Target::Gone(held(&standing).entry)], standing.cursor);
+    let wake = session.watch(&Watched::new(held(&standing), Version::NONE), standing.cursor);
     within(wake).await.unwrap();
-    let long_ago = store.watch(&election, &[Target::Head], Cursor(1));
+    let empty = store.line(&election, 1).await.unwrap();
+    let long_ago = store.watch(&election, &empty.seen(), Cursor(1));
     within(long_ago).await.unwrap();
 }
 
@@ -73,8 +74,8 @@ async fn a_lost_connection_resolves_every_watch_and_the_next_one_works() {
     let session = ours.open_session(TTL * 5).await.unwrap();
     let election = name("lost");
     let standing = session.enlist(&election, &entry(1)).await.unwrap();
-    let gone = || [Target::Gone(held(&standing).entry)];
-    let watches: Vec<_> = (0..3).map(|_| ours.watch(&election, &gone(), standing.cursor)).collect();
+    let watch = || session.watch(&Watched::new(held(&standing), Version::NONE), standing.cursor);
+    let watches: Vec<_> = (0..3).map(|_| watch()).collect();
     until("the watch stream is open", async || proxy.open_streams() == 1).await;
 
     proxy.reset();
@@ -84,8 +85,8 @@ async fn a_lost_connection_resolves_every_watch_and_the_next_one_works() {
         assert!(matches!(lost, Err(StoreError::Unavailable { .. })), "{lost:?}");
     }
     assert_eq!(ours.watches(), 0);
-    until("the connection is back", async || session.standing(&held(&standing)).await.is_ok()).await;
-    let wake = ours.watch(&election, &gone(), standing.cursor);
+    until("the connection is back", async || session.standing(&held(&standing), None).await.is_ok()).await;
+    let wake = watch();
     session.withdraw(&held(&standing), None).await.unwrap();
     within(wake).await.unwrap();
 }
@@ -156,7 +157,7 @@ async fn a_write_to_nobody_is_known_not_to_have_arrived() {
     let nobody = format!("127.0.0.1:{}", incumbent_testkit::servers::free_port());
     let nowhere = EtcdStore::connect(&[nobody], &EtcdOptions::new()).unwrap();
     let office = incumbent_store::Office { deposed: incumbent_store::Token::new(7), ..Default::default() };
-    let failed = nowhere.set_office(&name("nobody"), incumbent_store::Version::NONE, &office).await.unwrap_err();
+    let failed = nowhere.set_office(&name("nobody"), Version::NONE, &office).await.unwrap_err();
     assert!(matches!(failed, StoreError::Unavailable { .. }), "{failed:?}");
 }
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use incumbent_file::{FileOptions, FileStore};
 use incumbent_store::{
-    Cas, ElectionName, Held, Incarnation, NewEntry, Office, Paused, Place, Session, Standing, Store, StoreError, Target,
+    Cas, ElectionName, Held, Incarnation, NewEntry, Office, Paused, Place, Session, Standing, Store, StoreError,
+    Watched,
 };
 
 struct Actor {
@@ -61,7 +62,7 @@ impl Actor {
             ["enlist", election] => self.enlist(election).await,
             ["standing", election] => {
                 let held = self.held(election);
-                Ok(told(&self.session().standing(&held).await?))
+                Ok(told(&self.session().standing(&held, None).await?))
             }
             ["lead", election] => self.lead(election).await,
             ["follow", election] => self.follow(election).await,
@@ -73,7 +74,9 @@ impl Actor {
             ["publish", election, value] => {
                 let held = self.held(election);
                 let value = bytes::Bytes::copy_from_slice(value.as_bytes());
-                Ok(cas(self.session().publish(&held, &value, None).await?))
+                let was = self.session().standing(&held, None).await?.published;
+                let published = self.session().publish(&held, was, &value, None).await?;
+                Ok(cas(if published.is_some() { Cas::Done } else { Cas::Refused }))
             }
             ["withdraw", election] => {
                 let held = self.held(election);
@@ -133,10 +136,11 @@ impl Actor {
     async fn lead(&mut self, election: &str) -> Result<String, StoreError> {
         let held = self.held(election);
         loop {
-            let standing = self.session().standing(&held).await?;
+            let standing = self.session().standing(&held, None).await?;
             let Place::Behind { ahead, .. } = &standing.place else { return Ok(told(&standing)) };
-            let targets = [Target::Office, Target::Gone(ahead.id.clone()), Target::Gone(held.entry.clone())];
-            self.store()?.watch(&name(election), &targets, standing.cursor).await?;
+            let mut watched = Watched::new(held.clone(), standing.office.version);
+            watched.ahead = Some(ahead.id.clone());
+            self.session().watch(&watched, standing.cursor).await?;
         }
     }
 

@@ -357,8 +357,11 @@ impl Record {
                     }
                 }
             }
-            let shown = self.shown.entry(claim).or_default();
-            *shown = (*shown).max(number_of(&entry.value));
+            let (shown, number) = (self.shown.entry(claim).or_default(), number_of(&entry.value));
+            if number < *shown {
+                return Some(("S7", format!("{claim:?} has shown {shown}, and shows {number} again")));
+            }
+            *shown = number;
             if self.released.contains(&claim) {
                 return Some(("S8", format!("{claim:?} was given back for certain, and is in line")));
             }

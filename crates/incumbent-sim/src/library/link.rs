@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{
     Cas, Cursor, ElectionName, Entry, EntryId, Held, Incarnation, Line, Liveness, NewEntry, Nonce, Office, Renewal,
-    Rng, Standing, StoreId, Target, Token, Version,
+    Rng, Seen, Standing, StoreId, Token, Version, Watched,
 };
 use incumbent_store::{Fut, Promises, Session, Store, StoreError, Wake};
 use tokio::sync::oneshot;
@@ -53,6 +52,8 @@ pub(crate) struct LinkOf {
     pub(crate) operator: bool,
     /// Calls that begin too early are a violation.
     pub(crate) counted: bool,
+    /// Publications replace whatever is there: a known-bad variant.
+    pub(crate) unguarded: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +66,7 @@ struct Inner {
     audit: Arc<Audit>,
     operator: bool,
     counted: bool,
+    unguarded: bool,
     granted: Duration,
     ttl: Duration,
     way: Signal<Way>,
@@ -79,7 +81,6 @@ struct State {
     /// Requests and answers on their way, whether or not anybody waits for them.
     on_the_way: u64,
     renewals: u64,
-    publishes: u64,
 }
 
 /// What happens to one call.
@@ -107,10 +108,10 @@ type Step<T> = Arc<dyn Fn(&Server) -> Result<T, StoreError> + Send + Sync>;
 
 impl Link {
     pub(crate) fn new(who: String, server: Arc<Server>, audit: Arc<Audit>, rng: Rng, what: LinkOf) -> Link {
-        let LinkOf { weather, ttl, granted, operator, counted } = what;
-        let state = State { rng, weather, under_way: BTreeMap::new(), on_the_way: 0, renewals: 0, publishes: 0 };
+        let LinkOf { weather, ttl, granted, operator, counted, unguarded } = what;
+        let state = State { rng, weather, under_way: BTreeMap::new(), on_the_way: 0, renewals: 0 };
         let (way, state) = (Signal::new(Way::Open), Mutex::new(state));
-        Link(Arc::new(Inner { who, server, audit, operator, counted, granted, ttl, way, state }))
+        Link(Arc::new(Inner { who, server, audit, operator, counted, unguarded, granted, ttl, way, state }))
     }
 
     pub(crate) fn set_way(&self, way: Way) {
@@ -296,7 +297,7 @@ impl Store for Link {
         self.call(Slot::Attempt, "open_session".into(), move |server| {
             let inner = at_once(server.store().open_session(ttl))?;
             let (link, generation) = (link.clone(), server.generation());
-            Ok(Arc::new(LinkSession { link, generation, inner, newest_publish: Arc::default() }) as Arc<dyn Session>)
+            Ok(Arc::new(LinkSession { link, generation, inner }) as Arc<dyn Session>)
         })
     }
 
@@ -305,7 +306,28 @@ impl Store for Link {
         self.call(Slot::Free, format!("line {election}"), move |server| at_once(server.store().line(&election, limit)))
     }
 
-    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        self.wait(self.0.server.store().watch(election, seen, from))
+    }
+
+    fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
+        let (election, to) = (election.clone(), to.clone());
+        self.call(Slot::Free, format!("set_office {election}"), move |server| {
+            at_once(server.store().set_office(&election, was, &to))
+        })
+    }
+
+    fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
+        let (election, seen, link) = (election.clone(), seen.clone(), self.clone());
+        self.call(Slot::Free, format!("evict {election} {}", seen.token), move |server| {
+            link.evict_now(server, &election, &seen)
+        })
+    }
+}
+
+impl Link {
+    /// A hint on its way: it comes late, or never, or the watch is lost.
+    fn wait(&self, wake: Wake) -> Wake {
         let fate = self.0.draw(false);
         let lost = {
             let mut state = self.0.state();
@@ -314,7 +336,6 @@ impl Store for Link {
         };
         let link = self.clone();
         let generation = self.0.server.generation();
-        let wake = self.0.server.store().watch(election, targets, from);
         Box::pin(async move {
             let hint = async {
                 wake.await?;
@@ -335,22 +356,6 @@ impl Store for Link {
         })
     }
 
-    fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
-        let (election, to) = (election.clone(), to.clone());
-        self.call(Slot::Free, format!("set_office {election}"), move |server| {
-            at_once(server.store().set_office(&election, was, &to))
-        })
-    }
-
-    fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
-        let (election, seen, link) = (election.clone(), seen.clone(), self.clone());
-        self.call(Slot::Free, format!("evict {election} {}", seen.token), move |server| {
-            link.evict_now(server, &election, &seen)
-        })
-    }
-}
-
-impl Link {
     /// S9: it removes the entry that was seen, and no other.
     fn evict_now(&self, server: &Server, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
         let (audit, number) = (&self.0.audit, self.0.audit.number(election));
@@ -381,8 +386,6 @@ struct LinkSession {
     link: Link,
     generation: u32,
     inner: Arc<dyn Session>,
-    /// The number of the newest publish that has arrived.
-    newest_publish: Arc<AtomicU64>,
 }
 
 impl LinkSession {
@@ -420,29 +423,29 @@ impl Session for LinkSession {
         self.call(slot, format!("enlist {election}"), move |session| at_once(session.enlist(&election, &entry)))
     }
 
-    fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing> {
-        let held = held.clone();
+    fn standing<'a>(&'a self, held: &'a Held, behind: Option<&'a EntryId>) -> Fut<'a, Standing> {
+        let (held, behind) = (held.clone(), behind.cloned());
         let what = format!("standing {} {}", held.election, held.token);
-        self.call(seat(&held), what, move |session| at_once(session.standing(&held)))
+        self.call(seat(&held), what, move |session| at_once(session.standing(&held, behind.as_ref())))
     }
 
-    fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas> {
+    fn watch(&self, watched: &Watched, from: Cursor) -> Wake {
+        self.link.wait(self.inner.watch(watched, from))
+    }
+
+    fn publish<'a>(
+        &'a self,
+        held: &'a Held,
+        was: Version,
+        value: &'a Bytes,
+        ready: Option<Nonce>,
+    ) -> Fut<'a, Option<Version>> {
         let (held, value) = (held.clone(), value.clone());
         let what = format!("publish {} {} {value:?}", held.election, held.token);
-        let slot = seat(&held);
-        // The seam has no guard against an older value that arrives after a newer one. A connection
-        // keeps their order, and so does this: what is overtaken is lost.
-        let number = {
-            let mut state = self.link.0.state();
-            state.publishes += 1;
-            state.publishes
-        };
-        let newest = self.newest_publish.clone();
-        self.call(slot, what, move |session| {
-            if newest.fetch_max(number, Ordering::Relaxed) > number {
-                return Err(StoreError::OutcomeUnknown { what: "overtaken".to_owned(), source: None });
-            }
-            at_once(session.publish(&held, &value, ready))
+        let unguarded = self.link.0.unguarded;
+        self.call(seat(&held), what, move |session| {
+            let was = if unguarded { at_once(session.standing(&held, None))?.published } else { was };
+            at_once(session.publish(&held, was, &value, ready))
         })
     }
 

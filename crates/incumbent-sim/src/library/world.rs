@@ -321,7 +321,8 @@ impl World {
         let who = format!("h{host}b{lives}");
         let (server, audit) = (self.server.clone(), self.audit.clone());
         let (ttl, granted, counted) = (plan.ttl, plan.granted, self.counts_calls());
-        let of = LinkOf { weather, ttl, granted, operator: bystander, counted };
+        let unguarded = self.flaw == Some(DriverFlaw::PublicationUnguarded);
+        let of = LinkOf { weather, ttl, granted, operator: bystander, counted, unguarded };
         let link = Link::new(who, server, audit, self.fork(), of);
         let mut builder = Client::builder().ttl(plan.ttl).drift_ppm(plan.drift_ppm).clock(clock.clone());
         let mut rng = self.fork();

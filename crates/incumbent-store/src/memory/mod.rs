@@ -7,4 +7,4 @@ mod table;
 mod waiters;
 
 pub use store::MemoryStore;
-pub use table::{SessionKey, Shape, Table};
+pub use table::{SessionKey, Shape, Table, Touch};

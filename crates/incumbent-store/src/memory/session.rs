@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use incumbent_core::{Cas, ElectionName, EntryId, Held, Liveness, NewEntry, Nonce, Renewal, Standing, StoreId};
+use incumbent_core::{
+    Cas, Cursor, ElectionName, EntryId, Held, Liveness, NewEntry, Nonce, Renewal, Standing, StoreId, Version, Watched,
+};
 
 use super::store::Shared;
-use super::table::SessionKey;
-use crate::{Fut, Session};
+use super::table::{SessionKey, Touch};
+use crate::{Fut, Session, Wake};
 
 /// Dropping it without closing it is what a process does that dies: the entries stay until the TTL has passed, or
 /// until rivals remove them.
@@ -53,12 +55,22 @@ impl Session for MemorySession {
         Box::pin(async move { self.shared.call(|table, now| table.enlist(now, self.key, election, entry)) })
     }
 
-    fn standing<'a>(&'a self, held: &'a Held) -> Fut<'a, Standing> {
+    fn standing<'a>(&'a self, held: &'a Held, _behind: Option<&'a EntryId>) -> Fut<'a, Standing> {
         Box::pin(async move { self.shared.call(|table, now| table.standing(now, self.key, held)) })
     }
 
-    fn publish<'a>(&'a self, held: &'a Held, value: &'a Bytes, ready: Option<Nonce>) -> Fut<'a, Cas> {
-        Box::pin(async move { self.shared.call(|table, now| table.publish(now, self.key, held, value, ready)) })
+    fn watch(&self, watched: &Watched, from: Cursor) -> Wake {
+        self.shared.watch(&watched.held.election, Touch::of_entry(watched), |table| table.has_changed(watched, from))
+    }
+
+    fn publish<'a>(
+        &'a self,
+        held: &'a Held,
+        was: Version,
+        value: &'a Bytes,
+        ready: Option<Nonce>,
+    ) -> Fut<'a, Option<Version>> {
+        Box::pin(async move { self.shared.call(|table, now| table.publish(now, self.key, held, was, value, ready)) })
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

@@ -11,12 +11,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{Cas, Cursor, ElectionName, Entry, Line, Office, StoreId, Target, Timestamp, Version};
+use incumbent_core::{Cas, Cursor, ElectionName, Entry, Line, Office, Seen, StoreId, Timestamp, Version};
 use tokio::sync::Notify;
 
 use super::expiry;
 use super::session::MemorySession;
-use super::table::{Shape, Table};
+use super::table::{Shape, Table, Touch};
 use super::waiters::{WaiterId, Waiters};
 use crate::{BootClock, Clock, Fut, Promises, Session, Store, StoreError, TokenStrength, Wake};
 
@@ -151,19 +151,8 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(self.shared.call(|table, now| table.line(now, election, limit))) })
     }
 
-    fn watch(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> Wake {
-        self.shared.count_call();
-        if !self.shared.shape.watches {
-            return Box::pin(pending());
-        }
-        let mut state = self.shared.lock();
-        if state.table.changed_since(election, targets, from) {
-            self.shared.wakes.fetch_add(1, Ordering::Relaxed);
-            return Box::pin(std::future::ready(Ok(())));
-        }
-        let waiter = state.waiters.arm(election, targets);
-        drop(state);
-        Box::pin(Watch { shared: self.shared.clone(), waiter: Some(waiter) })
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        self.shared.watch(election, Touch::of_election(seen), |table| table.looks_different(election, seen, from))
     }
 
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
@@ -198,6 +187,27 @@ impl Shared {
     pub(super) fn call<T>(self: &Arc<Self>, step: impl FnOnce(&mut Table, Timestamp) -> T) -> T {
         self.count_call();
         self.step(step)
+    }
+
+    /// Waits for the first of these, unless something has `changed` already.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        election: &ElectionName,
+        touches: Vec<Touch>,
+        changed: impl FnOnce(&Table) -> bool,
+    ) -> Wake {
+        self.count_call();
+        if !self.shape.watches {
+            return Box::pin(pending());
+        }
+        let mut state = self.lock();
+        if changed(&state.table) {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let waiter = state.waiters.arm(election, touches);
+        drop(state);
+        Box::pin(Watch { shared: self.clone(), waiter: Some(waiter) })
     }
 
     fn count_call(&self) {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{
-    Cas, Cursor, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, Liveness, NewEntry, Nonce,
-    Observed, Office, Place, Renewal, Standing, StillBehind, StoreId, Target, Timestamp, Token, Version,
-    check_candidate_name, check_value,
+    Cas, Cursor, ElectionName, Entry, EntryId, ForgottenBy, Head, Held, Incarnation, Line, Liveness, NewEntry, Nonce,
+    Observed, Office, Place, Renewal, Seen, Standing, StillBehind, StoreId, Timestamp, Token, Version, WatchFor,
+    Watched, check_candidate_name, check_value,
 };
 
 use crate::{LineKind, StoreError};
@@ -63,9 +63,47 @@ pub struct Table {
     session_ends: BTreeSet<(Timestamp, SessionKey)>,
     /// The tombstones, by when they go.
     tombstone_ends: BTreeSet<(Timestamp, ElectionName)>,
-    /// When an election was last forgotten because nothing was left of it.
-    last_forgotten: u64,
-    touched: Vec<(ElectionName, Target)>,
+    touched: Vec<(ElectionName, Touch)>,
+}
+
+/// What a step has touched in an election: what those who wait are found by.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Touch {
+    /// The office record.
+    Office,
+    /// Another entry is first, or the first says something else.
+    Head,
+    /// This entry is gone.
+    Gone(EntryId),
+    /// This entry is gone, or says something else.
+    Entry(EntryId),
+}
+
+impl Touch {
+    /// What a watch waits for.
+    pub fn of(what: &WatchFor) -> Vec<Touch> {
+        match what {
+            WatchFor::Entry(_, watched) => Touch::of_entry(watched),
+            WatchFor::Election(_, seen) => Touch::of_election(seen),
+        }
+    }
+
+    /// What one who has an entry waits for.
+    pub fn of_entry(watched: &Watched) -> Vec<Touch> {
+        let Watched { held, ahead, heir, .. } = watched;
+        let mut touches = vec![Touch::Office, Touch::Gone(held.entry.clone())];
+        touches.extend(ahead.clone().map(Touch::Gone));
+        touches.extend(heir.clone().map(Touch::Entry));
+        touches
+    }
+
+    /// What one without an entry waits for.
+    pub fn of_election(seen: &Seen) -> Vec<Touch> {
+        let mut touches = vec![Touch::Office];
+        touches.extend((seen.head != Head::Ignored).then_some(Touch::Head));
+        touches.extend(seen.last.clone().map(Touch::Gone));
+        touches
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,32 +116,18 @@ struct SessionRow {
     abandoned: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct ElectionRow {
     /// Boxed, like the record: with ten thousand elections most lines are short and most offices say nothing.
     entries: BTreeMap<Token, Box<EntryRow>>,
-    head_changed: u64,
     /// `None`: there is no record.
     office: Option<Box<OfficeRow>>,
-    office_changed: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OfficeRow {
     office: Office,
     tombstone_until: Option<Timestamp>,
-}
-
-impl ElectionRow {
-    /// An election that may have been here before: whoever watches it from before it was forgotten is to look again.
-    fn since(last_forgotten: u64) -> ElectionRow {
-        ElectionRow {
-            entries: BTreeMap::new(),
-            head_changed: last_forgotten,
-            office: None,
-            office_changed: last_forgotten,
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -130,7 +154,6 @@ impl Table {
             elections: BTreeMap::new(),
             session_ends: BTreeSet::new(),
             tombstone_ends: BTreeSet::new(),
-            last_forgotten: 0,
             touched: Vec::new(),
         }
     }
@@ -151,7 +174,7 @@ impl Table {
     }
 
     /// What the steps so far have touched, for those who wait.
-    pub fn take_touched(&mut self) -> Vec<(ElectionName, Target)> {
+    pub fn take_touched(&mut self) -> Vec<(ElectionName, Touch)> {
         std::mem::take(&mut self.touched)
     }
 
@@ -307,29 +330,32 @@ impl Table {
         now: Timestamp,
         key: SessionKey,
         held: &Held,
+        was: Version,
         value: &Bytes,
         ready: Option<Nonce>,
-    ) -> Result<Cas, StoreError> {
+    ) -> Result<Option<Version>, StoreError> {
         check_value(value)?;
         self.expire(now);
-        if !self.owns(key, held) {
-            return Ok(Cas::Refused);
+        if !self.owns(key, held) || self.published(held) != was {
+            return Ok(None);
         }
         let changed = self.next_change();
         let leads = self.first(&held.election).is_some_and(|(token, _)| token == held.token);
-        if let Some(row) = self.elections.get_mut(&held.election) {
-            if let Some(entry) = row.entries.get_mut(&held.token) {
-                entry.value = value.clone();
-                entry.ready = ready;
-                entry.changed = changed;
-            }
-            self.touched.push((held.election.clone(), Target::Entry(held.entry.clone())));
+        let row = self.elections.get_mut(&held.election).and_then(|row| row.entries.get_mut(&held.token));
+        if let Some(entry) = row {
+            entry.value = value.clone();
+            entry.ready = ready;
+            entry.changed = changed;
+            self.touched.push((held.election.clone(), Touch::Entry(held.entry.clone())));
             if leads {
-                row.head_changed = changed;
-                self.touched.push((held.election.clone(), Target::Head));
+                self.touched.push((held.election.clone(), Touch::Head));
             }
         }
-        Ok(Cas::Done)
+        Ok(Some(Version(changed)))
+    }
+
+    fn published(&self, held: &Held) -> Version {
+        self.entry_row(&held.election, &held.entry).map_or(Version::NONE, |(_, row)| Version(row.changed))
     }
 
     /// Leaves the line. See [`Session::withdraw`](crate::Session::withdraw).
@@ -364,14 +390,39 @@ impl Table {
     }
 
     /// Whether a watch that starts at `from` has something to say already.
-    pub fn changed_since(&self, election: &ElectionName, targets: &[Target], from: Cursor) -> bool {
-        let row = self.elections.get(election);
-        targets.iter().any(|target| match target {
-            Target::Gone(id) => !self.has_entry(election, id),
-            Target::Entry(id) => self.entry_row(election, id).is_none_or(|(_, entry)| entry.changed > from.0),
-            Target::Head => row.map_or(self.last_forgotten, |row| row.head_changed) > from.0,
-            Target::Office => row.map_or(self.last_forgotten, |row| row.office_changed) > from.0,
-        })
+    pub fn wakes(&self, what: &WatchFor, from: Cursor) -> bool {
+        match what {
+            WatchFor::Entry(_, watched) => self.has_changed(watched, from),
+            WatchFor::Election(election, seen) => self.looks_different(election, seen, from),
+        }
+    }
+
+    /// Whether one who has an entry has something to look at. See
+    /// [`Session::watch`](crate::Session::watch).
+    pub fn has_changed(&self, watched: &Watched, from: Cursor) -> bool {
+        let Watched { held, office, ahead, heir, .. } = watched;
+        let election = &held.election;
+        let gone = |id: &EntryId| !self.has_entry(election, id);
+        self.office(election).version != *office
+            || gone(&held.entry)
+            || ahead.as_ref().is_some_and(gone)
+            || heir.as_ref().is_some_and(|heir| self.says_something_else(election, heir, from))
+    }
+
+    /// Whether the election is no longer as it was seen. See [`Store::watch`](crate::Store::watch).
+    pub fn looks_different(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> bool {
+        let first = self.first(election).map(|(_, row)| &row.id);
+        let other_head = match &seen.head {
+            Head::Ignored => false,
+            Head::Nobody => first.is_some(),
+            Head::Is(head) => first != Some(head) || self.says_something_else(election, head, from),
+        };
+        let last_is_gone = || seen.last.as_ref().is_some_and(|last| !self.has_entry(election, last));
+        self.office(election).version != seen.office || other_head || last_is_gone()
+    }
+
+    fn says_something_else(&self, election: &ElectionName, id: &EntryId, from: Cursor) -> bool {
+        self.entry_row(election, id).is_none_or(|(_, entry)| entry.changed > from.0)
     }
 
     /// Writes the office record. See [`Store::set_office`](crate::Store::set_office).
@@ -452,27 +503,23 @@ impl Table {
     }
 
     fn insert_row(&mut self, election: &ElectionName, token: Token, entry: EntryRow) {
-        let changed = entry.changed;
-        let last_forgotten = self.last_forgotten;
-        let row = self.elections.entry(election.clone()).or_insert_with(|| ElectionRow::since(last_forgotten));
+        let row = self.elections.entry(election.clone()).or_default();
         row.entries.insert(token, Box::new(entry));
         if row.entries.keys().next() == Some(&token) {
-            row.head_changed = changed;
-            self.touched.push((election.clone(), Target::Head));
+            self.touched.push((election.clone(), Touch::Head));
         }
     }
 
     fn remove(&mut self, election: &ElectionName, token: Token) {
-        let changed = self.next_change();
+        self.next_change();
         let Some(row) = self.elections.get_mut(election) else { return };
         let led = row.entries.keys().next() == Some(&token);
         let Some(entry) = row.entries.remove(&token) else { return };
         if led {
-            row.head_changed = changed;
-            self.touched.push((election.clone(), Target::Head));
+            self.touched.push((election.clone(), Touch::Head));
         }
-        self.touched.push((election.clone(), Target::Gone(entry.id.clone())));
-        self.touched.push((election.clone(), Target::Entry(entry.id)));
+        self.touched.push((election.clone(), Touch::Gone(entry.id.clone())));
+        self.touched.push((election.clone(), Touch::Entry(entry.id)));
         if let Some((key, _)) = entry.owner {
             self.places.remove(&(key, Some(election.clone())));
             self.forget_if_abandoned(key);
@@ -483,7 +530,6 @@ impl Table {
     fn forget_if_empty(&mut self, election: &ElectionName) {
         if self.elections.get(election).is_some_and(|row| row.entries.is_empty() && row.office.is_none()) {
             self.elections.remove(election);
-            self.last_forgotten = self.change;
         }
     }
 
@@ -505,8 +551,7 @@ impl Table {
     fn write_office(&mut self, now: Timestamp, election: &ElectionName, mut office: Office) {
         let changed = self.next_change();
         office.version = if office.is_blank() { Version::NONE } else { Version(changed) };
-        let last_forgotten = self.last_forgotten;
-        let row = self.elections.entry(election.clone()).or_insert_with(|| ElectionRow::since(last_forgotten));
+        let row = self.elections.entry(election.clone()).or_default();
         let was = row.office.take();
         let was_until = was.as_ref().and_then(|was| was.tombstone_until);
         let until = match &office.ended {
@@ -515,14 +560,13 @@ impl Table {
             None => None,
         };
         row.office = (!office.is_blank()).then(|| Box::new(OfficeRow { office, tombstone_until: until }));
-        row.office_changed = changed;
         if until != was_until {
             if let Some(at) = was_until {
                 self.tombstone_ends.remove(&(at, election.clone()));
             }
             self.tombstone_ends.extend(until.map(|at| (at, election.clone())));
         }
-        self.touched.push((election.clone(), Target::Office));
+        self.touched.push((election.clone(), Touch::Office));
         self.forget_if_empty(election);
     }
 
@@ -543,7 +587,8 @@ impl Table {
         (row.id == *id).then_some((token, row))
     }
 
-    fn has_entry(&self, election: &ElectionName, id: &EntryId) -> bool {
+    /// Whether this entry is there.
+    pub fn has_entry(&self, election: &ElectionName, id: &EntryId) -> bool {
         self.entry_row(election, id).is_some()
     }
 
@@ -578,7 +623,9 @@ impl Table {
                 Place::behind(Some(held.clone()), ahead, None)
             }
         };
-        self.stand(&held.election, place)
+        let mut standing = self.stand(&held.election, place);
+        standing.published = self.published(held);
+        standing
     }
 
     fn still_behind(&self, now: Timestamp, key: SessionKey, held: &Held) -> Option<StillBehind> {

@@ -8,7 +8,9 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{BTreeSet, btree_map};
 use std::task::Waker;
 
-use incumbent_core::{ElectionName, Target};
+use incumbent_core::ElectionName;
+
+use super::table::Touch;
 
 /// One armed watch. Numbers are not reused, and grow: those who wait longest are woken first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -18,13 +20,13 @@ pub(super) struct WaiterId(u64);
 pub(super) struct Waiters {
     next: u64,
     rows: BTreeMap<WaiterId, Row>,
-    waiting: HashMap<(ElectionName, Target), Waiting>,
+    waiting: HashMap<(ElectionName, Touch), Waiting>,
 }
 
 #[derive(Debug)]
 struct Row {
     election: ElectionName,
-    targets: Box<[Target]>,
+    touches: Vec<Touch>,
     /// Set by the first poll.
     waker: Option<Waker>,
 }
@@ -42,17 +44,17 @@ impl Waiters {
         self.rows.len()
     }
 
-    /// Waits for any of `targets`.
-    pub(super) fn arm(&mut self, election: &ElectionName, targets: &[Target]) -> WaiterId {
+    /// Waits for any of `touches`.
+    pub(super) fn arm(&mut self, election: &ElectionName, touches: Vec<Touch>) -> WaiterId {
         self.next += 1;
         let id = WaiterId(self.next);
-        for target in targets {
-            match self.waiting.entry((election.clone(), target.clone())) {
+        for touch in &touches {
+            match self.waiting.entry((election.clone(), touch.clone())) {
                 Entry::Vacant(vacant) => drop(vacant.insert(Waiting::One(id))),
                 Entry::Occupied(mut occupied) => occupied.get_mut().add(id),
             }
         }
-        self.rows.insert(id, Row { election: election.clone(), targets: targets.into(), waker: None });
+        self.rows.insert(id, Row { election: election.clone(), touches, waker: None });
         id
     }
 
@@ -73,7 +75,7 @@ impl Waiters {
 
     /// Removes all who wait for this and adds their wakers. Answers how many they were: one that was never polled has
     /// no waker.
-    pub(super) fn release(&mut self, touched: (ElectionName, Target), wakers: &mut Vec<Waker>) -> u64 {
+    pub(super) fn release(&mut self, touched: (ElectionName, Touch), wakers: &mut Vec<Waker>) -> u64 {
         let released: Vec<_> = match self.waiting.get(&touched) {
             None => return 0,
             Some(Waiting::One(id)) => vec![*id],
@@ -86,8 +88,8 @@ impl Waiters {
     fn take(&mut self, id: WaiterId) -> Option<Row> {
         let btree_map::Entry::Occupied(row) = self.rows.entry(id) else { return None };
         let row = row.remove();
-        for target in &row.targets {
-            if let Entry::Occupied(mut waiting) = self.waiting.entry((row.election.clone(), target.clone()))
+        for touch in &row.touches {
+            if let Entry::Occupied(mut waiting) = self.waiting.entry((row.election.clone(), touch.clone()))
                 && waiting.get_mut().is_empty_without(id)
             {
                 waiting.remove();
@@ -127,16 +129,16 @@ mod tests {
         ElectionName::new(name).unwrap()
     }
 
-    fn gone(id: &str) -> Target {
-        Target::Gone(EntryId::new(id))
+    fn gone(id: &str) -> Touch {
+        Touch::Gone(EntryId::new(id))
     }
 
     #[test]
     fn only_those_who_wait_for_what_was_touched_are_released() {
         let mut waiters = Waiters::default();
-        let first = waiters.arm(&election("a"), &[gone("1"), Target::Office]);
-        let second = waiters.arm(&election("a"), &[gone("2"), Target::Office]);
-        let elsewhere = waiters.arm(&election("b"), &[gone("1"), Target::Office]);
+        let first = waiters.arm(&election("a"), vec![gone("1"), Touch::Office]);
+        let second = waiters.arm(&election("a"), vec![gone("2"), Touch::Office]);
+        let elsewhere = waiters.arm(&election("b"), vec![gone("1"), Touch::Office]);
         let mut wakers = Vec::new();
         let waker = || Some(Waker::noop().clone());
         assert!(waiters.swap_waker(first, &mut waker()));
@@ -150,7 +152,7 @@ mod tests {
     #[test]
     fn a_waiter_that_left_leaves_nothing_behind() {
         let mut waiters = Waiters::default();
-        let many: Vec<_> = (0..3).map(|_| waiters.arm(&election("a"), &[Target::Head, Target::Head])).collect();
+        let many: Vec<_> = (0..3).map(|_| waiters.arm(&election("a"), vec![Touch::Head, Touch::Head])).collect();
         for id in many {
             waiters.disarm(id);
             waiters.disarm(id);
@@ -163,10 +165,10 @@ mod tests {
     fn a_crowd_is_released_at_once_and_in_the_order_it_came() {
         let mut waiters = Waiters::default();
         for _ in 0..100 {
-            waiters.arm(&election("a"), &[Target::Office]);
+            waiters.arm(&election("a"), vec![Touch::Office]);
         }
-        assert_eq!(waiters.release((election("a"), Target::Office), &mut Vec::new()), 100);
-        assert_eq!(waiters.release((election("a"), Target::Office), &mut Vec::new()), 0);
+        assert_eq!(waiters.release((election("a"), Touch::Office), &mut Vec::new()), 100);
+        assert_eq!(waiters.release((election("a"), Touch::Office), &mut Vec::new()), 0);
         assert!(waiters.waiting.is_empty());
     }
 }

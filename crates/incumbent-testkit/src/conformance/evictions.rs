@@ -1,7 +1,6 @@
 //! Removing somebody else's entry: exactly the one that was seen, and its owner is told.
 
-use bytes::Bytes;
-use incumbent_store::{Cas, Place, Target};
+use incumbent_store::{Cas, Place, Watched};
 
 use super::harness::Harness;
 use super::scene::Scene;
@@ -43,7 +42,7 @@ pub async fn an_eviction_is_refused_when_the_entry_has_changed<H: Harness>(harne
     let member = scene.still_member().await;
     let held = member.stand(&scene.election).await;
     let seen = scene.seen(&held).await;
-    assert_eq!(member.session.publish(&held, &Bytes::from_static(b"alive"), None).await.unwrap(), Cas::Done);
+    assert!(member.publish(&held, b"alive", None).await.is_some());
     assert_eq!(scene.store.evict(&scene.election, &seen).await.unwrap(), Cas::Refused);
     assert!(member.leads(&held).await);
     let seen = scene.seen(&held).await;
@@ -74,8 +73,8 @@ pub async fn an_eviction_is_told_to_the_owner_in_every_way<H: Harness>(harness: 
     let scene = Scene::set(harness).await;
     let member = scene.still_member().await;
     let held = member.stand(&scene.election).await;
-    let cursor = member.session.standing(&held).await.unwrap().cursor;
-    let wake = scene.store.watch(&scene.election, &[Target::Entry(held.entry.clone())], cursor);
+    let standing = member.standing(&held).await;
+    let wake = member.session.watch(&Watched::new(held.clone(), standing.office.version), standing.cursor);
     let seen = scene.seen(&held).await;
     assert_eq!(harness.store().await.evict(&scene.election, &seen).await.unwrap(), Cas::Done);
     if scene.promises.watches {

@@ -27,7 +27,8 @@ pub async fn names_and_values_beyond_the_limits_are_refused<H: Harness>(harness:
         assert_eq!(scene.tokens().await, []);
     }
     let held = member.stand(&scene.election).await;
-    let refused = member.session.publish(&held, &too_much, None).await;
+    let was = member.standing(&held).await.published;
+    let refused = member.session.publish(&held, was, &too_much, None).await;
     assert!(matches!(refused, Err(StoreError::Limit { .. })), "{refused:?}");
     assert_eq!(scene.seen(&held).await.value, "10.0.0.7:80");
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_store::{Cas, NewEntry, Nonce, Place, StoreError};
+use incumbent_store::{Cas, EntryId, Held, NewEntry, Nonce, Place, StoreError, Token};
 use tokio::time::timeout;
 
 use super::harness::Harness;
-use super::scene::{Scene, new_entry, poll_once};
+use super::scene::{Member, Scene, new_entry, poll_once};
 use crate::candidates::held;
 
 /// Whoever came first leads first; without a line, whoever comes while the office is vacant.
@@ -137,7 +137,8 @@ pub async fn standing_says_gone_for_an_entry_of_another_session<H: Harness>(harn
     assert!(owner.leads(&held).await);
     thief.withdraw(&held).await;
     assert!(owner.leads(&held).await, "nobody withdraws for another");
-    assert_eq!(thief.session.publish(&held, &Bytes::from_static(b"mine"), None).await.unwrap(), Cas::Refused);
+    let was = owner.standing(&held).await.published;
+    assert_eq!(thief.session.publish(&held, was, &Bytes::from_static(b"mine"), None).await.unwrap(), None);
     assert_eq!(scene.seen(&held).await.value, "10.0.0.7:80");
 }
 
@@ -162,15 +163,14 @@ pub async fn publishing_changes_the_value_and_the_readiness<H: Harness>(harness:
     let before = scene.seen(&held).await;
     assert_eq!((before.ready, before.name.as_deref()), (None, Some("node-1")));
     // Bytes are bytes, and a nonce has 64 bits.
-    for (value, ready) in [
-        (Bytes::from_static(b"second"), Some(Nonce(u64::MAX))),
-        (Bytes::from_static(b"\0\n\xff not text"), Some(Nonce(0))),
-        (Bytes::new(), None),
-    ] {
+    for (value, ready) in
+        [(b"second".as_slice(), Some(Nonce(u64::MAX))), (b"\0\n\xff not text", Some(Nonce(0))), (b"", None)]
+    {
         let was = scene.seen(&held).await;
-        assert_eq!(member.session.publish(&held, &value, ready).await.unwrap(), Cas::Done);
+        let published = member.publish(&held, value, ready).await;
+        assert_eq!(published, Some(member.standing(&held).await.published));
         let now = scene.seen(&held).await;
-        assert_eq!((&now.value, now.ready), (&value, ready));
+        assert_eq!((&*now.value, now.ready), (value, ready));
         assert_ne!(now.version, was.version, "a change shows in the version");
         assert_eq!((now.incarnation, now.name), (before.incarnation, before.name.clone()));
     }
@@ -182,13 +182,74 @@ pub async fn publishing_is_refused_for_an_entry_that_is_gone<H: Harness>(harness
     let scene = Scene::set(harness).await;
     let member = scene.member().await;
     let held = member.stand(&scene.election).await;
+    let was = member.standing(&held).await.published;
     member.withdraw(&held).await;
     let value = Bytes::from_static(b"late");
-    assert_eq!(member.session.publish(&held, &value, None).await.unwrap(), Cas::Refused);
+    assert_eq!(member.session.publish(&held, was, &value, None).await.unwrap(), None);
     assert_eq!(scene.tokens().await, []);
     let again = member.stand(&scene.election).await;
-    assert_eq!(member.session.publish(&held, &value, None).await.unwrap(), Cas::Refused);
+    assert_eq!(member.session.publish(&held, was, &value, None).await.unwrap(), None);
     assert_eq!(scene.seen(&again).await.value, "10.0.0.7:80");
+}
+
+/// One that was given up may arrive at any time. A later one has replaced what it was to replace.
+pub async fn a_late_publication_puts_nothing_old_back<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let held = member.stand(&scene.election).await;
+    let first = member.standing(&held).await.published;
+    let publish = async |was, value: &'static str, ready| {
+        member.session.publish(&held, was, &Bytes::from_static(value.as_bytes()), ready).await.unwrap()
+    };
+    let second = publish(first, "second", None).await.expect("nobody else has published");
+    assert_eq!(publish(first, "late", Some(Nonce(1))).await, None);
+    let seen = scene.seen(&held).await;
+    assert_eq!((&*seen.value, seen.ready), (b"second".as_slice(), None));
+    // Renewals and handovers are none of its business.
+    member.session.renew(std::slice::from_ref(&held)).await.unwrap();
+    let third = publish(second, "third", Some(Nonce(1))).await.expect("a renewal publishes nothing");
+    for late in [first, second] {
+        assert_eq!(publish(late, "late", None).await, None);
+    }
+    assert_eq!(member.standing(&held).await.published, third);
+    let seen = scene.seen(&held).await;
+    assert_eq!((&*seen.value, seen.ready), (b"third".as_slice(), Some(Nonce(1))));
+}
+
+/// Whom it was behind helps to find the answer, and changes nothing about it.
+pub async fn a_standing_that_is_told_whom_it_was_behind_is_the_same<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    if !scene.has_line() {
+        return one_record_is_taken_and_freed(&scene).await;
+    }
+    let members = scene.members_in_line(4).await;
+    let [(first, leading), (second, gone), (third, held), (fourth, last)] = members.as_slice() else { unreachable!() };
+    let nobody = EntryId::new("nobody");
+    // `None`: our entry is gone; else who is ahead of it, if anybody is.
+    let stands = async |member: &Member, held: &Held, was_behind: &Held, expected: Option<Option<Token>>| {
+        for behind in [&was_behind.entry, &nobody] {
+            let place = match member.session.standing(held, Some(behind)).await.unwrap().place {
+                Place::Leading(_) => Some(None),
+                Place::Behind { ahead, .. } => {
+                    assert_eq!((ahead.name.as_deref(), &*ahead.value), (Some("node-1"), b"10.0.0.7:80".as_slice()));
+                    Some(Some(ahead.token))
+                }
+                Place::Gone => None,
+            };
+            assert_eq!(place, expected, "{held:?}, told that it was behind {behind:?}");
+        }
+    };
+    stands(third, held, gone, Some(Some(gone.token))).await;
+    // The one right ahead goes, and somebody older is still there.
+    second.withdraw(gone).await;
+    stands(third, held, gone, Some(Some(leading.token))).await;
+    stands(second, gone, leading, None).await;
+    // The one ahead stays, and our own entry goes.
+    third.withdraw(held).await;
+    stands(third, held, leading, None).await;
+    stands(fourth, last, held, Some(Some(leading.token))).await;
+    first.withdraw(leading).await;
+    stands(fourth, last, leading, Some(None)).await;
 }
 
 /// A withdrawal whose answer was lost is repeated until it is certain.
@@ -208,8 +269,8 @@ pub async fn withdrawing_again_is_done_and_touches_nobody_else<H: Harness>(harne
         let again = held(&member.enlist_as(&scene.election, &entry).await.unwrap());
         member.withdraw(&first).await;
         assert!(member.leads(&again).await, "a late withdrawal does not reach the next entry");
-        let published = member.session.publish(&again, &Bytes::from_static(b"still here"), None).await.unwrap();
-        assert_eq!(published, Cas::Done, "nor what the session knows of it");
+        let published = member.publish(&again, b"still here", None).await;
+        assert!(published.is_some(), "nor what the session knows of it");
         member.withdraw(&again).await;
     }
 }

@@ -63,8 +63,10 @@ macro_rules! conformance {
             standing_says_gone_for_an_entry_that_was_withdrawn
             standing_says_gone_for_an_entry_of_another_session
             several_predecessors_may_go_at_once
+            a_standing_that_is_told_whom_it_was_behind_is_the_same
             publishing_changes_the_value_and_the_readiness
             publishing_is_refused_for_an_entry_that_is_gone
+            a_late_publication_puts_nothing_old_back
             withdrawing_again_is_done_and_touches_nobody_else
             withdrawing_for_an_heir_is_done_only_while_the_heir_is_there
             a_line_is_cut_at_the_limit_and_says_so

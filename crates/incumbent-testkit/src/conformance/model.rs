@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use incumbent_store::memory::{SessionKey, Shape, Table};
 use incumbent_store::{
-    Cas, ElectionName, Entry, Fault, Held, Incarnation, NewEntry, Nonce, Office, Paused, Place, Session, Standing,
-    StoreError, StoreId, Timestamp, Token, Version,
+    Cas, ElectionName, Entry, EntryId, Fault, Held, Incarnation, NewEntry, Nonce, Office, Paused, Place, Session,
+    Standing, StoreError, StoreId, Timestamp, Token, Version,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -101,6 +101,10 @@ struct Play<'a> {
     /// What others see of each stay in line: the same as long as it lasts.
     stays: BTreeMap<Token, Incarnation>,
     entries: Vec<(ElectionName, Entry, Entry)>,
+    /// What each entry has published, as the store and the table number it.
+    published: BTreeMap<Token, Vec<(Version, Version)>>,
+    /// Whom each entry was behind when it was last looked at, if anybody.
+    ahead: BTreeMap<Token, EntryId>,
     offices: BTreeMap<ElectionName, Vec<(Version, Version)>>,
 }
 
@@ -127,6 +131,8 @@ impl<'a> Play<'a> {
             tokens: BTreeMap::new(),
             stays: BTreeMap::new(),
             entries: Vec::new(),
+            published: BTreeMap::new(),
+            ahead: BTreeMap::new(),
             offices: BTreeMap::new(),
         };
         for _ in 0..2 {
@@ -198,17 +204,27 @@ impl<'a> Play<'a> {
     async fn standing(&mut self, session: usize, which: usize) -> Result<(), String> {
         let Some((real, model)) = self.held(session, which) else { return Ok(()) };
         let side = &self.sessions[session];
-        let real = side.real.standing(&real).await;
+        let behind = self.ahead.get(&real.token).cloned();
+        let real = side.real.standing(&real, behind.as_ref()).await;
         let model = self.table.standing(NOW, side.key, &model);
         self.same_standing(real, model)
     }
 
     async fn publish(&mut self, session: usize, which: usize, value: u8, ready: Option<u8>) -> Result<(), String> {
         let Some((real, model)) = self.held(session, which) else { return Ok(()) };
+        let seen = self.published.entry(real.token).or_default();
+        // On what was there last, or at first.
+        let was = if value.is_multiple_of(2) { seen.last() } else { seen.first() };
+        let (was, model_was) = was.copied().unwrap_or_default();
         let (value, ready) = (Bytes::from(vec![value; 3]), ready.map(|nonce| Nonce(nonce.into())));
         let side = &self.sessions[session];
-        let real = side.real.publish(&real, &value, ready).await;
-        same_result("publish", real, self.table.publish(NOW, side.key, &model, &value, ready))
+        let published = side.real.publish(&real, was, &value, ready).await;
+        let in_table = self.table.publish(NOW, side.key, &model, model_was, &value, ready);
+        if let (Ok(Some(real)), Ok(Some(model))) = (&published, &in_table) {
+            seen.push((*real, *model));
+        }
+        let cas = |version: Option<Version>| if version.is_some() { Cas::Done } else { Cas::Refused };
+        same_result("publish", published.map(cas), in_table.map(cas))
     }
 
     async fn withdraw(&mut self, session: usize, which: usize, heir: Option<usize>) -> Result<(), String> {
@@ -300,6 +316,12 @@ impl<'a> Play<'a> {
             (Ok(real), Ok(model)) => (real, model),
             (real, model) => return same_result("standing", real.map(|_| Cas::Done), model.map(|_| Cas::Done)),
         };
+        if let Place::Behind { held: Some(held), ahead, .. } = &real.place {
+            self.ahead.insert(held.token, ahead.id.clone());
+        }
+        if let Place::Leading(held) | Place::Behind { held: Some(held), .. } = &real.place {
+            self.published.entry(held.token).or_default().push((real.published, model.published));
+        }
         same_office(real.office, model.office)?;
         match (&real.place, &model.place) {
             (Place::Leading(real), Place::Leading(model)) => {

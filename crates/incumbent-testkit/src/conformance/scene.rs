@@ -7,14 +7,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use incumbent_store::{
-    Cas, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, LineKind, NewEntry, Place, Promises,
-    Session, Standing, Store, StoreError, Token, Wake,
+    Cas, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, LineKind, NewEntry, Nonce, Place,
+    Promises, Session, Standing, Store, StoreError, Token, Version, Wake,
 };
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::harness::{Harness, unique};
-use crate::candidates::{held, held_of};
+use crate::candidates::{held, held_of, publish};
 
 #[derive(Clone)]
 pub(super) struct Scene {
@@ -152,7 +152,16 @@ impl Member {
     }
 
     pub(super) async fn place(&self, held: &Held) -> Place {
-        self.session.standing(held).await.expect("a standing").place
+        self.standing(held).await.place
+    }
+
+    pub(super) async fn standing(&self, held: &Held) -> Standing {
+        self.session.standing(held, None).await.expect("a standing")
+    }
+
+    /// Replaces what the entry says. `None`: refused.
+    pub(super) async fn publish(&self, held: &Held, value: &'static [u8], ready: Option<Nonce>) -> Option<Version> {
+        publish(&*self.session, held, value, ready).await.expect("a publication")
     }
 
     pub(super) async fn leads(&self, held: &Held) -> bool {

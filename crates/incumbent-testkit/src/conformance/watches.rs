@@ -2,10 +2,9 @@
 //!
 //! A store that promises no watches is checked for keeping quiet, and that reading tells the same.
 
-use std::task::Poll;
+use std::sync::Arc;
 
-use bytes::Bytes;
-use incumbent_store::{Cas, Cursor, ElectionName, Held, Office, Paused, Place, Store, Target, Wake};
+use incumbent_store::{Cas, Cursor, Held, Office, Paused, Place, Seen, Session, Store, Wake, Watched};
 use tokio::task::JoinSet;
 
 use super::harness::Harness;
@@ -26,9 +25,9 @@ pub async fn a_wake_is_only_a_hint<H: Harness>(harness: &H) {
     }
     let members = scene.members_in_line(3).await;
     let [(_, leading), (between, gone), (last, held)] = members.as_slice() else { unreachable!() };
-    let standing = last.session.standing(held).await.unwrap();
-    assert!(matches!(&standing.place, Place::Behind { ahead, .. } if ahead.is(gone)), "{standing:?}");
-    let wake = scene.store.watch(&scene.election, &[Target::Gone(gone.entry.clone())], standing.cursor);
+    let (watched, cursor) = followed(last, held).await;
+    assert_eq!(watched.ahead.as_ref(), Some(&gone.entry));
+    let wake = last.session.watch(&watched, cursor);
     between.withdraw(gone).await;
     if scene.promises.watches {
         scene.woken("the one behind", wake).await;
@@ -37,68 +36,129 @@ pub async fn a_wake_is_only_a_hint<H: Harness>(harness: &H) {
     assert!(matches!(&place, Place::Behind { ahead, .. } if ahead.is(leading)), "{place:?}");
 }
 
-/// Everything that can be watched for, and the change that it waits for.
-#[derive(Clone, Copy, Debug)]
+/// What one in line waits for, as it stands now.
+async fn followed(member: &Member, held: &Held) -> (Watched, Cursor) {
+    let standing = member.standing(held).await;
+    let mut watched = Watched::new(held.clone(), standing.office.version);
+    if let Place::Behind { ahead, .. } = standing.place {
+        watched.ahead = Some(ahead.id);
+    }
+    (watched, standing.cursor)
+}
+
+/// Everything that can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Change {
-    EntryGoes,
-    EntryPublishes,
-    EntryGoesWhileOnlyThatCounts,
+    // By one in line.
+    OwnEntryGoes,
+    AheadGoes,
+    HeirGoes,
+    HeirPublishes,
+    NoticeIsSet,
+    NoticeIsRemoved,
+    // By somebody else.
     HeadGoes,
     HeadComes,
     HeadPublishes,
+    LastGoes,
     OfficeIsSet,
     OfficeIsRemoved,
 }
 
 impl Change {
-    const ALL: [Change; 8] = [
-        Change::EntryGoes,
-        Change::EntryPublishes,
-        Change::EntryGoesWhileOnlyThatCounts,
+    const ALL: [Change; 12] = [
+        Change::OwnEntryGoes,
+        Change::AheadGoes,
+        Change::HeirGoes,
+        Change::HeirPublishes,
+        Change::NoticeIsSet,
+        Change::NoticeIsRemoved,
         Change::HeadGoes,
         Change::HeadComes,
         Change::HeadPublishes,
+        Change::LastGoes,
         Change::OfficeIsSet,
         Change::OfficeIsRemoved,
     ];
 
-    fn target(self, held: Option<&Held>) -> Target {
-        let entry = || held.expect("somebody stands").entry.clone();
-        match self {
-            Change::EntryGoes | Change::EntryPublishes => Target::Entry(entry()),
-            Change::EntryGoesWhileOnlyThatCounts => Target::Gone(entry()),
-            Change::HeadGoes | Change::HeadComes | Change::HeadPublishes => Target::Head,
-            Change::OfficeIsSet | Change::OfficeIsRemoved => Target::Office,
+    fn needs_line(self) -> bool {
+        matches!(self, Change::AheadGoes | Change::HeirGoes | Change::HeirPublishes)
+    }
+}
+
+/// Somebody who waits for a change, and somebody who makes it.
+struct Waiting {
+    change: Change,
+    /// In line, if it is.
+    waits: Option<(Member, Held)>,
+    makes: (Member, Option<Held>),
+}
+
+/// What was read before a watch.
+enum Read {
+    Entry(Arc<dyn Session>, Watched, Cursor),
+    Election(Seen, Cursor),
+}
+
+impl Waiting {
+    async fn set(scene: &Scene, change: Change) -> Waiting {
+        let (member, other) = (scene.member().await, scene.member().await);
+        let election = &scene.election;
+        let mut held = None;
+        if matches!(change, Change::AheadGoes | Change::HeadGoes | Change::HeadPublishes | Change::LastGoes) {
+            held = Some(other.stand(election).await);
         }
+        let in_line = change.needs_line()
+            || matches!(change, Change::OwnEntryGoes | Change::NoticeIsSet | Change::NoticeIsRemoved);
+        let waits = if in_line { Some(member.stand(election).await) } else { None };
+        if matches!(change, Change::HeirGoes | Change::HeirPublishes) {
+            held = Some(other.stand(election).await);
+        }
+        if matches!(change, Change::NoticeIsRemoved | Change::OfficeIsRemoved) {
+            set_paused(scene, true).await;
+        }
+        Waiting { change, waits: waits.map(|held| (member, held)), makes: (other, held) }
     }
 
-    /// What must be so before.
-    async fn prepare(self, scene: &Scene, member: &Member) -> Option<Held> {
-        match self {
-            Change::HeadComes | Change::OfficeIsSet => None,
-            Change::OfficeIsRemoved => {
-                set_paused(scene, true).await;
-                None
-            }
-            _ => Some(member.stand(&scene.election).await),
+    async fn read(&self, scene: &Scene) -> Read {
+        let other = || self.makes.1.as_ref().map(|held| held.entry.clone());
+        if let Some((member, held)) = &self.waits {
+            let (mut watched, cursor) = followed(member, held).await;
+            watched.heir = other().filter(|_| self.change != Change::AheadGoes);
+            return Read::Entry(member.session.clone(), watched, cursor);
         }
+        let line = scene.line().await;
+        let mut seen = line.seen();
+        if matches!(self.change, Change::LastGoes | Change::OfficeIsSet | Change::OfficeIsRemoved) {
+            seen = Seen::new(line.office.version);
+        }
+        seen.last = other().filter(|_| self.change == Change::LastGoes);
+        Read::Election(seen, line.cursor)
     }
 
-    async fn make(self, scene: &Scene, member: &Member, held: Option<&Held>) {
-        match self {
-            Change::EntryGoes | Change::EntryGoesWhileOnlyThatCounts | Change::HeadGoes => {
-                member.withdraw(held.expect("somebody stands")).await;
+    async fn make(&self, scene: &Scene) {
+        let (member, held) = &self.makes;
+        let held = || held.as_ref().expect("somebody stands");
+        match self.change {
+            Change::OwnEntryGoes => scene.evict(&self.waits.as_ref().expect("it is in line").1).await,
+            Change::AheadGoes | Change::HeirGoes | Change::HeadGoes | Change::LastGoes => member.withdraw(held()).await,
+            Change::HeirPublishes | Change::HeadPublishes => {
+                assert!(member.publish(held(), b"new", None).await.is_some());
             }
-            Change::EntryPublishes | Change::HeadPublishes => publish(member, held.expect("somebody stands")).await,
             Change::HeadComes => drop(member.stand(&scene.election).await),
-            Change::OfficeIsSet => set_paused(scene, true).await,
-            Change::OfficeIsRemoved => set_paused(scene, false).await,
+            Change::NoticeIsSet | Change::OfficeIsSet => set_paused(scene, true).await,
+            Change::NoticeIsRemoved | Change::OfficeIsRemoved => set_paused(scene, false).await,
         }
     }
 }
 
-async fn publish(member: &Member, held: &Held) {
-    assert_eq!(member.session.publish(held, &Bytes::from_static(b"new"), None).await.unwrap(), Cas::Done);
+impl Read {
+    fn watch(&self, scene: &Scene, store: &dyn Store) -> Wake {
+        match self {
+            Read::Entry(session, watched, from) => session.watch(watched, *from),
+            Read::Election(seen, from) => store.watch(&scene.election, seen, *from),
+        }
+    }
 }
 
 async fn set_paused(scene: &Scene, paused: bool) {
@@ -111,40 +171,41 @@ async fn set_paused(scene: &Scene, paused: bool) {
 pub async fn a_watch_from_a_cursor_misses_nothing<H: Harness>(harness: &H) {
     for change in Change::ALL {
         let scene = Scene::set(harness).await;
-        let member = scene.member().await;
-        let held = change.prepare(&scene, &member).await;
-        let cursor = scene.line().await.cursor;
-        change.make(&scene, &member, held.as_ref()).await;
-        let wake = scene.store.watch(&scene.election, &[change.target(held.as_ref())], cursor);
+        if change.needs_line() && !scene.has_line() {
+            continue;
+        }
+        let waiting = Waiting::set(&scene, change).await;
+        let read = waiting.read(&scene).await;
+        waiting.make(&scene).await;
+        let wake = read.watch(&scene, &*scene.store);
         told(&scene, &format!("{change:?} before the watch"), wake).await;
     }
 }
 
-/// What happens while somebody watches wakes it, also when it watches several things, from another handle.
+/// What happens while somebody watches wakes it, also through another handle.
 pub async fn a_watch_wakes_on_what_comes_after_it<H: Harness>(harness: &H) {
     for change in Change::ALL {
         let scene = Scene::set(harness).await;
-        let member = scene.member().await;
-        let held = change.prepare(&scene, &member).await;
-        let target = change.target(held.as_ref());
-        let unrelated = if target == Target::Office { Target::Head } else { Target::Office };
-        let wake = armed(&*harness.store().await, &scene.election, &[unrelated, target]).await;
-        change.make(&scene, &member, held.as_ref()).await;
+        if change.needs_line() && !scene.has_line() {
+            continue;
+        }
+        let waiting = Waiting::set(&scene, change).await;
+        let wake = armed(&scene, &*harness.store().await, &waiting).await;
+        waiting.make(&scene).await;
         told(&scene, &format!("{change:?} after the watch"), wake).await;
     }
 }
 
 /// A watch that waits. It may wake without a change, but not again and again.
-async fn armed(store: &dyn Store, election: &ElectionName, targets: &[Target]) -> Wake {
+async fn armed(scene: &Scene, store: &dyn Store, waiting: &Waiting) -> Wake {
     for _ in 0..10 {
-        let cursor = store.line(election, 1).await.unwrap().cursor;
-        let mut wake = store.watch(election, targets, cursor);
+        let mut wake = waiting.read(scene).await.watch(scene, store);
         // Stores may arm a watch with its first poll.
         if poll_once(&mut wake).await.is_pending() {
             return wake;
         }
     }
-    panic!("{targets:?} of {election}: woken again and again though nothing changes");
+    panic!("{:?} of {}: woken again and again though nothing changes", waiting.change, scene.election);
 }
 
 /// A promised watch wakes; one that is not promised keeps quiet for ever.
@@ -162,19 +223,25 @@ pub async fn dropped_watches_leave_nothing_behind<H: Harness>(harness: &H) {
     let member = scene.member().await;
     let held = member.stand(&scene.election).await;
     let before = harness.watches();
-    let cursor = scene.line().await.cursor;
-    let targets = [Target::Gone(held.entry.clone()), Target::Head, Target::Office];
+    let line = scene.line().await;
+    let (watched, cursor) = followed(&member, &held).await;
+    let watch = |number| match number % 2 {
+        0 => scene.store.watch(&scene.election, &line.seen(), line.cursor),
+        _ => member.session.watch(&watched, cursor),
+    };
     for number in 0..500 {
-        let mut wake = scene.store.watch(&scene.election, &targets, cursor);
-        if number % 2 == 0 {
+        let mut wake = watch(number);
+        if number % 3 == 0 {
             let _ = poll_once(&mut wake).await;
         }
     }
     scene.until("the store has forgotten them", async || harness.watches() == before).await;
     // And the store still tells those who stayed.
-    let wake = scene.store.watch(&scene.election, &targets, scene.line().await.cursor);
+    let stayed = [watch(0), watch(1)];
     member.withdraw(&held).await;
-    told(&scene, "the watch that stayed", wake).await;
+    for wake in stayed {
+        told(&scene, "the watch that stayed", wake).await;
+    }
 }
 
 /// No herd: in a crowd that waits, the one behind the one who left is woken, and nobody else.
@@ -185,27 +252,34 @@ pub async fn one_leaves_and_exactly_one_is_woken<H: Harness>(harness: &H) {
     }
     let members = scene.members_in_line(harness.crowd()).await;
     let mut watches = JoinSet::new();
-    for (number, pair) in members.windows(2).enumerate() {
-        let [(_, ahead), (follower, held)] = pair else { unreachable!() };
-        let cursor: Cursor = follower.session.standing(held).await.unwrap().cursor;
-        let wake = scene.store.watch(&scene.election, &[Target::Gone(ahead.entry.clone())], cursor);
+    for (number, (follower, held)) in members.iter().enumerate().skip(1) {
+        let (watched, cursor) = followed(follower, held).await;
+        let wake = follower.session.watch(&watched, cursor);
         watches.spawn(async move {
             wake.await.expect("no watch is lost here");
-            number + 1
+            number
         });
     }
     tokio::task::yield_now().await;
-    let leaving = members.len() / 2;
-    members[leaving].0.withdraw(&members[leaving].1).await;
-    let woken = tokio::time::timeout(scene.patience(), watches.join_next()).await.expect("the follower is woken");
-    assert_eq!(woken.unwrap().unwrap(), leaving + 1);
     // A second departure tells when the news of the first has reached everybody who gets it.
-    let second = members.len() - 2;
-    members[second].0.withdraw(&members[second].1).await;
-    let woken = tokio::time::timeout(scene.patience(), watches.join_next()).await.expect("the last one is woken");
-    assert_eq!(woken.unwrap().unwrap(), second + 1);
+    let leaving = [members.len() / 2, members.len() - 2];
+    for number in leaving {
+        members[number].0.withdraw(&members[number].1).await;
+        loop {
+            let woken = tokio::time::timeout(scene.patience(), watches.join_next()).await.expect("somebody is woken");
+            let woken = woken.unwrap().unwrap();
+            // Those who leave hear of that, too.
+            if !leaving.contains(&woken) {
+                assert_eq!(woken, number + 1);
+                break;
+            }
+        }
+    }
     tokio::task::yield_now().await;
-    assert!(watches.try_join_next().is_none(), "somebody else was woken, too");
+    while let Some(woken) = watches.try_join_next() {
+        let woken = woken.unwrap();
+        assert!(leaving.contains(&woken), "{woken} was woken, too");
+    }
 }
 
 /// Without a line or without watches there is no crowd to wake: those who wait come back by themselves.
@@ -220,23 +294,35 @@ async fn nobody_waits_in_line(scene: &Scene) {
     assert!(matches!(place, Place::Leading(_)), "{place:?}");
 }
 
-/// Followers do not care what the one ahead advertises; observers do.
+/// Followers do not care what the one ahead advertises, nor the kept out who leads; observers do.
 pub async fn a_publication_wakes_those_who_follow_the_head_and_not_those_who_wait_for_a_place<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let member = scene.member().await;
     let held = member.stand(&scene.election).await;
-    let cursor = scene.line().await.cursor;
-    let watch = |target| scene.store.watch(&scene.election, &[target], cursor);
-    let mut place = watch(Target::Gone(held.entry.clone()));
-    let mut office = watch(Target::Office);
-    let (head, entry) = (watch(Target::Head), watch(Target::Entry(held.entry.clone())));
-    assert!(poll_once(&mut place).await.is_pending() && poll_once(&mut office).await.is_pending());
-    publish(&member, &held).await;
+    let line = scene.line().await;
+    let mut kept_out = scene.store.watch(&scene.election, &Seen::new(line.office.version), line.cursor);
+    let head = scene.store.watch(&scene.election, &line.seen(), line.cursor);
+    let (watched, cursor) = followed(&member, &held).await;
+    let mut owner = member.session.watch(&watched, cursor);
+    assert!(poll_once(&mut owner).await.is_pending() && poll_once(&mut kept_out).await.is_pending());
+    let next = scene.member().await;
+    let mut place = None;
+    if scene.has_line() {
+        let behind = next.stand(&scene.election).await;
+        let (watched, cursor) = followed(&next, &behind).await;
+        let wake = place.insert(next.session.watch(&watched, cursor));
+        assert!(poll_once(wake).await.is_pending());
+    }
+    assert!(member.publish(&held, b"new", None).await.is_some());
     told(&scene, "who watches the head", head).await;
-    told(&scene, "who watches the entry", entry).await;
     assert_eq!(scene.seen(&held).await.value, "new");
-    assert!(poll_once(&mut place).await.is_pending(), "nobody has left");
-    assert!(matches!(poll_once(&mut office).await, Poll::Pending), "the office record is the same");
+    assert!(poll_once(&mut owner).await.is_pending(), "its own words are no news");
+    if let Some(place) = &mut place {
+        assert!(poll_once(place).await.is_pending(), "nobody has left");
+    }
     member.withdraw(&held).await;
-    told(&scene, "who waits for the place", place).await;
+    if let Some(place) = place {
+        told(&scene, "who waits for the place", place).await;
+    }
+    assert!(poll_once(&mut kept_out).await.is_pending(), "the office record is the same");
 }

@@ -28,7 +28,7 @@ impl<'a, H: Harness> Stage<'a, H> {
         let store = self.harness.store().await;
         let clock = Arc::new(TokioClock::new());
         let builder = Client::builder().ttl(self.harness.ttl()).clock(clock);
-        builder.with_shared_store(store).await.expect("a client")
+        builder.with_store(store).await.expect("a client")
     }
 
     /// The election, opened by a client of its own.

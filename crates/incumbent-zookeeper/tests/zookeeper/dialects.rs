@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use incumbent::{SeatError, StandError};
-use incumbent_store::{Cas, Nonce, Place, Store, StoreError, Target};
+use incumbent_store::{Cas, Nonce, Place, Store, StoreError, Watched};
+use incumbent_testkit::candidates::publish;
 use incumbent_testkit::conformance::Harness;
 use incumbent_zookeeper::zookeeper_client::{Acls, Client, CreateMode, CreateOptions, EventType};
 use incumbent_zookeeper::{Dialect, ZooKeeperStore};
@@ -62,7 +63,7 @@ async fn a_stranger_that_comes_later_is_met_at_the_next_look() {
     let held = held(&session.enlist(&name, &entry(1)).await.unwrap());
     let latch = format!("{}/later/_c_01234567-89ab-cdef-0123-456789abcdef-latch-0000000009", zookeeper.chroot);
     client.create(&latch, b"", &EPHEMERAL).await.unwrap();
-    assert!(matches!(session.standing(&held).await, Err(StoreError::Foreign { .. })));
+    assert!(matches!(session.standing(&held, None).await, Err(StoreError::Foreign { .. })));
     session.withdraw(&held, None).await.unwrap();
     let again = session.enlist(&name, &entry(2)).await;
     assert!(matches!(again, Err(StoreError::Foreign { .. })), "{again:?}");
@@ -81,7 +82,7 @@ async fn in_a_foreign_dialect_the_node_holds_the_name_and_everything_of_ours_is_
         let (data, stat) = client.get_data(&format!("{path}/{}", node(&held))).await.unwrap();
         assert_eq!(data, b"node-1", "{dialect:?}");
         assert_eq!(stat.czxid.unsigned_abs(), held.token.get());
-        assert_eq!(session.publish(&held, &Bytes::from_static(b"new"), Some(Nonce(3))).await.unwrap(), Cas::Done);
+        assert!(publish(&*session, &held, "new", Some(Nonce(3))).await.unwrap().is_some());
         let paused = incumbent_store::Paused { reason: "a test".into() };
         let office = incumbent_store::Office { paused: Some(paused), ..Default::default() };
         store.set_office(&name, incumbent_store::Version::NONE, &office).await.unwrap();
@@ -123,12 +124,17 @@ async fn those_who_watch_an_entry_are_told_of_what_is_said_beside_it() {
         let name = name("beside");
         let session = store.open_session(TTL * 5).await.unwrap();
         let held = held(&session.enlist(&name, &entry(1)).await.unwrap());
-        for target in [Target::Entry(held.entry.clone()), Target::Head] {
-            let cursor = store.line(&name, 1).await.unwrap().cursor;
-            let wake = store.watch(&name, &[target], cursor);
-            session.publish(&held, &Bytes::from_static(b"said"), None).await.unwrap();
-            within(wake).await.unwrap();
-        }
+        let heir = store.open_session(TTL * 5).await.unwrap();
+        let heir_held = incumbent_testkit::candidates::held(&heir.enlist(&name, &entry(2)).await.unwrap());
+        let (line, standing) = (store.line(&name, 1).await.unwrap(), session.standing(&held, None).await.unwrap());
+        let observer = store.watch(&name, &line.seen(), line.cursor);
+        let mut watched = Watched::new(held.clone(), standing.office.version);
+        watched.heir = Some(heir_held.entry.clone());
+        let leader = session.watch(&watched, standing.cursor);
+        publish(&*session, &held, "said", None).await.unwrap();
+        within(observer).await.unwrap();
+        publish(&*heir, &heir_held, "said", None).await.unwrap();
+        within(leader).await.unwrap();
     }
 }
 
@@ -242,7 +248,7 @@ async fn a_handover_needs_no_record_that_somebody_has_removed() {
             client.delete(&format!("{records}/{record}"), None).await.unwrap();
         }
         assert_eq!(leader.withdraw(&leading, Some(&next.entry)).await.unwrap(), Cas::Done, "{dialect:?}");
-        assert_eq!(heir.standing(&next).await.unwrap().place, Place::Leading(next), "{dialect:?}");
+        assert_eq!(heir.standing(&next, None).await.unwrap().place, Place::Leading(next), "{dialect:?}");
     }
 }
 
@@ -268,7 +274,7 @@ async fn in_go_leaderelection_nobody_takes_the_entry_of_another_on_the_same_conn
 
     let again = second.enlist(&name, &new).await;
     assert!(matches!(again, Err(StoreError::Misuse { .. })), "one connection has one place: {again:?}");
-    assert_eq!(first.standing(&leading).await.unwrap().place, Place::Leading(leading));
+    assert_eq!(first.standing(&leading, None).await.unwrap().place, Place::Leading(leading));
 }
 
 #[tokio::test]
@@ -313,7 +319,7 @@ async fn what_our_candidate_says_beside_its_entry_is_said_again_if_somebody_remo
 
         remove().await;
         client.delete(&records, None).await.unwrap();
-        assert_eq!(session.publish(&held, &Bytes::from("new"), None).await.unwrap(), Cas::Done);
+        assert!(publish(&*session, &held, "new", None).await.unwrap().is_some());
         session.renew(std::slice::from_ref(&held)).await.unwrap();
         let after = seen().await;
         assert_eq!((after.incarnation, after.value), (before.incarnation, Bytes::from("new")), "{dialect:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use incumbent::Role;
-use incumbent_store::{Cursor, ElectionName, Place, Store, Target};
+use incumbent_store::{Cursor, ElectionName, Place, Store};
 use incumbent_testkit::servers::ZooKeeperEnsemble;
 use incumbent_zookeeper::{Dialect, ZooKeeperStore};
 
@@ -111,7 +111,7 @@ async fn a_heartbeat_through_a_server_that_is_cut_off_is_not_answered() {
 
     let renewal = tokio::time::timeout(Duration::from_secs(2), session.renew(std::slice::from_ref(&held))).await;
     assert!(!matches!(renewal, Ok(Ok(_))), "{renewal:?}");
-    let standing = tokio::time::timeout(Duration::from_secs(2), session.standing(&held)).await;
+    let standing = tokio::time::timeout(Duration::from_secs(2), session.standing(&held, None)).await;
     assert!(!matches!(standing, Ok(Ok(_))), "nobody learns that it leads there: {standing:?}");
     let line = tokio::time::timeout(Duration::from_secs(2), store.line(&name, 1)).await;
     assert!(!matches!(line, Ok(Ok(_))), "nobody is told who leads there: {line:?}");
@@ -130,6 +130,7 @@ async fn followers_follow_on_when_the_ensembles_leader_is_killed() {
     let (store, name) = (store(&ensemble), name("followers"));
     let first = store.open_session(LONG).await.unwrap();
     let leading = held(&first.enlist(&name, &entry(1)).await.unwrap());
+    let before = store.line(&name, 1).await.unwrap();
     let long = incumbent::Client::builder().ttl(LONG).with_store(store.clone()).await.unwrap();
     let mut waiting = long.election(name.as_str()).unwrap().candidate("next").stand().await.unwrap();
     in_line(&store, &name, 2).await;
@@ -143,11 +144,11 @@ async fn followers_follow_on_when_the_ensembles_leader_is_killed() {
     })
     .await;
     until("our place is the same", async || {
-        matches!(tokio::time::timeout(TTL, first.standing(&leading)).await, Ok(Ok(standing)) if standing.place == Place::Leading(leading.clone()))
+        matches!(tokio::time::timeout(TTL, first.standing(&leading, None)).await, Ok(Ok(standing)) if standing.place == Place::Leading(leading.clone()))
     })
     .await;
     until("the leader leaves", async || first.withdraw(&leading, None).await.is_ok()).await;
     lead(&mut waiting).await;
-    let long_ago = store.watch(&name, &[Target::Head], Cursor(1));
+    let long_ago = store.watch(&name, &before.seen(), Cursor(1));
     within(long_ago).await.unwrap();
 }

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod access;
-mod deaf;
 mod dialects;
 #[cfg(feature = "faults")]
 mod ensemble;

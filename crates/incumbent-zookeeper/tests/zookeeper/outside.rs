@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_store::{Cas, ElectionName, NewEntry, Place, Proof, Session, Store, StoreError, Target};
+use incumbent_store::{Cas, ElectionName, NewEntry, Place, Proof, Session, Store, StoreError, Version, Watched};
+use incumbent_testkit::candidates::publish;
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_zookeeper::zookeeper_client::{Acls, Client, CreateMode};
 use incumbent_zookeeper::{Dialect, ZooKeeperStore};
@@ -93,7 +94,7 @@ async fn a_node_of_another_session_under_our_name_is_not_ours() {
     client.delete(&path, None).await.unwrap();
     client.create(&path, &data, &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await.unwrap();
 
-    assert_eq!(session.standing(&held).await.unwrap().place, Place::Gone);
+    assert_eq!(session.standing(&held, None).await.unwrap().place, Place::Gone);
     let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
     assert_eq!((renewal.gone, renewal.stray), (vec![held], vec![]));
 }
@@ -161,8 +162,10 @@ async fn a_cut_connection_ends_no_session_and_every_watch_is_told_to_look_again(
     let name = name("cut");
     let session = ours.open_session(LONG).await.unwrap();
     let standing = session.enlist(&name, &entry(1)).await.unwrap();
-    let gone = || [Target::Gone(held(&standing).entry)];
-    let mut watches: Vec<_> = (0..3).map(|_| ours.watch(&name, &gone(), standing.cursor)).collect();
+    let line = ours.line(&name, 1).await.unwrap();
+    // On the connection of the session, and on the one that all others share.
+    let by_session = || session.watch(&Watched::new(held(&standing), Version::NONE), standing.cursor);
+    let mut watches = vec![by_session(), ours.watch(&name, &line.seen(), line.cursor), by_session()];
     for wake in &mut watches {
         let early = tokio::time::timeout(Duration::from_millis(50), wake).await;
         assert!(early.is_err(), "nothing has happened yet: {early:?}");
@@ -175,9 +178,9 @@ async fn a_cut_connection_ends_no_session_and_every_watch_is_told_to_look_again(
         assert!(matches!(told, Err(StoreError::Unavailable { .. })), "{told:?}");
     }
     assert_eq!(ours.watches(), 0);
-    until("the connection is back", async || session.standing(&held(&standing)).await.is_ok()).await;
-    assert_eq!(session.standing(&held(&standing)).await.unwrap().place, Place::Leading(held(&standing)));
-    let wake = ours.watch(&name, &gone(), standing.cursor);
+    until("the connection is back", async || session.standing(&held(&standing), None).await.is_ok()).await;
+    assert_eq!(session.standing(&held(&standing), None).await.unwrap().place, Place::Leading(held(&standing)));
+    let wake = by_session();
     session.withdraw(&held(&standing), None).await.unwrap();
     within(wake).await.unwrap();
 }
@@ -238,11 +241,12 @@ async fn a_stopped_server_is_unavailable_and_a_resumed_one_goes_on() {
     let session = store.open_session(LONG).await.unwrap();
     let held = held(&session.enlist(&name, &entry(1)).await.unwrap());
     server.nodes()[0].pause();
-    let silent = tokio::time::timeout(Duration::from_millis(300), session.publish(&held, &Bytes::new(), None)).await;
+    let silent =
+        tokio::time::timeout(Duration::from_millis(300), session.publish(&held, Version::NONE, &Bytes::new(), None))
+            .await;
     assert!(silent.is_err(), "nobody can have answered: {silent:?}");
     server.nodes()[0].resume();
-    until("it answers", async || session.publish(&held, &Bytes::new(), None).await.is_ok_and(|cas| cas == Cas::Done))
-        .await;
+    until("it answers", async || publish(&*session, &held, "", None).await.is_ok_and(|done| done.is_some())).await;
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 //! The scenarios that every election over ZooKeeper has to get right, on one server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::{Loss, Role, SeatError, SeatEvent, StandError};
 use incumbent_store::{Cas, Place, Store, StoreError};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::ZooKeeperEnsemble;
+use incumbent_testkit::{Call, FaultStore, Faults, Mishap};
 use incumbent_zookeeper::zookeeper_client::Client;
 use incumbent_zookeeper::{Dialect, ZooKeeperStore};
 
@@ -141,7 +143,7 @@ async fn a_withdrawal_while_disconnected_is_an_error_that_says_so_and_is_not_sen
     let held = held(&session.enlist(&name, &entry(1)).await.unwrap());
     proxy.set(Way::Cut);
     until("the connection is seen to be down", async || {
-        matches!(session.standing(&held).await, Err(StoreError::Unavailable { source: None, .. }))
+        matches!(session.standing(&held, None).await, Err(StoreError::Unavailable { source: None, .. }))
     })
     .await;
     let refused = session.withdraw(&held, None).await.unwrap_err();
@@ -149,8 +151,8 @@ async fn a_withdrawal_while_disconnected_is_an_error_that_says_so_and_is_not_sen
 
     proxy.set(Way::Forward);
 
-    until("the connection is back", async || session.standing(&held).await.is_ok()).await;
-    let standing = session.standing(&held).await.unwrap();
+    until("the connection is back", async || session.standing(&held, None).await.is_ok()).await;
+    let standing = session.standing(&held, None).await.unwrap();
     assert_eq!(standing.place, Place::Leading(held.clone()), "what was refused was not kept for later");
     assert_eq!(session.withdraw(&held, None).await.unwrap(), Cas::Done);
     in_line(&ours, &name, 0).await;
@@ -308,13 +310,15 @@ async fn the_fourth_leads_when_the_first_three_go_at_once() {
 #[tokio::test]
 async fn a_notification_that_was_lost_is_made_up_for_by_looking_again() {
     let server = shared().await;
-    // The follower's watches are on a connection that never hears anything again; its session is on
-    // another.
+    // The follower's watches never tell it anything.
     let zookeeper = ZooKeeper::on(server);
     let (store, name) = (zookeeper.open(), name("deaf"));
     let leader = store.open_session(TTL * 5).await.unwrap();
     let leading = held(&leader.enlist(&name, &entry(1)).await.unwrap());
-    let deaf = crate::deaf::Deaf::new(ZooKeeperStore::connect(&server.endpoints(), &zookeeper.options()).unwrap());
+    let faults = Faults::none();
+    (0..1000).for_each(|_| faults.next(Call::Watch, Mishap::LoseAnswer));
+    let deaf = ZooKeeperStore::connect(&server.endpoints(), &zookeeper.options()).unwrap();
+    let deaf = FaultStore::new(Arc::new(deaf), faults);
     let follower = incumbent::Client::builder().ttl(TTL).with_store(deaf).await.unwrap();
     let mut seat = follower.election(name.as_str()).unwrap().candidate("follower").stand().await.unwrap();
     in_line(&store, &name, 2).await;
@@ -396,11 +400,11 @@ async fn closing_one_of_two_candidates_on_one_connection_removes_its_entries_onl
     let (first, second) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL).await.unwrap());
     let leading = held(&first.enlist(&name, &entry(1)).await.unwrap());
     let waiting = held(&second.enlist(&name, &entry(2)).await.unwrap());
-    assert_eq!(second.standing(&leading).await.unwrap().place, Place::Gone, "it is not the second's");
+    assert_eq!(second.standing(&leading, None).await.unwrap().place, Place::Gone, "it is not the second's");
     let renewal = second.renew(std::slice::from_ref(&waiting)).await.unwrap();
     assert_eq!((renewal.gone, renewal.stray), (vec![], vec![]));
     first.close().await.unwrap();
-    assert_eq!(second.standing(&waiting).await.unwrap().place, Place::Leading(waiting));
+    assert_eq!(second.standing(&waiting, None).await.unwrap().place, Place::Leading(waiting));
     assert!(first.renew(&[]).await.is_err());
     drop(second);
     in_line(&store, &name, 0).await;

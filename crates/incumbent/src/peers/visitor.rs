@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use incumbent_core::peers::{Abstention, TransferRefusal};
-use incumbent_core::{Cursor, ElectionName, Refusal};
+use incumbent_core::{ElectionName, Refusal};
 use incumbent_peers::{
     Algorithm, AskError, Asker, LeaderView, Member as Peer, MemberId, Refused, Status, Survey, Wish, leader_of,
 };
@@ -118,7 +118,7 @@ impl Visitor {
             deposed: None,
             silence: None,
             group: Some(group),
-            cursor: Cursor::default(),
+            seen: None,
         }
     }
 
