@@ -88,8 +88,8 @@ fn unexpected() -> StoreError {
     StoreError::Foreign { what: "an answer that does not fit what was asked; is it an etcd 3.4 or newer?".to_owned() }
 }
 
-/// A transaction that only reads.
-pub(crate) fn reads(success: impl Into<Vec<RequestOp>>) -> TxnRequest {
+/// A transaction that compares nothing.
+pub(crate) fn always(success: impl Into<Vec<RequestOp>>) -> TxnRequest {
     TxnRequest { success: success.into(), ..TxnRequest::default() }
 }
 

@@ -17,7 +17,7 @@ const WHAT: &str = "keeping the lease alive";
 
 /// Keeps one lease alive, over one stream.
 pub(crate) struct Heartbeat {
-    lease: i64,
+    pub(crate) lease: i64,
     stream: Mutex<Option<KeepAlives>>,
 }
 

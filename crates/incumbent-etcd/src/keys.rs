@@ -88,6 +88,12 @@ impl Keys {
         format!("{}//incumbent/", self.prefix).into_bytes()
     }
 
+    /// A key of a session that proves, by being written, that its lease is there. No election has an
+    /// empty name.
+    pub(crate) fn proof(&self, lease: i64) -> Vec<u8> {
+        format!("{}//incumbent//{lease:x}", self.prefix).into_bytes()
+    }
+
     /// The place of our own. No election's name can hold `//`, so no line of ours contains it; and what may follow a
     /// name after a `/` is escaped, so that one election's place does not contain another's.
     fn own(&self, election: &ElectionName) -> String {

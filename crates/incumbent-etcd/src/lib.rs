@@ -6,6 +6,7 @@
 //! | `<prefix><election>/<lease>.<incarnation>.<name>` | an entry, in Go's place; the value is the candidate's | the session's |
 //! | `<prefix>//incumbent/<election>/ready/<lease>.<incarnation>.<name>` | the handover that this candidate is ready for, while there is one | the session's |
 //! | `<prefix>//incumbent/<election>/office` | the office record | none; the tombstone's if it says nothing else |
+//! | `<prefix>//incumbent//<lease>` | proof that a lease is there that a member did not know | the session's |
 //! | `<prefix>//incumbent/<election>/office/ended` | is there as long as the record's tombstone counts | one of `keep` |
 //!
 //! `<lease>` is the session's lease in hexadecimal, as Go writes it; Go's own entries end there. Go
@@ -28,10 +29,10 @@
 //! | --- | --- |
 //! | `open_session` | `LeaseGrant`; the TTL is the one in the answer |
 //! | `enlist` | ONE `Txn`. If nothing is in `<election>/<lease>.` (a ranged compare: `create_revision == 0`): put the entry, newest two of the line, what is beside the line. Else: look which of our session's keys are there. After a line that was empty the next one is expected to be: if nothing is in `<election>/` nor beside it, put, and nothing is left to read; else the other one follows |
-//! | `standing` | ONE read-only `Txn`. If the entry's `create_revision == token`, its lease is ours, nothing in the line is older (a ranged compare) and nothing is beside it: that is all, and our own `mod_revision`. A follower compares the key that it was behind instead, and reads that while it is there. Else: our entry, the newest entry older than the token, what is beside the line; and if our entry is not there, `LeaseTimeToLive` tells a lost entry from a lost session |
+//! | `standing` | ONE read-only `Txn`. If the entry's `create_revision == token`, its lease is ours, nothing in the line is older (a ranged compare) and nothing is beside it: that is all, and our own `mod_revision`. A follower compares the key that it was behind instead, and reads that while it is there. Else: our entry, the newest entry older than the token, what is beside the line; and if our entry is not there, `LeaseTimeToLive` tells a lost entry from a lost session, with such a put as with `renew` |
 //! | `publish` | `Txn`. If `create_revision == token`, the lease is ours and the `mod_revision` is the one that was seen: put entry; with readiness put its record, without delete it where there is one |
 //! | `withdraw` | `Txn`. If `create_revision == token`, and the heir's `create_revision` is the heir's token: delete entry, and the record of its readiness where there is one. Else: look at the entry |
-//! | `renew` | one `LeaseKeepAlive` on the session's stream, then read-only `Txn`s of up to 100 of our entries each (a linearizable read), all with the keep-alive's `raft_term` and `cluster_id`. While an enlistment may arrive that was not answered, or an entry is there that was not named: `LeaseTimeToLive` with keys in between, and what it names is read along. If the keep-alive says that the lease is gone: only the read, which has to agree |
+//! | `renew` | one `LeaseKeepAlive` on the session's stream, then read-only `Txn`s of up to 100 of our entries each (a linearizable read), all with the keep-alive's `raft_term` and `cluster_id`. While an enlistment may arrive that was not answered, or an entry is there that was not named: `LeaseTimeToLive` with keys in between, and what it names is read along. If the keep-alive says that the lease is gone: a put that hangs on it, which all members refuse if it is |
 //! | `close` | `LeaseRevoke` |
 //! | `line` | read-only `Txn`: oldest entries, what is beside the line; more than a thousand in pages, as they were at the first one's revision |
 //! | `watch` | one `Watch` stream for the whole store; a watch per key, from the cursor's revision + 1. A session's: its own entry, the one ahead, the heir's, the office record and its tombstone; what nobody takes office on can wait for 20 ms. Others': the key of the one who was first when the line was read, or `<election>/` if nobody was; the last one's; the office record |

@@ -33,7 +33,7 @@ pub(crate) struct EtcdSession {
     pub(crate) lease: i64,
     cluster_id: u64,
     liveness: Liveness,
-    heartbeat: Heartbeat,
+    pub(crate) heartbeat: Heartbeat,
     batches: Batches,
     /// The line that was met last was empty.
     pub(crate) expects_nobody: AtomicBool,
@@ -190,7 +190,11 @@ impl EtcdSession {
     /// replaced goes on answering keep-alives, but cannot answer such a read (etcd#15247).
     async fn renew_there(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let beat = match self.heartbeat.beat(&self.store.endpoints).await {
-            Err(StoreError::SessionGone) => return Err(self.is_gone(held).await?),
+            Err(StoreError::SessionGone) if self.is_gone().await? => return Err(StoreError::SessionGone),
+            Err(StoreError::SessionGone) => {
+                let what = "the cluster's leader does not know the lease yet".to_owned();
+                return Err(StoreError::Unavailable { what, source: None });
+            }
             beat => beat?,
         };
         if beat.header.cluster_id != self.cluster_id {
@@ -202,7 +206,7 @@ impl EtcdSession {
         let held_keys: BTreeMap<_, _> = held_keys.map(|(held, key)| (key, held)).collect();
         let others = asked.iter().flatten().filter(|key| !held_keys.contains_key(*key));
         let looked_at: Vec<_> = held_keys.keys().chain(others).cloned().collect();
-        let found = self.entries_at(&looked_at, Some(&beat)).await?;
+        let found = self.entries_at(&looked_at, &beat).await?;
         let is_there = |held: &&Held| {
             let found = self.own_key(held).and_then(|key| found.get(&key));
             found.is_some_and(|kv| kv.create_revision == revision(held.token))
@@ -227,15 +231,15 @@ impl EtcdSession {
         Some(self.store.keys.entry(&held.election, &self.own_suffix(held)?))
     }
 
-    /// The cluster's leader does not know our lease. A new one may not have caught up yet: while an
-    /// entry of ours is there, so is the lease.
-    async fn is_gone(&self, held: &[Held]) -> Result<StoreError, StoreError> {
-        let keys: Vec<_> = held.iter().filter_map(|held| self.own_key(held)).collect();
-        if self.entries_at(&keys, None).await?.is_empty() {
-            return Ok(StoreError::SessionGone);
+    /// Whether the lease is gone. What a leader of the cluster says of it is no proof: a new one may
+    /// not have caught up yet. All members refuse a write that hangs on a lease that is gone.
+    pub(crate) async fn is_gone(&self) -> Result<bool, StoreError> {
+        let put = RequestOp::put(self.store.keys.proof(self.lease), "", self.lease);
+        match self.txn("asking whether the lease is gone", Effect::None, answer::always([put])).await {
+            Ok(_) => Ok(false),
+            Err(StoreError::SessionGone) => Ok(true),
+            Err(error) => Err(error),
         }
-        let what = "the cluster's leader does not know the lease yet, although its entries are there".to_owned();
-        Ok(StoreError::Unavailable { what, source: None })
     }
 
     /// All entries that hang on our lease, in every election. `None`: they cannot be told; the next
@@ -247,20 +251,16 @@ impl EtcdSession {
         Some(lease.keys.iter().filter(is_own).cloned().collect())
     }
 
-    /// Those of these keys that are there and hang on our lease; with a beat, as the leader that
-    /// answered it sees them.
-    async fn entries_at(
-        &self,
-        keys: &[Vec<u8>],
-        beat: Option<&Beat>,
-    ) -> Result<BTreeMap<Vec<u8>, KeyValue>, StoreError> {
+    /// Those of these keys that are there and hang on our lease, as the leader that answered the
+    /// beat sees them.
+    async fn entries_at(&self, keys: &[Vec<u8>], beat: &Beat) -> Result<BTreeMap<Vec<u8>, KeyValue>, StoreError> {
         let mut found = BTreeMap::new();
         for keys in chunks(keys) {
             // With none, for the answer's header.
             let nothing = keys.is_empty().then(|| self.store.up_to_date());
             let ops: Vec<_> = keys.iter().cloned().map(answer::look).chain(nothing).collect();
-            let mut answer = self.txn("proving that we live", Effect::None, answer::reads(ops)).await?;
-            if beat.is_some_and(|beat| beat.header.raft_term != answer.header.raft_term) {
+            let mut answer = self.txn("proving that we live", Effect::None, answer::always(ops)).await?;
+            if beat.header.raft_term != answer.header.raft_term {
                 let what = "the cluster changed its leader during the renewal".to_owned();
                 return Err(StoreError::Unavailable { what, source: None });
             }
@@ -335,14 +335,14 @@ impl Session for EtcdSession {
 
 #[cfg(test)]
 mod tests {
-    use incumbent_store::Incarnation;
+    use incumbent_store::{Incarnation, Place};
     use incumbent_testkit::servers::EtcdCluster;
 
     use super::*;
     use crate::{EtcdOptions, EtcdStore};
 
     #[tokio::test]
-    async fn a_session_whose_entries_are_there_is_not_gone_whatever_a_new_leader_says_of_its_lease() {
+    async fn a_session_is_gone_when_its_lease_is_and_not_when_a_new_leader_has_not_heard_of_it_yet() {
         let cluster = EtcdCluster::start(1).await;
         let inner = EtcdStore::connect(&cluster.endpoints(), &EtcdOptions::new()).unwrap().inner;
         let lease = inner.endpoints.grant("a lease", 60).await.unwrap();
@@ -356,15 +356,23 @@ mod tests {
         let election = ElectionName::new("caught-up").unwrap();
         let entry = NewEntry::new(Incarnation::from_bits(1), "a", "");
         let standing = session.enlist(&election, &entry).await.unwrap();
-        let incumbent_store::Place::Leading(held) = standing.place else { panic!("{standing:?}") };
+        let Place::Leading(held) = standing.place else { panic!("{standing:?}") };
 
         // On the open stream, and on a new one.
         for _ in 0..2 {
             let renewal = session.renew(std::slice::from_ref(&held)).await;
             assert!(matches!(renewal, Err(StoreError::Unavailable { .. })), "{renewal:?}");
         }
+        // With no entry either: others of the session may be there.
         session.withdraw(&held, None).await.unwrap();
         let renewal = session.renew(std::slice::from_ref(&held)).await;
+        assert!(matches!(renewal, Err(StoreError::Unavailable { .. })), "{renewal:?}");
+        assert_eq!(session.standing(&held).await.unwrap().place, Place::Gone);
+
+        inner.endpoints.revoke("the session's", lease.id).await.unwrap();
+        let renewal = session.renew(std::slice::from_ref(&held)).await;
         assert!(matches!(renewal, Err(StoreError::SessionGone)), "{renewal:?}");
+        let standing = session.standing(&held).await;
+        assert!(matches!(standing, Err(StoreError::SessionGone)), "{standing:?}");
     }
 }

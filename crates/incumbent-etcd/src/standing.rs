@@ -93,7 +93,7 @@ impl EtcdSession {
             return Ok(soon);
         }
         // It may have gone in an orderly way since the entry was read.
-        let txn = answer::reads([answer::look(entry.key.clone())]);
+        let txn = answer::always([answer::look(entry.key.clone())]);
         let mut answer = self.txn("looking at an entry without a lease", Effect::None, txn).await?;
         let is_there = |now: KeyValue| now.create_revision == entry.create_revision && now.lease == 0;
         if answer.next_one()?.is_some_and(is_there) { Err(answer::leaseless(entry)) } else { Ok(soon) }
@@ -160,10 +160,11 @@ impl EtcdSession {
         self.standing_behind(held, published, &there, &beside, answer.header).await
     }
 
-    /// Our entry is not there: whether the session is.
+    /// Our entry is not there: whether the session is. Others of its entries are lost with it, so
+    /// what the cluster's leader says of the lease has to be proven where it says that it is gone.
     async fn gone(&self, election: &ElectionName, mut answer: Answer) -> Result<Standing, StoreError> {
-        let lease = self.store.endpoints.time_to_live("asking for the lease", self.lease, false).await?;
-        if lease.ttl <= 0 {
+        let lease = self.store.endpoints.time_to_live("asking for the lease", self.heartbeat.lease, false).await?;
+        if lease.ttl <= 0 && self.is_gone().await? {
             return Err(StoreError::SessionGone);
         }
         let office = answer::office(&self.store.keys, election, &answer.next_found()?)?;

@@ -115,7 +115,7 @@ impl EtcdStore {
 
 impl Inner {
     pub(crate) async fn read(&self, what: &str, ops: impl Into<Vec<RequestOp>>) -> Result<Answer, StoreError> {
-        self.endpoints.txn(what, Effect::None, answer::reads(ops)).await
+        self.endpoints.txn(what, Effect::None, answer::always(ops)).await
     }
 
     /// A read for the branch that has nothing to do. A transaction that neither writes nor reads,
