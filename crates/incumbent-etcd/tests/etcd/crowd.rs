@@ -12,6 +12,9 @@ use crate::harness::{TTL, client, entry, grant, held, lead, lease_of, name, raw,
 /// As many as servers take in one transaction, or nearly: made with one revision.
 const AT_ONCE: usize = 120;
 
+/// The longest line that is promised.
+const LINE: usize = 10_000;
+
 /// Entries that look like Go's, many at once.
 async fn enlist_crowd(election: &ElectionName, count: usize) {
     let client = raw(&shared().await.endpoints());
@@ -26,9 +29,9 @@ async fn enlist_crowd(election: &ElectionName, count: usize) {
 #[tokio::test]
 async fn a_line_of_thousands_is_read_whole_and_once() {
     let (store, election) = (store(shared().await), name("thousands"));
-    let count = 4200;
+    let count = LINE;
     enlist_crowd(&election, count).await;
-    let line = store.line(&election, 10_000).await.unwrap();
+    let line = store.line(&election, 2 * count).await.unwrap();
     assert!(!line.more);
     let ids: BTreeSet<_> = line.entries.iter().map(|entry| &entry.id).collect();
     assert_eq!((line.entries.len(), ids.len()), (count, count));
@@ -51,7 +54,7 @@ async fn a_transfer_in_a_line_of_thousands_costs_nobody_the_office() {
     let ours = client(&store).await.election(election.as_str()).unwrap();
     let mut seat = ours.candidate("leader").stand().await.unwrap();
     let office = lead(&mut seat).await;
-    enlist_crowd(&election, 4200).await;
+    enlist_crowd(&election, LINE).await;
     let theirs = store.open_session(TTL * 20).await.unwrap();
     theirs.enlist(&election, &entry(1)).await.unwrap();
 
