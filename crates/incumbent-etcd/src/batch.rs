@@ -23,13 +23,14 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use incumbent_store::{ElectionName, StoreError};
+use prost::Message;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::answer::Answer;
+use crate::endpoints::Endpoints;
 use crate::fault::{self, Effect};
-use crate::rpc::{RequestOp, TxnRequest};
-use crate::store::Inner;
+use crate::rpc::{Request, RequestOp, TxnRequest};
 
 const WHAT: &str = "writing to several lines at once";
 
@@ -47,24 +48,31 @@ const MOST_BYTES: usize = 1024 * 1024;
 /// How often others get a turn between one batch and the next.
 const TURNS: usize = 4;
 
-/// The way to the servers for the transactions of one session.
+/// [`Endpoints::txn`] for the transactions of one session.
 pub(crate) struct Batches {
     shared: Arc<Shared>,
 }
 
-/// A write to one election's line, and to nothing else.
-pub(crate) struct Write {
-    pub(crate) what: &'static str,
-    pub(crate) election: ElectionName,
-    /// The keys that it may put or delete: two at most.
-    pub(crate) written: Vec<Vec<u8>>,
-    pub(crate) txn: TxnRequest,
-    /// About how large it is.
-    pub(crate) bytes: usize,
+/// A transaction that writes to one election's line, two keys at most, and to nothing else.
+struct Write {
+    what: &'static str,
+    election: ElectionName,
+    txn: TxnRequest,
+}
+
+impl Write {
+    /// The keys that it puts or deletes.
+    fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.txn.success.iter().filter_map(|operation| match operation.request.as_ref()? {
+            Request::Put(put) => Some(&put.key),
+            Request::DeleteRange(delete) => Some(&delete.key),
+            Request::Range(_) | Request::Txn(_) => None,
+        })
+    }
 }
 
 struct Shared {
-    store: Arc<Inner>,
+    endpoints: Arc<Endpoints>,
     state: Mutex<State>,
 }
 
@@ -89,15 +97,21 @@ struct Asked {
 type Tell = oneshot::Sender<Result<Answer, StoreError>>;
 
 impl Batches {
-    pub(crate) fn new(store: Arc<Inner>) -> Batches {
-        let most = if store.endpoints.anonymous { MOST } else { MOST_OF_USERS };
+    pub(crate) fn new(endpoints: Arc<Endpoints>) -> Batches {
+        let most = if endpoints.anonymous { MOST } else { MOST_OF_USERS };
         let state = State { alone: 0, waiting: VecDeque::new(), task: None, most };
-        Batches { shared: Arc::new(Shared { store, state: Mutex::new(state) }) }
+        Batches { shared: Arc::new(Shared { endpoints, state: Mutex::new(state) }) }
     }
 
-    /// One attempt. If it is dropped before it was sent, it never is.
-    pub(crate) async fn txn(&self, write: Write) -> Result<Answer, StoreError> {
-        match self.shared.enter(write) {
+    /// One attempt at a transaction that writes to this election's line, two keys at most, and to
+    /// nothing else. If it is dropped before it was sent, it never is.
+    pub(crate) async fn txn(
+        &self,
+        what: &'static str,
+        election: &ElectionName,
+        txn: TxnRequest,
+    ) -> Result<Answer, StoreError> {
+        match self.shared.enter(Write { what, election: election.clone(), txn }) {
             Entered::Alone(write, _on_its_way) => self.shared.ask(write.what, write.txn).await,
             Entered::Waiting(heard) => heard.await.unwrap_or_else(|_| {
                 Err(StoreError::OutcomeUnknown { what: format!("{WHAT}: the runtime has ended"), source: None })
@@ -196,7 +210,7 @@ async fn send(shared: &Shared, batch: Vec<Asked>) {
 
 impl Shared {
     async fn ask(&self, what: &str, txn: TxnRequest) -> Result<Answer, StoreError> {
-        self.store.endpoints.txn(what, Effect::Write, txn).await
+        self.endpoints.txn(what, Effect::Write, txn).await
     }
 
     /// What each of them led to.
@@ -218,8 +232,8 @@ impl Shared {
     /// Each for itself.
     fn nested(&self, writes: &[Write]) -> TxnRequest {
         let success = writes.iter().map(|write| RequestOp::txn(write.txn.clone())).collect();
-        let named = if self.store.endpoints.anonymous { 1 } else { usize::MAX };
-        let written = writes.iter().flat_map(|write| write.written.iter().cloned());
+        let named = if self.endpoints.anonymous { 1 } else { usize::MAX };
+        let written = writes.iter().flat_map(Write::keys).cloned();
         // With nothing to compare, the first branch is taken.
         let never = written.take(named).map(RequestOp::delete).collect();
         TxnRequest { compare: vec![], success, failure: never }
@@ -275,7 +289,7 @@ impl State {
             if asked.tell.is_closed() {
                 continue;
             }
-            bytes += asked.write.bytes;
+            bytes += asked.write.txn.encoded_len();
             // The line of one that stays counts, too: nobody overtakes it there.
             let apart = lines.add(&asked.write.election);
             if batch.is_empty() || (apart && !asked.by_itself && bytes <= MOST_BYTES) {
@@ -330,9 +344,23 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use incumbent_store::{Held, Incarnation, Place};
+    use incumbent_testkit::servers::EtcdCluster;
+
     use super::*;
+    use crate::keys::{self, Owner};
+    use crate::session::EtcdSession;
+    use crate::{EtcdOptions, EtcdStore, answer};
 
     type Heard = oneshot::Receiver<Result<Answer, StoreError>>;
+
+    fn write(name: &str, bytes: usize) -> Write {
+        let success = vec![RequestOp::put("", vec![b'x'; bytes], 0)];
+        let txn = TxnRequest { success, ..TxnRequest::default() };
+        Write { what: "asking", election: ElectionName::new(name).unwrap(), txn }
+    }
 
     fn state() -> State {
         State { alone: 0, waiting: VecDeque::new(), task: None, most: MOST }
@@ -341,9 +369,7 @@ mod tests {
     impl State {
         fn ask(&mut self, name: &str, bytes: usize) -> Heard {
             let (tell, heard) = oneshot::channel();
-            let election = ElectionName::new(name).unwrap();
-            let write = Write { what: "asking", election, written: vec![], txn: TxnRequest::default(), bytes };
-            self.waiting.push_back(Asked { write, by_itself: false, tell });
+            self.waiting.push_back(Asked { write: write(name, bytes), by_itself: false, tell });
             heard
         }
 
@@ -366,15 +392,47 @@ mod tests {
 
     #[test]
     fn two_writes_to_one_line_never_leave_in_one_transaction() {
-        let write = |name: &str| {
-            let election = ElectionName::new(name).unwrap();
-            Write { what: "asking", election, written: vec![], txn: TxnRequest::default(), bytes: 1 }
-        };
-        must_not_meet(&["jobs", "jobs-2", "a/b", "a-b"].map(write));
+        must_not_meet(&["jobs", "jobs-2", "a/b", "a-b"].map(|name| write(name, 1)));
         for meeting in [["jobs", "jobs"], ["jobs", "jobs/nightly"], ["a/b/c", "a"]] {
-            let writes = meeting.map(write);
+            let writes = meeting.map(|name| write(name, 1));
             assert!(std::panic::catch_unwind(|| must_not_meet(&writes)).is_err(), "{meeting:?}");
         }
+    }
+
+    /// The known-bad variant: what servers make of two enlistments of a session that travel together
+    /// all the same.
+    #[tokio::test]
+    async fn without_that_rule_two_candidates_lead_with_one_token() {
+        let cluster = EtcdCluster::start(1).await;
+        let store = EtcdStore::connect(&cluster.endpoints(), &EtcdOptions::new()).unwrap().inner;
+        let lease = store.endpoints.grant("a lease", 60).await.unwrap();
+        let cluster_id = lease.header.unwrap().cluster_id;
+        let session = EtcdSession::new(store.clone(), lease.id, Duration::from_secs(60), cluster_id);
+        let election = ElectionName::new("jobs").unwrap();
+        let suffix = |number| {
+            let incarnation = Incarnation::from_bits(number);
+            Owner { lease: lease.id, incarnation, name: "a".into() }.suffix()
+        };
+        let writes = [1, 2].map(|number| {
+            let put = RequestOp::put(store.keys.entry(&election, &suffix(number)), "", lease.id);
+            let compare = vec![answer::nothing_in(store.keys.entries_of(&election, lease.id))];
+            let txn = TxnRequest { compare, success: vec![put], failure: vec![] };
+            Write { what: "enlisting", election: election.clone(), txn }
+        });
+        let shared = Batches::new(store.endpoints.clone()).shared;
+
+        let mut answer = shared.ask(WHAT, shared.nested(&writes)).await.unwrap();
+
+        assert!(answer.next_txn().unwrap().succeeded && answer.next_txn().unwrap().succeeded);
+        let token = answer::token_at(answer.header.revision).unwrap();
+        for number in [1, 2] {
+            let entry = keys::id_of(&suffix(number), token);
+            let held = Held::new(election.clone(), entry, token, Incarnation::from_bits(number));
+            let place = session.standing(&held).await.unwrap().place;
+            assert_eq!(place, Place::Leading(held));
+        }
+        let together = tokio::spawn(async move { shared.answers(&writes).await.map(drop) }).await;
+        assert!(together.unwrap_err().is_panic(), "the rule stands before it");
     }
 
     #[test]
@@ -382,7 +440,7 @@ mod tests {
         let mut state = state();
         let _small: Vec<_> = (0..MOST + 1).map(|number| state.ask(&format!("small-{number}"), 1)).collect();
         assert_eq!((state.next_batch().len(), state.next_batch().len()), (MOST, 1));
-        let _large: Vec<_> = ["a", "b", "c"].iter().map(|name| state.ask(name, MOST_BYTES / 2)).collect();
+        let _large: Vec<_> = ["a", "b", "c"].iter().map(|name| state.ask(name, MOST_BYTES / 2 - 100)).collect();
         let _huge = state.ask("d", 2 * MOST_BYTES);
         assert_eq!(state.next_names(), ["a", "b"]);
         assert_eq!(state.next_names(), ["c"]);

@@ -75,9 +75,9 @@ impl EtcdSession {
         let owner = Owner { lease: self.lease, incarnation: entry.incarnation, name: entry.name.clone() };
         let suffix = owner.suffix();
         let key = self.store.keys.entry(election, &suffix);
-        let put = RequestOp::put(key.clone(), entry.value.to_vec(), self.lease);
+        let put = RequestOp::put(key, entry.value.to_vec(), self.lease);
         let on_its_way = self.own_entries.enlistment();
-        let wrote = match self.write("enlisting", election, vec![key], txn(put), entry.value.len()).await {
+        let wrote = match self.write("enlisting", election, txn(put)).await {
             Ok(mut answer) if answer.succeeded => {
                 answer.skip();
                 // All that a transaction creates has the answer's revision.

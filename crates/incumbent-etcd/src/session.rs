@@ -14,7 +14,7 @@ use incumbent_store::{
 use tokio::time::timeout;
 
 use crate::answer::{self, Answer, changed, created, leased, revision};
-use crate::batch::{Batches, Write};
+use crate::batch::Batches;
 use crate::fault::Effect;
 use crate::heartbeat::{Beat, Heartbeat};
 use crate::keys;
@@ -47,7 +47,7 @@ impl EtcdSession {
     pub(crate) fn new(store: Arc<Inner>, lease: i64, ttl: Duration, cluster_id: u64) -> EtcdSession {
         let liveness = Liveness::new(ttl);
         EtcdSession {
-            batches: Batches::new(store.clone()),
+            batches: Batches::new(store.endpoints.clone()),
             store,
             lease,
             cluster_id,
@@ -67,19 +67,14 @@ impl EtcdSession {
         self.same_cluster(self.store.endpoints.txn(what, effect, txn).await?)
     }
 
-    /// A write to this election's line, and to nothing else.
+    /// A transaction that writes to this election's line, two keys at most, and to nothing else.
     pub(crate) async fn write(
         &self,
         what: &'static str,
         election: &ElectionName,
-        written: Vec<Vec<u8>>,
         txn: TxnRequest,
-        value_bytes: usize,
     ) -> Result<Answer, StoreError> {
-        // The election's name is in it a dozen times; what else there is has a bound.
-        let bytes = value_bytes + 12 * election.as_str().len() + 8192;
-        let write = Write { what, election: election.clone(), written, txn, bytes };
-        self.same_cluster(self.batches.txn(write).await?)
+        self.same_cluster(self.batches.txn(what, election, txn).await?)
     }
 
     fn same_cluster(&self, answer: Answer) -> Result<Answer, StoreError> {
@@ -131,14 +126,14 @@ impl EtcdSession {
         let mut success = vec![RequestOp::put(key.clone(), value.to_vec(), self.lease)];
         if let Some(Nonce(nonce)) = ready {
             self.ready().insert(held.entry.clone());
-            success.push(RequestOp::put(ready_key.clone(), nonce.to_string(), self.lease));
+            success.push(RequestOp::put(ready_key, nonce.to_string(), self.lease));
         } else if self.ready().contains(&held.entry) {
-            success.push(RequestOp::delete(ready_key.clone()));
+            success.push(RequestOp::delete(ready_key));
         }
         let mut compare = vec![changed(&key, i64::try_from(was.0).unwrap_or(i64::MAX))];
         compare.extend(self.ours(&key, held.token));
         let txn = TxnRequest { compare, success, failure: vec![] };
-        let answer = self.write("publishing", &held.election, vec![key, ready_key], txn, value.len()).await?;
+        let answer = self.write("publishing", &held.election, txn).await?;
         Ok(answer.succeeded.then(|| Version(answer.header.revision.unsigned_abs())))
     }
 
@@ -155,12 +150,12 @@ impl EtcdSession {
             // No such entry can be there: no key has a negative version.
             Some(None) => compare.push(Compare::new(key.clone(), CompareResult::Less, With::Version(0))),
         }
-        let mut written = vec![key.clone()];
+        let mut success = vec![RequestOp::delete(key.clone())];
         // What was never written need not be removed.
-        written.extend(self.ready().contains(&held.entry).then(|| keys.ready(&held.election, &suffix)));
-        let success = written.iter().map(|key| RequestOp::delete(key.clone())).collect();
+        let ready = self.ready().contains(&held.entry).then(|| keys.ready(&held.election, &suffix));
+        success.extend(ready.map(RequestOp::delete));
         let txn = TxnRequest { compare, success, failure: vec![answer::look(key)] };
-        let mut answer = self.write("withdrawing", &held.election, written, txn, 0).await?;
+        let mut answer = self.write("withdrawing", &held.election, txn).await?;
         if !answer.succeeded {
             let there = answer.next_one()?.map_or(0, |entry| entry.create_revision);
             if there == revision(held.token) {
