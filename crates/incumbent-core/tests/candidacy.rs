@@ -736,7 +736,7 @@ fn what_a_renewal_saw_does_not_stand_in_for_a_watch_that_was_lost() {
     // It may have looked before the change that the watch did not tell.
     desk.renewed(Ok(still_behind(&held, Version::NONE)));
     desk.pass(TTL / 3);
-    assert_eq!(desk.call().2, Op::Standing(held));
+    assert_eq!(desk.call().2, Op::Standing(held, Some(EntryId::new("4"))));
     assert_eq!(desk.calls(), 1);
 }
 
@@ -754,7 +754,7 @@ fn one_ahead_that_falls_silent_is_timed_from_its_last_beat_whatever_renewals_say
     desk.clear();
     desk.pass(TTL / 3 + Duration::from_millis(100));
     let ahead = silent(4, desk.now.since(began));
-    assert_eq!(desk.call().2, Op::Standing(held.clone()));
+    assert_eq!(desk.call().2, Op::Standing(held.clone(), Some(EntryId::new("4"))));
     desk.answer(standing(behind(&held, ahead.clone()), Office::default()));
     assert_eq!(desk.call().2, Op::Evict(election(), Box::new(ahead)));
 }

@@ -428,7 +428,7 @@ mod tests {
         for number in [1, 2] {
             let entry = keys::id_of(&suffix(number), token);
             let held = Held::new(election.clone(), entry, token, Incarnation::from_bits(number));
-            let place = session.standing(&held).await.unwrap().place;
+            let place = session.standing(&held, None).await.unwrap().place;
             assert_eq!(place, Place::Leading(held));
         }
         let together = tokio::spawn(async move { shared.answers(&writes).await.map(drop) }).await;

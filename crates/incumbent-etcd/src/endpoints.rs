@@ -277,7 +277,7 @@ impl Drop for Attempt<'_> {
 mod tests {
     use std::time::Duration;
 
-    use incumbent_store::{ElectionName, Incarnation, NewEntry, Store, Target};
+    use incumbent_store::{ElectionName, Incarnation, NewEntry, Store};
     use incumbent_testkit::patience::within;
     use incumbent_testkit::servers::EtcdCluster;
 
@@ -289,14 +289,15 @@ mod tests {
         let endpoint = cluster.endpoints().remove(0);
         let store = EtcdStore::connect(&[&endpoint, &endpoint], &EtcdOptions::new()).unwrap();
         let election = ElectionName::new("left").unwrap();
-        let cursor = store.line(&election, 1).await.unwrap().cursor;
-        let first = store.watch(&election, &[Target::Head], cursor);
+        let nobody = store.line(&election, 1).await.unwrap();
+        let first = store.watch(&election, &nobody.seen(), nobody.cursor);
         let session = store.open_session(Duration::from_secs(60)).await.unwrap();
         let entry = NewEntry::new(Incarnation::from_bits(1), "a", "");
-        let cursor = session.enlist(&election, &entry).await.unwrap().cursor;
+        session.enlist(&election, &entry).await.unwrap();
         // The stream is open.
         within(first).await.unwrap();
-        let wake = store.watch(&election, &[Target::Head], cursor);
+        let leads = store.line(&election, 1).await.unwrap();
+        let wake = store.watch(&election, &leads.seen(), leads.cursor);
         // The member is well and has no news: a watch that stays hears nothing.
         store.inner.endpoints.give_up(store.inner.endpoints.current());
         within(wake).await.unwrap_err();

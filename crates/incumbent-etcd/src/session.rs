@@ -362,12 +362,12 @@ mod tests {
         session.withdraw(&held, None).await.unwrap();
         let renewal = session.renew(std::slice::from_ref(&held)).await;
         assert!(matches!(renewal, Err(StoreError::Unavailable { .. })), "{renewal:?}");
-        assert_eq!(session.standing(&held).await.unwrap().place, Place::Gone);
+        assert_eq!(session.standing(&held, None).await.unwrap().place, Place::Gone);
 
         inner.endpoints.revoke("the session's", lease.id).await.unwrap();
         let renewal = session.renew(std::slice::from_ref(&held)).await;
         assert!(matches!(renewal, Err(StoreError::SessionGone)), "{renewal:?}");
-        let standing = session.standing(&held).await;
+        let standing = session.standing(&held, None).await;
         assert!(matches!(standing, Err(StoreError::SessionGone)), "{standing:?}");
     }
 }

@@ -471,9 +471,9 @@ mod tests {
     #[tokio::test]
     async fn a_renewal_looks_at_the_one_ahead_so_that_those_who_wait_need_not() {
         let path = std::env::temp_dir().join(format!("incumbent-ahead-{:x}", random()));
-        let directory = Arc::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
+        let opened = Opened::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
         let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
-        let open = || FileSession::open(directory.clone(), workers.clone(), Duration::from_secs(15)).unwrap();
+        let open = || FileSession::open(opened.clone(), workers.clone(), Duration::from_secs(15)).unwrap();
         let (first, second) = (open(), open());
         let election = ElectionName::new("e").unwrap();
         let entry = NewEntry::new(Incarnation::from_bits(1), "a", "");
@@ -489,7 +489,7 @@ mod tests {
         assert_eq!(first.renew(std::slice::from_ref(&leads)).await.unwrap().behind, [], "nobody is ahead of it");
         second.close().await.unwrap();
         first.close().await.unwrap();
-        drop((first, second, directory));
+        drop((first, second, opened));
         std::fs::remove_dir_all(path).unwrap();
     }
 

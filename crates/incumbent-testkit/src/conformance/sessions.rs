@@ -74,7 +74,7 @@ pub async fn a_renewal_says_who_is_still_ahead_only_while_it_is_so<H: Harness>(h
     let [(leader, first), (next, second), (last, third)] = &members[..] else { panic!("three in line") };
     // Each time they look, as candidates do on a hint.
     let behind = async |member: &Member, held: &Held| {
-        let Standing { place, office, .. } = member.session.standing(held).await.unwrap();
+        let Standing { place, office, .. } = member.session.standing(held, None).await.unwrap();
         let seen = match place {
             Place::Behind { ahead, .. } => Some((ahead.token, office.version)),
             _ => None,
