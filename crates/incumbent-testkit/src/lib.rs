@@ -4,6 +4,7 @@
 //! - [`mod@elections`]: what users must be able to do on every store, through the library.
 //! - [`Memory`]: the memory store, for both suites.
 //! - [`FaultStore`]: a store that loses, delays, doubles and refuses, on request or from a seed.
+//! - [`crowd`]: a line of ten thousand.
 //! - [`candidates`] and [`patience`]: what tests of one's own want of a store, and how long they wait for it.
 //! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that can be cut, stalled
 //!   and delayed.
@@ -12,6 +13,7 @@
 
 pub mod candidates;
 pub mod conformance;
+pub mod crowd;
 pub mod elections;
 mod fault;
 mod memory;

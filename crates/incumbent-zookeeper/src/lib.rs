@@ -112,6 +112,15 @@
 //! nobody expects it. A session that nobody renews is closed by us, since its connection would keep
 //! it alive for ever.
 //!
+//! # Sizes
+//! Servers refuse requests and records that are larger than their `jute.maxbuffer`, 1 MiB unless it
+//! is set. Answers are not cut by that, and we take them at any size: a line of 10,000 is half a
+//! megabyte of names, which every look reads. Java's clients do refuse larger answers: Curator's
+//! candidates stand in no line of more than some 17,000. When a session ends, the ensemble writes
+//! the paths of all its entries into one record (ZOOKEEPER-4306), and cannot go on if that is too
+//! large: give one session no more than some thousands of elections, or the servers a larger
+//! `jute.maxbuffer`.
+//!
 //! Needs ZooKeeper 3.6 or newer.
 
 mod armed;

@@ -472,6 +472,8 @@ impl Inner {
                 .to_owned(),
             self.caveat_of_timeouts(),
             "Restoring a snapshot may take tokens back, without changing the identity of the store.".to_owned(),
+            "The paths of all entries of one session have to fit into jute.maxbuffer (1 MiB, some thousands of elections)."
+                .to_owned(),
         ];
         if self.paths.dialect().is_foreign() {
             promises.caveats.push(format!(

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod access;
+#[cfg(feature = "faults")]
+mod crowd;
 mod dialects;
 #[cfg(feature = "faults")]
 mod ensemble;
