@@ -22,6 +22,8 @@ pub struct Promises {
     pub smallest_ttl: Duration,
     /// How late it may notice that a TTL has passed.
     pub granularity: Duration,
+    /// Whether candidates of another library, which obey no notices, heed the end of an election.
+    pub foreign_heed_end: bool,
     /// What else people should know, one sentence each.
     pub caveats: Vec<String>,
 }
@@ -37,6 +39,7 @@ impl Promises {
             watches: true,
             smallest_ttl: Duration::ZERO,
             granularity: Duration::ZERO,
+            foreign_heed_end: false,
             caveats: Vec::new(),
         }
     }

@@ -45,7 +45,7 @@
 //! | `close` | closes the connection and waits until that was answered; on a connection that the user gave, deletes entries and heartbeat |
 //! | `line` | `sync`, `getChildren`, `getData` of each entry, office record, the parent's `Stat` again: unchanged, or once more |
 //! | `watch` | one-shot watches by `exists` and `getChildren`, compared with what was seen: a session's on its own connection, others' on the shared one |
-//! | `set_office` | `getData` and the version of the node above; `create`, or `multi[check above, setData]`, or `multi[setData above, delete]` |
+//! | `set_office` | `getData` and the version of the node above; `create`, or `multi[check above, setData]`, or `multi[setData above, delete]`; an end in `go-leaderelection` makes its `DONE` in the same step, and whoever finds nobody left removes it |
 //! | `evict` | `getData`, `delete` with the version |
 //! | `identity` | `getData` of the identity |
 //! | `promises` | the identity; the servers' tick, as for a session |

@@ -109,10 +109,13 @@ impl<'a> Reader<'a> {
             let stat = stat.map_err(|error| sort(error, Effect::None, "reading the line"))?;
             let office = found(office, "reading the office record")?;
             let office = inner.office_from(client, election, office).await?;
-            let office = self.with_end(office, &children).await?;
-            if office.ended.is_some() && stat.is_some_and(|stat| stat.num_children == 0) {
-                self.clear_away().await;
+            // With an end of ours the mark that others look at is ours, too.
+            let (ended, mark) = (office.ended.is_some(), children.done.as_deref());
+            let left = stat.map(|stat| stat.num_children);
+            if ended && children.line.is_empty() && left == Some(i32::from(mark.is_some())) {
+                self.clear_away(mark).await;
             }
+            let office = self.with_end(office, &children).await?;
             let still = stat.map_or(0, |stat| stat.pzxid) == children.changed;
             let more = children.line.len() > limit;
             let line = Line::new(entries, more, office, cursor);
@@ -129,7 +132,10 @@ impl<'a> Reader<'a> {
     /// Nobody is left in an election that has ended: nothing else is to be left either. Whoever
     /// comes makes the nodes anew, and a node that is not empty stays. If it fails, ZooKeeper
     /// itself removes the nodes: they are containers.
-    async fn clear_away(&self) {
+    async fn clear_away(&self, mark: Option<&str>) {
+        if let Some(mark) = mark {
+            _ = self.client.delete(&self.path_of(mark), None).await;
+        }
         let beside = self.inner.paths.candidates(self.election);
         _ = tokio::join!(self.client.delete(&self.path, None), self.client.delete(&beside, None));
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use incumbent_store::record::{decode_office, encode_office};
 use incumbent_store::{Cas, ElectionName, Ended, Office, StoreError, Version};
-use zookeeper_client::{Client, CreateMode, Error, MultiWriteError, Stat};
+use zookeeper_client::{Client, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
 
+use crate::dialect::DONE;
 use crate::fault::{Effect, found, sort};
 use crate::node::Node;
 use crate::store::Inner;
@@ -125,75 +126,72 @@ impl Inner {
             if record.office.version != was {
                 return Ok(Cas::Refused);
             }
-            let data = record.followed_by(to);
-            let written = match (&record.stat, guard) {
-                (None, _) if to.is_blank() => return Ok(Cas::Done),
-                (None, _) => self.create_record(client, &path, &data).await,
-                (Some(_), None) => Written::Again,
-                (Some(stat), Some(guard)) => {
-                    let data = (!to.is_blank()).then_some(data.as_slice());
-                    self.replace_record(client, &path, stat.version, data, &above, guard.version).await
+            let guard = match guard {
+                _ if record.stat.is_none() && to.is_blank() => return Ok(Cas::Done),
+                Some(guard) => guard.version,
+                None => {
+                    self.make(client, &above, CreateMode::Persistent).await?;
+                    continue;
                 }
             };
-            match written {
-                Written::Done => return Ok(Cas::Done),
-                Written::Again => {}
-                Written::Failed(error) => return Err(sort(error, Effect::Write, "writing the office record")),
-                Written::NoPlace => self.make(client, &above, CreateMode::Persistent).await?,
+            let data = record.followed_by(to);
+            let mut writer = client.new_multi_writer();
+            let mut added = match &record.stat {
+                None => writer.add_create(&path, &data, &self.mode(CreateMode::Persistent)),
+                Some(stat) if to.is_blank() => writer
+                    .add_set_data(&above, &[], Some(guard))
+                    .and_then(|()| writer.add_delete(&path, Some(stat.version))),
+                Some(stat) => writer
+                    .add_check_version(&above, guard)
+                    .and_then(|()| writer.add_set_data(&path, &data, Some(stat.version))),
+            };
+            if to.ended.is_some()
+                && to.ended != record.office.ended
+                && let Some(mark) = self.missing_mark(client, election).await?
+            {
+                added = added.and_then(|()| writer.add_create(&mark, &[], &self.mode(CreateMode::Persistent)));
+            }
+            added.map_err(|error| sort(error, Effect::None, WRITING))?;
+            match writer.commit().await {
+                Ok(results) => {
+                    results.iter().for_each(|result| self.note_written(result));
+                    return Ok(Cas::Done);
+                }
+                // Something has changed: look again.
+                Err(MultiWriteError::OperationFailed {
+                    source: Error::BadVersion | Error::NoNode | Error::NodeExists,
+                    ..
+                }) => {}
+                Err(error) => return Err(sort(error.into(), Effect::Write, WRITING)),
             }
         }
         Err(keeps_changing(&path))
     }
 
-    async fn create_record(&self, client: &Client, path: &str, data: &[u8]) -> Written {
-        match client.create(path, data, &self.mode(CreateMode::Persistent)).await {
-            Ok((stat, _)) => {
-                self.seen.note(&stat);
-                Written::Done
-            }
-            Err(Error::NodeExists) => Written::Again,
-            Err(Error::NoNode) => Written::NoPlace,
-            Err(error) => Written::Failed(error),
+    /// The node that tells those of another library that the election is over, if they know one, it
+    /// is not there, and there is a line.
+    async fn missing_mark(&self, client: &Client, election: &ElectionName) -> Result<Option<String>, StoreError> {
+        if !self.paths.dialect().marks_the_end() {
+            return Ok(None);
         }
+        let line = self.paths.election(election)?;
+        let mark = format!("{line}/{DONE}");
+        let (line, there) = tokio::join!(client.check_stat(&line), client.check_stat(&mark));
+        let failed = |error| sort(error, Effect::None, "looking for the mark of the end");
+        Ok((line.map_err(failed)?.is_some() && there.map_err(failed)?.is_none()).then_some(mark))
     }
 
-    /// Without data: removes it.
-    async fn replace_record(
-        &self,
-        client: &Client,
-        path: &str,
-        version: i32,
-        data: Option<&[u8]>,
-        above: &str,
-        guard: i32,
-    ) -> Written {
-        let mut writer = client.new_multi_writer();
-        let added = match data {
-            Some(data) => {
-                writer.add_check_version(above, guard).and_then(|()| writer.add_set_data(path, data, Some(version)))
-            }
-            None => writer.add_set_data(above, &[], Some(guard)).and_then(|()| writer.add_delete(path, Some(version))),
-        };
-        if let Err(error) = added {
-            return Written::Failed(error);
-        }
-        match writer.commit().await {
-            Ok(_) => Written::Done,
-            Err(MultiWriteError::OperationFailed { source: Error::BadVersion | Error::NoNode, .. }) => Written::Again,
-            Err(error) => Written::Failed(error.into()),
+    fn note_written(&self, result: &MultiWriteResult) {
+        // Some servers say nothing of a node that was made in a transaction.
+        if let MultiWriteResult::Create { stat, .. } | MultiWriteResult::SetData { stat } = result
+            && !stat.is_invalid()
+        {
+            self.seen.note(stat);
         }
     }
 }
 
-/// How an attempt to write went.
-enum Written {
-    Done,
-    /// Something has changed: look again.
-    Again,
-    /// The node above is missing.
-    NoPlace,
-    Failed(Error),
-}
+const WRITING: &str = "writing the office record";
 
 fn keeps_changing(path: &str) -> StoreError {
     StoreError::Unavailable { what: format!("the office records around {path} keep changing"), source: None }

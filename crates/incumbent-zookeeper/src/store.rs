@@ -467,6 +467,7 @@ impl Inner {
         };
         promises.smallest_ttl = tick;
         promises.granularity = tick;
+        promises.foreign_heed_end = self.paths.dialect().marks_the_end();
         promises.caveats = vec![
             "An ensemble's leader that stalls for longer than a tick may expire a session early: fence what matters."
                 .to_owned(),

@@ -55,6 +55,13 @@ impl Ledger {
         cut_off(self.settings.renew_every.min(PATIENCE), self.store.line(&self.election, entries)).await
     }
 
+    /// Whether candidates of another library leave when the election ends.
+    pub(crate) async fn foreign_heed_end(&self, until: Instant) -> Result<bool, ReadError> {
+        let attempt = self.settings.renew_every.min(PATIENCE);
+        let promises = retry(until, || Box::pin(cut_off(attempt, self.store.promises()))).await?;
+        Ok(promises.foreign_heed_end)
+    }
+
     /// How long one attempt at a write may take, which is small: a server that hangs must not keep
     /// us from asking another.
     fn write_attempt(&self) -> Duration {

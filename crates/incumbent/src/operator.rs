@@ -261,7 +261,7 @@ impl Operator {
                 Ok((!there).then(|| Office { paused: Some(paused.clone()), ..line.office.clone() }))
             })
             .await?;
-        until_line_is_empty(&ledger, until).await
+        until_line_is_empty(&ledger, until, false).await
     }
 
     /// Lets a paused election go on.
@@ -286,15 +286,16 @@ impl Operator {
         let ledger = self.ledger("end")?;
         let until = end_of(within);
         let ended = Ended { id: ledger.port.nonce(), keep: self.keep.max(self.ttl) };
+        let heeded = ledger.foreign_heed_end(until).await?;
         ledger
             .change_office(until, |line| {
-                refuse_foreign(&line.entries)?;
+                refuse_foreign(line.entries.iter().filter(|_| !heeded))?;
                 let there = line.office.ended.as_ref() == Some(&ended);
                 // Whatever else stood there concerned an election that is no more.
                 Ok((!there).then(|| Office { ended: Some(ended.clone()), ..Office::default() }))
             })
             .await?;
-        until_line_is_empty(&ledger, until).await
+        until_line_is_empty(&ledger, until, heeded).await
     }
 }
 
@@ -329,10 +330,10 @@ async fn clear_handover(ledger: &Ledger, nonce: Nonce) {
     }
 }
 
-async fn until_line_is_empty(ledger: &Ledger, until: Instant) -> Result<(), OperatorError> {
+async fn until_line_is_empty(ledger: &Ledger, until: Instant, foreign_leave: bool) -> Result<(), OperatorError> {
     ledger
         .wait_until(until, Unfinished::LineEmpty, |line| {
-            if let Err(foreign) = refuse_foreign(&line.entries) {
+            if let Err(foreign) = refuse_foreign(line.entries.iter().filter(|_| !foreign_leave)) {
                 return Some(Err(foreign));
             }
             line.entries.is_empty().then_some(Ok(()))

@@ -1,6 +1,8 @@
 //! By whose customs an election is held: what is written where, who is refused, and what others may
 //! rely on.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use incumbent::{SeatError, StandError};
 use incumbent_store::{Cas, Nonce, Place, Store, StoreError, Watched};
@@ -175,6 +177,32 @@ async fn the_end_in_go_leaderelection_is_the_end_for_ours() {
     assert!(matches!(within(leading.elected()).await, Ok(None)));
     assert!(matches!(within(waiting.elected()).await, Ok(None)));
     assert_eq!(client.list_children(&path).await.unwrap(), ["DONE"]);
+}
+
+#[tokio::test]
+async fn the_end_of_ours_is_the_end_in_go_leaderelection_and_leaves_nothing() {
+    let (zookeeper, store, client) = scene(Dialect::GoLeaderElection).await;
+    let name = name("ended");
+    let mut leading = stand(&store, &name, "leader").await;
+    let office = lead(&mut leading).await;
+    zookeeper.enlist_foreign(&name, Bytes::from_static(b"theirs")).await.unwrap();
+    let path = format!("{}/ended", zookeeper.chroot);
+    let (there, mark) = client.check_and_watch_stat(&format!("{path}/DONE")).await.unwrap();
+    assert_eq!(there, None);
+    let works = async {
+        within(office.term().stopping()).await;
+        drop(office);
+    };
+    let theirs = async {
+        // As it does: a watch on the mark, and its candidates leave.
+        within(mark.changed()).await;
+        zookeeper.strangers_leave();
+    };
+    let operator = election(&store, &name).await.operator();
+    let (ended, (), ()) = tokio::join!(operator.end(Duration::from_secs(60)), works, theirs);
+    ended.unwrap();
+    assert!(matches!(within(leading.elected()).await, Ok(None)));
+    assert_eq!(client.check_stat(&path).await.unwrap(), None, "neither the mark nor the line is left");
 }
 
 #[tokio::test]
