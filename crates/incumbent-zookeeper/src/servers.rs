@@ -8,6 +8,7 @@
 //! to. No server tells its limit, but each shows it: by what it grants.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use incumbent_store::StoreError;
+use tokio::net::TcpStream;
 use zookeeper_client::{Client, Connector, Error, SessionInfo, StateWatcher};
 
 use crate::fault::{Effect, sort};
@@ -131,19 +133,44 @@ impl Servers {
                 Err(error) => refusal = error,
             }
         }
-        Err(self.sorted(refusal))
+        Err(self.sorted(refusal).await)
     }
 
     async fn dial(&self, connector: Connector, servers: &str) -> Result<Client, Error> {
         if self.tls { secure(connector, servers).await } else { connector.connect(servers).await }
     }
 
-    fn sorted(&self, error: Error) -> StoreError {
+    async fn sorted(&self, error: Error) -> StoreError {
         let what = format!("dialling {}", self.names());
         match error {
             // There was no session before.
             Error::SessionExpired => StoreError::unavailable(what, error),
+            // All that the client tells of a server that it cannot reach.
+            Error::NoHosts | Error::ConnectionLoss => match self.why_unreached().await {
+                Some(why) => StoreError::unavailable(what, why),
+                None => StoreError::unavailable(what, error),
+            },
             error => sort(error, Effect::None, &what),
+        }
+    }
+
+    /// What is in the way of each server: its name is unknown, it refuses connections, or it takes
+    /// them and does not serve.
+    async fn why_unreached(&self) -> Option<io::Error> {
+        let tries = self.names.iter().map(async |name| {
+            match tokio::time::timeout(LONGEST_PATIENCE, TcpStream::connect(name)).await {
+                Ok(Ok(_)) => io::Error::other(format!("{name} takes connections, but serves no ZooKeeper session")),
+                Ok(Err(error)) => io::Error::new(error.kind(), format!("{name}: {error}")),
+                Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("{name}: no answer")),
+            }
+        });
+        let mut causes = join_all(tries).await;
+        match causes.len() {
+            0 | 1 => causes.pop(),
+            _ => {
+                let said: Vec<_> = causes.iter().map(io::Error::to_string).collect();
+                Some(io::Error::new(causes[0].kind(), said.join("; ")))
+            }
         }
     }
 
@@ -174,8 +201,10 @@ impl Servers {
         }
         let others = async { while asking.next().await.is_some() {} };
         _ = tokio::time::timeout(patience, others).await;
-        let known = self.known(&addresses);
-        known.ok_or_else(|| self.sorted(refusal.unwrap_or(Error::NoHosts)))
+        match self.known(&addresses) {
+            Some(limit) => Ok(limit),
+            None => Err(self.sorted(refusal.unwrap_or(Error::NoHosts)).await),
+        }
     }
 
     /// What is known of the servers at these addresses. The others are forgotten, their names having
@@ -330,6 +359,27 @@ mod tests {
         {
             assert_eq!(server.leaves(counted), Duration::from_secs(left), "{server:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_reached_is_named_with_its_cause() {
+        let listens = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let refuses = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let names = [refuses.clone(), "nowhere.invalid:2181".to_owned()];
+        let servers = Servers::new(Client::connector(), names.to_vec(), false, None, None);
+        for error in [
+            servers.limit(Duration::from_secs(4)).await.unwrap_err(),
+            servers.connect_to_one(Duration::from_secs(4)).await.unwrap_err(),
+        ] {
+            let said = error.to_string();
+            assert!(said.contains(&format!("{refuses}: Connection refused")), "{said}");
+            assert!(said.contains("nowhere.invalid:2181: failed to lookup address"), "{said}");
+            assert!(!said.contains("no available hosts"), "{said}");
+        }
+        let silent = listens.local_addr().unwrap().to_string();
+        let servers = Servers::new(Client::connector(), vec![silent.clone()], false, None, None);
+        let said = servers.sorted(Error::NoHosts).await.to_string();
+        assert!(said.contains(&format!("{silent} takes connections")), "{said}");
     }
 
     #[tokio::test]
