@@ -114,7 +114,8 @@ fn promised(opened: &Opened) -> Promises {
     promises.caveats.push(
         "If the directory is moved, removed or replaced while somebody leads, the kernel says so and the office is lost at \
          once. It does not if one above it is moved or its file system is unmounted: then the next renewal finds it, a third \
-         of the TTL later at the latest, and until then there may be a leader in each. Never put an old copy back."
+         of the TTL later at the latest, and until then there may be a leader in each. A container does not see its host \
+         move a directory that is mounted into it: it goes on in the old one, so move none in use. Never put an old copy back."
             .into(),
     );
     if opened.directory.options.ttl == Ttl::None {

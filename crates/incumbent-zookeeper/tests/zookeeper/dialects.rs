@@ -258,7 +258,7 @@ async fn an_entry_that_nobodys_death_removes_is_named_and_can_be_deposed() {
         Err(StoreError::Corrupt { what }) => assert!(what.contains(&node), "{what}"),
         other => panic!("{other:?}"),
     }
-    election(&store, &name).await.operator().depose(None, std::time::Duration::MAX).await.unwrap();
+    election(&store, &name).await.operator().depose(None, Duration::MAX).await.unwrap();
     let standing = session.enlist(&name, &entry(2)).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
 }
