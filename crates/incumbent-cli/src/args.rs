@@ -524,6 +524,9 @@ pub(crate) enum PeersAct {
 /// time, once. This has those that are up begin without the others: a majority at least. A
 /// member that comes later joins by itself.
 ///
+/// It is also the way out if a member lost its directory while the group was being founded: the
+/// others give up what they had agreed to with it, and begin anew.
+///
 /// By doing so you assert that no member of this group has ever voted with a directory that still
 /// exists: not one that is down now, not one whose directory is elsewhere. If one has, there are
 /// two groups of the same name, each with a leader.

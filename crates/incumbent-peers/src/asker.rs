@@ -129,17 +129,27 @@ impl Asker {
     /// Declares the group founded with the members that are up, a majority at least. Answers who
     /// was asked, once it has accepted: the others follow.
     ///
+    /// Members that had agreed to a founding which cannot be completed, because a disk on its list
+    /// was lost, give it up and answer [`Refused::StartedOver`]: ask again.
+    ///
     /// The caller asserts that **no member of this group has ever voted** on a disk that still
     /// exists: not one that is down now, not one whose disk is elsewhere. Otherwise there are two
     /// groups of the same name, with two leaders.
     pub async fn found(&self) -> Result<MemberId, AskError> {
         let survey = self.survey().await;
         let answers = answers(&survey);
-        match answers.iter().find(|status| status.forming) {
-            Some(first) => self.accepted(first.member, Query::Found).await,
-            None if !answers.is_empty() => Err(AskError::Refused(Refused::Founded)),
-            None => Err(survey.into_iter().find_map(|(_, answer)| answer.err()).unwrap_or(AskError::NoLeader)),
+        if answers.is_empty() {
+            return Err(survey.into_iter().find_map(|(_, answer)| answer.err()).unwrap_or(AskError::NoLeader));
         }
+        let mut refused = Refused::Founded;
+        for status in answers.iter().filter(|status| status.forming) {
+            match self.accepted(status.member, Query::Found).await {
+                Err(AskError::Refused(why)) if refused != Refused::StartedOver => refused = why,
+                Err(AskError::Refused(_)) => {}
+                answer => return answer,
+            }
+        }
+        Err(AskError::Refused(refused))
     }
 
     /// Has a member that lost its state come back although others do not answer, or have lost

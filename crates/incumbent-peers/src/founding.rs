@@ -13,6 +13,12 @@
 //! comes later meets a group that exists. Two such charters have a member in common, whose disk
 //! accepts one.
 //!
+//! A disk that is lost after it was listed, and before its member accepted, leaves the others with a
+//! charter that cannot be completed. By the same word of an operator they start over: each gives its
+//! disk a new number, as if it had been exchanged, too, and is blank again. It does so only if some
+//! disk on its charter is gone or silent, and if a majority is up that is not seated. Under a charter
+//! that a majority has not been seated by, nobody was ever elected.
+//!
 //! So a member votes only under a charter that every disk on it has accepted. A second charter would need the acceptance of
 //! a disk that has accepted the first, unless ALL disks were wiped, and then there is nothing left to contradict. A
 //! blank disk that meets somebody seated by a charter without it was wiped: it rejoins like any that lost its state.
@@ -102,14 +108,33 @@ pub(crate) enum Step {
     Rejoin(Charter),
 }
 
+/// What has come of an operator's word.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Declared {
+    /// Write the acceptance of this charter down, then say [`Founding::on_written`].
+    Accepted(Charter),
+    /// Write the new number down, with no charter, then say [`Founding::on_written`].
+    StartedOver,
+    /// All disks of the charter that was accepted are up: it is about to be completed.
+    InProgress,
+    /// Those who are up are no majority.
+    TooFew,
+}
+
+fn is_not_seated(progress: &Progress) -> bool {
+    matches!(progress, Progress::Blank | Progress::Accepted(_))
+}
+
 /// A member whose disk has not voted yet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Founding {
     group: Group,
     disk: DiskId,
     accepted: Option<Charter>,
-    /// An acceptance on its way to the disk.
+    /// An acceptance, or a new number, on its way to the disk.
     writing: bool,
+    /// The number that the disk gets when that is written.
+    next_disk: Option<DiskId>,
     /// What the others said last, and when.
     heard: BTreeMap<MemberId, (Timestamp, DiskId, Progress)>,
     every: Duration,
@@ -127,14 +152,14 @@ impl Founding {
         accepted: Option<Charter>,
         every: Duration,
     ) -> Founding {
-        Founding { group, disk, accepted, writing: false, heard: BTreeMap::new(), every, ask_at: now }
+        Founding { group, disk, accepted, writing: false, next_disk: None, heard: BTreeMap::new(), every, ask_at: now }
     }
 
     /// What this member says about itself.
     pub(crate) fn census(&self, asks: bool) -> Census {
         let progress = match &self.accepted {
             // Not before it is durable.
-            Some(charter) if !self.writing => Progress::Accepted(charter.clone()),
+            Some(charter) if !self.writing || self.next_disk.is_some() => Progress::Accepted(charter.clone()),
             _ => Progress::Blank,
         };
         Census { asks, disk: self.disk, progress }
@@ -165,9 +190,12 @@ impl Founding {
         }
     }
 
-    /// The acceptance is durable.
+    /// The acceptance, or the new number, is durable.
     pub(crate) fn on_written(&mut self) {
         self.writing = false;
+        if let Some(disk) = self.next_disk.take() {
+            (self.disk, self.accepted) = (disk, None);
+        }
     }
 
     /// What is to be done now. To be asked after each change.
@@ -244,26 +272,44 @@ impl Founding {
         (is_lowest && charter.0.len() == self.group.members().len()).then_some(charter)
     }
 
-    /// An operator says that this group is new and that those who are up are to found it. `None`:
-    /// they are too few, or this disk has agreed to another founding.
-    pub(crate) fn declare(&mut self, now: Timestamp) -> Option<Charter> {
+    /// An operator says that this group is new and that those who are up are to found it. A member
+    /// that has accepted a charter which cannot be completed takes `new_disk` as its disk's number.
+    pub(crate) fn declare(&mut self, now: Timestamp, new_disk: DiskId) -> Declared {
+        let quorum = self.group.quorum();
         let charter = self.blank_disks(now);
-        if self.accepted.is_some() || charter.0.len() < self.group.quorum() {
-            return None;
+        let not_seated = self.fresh(now).filter(|(_, _, progress)| is_not_seated(progress)).count() + 1;
+        match &self.accepted {
+            _ if self.writing => Declared::InProgress,
+            Some(accepted) if self.is_present(now, accepted) => Declared::InProgress,
+            Some(_) if not_seated < quorum => Declared::TooFew,
+            Some(_) => {
+                (self.next_disk, self.writing) = (Some(new_disk), true);
+                Declared::StartedOver
+            }
+            None if charter.0.len() < quorum => Declared::TooFew,
+            None => {
+                (self.accepted, self.writing) = (Some(charter.clone()), true);
+                Declared::Accepted(charter)
+            }
         }
-        self.accepted = Some(charter.clone());
-        self.writing = true;
-        Some(charter)
+    }
+
+    /// Whether every disk on a charter is up.
+    fn is_present(&self, now: Timestamp, charter: &Charter) -> bool {
+        let is_up = |member: MemberId, disk: DiskId| self.fresh(now).any(|(who, on, _)| (who, on) == (member, disk));
+        charter.0.iter().all(|(member, disk)| (*member, *disk) == self.me() || is_up(*member, *disk))
     }
 
     /// The disks of those who are up and have never voted, this one's included.
     fn blank_disks(&self, now: Timestamp) -> Charter {
-        let (me, disk) = self.me();
-        let blank = |member: MemberId| match self.heard.get(&member) {
-            Some((at, disk, Progress::Blank)) if now.since(*at) <= self.every * FRESH => Some((member, *disk)),
-            _ => None,
-        };
-        Charter(self.group.others().filter_map(blank).chain([(me, disk)]).collect())
+        let blank = self.fresh(now).filter(|(_, _, progress)| **progress == Progress::Blank);
+        Charter(blank.map(|(member, disk, _)| (member, disk)).chain([self.me()]).collect())
+    }
+
+    /// What the others said lately.
+    fn fresh(&self, now: Timestamp) -> impl Iterator<Item = (MemberId, DiskId, &Progress)> {
+        let fresh = self.heard.iter().filter(move |(_, (at, ..))| now.since(*at) <= self.every * FRESH);
+        fresh.map(|(member, (_, disk, progress))| (*member, *disk, progress))
     }
 }
 
@@ -502,6 +548,8 @@ mod tests {
         wipes: u8,
         restarts: u8,
         declarations: u8,
+        /// Every set of disks that were seated at the same time, and could have elected a leader.
+        electorates: BTreeSet<BTreeSet<(usize, DiskId)>>,
     }
 
     #[derive(Clone, PartialEq, Eq, Hash)]
@@ -518,6 +566,21 @@ mod tests {
         Lost,
     }
 
+    impl Member {
+        fn is_seated(&self) -> bool {
+            matches!(self.progress, Stage::Seated(_))
+        }
+
+        fn says(&self) -> Census {
+            let progress = match &self.progress {
+                Stage::Forming(founding) => return founding.census(false),
+                Stage::Seated(charter) => Progress::Seated(charter.clone()),
+                Stage::Lost => Progress::Lost,
+            };
+            Census { asks: false, disk: self.disk, progress }
+        }
+    }
+
     impl Situation {
         fn first(wipes: u8, restarts: u8, declarations: u8) -> Situation {
             let mut situation = Situation {
@@ -529,6 +592,7 @@ mod tests {
                 wipes,
                 restarts,
                 declarations,
+                electorates: BTreeSet::new(),
             };
             for who in 0..3 {
                 let member = situation.blank(who);
@@ -546,16 +610,8 @@ mod tests {
         }
 
         fn all_speak(&mut self) {
-            for (who, member) in self.members.iter().enumerate() {
-                let census = match &member.progress {
-                    Stage::Forming(founding) => founding.census(false),
-                    Stage::Seated(charter) => {
-                        Census { asks: false, disk: member.disk, progress: Progress::Seated(charter.clone()) }
-                    }
-                    Stage::Lost => Census { asks: false, disk: member.disk, progress: Progress::Lost },
-                };
-                self.said.insert((who, census));
-            }
+            let says = self.members.iter().map(Member::says).enumerate();
+            self.said.extend(says);
         }
 
         fn hears(&mut self, to: usize, from: usize, census: &Census) {
@@ -585,6 +641,20 @@ mod tests {
                 member.progress = next;
             }
             self.all_speak();
+            let seated = self.members.iter().enumerate().filter(|(_, member)| member.is_seated());
+            let seated: BTreeSet<_> = seated.map(|(who, member)| (who, member.disk)).collect();
+            if seated.len() >= 2 {
+                self.electorates.insert(seated);
+            }
+        }
+
+        /// Whether two leaders could have been elected by disks that know nothing of each other, and of both some are
+        /// left: where none is left there is nothing to contradict.
+        fn is_split(&self) -> bool {
+            let is_left =
+                |set: &BTreeSet<(usize, DiskId)>| set.iter().any(|(who, disk)| self.members[*who].disk == *disk);
+            let left: Vec<_> = self.electorates.iter().filter(|set| is_left(set)).collect();
+            left.iter().any(|one| left.iter().any(|two| one.is_disjoint(two)))
         }
 
         /// Whether it makes a difference.
@@ -594,6 +664,34 @@ mod tests {
                 Stage::Forming(founding) => to != from && founding.heard.get(&MemberId(from as u16)) != Some(&heard),
                 Stage::Seated(_) | Stage::Lost => false,
             }
+        }
+
+        fn wipe(&mut self, who: usize) {
+            self.wiped[who] = true;
+            self.members[who] = self.blank(who);
+            self.all_speak();
+        }
+
+        /// Whether there is a disk left that was never wiped, but for this one.
+        fn may_wipe(&self, who: usize) -> bool {
+            (0..3).any(|other| other != who && !self.wiped[other])
+        }
+
+        /// An operator says to this member that the group is new. Whether that changes anything.
+        fn declare(&mut self, who: usize) -> Option<Declared> {
+            let new_disk = DiskId([self.next_disk + 1; 16]);
+            let member = &mut self.members[who];
+            let Stage::Forming(founding) = &mut member.progress else { return None };
+            let declared = founding.declare(Timestamp::ZERO, new_disk);
+            match &declared {
+                Declared::Accepted(charter) => member.accepted = Some(charter.clone()),
+                Declared::StartedOver => (member.disk, member.accepted) = (new_disk, None),
+                Declared::InProgress | Declared::TooFew => return None,
+            }
+            founding.on_written();
+            self.next_disk += u8::from(declared == Declared::StartedOver);
+            self.all_speak();
+            Some(declared)
         }
 
         fn nexts(&self) -> Vec<Situation> {
@@ -607,30 +705,21 @@ mod tests {
             }
             for who in 0..3 {
                 // Never the last disk that is left: then there would be nothing to contradict.
-                let others_left = (0..3).any(|other| other != who && !self.wiped[other]);
-                if self.wipes > 0 && others_left {
+                if self.wipes > 0 && self.may_wipe(who) {
                     let mut next = self.clone();
                     next.wipes -= 1;
-                    next.wiped[who] = true;
-                    next.members[who] = next.blank(who);
-                    next.all_speak();
+                    next.wipe(who);
                     nexts.push(next);
                 }
-                let member = &self.members[who];
-                if let Stage::Forming(founding) = &member.progress
-                    && self.declarations > 0
-                {
-                    let (mut founding, mut next) = (founding.clone(), self.clone());
-                    if let Some(charter) = founding.declare(Timestamp::ZERO) {
-                        next.declarations -= 1;
-                        founding.on_written();
-                        let progress = Stage::Forming(founding);
-                        next.members[who] = Member { disk: member.disk, accepted: Some(charter), progress };
-                        next.all_speak();
+                if self.declarations > 0 {
+                    let mut next = self.clone();
+                    next.declarations -= 1;
+                    if next.declare(who).is_some() {
                         nexts.push(next);
                     }
                 }
-                if self.restarts > 0 && !matches!(member.progress, Stage::Seated(_)) {
+                let member = &self.members[who];
+                if self.restarts > 0 && !member.is_seated() {
                     let accepted = member.accepted.clone();
                     let founding = Founding::new(Timestamp::ZERO, group(who, 3), member.disk, accepted, EVERY);
                     let mut next = self.clone();
@@ -680,17 +769,78 @@ mod tests {
         assert!(explored[0] > 1_000 && explored[1] > 0 && explored[2] > 100, "{explored:?}");
     }
 
+    /// Reports come in any order and however late; disks are lost; and while no disk that is left has voted, an operator
+    /// says again and again that the group is new.
+    #[test]
+    fn after_a_lost_disk_an_operators_word_founds_the_group_and_never_makes_two_of_it() {
+        let (mut started_over, mut founded) = (0, 0);
+        for seed in 0..5_000 {
+            let (mut rng, mut situation) = (Rng::from_number(seed), Situation::first(0, 0, 0));
+            let mut given_up = false;
+            for _ in 0..150 {
+                let (who, other) = (rng.below(3) as usize, rng.below(3) as usize);
+                match rng.below(40) {
+                    0 if situation.may_wipe(who) => situation.wipe(who),
+                    1..4 if !situation.members.iter().any(Member::is_seated) => {
+                        given_up |= situation.declare(who) == Some(Declared::StartedOver);
+                    }
+                    4..10 => {
+                        let at = rng.below(situation.said.len() as u64) as usize;
+                        let (from, census) = situation.said.iter().nth(at).cloned().unwrap();
+                        if from != who {
+                            situation.hears(who, from, &census);
+                        }
+                    }
+                    _ if who != other => {
+                        let census = situation.members[other].says();
+                        situation.hears(who, other, &census);
+                    }
+                    _ => {}
+                }
+                assert!(!situation.is_split(), "seed {seed}: {:?}", situation.electorates);
+            }
+            started_over += usize::from(given_up);
+            founded += usize::from(given_up && !situation.electorates.is_empty());
+        }
+        assert!(started_over > 500 && founded > 300, "{started_over} started over, {founded} of them founded");
+    }
+
+    #[test]
+    fn a_charter_is_given_up_only_if_a_disk_on_it_is_gone_and_a_majority_is_up_that_is_not_seated() {
+        let disk = |number| DiskId([number; 16]);
+        let charter = Charter((0..3).map(|n| (MemberId(n), disk(n as u8))).collect());
+        let agreed = Progress::Accepted(charter.clone());
+        let says = |number, progress| Census { asks: false, disk: disk(number), progress };
+        let (now, late) = (Timestamp::ZERO, Timestamp::ZERO + EVERY * (FRESH + 1));
+        let mut first = Founding::new(now, group(0, 3), disk(0), Some(charter.clone()), EVERY);
+        assert_eq!(first.declare(now, disk(9)), Declared::TooFew, "it is alone");
+        first.on_census(now, MemberId(1), &says(1, agreed.clone()));
+        first.on_census(now, MemberId(2), &says(2, Progress::Blank));
+        assert_eq!(first.declare(now, disk(9)), Declared::InProgress, "the third has yet to accept it");
+        first.on_census(now, MemberId(2), &says(7, Progress::Blank));
+        assert_eq!(first.declare(late, disk(9)), Declared::TooFew, "what the others are now is not known");
+        assert_eq!(first.declare(now, disk(9)), Declared::StartedOver);
+        assert_eq!(first.census(false), says(0, agreed), "not before it is written");
+        first.on_written();
+        assert_eq!(first.census(false), says(9, Progress::Blank));
+        let Declared::Accepted(next) = first.declare(now, disk(8)) else { panic!("two blank disks are a majority") };
+        assert_eq!(next.0, BTreeMap::from([(MemberId(0), disk(9)), (MemberId(2), disk(7))]));
+    }
+
     #[test]
     fn a_group_that_is_declared_founded_needs_a_majority_and_has_an_identity_of_its_own_each_time() {
         let mut identities = BTreeSet::new();
         for disk in 0..3 {
             let mut first = Founding::new(Timestamp::ZERO, group(0, 3), DiskId([disk; 16]), None, EVERY);
-            assert_eq!(first.declare(Timestamp::ZERO), None, "it is alone");
+            let spare = DiskId([99; 16]);
+            assert_eq!(first.declare(Timestamp::ZERO, spare), Declared::TooFew, "it is alone");
             let blank = Census { asks: false, disk: DiskId([disk + 10; 16]), progress: Progress::Blank };
             first.on_census(Timestamp::ZERO, MemberId(2), &blank);
-            let charter = first.declare(Timestamp::ZERO).unwrap();
+            let Declared::Accepted(charter) = first.declare(Timestamp::ZERO, spare) else { panic!("they are two") };
+            first.on_written();
             assert_eq!(charter.0.keys().copied().collect::<Vec<_>>(), [MemberId(0), MemberId(2)]);
-            assert!(first.declare(Timestamp::ZERO).is_none(), "a disk accepts one charter in its life");
+            let again = first.declare(Timestamp::ZERO, spare);
+            assert_eq!(again, Declared::InProgress, "a disk accepts one charter in its life");
             identities.insert(charter.identity(5));
         }
         assert_eq!(identities.len(), 3);

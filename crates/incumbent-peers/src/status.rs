@@ -139,10 +139,14 @@ pub enum Refused {
     #[error("the group is founded already, or is none that has to be")]
     Founded,
     /// There are too few to found a group with.
-    #[error(
-        "a majority of the members has to be up, with disks that have neither voted nor agreed to another founding"
-    )]
+    #[error("a majority of the members has to be up, with disks that have not voted")]
     TooFew,
+    /// It had agreed to a founding that cannot be completed, and has given it up.
+    #[error("the founding that it had agreed to cannot be completed: it starts over, ask again")]
+    StartedOver,
+    /// It is being founded.
+    #[error("the group is being founded: all members that agreed to it are up")]
+    InProgress,
     /// It votes, or is about to.
     #[error("this member has not lost its state")]
     NotLost,
@@ -150,7 +154,7 @@ pub enum Refused {
 
 impl Refused {
     /// All reasons, by their number on the wire.
-    pub const ALL: [Refused; 11] = [
+    pub const ALL: [Refused; 13] = [
         Refused::NotInOffice,
         Refused::RankDecides,
         Refused::NotAMember,
@@ -161,6 +165,8 @@ impl Refused {
         Refused::Busy,
         Refused::Founded,
         Refused::TooFew,
+        Refused::StartedOver,
+        Refused::InProgress,
         Refused::NotLost,
     ];
 }

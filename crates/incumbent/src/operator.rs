@@ -181,7 +181,8 @@ impl Operator {
     }
 
     /// Declares a consensus group founded with the members that are up, a majority at least,
-    /// although others never came. `Ok`: it is founded, and elects.
+    /// although others never came. `Ok`: it is founded, and elects. Members that had agreed to a
+    /// founding which cannot be completed, because a disk on its list was lost, give it up first.
     ///
     /// The caller asserts that **no member of this group has ever voted** on a disk that still
     /// exists: not one that is down now, not one whose directory is elsewhere. Otherwise there are

@@ -388,6 +388,36 @@ fn too_few_members_are_said_with_what_is_missing_and_how_to_begin_without() {
 }
 
 #[test]
+fn a_directory_that_is_lost_while_the_group_is_founded_is_got_over_by_an_operators_word() {
+    let mut group = Group::new("consensus");
+    let right = group.url.clone();
+    let address_of_c = right.split("c=").nth(1).unwrap().split('&').next().unwrap().to_owned();
+    let c = group.campaign("c");
+    // The other two hear of the third and cannot tell it anything, so they agree to a founding that it does not hear of.
+    group.url = right.replace(&address_of_c, "127.0.0.1:9");
+    let two = ["a", "b"].map(|name| group.campaign(name));
+    for name in ["a", "b"] {
+        let file = group.host.path(&format!("data-{name}/member"));
+        // It grows from 52 bytes to 108 with the numbers of three directories.
+        eventually("it agrees", || fs::metadata(&file).ok().filter(|file| file.len() > 90));
+    }
+    two.into_iter().chain([c]).for_each(|process| {
+        process.signal(Signal::KILL);
+    });
+    fs::remove_dir_all(group.host.path("data-c")).unwrap();
+    group.url = right;
+    let _members = group.all();
+    let status = eventually("all answer", || {
+        let json = group.ask(&["status", "jobs/x", "--json"]).json();
+        (json["group"]["answering"] == 3 && json["group"].get("waits_for").is_none()).then_some(json)
+    });
+    assert_eq!(status["vacant_because"], "forming");
+    let said = group.ask(&["peers", "found", "jobs/x", "--timeout", "60s"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    group.until_led();
+}
+
+#[test]
 fn members_that_lost_their_votes_are_named_and_come_back_by_an_operators_word() {
     let group = Group::new("consensus");
     let mut members = group.all();

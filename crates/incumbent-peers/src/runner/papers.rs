@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::{Phase, Runner};
 use crate::counters::add;
 use crate::disk::{Disk, Record};
-use crate::founding::{Census, Charter, Progress, Step};
+use crate::founding::{Census, Charter, DiskId, Progress, Step};
 use crate::machine::{Happened, Machine};
 use crate::packet::Packet;
 
@@ -181,6 +181,14 @@ impl Runner {
         }
     }
 
+    /// Writes down that this disk, under a new number, has accepted no charter.
+    pub(super) fn start_over(&mut self, disk: DiskId) {
+        if let Some(paper) = &mut self.paper {
+            paper.record = Record { disk, charter: None, stored: None };
+            paper.write(Writing::Charter);
+        }
+    }
+
     /// Says now and then what the founding waits for: a first start that never ends should not be a riddle.
     pub(super) fn remind(&mut self, now: Timestamp) {
         let (Phase::Forming(founding), Some(paper)) = (&self.phase, &mut self.paper) else { return };
@@ -191,7 +199,7 @@ impl Runner {
         match &founding.missing()[..] {
             [] => tracing::warn!(
                 "all members are here and the group is not founded yet; if this stays so, a disk was exchanged meanwhile: \
-                 empty the data directories of all members, none of which has voted"
+                 an operator may declare the group founded (`incumbent peers found`), and it starts over"
             ),
             missing => {
                 let names: Vec<_> = missing.iter().map(|member| self.members.name(*member)).collect();

@@ -5,6 +5,8 @@ use incumbent_core::peers::consensus::{PeerRole, Report};
 use incumbent_core::peers::{MemberId, PeerCommand};
 
 use super::{Phase, Runner};
+use crate::disk::Disk;
+use crate::founding::Declared;
 use crate::machine::Happened;
 use crate::sink::{OperatorRequest, Reply, Wish};
 use crate::status::{Answer, LeaderView, Refused, Status};
@@ -49,14 +51,22 @@ impl Runner {
     /// An operator says that the group is new, and that those who are up are to found it.
     pub(super) fn on_found(&mut self, reply: Reply) {
         let now = self.now();
-        let Phase::Forming(founding) = &mut self.phase else { return reply.send(Answer::Refused(Refused::Founded)) };
-        match founding.declare(now) {
-            Some(charter) => {
+        let (Phase::Forming(founding), Ok(new_disk)) = (&mut self.phase, Disk::new_id()) else {
+            return reply.send(Answer::Refused(Refused::Founded));
+        };
+        match founding.declare(now, new_disk) {
+            Declared::Accepted(charter) => {
                 tracing::warn!("an operator has declared the group founded, with {} members", charter.0.len());
                 reply.send(Answer::Accepted);
                 self.accept(charter);
             }
-            None => reply.send(Answer::Refused(Refused::TooFew)),
+            Declared::StartedOver => {
+                tracing::warn!("by an operator's word, the founding that this member had agreed to is given up");
+                reply.send(Answer::Refused(Refused::StartedOver));
+                self.start_over(new_disk);
+            }
+            Declared::InProgress => reply.send(Answer::Refused(Refused::InProgress)),
+            Declared::TooFew => reply.send(Answer::Refused(Refused::TooFew)),
         }
     }
 

@@ -61,6 +61,73 @@ async fn a_group_that_an_operator_declares_founded_begins_with_a_majority_and_is
     assert_ne!(identities[0], identities[1]);
 }
 
+/// Two members have agreed to a founding of which the third, whose disk is on the list, has not heard; and then it
+/// loses that disk. None of them runs.
+async fn with_a_disk_lost_while_founding() -> Play {
+    let mut play = Play::new(Algorithm::Consensus, 3);
+    for from in [1, 2] {
+        play.ways.insert((MemberId(from), MemberId(3)), "127.0.0.1:9".to_owned());
+    }
+    for number in 1..=3 {
+        play.boot(number).await;
+    }
+    for number in [1, 2] {
+        // What is agreed to is in the file: the numbers of three disks, of 18 bytes each.
+        let agreed = || std::fs::metadata(play.data(number).join("member")).is_ok_and(|file| file.len() > 90);
+        within("it has agreed", async {
+            while !agreed() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+    for number in 1..=3 {
+        assert!(matches!(play.node(MemberId(number)).state().borrow().stage, Stage::Forming { .. }));
+        play.kill(MemberId(number)).await;
+    }
+    play.ways.clear();
+    std::fs::remove_dir_all(play.data(3)).unwrap();
+    play
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_founding_that_cannot_be_completed_starts_over_by_an_operators_word() {
+    for up in [2, 3] {
+        let mut play = with_a_disk_lost_while_founding().await;
+        for number in 1..=up {
+            play.boot(number).await;
+        }
+        let mut config = play.group_config();
+        // The socket of the one that does not come is there, and nobody answers.
+        config.link.answer_timeout = std::time::Duration::from_secs(1);
+        let asker = Asker::new(config).unwrap();
+        within("all wait in vain", async {
+            let survey = asker.survey().await;
+            assert_eq!(
+                survey.iter().filter(|(_, status)| status.as_ref().is_ok_and(|status| status.forming)).count(),
+                up.into()
+            );
+        })
+        .await;
+        let until = async |wanted: &[Refused]| loop {
+            match asker.found().await {
+                Ok(_) if !wanted.contains(&Refused::StartedOver) => return,
+                Err(AskError::Refused(why)) if wanted.contains(&why) => return,
+                _ => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            }
+        };
+        within("what was agreed to is given up", until(&[Refused::StartedOver])).await;
+        within("the group is founded", until(&[Refused::Founded])).await;
+        play.agreed().await;
+        if up == 2 {
+            play.boot(3).await;
+            play.until(MemberId(3), "the third joins", |state| state.leader.is_some() && state.not_voting.is_none())
+                .await;
+        }
+        play.ledger.check();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_of_three_that_were_wiped_come_back_by_an_operators_word() {
     let mut play = Play::start(Algorithm::Consensus, 3).await;

@@ -212,7 +212,18 @@ impl Visitor {
     pub(crate) async fn found(&self, roll: &Roll, within: Duration) -> Result<(), OperatorError> {
         let until = end_of(within);
         let asker = self.asker_of_consensus(roll, "be founded")?;
-        asker.found().await.map_err(|error| self.refused_at(error))?;
+        let mut started_over = false;
+        loop {
+            match asker.found().await {
+                Ok(_) | Err(AskError::Refused(Refused::InProgress)) => break,
+                Err(AskError::Refused(Refused::StartedOver)) => started_over = true,
+                // The members have yet to tell each other that they start over, or have done so already.
+                Err(AskError::Refused(Refused::Founded)) if started_over => break,
+                Err(AskError::Refused(Refused::TooFew)) if started_over => {}
+                Err(error) => return Err(self.refused_at(error)),
+            }
+            self.pause(until, within, Unfinished::Founded).await?;
+        }
         loop {
             let look = crate::roll::retry(until, || Box::pin(roll.look_within(usize::MAX, roll.attempt()))).await?;
             if look.group.is_some_and(|group| !group.forming) {
