@@ -10,7 +10,9 @@
 //! | `<prefix>//incumbent/<election>/office/ended` | is there as long as the record's tombstone counts | one of `keep` |
 //!
 //! `<lease>` is the session's lease in hexadecimal, as Go writes it; Go's own entries end there. Go
-//! looks at prefixes and revisions, never at how another's key ends, so the rest says who it is. In
+//! looks at prefixes and revisions, never at how another's key ends, so the rest says who it is. (A
+//! record beside each entry would double what the servers write: measured, it took a fifth of the
+//! elections per second at 16 at once, and a third at 128.) In
 //! names `/`, `%`, blanks and what is not ASCII are escaped as `%2f`; in our own keys `/` and `%`
 //! in an election's name are `%2F` and `%25`.
 //!
