@@ -87,8 +87,8 @@ struct State {
     last_number: i64,
     waiting: HashMap<i64, Waiting>,
     armed: HashMap<i64, Armed>,
-    to_send: VecDeque<i64>,
-    later: VecDeque<i64>,
+    to_send: VecDeque<WatchCreateRequest>,
+    later: VecDeque<WatchCreateRequest>,
     to_cancel: VecDeque<i64>,
     /// The sender will look again without being woken.
     sender_returns: bool,
@@ -99,15 +99,14 @@ struct State {
 
 /// One who waits, and the server's watches that it waits for.
 struct Waiting {
-    armed: Vec<i64>,
+    armed: Box<[i64]>,
     tell: oneshot::Sender<Result<(), StoreError>>,
 }
 
 /// One watch on the server.
 struct Armed {
     waiting: i64,
-    interest: Interest,
-    from: i64,
+    rule: Rule,
     sent: bool,
 }
 
@@ -124,7 +123,7 @@ impl Watcher {
         let from = i64::try_from(from.0).unwrap_or(i64::MAX).saturating_add(1);
         let mut state = self.shared.lock();
         let waiting = state.next_number();
-        let armed: Vec<_> = interests.into_iter().map(|interest| state.arm(waiting, interest, from)).collect();
+        let armed = interests.into_iter().map(|interest| state.arm(waiting, interest, from)).collect();
         state.waiting.insert(waiting, Waiting { armed, tell });
         // A task that ended ended with its runtime.
         if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -229,7 +228,7 @@ impl Shared {
             }
             return Ok(());
         };
-        if heard.events.iter().any(|event| armed.interest.rule.counts(event)) {
+        if heard.events.iter().any(|event| armed.rule.counts(event)) {
             let waiting = armed.waiting;
             state.tell(waiting, Ok(()));
             self.stir_for(state);
@@ -264,9 +263,10 @@ impl State {
 
     fn arm(&mut self, waiting: i64, interest: Interest, from: i64) -> i64 {
         let number = self.next_number();
-        let queue = if interest.urgent { &mut self.to_send } else { &mut self.later };
-        queue.push_back(number);
-        self.armed.insert(number, Armed { waiting, interest, from, sent: false });
+        let Interest { range: (key, range_end), rule, urgent } = interest;
+        let queue = if urgent { &mut self.to_send } else { &mut self.later };
+        queue.push_back(WatchCreateRequest { key, range_end, start_revision: from, watch_id: number });
+        self.armed.insert(number, Armed { waiting, rule, sent: false });
         number
     }
 
@@ -286,7 +286,7 @@ impl State {
         // What was not sent yet is passed over when its turn comes; if nobody sends, it must not pile up.
         for queue in [&mut self.to_send, &mut self.later] {
             if queue.len() > 2 * self.armed.len() + 64 {
-                queue.retain(|number| self.armed.contains_key(number));
+                queue.retain(|watch| self.armed.contains_key(&watch.watch_id));
             }
         }
         Some(waiting)
@@ -320,11 +320,10 @@ impl State {
 
     fn next_watch(&mut self) -> Option<WatchCreateRequest> {
         loop {
-            let number = self.to_send.pop_front()?;
-            let Some(armed) = self.armed.get_mut(&number) else { continue };
+            let watch = self.to_send.pop_front()?;
+            let Some(armed) = self.armed.get_mut(&watch.watch_id) else { continue };
             armed.sent = true;
-            let (key, range_end) = armed.interest.range.clone();
-            return Some(WatchCreateRequest { key, range_end, start_revision: armed.from, watch_id: number });
+            return Some(watch);
         }
     }
 }
@@ -471,7 +470,7 @@ mod tests {
         fn waits(&mut self, rule: Rule, urgent: bool) -> i64 {
             let interest = Interest { range: Default::default(), rule, urgent };
             let number = self.next_number();
-            let armed = vec![self.arm(number, interest, 1)];
+            let armed = [self.arm(number, interest, 1)].into();
             self.waiting.insert(number, Waiting { armed, tell: oneshot::channel().0 });
             self.hurry();
             while self.next_watch().is_some() {}
