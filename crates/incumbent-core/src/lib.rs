@@ -32,7 +32,8 @@ pub use flaw::{Flaw, Flaws};
 pub use keeper::{Attempt, Epoch};
 pub use lease::Lease;
 pub use machine::{
-    Answer, CallId, Candidate, Command, Event, Hint, Input, Loss, Op, Output, SeatId, WatchFor, WatchId,
+    Answer, CallId, Candidate, Claim, Command, Event, Hint, Input, Loss, Op, Output, SeatId, Successor, TermNo,
+    WatchFor, WatchId,
 };
 pub use name::{ElectionName, MAX_LINE, MAX_NAME_BYTES, MAX_VALUE_BYTES, NameError, check_candidate_name, check_value};
 pub use office::{Ended, Handover, Heir, LastTerm, MAX_REASON_BYTES, Office, Paused, Refusal};

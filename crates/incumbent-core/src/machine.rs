@@ -9,6 +9,7 @@ use crate::entry::{Entry, EntryId, Held, NewEntry, Nonce, Token, Version};
 use crate::keeper::{Attempt, Epoch};
 use crate::name::ElectionName;
 use crate::office::{Heir, Office, Refusal};
+use crate::peers::{Abstention, MemberId};
 use crate::settings::SettingsError;
 use crate::standing::{Cas, Cursor, Fault, Line, Liveness, Renewal, Seen, Standing, Watched};
 use crate::time::Timestamp;
@@ -85,12 +86,47 @@ pub enum Command {
     Leave,
     /// Advertise another value. The number is higher than that of the seat's last one.
     Proclaim(u64, Bytes),
-    /// The work has stopped; hand the office to this candidate, or keep it.
-    Transfer(Heir, Duration),
+    /// The work has stopped; hand the office over within this time, or keep it.
+    Transfer(Successor, Duration),
     /// Whether the candidate is fit to lead. An unfit one leaves the line.
     Healthy(bool),
-    /// Someone looked at the clock and saw that the term with this token is over.
-    Lapsed(Token),
+    /// Someone looked at the clock and saw that this term is over.
+    Lapsed(TermNo),
+}
+
+/// Numbers the terms of one candidacy or member, from 1 on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TermNo(pub u64);
+
+/// To whom an office is handed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Successor {
+    /// A candidate in the line of a store.
+    Candidate(Heir),
+    /// A member of a group.
+    Member(MemberId),
+}
+
+/// What an office is held by.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Claim {
+    /// The first entry in line; its token is the fencing token.
+    Entry(Held),
+    /// A term that a quorum of a group has promised: it is the fencing token.
+    Term(Token),
+    /// The highest rank: there is no token.
+    Rank,
+}
+
+impl Claim {
+    /// The fencing token.
+    pub fn token(&self) -> Option<Token> {
+        match self {
+            Claim::Entry(held) => Some(held.token),
+            Claim::Term(token) => Some(*token),
+            Claim::Rank => None,
+        }
+    }
 }
 
 /// What is to be done, or has come to pass.
@@ -195,18 +231,32 @@ pub enum Answer {
     Raised,
 }
 
-/// What the user of a seat is told.
+/// What the user of a seat, or of a member, is told.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// In line, behind this entry.
     Following(Box<Entry>),
+    /// Another member leads, or the leader has proclaimed another value.
+    Led {
+        /// Who leads.
+        leader: MemberId,
+        /// Its term, where terms are tokens.
+        term: Option<Token>,
+        /// What it proclaims.
+        value: Bytes,
+    },
+    /// No member leads: the leader has left office, or has not been heard for too long.
+    Vacant,
     /// Out of the line for now, and why.
     Out(Loss),
     /// In office: the fences are raised, the deadline is in the future. [`Event::Unelected`] follows, exactly once.
     Elected {
-        /// Our entry; its token is the fencing token.
-        held: Held,
-        /// Until when the leadership may be believed.
+        /// Names the term in [`Command::Lapsed`].
+        term: TermNo,
+        /// What the office is held by.
+        claim: Claim,
+        /// Until when the leadership may be believed. [`Timestamp::MAX`] where nothing bounds it: bully and ring without
+        /// the majority rule.
         deadline: Timestamp,
     },
     /// The deadline has moved.
@@ -218,9 +268,9 @@ pub enum Event {
         /// When the term is over, whether or not the work has stopped.
         hard_stop: Timestamp,
     },
-    /// The term is over.
+    /// The term is over. No other begins before the user has said [`Command::Release`], once for each term.
     Unelected(Loss),
-    /// The entry of the last term has certainly left the line.
+    /// What the office of the last term was held by is certainly gone: the entry, or the promises of a group.
     Released,
     /// The handover that [`Command::Transfer`] asked for is refused: the leader leads on.
     TransferRefused(Refusal),
@@ -231,9 +281,13 @@ pub enum Event {
     FirstContact(Option<Nonce>),
     /// The election has ended.
     Ended,
-    /// Something that trying again cannot mend. The seat leaves the line.
+    /// This member takes no part in elections, and why.
+    NotVoting(Abstention),
+    /// This member takes part in elections again.
+    Voting,
+    /// Something that trying again cannot mend. The candidate leaves.
     Failed,
-    /// The last event of a seat: its entry has certainly left the line, if `certain`.
+    /// The candidate has left: its entry has certainly left the line, if `certain`. The last event of a seat.
     Done {
         /// Whether nothing of it is left in the store.
         certain: bool,

@@ -108,10 +108,28 @@ pub enum Refusal {
     /// The leader cannot read its line, or may not write what a handover needs.
     #[error("the leader cannot read its line, or may not write what a handover needs")]
     Unable,
+    /// Peers: this member is not in office.
+    #[error("this member is not in office")]
+    NotInOffice,
+    /// Peers: the heir is not another member of the group.
+    #[error("the heir is not another member of the group")]
+    NotAMember,
+    /// Peers: the heir has not answered lately.
+    #[error("the heir has not answered lately")]
+    HeirSilent,
+    /// Peers: the heir could not stand now.
+    #[error("the heir could not take office: it is unfit to lead, or does not vote yet")]
+    HeirUnfit,
+    /// Peers: the heir lacks records that the leader has.
+    #[error("the heir lacks records that the leader has")]
+    HeirBehind,
+    /// Peers: bully and ring elections have no heirs.
+    #[error("rank decides who leads: a bully or ring election cannot hand over")]
+    RankDecides,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 8] = [
+    const ALL: [Refusal; 14] = [
         Refusal::HeirGone,
         Refusal::TooFar,
         Refusal::ForeignBetween,
@@ -120,6 +138,12 @@ impl Refusal {
         Refusal::Leaving,
         Refusal::LeadsAlready,
         Refusal::Unable,
+        Refusal::NotInOffice,
+        Refusal::NotAMember,
+        Refusal::HeirSilent,
+        Refusal::HeirUnfit,
+        Refusal::HeirBehind,
+        Refusal::RankDecides,
     ];
 
     /// The word for it in a record.
@@ -133,6 +157,12 @@ impl Refusal {
             Refusal::Leaving => "leaving",
             Refusal::LeadsAlready => "leads-already",
             Refusal::Unable => "unable",
+            Refusal::NotInOffice => "not-in-office",
+            Refusal::NotAMember => "not-a-member",
+            Refusal::HeirSilent => "heir-silent",
+            Refusal::HeirUnfit => "heir-unfit",
+            Refusal::HeirBehind => "heir-behind",
+            Refusal::RankDecides => "rank-decides",
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::machine::Loss;
+use crate::machine::{Loss, TermNo};
 use crate::time::Timestamp;
 
 /// How a term ends.
@@ -26,6 +26,8 @@ pub(crate) struct Tenure<H> {
     rules: Rules,
     /// Until when the claim cannot be another's, as far as it is proven.
     deadline: Timestamp,
+    /// The present term, or the last one.
+    term: TermNo,
     state: State<H>,
 }
 
@@ -52,14 +54,14 @@ pub(crate) enum Step<H> {
     /// Ask the user to stop the work.
     Stopping { why: Loss, hard_stop: Timestamp },
     /// Tell the user that the term is over, then do this with the claim.
-    Unelected(Loss, Claim<H>),
+    Unelected(Loss, Then<H>),
     /// Give up a claim that the user does not know of, or no longer leads under.
     GiveUp { why: Loss, heir: Option<H> },
 }
 
 /// What becomes of a claim when its term is over.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Claim<H> {
+pub(crate) enum Then<H> {
     /// It is kept until the work has stopped.
     Kept,
     /// It is to be given up, to this heir if there is one.
@@ -74,7 +76,7 @@ pub(crate) struct TooLate;
 
 impl<H> Tenure<H> {
     pub(crate) fn new(rules: Rules) -> Tenure<H> {
-        Tenure { rules, deadline: Timestamp::ZERO, state: State::Idle }
+        Tenure { rules, deadline: Timestamp::ZERO, term: TermNo(0), state: State::Idle }
     }
 
     /// The claim is won: the fences are to be raised. [`Tenure::take_office`] follows, or [`Tenure::step_back`].
@@ -92,6 +94,7 @@ impl<H> Tenure<H> {
             self.step_back();
             return Err(TooLate);
         }
+        self.term.0 += 1;
         self.state = State::Serving;
         Ok(())
     }
@@ -141,8 +144,8 @@ impl<H> Tenure<H> {
     /// The work has stopped, says the user.
     pub(crate) fn stopped(&mut self) -> Option<Step<H>> {
         match std::mem::replace(&mut self.state, State::Idle) {
-            State::Serving => Some(Step::Unelected(Loss::Resigned, Claim::GivenUp(None))),
-            State::Draining { why, heir, .. } => Some(Step::Unelected(why, Claim::GivenUp(heir))),
+            State::Serving => Some(Step::Unelected(Loss::Resigned, Then::GivenUp(None))),
+            State::Draining { why, heir, .. } => Some(Step::Unelected(why, Then::GivenUp(heir))),
             State::Holding { why, heir } => Some(Step::GiveUp { why, heir }),
             State::Taking => {
                 self.state = State::Taking;
@@ -158,7 +161,7 @@ impl<H> Tenure<H> {
             return None;
         }
         self.state = State::Idle;
-        Some(Step::Unelected(Loss::Transferred, Claim::GivenUp(Some(heir))))
+        Some(Step::Unelected(Loss::Transferred, Then::GivenUp(Some(heir))))
     }
 
     /// Ends the term at once, whether or not the work has stopped.
@@ -173,10 +176,15 @@ impl<H> Tenure<H> {
         };
         if self.rules.hold_until_stopped {
             self.state = State::Holding { why, heir };
-            return Some(Step::Unelected(why, Claim::Kept));
+            return Some(Step::Unelected(why, Then::Kept));
         }
         self.state = State::Unstopped;
-        Some(Step::Unelected(why, Claim::GivenUp(heir)))
+        Some(Step::Unelected(why, Then::GivenUp(heir)))
+    }
+
+    /// Somebody saw the clock pass the deadline of this term: whatever was proven since does not revive it.
+    pub(crate) fn lapsed(&mut self, term: TermNo) -> Option<Step<H>> {
+        if term == self.term { self.end(Loss::LocalDeadline) } else { None }
     }
 
     /// The claim is gone: the entry or the session is no more, or a newer term is known.
@@ -184,7 +192,7 @@ impl<H> Tenure<H> {
         match self.state {
             State::Serving | State::Draining { .. } => {
                 self.state = State::Unstopped;
-                Some(Step::Unelected(why, Claim::Gone))
+                Some(Step::Unelected(why, Then::Gone))
             }
             State::Holding { .. } => {
                 self.state = State::Unstopped;
@@ -200,6 +208,16 @@ impl<H> Tenure<H> {
 
     pub(crate) fn deadline(&self) -> Timestamp {
         self.deadline
+    }
+
+    /// The present term, or the last one.
+    pub(crate) fn term(&self) -> TermNo {
+        self.term
+    }
+
+    /// Another candidate is there, which wants this.
+    pub(crate) fn set_hold(&mut self, hold_until_stopped: bool) {
+        self.rules.hold_until_stopped = hold_until_stopped;
     }
 
     /// Whether a term that began now would not have to stop at once.
@@ -220,6 +238,11 @@ impl<H> Tenure<H> {
     /// Whether a term is under way.
     pub(crate) fn in_office(&self) -> bool {
         matches!(self.state, State::Serving | State::Draining { .. })
+    }
+
+    /// Whether there is a claim: won, and neither given up nor gone.
+    pub(crate) fn has_claim(&self) -> bool {
+        !matches!(self.state, State::Idle | State::Unstopped)
     }
 
     /// Whether another term may begin: nothing of the last one is left, its work included.
@@ -266,7 +289,7 @@ mod tests {
     }
 
     fn over(why: Loss, heir: Option<u8>) -> Option<Step<u8>> {
-        Some(Step::Unelected(why, Claim::GivenUp(heir)))
+        Some(Step::Unelected(why, Then::GivenUp(heir)))
     }
 
     #[test]
@@ -318,7 +341,7 @@ mod tests {
     fn a_claim_that_is_held_is_given_up_only_when_the_work_has_stopped() {
         let mut tenure = serving(true);
         let _ = tenure.must_stop(at(3), Loss::Resigned, Some(7));
-        assert_eq!(tenure.on_time(at(5)), Some(Step::Unelected(Loss::Resigned, Claim::Kept)));
+        assert_eq!(tenure.on_time(at(5)), Some(Step::Unelected(Loss::Resigned, Then::Kept)));
         assert!(!tenure.in_office() && !tenure.is_settled() && !tenure.is_unstopped());
         assert_eq!((tenure.next_timeout(), tenure.on_time(at(99))), (None, None), "however long that takes");
         assert_eq!(tenure.stopped(), Some(Step::GiveUp { why: Loss::Resigned, heir: Some(7) }));
@@ -350,13 +373,22 @@ mod tests {
     fn what_was_lost_bars_the_next_term_until_its_work_has_stopped() {
         for hold in [false, true] {
             let mut tenure = serving(hold);
-            let lost = Some(Step::Unelected(Loss::Expired, Claim::Gone));
+            let lost = Some(Step::Unelected(Loss::Expired, Then::Gone));
             assert_eq!(tenure.claim_gone(Loss::Expired), lost);
             assert_eq!(tenure.claim_gone(Loss::Expired), None);
             assert!(tenure.is_unstopped() && !tenure.is_settled());
             assert_eq!(tenure.stopped(), None, "there is nothing left to give up");
             assert!(tenure.is_settled());
         }
+    }
+
+    #[test]
+    fn a_term_that_somebody_saw_end_is_over_and_no_other_one_is() {
+        let mut tenure = serving(false);
+        assert_eq!(tenure.lapsed(TermNo(0)), None);
+        assert!(tenure.prove(at(20)), "a renewal came in between");
+        assert_eq!(tenure.lapsed(TermNo(1)), over(Loss::LocalDeadline, None));
+        assert_eq!(tenure.lapsed(TermNo(1)), None);
     }
 
     #[test]

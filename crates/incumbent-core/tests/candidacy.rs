@@ -213,7 +213,11 @@ fn the_deadline_counts_from_when_the_session_was_asked_for() {
     desk.open();
     let held = desk.enlisted(5);
     desk.answer(standing(Place::Leading(held.clone()), Office::default()));
-    assert!(desk.events().contains(&Event::Elected { held, deadline: asked + TTL }));
+    assert!(desk.events().contains(&Event::Elected {
+        term: TermNo(1),
+        claim: Claim::Entry(held),
+        deadline: asked + TTL
+    }));
 }
 
 #[test]
@@ -804,7 +808,7 @@ fn an_heir_knows_itself_by_its_entry_its_token_and_its_incarnation() {
     // A leader that is told to hand over to itself says so.
     let (mut desk, held) = Desk::leading(candidate());
     let heir = Heir { incarnation: held.incarnation, entry: held.entry.clone(), token: held.token };
-    desk.handle(Input::Command(SEAT, Command::Transfer(heir, TTL)));
+    desk.handle(Input::Command(SEAT, Command::Transfer(Successor::Candidate(heir), TTL)));
     let refused = Event::TransferRefused(Refusal::LeadsAlready);
     assert!(desk.recent().iter().any(|output| matches!(output, Output::Event(_, event) if *event == refused)));
 }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use incumbent_core::peers::{Group, MemberId, PeerCommand, PeerEvent, RankInput, RankOutput, RankSettings};
-use incumbent_core::{Rng, Timestamp};
+use incumbent_core::peers::{Group, Input, MemberId, Output, RankSettings, TermRules, Wish};
+use incumbent_core::{Command, Event, Loss, Rng, TermNo, Timestamp};
 
 use crate::check::ranks::ByRank;
 
@@ -29,8 +29,12 @@ pub struct Plan {
     pub crashes: BTreeMap<u16, Duration>,
     /// When a member gives the office back, if it has it.
     pub resigns: Vec<(u16, Duration)>,
+    /// When an operator asks a member to give the office back, if it has it.
+    pub asked: Vec<(u16, Duration)>,
     /// How long the work of a leader takes to stop.
     pub work: Duration,
+    /// Whether the office is kept until the work has stopped.
+    pub hold: bool,
     /// How long the run is.
     pub until: Duration,
 }
@@ -45,7 +49,9 @@ impl Plan {
             starts: BTreeMap::new(),
             crashes: BTreeMap::new(),
             resigns: Vec::new(),
+            asked: Vec::new(),
             work: Duration::from_millis(100),
+            hold: false,
             until: Duration::from_secs(120),
         }
     }
@@ -60,13 +66,18 @@ pub struct Outcome {
     pub unasked: Vec<(Duration, u16)>,
     /// For how long two were in office at a time.
     pub overlap: Duration,
+    /// For how long two were at work at a time.
+    pub both_work: Duration,
 }
 
 enum Happening<M> {
     Start,
     Crash,
     Tick,
-    Command(PeerCommand),
+    Resign,
+    Asked,
+    /// The work of this term has stopped.
+    Stopped(TermNo),
     Said(MemberId, M),
 }
 
@@ -83,6 +94,8 @@ struct World<R: ByRank> {
     armed: BTreeMap<u16, When>,
     in_office: BTreeSet<u16>,
     asked_to_stop: BTreeSet<u16>,
+    /// Who is at work, in which term, and whether the end of it is due.
+    at_work: BTreeMap<u16, (TermNo, bool)>,
     outcome: Outcome,
 }
 
@@ -97,6 +110,7 @@ pub fn run<R: ByRank>(plan: Plan) -> Outcome {
         armed: BTreeMap::new(),
         in_office: BTreeSet::new(),
         asked_to_stop: BTreeSet::new(),
+        at_work: BTreeMap::new(),
         outcome: Outcome::default(),
     };
     for who in 1..=world.plan.members {
@@ -107,7 +121,10 @@ pub fn run<R: ByRank>(plan: Plan) -> Outcome {
         world.at(at, who, Happening::Crash);
     }
     for (who, at) in world.plan.resigns.clone() {
-        world.at(at, who, Happening::Command(PeerCommand::Release));
+        world.at(at, who, Happening::Resign);
+    }
+    for (who, at) in world.plan.asked.clone() {
+        world.at(at, who, Happening::Asked);
     }
     for _ in 0..MAX_STEPS {
         let Some(((at, _), (who, what))) = world.queue.pop_first() else { break };
@@ -116,6 +133,9 @@ pub fn run<R: ByRank>(plan: Plan) -> Outcome {
         }
         if world.in_office.len() > 1 {
             world.outcome.overlap += at - world.now;
+        }
+        if world.at_work.len() > 1 {
+            world.outcome.both_work += at - world.now;
         }
         world.now = at;
         world.happen(who, what);
@@ -139,18 +159,37 @@ impl<R: ByRank> World<R> {
             Happening::Start => {
                 let group = Group::new(MemberId(who), (1..=self.plan.members).map(MemberId));
                 let rng = Rng::from_number(u64::from(who));
-                let machine = group.ok().and_then(|group| R::start(now, group, self.plan.settings, rng));
+                let rules = TermRules { hold_until_stopped: self.plan.hold, ..TermRules::default() };
+                let machine = group.ok().and_then(|group| R::start(now, group, self.plan.settings, rules, rng));
                 self.members.extend(machine.map(|machine| (who, machine)));
                 return self.drain(who);
             }
             Happening::Crash => {
                 self.members.remove(&who);
                 self.in_office.remove(&who);
+                self.at_work.remove(&who);
                 return;
             }
-            Happening::Tick => RankInput::Tick,
-            Happening::Command(command) => RankInput::Command(command),
-            Happening::Said(from, message) => RankInput::Message(from, message),
+            Happening::Tick => Input::Tick,
+            Happening::Resign => {
+                self.at_work.remove(&who);
+                Input::Command(Command::Release)
+            }
+            Happening::Asked => {
+                if let Some(machine) = self.members.get_mut(&who) {
+                    // Whether it leads is not known here.
+                    let _ = machine.wish(now, Wish::Resign);
+                }
+                return self.drain(who);
+            }
+            Happening::Stopped(term) => {
+                if self.at_work.get(&who).is_none_or(|(now, _)| *now != term) {
+                    return;
+                }
+                self.at_work.remove(&who);
+                Input::Command(Command::Release)
+            }
+            Happening::Said(from, message) => Input::Message(from, message),
         };
         if let Some(machine) = self.members.get_mut(&who) {
             machine.input(now, input);
@@ -161,12 +200,13 @@ impl<R: ByRank> World<R> {
     fn drain(&mut self, who: u16) {
         while let Some(output) = self.members.get_mut(&who).and_then(R::output) {
             match output {
-                RankOutput::Send(to, message) => {
+                Output::Send(to, message) => {
                     if !self.plan.cut.contains(&(who, to.0)) {
                         self.at(self.now + DELAY, to.0, Happening::Said(MemberId(who), message));
                     }
                 }
-                RankOutput::Event(event) => self.on_event(who, event),
+                Output::Event(event) => self.on_event(who, event),
+                _ => {}
             }
         }
         if let Some(due) = self.members.get(&who).and_then(R::timeout) {
@@ -178,25 +218,36 @@ impl<R: ByRank> World<R> {
         }
     }
 
-    fn on_event(&mut self, who: u16, event: PeerEvent) {
+    fn on_event(&mut self, who: u16, event: Event) {
         match event {
-            PeerEvent::Elected { .. } => {
+            Event::Elected { term, .. } => {
                 self.in_office.insert(who);
                 self.asked_to_stop.remove(&who);
+                self.at_work.insert(who, (term, false));
                 self.outcome.elected.push((self.now, who));
             }
-            PeerEvent::Stopping { .. } => {
+            Event::Stopping { .. } => {
                 self.asked_to_stop.insert(who);
-                self.at(self.now + self.plan.work, who, Happening::Command(PeerCommand::Release));
+                self.stop_work(who);
             }
-            PeerEvent::Unelected(_) => {
+            Event::Unelected(why) => {
                 self.in_office.remove(&who);
-                let resigned = self.plan.resigns.contains(&(who, self.now));
-                if !resigned && !self.asked_to_stop.contains(&who) {
+                if why != Loss::Resigned && !self.asked_to_stop.contains(&who) {
                     self.outcome.unasked.push((self.now, who));
                 }
+                self.stop_work(who);
             }
             _ => {}
+        }
+    }
+
+    /// The work stops, which takes its time.
+    fn stop_work(&mut self, who: u16) {
+        if let Some((term, due)) = self.at_work.get_mut(&who)
+            && !std::mem::replace(due, true)
+        {
+            let term = *term;
+            self.at(self.now + self.plan.work, who, Happening::Stopped(term));
         }
     }
 }

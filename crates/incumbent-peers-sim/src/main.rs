@@ -98,6 +98,7 @@ fn run_all(ask: &Ask) -> bool {
     }
     println!(
         "{} seeds, {broken} broken: {} terms, {} by transfer, {} ended for want of a quorum, {} records committed, {} wiped members came back; \
+         {} wishes granted, {} fences raised, {} offices held until the work had stopped; \
          {} one-way cuts, {} pauses, {} late votes, {} late orders to stand; {} steps",
         ask.seeds,
         sum.elections,
@@ -105,6 +106,9 @@ fn run_all(ask: &Ask) -> bool {
         sum.deadlines,
         sum.records,
         sum.rejoined,
+        sum.wishes,
+        sum.fences,
+        sum.held,
         sum.one_way_cuts,
         sum.pauses,
         sum.late_votes,

@@ -128,3 +128,33 @@ fn a_resignation_that_is_forgotten_is_caught() {
         assert!(outcome.elected[2].0 < SECOND * 70, "{algorithm:?}: {outcome:?}");
     }
 }
+
+/// The highest rank leads, and is asked to give the office back; its work takes long to stop.
+fn asked_to_resign(algorithm: Algorithm, hold: bool, flaw: Option<PeerFlaw>) -> Outcome {
+    let mut plan = Plan::new(3, RankSettings { grace: SECOND * 3, ..flawed(flaw) });
+    plan.asked.push((3, SECOND * 10));
+    plan.work = if hold { SECOND * 20 } else { SECOND * 2 };
+    plan.hold = hold;
+    plan.until = SECOND * 60;
+    play(algorithm, plan)
+}
+
+#[test]
+fn a_leader_that_is_asked_to_resign_is_followed_by_another_when_its_work_has_stopped() {
+    for algorithm in BOTH {
+        for hold in [false, true] {
+            let outcome = asked_to_resign(algorithm, hold, None);
+            let leaders: Vec<_> = outcome.elected.iter().map(|(_, who)| *who).collect();
+            assert_eq!(leaders, [3, 2], "{algorithm:?}: {outcome:?}");
+            assert_eq!((outcome.overlap, outcome.both_work), Default::default(), "{algorithm:?}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn an_office_given_up_before_the_work_has_stopped_is_caught() {
+    for algorithm in BOTH {
+        let outcome = asked_to_resign(algorithm, false, Some(PeerFlaw::ReleasedBeforeStopped));
+        assert!(outcome.overlap > Duration::ZERO, "{algorithm:?}: {outcome:?}");
+    }
+}

@@ -27,6 +27,7 @@ fn five_members_keep_every_rule_and_much_happens_meanwhile() {
     assert!(sum.deadlines > 500, "{sum:?}");
     assert!(sum.records > 100_000, "{sum:?}");
     assert!(sum.rejoined > 100, "{sum:?}");
+    assert!(sum.held > 100 && sum.fences > 500 && sum.wishes > 50, "{sum:?}");
     assert!(sum.one_way_cuts > 1_000 && sum.pauses > 1_000, "{sum:?}");
     assert!(sum.late_votes > 1_000 && sum.late_orders > 30, "{sum:?}");
 }
@@ -114,4 +115,14 @@ fn a_lease_that_ignores_drift_is_caught() {
 #[test]
 fn a_wiped_member_that_believes_the_first_term_it_hears_is_caught() {
     is_caught(PeerFlaw::FirstTermBelieved);
+}
+
+#[test]
+fn an_office_before_its_fences_is_caught() {
+    is_caught(PeerFlaw::FencesRaisedLate);
+}
+
+#[test]
+fn an_office_given_up_before_its_work_has_stopped_is_caught() {
+    is_caught(PeerFlaw::ReleasedBeforeStopped);
 }

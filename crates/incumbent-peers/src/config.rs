@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::peers::consensus::{ConsensusSettings, ConsensusSettingsError};
-use incumbent_core::peers::{GroupError, MAX_MEMBERS, MemberId, RankSettings, RankSettingsError};
+use incumbent_core::peers::{GroupError, MAX_MEMBERS, MemberId, RankSettings, RankSettingsError, TermRules};
 use incumbent_core::{ElectionName, NameError, check_value};
 use incumbent_store::{BootClock, Clock};
 
@@ -234,8 +234,8 @@ pub struct NodeConfig {
     pub listen: Option<String>,
     /// What it proclaims when it leads.
     pub value: Bytes,
-    /// Whether it is fit to lead from the start. One that is not still votes and answers.
-    pub stands: bool,
+    /// How its candidate stands, if it has one from the start. A member without one still votes and answers.
+    pub stands: Option<TermRules>,
     /// Where a consensus member writes down its votes: a directory of its own, made if it is missing.
     pub data: Option<PathBuf>,
     /// Is shown every message.
@@ -266,7 +266,7 @@ impl NodeConfig {
             rules,
             listen: None,
             value: Bytes::new(),
-            stands: true,
+            stands: Some(TermRules::default()),
             data: None,
             trace: None,
             clock: Arc::new(BootClock),

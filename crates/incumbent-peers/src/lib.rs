@@ -1,12 +1,12 @@
 //! Elections among peers, with no store: bully, ring and consensus over encrypted connections.
 //!
 //! The algorithms are pure machines in `incumbent-core`. Here a [`Node`] runs one of them: it connects to the other
-//! members, writes votes down, and tells a [`Sink`] what happens. An [`Asker`] is someone who is not a member and wants to
-//! know who leads.
+//! members, writes votes down, and tells whoever polls it what happens. An [`Asker`] is someone who is not a member and
+//! wants to know who leads.
 //!
 //! ```no_run
-//! use incumbent_core::ElectionName;
-//! use incumbent_peers::{Algorithm, GroupConfig, Members, Node, NodeConfig, NodeEvent, PeerEvent, Rules, Secret, events};
+//! use incumbent_core::{Command, ElectionName, Event};
+//! use incumbent_peers::{Algorithm, GroupConfig, Members, Node, NodeConfig, Rules, Secret, Told};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let members = Members::parse("a=10.0.0.1:7400,b=10.0.0.2:7400,c=10.0.0.3:7400")?;
@@ -16,12 +16,19 @@
 //! let mut config = NodeConfig::new(group, me, Rules::defaults(Algorithm::Consensus));
 //! config.data = Some("/var/lib/incumbent/nightly".into());
 //!
-//! let (sink, mut events) = events();
-//! let node = Node::start(config, sink).await?;
-//! while let Some(event) = events.next().await {
-//!     match event {
-//!         NodeEvent::Peer(PeerEvent::Elected { token, deadline }) => println!("elected: {token:?} until {deadline:?}"),
-//!         NodeEvent::Peer(PeerEvent::Stopping { .. }) => drop(node.release()),
+//! let mut node = Node::start(config).await?;
+//! let mut at_work = false;
+//! loop {
+//!     match node.told().await {
+//!         Told::Event(Event::Elected { claim, deadline, .. }) => {
+//!             println!("elected: {:?} until {deadline:?}", claim.token());
+//!             at_work = true;
+//!         }
+//!         // The work has stopped: said once for each term, and no other begins before.
+//!         Told::Event(Event::Stopping { .. } | Event::Unelected(_)) if std::mem::take(&mut at_work) => {
+//!             node.command(Command::Release);
+//!         }
+//!         Told::Closed => break,
 //!         _ => {}
 //!     }
 //! }
@@ -58,16 +65,12 @@ mod founding;
 #[cfg(test)]
 mod fuzz;
 mod link;
-mod machine;
 mod members;
 mod node;
-mod orders;
 mod packet;
-mod runner;
 #[cfg(test)]
 mod scratch;
 mod secret;
-mod sink;
 mod status;
 #[cfg(feature = "tls")]
 mod tls;
@@ -78,13 +81,11 @@ pub use config::{Algorithm, ConfigError, GroupConfig, LinkSettings, NodeConfig, 
 pub use counters::Counters;
 pub use incumbent_core::peers::consensus::{ConsensusSettings, PeerRole, Position};
 pub use incumbent_core::peers::wire::Body;
-pub use incumbent_core::peers::{
-    Abstention, MAX_MEMBERS, MemberId, PeerCommand, PeerEvent, RankSettings, TransferRefusal,
-};
+pub use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, RankSettings, TermRules, Wish};
+pub use incumbent_core::{Claim, Command, Event, Fault, Refusal, Successor, TermNo};
 pub use members::{Member, Members};
-pub use node::{Node, StartError};
+pub use node::{Node, NodeView, StartError, Told};
 pub use secret::{MAX_SECRET_BYTES, MIN_SECRET_BYTES, Secret};
-pub use sink::{EventQueue, Events, NodeEvent, OperatorRequest, Sealing, Sink, Wish, events};
 pub use status::{LeaderView, NodeState, Office, Refused, Stage, Status};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

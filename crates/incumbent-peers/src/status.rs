@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use incumbent_core::peers::consensus::PeerRole;
-use incumbent_core::peers::{Abstention, MemberId, TransferRefusal};
-use incumbent_core::{StoreId, Timestamp, Token};
+use incumbent_core::peers::{Abstention, MemberId};
+use incumbent_core::{Refusal, StoreId, Timestamp, Token};
 
 use crate::config::Algorithm;
 
@@ -171,16 +171,16 @@ impl Refused {
     ];
 }
 
-impl From<TransferRefusal> for Refused {
-    fn from(why: TransferRefusal) -> Refused {
+impl From<Refusal> for Refused {
+    fn from(why: Refusal) -> Refused {
         match why {
-            TransferRefusal::NotInOffice => Refused::NotInOffice,
-            TransferRefusal::NotAMember => Refused::NotAMember,
-            TransferRefusal::HeirSilent => Refused::HeirSilent,
-            TransferRefusal::RankDecides => Refused::RankDecides,
-            TransferRefusal::HeirBehind => Refused::HeirBehind,
-            TransferRefusal::HeirUnfit => Refused::HeirUnfit,
-            _ => Refused::NotTaken,
+            Refusal::NotAMember => Refused::NotAMember,
+            Refusal::HeirSilent => Refused::HeirSilent,
+            Refusal::RankDecides => Refused::RankDecides,
+            Refusal::HeirBehind => Refused::HeirBehind,
+            Refusal::HeirUnfit => Refused::HeirUnfit,
+            Refusal::Busy | Refusal::Leaving => Refused::Busy,
+            _ => Refused::NotInOffice,
         }
     }
 }

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use incumbent_core::ElectionName;
 use incumbent_peers::{
-    Algorithm, Asker, GroupConfig, Member, MemberId, Members, Node, NodeConfig, RefusedFrame, Rules, Secret, Tls,
-    events,
+    Algorithm, Asker, GroupConfig, Member, MemberId, Members, Node, NodeConfig, RefusedFrame, Rules, Secret, Tls, Told,
 };
 use incumbent_testkit::servers::Scratch;
 
@@ -51,10 +50,12 @@ async fn members_elect_one_of_them_over_tls_and_those_without_a_certificate_stay
     let mut group = GroupConfig::new(election, members, Algorithm::Bully, secret);
     let plain = group.clone();
     group.tls = Some(tls);
-    let mut nodes = Vec::new();
+    let (mut nodes, mut running) = (Vec::new(), tokio::task::JoinSet::new());
     for (listener, number) in listeners.into_iter().zip(1..) {
         let config = NodeConfig::new(group.clone(), MemberId(number), Rules::defaults(Algorithm::Bully));
-        nodes.push(Node::start_on(config, events().0, listener).await.unwrap());
+        let mut node = Node::start_on(config, listener).await.unwrap();
+        nodes.push(node.view());
+        running.spawn(async move { while node.told().await != Told::Closed {} });
     }
     for node in &nodes {
         let mut state = node.state();

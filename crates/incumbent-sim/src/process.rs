@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use incumbent_core::{Attempt, Held, Input, Liveness, Nonce, Participant, SeatId, Timestamp, Token};
+use incumbent_core::{Attempt, Held, Input, Liveness, Nonce, Participant, SeatId, TermNo, Timestamp, Token};
 use incumbent_store::memory::SessionKey;
 
 use crate::clock::LocalClock;
@@ -39,6 +39,7 @@ pub(crate) struct Seat {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
+    pub(crate) number: TermNo,
     pub(crate) token: Token,
     pub(crate) deadline: Timestamp,
 }

@@ -1,7 +1,9 @@
 //! The users of the seats: what they do when they are told something, and what they wish for on their own.
 
 use bytes::Bytes;
-use incumbent_core::{Candidate, Command, Event, Heir, Held, Input, Loss, SeatId, Timestamp, Token};
+use incumbent_core::{
+    Candidate, Claim, Command, Event, Heir, Held, Input, Loss, SeatId, Successor, TermNo, Timestamp, Token,
+};
 
 use crate::checker::Belief;
 use crate::operator::{Operator, Wish};
@@ -207,7 +209,7 @@ impl World {
                 }
             }
             (_, Some(term)) if self.processes[process].clock.read(self.now) >= term.deadline => {
-                self.command(process, Input::Command(seat, Command::Lapsed(term.token)));
+                self.command(process, Input::Command(seat, Command::Lapsed(term.number)));
             }
             _ => {}
         }
@@ -225,7 +227,7 @@ impl World {
         let entry = line.get(pick)?;
         let heir = Heir { incarnation: entry.incarnation?, entry: entry.id.clone(), token: entry.token };
         let within = self.scenario.settings.ttl;
-        self.command(process, Input::Command(seat, Command::Transfer(heir, within)));
+        self.command(process, Input::Command(seat, Command::Transfer(Successor::Candidate(heir), within)));
         Some(entry.token)
     }
 
@@ -304,7 +306,9 @@ impl World {
 
     pub(crate) fn on_user_event(&mut self, process: usize, seat: SeatId, event: Event) {
         match event {
-            Event::Elected { held, deadline } => self.on_elected(process, seat, &held, deadline),
+            Event::Elected { term, claim: Claim::Entry(held), deadline } => {
+                self.on_elected(process, seat, term, &held, deadline);
+            }
             Event::Deadline(deadline) => {
                 let boot = self.processes[process].boot;
                 self.check_deadline(process, deadline);
@@ -335,15 +339,17 @@ impl World {
                 }
             }
             Event::Following(_) | Event::Out(_) | Event::TransferRefused(_) | Event::Proclaimed(..) => {}
+            // Of groups.
+            Event::Elected { .. } | Event::Led { .. } | Event::Vacant | Event::NotVoting(_) | Event::Voting => {}
         }
     }
 
-    fn on_elected(&mut self, process: usize, seat: SeatId, held: &Held, deadline: Timestamp) {
+    fn on_elected(&mut self, process: usize, seat: SeatId, number: TermNo, held: &Held, deadline: Timestamp) {
         let boot = self.processes[process].boot;
         let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
         let election = user.election;
         let (twice, unconfirmed, fenced) = (user.term.is_some(), user.unconfirmed, user.fenced);
-        user.term = Some(Term { token: held.token, deadline });
+        user.term = Some(Term { number, token: held.token, deadline });
         user.unconfirmed = Some(held.token);
         user.stopping = false;
         let said = user.first_in_line.clone().filter(|said| said.token == held.token);

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{
-    Answer, Attempt, CallId, Candidate, Command, ElectionName, Event, Fault, Flaw, Flaws, Handover, Held, Hint, Input,
-    Nonce, Office, Op, Output, Participant, Paused, SeatId, Settings, StoreId, Timestamp, Token, WatchFor, WatchId,
+    Answer, Attempt, CallId, Candidate, Claim, Command, ElectionName, Event, Fault, Flaw, Flaws, Handover, Held, Hint,
+    Input, Nonce, Office, Op, Output, Participant, Paused, SeatId, Settings, StoreId, Timestamp, Token, WatchFor,
+    WatchId,
 };
 use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
 use stateright::{Checker, Model, Property};
@@ -148,7 +149,7 @@ impl World {
     fn on_event(&mut self, index: usize, event: Event) {
         let process = &mut self.processes[index];
         match event {
-            Event::Elected { held, deadline } => {
+            Event::Elected { claim: Claim::Entry(held), deadline, .. } => {
                 if process.term.is_some() || process.unconfirmed {
                     self.broken = Some("elected before the last term was over");
                 }

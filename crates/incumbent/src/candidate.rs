@@ -11,7 +11,7 @@ use crate::election::{Election, Fenced, Fencing};
 use crate::error::{Lost, SeatError, StandError};
 use crate::fence::Fence;
 use crate::leadership::Leadership;
-use crate::port::{Request, Seat};
+use crate::port::{Request, Seat, Stand};
 use crate::term::Term;
 
 /// One who may stand in an election: a name for people, a value that it advertises, and the fences to raise.
@@ -100,7 +100,8 @@ impl<F: Fencing> Candidate<F> {
             hold_until_stopped: self.hold_until_stopped,
             first_contact: self.election.first_contact.get().copied(),
         };
-        let request = Request::Stand { seat: id, candidate, fences: self.fences, shared: shared.clone() };
+        let request =
+            Request::Stand(Box::new(Stand { seat: id, candidate, fences: self.fences, shared: shared.clone() }));
         if !client.port.send(request) {
             return Err(SeatError::Closed.into());
         }

@@ -11,7 +11,7 @@ use incumbent_store::{BootClock, Clock, Promises, Store, TokenStrength};
 use tokio::sync::oneshot;
 
 use crate::connect::{self, Open, Place};
-use crate::driver::Driver;
+use crate::driver::{Driver, StoreSide};
 use crate::election::{Election, Fenced, Fencing, Unfenced};
 use crate::error::ConnectError;
 use crate::flaw::DriverFlaw;
@@ -269,9 +269,9 @@ impl ClientBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
         let seed = self.hooks.seed().map_err(no_means)?;
         let (port, requests) = Port::new(clock.clone(), Rng::from_seed(seed), self.hooks.flaws);
-        let opened = crate::peers::open(group, clock, requests);
-        let (runner, visitor) = opened.map_err(no_means)?;
-        self.hooks.spawn(runner.run());
+        let (side, visitor) = crate::peers::open(group, clock.clone(), self.hooks.clone());
+        let driver = Driver::new(side, clock, requests, settings, self.hooks.flaws).map_err(no_means)?;
+        self.hooks.spawn(driver.run());
         Ok(Client { port, source: Source::Peers(visitor), settings, fencing: PhantomData })
     }
 
@@ -304,7 +304,8 @@ impl ClientBuilder {
         let mut randomness = Rng::from_seed(self.hooks.seed().map_err(no_means)?);
         let (port, requests) = Port::new(clock.clone(), randomness.fork(), self.hooks.flaws);
         let seed = std::array::from_fn(|_| randomness.next_u64());
-        let driver = Driver::new(settings, seed, store.clone(), clock, requests, self.hooks.flaws).map_err(no_means)?;
+        let side = StoreSide::new(settings, seed, store.clone(), clock.clone(), self.hooks.clone());
+        let driver = Driver::new(side, clock, requests, settings, self.hooks.flaws).map_err(no_means)?;
         self.hooks.spawn(driver.run());
         Ok(Client { port, source: Source::Store(store), settings, fencing: PhantomData })
     }

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::peers::TransferRefusal;
 use incumbent_core::{Loss, MAX_REASON_BYTES, NameError, Refusal, SettingsError, Token};
 use incumbent_store::{StoreError, TokenStrength};
 
@@ -233,9 +232,6 @@ pub enum TransferRefused {
     /// The leader refused.
     #[error(transparent)]
     Leader(#[from] Refusal),
-    /// The leader of a group of peers refused.
-    #[error(transparent)]
-    Peer(#[from] TransferRefusal),
     /// The line could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),

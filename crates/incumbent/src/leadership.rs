@@ -5,18 +5,17 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use incumbent_core::{Command, Heir};
+use incumbent_core::{Command, Heir, Successor};
 
 use crate::election::{Fenced, Fencing};
 use crate::error::{ResignError, TransferError, TransferRefused};
 use crate::ledger::Ledger;
 use crate::operator::Member;
-use crate::port::Request;
 use crate::roll::{Roll, Source};
 use crate::term::Term;
 
 /// Who is to lead next.
-enum Successor {
+enum Found {
     InLine(Ledger, Heir),
     #[cfg(feature = "peers")]
     Peer(std::sync::Arc<crate::peers::Visitor>, incumbent_peers::MemberId),
@@ -145,12 +144,12 @@ impl<F: Fencing> Leadership<F> {
             Err(why) => return Err(TransferError::Refused { office: self, why }),
         };
         let before = self.term.seat.state().refused.0;
-        let request = match &heir {
-            Successor::InLine(_, heir) => Request::Command(self.term.id, Command::Transfer(heir.clone(), within)),
+        let successor = match &heir {
+            Found::InLine(_, heir) => Successor::Candidate(heir.clone()),
             #[cfg(feature = "peers")]
-            Successor::Peer(_, heir) => Request::HandTo(self.term.id, *heir),
+            Found::Peer(_, heir) => Successor::Member(*heir),
         };
-        if !self.term.port.send(request) {
+        if !self.term.port.command(self.term.id, Command::Transfer(successor, within)) {
             return Err(TransferError::Lost(crate::Lost::new(incumbent_core::Loss::Closing)));
         }
         let seat = self.term.seat.clone();
@@ -171,25 +170,25 @@ impl<F: Fencing> Leadership<F> {
         }
         self.given_back = true;
         let leads = match &heir {
-            Successor::InLine(ledger, heir) => ledger.until_leads(heir, self.patience).await,
+            Found::InLine(ledger, heir) => ledger.until_leads(heir, self.patience).await,
             #[cfg(feature = "peers")]
-            Successor::Peer(visitor, heir) => visitor.until_leads(&self.roll, *heir, self.patience).await,
+            Found::Peer(visitor, heir) => visitor.until_leads(&self.roll, *heir, self.patience).await,
         };
         leads.map_err(TransferError::from_outcome)
     }
 
-    async fn heir(&self, to: &Member) -> Result<Successor, TransferRefused> {
+    async fn heir(&self, to: &Member) -> Result<Found, TransferRefused> {
         match &self.roll.source {
             Source::Store(store) => {
                 let ledger = Ledger::new(store.clone(), &self.roll);
                 let line = ledger.read().await?;
                 let heir = crate::operator::find_heir(&line, to)?;
-                Ok(Successor::InLine(ledger, heir))
+                Ok(Found::InLine(ledger, heir))
             }
             #[cfg(feature = "peers")]
             Source::Peers(visitor) => {
                 let heir = visitor.heir(&self.roll.election, to).await?;
-                Ok(Successor::Peer(visitor.clone(), heir))
+                Ok(Found::Peer(visitor.clone(), heir))
             }
         }
     }

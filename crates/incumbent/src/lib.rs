@@ -129,7 +129,6 @@ pub use fence::{Fence, FenceError, FencingToken};
 pub use flaw::DriverFlaw;
 #[doc(hidden)]
 pub use hooks::Spawn;
-pub use incumbent_core::peers::TransferRefusal;
 pub use incumbent_core::{
     ElectionName, Incarnation, Loss, NameError, Refusal, Settings, SettingsError, Shortfall, Timestamp, Token,
     TokenOutOfRange,

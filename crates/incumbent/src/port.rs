@@ -1,10 +1,10 @@
-//! The sealed seam inside the library: what the user's handles say to whatever runs the election, and what they share
-//! with it. A driver over a store is one such runner; elections among peers are another. Handles know neither.
+//! The sealed seam inside the library: what the user's handles say to the driver, and what they share with it. Whether it
+//! drives a participant in the elections of a store or a member of a group they do not know.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use incumbent_core::{Candidate, Command, Loss, Nonce, Rng, SeatId, Timestamp, Token};
+use incumbent_core::{Candidate, Command, Loss, Nonce, Rng, SeatId, TermNo, Timestamp};
 use incumbent_store::{Clock, Session};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
@@ -18,26 +18,25 @@ use crate::watched::Watched;
 /// How many events a slow listener may be behind before it is told that it missed some.
 const EVENTS: usize = 64;
 
-/// What handles say to the runner.
+/// What handles say to the driver.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Stand {
-        seat: SeatId,
-        candidate: Candidate,
-        fences: Vec<Arc<dyn Fence>>,
-        shared: Arc<Seat>,
-    },
+    Stand(Box<Stand>),
     Command(SeatId, Command),
-    /// The work has stopped: hand the office to this member of the group, or keep it.
-    #[cfg(feature = "peers")]
-    HandTo(SeatId, incumbent_peers::MemberId),
-    /// Somebody looked at the clock and saw that the seat's term, with this token if it has one, is over.
-    Lapsed(SeatId, Option<Token>),
     /// Answered with whether nothing is left in the store.
     Close(oneshot::Sender<bool>),
 }
 
-/// The handles' end of the runner. The runner ends some time after the last one has been dropped.
+/// A candidate that stands.
+#[derive(Debug)]
+pub(crate) struct Stand {
+    pub(crate) seat: SeatId,
+    pub(crate) candidate: Candidate,
+    pub(crate) fences: Vec<Arc<dyn Fence>>,
+    pub(crate) shared: Arc<Seat>,
+}
+
+/// The handles' end of the driver. The driver ends some time after the last one has been dropped.
 ///
 /// The queue is not bounded by itself, but by the handles: each has a fixed number of things to say.
 #[derive(Clone, Debug)]
@@ -88,7 +87,7 @@ impl Port {
         SeatId(self.0.next_seat.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether there is somebody to hear it: the runner is gone once the client is closed or the runtime ends.
+    /// Whether there is somebody to hear it: the driver is gone once the client is closed or the runtime ends.
     pub(crate) fn send(&self, request: Request) -> bool {
         self.0.requests.send(request).is_ok()
     }
@@ -106,7 +105,7 @@ impl Port {
     }
 }
 
-/// What a seat's handles and the runner share.
+/// What a seat's handles and the driver share.
 #[derive(Debug)]
 pub(crate) struct Seat {
     state: Mutex<SeatState>,
@@ -198,10 +197,12 @@ pub(crate) enum Phase {
     Over(Loss),
 }
 
-/// What a term's handles and the runner share.
+/// What a term's handles and the driver share.
 #[derive(Debug)]
 pub(crate) struct TermState {
     pub(crate) election: incumbent_core::ElectionName,
+    /// Names it to the machine.
+    pub(crate) number: TermNo,
     /// None where there are no tokens: bully and ring.
     pub(crate) token: Option<FencingToken>,
     deadline: Deadline,
@@ -221,12 +222,14 @@ pub(crate) struct TermState {
 impl TermState {
     pub(crate) fn new(
         election: incumbent_core::ElectionName,
+        number: TermNo,
         token: Option<FencingToken>,
         deadline: Timestamp,
         session: Option<Weak<dyn Session>>,
     ) -> TermState {
         TermState {
             election,
+            number,
             token,
             deadline: Deadline::new(deadline),
             moved: Notify::new(),
@@ -306,7 +309,7 @@ mod tests {
 
     fn term() -> TermState {
         let election = incumbent_core::ElectionName::new("e").unwrap_or_else(|error| panic!("{error}"));
-        TermState::new(election, None, Timestamp::from_nanos(10), None)
+        TermState::new(election, TermNo(1), None, Timestamp::from_nanos(10), None)
     }
 
     #[test]

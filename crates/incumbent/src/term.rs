@@ -13,7 +13,7 @@ use crate::election::{Fenced, Fencing, Unfenced};
 use crate::error::{Lost, ProclaimError};
 use crate::fence::FencingToken;
 use crate::flaw::DriverFlaw;
-use crate::port::{Phase, Port, Request, Seat, TermState};
+use crate::port::{Phase, Port, Seat, TermState};
 
 /// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works under it.
 ///
@@ -104,9 +104,8 @@ impl<F: Fencing> Term<F> {
             Lapse::Over => Err(self.lost_now()),
             Lapse::Noticed => {
                 // The machine hears of it too: it must never extend what a user has seen end.
-                let token = self.state.token.as_ref().map(|token| token.token);
                 if !self.port.flaws().has(DriverFlaw::LapseUntold) {
-                    self.port.send(Request::Lapsed(self.id, token));
+                    self.port.command(self.id, Command::Lapsed(self.state.number));
                 }
                 self.state.end(Loss::LocalDeadline);
                 Err(self.lost_now())

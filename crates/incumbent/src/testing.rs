@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use incumbent_core::{Command, ElectionName, Loss, Refusal, Rng, SeatId, Settings, Timestamp, Token};
+use incumbent_core::{Command, ElectionName, Loss, Refusal, Rng, SeatId, Settings, TermNo, Timestamp, Token};
 use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::{Clock, StoreId, TokioClock};
 use tokio::sync::mpsc;
@@ -93,7 +93,7 @@ pub fn office(election: &str, token: u64) -> Option<(Leadership, Control)> {
     let (port, requests) = Port::new(clock.clone(), Rng::from_number(token), Flaws::default());
     let token = FencingToken::new(Token::new(token)?, StoreId::new("testing"));
     let deadline = Timestamp::from_nanos(u64::MAX - 1);
-    let state = Arc::new(TermState::new(election.clone(), Some(token.clone()), deadline, None));
+    let state = Arc::new(TermState::new(election.clone(), TermNo(1), Some(token.clone()), deadline, None));
     let seat = Seat::new(Arc::new(OnceLock::new()));
     tokio::spawn(obey(requests, state.clone(), seat.clone()));
     let control = Control { term: state.clone(), clock: clock.clone(), grace: settings.grace };
@@ -103,7 +103,7 @@ pub fn office(election: &str, token: u64) -> Option<(Leadership, Control)> {
     Some((Leadership::new(term, roll, settings.ttl), control))
 }
 
-/// Does what a runner would: gives back, proclaims, and refuses to transfer, for there is nobody to transfer to.
+/// Does what a driver would: gives back, proclaims, and refuses to transfer, for there is nobody to transfer to.
 async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermState>, seat: Arc<Seat>) {
     while let Some(request) = requests.recv().await {
         match request {
@@ -117,9 +117,7 @@ async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermStat
             Request::Command(_, Command::Transfer(..)) => {
                 seat.change(|state| state.refused = (state.refused.0 + 1, Some(Refusal::HeirGone.into())));
             }
-            #[cfg(feature = "peers")]
-            Request::HandTo(..) => {}
-            Request::Command(..) | Request::Lapsed(..) | Request::Stand { .. } => {}
+            Request::Command(..) | Request::Stand(_) => {}
             Request::Close(done) => {
                 let _ = done.send(true);
             }

@@ -6,17 +6,18 @@
 use std::future::Future;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use incumbent::fence::MemoryFence;
+use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken, MemoryFence};
 use incumbent::peers::{Algorithm, Group, MemberId, Members, Rules, Secret};
 use incumbent::store::StoreError;
 use incumbent::{
     Candidacy, Client, ConnectError, Election, ElectionName, Leadership, Loss, Observation, OperatorError, ReadError,
     Role, SeatError, SeatEvent, StandError, Token, TransferError, TransferRefused, Unfenced,
 };
+use tokio::sync::Notify;
 
 /// How long anything may take before a test fails. Nothing waits so long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -448,6 +449,50 @@ async fn a_fence_is_raised_before_the_office_is_seen() {
     let next = within("an office", seat.elected()).await.unwrap().unwrap();
     assert!(next.token().get() > old.get());
     assert!(fence.write(&old, |_| ()).is_err(), "the first is shut out");
+}
+
+/// A fence that blocks the thread which polls it, until it is let go.
+#[derive(Debug)]
+struct Blocking {
+    raised: Mutex<Vec<FencingToken>>,
+    begun: Notify,
+    gate: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Fence for Blocking {
+    fn raise<'a>(&'a self, _: &'a ElectionName, to: FencingToken) -> BoxFuture<'a, Result<(), FenceError>> {
+        Box::pin(async move {
+            self.raised.lock().unwrap().push(to);
+            self.begun.notify_one();
+            // The other end is gone when the test is over.
+            let _ = self.gate.lock().unwrap().recv();
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_fence_that_blocks_stops_no_heartbeat() {
+    let hall = Hall::new(Algorithm::Consensus);
+    let (let_go, gate) = mpsc::channel();
+    let (raised, begun) = (Mutex::default(), Notify::new());
+    let fence = Arc::new(Blocking { raised, begun, gate: Mutex::new(gate) });
+    let mut others = Vec::new();
+    for name in ["b", "c"] {
+        let seat = hall.stand(name).await;
+        seat.set_healthy(false);
+        others.push(seat);
+    }
+    let group = hall.group().rank(1).data(hall.folder.join("a"));
+    let client = Client::builder().with_group(group).unwrap();
+    let candidate = client.election("jobs/x").unwrap().candidate("a").fence(fence.clone());
+    let mut seat = within("standing", candidate.stand()).await.unwrap();
+    within("the fence", fence.begun.notified()).await;
+    // No lease lasts as long as this, unless it is kept alive.
+    tokio::time::sleep(TIMEOUT * 2).await;
+    let_go.send(()).unwrap();
+    let office = within("an office", seat.elected()).await.unwrap().unwrap();
+    assert_eq!(*fence.raised.lock().unwrap(), [office.token().clone()], "it was the same term all the time");
 }
 
 #[tokio::test]

@@ -2,15 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::store::{BootClock, Clock as _};
 use incumbent::{ElectionName, Timestamp, Token};
 use incumbent_peers::{
-    Algorithm, GroupConfig, MemberId, Members, Node, NodeConfig, OperatorRequest, PeerEvent, Rules, Secret, Sink, Wish,
+    Algorithm, Command, Event, GroupConfig, MemberId, Members, Node, NodeConfig, Rules, Secret, Told,
 };
-use tokio::sync::mpsc;
 
 /// What is measured knows no more of the group than this.
 pub(crate) fn group(algorithm: Algorithm, members: &str) -> GroupConfig {
@@ -33,39 +31,36 @@ pub(crate) fn config(group: GroupConfig, me: MemberId, timeout: Duration, folder
     config
 }
 
-enum Order {
-    Release,
-    Transfer(MemberId),
-}
+/// Work that has always stopped at once.
+#[derive(Default)]
+pub(crate) struct Work(bool);
 
-struct Voice(mpsc::Sender<Order>);
-
-impl Sink for Voice {
-    fn event(&self, now: Timestamp, event: PeerEvent) {
-        let term = |term: Option<Token>| term.map_or(0, Token::get);
-        let said = match event {
-            PeerEvent::Elected { token, .. } => format!("elected {}", term(token)),
-            PeerEvent::NewLeader { leader, term: of, .. } => format!("leader {leader} {}", term(of)),
-            PeerEvent::Unelected(_) => "unelected".to_owned(),
-            PeerEvent::Vacant => "vacant".to_owned(),
-            PeerEvent::TransferRefused(_) => "refused".to_owned(),
-            PeerEvent::Stopping { .. } => {
-                let _ = self.0.try_send(Order::Release);
-                return;
+impl Work {
+    /// Whether it has just stopped: once for each term.
+    pub(crate) fn stops(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Elected { .. } => {
+                self.0 = true;
+                false
             }
-            _ => return,
-        };
-        let line = format!("{} {said}\n", now.as_nanos());
-        let _ = std::io::stdout().write_all(line.as_bytes());
-    }
-
-    fn request(&self, request: OperatorRequest) {
-        if let Wish::Transfer(heir) = request.what
-            && self.0.try_send(Order::Transfer(heir)).is_ok()
-        {
-            request.accept();
+            Event::Stopping { .. } | Event::Unelected(_) => std::mem::take(&mut self.0),
+            _ => false,
         }
     }
+}
+
+fn say(event: &Event) {
+    let term = |term: Option<Token>| term.map_or(0, Token::get);
+    let said = match event {
+        Event::Elected { claim, .. } => format!("elected {}", term(claim.token())),
+        Event::Led { leader, term: of, .. } => format!("leader {leader} {}", term(*of)),
+        Event::Unelected(_) => "unelected".to_owned(),
+        Event::Vacant => "vacant".to_owned(),
+        Event::TransferRefused(_) => "refused".to_owned(),
+        _ => return,
+    };
+    let line = format!("{} {said}\n", now().as_nanos());
+    let _ = std::io::stdout().write_all(line.as_bytes());
 }
 
 /// Lives until it is killed, or nobody holds the other end of its standard input.
@@ -78,13 +73,15 @@ pub(crate) async fn live(args: &[String]) {
     let group = group(algorithm.parse().expect("an algorithm"), members);
     let timeout = Duration::from_millis(millis.parse().expect("a number"));
     let config = config(group, MemberId(me.parse().expect("a number")), timeout, Path::new(folder));
-    let (orders, mut ordered) = mpsc::channel(16);
-    let node = Node::start(config, Arc::new(Voice(orders))).await.unwrap_or_else(|why| panic!("{why}"));
-    while let Some(order) = ordered.recv().await {
-        match order {
-            Order::Release => node.release(),
-            Order::Transfer(heir) => node.transfer(heir),
-        };
+    let mut node = Node::start(config).await.unwrap_or_else(|why| panic!("{why}"));
+    let mut work = Work::default();
+    loop {
+        if let Told::Event(event) = node.told().await {
+            say(&event);
+            if work.stops(&event) {
+                node.command(Command::Release);
+            }
+        }
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::Timestamp;
 use incumbent_bench::Table;
 use incumbent_bench::plot::Plot;
-use incumbent_peers::{Algorithm, Node, NodeState, PeerEvent, Sink};
+use incumbent_peers::{Algorithm, Command, Node, NodeState, NodeView, Told};
 use incumbent_testkit::servers::Scratch;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::member;
 use crate::processes::{addresses, list};
@@ -22,11 +22,35 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Not part of any algorithm.
 const UPKEEP: [&str; 5] = ["ping", "pong", "query", "answer", "founding"];
 
-/// Nobody's work has to stop: whoever leads is killed.
-struct Idle;
+/// A member in a task of its own.
+struct Running {
+    view: NodeView,
+    kill: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
 
-impl Sink for Idle {
-    fn event(&self, _now: Timestamp, _event: PeerEvent) {}
+impl Running {
+    fn new(mut node: Node) -> Running {
+        let view = node.view();
+        let (kill, mut killed) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let mut work = member::Work::default();
+            loop {
+                tokio::select! {
+                    told = node.told() => if let Told::Event(event) = told && work.stops(&event) {
+                        node.command(Command::Release);
+                    },
+                    _ = &mut killed => return node.kill().await,
+                }
+            }
+        });
+        Running { view, kill, task }
+    }
+
+    async fn kill(self) {
+        let _ = self.kill.send(());
+        let _ = self.task.await;
+    }
 }
 
 pub(crate) async fn count() -> (Table, Plot<3>) {
@@ -76,15 +100,15 @@ async fn median(algorithm: Algorithm, size: u16) -> Messages {
 struct Group {
     algorithm: Algorithm,
     list: String,
-    nodes: BTreeMap<u16, Node>,
+    nodes: BTreeMap<u16, Running>,
 }
 
 impl Group {
     async fn start(&mut self, who: u16, folder: &Path) {
         let group = member::group(self.algorithm, &self.list);
         let config = member::config(group, incumbent_peers::MemberId(who), TIMEOUT, folder);
-        let node = Node::start(config, Arc::new(Idle)).await.unwrap_or_else(|why| panic!("{why}"));
-        self.nodes.insert(who, node);
+        let node = Node::start(config).await.unwrap_or_else(|why| panic!("{why}"));
+        self.nodes.insert(who, Running::new(node));
     }
 
     /// Waits until all that run follow one of them and take part, and says which.
@@ -93,12 +117,12 @@ impl Group {
             loop {
                 let mut leaders = BTreeMap::new();
                 for node in self.nodes.values() {
-                    let state = node.state();
+                    let state = node.view.state();
                     let state = state.borrow();
                     *leaders.entry(leader(&state)).or_insert(0) += 1;
                 }
                 if let [(Some(leader), _)] = leaders.into_iter().collect::<Vec<_>>()[..]
-                    && self.nodes.get(&leader).is_some_and(|node| node.state().borrow().office.is_some())
+                    && self.nodes.get(&leader).is_some_and(|node| node.view.state().borrow().office.is_some())
                 {
                     return leader;
                 }
@@ -110,7 +134,7 @@ impl Group {
 
     /// What all that run have sent so far, the upkeep of connections aside.
     fn sent(&self) -> Messages {
-        let counters: Vec<_> = self.nodes.values().map(Node::counters).collect();
+        let counters: Vec<_> = self.nodes.values().map(|node| node.view.counters()).collect();
         let sum = |counts: &dyn Fn(&str) -> bool| {
             let kinds = counters.iter().flat_map(|counters| counters.kinds());
             kinds.filter(|(kind, ..)| counts(kind)).map(|(_, sent, _)| sent).sum()

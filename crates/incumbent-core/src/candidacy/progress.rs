@@ -3,7 +3,7 @@
 use super::{Call, Candidacy, Following, State};
 use crate::entry::{Entry, Held, Nonce, Version};
 use crate::flaw::Flaw;
-use crate::machine::{Answer, CallId, Command, Event, Hint, Loss, Op, WatchId};
+use crate::machine::{Answer, CallId, Command, Event, Hint, Loss, Op, Successor, WatchId};
 use crate::office::{Office, Refusal};
 use crate::outbox::Outbox;
 use crate::standing::{Cas, Fault, Place, Standing, StillBehind};
@@ -158,7 +158,10 @@ impl Candidacy {
                     self.event(Event::Proclaimed(number, Cas::Refused), out);
                 }
             }
-            Command::Transfer(heir, within) => {
+            Command::Transfer(Successor::Member(_), _) => {
+                self.event(Event::TransferRefused(Refusal::NotAMember), out);
+            }
+            Command::Transfer(Successor::Candidate(heir), within) => {
                 let nonce = self.rng.nonce();
                 match &self.state {
                     State::Office(_) if !self.tenure.serves() => {
@@ -175,10 +178,9 @@ impl Candidacy {
                 }
             }
             Command::Healthy(healthy) => self.wishes.unhealthy = !healthy,
-            Command::Lapsed(token) => {
-                if self.term() == Some(token) {
-                    self.lose(Loss::LocalDeadline, out);
-                }
+            Command::Lapsed(term) => {
+                let step = self.tenure.lapsed(term);
+                self.carry_out(step, out);
             }
         }
     }

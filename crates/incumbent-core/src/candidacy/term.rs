@@ -3,11 +3,11 @@
 use super::{Candidacy, Following, State};
 use crate::entry::{EntryId, Held};
 use crate::flaw::Flaw;
-use crate::machine::{Event, Loss};
+use crate::machine::{Claim, Event, Loss};
 use crate::office::Refusal;
 use crate::outbox::Outbox;
 use crate::standing::Fault;
-use crate::tenure::{Claim, Step};
+use crate::tenure::{Step, Then};
 use crate::time::Timestamp;
 
 impl Candidacy {
@@ -54,7 +54,8 @@ impl Candidacy {
             return;
         }
         self.disarm(out);
-        self.event(Event::Elected { held, deadline: self.tenure.deadline() }, out);
+        let (term, claim) = (self.tenure.term(), Claim::Entry(held));
+        self.event(Event::Elected { term, claim, deadline: self.tenure.deadline() }, out);
         // What was to be proclaimed is in the entry already.
         self.wishes.proclaim = None;
         self.handover = super::Handing::default();
@@ -125,7 +126,7 @@ impl Candidacy {
 
     /// Does what the tenure says. The term ends before the withdrawal is sent: the next leader may be in office before its
     /// answer is here.
-    fn carry_out(&mut self, step: Option<Step<EntryId>>, out: &mut Outbox) {
+    pub(super) fn carry_out(&mut self, step: Option<Step<EntryId>>, out: &mut Outbox) {
         let (State::Office(held), Some(step)) = (&self.state, step) else { return };
         let held = held.clone();
         match step {
@@ -134,13 +135,13 @@ impl Candidacy {
                 self.refuse_own_transfer(Refusal::Leaving, out);
                 self.disarm(out);
             }
-            Step::Unelected(why, claim) => {
+            Step::Unelected(why, then) => {
                 self.refuse_own_transfer(Refusal::Leaving, out);
                 self.event(Event::Unelected(why), out);
-                match claim {
-                    Claim::Kept => self.disarm(out),
-                    Claim::GivenUp(heir) => self.withdraw(held, heir, out),
-                    Claim::Gone => self.leave_line(out),
+                match then {
+                    Then::Kept => self.disarm(out),
+                    Then::GivenUp(heir) => self.withdraw(held, heir, out),
+                    Then::Gone => self.leave_line(out),
                 }
             }
             Step::GiveUp { heir, .. } => self.withdraw(held, heir, out),

@@ -6,7 +6,9 @@
 use bytes::Bytes;
 
 use super::group::{Group, MemberId};
-use super::pulse::{Due, Pulse, PulseMessage, RankInput, RankOutput, RankSettings, RankSettingsError};
+use super::machine::{Input, Output, TermRules, Wish};
+use super::pulse::{Due, Pulse, PulseMessage, RankSettings, RankSettingsError};
+use crate::office::Refusal;
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
@@ -53,16 +55,16 @@ enum Stage {
 }
 
 impl Bully {
-    /// A member that starts now, advertising `value`.
+    /// A member that starts now, with or without a candidate, advertising `value`.
     pub fn new(
         now: Timestamp,
         group: Group,
         settings: RankSettings,
-        value: Bytes,
+        candidate: (Option<TermRules>, Bytes),
         rng: Rng,
     ) -> Result<Bully, RankSettingsError> {
         settings.check()?;
-        let mut bully = Bully { pulse: Pulse::new(now, group, settings, value, rng), stage: Stage::Quiet };
+        let mut bully = Bully { pulse: Pulse::new(now, group, settings, candidate, rng), stage: Stage::Quiet };
         if settings.take_over {
             bully.ask(now);
         }
@@ -70,21 +72,30 @@ impl Bully {
     }
 
     /// Something happened, or time has passed.
-    pub fn handle(&mut self, now: Timestamp, input: RankInput<Message>) {
+    pub fn handle(&mut self, now: Timestamp, input: Input<Message>) {
         match self.pulse.take_in(now, input) {
             Some(Due::Tick) => self.on_tick(now),
             Some(Due::Message(from, message)) => self.on_message(now, from, message),
-            None => {}
+            // It may take over, as one that starts may.
+            Some(Due::Stand) if self.pulse.settings.take_over => self.ask(now),
+            Some(Due::Stand) | None => {}
         }
-        self.pulse.close_if_idle();
+        self.pulse.finish();
+    }
+
+    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads
+    /// next shows what came of it.
+    pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
+        self.handle(now, Input::Tick);
+        self.pulse.wish(now, wish)
     }
 
     /// What is to be done next.
-    pub fn poll_output(&mut self) -> Option<RankOutput<Message>> {
+    pub fn poll_output(&mut self) -> Option<Output<Message>> {
         self.pulse.pop()
     }
 
-    /// When [`RankInput::Tick`] is due.
+    /// When [`Input::Tick`] is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let stage = match self.stage {
             Stage::Asking { until } | Stage::Deferring { until } => Some(until),
@@ -179,7 +190,7 @@ impl Bully {
     }
 
     fn on_asked(&mut self, now: Timestamp, from: MemberId) {
-        if from > self.pulse.group.me() || !self.pulse.is_fit(now) {
+        if from > self.pulse.group.me() || !(self.pulse.leads() || self.pulse.is_fit(now)) {
             return;
         }
         self.pulse.send(from, Message::Alive);
@@ -214,8 +225,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::machine::Loss;
-    use crate::peers::event::{PeerCommand, PeerEvent};
+    use crate::machine::{Claim, Command, Event, Loss, TermNo};
     use crate::peers::flaw::PeerFlaws;
 
     const MS: Duration = Duration::from_millis(1);
@@ -226,23 +236,23 @@ mod tests {
 
     fn member(number: u16, settings: RankSettings) -> Bully {
         let group = Group::new(MemberId(number), (1..=5).map(MemberId)).unwrap();
-        Bully::new(at(0), group, settings, Bytes::new(), Rng::from_number(1)).unwrap()
+        Bully::new(at(0), group, settings, (Some(TermRules::default()), Bytes::new()), Rng::from_number(1)).unwrap()
     }
 
-    fn said(member: &mut Bully) -> Vec<RankOutput<Message>> {
+    fn said(member: &mut Bully) -> Vec<Output<Message>> {
         std::iter::from_fn(|| member.poll_output()).collect()
     }
 
-    fn send(to: u16, message: Message) -> RankOutput<Message> {
-        RankOutput::Send(MemberId(to), message)
+    fn send(to: u16, message: Message) -> Output<Message> {
+        Output::Send(MemberId(to), message)
     }
 
     fn beat() -> Message {
         PulseMessage::Beat { echo: 0, version: 1, value: Some(Bytes::new()), grace: 700_000_000 }.into()
     }
 
-    fn hears(member: &mut Bully, now: Timestamp, from: u16, message: Message) -> Vec<RankOutput<Message>> {
-        member.handle(now, RankInput::Message(MemberId(from), message));
+    fn hears(member: &mut Bully, now: Timestamp, from: u16, message: Message) -> Vec<Output<Message>> {
+        member.handle(now, Input::Message(MemberId(from), message));
         said(member)
     }
 
@@ -260,11 +270,11 @@ mod tests {
     fn who_suspects_the_leader_asks_the_higher_ranks_and_leaves_it_to_one_that_answers() {
         let mut third = member(3, PATIENT);
         hears(&mut third, at(0), 5, beat());
-        third.handle(at(1_500), RankInput::Tick);
-        let asked = [RankOutput::Event(PeerEvent::Vacant), send(4, Message::Election), send(5, Message::Election)];
+        third.handle(at(1_500), Input::Tick);
+        let asked = [Output::Event(Event::Vacant), send(4, Message::Election), send(5, Message::Election)];
         assert_eq!(said(&mut third), asked);
         hears(&mut third, at(1_600), 4, Message::Alive);
-        third.handle(at(2_000), RankInput::Tick);
+        third.handle(at(2_000), Input::Tick);
         assert!(!third.leads(), "the fourth has the election now");
         hears(&mut third, at(2_100), 4, Message::Coordinator);
         assert_eq!(third.follows(at(2_100)), Some(MemberId(4)));
@@ -275,13 +285,13 @@ mod tests {
         let mut fourth = member(4, PATIENT);
         let answer = hears(&mut fourth, at(1_500), 3, Message::Election);
         assert_eq!(answer, [send(3, Message::Alive), send(5, Message::Election)]);
-        fourth.handle(at(2_000), RankInput::Tick);
+        fourth.handle(at(2_000), Input::Tick);
         let outputs = said(&mut fourth);
         for other in [1, 2, 3, 5] {
             assert!(outputs.contains(&send(other, Message::Coordinator)));
         }
-        let elected = PeerEvent::Elected { token: None, deadline: Timestamp::MAX };
-        assert!(outputs.contains(&RankOutput::Event(elected)));
+        let elected = Event::Elected { term: TermNo(1), claim: Claim::Rank, deadline: Timestamp::MAX };
+        assert!(outputs.contains(&Output::Event(elected)));
     }
 
     #[test]
@@ -303,41 +313,39 @@ mod tests {
         assert_eq!(highest.follows(at(20)), Some(MemberId(4)));
         let mut alone = member(5, PATIENT);
         hears(&mut alone, at(10), 3, Message::Election);
-        alone.handle(at(1_500), RankInput::Tick);
+        alone.handle(at(1_500), Input::Tick);
         assert!(alone.leads(), "nobody was heard in time");
     }
 
     #[test]
     fn of_two_leaders_the_lower_steps_down() {
         let mut fourth = member(4, PATIENT);
-        fourth.handle(at(1_500), RankInput::Tick);
-        fourth.handle(at(2_000), RankInput::Tick);
+        fourth.handle(at(1_500), Input::Tick);
+        fourth.handle(at(2_000), Input::Tick);
         assert!(fourth.leads());
         said(&mut fourth);
         let outputs = hears(&mut fourth, at(2_100), 5, Message::Coordinator);
         let leaving = || send(5, PulseMessage::Leaving { grace: 500_000_000 }.into());
-        let stopping = PeerEvent::Stopping { why: Loss::Superseded, hard_stop: at(2_600) };
-        assert_eq!(outputs, [RankOutput::Event(stopping), leaving()], "its work gets the grace");
+        let stopping = Event::Stopping { why: Loss::Superseded, hard_stop: at(2_600) };
+        assert_eq!(outputs, [Output::Event(stopping), leaving()], "its work gets the grace");
         assert!(!fourth.leads() && fourth.follows(at(2_100)) == Some(MemberId(5)));
         assert_eq!(hears(&mut fourth, at(2_200), 5, beat()), [leaving()], "it does not follow yet");
-        fourth.handle(at(2_300), RankInput::Command(PeerCommand::Release));
-        let left = [RankOutput::Event(PeerEvent::Unelected(Loss::Superseded)), send(5, PulseMessage::Left.into())];
-        assert_eq!(said(&mut fourth), left);
+        fourth.handle(at(2_300), Input::Command(Command::Release));
+        let over = [Event::Unelected(Loss::Superseded), Event::Released].map(Output::Event);
+        let outputs = said(&mut fourth);
+        assert_eq!(outputs, [&over[..], &[send(5, PulseMessage::Left.into())]].concat());
         let outputs = hears(&mut fourth, at(2_350), 5, beat());
-        assert!(outputs.iter().any(|output| matches!(output, RankOutput::Event(PeerEvent::NewLeader { .. }))));
+        assert!(outputs.iter().any(|output| matches!(output, Output::Event(Event::Led { .. }))));
     }
 
     /// What the member was told.
-    fn events(outputs: &[RankOutput<Message>]) -> Vec<&PeerEvent> {
-        outputs
-            .iter()
-            .filter_map(|output| if let RankOutput::Event(event) = output { Some(event) } else { None })
-            .collect()
+    fn events(outputs: &[Output<Message>]) -> Vec<&Event> {
+        outputs.iter().filter_map(|output| if let Output::Event(event) = output { Some(event) } else { None }).collect()
     }
 
     #[test]
     fn who_takes_over_is_in_office_once_the_one_before_has_left_or_has_had_its_time() {
-        let elected = PeerEvent::Elected { token: None, deadline: Timestamp::MAX };
+        let elected = Event::Elected { term: TermNo(1), claim: Claim::Rank, deadline: Timestamp::MAX };
         let taker = || {
             let mut taker = member(5, RankSettings { take_over: true, ..PATIENT });
             let outputs = said(&mut taker);
@@ -347,7 +355,7 @@ mod tests {
                 let outputs = hears(&mut taker, at(110), other, PulseMessage::Heard { echo: 0, version: 0 }.into());
                 assert!(events(&outputs).is_empty(), "{outputs:?}");
             }
-            taker.handle(at(1_600), RankInput::Tick);
+            taker.handle(at(1_600), Input::Tick);
             assert!(events(&said(&mut taker)).is_empty(), "the fourth is still at work");
             taker
         };
@@ -357,51 +365,51 @@ mod tests {
         assert_eq!(events(&outputs), [&elected], "whoever follows has left");
         // 100 ms, the fourth's grace, the timeout.
         let mut silent = taker();
-        silent.handle(at(2_299), RankInput::Tick);
+        silent.handle(at(2_299), Input::Tick);
         assert!(events(&said(&mut silent)).is_empty());
-        silent.handle(at(2_550), RankInput::Tick);
+        silent.handle(at(2_550), Input::Tick);
         assert_eq!(events(&said(&mut silent)), [&elected]);
     }
 
     #[test]
     fn a_leader_that_was_heard_and_not_followed_is_waited_for_too() {
         let mut fifth = member(5, RankSettings { take_over: true, ..PATIENT });
-        fifth.handle(at(0), RankInput::Command(PeerCommand::Healthy(false)));
+        fifth.handle(at(0), Input::Command(Command::Healthy(false)));
         assert!(!fifth.leads());
         said(&mut fifth);
-        fifth.handle(at(2_000), RankInput::Command(PeerCommand::Healthy(true)));
+        fifth.handle(at(2_000), Input::Command(Command::Healthy(true)));
         let outputs = hears(&mut fifth, at(2_010), 3, beat());
         assert!(fifth.leads() && events(&outputs).is_empty(), "{outputs:?}");
         let outputs = hears(&mut fifth, at(2_100), 3, PulseMessage::Left.into());
-        assert!(matches!(events(&outputs)[..], [PeerEvent::Elected { .. }]), "{outputs:?}");
+        assert!(matches!(events(&outputs)[..], [Event::Elected { .. }]), "{outputs:?}");
     }
 
     #[test]
     fn with_the_majority_rule_office_needs_answers_and_ends_without_them() {
         let mut highest = member(5, RankSettings { take_over: true, majority: true, ..PATIENT });
         assert!(highest.leads());
-        assert!(!said(&mut highest).iter().any(|output| matches!(output, RankOutput::Event(_))));
+        assert!(!said(&mut highest).iter().any(|output| matches!(output, Output::Event(_))));
         for other in 1..4 {
             hears(&mut highest, at(10), other, PulseMessage::Heard { echo: 0, version: 0 }.into());
         }
         let heard = hears(&mut highest, at(20), 4, PulseMessage::Heard { echo: 0, version: 0 }.into());
-        let elected = PeerEvent::Elected { token: None, deadline: at(1_500) };
-        assert_eq!(heard, [RankOutput::Event(elected)]);
-        highest.handle(at(1_000), RankInput::Tick);
-        highest.handle(at(1_500), RankInput::Tick);
+        let elected = Event::Elected { term: TermNo(1), claim: Claim::Rank, deadline: at(1_500) };
+        assert_eq!(heard, [Output::Event(elected)]);
+        highest.handle(at(1_000), Input::Tick);
+        highest.handle(at(1_500), Input::Tick);
         let events: Vec<_> =
-            said(&mut highest).into_iter().filter(|output| matches!(output, RankOutput::Event(_))).collect();
-        let stopping = PeerEvent::Stopping { why: Loss::LocalDeadline, hard_stop: at(1_500) };
-        let unelected = PeerEvent::Unelected(Loss::LocalDeadline);
-        assert_eq!(events, [RankOutput::Event(stopping), RankOutput::Event(unelected)]);
+            said(&mut highest).into_iter().filter(|output| matches!(output, Output::Event(_))).collect();
+        let stopping = Event::Stopping { why: Loss::LocalDeadline, hard_stop: at(1_500) };
+        let unelected = Event::Unelected(Loss::LocalDeadline);
+        assert_eq!(events, [stopping, unelected, Event::Released].map(Output::Event));
     }
 
     #[test]
     fn a_leader_that_gives_up_tells_the_others_who_elect_at_once_and_it_rests() {
         let mut highest = member(5, RankSettings { take_over: true, ..PATIENT });
-        highest.handle(at(1_500), RankInput::Tick);
+        highest.handle(at(1_500), Input::Tick);
         said(&mut highest);
-        highest.handle(at(1_600), RankInput::Command(PeerCommand::Release));
+        highest.handle(at(1_600), Input::Command(Command::Release));
         let outputs = said(&mut highest);
         assert!(outputs.contains(&send(1, PulseMessage::Left.into())), "{outputs:?}");
         assert_eq!(hears(&mut highest, at(1_700), 4, Message::Election), [], "it rests");
@@ -409,7 +417,7 @@ mod tests {
             hears(&mut highest, at(ms), 4, beat());
             assert_eq!(highest.follows(at(ms)), Some(MemberId(4)), "whoever leads after it is left alone");
         }
-        highest.handle(at(21_100), RankInput::Tick);
+        highest.handle(at(21_100), Input::Tick);
         assert!(highest.leads(), "nobody leads any more");
         let mut fourth = member(4, PATIENT);
         hears(&mut fourth, at(50), 5, beat());

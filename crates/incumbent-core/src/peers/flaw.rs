@@ -28,6 +28,10 @@ pub enum PeerFlaw {
     DriftIgnored,
     /// A member that lost its state believes the first that tells it a term.
     FirstTermBelieved,
+    /// The user sees the leadership before the fences are raised.
+    FencesRaisedLate,
+    /// The office is given up before the work has stopped.
+    ReleasedBeforeStopped,
     /// Ring: a result is followed before its winner is heard, and the winner learns of it only on
     /// the way round.
     ResultFollowed,
@@ -39,7 +43,7 @@ pub enum PeerFlaw {
 
 impl PeerFlaw {
     /// Every flaw of consensus.
-    pub const ALL: [PeerFlaw; 11] = [
+    pub const ALL: [PeerFlaw; 13] = [
         PeerFlaw::VoteNotPersisted,
         PeerFlaw::LeaseFromResponse,
         PeerFlaw::NoAbstention,
@@ -51,10 +55,16 @@ impl PeerFlaw {
         PeerFlaw::WipedStartsAfresh,
         PeerFlaw::DriftIgnored,
         PeerFlaw::FirstTermBelieved,
+        PeerFlaw::FencesRaisedLate,
+        PeerFlaw::ReleasedBeforeStopped,
     ];
     /// Every flaw of bully and ring.
-    pub const RANKS: [PeerFlaw; 3] =
-        [PeerFlaw::ResultFollowed, PeerFlaw::TakenOverAtOnce, PeerFlaw::ResignationForgotten];
+    pub const RANKS: [PeerFlaw; 4] = [
+        PeerFlaw::ResultFollowed,
+        PeerFlaw::TakenOverAtOnce,
+        PeerFlaw::ResignationForgotten,
+        PeerFlaw::ReleasedBeforeStopped,
+    ];
 }
 
 /// The flaws that are switched on. None, outside tests.

@@ -9,14 +9,16 @@
 
 pub mod bully;
 pub mod consensus;
-mod event;
 mod flaw;
 mod group;
+mod machine;
+mod member;
 mod pulse;
 pub mod ring;
 pub mod wire;
 
-pub use event::{Abstention, PeerCommand, PeerEvent, TransferRefusal};
 pub use flaw::{PeerFlaw, PeerFlaws};
 pub use group::{Group, GroupError, MAX_MEMBERS, MemberId};
-pub use pulse::{PulseMessage, RankInput, RankOutput, RankSettings, RankSettingsError};
+pub use machine::{Abstention, Input, Output, TermRules, Wish};
+pub use member::Member;
+pub use pulse::{PulseMessage, RankSettings, RankSettingsError};

@@ -2,15 +2,19 @@
 //! told. How a leader is chosen is not known here.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::event::{PeerCommand, PeerEvent, TransferRefusal};
 use super::flaw::{PeerFlaw, PeerFlaws};
 use super::group::{Group, MemberId};
-use crate::machine::Loss;
+use super::machine::{Input, Output, TermRules, Wish};
+use crate::machine::{Claim, Command, Event, Loss};
+use crate::office::Refusal;
 use crate::rng::Rng;
+use crate::standing::Cas;
+use crate::tenure::{Rules, Step, Tenure, Then};
 use crate::time::Timestamp;
 
 /// The times and rules of a bully or ring election. All members must use the same.
@@ -91,26 +95,6 @@ pub enum RankSettingsError {
     },
 }
 
-/// What happened.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum RankInput<M> {
-    /// Time has passed.
-    Tick,
-    /// A member says something. Who it is has been authenticated.
-    Message(MemberId, M),
-    /// The user wants something.
-    Command(PeerCommand),
-}
-
-/// What is to be done, or has come to pass, in this order.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum RankOutput<M> {
-    /// Say this to a member. May be lost, late, doubled or overtaken.
-    Send(MemberId, M),
-    /// Tell the user.
-    Event(PeerEvent),
-}
-
 /// What leader and followers say to each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PulseMessage {
@@ -149,6 +133,8 @@ fn nanos(time: Duration) -> u64 {
 pub(super) enum Due<M> {
     Tick,
     Message(MemberId, M),
+    /// There is a candidate from now on.
+    Stand,
 }
 
 /// The part of a member that beats and listens.
@@ -163,6 +149,12 @@ pub(super) struct Pulse<M> {
     /// Who has said that it leads, when, and how long its work may take to stop: whether or not it
     /// is followed.
     beats: BTreeMap<MemberId, (Timestamp, Duration)>,
+    /// The office of this member's candidate. There are no heirs.
+    tenure: Tenure<Infallible>,
+    /// Whether there is a candidate.
+    stands: bool,
+    /// The candidate does not stand again, and goes once its work has stopped.
+    leaving: bool,
     healthy: bool,
     closing: bool,
     closed: bool,
@@ -170,31 +162,23 @@ pub(super) struct Pulse<M> {
     rests_until: Timestamp,
     /// This member has given the office back since it last led: it does not take it from another.
     resigned: bool,
-    /// Another has taken over, and the work of this member's term has not stopped yet.
-    leaving: Option<Leaving>,
     /// Until then a healthy leader may simply not have been heard yet.
     settled_at: Timestamp,
-    out: VecDeque<RankOutput<M>>,
+    out: VecDeque<Output<M>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Post {
     /// Follows this leader, or waits for one to be heard.
     Listening { leader: Option<MemberId>, heard_at: Timestamp },
+    /// Has been chosen. In office once a majority answers, where that is asked for, and those who led before have left.
     Leading {
         beat_at: Timestamp,
         heard: BTreeMap<MemberId, Heard>,
-        office: Office,
         /// Those who led before and have not said yet that they left; each is waited for until
         /// then.
         before: BTreeMap<MemberId, Timestamp>,
     },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Leaving {
-    why: Loss,
-    hard_stop: Timestamp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -203,23 +187,17 @@ struct Heard {
     version: u64,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Office {
-    /// No majority answers, or one who led before has not left yet.
-    Unconfirmed,
-    Held {
-        deadline: Timestamp,
-    },
-    Draining {
-        why: Loss,
-        hard_stop: Timestamp,
-    },
-}
-
 impl<M: From<PulseMessage>> Pulse<M> {
-    pub(super) fn new(now: Timestamp, group: Group, settings: RankSettings, value: Bytes, mut rng: Rng) -> Pulse<M> {
+    pub(super) fn new(
+        now: Timestamp,
+        group: Group,
+        settings: RankSettings,
+        (candidate, value): (Option<TermRules>, Bytes),
+        mut rng: Rng,
+    ) -> Pulse<M> {
         // Versions of one life are never taken for those of another.
         let version = rng.next_u64() | 1;
+        let hold_until_stopped = candidate.is_some_and(|rules| rules.hold_until_stopped);
         Pulse {
             group,
             settings,
@@ -228,52 +206,72 @@ impl<M: From<PulseMessage>> Pulse<M> {
             post: Post::Listening { leader: None, heard_at: now },
             known: None,
             beats: BTreeMap::new(),
+            tenure: Tenure::new(Rules { grace: settings.grace, hold_until_stopped }),
+            stands: candidate.is_some(),
+            leaving: false,
             healthy: true,
             closing: false,
             closed: false,
             rests_until: now,
             resigned: false,
-            leaving: None,
             settled_at: now + settings.leader_timeout,
             out: VecDeque::new(),
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<RankOutput<M>> {
+    pub(super) fn pop(&mut self) -> Option<Output<M>> {
         self.out.pop_front()
     }
 
     pub(super) fn send(&mut self, to: MemberId, message: impl Into<M>) {
-        self.out.push_back(RankOutput::Send(to, message.into()));
+        self.out.push_back(Output::Send(to, message.into()));
     }
 
-    fn event(&mut self, event: PeerEvent) {
-        self.out.push_back(RankOutput::Event(event));
+    fn event(&mut self, event: Event) {
+        self.out.push_back(Output::Event(event));
     }
 
     /// Lets time pass and obeys commands; what is left is for the algorithm to deal with.
-    pub(super) fn take_in(&mut self, now: Timestamp, input: RankInput<M>) -> Option<Due<M>> {
+    pub(super) fn take_in(&mut self, now: Timestamp, input: Input<M>) -> Option<Due<M>> {
         if self.closed {
             return None;
         }
         self.on_time(now);
         match input {
-            RankInput::Tick => Some(Due::Tick),
-            RankInput::Message(from, message) => {
+            Input::Tick => return Some(Due::Tick),
+            Input::Message(from, message) => {
                 let known = self.group.contains(from) && from != self.group.me();
-                known.then_some(Due::Message(from, message))
+                return known.then_some(Due::Message(from, message));
             }
-            RankInput::Command(command) => {
-                self.on_command(now, command);
-                None
+            Input::Stand(rules, value) => {
+                (self.stands, self.leaving, self.healthy) = (true, false, true);
+                self.tenure.set_hold(rules.hold_until_stopped);
+                self.set_value(now, value);
+                return Some(Due::Stand);
             }
+            Input::Command(command) => self.on_command(now, command),
+            Input::Close => {
+                self.closing = true;
+                self.drain(now, Loss::Closing);
+            }
+            // Without tokens there are no fences, and nothing is written down.
+            Input::Fences(..)
+            | Input::Readmit
+            | Input::Persisted(_)
+            | Input::PersistFailed(_)
+            | Input::Sealed(..)
+            | Input::Position(_) => {}
         }
+        None
     }
 
-    /// Whether this member may be elected.
+    /// Whether this member may be elected, or stay so.
     pub(super) fn is_fit(&self, now: Timestamp) -> bool {
+        let candidate = self.stands && !self.leaving && self.healthy && !self.closing;
+        // What is left of the last term is in the way of the next one, and not of itself.
+        let free = self.tenure.is_settled() || (self.leads() && self.tenure.in_office());
         let leaves_it = self.resigned && self.healthy_leader(now).is_some();
-        self.healthy && !self.closing && self.leaving.is_none() && now >= self.rests_until && !leaves_it
+        candidate && free && now >= self.rests_until && !leaves_it
     }
 
     /// Whether this member takes the office from a healthy leader of lower rank. Not after it has
@@ -312,7 +310,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
         if let Post::Listening { leader, heard_at, .. } = &mut self.post {
             *heard_at = now;
             if leader.take().is_some() && self.known.take().is_some() {
-                self.event(PeerEvent::Vacant);
+                self.event(Event::Vacant);
             }
         }
     }
@@ -330,32 +328,18 @@ impl<M: From<PulseMessage>> Pulse<M> {
         }
         let post = match &self.post {
             Post::Listening { heard_at, .. } => *heard_at + self.settings.leader_timeout,
-            Post::Leading { beat_at, office, .. } => (*beat_at).min(match office {
-                Office::Unconfirmed => *beat_at,
-                Office::Held { deadline } => *deadline - self.settings.grace,
-                Office::Draining { hard_stop, .. } => *hard_stop,
-            }),
+            Post::Leading { beat_at, .. } => *beat_at,
         };
-        Some(self.leaving.map_or(post, |leaving| leaving.hard_stop.min(post)))
+        Some(self.tenure.next_timeout().map_or(post, |tenure| tenure.min(post)))
     }
 
     /// Lets time pass for a leader, and for one that leaves.
     fn on_time(&mut self, now: Timestamp) {
-        if self.leaving.is_some_and(|leaving| now >= leaving.hard_stop) {
-            self.leave();
-        }
-        let Post::Leading { beat_at, office, .. } = &mut self.post else { return };
-        let due = now >= *beat_at;
-        match office {
-            Office::Held { deadline } if now >= *deadline => self.leave_office(Loss::LocalDeadline),
-            Office::Held { deadline } if now >= *deadline - self.settings.grace => self.drain(now, Loss::LocalDeadline),
-            Office::Draining { why, hard_stop } if now >= *hard_stop => {
-                let why = *why;
-                self.end_term(now, why);
-            }
-            _ => {}
-        }
-        if due {
+        let step = self.tenure.on_time(now);
+        self.carry_out(now, step);
+        if let Post::Leading { beat_at, .. } = self.post
+            && now >= beat_at
+        {
             // Those who were waited for may have had their time.
             self.look_at_majority(now);
             self.beat(now);
@@ -384,40 +368,66 @@ impl<M: From<PulseMessage>> Pulse<M> {
         let before = lately.map(|(member, (_, grace))| (member, now + grace + timeout)).collect();
         self.known = None;
         self.resigned = false;
-        self.post = Post::Leading { beat_at: now, heard: BTreeMap::new(), office: Office::Unconfirmed, before };
+        self.post = Post::Leading { beat_at: now, heard: BTreeMap::new(), before };
         self.beat(now);
         self.look_at_majority(now);
     }
 
     /// Another has been chosen and says so itself. The work of a sitting leader gets its grace.
     pub(super) fn follow(&mut self, now: Timestamp, leader: MemberId) {
-        if self.settings.flaws.has(PeerFlaw::TakenOverAtOnce) {
-            self.leave_office(Loss::Superseded);
-        }
-        if let Post::Leading { office, .. } = &self.post {
-            self.leaving = match office {
-                Office::Unconfirmed => None,
-                Office::Held { deadline } => {
-                    let hard_stop = (*deadline).min(now + self.settings.grace);
-                    let why = Loss::Superseded;
-                    self.event(PeerEvent::Stopping { why, hard_stop });
-                    Some(Leaving { why, hard_stop })
-                }
-                Office::Draining { why, hard_stop } => Some(Leaving { why: *why, hard_stop: *hard_stop }),
-            };
-        }
+        let step = match self.settings.flaws.has(PeerFlaw::TakenOverAtOnce) {
+            true => self.tenure.claim_gone(Loss::Superseded),
+            false => self.tenure.must_stop(now, Loss::Superseded, None),
+        };
         self.post = Post::Listening { leader: Some(leader), heard_at: now };
-        if self.leaving.is_some() {
+        self.carry_out(now, step);
+        if self.tenure.has_claim() {
             self.send(leader, PulseMessage::Leaving { grace: nanos(self.settings.grace) });
         }
     }
 
-    /// The work of a term that another has taken over has stopped, or has had its time.
-    fn leave(&mut self) {
-        let Some(leaving) = self.leaving.take() else { return };
-        self.event(PeerEvent::Unelected(leaving.why));
-        if let Post::Listening { leader: Some(leader), .. } = self.post {
-            self.send(leader, PulseMessage::Left);
+    /// Does what the tenure says.
+    fn carry_out(&mut self, now: Timestamp, step: Option<Step<Infallible>>) {
+        match step {
+            None => {}
+            Some(Step::Stopping { why, hard_stop }) => {
+                self.event(Event::Stopping { why, hard_stop });
+                if self.settings.flaws.has(PeerFlaw::ReleasedBeforeStopped) {
+                    self.give_up(now, why);
+                }
+            }
+            Some(Step::Unelected(why, then)) => {
+                self.event(Event::Unelected(why));
+                match then {
+                    Then::Kept => {}
+                    Then::GivenUp(_) => self.give_up(now, why),
+                    Then::Gone => self.event(Event::Released),
+                }
+            }
+            Some(Step::GiveUp { why, .. }) => self.give_up(now, why),
+        }
+    }
+
+    /// Gives up what was held until now, the term being over. For want of a majority the member goes on beating, since one
+    /// may answer again; else another is to lead, or does so already.
+    fn give_up(&mut self, now: Timestamp, why: Loss) {
+        self.event(Event::Released);
+        self.resigned = why == Loss::Resigned && !self.settings.flaws.has(PeerFlaw::ResignationForgotten);
+        match self.post {
+            Post::Leading { .. } if why == Loss::LocalDeadline => {}
+            Post::Leading { .. } => {
+                self.rests_until = now + self.settings.leader_timeout * 2;
+                self.step_down(now);
+            }
+            Post::Listening { leader: Some(leader), .. } => self.send(leader, PulseMessage::Left),
+            Post::Listening { leader: None, .. } => {}
+        }
+    }
+
+    fn step_down(&mut self, now: Timestamp) {
+        self.post = Post::Listening { leader: None, heard_at: now };
+        for member in self.group.others() {
+            self.send(member, PulseMessage::Left);
         }
     }
 
@@ -431,14 +441,14 @@ impl<M: From<PulseMessage>> Pulse<M> {
     /// Takes in a heartbeat of the leader that is followed, and answers it.
     pub(super) fn hear(&mut self, now: Timestamp, from: MemberId, echo: u64, version: u64, value: Option<Bytes>) {
         self.follow(now, from);
-        if self.leaving.is_some() {
+        if self.tenure.has_claim() {
             // It is told of the new leader when its own term is over.
             return;
         }
         let same = matches!(&self.known, Some((leader, known, _)) if *leader == from && *known == version);
         if let Some(value) = value.filter(|_| !same) {
             self.known = Some((from, version, value.clone()));
-            self.event(PeerEvent::NewLeader { leader: from, term: None, value });
+            self.event(Event::Led { leader: from, term: None, value });
         }
         let has = self.known.as_ref().filter(|(leader, ..)| *leader == from).map_or(0, |(_, version, _)| *version);
         self.send(from, PulseMessage::Heard { echo, version: has });
@@ -447,7 +457,9 @@ impl<M: From<PulseMessage>> Pulse<M> {
     /// One that led has heard of this member, and its work may take so long to stop.
     pub(super) fn on_leaving(&mut self, now: Timestamp, from: MemberId, grace: u64) {
         let until = now + Duration::from_nanos(grace) + self.settings.leader_timeout;
-        if let Post::Leading { before, office: Office::Unconfirmed, .. } = &mut self.post {
+        if let Post::Leading { before, .. } = &mut self.post
+            && self.tenure.is_settled()
+        {
             before.entry(from).or_insert(until);
         }
     }
@@ -481,7 +493,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     fn look_at_majority(&mut self, now: Timestamp) {
-        let Post::Leading { heard, office, before, .. } = &mut self.post else { return };
+        let Post::Leading { heard, before, .. } = &self.post else { return };
         let others = self.group.members().len() - 1;
         let may_be_led = (now < self.settled_at && heard.len() < others) || before.values().any(|until| now < *until);
         let mut sent: Vec<_> = heard.values().map(|heard| heard.sent_at).collect();
@@ -493,94 +505,88 @@ impl<M: From<PulseMessage>> Pulse<M> {
             },
             _ => Timestamp::MAX,
         };
-        match office {
-            Office::Unconfirmed if may_be_led && !self.settings.flaws.has(PeerFlaw::TakenOverAtOnce) => {}
-            Office::Unconfirmed if now < deadline - self.settings.grace => {
-                *office = Office::Held { deadline };
-                self.event(PeerEvent::Elected { token: None, deadline });
+        if !self.tenure.is_settled() {
+            if deadline > self.tenure.deadline() && self.tenure.prove(deadline) {
+                self.event(Event::Deadline(deadline));
             }
-            Office::Held { deadline: known } if deadline > *known => {
-                *known = deadline;
-                self.event(PeerEvent::Deadline(deadline));
-            }
-            _ => {}
+        } else if !may_be_led || self.settings.flaws.has(PeerFlaw::TakenOverAtOnce) {
+            self.take_office(now, deadline);
         }
     }
 
+    fn take_office(&mut self, now: Timestamp, deadline: Timestamp) {
+        self.tenure.prove(deadline);
+        if self.tenure.begin(now).and_then(|()| self.tenure.take_office(now)).is_ok() {
+            self.event(Event::Elected { term: self.tenure.term(), claim: Claim::Rank, deadline });
+        }
+    }
+
+    /// Asks the user to stop the work. One that was only chosen is no longer.
     fn drain(&mut self, now: Timestamp, why: Loss) {
-        let Post::Leading { office, .. } = &mut self.post else { return };
-        match office {
-            Office::Unconfirmed if why != Loss::LocalDeadline => self.end_term(now, why),
-            Office::Held { deadline } => {
-                let hard_stop = (*deadline).min(now + self.settings.grace);
-                *office = Office::Draining { why, hard_stop };
-                self.event(PeerEvent::Stopping { why, hard_stop });
-            }
-            Office::Unconfirmed | Office::Draining { .. } => {}
+        if self.leads() && self.tenure.is_settled() {
+            return self.step_down(now);
         }
+        let step = self.tenure.must_stop(now, why, None);
+        self.carry_out(now, step);
     }
 
-    /// Ends the term for the user. The member may go on beating: a majority may answer again.
-    fn leave_office(&mut self, why: Loss) {
-        let Post::Leading { office, .. } = &mut self.post else { return };
-        if !matches!(office, Office::Unconfirmed) {
-            *office = Office::Unconfirmed;
-            self.event(PeerEvent::Unelected(why));
+    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop.
+    pub(super) fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
+        match wish {
+            Wish::Transfer(_) => return Err(Refusal::RankDecides),
+            Wish::Resign if !self.tenure.in_office() => return Err(Refusal::NotInOffice),
+            Wish::Resign if !self.tenure.serves() => return Err(Refusal::Busy),
+            Wish::Resign => self.drain(now, Loss::Resigned),
         }
+        Ok(())
     }
 
-    /// Ends the term; unless it was for want of a majority, another is to lead.
-    fn end_term(&mut self, now: Timestamp, why: Loss) {
-        self.leave_office(why);
-        if why == Loss::LocalDeadline || !self.leads() {
-            return;
-        }
-        self.post = Post::Listening { leader: None, heard_at: now };
-        for member in self.group.others() {
-            self.send(member, PulseMessage::Left);
-        }
-    }
-
-    fn on_command(&mut self, now: Timestamp, command: PeerCommand) {
+    fn on_command(&mut self, now: Timestamp, command: Command) {
         match command {
-            PeerCommand::Release if self.leaving.is_some() => self.leave(),
-            PeerCommand::Release => {
-                let Post::Leading { office, .. } = &self.post else { return };
-                let why = match office {
-                    Office::Unconfirmed => return,
-                    Office::Held { .. } => Loss::Resigned,
-                    Office::Draining { why, .. } => *why,
-                };
-                if why != Loss::LocalDeadline {
-                    self.rests_until = now + self.settings.leader_timeout * 2;
-                }
-                self.resigned = why == Loss::Resigned && !self.settings.flaws.has(PeerFlaw::ResignationForgotten);
-                self.end_term(now, why);
+            Command::Release => {
+                let step = self.tenure.stopped();
+                self.carry_out(now, step);
             }
-            PeerCommand::Readmit => {}
-            PeerCommand::Transfer(_) => self.event(PeerEvent::TransferRefused(TransferRefusal::RankDecides)),
-            PeerCommand::Proclaim(value) => {
-                self.value = value;
-                self.version = self.version.wrapping_add(2);
-                self.beat(now);
+            Command::Lapsed(term) => {
+                let step = self.tenure.lapsed(term);
+                self.carry_out(now, step);
             }
-            PeerCommand::Healthy(healthy) => {
+            Command::Transfer(..) => self.event(Event::TransferRefused(Refusal::RankDecides)),
+            Command::Proclaim(number, value) => {
+                self.set_value(now, value);
+                let seen = if self.tenure.in_office() { Cas::Done } else { Cas::Refused };
+                self.event(Event::Proclaimed(number, seen));
+            }
+            Command::Healthy(healthy) => {
                 self.healthy = healthy;
                 if !healthy {
                     self.drain(now, Loss::Unhealthy);
                 }
             }
-            PeerCommand::Close => {
-                self.closing = true;
-                self.drain(now, Loss::Closing);
+            Command::Leave => {
+                self.leaving = true;
+                if !self.tenure.in_office() {
+                    self.drain(now, Loss::Resigned);
+                }
             }
         }
     }
 
-    pub(super) fn close_if_idle(&mut self) {
-        if self.closing && !self.leads() && self.leaving.is_none() && !self.closed {
+    fn set_value(&mut self, now: Timestamp, value: Bytes) {
+        self.value = value;
+        self.version = self.version.wrapping_add(2);
+        self.beat(now);
+    }
+
+    /// What has come to its end is said, after everything else.
+    pub(super) fn finish(&mut self) {
+        if self.leaving && self.stands && self.tenure.is_settled() && !self.leads() {
+            (self.leaving, self.stands) = (false, false);
+            self.event(Event::Done { certain: true });
+        }
+        if self.closing && !self.leads() && !self.tenure.has_claim() && !self.closed {
             self.closed = true;
-            self.event(PeerEvent::Closed);
+            self.out.push_back(Output::Closed);
         }
     }
 }

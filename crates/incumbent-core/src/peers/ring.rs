@@ -10,7 +10,9 @@ use bytes::Bytes;
 
 use super::flaw::PeerFlaw;
 use super::group::{Group, MAX_MEMBERS, MemberId};
-use super::pulse::{Due, Pulse, PulseMessage, RankInput, RankOutput, RankSettings, RankSettingsError};
+use super::machine::{Input, Output, TermRules, Wish};
+use super::pulse::{Due, Pulse, PulseMessage, RankSettings, RankSettingsError};
+use crate::office::Refusal;
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
@@ -91,18 +93,18 @@ impl Passing {
 }
 
 impl Ring {
-    /// A member that starts now, advertising `value`.
+    /// A member that starts now, with or without a candidate, advertising `value`.
     pub fn new(
         now: Timestamp,
         group: Group,
         settings: RankSettings,
-        value: Bytes,
+        candidate: (Option<TermRules>, Bytes),
         mut rng: Rng,
     ) -> Result<Ring, RankSettingsError> {
         settings.check()?;
         // Numbers of one life are never taken for those of another.
         let next_hop = rng.next_u64() >> 1;
-        let pulse = Pulse::new(now, group, settings, value, rng);
+        let pulse = Pulse::new(now, group, settings, candidate, rng);
         let mut ring = Ring { pulse, election: None, hops: Vec::new(), next_hop };
         if settings.take_over {
             ring.start(now);
@@ -111,21 +113,30 @@ impl Ring {
     }
 
     /// Something happened, or time has passed.
-    pub fn handle(&mut self, now: Timestamp, input: RankInput<Message>) {
+    pub fn handle(&mut self, now: Timestamp, input: Input<Message>) {
         match self.pulse.take_in(now, input) {
             Some(Due::Tick) => self.on_tick(now),
             Some(Due::Message(from, message)) => self.on_message(now, from, message),
-            None => {}
+            // It may take over, as one that starts may.
+            Some(Due::Stand) if self.pulse.settings.take_over => self.start(now),
+            Some(Due::Stand) | None => {}
         }
-        self.pulse.close_if_idle();
+        self.pulse.finish();
+    }
+
+    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads
+    /// next shows what came of it.
+    pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
+        self.handle(now, Input::Tick);
+        self.pulse.wish(now, wish)
     }
 
     /// What is to be done next.
-    pub fn poll_output(&mut self) -> Option<RankOutput<Message>> {
+    pub fn poll_output(&mut self) -> Option<Output<Message>> {
         self.pulse.pop()
     }
 
-    /// When [`RankInput::Tick`] is due.
+    /// When [`Input::Tick`] is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let pulse = self.pulse.next_timeout()?;
         let hops = self.hops.iter().map(|hop| hop.until).min();
@@ -328,7 +339,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::peers::event::PeerEvent;
+    use crate::machine::{Claim, Event, TermNo};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -343,17 +354,17 @@ mod tests {
     fn member(number: u16) -> Ring {
         let group = Group::new(MemberId(number), (1..=4).map(MemberId)).unwrap();
         let settings = RankSettings { take_over: false, ..RankSettings::default() };
-        Ring::new(at(0), group, settings, Bytes::new(), Rng::from_number(1)).unwrap()
+        Ring::new(at(0), group, settings, (Some(TermRules::default()), Bytes::new()), Rng::from_number(1)).unwrap()
     }
 
-    fn said(member: &mut Ring) -> Vec<RankOutput<Message>> {
+    fn said(member: &mut Ring) -> Vec<Output<Message>> {
         std::iter::from_fn(|| member.poll_output()).collect()
     }
 
     /// The lists that it passed on, and to whom.
-    fn passed(outputs: &[RankOutput<Message>]) -> Vec<(u16, Vec<MemberId>)> {
-        let list = |output: &RankOutput<Message>| match output {
-            RankOutput::Send(to, Message::Election { seen, .. }) => Some((to.0, seen.clone())),
+    fn passed(outputs: &[Output<Message>]) -> Vec<(u16, Vec<MemberId>)> {
+        let list = |output: &Output<Message>| match output {
+            Output::Send(to, Message::Election { seen, .. }) => Some((to.0, seen.clone())),
             _ => None,
         };
         outputs.iter().filter_map(list).collect()
@@ -363,8 +374,8 @@ mod tests {
         Message::Election { hop: 9, starter: MemberId(starter), seen: ids(seen), best: Some(MemberId(best)) }
     }
 
-    fn hears(member: &mut Ring, now: Timestamp, from: u16, message: Message) -> Vec<RankOutput<Message>> {
-        member.handle(now, RankInput::Message(MemberId(from), message));
+    fn hears(member: &mut Ring, now: Timestamp, from: u16, message: Message) -> Vec<Output<Message>> {
+        member.handle(now, Input::Message(MemberId(from), message));
         said(member)
     }
 
@@ -372,23 +383,23 @@ mod tests {
     fn each_adds_itself_and_dead_neighbours_are_skipped() {
         let mut third = member(3);
         let outputs = hears(&mut third, at(100), 2, election(2, &[2], 2));
-        assert!(outputs.contains(&RankOutput::Send(MemberId(2), Message::Passed { hop: 9 })));
+        assert!(outputs.contains(&Output::Send(MemberId(2), Message::Passed { hop: 9 })));
         assert_eq!(passed(&outputs), [(4, ids(&[2, 3]))]);
-        third.handle(at(600), RankInput::Tick);
+        third.handle(at(600), Input::Tick);
         assert_eq!(passed(&said(&mut third)), [(1, ids(&[2, 3]))], "the fourth did not confirm");
     }
 
     #[test]
     fn the_starter_picks_the_highest_and_sends_the_result_round() {
         let mut second = member(2);
-        second.handle(at(1_500), RankInput::Tick);
+        second.handle(at(1_500), Input::Tick);
         assert_eq!(passed(&said(&mut second)), [(3, ids(&[2]))]);
         let outputs = hears(&mut second, at(1_600), 1, election(2, &[2, 3, 4, 1], 4));
-        let told = |output: &RankOutput<Message>| {
-            matches!(output, RankOutput::Send(MemberId(3), Message::Coordinator { leader: MemberId(4), .. }))
+        let told = |output: &Output<Message>| {
+            matches!(output, Output::Send(MemberId(3), Message::Coordinator { leader: MemberId(4), .. }))
         };
         assert!(outputs.iter().any(told), "{outputs:?}");
-        let directly = |output: &RankOutput<Message>| matches!(output, RankOutput::Send(MemberId(4), _));
+        let directly = |output: &Output<Message>| matches!(output, Output::Send(MemberId(4), _));
         assert!(outputs.iter().any(directly), "the way round may end before the winner: {outputs:?}");
         assert_eq!(second.follows(at(1_600)), None, "not before it is heard");
         hears(&mut second, at(1_700), 4, beat());
@@ -398,7 +409,7 @@ mod tests {
     #[test]
     fn a_leader_does_not_step_down_for_a_winner_that_it_does_not_hear() {
         let mut second = member(2);
-        second.handle(at(1_500), RankInput::Tick);
+        second.handle(at(1_500), Input::Tick);
         hears(&mut second, at(1_600), 1, Message::Coordinator { hop: 1, leader: MemberId(2), seen: ids(&[1]) });
         assert!(second.leads());
         hears(&mut second, at(1_700), 1, Message::Coordinator { hop: 2, leader: MemberId(4), seen: ids(&[1]) });
@@ -417,8 +428,8 @@ mod tests {
         hears(&mut third, at(100), 2, election(2, &[2], 2));
         let outputs = hears(&mut third, at(200), 1, election(2, &[2, 3, 4, 1], 4));
         assert_eq!(passed(&outputs), [], "it does not circle for ever");
-        let result = |output: &RankOutput<Message>| {
-            matches!(output, RankOutput::Send(_, Message::Coordinator { leader: MemberId(4), .. }))
+        let result = |output: &Output<Message>| {
+            matches!(output, Output::Send(_, Message::Coordinator { leader: MemberId(4), .. }))
         };
         assert!(outputs.iter().any(result), "{outputs:?}");
     }
@@ -426,7 +437,7 @@ mod tests {
     #[test]
     fn elections_that_meet_are_merged_into_the_higher_starters() {
         let mut second = member(2);
-        second.handle(at(1_500), RankInput::Tick);
+        second.handle(at(1_500), Input::Tick);
         said(&mut second);
         assert_eq!(passed(&hears(&mut second, at(1_510), 1, election(1, &[1], 1))), [], "ours goes on for both");
         let outputs = hears(&mut second, at(1_520), 1, election(4, &[4, 1], 4));
@@ -437,11 +448,11 @@ mod tests {
     fn a_member_with_no_living_neighbour_leads_alone() {
         let mut second = member(2);
         for ms in [1_500, 2_000, 2_500, 3_000] {
-            second.handle(at(ms), RankInput::Tick);
+            second.handle(at(ms), Input::Tick);
         }
         assert!(second.leads());
-        let elected = PeerEvent::Elected { token: None, deadline: Timestamp::MAX };
-        assert!(said(&mut second).contains(&RankOutput::Event(elected)));
+        let elected = Event::Elected { term: TermNo(1), claim: Claim::Rank, deadline: Timestamp::MAX };
+        assert!(said(&mut second).contains(&Output::Event(elected)));
     }
 
     #[test]
@@ -451,8 +462,8 @@ mod tests {
         assert!(leader.leads());
         let outputs = hears(&mut leader, at(20), 1, election(1, &[4, 1], 4));
         assert_eq!(passed(&outputs), []);
-        let result = |output: &RankOutput<Message>| {
-            matches!(output, RankOutput::Send(_, Message::Coordinator { leader: MemberId(2), .. }))
+        let result = |output: &Output<Message>| {
+            matches!(output, Output::Send(_, Message::Coordinator { leader: MemberId(2), .. }))
         };
         assert!(outputs.iter().any(result), "{outputs:?}");
     }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Position, Stored,
 };
-use incumbent_core::peers::{Group, MemberId, PeerCommand, PeerEvent, PeerFlaws};
-use incumbent_core::{Rng, Timestamp, Token};
+use incumbent_core::peers::{Group, MemberId, PeerFlaws, TermRules};
+use incumbent_core::{Claim, Command, Event, Rng, Successor, Timestamp, Token};
 use stateright::{Model, Property};
 
 /// One unit of time.
@@ -128,7 +128,7 @@ impl ConsensusModel {
         let group = Group::new(MemberId(at as u16), (0..self.bounds.members).map(MemberId)).ok()?;
         // Nothing is drawn but the nonce of a wiped member, and a member is wiped at most once.
         let rng = Rng::from_number(1);
-        Consensus::new(time(now), group, self.settings(), boot, Bytes::new(), rng).ok()
+        Consensus::new(time(now), group, self.settings(), boot, (Some(TermRules::default()), Bytes::new()), rng).ok()
     }
 }
 
@@ -199,7 +199,15 @@ impl Cluster {
                     self.note_vote(me, to, &message);
                     self.sent.insert((me, to, stripped(message)));
                 }
-                Some(Output::Event(event)) => self.note_event(at, event),
+                Some(Output::Event(event)) => {
+                    let over = matches!(event, Event::Unelected(_));
+                    self.note_event(at, event);
+                    // The work stops at once.
+                    if over && let Some(machine) = Arc::make_mut(&mut self.nodes[at]).machine.as_mut() {
+                        machine.handle(time(self.now), Input::Command(Command::Release));
+                    }
+                }
+                Some(Output::RaiseFences(_) | Output::Closed) => {}
             }
         }
     }
@@ -214,22 +222,22 @@ impl Cluster {
         self.broken.vote_lost |= before != voted;
     }
 
-    fn note_event(&mut self, at: usize, event: PeerEvent) {
+    fn note_event(&mut self, at: usize, event: Event) {
         let me = MemberId(at as u16);
         let node = Arc::make_mut(&mut self.nodes[at]);
         match event {
-            PeerEvent::Elected { token: Some(token), deadline } => {
+            Event::Elected { claim: Claim::Term(token), deadline, .. } => {
                 node.office = Some((token, deadline));
                 self.broken.two_in_a_term |= self.terms.contains_key(&token);
                 self.broken.term_went_back |= self.terms.keys().next_back().is_some_and(|last| *last > token);
                 self.terms.insert(token, me);
             }
-            PeerEvent::Deadline(deadline) => {
+            Event::Deadline(deadline) => {
                 if let Some(office) = node.office.as_mut() {
                     office.1 = deadline;
                 }
             }
-            PeerEvent::Unelected(_) => node.office = None,
+            Event::Unelected(_) => node.office = None,
             _ => {}
         }
     }
@@ -355,7 +363,9 @@ impl Model for ConsensusModel {
             }
             Action::Transfer(at, heir) => {
                 next.transfers += 1;
-                next.input(at, Input::Command(PeerCommand::Transfer(MemberId(heir as u16))), slow);
+                // An heir that has not answered yet is not waited for: other actions come before this one.
+                let transfer = Command::Transfer(Successor::Member(MemberId(heir as u16)), Duration::ZERO);
+                next.input(at, Input::Command(transfer), slow);
             }
             Action::Pass => next.now += 1,
         }

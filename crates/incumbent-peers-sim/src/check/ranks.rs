@@ -14,8 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::peers::bully::{self, Bully};
 use incumbent_core::peers::ring::{self, Ring};
-use incumbent_core::peers::{Group, MemberId, PeerEvent, PeerFlaws, PulseMessage, RankInput, RankOutput, RankSettings};
-use incumbent_core::{Rng, Timestamp};
+use incumbent_core::peers::{Group, Input, MemberId, Output, PeerFlaws, PulseMessage, RankSettings, TermRules, Wish};
+use incumbent_core::{Command, Event, Refusal, Rng, Timestamp};
 use stateright::{Model, Property};
 
 /// One unit of time.
@@ -26,11 +26,13 @@ pub trait ByRank: Clone + PartialEq + Eq + Hash + Debug + Send + Sync + Sized + 
     /// What its members say.
     type Message: Clone + PartialEq + Eq + PartialOrd + Ord + Hash + Debug + Send + Sync;
     /// A member that starts now.
-    fn start(now: Timestamp, group: Group, settings: RankSettings, rng: Rng) -> Option<Self>;
+    fn start(now: Timestamp, group: Group, settings: RankSettings, rules: TermRules, rng: Rng) -> Option<Self>;
     /// Something happened.
-    fn input(&mut self, now: Timestamp, input: RankInput<Self::Message>);
+    fn input(&mut self, now: Timestamp, input: Input<Self::Message>);
+    /// An operator wants something.
+    fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal>;
     /// What is to be done.
-    fn output(&mut self) -> Option<RankOutput<Self::Message>>;
+    fn output(&mut self) -> Option<Output<Self::Message>>;
     /// When a tick is due.
     fn timeout(&self) -> Option<Timestamp>;
     /// Whether it has been chosen.
@@ -46,13 +48,16 @@ macro_rules! by_rank {
     ($machine:ident, $message:ty, $notes:pat) => {
         impl ByRank for $machine {
             type Message = $message;
-            fn start(now: Timestamp, group: Group, settings: RankSettings, rng: Rng) -> Option<Self> {
-                $machine::new(now, group, settings, Bytes::new(), rng).ok()
+            fn start(now: Timestamp, group: Group, settings: RankSettings, rules: TermRules, rng: Rng) -> Option<Self> {
+                $machine::new(now, group, settings, (Some(rules), Bytes::new()), rng).ok()
             }
-            fn input(&mut self, now: Timestamp, input: RankInput<Self::Message>) {
+            fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
+                self.wish(now, wish)
+            }
+            fn input(&mut self, now: Timestamp, input: Input<Self::Message>) {
                 self.handle(now, input);
             }
-            fn output(&mut self) -> Option<RankOutput<Self::Message>> {
+            fn output(&mut self) -> Option<Output<Self::Message>> {
                 self.poll_output()
             }
             fn timeout(&self) -> Option<Timestamp> {
@@ -163,19 +168,25 @@ impl<R: ByRank> Peers<R> {
         let node = Arc::make_mut(&mut self.nodes[at]);
         while let Some(output) = node.machine.as_mut().and_then(R::output) {
             match output {
-                RankOutput::Send(to, message) => {
+                Output::Send(to, message) => {
                     if !self.split || (to == cut_off) == (me == cut_off) {
                         self.flying.insert((me, to, message));
                     }
                 }
-                RankOutput::Event(PeerEvent::Elected { .. }) => node.in_office = true,
-                RankOutput::Event(PeerEvent::Unelected(_)) => node.in_office = false,
-                RankOutput::Event(_) => {}
+                Output::Event(Event::Elected { .. }) => node.in_office = true,
+                Output::Event(Event::Unelected(_)) => {
+                    node.in_office = false;
+                    // Its work stops at once.
+                    if let Some(machine) = node.machine.as_mut() {
+                        machine.input(time(self.now), Input::Command(Command::Release));
+                    }
+                }
+                _ => {}
             }
         }
     }
 
-    fn input(&mut self, at: usize, input: RankInput<R::Message>) {
+    fn input(&mut self, at: usize, input: Input<R::Message>) {
         if let Some(machine) = Arc::make_mut(&mut self.nodes[at]).machine.as_mut() {
             machine.input(time(self.now), input);
         }
@@ -227,7 +238,7 @@ impl<R: ByRank> RankModel<R> {
             flaws: PeerFlaws::NONE,
         };
         let group = Group::new(MemberId(at as u16), (0..self.bounds.members).map(MemberId)).ok()?;
-        R::start(time(now), group, settings, Rng::from_number(now))
+        R::start(time(now), group, settings, TermRules::default(), Rng::from_number(now))
     }
 
     fn is_over(&self, state: &Peers<R>) -> bool {
@@ -303,13 +314,13 @@ impl<R: ByRank> Model for RankModel<R> {
         match action {
             Action::Deliver(from, to, message) => {
                 next.flying.remove(&(from, to, message.clone()));
-                next.input(usize::from(to.0), RankInput::Message(from, message));
+                next.input(usize::from(to.0), Input::Message(from, message));
             }
             Action::Lose(from, to, message) => {
                 next.losses += 1;
                 next.flying.remove(&(from, to, message));
             }
-            Action::Tick(at) => next.input(at, RankInput::Tick),
+            Action::Tick(at) => next.input(at, Input::Tick),
             Action::Crash(at) => {
                 next.crashes += 1;
                 next.nodes[at] = Arc::new(Node { machine: None, in_office: false });

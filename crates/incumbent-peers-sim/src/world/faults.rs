@@ -29,6 +29,15 @@ pub enum Fault {
     Transfer(usize),
     /// The leader gives the office back.
     Release,
+    /// An operator wants the leader to give the office back, or to hand it to this member.
+    Wish(Option<usize>),
+    /// The candidate of a member leaves; another one comes after this long, in nanoseconds.
+    Leave {
+        /// Whose.
+        who: usize,
+        /// For how long.
+        away: u64,
+    },
     /// The leader proclaims another value.
     Proclaim(u64),
     /// Faults that belong together, each so many nanoseconds from now.
@@ -47,8 +56,11 @@ pub fn draw(rng: &mut Rng, hosts: usize, leader: Option<usize>, may_wipe: bool) 
         36..48 => Fault::Weather(weather(rng, hosts, who)),
         48..60 => script(rng, hosts, who, may_wipe),
         60..68 => Fault::Weather(Network::default()),
-        68..88 => Fault::Transfer(anyone),
-        88..92 => Fault::Release,
+        68..80 => Fault::Transfer(anyone),
+        80..84 => Fault::Wish(Some(anyone)),
+        84..86 => Fault::Wish(None),
+        86..89 => Fault::Release,
+        89..92 => Fault::Leave { who, away: rng.below(3_000) * MS },
         _ => Fault::Proclaim(rng.below(1_000_000)),
     }
 }

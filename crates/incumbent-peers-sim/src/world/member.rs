@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use incumbent_core::peers::consensus::{
-    Boot, Consensus, ConsensusSettings, Input, Output, PeerRole, PersistId, Stored,
+    Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Stored,
 };
-use incumbent_core::peers::{Group, MemberId, PeerCommand, PeerEvent};
-use incumbent_core::{Loss, Rng};
+use incumbent_core::peers::{Group, MemberId, TermRules, Wish};
+use incumbent_core::{Claim, Command, Event, Fault as Failure, Loss, Rng, TermNo, Token};
 
 use super::clock::{HostClock, True};
 use super::faults::Fault;
@@ -35,6 +35,11 @@ pub(crate) struct Member {
     timer: u64,
     led: bool,
     wiped: bool,
+    /// Whether it has a candidate, and how that stands.
+    stands: bool,
+    rules: TermRules,
+    /// The term that it works in, and whether the end of that work is due.
+    work: Option<(TermNo, bool)>,
     /// What it advertises.
     pub(crate) value: Bytes,
     /// Who leads, in which term, and with which value, as far as its user knows.
@@ -60,6 +65,9 @@ impl Member {
             timer: 0,
             led: false,
             wiped: false,
+            stands: true,
+            rules: TermRules::default(),
+            work: None,
             value: Bytes::from(format!("value of m{who}")),
             knows: None,
             votes: true,
@@ -81,7 +89,14 @@ impl Member {
         };
         let group = Group::new(MemberId(self.who as u16), (0..self.of as u16).map(MemberId)).ok()?;
         let rng = self.rng.fork();
-        Consensus::new(self.clock.shows(now), group, self.settings, boot, self.value.clone(), rng).ok()
+        let candidate = (Some(self.draw_rules()), self.value.clone());
+        Consensus::new(self.clock.shows(now), group, self.settings, boot, candidate, rng).ok()
+    }
+
+    /// Half of all candidates have fences, and a third hold on to their office until their work has stopped.
+    fn draw_rules(&mut self) -> TermRules {
+        self.rules = TermRules { fenced: self.rng.below(2) == 0, hold_until_stopped: self.rng.below(3) == 0 };
+        self.rules
     }
 }
 
@@ -111,6 +126,7 @@ impl World {
         let last = member.writing.drain(..).take(done).next_back();
         member.disk = last.map(|(_, stored)| stored).or(member.disk);
         (member.ledger, member.led, member.knows, member.votes) = (None, false, None, true);
+        (member.work, member.stands) = (None, true);
         member.paused_until = now;
         if wiped {
             (member.disk, member.records, member.wiped) = (None, Records::default(), true);
@@ -141,17 +157,79 @@ impl World {
                 self.input(who, Input::Sealed(id, position));
             }
             Inner::Write => self.write(who),
-            Inner::Command(command) => {
-                if let PeerCommand::Proclaim(value) = &command {
-                    self.members[who].value = value.clone();
-                    if let Some(known) = self.members[who].knows.as_mut().filter(|known| usize::from(known.0.0) == who)
-                    {
-                        known.2 = value.clone();
-                    }
-                }
-                self.trace(|| format!("m{who} is told {command:?}"));
-                self.input(who, Input::Command(command));
+            Inner::Command(command) => self.command_now(who, command),
+            Inner::Wish(wish) => self.wish(who, wish),
+            // One candidate at a time: the one that leaves may still be at work.
+            Inner::Stand if self.members[who].stands => {
+                let life = self.members[who].life;
+                self.at(self.now + 200 * MS, Happening::Within { who, life, what: Inner::Stand });
             }
+            Inner::Stand => {
+                self.members[who].stands = true;
+                let rules = self.members[who].draw_rules();
+                let value = self.members[who].value.clone();
+                self.trace(|| format!("m{who} has another candidate"));
+                self.input(who, Input::Stand(rules, value));
+            }
+            Inner::Fences(token) => self.raise_fences(who, token),
+            Inner::Stopped(term) => {
+                if self.members[who].work.is_some_and(|(now, _)| now == term) {
+                    self.members[who].work = None;
+                    self.trace(|| format!("m{who} has stopped its work"));
+                    self.input(who, Input::Command(Command::Release));
+                }
+            }
+        }
+    }
+
+    fn command_now(&mut self, who: usize, command: Command) {
+        let member = &mut self.members[who];
+        match &command {
+            Command::Proclaim(_, value) => {
+                member.value = value.clone();
+                if let Some(known) = member.knows.as_mut().filter(|known| usize::from(known.0.0) == who) {
+                    known.2 = value.clone();
+                }
+            }
+            // Its work has stopped first.
+            Command::Release => member.work = None,
+            _ => {}
+        }
+        self.trace(|| format!("m{who} is told {command:?}"));
+        self.input(who, Input::Command(command));
+    }
+
+    fn wish(&mut self, who: usize, wish: Wish) {
+        let member = &mut self.members[who];
+        let shown = member.clock.shows(self.now);
+        let Some(machine) = member.machine.as_mut() else { return };
+        let answer = machine.wish(shown, wish);
+        self.outcome.wishes += u64::from(answer.is_ok());
+        self.trace(|| format!("m{who} is asked for {wish:?}: {answer:?}"));
+        // Does what follows from it.
+        self.input(who, Input::Tick);
+    }
+
+    fn raise_fences(&mut self, who: usize, token: Token) {
+        let fails = self.members[who].rng.below(8) == 0;
+        let result = match !fails && self.oracle.raise_fence(token.get()) {
+            true => Ok(()),
+            false => Err(Failure::Unavailable),
+        };
+        self.outcome.fences += u64::from(result.is_ok());
+        self.trace(|| format!("m{who} raises its fences to {token}: {result:?}"));
+        self.input(who, Input::Fences(token, result));
+    }
+
+    /// The work stops: of some in time, of some not. Where it is waited for, it takes longer.
+    fn stop_work(&mut self, who: usize) {
+        let (now, member) = (self.now, &mut self.members[who]);
+        let longest = if member.rules.hold_until_stopped { 2_500 } else { 600 };
+        if let Some((term, due)) = member.work.as_mut()
+            && !std::mem::replace(due, true)
+        {
+            let (after, term, life) = (member.rng.below(longest) * MS, *term, member.life);
+            self.at(now + after, Happening::Within { who, life, what: Inner::Stopped(term) });
         }
     }
 
@@ -206,6 +284,10 @@ impl World {
         match output {
             Output::Send(to, message) => {
                 self.oracle.said(now, who, to, &message);
+                if let Message::TimeoutNow { .. } = message {
+                    let member = &self.members[who];
+                    self.oracle.gives_up(now, who, member.rules.hold_until_stopped && member.work.is_some());
+                }
                 self.trace(|| format!("m{who} -> {to:?} {message:?}"));
                 self.send(who, usize::from(to.0), &Packet::Peer(message));
             }
@@ -219,55 +301,77 @@ impl World {
                 let at = now + self.members[who].rng.below(10 * MS);
                 self.at(at, Happening::Within { who, life, what: Inner::Sealed(id, token.get()) });
             }
+            Output::RaiseFences(token) => {
+                // Now and then it takes longer than the lease lasts.
+                let rng = &mut self.members[who].rng;
+                let longest = if rng.below(8) == 0 { 2_500 } else { 40 };
+                let at = now + rng.below(longest) * MS;
+                self.at(at, Happening::Within { who, life, what: Inner::Fences(token) });
+            }
             Output::Event(event) => self.on_event(who, event),
+            Output::Closed => {}
         }
     }
 
-    fn on_event(&mut self, who: usize, event: PeerEvent) {
+    fn on_event(&mut self, who: usize, event: Event) {
         self.trace(|| format!("m{who} ** {event:?}"));
         let now = self.now;
         let member = &mut self.members[who];
         match event {
-            PeerEvent::Elected { token, deadline } => {
-                let token = token.map_or(0, incumbent_core::Token::get);
-                let until = member.clock.true_time_of(deadline);
-                member.knows = Some((MemberId(who as u16), token, member.value.clone()));
-                member.ledger = Some(Ledger::new(token));
-                let log = member.records.log().clone();
-                if self.transferred_at.take().is_some_and(|at| now - at < 100 * MS) {
-                    self.outcome.transfers += 1;
-                }
-                self.oracle.elected(now, who, self.members[who].life, token, until, &log);
-                self.write(who);
+            Event::Elected { term, claim, deadline } => {
+                member.work = Some((term, false));
+                self.on_elected(who, &claim, deadline);
             }
-            PeerEvent::Deadline(deadline) => {
+            Event::Deadline(deadline) => {
                 let until = member.clock.true_time_of(deadline);
                 self.oracle.extended(now, who, until);
             }
-            PeerEvent::Stopping { .. } => {
-                // Some work stops in time, some does not.
-                let after = member.rng.below(600) * MS;
-                let life = member.life;
-                self.at(now + after, Happening::Within { who, life, what: Inner::Command(PeerCommand::Release) });
+            Event::Stopping { .. } => self.stop_work(who),
+            Event::Unelected(why) => self.on_unelected(who, why),
+            Event::Led { leader, term, value } => {
+                member.knows = Some((leader, term.map_or(0, Token::get), value));
             }
-            PeerEvent::Unelected(why) => {
-                member.knows = None;
-                self.outcome.deadlines += u64::from(why == Loss::LocalDeadline);
-                if !self.oracle.ended(who) {
-                    self.oracle.breaks(Rule::S6NoRevival, now, format!("m{who} left an office that it did not hold"));
-                }
-            }
-            PeerEvent::NewLeader { leader, term, value } => {
-                member.knows = Some((leader, term.map_or(0, incumbent_core::Token::get), value));
-            }
-            PeerEvent::Vacant => member.knows = None,
-            PeerEvent::NotVoting(_) => member.votes = false,
-            PeerEvent::Voting => {
+            Event::Vacant => member.knows = None,
+            Event::Done { .. } => member.stands = false,
+            Event::NotVoting(_) => member.votes = false,
+            Event::Voting => {
                 member.votes = true;
                 self.outcome.rejoined += u64::from(std::mem::take(&mut member.wiped));
             }
-            PeerEvent::TransferRefused(_) | PeerEvent::Closed => {}
+            _ => {}
         }
+    }
+
+    fn on_elected(&mut self, who: usize, claim: &Claim, deadline: incumbent_core::Timestamp) {
+        let (now, member) = (self.now, &mut self.members[who]);
+        let token = claim.token().map_or(0, Token::get);
+        let until = member.clock.true_time_of(deadline);
+        member.knows = Some((MemberId(who as u16), token, member.value.clone()));
+        member.ledger = Some(Ledger::new(token));
+        let (log, life, fenced) = (member.records.log().clone(), member.life, member.rules.fenced);
+        if self.transferred_at.take().is_some_and(|at| now - at < 100 * MS) {
+            self.outcome.transfers += 1;
+        }
+        if fenced {
+            self.oracle.fenced(now, who, token);
+        }
+        self.oracle.elected(now, who, life, token, until, &log);
+        self.write(who);
+    }
+
+    fn on_unelected(&mut self, who: usize, why: Loss) {
+        let (now, member) = (self.now, &mut self.members[who]);
+        member.knows = None;
+        // Whoever hands over has stopped before; an operator's wish asks for that first.
+        if why == Loss::Transferred && member.work.is_some_and(|(_, due)| !due) {
+            member.work = None;
+        }
+        self.outcome.deadlines += u64::from(why == Loss::LocalDeadline);
+        self.outcome.held += u64::from(member.rules.hold_until_stopped && member.work.is_some());
+        if !self.oracle.ended(who) {
+            self.oracle.breaks(Rule::S6NoRevival, now, format!("m{who} left an office that it did not hold"));
+        }
+        self.stop_work(who);
     }
 
     /// The application of a member in office writes a record and sends its log to the others; again and again.

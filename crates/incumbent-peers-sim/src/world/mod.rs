@@ -12,9 +12,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use incumbent_core::Rng;
 use incumbent_core::peers::consensus::{ConsensusSettings, Input, Message};
-use incumbent_core::peers::{MemberId, PeerCommand, PeerFlaws};
+use incumbent_core::peers::{MemberId, PeerFlaws, Wish};
+use incumbent_core::{Command, Rng, Successor, TermNo, Token};
 
 use clock::{HostClock, True};
 use faults::Fault;
@@ -63,6 +63,12 @@ pub struct Outcome {
     pub transfers: u64,
     /// Records that were committed.
     pub records: usize,
+    /// Terms that were over while their work went on, and its end was waited for.
+    pub held: u64,
+    /// Fences that were raised before a term began.
+    pub fences: u64,
+    /// Operators' wishes that were accepted.
+    pub wishes: u64,
     /// Wiped members that came back.
     pub rejoined: u64,
     /// Terms that ended because no quorum answered in time.
@@ -85,6 +91,9 @@ impl Outcome {
         self.elections += other.elections;
         self.transfers += other.transfers;
         self.records += other.records;
+        self.held += other.held;
+        self.fences += other.fences;
+        self.wishes += other.wishes;
         self.rejoined += other.rejoined;
         self.deadlines += other.deadlines;
         self.late_votes += other.late_votes;
@@ -137,7 +146,13 @@ pub(crate) enum Inner {
     Written(incumbent_core::peers::consensus::PersistId),
     Sealed(incumbent_core::peers::consensus::SealId, u64),
     Write,
-    Command(PeerCommand),
+    Command(Command),
+    Wish(Wish),
+    /// Another candidate comes.
+    Stand,
+    Fences(Token),
+    /// The work of this term has stopped.
+    Stopped(TermNo),
 }
 
 pub(crate) struct Queued(True, u64, Happening);
@@ -348,25 +363,41 @@ impl World {
             Fault::Transfer(heir) => {
                 if let Some(leader) = leader {
                     self.transferred_at = Some(self.now);
-                    self.input_unless_paused(leader, PeerCommand::Transfer(MemberId(heir as u16)));
+                    let heir = Successor::Member(MemberId(heir as u16));
+                    self.command(leader, Command::Transfer(heir, Duration::from_secs(1)));
                 }
             }
             Fault::Release => {
                 if let Some(leader) = leader {
-                    self.input_unless_paused(leader, PeerCommand::Release);
+                    self.command(leader, Command::Release);
                 }
+            }
+            Fault::Wish(heir) => {
+                if let Some(leader) = leader {
+                    let wish = heir.map_or(Wish::Resign, |heir| Wish::Transfer(MemberId(heir as u16)));
+                    self.unless_paused(leader, Inner::Wish(wish));
+                }
+            }
+            Fault::Leave { who, away } => {
+                self.command(who, Command::Leave);
+                let life = self.members[who].life;
+                self.at(self.now + away, Happening::Within { who, life, what: Inner::Stand });
             }
             Fault::Proclaim(value) => {
                 if let Some(leader) = leader {
-                    self.input_unless_paused(leader, PeerCommand::Proclaim(value.to_string().into()));
+                    self.command(leader, Command::Proclaim(value, value.to_string().into()));
                 }
             }
         }
     }
 
-    fn input_unless_paused(&mut self, who: usize, command: PeerCommand) {
+    fn command(&mut self, who: usize, command: Command) {
+        self.unless_paused(who, Inner::Command(command));
+    }
+
+    fn unless_paused(&mut self, who: usize, what: Inner) {
         let life = self.members[who].life;
-        self.at(self.now, Happening::Within { who, life, what: Inner::Command(command) });
+        self.at(self.now, Happening::Within { who, life, what });
     }
 
     fn mend(&mut self) {

@@ -16,12 +16,16 @@ pub enum Rule {
     S1OneHolder,
     /// Tokens grow from leader to leader.
     S2TokensGrow,
+    /// From the moment a leader is in office, its fences refuse every lower token.
+    S3FencesFirst,
     /// No two members believe at the same time that they lead.
     S4NoOverlap,
     /// Nobody is elected while another's deadline is still to come.
     S5DeadlineInTime,
     /// A term that has ended stays so.
     S6NoRevival,
+    /// An office is given up when its term is over; where the work is waited for, not before it has stopped.
+    StoppedFirst,
     /// What a member has voted stays so.
     VoteKept,
     /// A leader has every committed record.
@@ -61,6 +65,8 @@ pub struct Oracle {
     beliefs: BTreeMap<usize, Belief>,
     votes: BTreeMap<(usize, u64), MemberId>,
     committed: Vec<Record>,
+    /// The lowest token that the fences let pass.
+    fence: u64,
     broken: Option<Violation>,
     /// Terms that began.
     pub elections: u64,
@@ -135,6 +141,29 @@ impl Oracle {
         if same < self.committed.len() {
             let seen = format!("m{who} leads term {token} with {same} of {} committed records", self.committed.len());
             self.breaks(Rule::RecordsKept, at, seen);
+        }
+    }
+
+    /// A fence is raised to a token, unless it knows a higher one.
+    pub fn raise_fence(&mut self, token: u64) -> bool {
+        self.fence = self.fence.max(token);
+        self.fence == token
+    }
+
+    /// A member with fences is in office.
+    pub fn fenced(&mut self, at: True, who: usize, token: u64) {
+        if self.fence < token {
+            let seen = format!("m{who} leads term {token}, and its fences let {} pass", self.fence);
+            self.breaks(Rule::S3FencesFirst, at, seen);
+        }
+    }
+
+    /// A member lets another stand. `at_work`: it waits for work that has not stopped.
+    pub fn gives_up(&mut self, at: True, who: usize, at_work: bool) {
+        let believes = self.beliefs.get(&who).is_some_and(|belief| at < belief.until);
+        if believes || at_work {
+            let seen = format!("m{who} gives its office up before its work has stopped");
+            self.breaks(Rule::StoppedFirst, at, seen);
         }
     }
 

@@ -273,17 +273,16 @@ mod tests {
     use crate::config::{GroupConfig, NodeConfig, Rules};
     use crate::link::channel::TAG_BYTES;
     use crate::members::{Member, Members};
-    use crate::node::Node;
+    use crate::node::{Node, NodeView, Told};
     use crate::packet::MAX_ANSWER_BYTES;
     use crate::secret::Secret;
-    use crate::sink::events;
     use crate::status::Answer;
     use crate::trace::Meter;
 
     const PATIENCE: Duration = Duration::from_secs(120);
 
     /// A bully member that runs alone, and how another one, or someone who is none, reaches it.
-    async fn lonely() -> (Node, impl Fn(MemberId) -> Dialler) {
+    async fn lonely() -> (NodeView, impl Fn(MemberId) -> Dialler) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap().to_string();
         let address = |number: u16| if number == 1 { at.as_str().into() } else { "127.0.0.1:9".into() };
@@ -293,12 +292,14 @@ mod tests {
         let secret = Secret::new("a secret that the members share").unwrap();
         let group = GroupConfig::new(ElectionName::new("e").unwrap(), members, Algorithm::Bully, secret);
         let config = NodeConfig::new(group.clone(), MemberId(1), Rules::defaults(Algorithm::Bully));
-        let node = Node::start_on(config, events().0, listener).await.unwrap();
+        let mut running = Node::start_on(config, listener).await.unwrap();
+        let node = running.view();
+        tokio::spawn(async move { while running.told().await != Told::Closed {} });
         let meter = Arc::new(Meter::new(Frame::OUTSIDER, Arc::new(BootClock), None));
         (node, move |me| Dialler::new(group.clone(), me, meter.clone()))
     }
 
-    async fn refuses(node: &Node, why: RefusedFrame, times: u64) {
+    async fn refuses(node: &NodeView, why: RefusedFrame, times: u64) {
         let counted = async {
             while node.counters().refused(why) < times {
                 tokio::time::sleep(Duration::from_millis(5)).await;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::Loss;
+use incumbent_core::{Cas, Loss};
 use incumbent_peers::{
-    Algorithm, AskError, LeaderView, MemberId, PeerEvent, PeerRole, Position, Refused, Rules, Stage,
+    Algorithm, AskError, Command, Event, LeaderView, MemberId, PeerRole, Position, Refused, Rules, Stage, TermRules,
 };
 
 use crate::play::{Play, value_of, within};
@@ -40,7 +40,7 @@ async fn five_members_replace_two_leaders_that_die_one_after_the_other_and_take_
 async fn an_office_is_handed_to_the_member_that_an_operator_names() {
     let play = Play::start(Algorithm::Consensus, 3).await;
     let asker = play.asker();
-    let handed_over = |event: &PeerEvent| matches!(event, PeerEvent::Unelected(Loss::Transferred));
+    let handed_over = |event: &Event| matches!(event, Event::Unelected(Loss::Transferred));
     // A starved heir may be too silent to be handed anything: the claim is that the office gets there, not that it does so
     // at once.
     within("an heir that was named leads", async {
@@ -79,7 +79,7 @@ async fn what_the_leader_proclaims_reaches_all_members_and_those_who_ask() {
     let news = Bytes::from_static(b"10.0.0.7:80");
     // All of them: whoever leads by then proclaims it.
     for seat in play.seats.values() {
-        assert!(seat.node.proclaim(news.clone()).unwrap());
+        assert!(seat.node.proclaim(news.clone()));
     }
     let seen = play.agreed_on("the new value", |view| view.value == news).await;
     let is_told = |leader: &LeaderView| leader.value == news && leader.term >= seen.term;
@@ -93,7 +93,19 @@ async fn what_the_leader_proclaims_reaches_all_members_and_those_who_ask() {
         })
         .await;
     }
-    assert!(play.node(MemberId(1)).proclaim(Bytes::from(vec![0; 1 << 20])).is_err());
+    let too_long = Bytes::from(vec![0; 1 << 20]);
+    play.node(MemberId(1)).command(Command::Proclaim(9, too_long));
+    let user = play.user(MemberId(1));
+    within("the refusal of a value that is too long", async {
+        loop {
+            let changed = user.changed.notified();
+            if user.saw(|event| *event == Event::Proclaimed(9, Cas::Refused)) {
+                return;
+            }
+            let _ = tokio::time::timeout(Duration::from_millis(100), changed).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,7 +114,7 @@ async fn the_longest_value_reaches_all_members_and_those_who_ask() {
     play.agreed().await;
     let longest = Bytes::from(vec![7; incumbent_core::MAX_VALUE_BYTES]);
     for seat in play.seats.values() {
-        assert!(seat.node.proclaim(longest.clone()).unwrap());
+        assert!(seat.node.proclaim(longest.clone()));
     }
     play.agreed_on("the longest value", |view| view.value == longest).await;
     within("a status with two of them", async {
@@ -133,13 +145,12 @@ async fn every_member_answers_what_it_is() {
 async fn a_member_that_closes_leaves_office_first_and_its_port_is_free_afterwards() {
     let mut play = Play::start(Algorithm::Consensus, 3).await;
     let first = play.agreed().await;
-    let seat = play.seats.remove(&first.member).unwrap();
-    assert!(within("closing", seat.node.close(crate::play::PATIENCE)).await);
+    let mut seat = play.seats.remove(&first.member).unwrap();
+    within("closing", seat.node.close()).await;
     let events = seat.user.events();
-    assert_eq!(events.last(), Some(&PeerEvent::Closed));
-    assert!(events.iter().any(|event| matches!(event, PeerEvent::Unelected(_))));
+    assert!(events.iter().any(|event| matches!(event, Event::Unelected(_))));
     assert_eq!(seat.node.state().borrow().stage, Stage::Closed);
-    assert!(!seat.node.release(), "it has ended");
+    assert!(!seat.node.set_healthy(true), "it has ended");
     let second = play.agreed().await;
     assert!(second.term > first.term);
     play.boot(first.member.0).await;
@@ -152,14 +163,14 @@ async fn a_member_that_does_not_stand_votes_and_never_leads_until_it_stands() {
     let mut play = Play::new(Algorithm::Consensus, 3);
     for number in 1..=3 {
         let mut config = play.config(number);
-        config.stands = number == 2;
+        config.stands = (number == 2).then(TermRules::default);
         play.boot_with(config).await.unwrap();
     }
     assert_eq!(play.agreed().await.member, MemberId(2));
     let others = [MemberId(1), MemberId(3)];
     for other in others {
-        assert!(!play.user(other).saw(|event| matches!(event, PeerEvent::Elected { .. })));
-        play.node(other).set_healthy(true);
+        assert!(!play.user(other).saw(|event| matches!(event, Event::Elected { .. })));
+        play.node(other).stand(value_of(other));
     }
     play.node(MemberId(2)).set_healthy(false);
     play.agreed_on("one of the others", |view| view.member != MemberId(2)).await;
@@ -177,7 +188,7 @@ async fn a_leader_without_a_majority_steps_down_and_is_no_candidate_that_wins() 
     assert_ne!(state.role(), Some(PeerRole::Out));
     let why = play.user(leader.member).events();
     assert!(
-        why.iter().any(|event| matches!(event, PeerEvent::Unelected(Loss::LocalDeadline | Loss::Superseded))),
+        why.iter().any(|event| matches!(event, Event::Unelected(Loss::LocalDeadline | Loss::Superseded))),
         "{why:?}"
     );
     let asked = within("an answer", play.asker().leader()).await;
@@ -205,7 +216,7 @@ async fn a_member_that_lacks_records_of_the_majority_is_not_elected() {
     }
     let leader = play.agreed().await;
     assert_ne!(leader.member, MemberId(1));
-    assert!(!play.user(MemberId(1)).saw(|event| matches!(event, PeerEvent::Elected { .. })));
+    assert!(!play.user(MemberId(1)).saw(|event| matches!(event, Event::Elected { .. })));
     let sealed = play.user(leader.member).sealed.lock().unwrap().0;
     assert!(sealed >= leader.term.unwrap().get(), "the winner refused older tokens before it was elected");
 }

@@ -1,8 +1,6 @@
 //! What a consensus member remembers, and what it does when it cannot.
 
-use incumbent_peers::{
-    Abstention, Algorithm, AskError, Asker, MemberId, PeerEvent, PeerRole, Refused, Stage, StartError,
-};
+use incumbent_peers::{Abstention, Algorithm, AskError, Asker, Event, MemberId, PeerRole, Refused, Stage, StartError};
 
 use crate::play::{Play, within};
 
@@ -173,7 +171,7 @@ async fn the_whole_group_restarts_with_its_terms_and_abstains_at_first() {
     assert!(after.term > before.term);
     for number in 1..=3 {
         let events = play.user(MemberId(number)).events();
-        assert_eq!(events.first(), Some(&PeerEvent::NotVoting(Abstention::Restarted)), "{events:?}");
+        assert_eq!(events.first(), Some(&Event::NotVoting(Abstention::Restarted)), "{events:?}");
         assert_eq!(play.node(MemberId(number)).identity(), identity, "it is the same group");
     }
     play.ledger.check();
@@ -200,7 +198,7 @@ async fn a_wiped_member_comes_back_by_itself_once_all_others_are_there() {
     play.boot(WIPED.0).await;
     play.agreed().await;
     let events = play.user(WIPED).events();
-    assert!(!events.contains(&PeerEvent::NotVoting(Abstention::StateLost)), "{events:?}");
+    assert!(!events.contains(&Event::NotVoting(Abstention::StateLost)), "{events:?}");
     play.ledger.check();
 }
 
@@ -256,7 +254,7 @@ async fn a_member_that_cannot_write_its_vote_takes_no_part_and_the_others_go_on(
     play.kill(first.member).await;
     let out = |state: &incumbent_peers::NodeState| state.role() == Some(PeerRole::Out);
     play.until(broken, "it takes no part", out).await;
-    assert!(play.user(broken).saw(|event| *event == PeerEvent::NotVoting(Abstention::CannotPersist)));
+    assert!(play.user(broken).saw(|event| *event == Event::NotVoting(Abstention::CannotPersist)));
     assert!(play.node(broken).counters().persist_failed > 0);
     play.boot(first.member.0).await;
     let whole = play.others(broken);
@@ -266,6 +264,7 @@ async fn a_member_that_cannot_write_its_vote_takes_no_part_and_the_others_go_on(
         })
         .await;
     }
-    assert!(within("closing", play.node(broken).close(crate::play::PATIENCE)).await);
+    let mut seat = play.seats.remove(&broken).unwrap();
+    within("closing", seat.node.close()).await;
     play.ledger.check();
 }

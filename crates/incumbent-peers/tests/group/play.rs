@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{ElectionName, Timestamp, Token};
+use incumbent_core::{Command, ElectionName, Event, StoreId, Successor, Timestamp, Token};
 use incumbent_peers::{
-    Algorithm, Asker, ConsensusSettings, GroupConfig, LeaderView, Member, MemberId, Members, Node, NodeConfig,
-    NodeState, OperatorRequest, PeerEvent, Position, RankSettings, Rules, Sealing, Secret, Sink, StartError, Wish,
+    Algorithm, Asker, ConsensusSettings, Counters, GroupConfig, LeaderView, Member, MemberId, Members, Node,
+    NodeConfig, NodeState, NodeView, Position, RankSettings, Rules, Secret, StartError, TermRules, Told,
 };
 use incumbent_store::{BootClock, Clock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
 
 /// Long enough for the busiest machine. Nothing waits for it unless it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -59,6 +60,9 @@ pub(crate) struct Term {
     pub(crate) from: Timestamp,
     pub(crate) deadline: Timestamp,
     pub(crate) until: Option<Timestamp>,
+    /// Its work has not stopped, and whether it was asked to.
+    at_work: bool,
+    asked: bool,
 }
 
 impl Term {
@@ -82,85 +86,177 @@ impl Ledger {
     }
 }
 
-/// A user that stops its work at once, grants operators' wishes, and writes everything down.
+/// A user that stops its work at once, and writes everything down.
 pub(crate) struct User {
     member: MemberId,
     ledger: Arc<Ledger>,
-    seen: Mutex<Vec<PeerEvent>>,
-    wishes: Mutex<Vec<Wish>>,
-    wanted: Mutex<Option<Arc<Node>>>,
+    seen: Mutex<Vec<Event>>,
     /// The lowest token whose records are taken, and how far the records reach.
     pub(crate) sealed: Mutex<(u64, Position)>,
     pub(crate) changed: Notify,
+    /// How often it was said that the node has left, or has ended otherwise.
     pub(crate) ended: AtomicU64,
 }
 
 impl User {
-    fn node(&self) -> Option<Arc<Node>> {
-        self.wanted.lock().unwrap().clone()
-    }
-
-    /// Lets go of the node.
-    pub(crate) fn forget(&self) {
-        self.wanted.lock().unwrap().take();
-    }
-
-    pub(crate) fn saw(&self, what: impl Fn(&PeerEvent) -> bool) -> bool {
+    pub(crate) fn saw(&self, what: impl Fn(&Event) -> bool) -> bool {
         self.seen.lock().unwrap().iter().any(what)
     }
 
-    pub(crate) fn events(&self) -> Vec<PeerEvent> {
+    pub(crate) fn events(&self) -> Vec<Event> {
         self.seen.lock().unwrap().clone()
     }
-}
 
-impl Sink for User {
-    fn event(&self, now: Timestamp, event: PeerEvent) {
+    /// Takes in what the node tells. `true`: the work has just stopped.
+    fn hear(&self, event: Event) -> bool {
+        let now = BootClock.now();
         let mut terms = self.ledger.0.lock().unwrap();
-        let mine = terms.iter_mut().rev().find(|term| term.member == self.member && term.until.is_none());
+        let mine = terms.iter_mut().rev().find(|term| term.member == self.member && term.at_work);
+        let mut stopped = false;
         match (&event, mine) {
-            (PeerEvent::Elected { token, deadline }, _) => {
-                let (token, deadline) = (*token, *deadline);
-                terms.push(Term { member: self.member, token, from: now, deadline, until: None });
+            (Event::Elected { claim, deadline, .. }, _) => {
+                let (token, deadline) = (claim.token(), *deadline);
+                terms.push(Term {
+                    member: self.member,
+                    token,
+                    from: now,
+                    deadline,
+                    until: None,
+                    at_work: true,
+                    asked: false,
+                });
             }
-            (PeerEvent::Deadline(deadline), Some(term)) => term.deadline = *deadline,
-            (PeerEvent::Unelected(_), Some(term)) => term.until = Some(now),
-            (PeerEvent::Stopping { .. }, _) => {
-                if let Some(node) = self.node() {
-                    node.release();
-                }
+            (Event::Deadline(deadline), Some(term)) => term.deadline = *deadline,
+            (Event::Stopping { .. }, Some(term)) => stopped = !std::mem::replace(&mut term.asked, true),
+            (Event::Unelected(_), Some(term)) => {
+                term.until = Some(now);
+                term.at_work = false;
+                stopped = !term.asked;
             }
             _ => {}
         }
+        drop(terms);
         self.seen.lock().unwrap().push(event);
         self.changed.notify_waiters();
+        stopped
+    }
+}
+
+/// A member that runs in a task of its own.
+pub(crate) struct Peer {
+    view: NodeView,
+    orders: mpsc::UnboundedSender<Order>,
+    task: JoinHandle<()>,
+}
+
+enum Order {
+    Do(Box<dyn FnOnce(&mut Node) + Send>),
+    Kill,
+}
+
+impl Peer {
+    fn run(node: Node, user: Arc<User>) -> Peer {
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let view = node.view();
+        Peer { view, orders, task: tokio::spawn(live(node, ordered, user)) }
     }
 
-    fn request(&self, request: OperatorRequest) {
-        let (what, node) = (request.what, self.node());
-        self.wishes.lock().unwrap().push(what);
-        let Some(node) = node else { return };
-        request.accept();
-        match what {
-            Wish::Resign => node.release(),
-            Wish::Transfer(heir) => node.transfer(heir),
-        };
+    /// Whether there is somebody to hear it.
+    fn order(&self, order: impl FnOnce(&mut Node) + Send + 'static) -> bool {
+        self.orders.send(Order::Do(Box::new(order))).is_ok()
     }
 
-    fn seal(&self, token: Token, seal: Sealing) {
-        let mut sealed = self.sealed.lock().unwrap();
-        sealed.0 = sealed.0.max(token.get());
-        seal.sealed(sealed.1);
+    pub(crate) fn command(&self, command: Command) -> bool {
+        self.order(|node| node.command(command))
     }
 
-    fn ended(&self) {
-        self.ended.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn transfer(&self, heir: MemberId) -> bool {
+        self.command(Command::Transfer(Successor::Member(heir), PATIENCE))
+    }
+
+    pub(crate) fn proclaim(&self, value: Bytes) -> bool {
+        self.command(Command::Proclaim(1, value))
+    }
+
+    pub(crate) fn set_healthy(&self, healthy: bool) -> bool {
+        self.command(Command::Healthy(healthy))
+    }
+
+    pub(crate) fn stand(&self, value: Bytes) -> bool {
+        self.order(|node| node.stand(TermRules::default(), value).unwrap())
+    }
+
+    pub(crate) fn set_position(&self, position: Position) -> bool {
+        self.order(move |node| node.set_position(position))
+    }
+
+    pub(crate) fn state(&self) -> watch::Receiver<NodeState> {
+        self.view.state()
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.view.counters()
+    }
+
+    pub(crate) fn identity(&self) -> Option<StoreId> {
+        self.view.identity()
+    }
+
+    /// Leaves in order.
+    pub(crate) async fn close(&mut self) {
+        self.order(Node::close);
+        let _ = (&mut self.task).await;
+    }
+
+    /// Ends it as a crash would.
+    pub(crate) async fn kill(mut self) {
+        let _ = self.orders.send(Order::Kill);
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Says, however the task ends, that it has.
+struct Ends(Arc<User>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+async fn live(mut node: Node, mut orders: mpsc::UnboundedReceiver<Order>, user: Arc<User>) {
+    let _ends = Ends(user.clone());
+    loop {
+        tokio::select! {
+            told = node.told() => match told {
+                Told::Event(event) => if user.hear(event) {
+                    node.command(Command::Release);
+                },
+                Told::Seal(seal, token) => {
+                    let mut sealed = user.sealed.lock().unwrap();
+                    sealed.0 = sealed.0.max(token.get());
+                    node.sealed(seal, sealed.1);
+                }
+                Told::RaiseFences(token) => node.fences(token, Ok(())),
+                Told::Closed => return node.shut().await,
+            },
+            order = orders.recv() => match order {
+                Some(Order::Do(order)) => order(&mut node),
+                Some(Order::Kill) | None => return node.kill().await,
+            },
+        }
     }
 }
 
 /// One member that runs.
 pub(crate) struct Seat {
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Peer,
     pub(crate) user: Arc<User>,
 }
 
@@ -274,19 +370,16 @@ impl Play {
             member,
             ledger: self.ledger.clone(),
             seen: Mutex::default(),
-            wishes: Mutex::default(),
-            wanted: Mutex::default(),
             sealed: Mutex::new((0, self.positions.get(&member).copied().unwrap_or(Position::NONE))),
             changed: Notify::new(),
             ended: AtomicU64::new(0),
         });
         let node = match self.reserved.remove(&member) {
-            Some(listener) => Node::start_on(config, user.clone(), listener).await?,
-            None => Node::start(config, user.clone()).await?,
+            Some(listener) => Node::start_on(config, listener).await?,
+            None => Node::start(config).await?,
         };
-        let node = Arc::new(node);
+        let node = Peer::run(node, user.clone());
         node.set_position(user.sealed.lock().unwrap().1);
-        *user.wanted.lock().unwrap() = Some(node.clone());
         self.seats.insert(member, Seat { node, user });
         Ok(())
     }
@@ -294,16 +387,14 @@ impl Play {
     /// Ends a member as a crash would.
     pub(crate) async fn kill(&mut self, member: MemberId) {
         let seat = self.seats.remove(&member).unwrap();
-        seat.user.forget();
-        let node = Arc::into_inner(seat.node).expect("nobody else holds the node");
-        node.kill().await;
+        seat.node.kill().await;
         let mut terms = self.ledger.0.lock().unwrap();
         for term in terms.iter_mut().filter(|term| term.member == member && term.until.is_none()) {
-            term.until = Some(BootClock.now());
+            (term.until, term.at_work) = (Some(BootClock.now()), false);
         }
     }
 
-    pub(crate) fn node(&self, member: MemberId) -> &Node {
+    pub(crate) fn node(&self, member: MemberId) -> &Peer {
         &self.seats[&member].node
     }
 
@@ -364,7 +455,7 @@ impl Play {
 }
 
 /// Waits until a counter of a node has reached a number.
-pub(crate) async fn counted(node: &Node, what: &str, wanted: impl Fn(&incumbent_peers::Counters) -> bool) {
+pub(crate) async fn counted(node: &Peer, what: &str, wanted: impl Fn(&Counters) -> bool) {
     within(what, async {
         while !wanted(&node.counters()) {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use incumbent_core::Loss;
 use incumbent_peers::{
-    Algorithm, AskError, LeaderView, MemberId, PeerEvent, PeerRole, RankSettings, Refused, Rules, TransferRefusal,
+    Algorithm, AskError, Event, LeaderView, MemberId, PeerRole, RankSettings, Refusal, Refused, Rules, TermRules,
 };
 
 use crate::play::{Play, value_of, within};
@@ -88,7 +89,7 @@ async fn a_leader_resigns_when_asked_and_cannot_hand_over() {
         })
         .await;
         play.node(MemberId(3)).transfer(MemberId(1));
-        let refused = |event: &PeerEvent| *event == PeerEvent::TransferRefused(TransferRefusal::RankDecides);
+        let refused = |event: &Event| *event == Event::TransferRefused(Refusal::RankDecides);
         within("the refusal", async {
             loop {
                 let changed = play.user(MemberId(3)).changed.notified();
@@ -117,7 +118,7 @@ async fn what_the_leader_proclaims_reaches_all_members_and_those_who_ask() {
         let with_its_value = |view: &LeaderView| view.member == MemberId(3) && view.value == value_of(MemberId(3));
         play.agreed_on("the highest leads, with its value", with_its_value).await;
         let news = Bytes::from_static(b"news");
-        play.node(MemberId(3)).proclaim(news.clone()).unwrap();
+        play.node(MemberId(3)).proclaim(news.clone());
         play.agreed_on("the new value", |view| view.value == news).await;
         let asker = play.asker();
         within("everyone who asks is told it", async {
@@ -157,12 +158,12 @@ async fn one_that_does_not_stand_follows_until_it_does() {
         let mut play = Play::new(algorithm, 3);
         for number in 1..=3 {
             let mut config = play.config(number);
-            config.stands = number != 3;
+            config.stands = (number != 3).then(TermRules::default);
             play.boot_with(config).await.unwrap();
         }
         led_by(&play, 2).await;
-        assert!(!play.user(MemberId(3)).saw(|event| matches!(event, PeerEvent::Elected { .. })));
-        play.node(MemberId(3)).set_healthy(true);
+        assert!(!play.user(MemberId(3)).saw(|event| matches!(event, Event::Elected { .. })));
+        play.node(MemberId(3)).stand(value_of(MemberId(3)));
         led_by(&play, 3).await;
         play.node(MemberId(3)).set_healthy(false);
         led_by(&play, 2).await;
@@ -175,9 +176,9 @@ async fn a_member_that_closes_is_replaced_at_once() {
     both(async |algorithm| {
         let mut play = start(algorithm, 3, |_| ()).await;
         led_by(&play, 3).await;
-        let seat = play.seats.remove(&MemberId(3)).unwrap();
-        assert!(within("closing", seat.node.close(crate::play::PATIENCE)).await);
-        assert_eq!(seat.user.events().last(), Some(&PeerEvent::Closed));
+        let mut seat = play.seats.remove(&MemberId(3)).unwrap();
+        within("closing", seat.node.close()).await;
+        assert!(seat.user.saw(|event| matches!(event, Event::Unelected(Loss::Closing))));
         led_by(&play, 2).await;
     })
     .await;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::ElectionName;
 use incumbent_peers::{
-    Algorithm, AskError, Asker, Member, MemberId, Members, Node, RefusedFrame, Secret, Trace, TraceRecord, Way,
+    Algorithm, AskError, Asker, Member, MemberId, Members, RefusedFrame, Secret, Trace, TraceRecord, Way,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::play::{Play, counted, within};
+use crate::play::{Peer, Play, counted, within};
 
 const ONE: MemberId = MemberId(1);
 const TWO: MemberId = MemberId(2);
@@ -23,12 +23,12 @@ const TWO: MemberId = MemberId(2);
 async fn goes_on(play: &Play, news: &'static str) {
     let news = Bytes::from_static(news.as_bytes());
     for seat in play.seats.values() {
-        seat.node.proclaim(news.clone()).unwrap();
+        seat.node.proclaim(news.clone());
     }
     play.agreed_on("the group goes on", |view| view.value == news).await;
 }
 
-async fn refuses(node: &Node, why: RefusedFrame, before: u64) {
+async fn refuses(node: &Peer, why: RefusedFrame, before: u64) {
     counted(node, &format!("{why:?} is counted"), |counters| counters.refused(why) > before).await;
 }
 
@@ -277,7 +277,6 @@ async fn dropping_a_node_leaves_nothing_behind() {
     let address = play.members.get(ONE).unwrap().address.to_string();
     let users: Vec<_> = play.seats.values().map(|seat| seat.user.clone()).collect();
     for seat in std::mem::take(&mut play.seats).into_values() {
-        seat.user.forget();
         drop(seat.node);
     }
     within("all tasks are gone", async {

@@ -7,28 +7,20 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::peers::{PeerFlaw, PeerFlaws};
-use incumbent_core::{ElectionName, Timestamp, Token};
+use incumbent_core::{Command, ElectionName, Event, Timestamp, Token};
 use incumbent_peers::{
-    Algorithm, ConsensusSettings, GroupConfig, LinkSettings, MemberId, Members, Node, NodeConfig, OperatorRequest,
-    PeerEvent, RankSettings, Rules, Secret, Sink, Wish,
+    Algorithm, ConsensusSettings, GroupConfig, LinkSettings, MemberId, Members, Node, NodeConfig, RankSettings, Rules,
+    Secret, Told,
 };
 use incumbent_store::{BootClock, Clock as _};
-use tokio::sync::mpsc;
-
-/// What the sink wants of the node, which it does not have.
-enum Order {
-    Release,
-    Transfer(MemberId),
-}
 
 struct Diary {
     file: File,
     life: u32,
-    orders: mpsc::Sender<Order>,
+    at_work: bool,
 }
 
 impl Diary {
@@ -37,38 +29,31 @@ impl Diary {
         // One write, so that whoever kills us leaves whole lines.
         (&self.file).write_all(line.as_bytes()).expect("the diary takes it");
     }
-}
 
-impl Sink for Diary {
-    fn event(&self, now: Timestamp, event: PeerEvent) {
+    /// Writes an event down. `true`: the work has just stopped.
+    fn event(&mut self, event: &Event) -> bool {
+        let now = BootClock.now();
         let term = |term: Option<Token>| term.map_or(0, Token::get);
         match event {
-            PeerEvent::Elected { token, deadline } => {
-                self.write(now, &format!("elected {} {}", term(token), deadline.as_nanos()));
+            Event::Elected { claim, deadline, .. } => {
+                self.at_work = true;
+                self.write(now, &format!("elected {} {}", term(claim.token()), deadline.as_nanos()));
+                return false;
             }
-            PeerEvent::Deadline(deadline) => self.write(now, &format!("deadline {}", deadline.as_nanos())),
-            PeerEvent::Stopping { why, .. } => {
+            Event::Deadline(deadline) => self.write(now, &format!("deadline {}", deadline.as_nanos())),
+            Event::Stopping { why, .. } => {
                 self.write(now, &format!("stopping {why:?}"));
-                let _ = self.orders.try_send(Order::Release);
+                return std::mem::take(&mut self.at_work);
             }
-            // The office is believed in until here, not until the machine's last look at the clock.
-            PeerEvent::Unelected(why) => self.write(BootClock.now(), &format!("unelected {why:?}")),
-            PeerEvent::NewLeader { leader, term: of, .. } => {
-                self.write(now, &format!("leader {leader} {}", term(of)));
+            Event::Unelected(why) => {
+                self.write(now, &format!("unelected {why:?}"));
+                return std::mem::take(&mut self.at_work);
             }
-            PeerEvent::Vacant => self.write(now, "vacant"),
+            Event::Led { leader, term: of, .. } => self.write(now, &format!("leader {leader} {}", term(*of))),
+            Event::Vacant => self.write(now, "vacant"),
             other => self.write(now, &format!("note {other:?}")),
         }
-    }
-
-    fn request(&self, request: OperatorRequest) {
-        let order = match request.what {
-            Wish::Resign => Order::Release,
-            Wish::Transfer(heir) => Order::Transfer(heir),
-        };
-        if self.orders.try_send(order).is_ok() {
-            request.accept();
-        }
+        false
     }
 }
 
@@ -123,15 +108,15 @@ fn config([algorithm, flaw, me, members, listen, folder]: &[String; 6]) -> NodeC
 }
 
 async fn live(config: NodeConfig, file: File) {
-    let (orders, mut ordered) = mpsc::channel(16);
-    let diary = Diary { file, life: std::process::id(), orders };
+    let mut diary = Diary { file, life: std::process::id(), at_work: false };
     diary.write(BootClock.now(), "started");
-    let node = Node::start(config, Arc::new(diary)).await.unwrap_or_else(|why| panic!("{why}"));
-    while let Some(order) = ordered.recv().await {
-        match order {
-            Order::Release => node.release(),
-            Order::Transfer(heir) => node.transfer(heir),
-        };
+    let mut node = Node::start(config).await.unwrap_or_else(|why| panic!("{why}"));
+    loop {
+        if let Told::Event(event) = node.told().await
+            && diary.event(&event)
+        {
+            node.command(Command::Release);
+        }
     }
 }
 

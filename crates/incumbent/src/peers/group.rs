@@ -277,18 +277,18 @@ fn votes_of(election: &ElectionName) -> Result<PathBuf, StoreError> {
 
 /// A group and the one election that it holds, once somebody has said which.
 #[derive(Debug)]
-pub(super) struct Bond {
-    pub(super) group: Group,
+pub(crate) struct Bond {
+    pub(crate) group: Group,
     election: OnceLock<ElectionName>,
 }
 
 impl Bond {
-    pub(super) fn new(group: Group) -> Bond {
+    pub(crate) fn new(group: Group) -> Bond {
         Bond { group, election: OnceLock::new() }
     }
 
     /// One group holds one election: the first that is used.
-    pub(super) fn check(&self, election: &ElectionName) -> Result<(), StoreError> {
+    pub(crate) fn check(&self, election: &ElectionName) -> Result<(), StoreError> {
         let ours = self.election.get_or_init(|| election.clone());
         if ours == election {
             return Ok(());

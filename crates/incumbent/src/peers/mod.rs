@@ -41,38 +41,31 @@
 //! do when some will not come, and what is asserted by it, is said at
 //! [`Operator::found`](crate::Operator::found) and [`Operator::readmit`](crate::Operator::readmit).
 
-mod desk;
 mod group;
 mod promises;
-mod runner;
 mod start;
 mod url;
 mod visitor;
 
+pub(crate) use group::Bond;
 pub use group::Group;
 #[cfg(feature = "peers-tls")]
 pub use incumbent_peers::Tls;
 pub use incumbent_peers::{
     Abstention, Algorithm, ConfigError, ConsensusSettings, Member, MemberId, Members, RankSettings, Rules, Secret,
 };
-pub(crate) use runner::Runner;
+pub(crate) use start::start;
 pub(crate) use visitor::Visitor;
 
-use std::io;
 use std::sync::Arc;
 
 use incumbent_store::Clock;
-use tokio::sync::mpsc;
 
-use crate::port::Request;
-use group::Bond;
+use crate::driver::GroupSide;
+use crate::hooks::Hooks;
 
 /// The two sides of a client of a group: one that may become a member, and one that asks.
-pub(crate) fn open(
-    group: Group,
-    clock: Arc<dyn Clock>,
-    requests: mpsc::UnboundedReceiver<Request>,
-) -> io::Result<(Runner, Arc<Visitor>)> {
+pub(crate) fn open(group: Group, clock: Arc<dyn Clock>, hooks: Hooks) -> (GroupSide, Arc<Visitor>) {
     let bond = Arc::new(Bond::new(group));
-    Ok((Runner::new(bond.clone(), clock, requests)?, Arc::new(Visitor::new(bond))))
+    (GroupSide::new(bond.clone(), clock, hooks), Arc::new(Visitor::new(bond)))
 }

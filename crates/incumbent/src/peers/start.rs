@@ -4,22 +4,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use incumbent_core::ElectionName;
-use incumbent_peers::{Node, NodeConfig, StartError};
+use incumbent_peers::{Node, NodeConfig, StartError, TermRules};
 use incumbent_store::Clock;
 
-use super::desk::Desk;
 use super::group::{Bond, Slots};
 use crate::error::SeatError;
 
 /// Starts the member that one who stands under this name is.
-pub(super) async fn start(
+pub(crate) async fn start(
     bond: &Bond,
     election: &ElectionName,
     name: &str,
-    value: Bytes,
+    (rules, value): (TermRules, Bytes),
     clock: Arc<dyn Clock>,
-    desk: Arc<Desk>,
-) -> Result<Arc<Node>, SeatError> {
+) -> Result<Node, SeatError> {
     let group = &bond.group;
     let slots = group.slots(name)?;
     let shared = group.config(election, true)?;
@@ -30,11 +28,12 @@ pub(super) async fn start(
     for id in &ids {
         let mut config = NodeConfig::new(shared.clone(), *id, group.rules);
         config.listen = group.listen.clone();
+        config.stands = Some(rules);
         config.value = value.clone();
         config.data = group.data_of(*id, election)?;
         config.clock = clock.clone();
-        match Node::start(config, desk.clone()).await {
-            Ok(node) => return Ok(Arc::new(node)),
+        match Node::start(config).await {
+            Ok(node) => return Ok(node),
             Err(error) if may_skip && is_taken(&error) => {
                 tracing::debug!(%error, "another process is this member");
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use incumbent_core::peers::{Abstention, TransferRefusal};
+use incumbent_core::peers::Abstention;
 use incumbent_core::{ElectionName, Refusal};
 use incumbent_peers::{
     Algorithm, AskError, Asker, LeaderView, Member as Peer, MemberId, Refused, Status, Survey, Wish, leader_of,
@@ -159,16 +159,16 @@ impl Visitor {
     /// for it would be nobody's for a while.
     pub(crate) async fn heir(&self, election: &ElectionName, to: &Member) -> Result<MemberId, TransferRefused> {
         if !self.group().algorithm().is_fenced() {
-            return Err(TransferRefusal::RankDecides.into());
+            return Err(Refusal::RankDecides.into());
         }
         let unknown = || TransferRefused::NoSuchCandidate(to.0.clone());
         let heir = self.group().members().by_name(&to.0).ok_or_else(unknown)?.id;
         let asker = self.asker(election).map_err(ReadError::Store)?;
         match asker.status(heir).await {
-            Ok(status) if status.stands && status.not_voting.is_some() => Err(TransferRefusal::HeirUnfit.into()),
+            Ok(status) if status.stands && status.not_voting.is_some() => Err(Refusal::HeirUnfit.into()),
             Ok(status) if status.stands => Ok(heir),
             Ok(_) => Err(unknown()),
-            Err(_) => Err(TransferRefusal::HeirSilent.into()),
+            Err(_) => Err(Refusal::HeirSilent.into()),
         }
     }
 
@@ -369,10 +369,10 @@ fn refusal_of((member, answer): &(Peer, Result<Status, AskError>)) -> Option<(Ar
 /// In the words of everybody else; `None` if it has none of its own.
 fn refusal(why: &Refused) -> Option<TransferRefused> {
     Some(match why {
-        Refused::NotAMember => TransferRefusal::NotAMember.into(),
-        Refused::HeirSilent => TransferRefusal::HeirSilent.into(),
-        Refused::HeirBehind => TransferRefusal::HeirBehind.into(),
-        Refused::HeirUnfit => TransferRefusal::HeirUnfit.into(),
+        Refused::NotAMember => Refusal::NotAMember.into(),
+        Refused::HeirSilent => Refusal::HeirSilent.into(),
+        Refused::HeirBehind => Refusal::HeirBehind.into(),
+        Refused::HeirUnfit => Refusal::HeirUnfit.into(),
         Refused::Busy => Refusal::Busy.into(),
         _ => return None,
     })

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::message::{Output, PersistId};
+use super::Output;
+use super::message::PersistId;
 
 /// The most messages that wait for the disk. More than that are dropped, oldest first, like messages lost on the way.
 const MAX_HELD: usize = 256;

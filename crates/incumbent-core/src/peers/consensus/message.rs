@@ -1,11 +1,10 @@
-//! What members say to each other, what they write down, and what goes into and comes out of the machine.
+//! What members say to each other, and what they write down.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::entry::{Nonce, Token};
-use crate::peers::event::{PeerCommand, PeerEvent};
 use crate::peers::group::{MemberId, checksum};
 use crate::time::Timestamp;
 
@@ -22,8 +21,8 @@ use crate::time::Timestamp;
 ///    members whose logs hold the same position hold the same records up to it (a leader sends what comes before,
 ///    or the receiver checks it).
 /// 2. A member acknowledges a record only after it is durable.
-/// 3. On [`Output::Seal`] the member's data path refuses, in the same step and durably, every record that is sent
-///    under a lower token than the seal's, and only then reads its position for [`Input::Sealed`].
+/// 3. On [`Output::Seal`](super::Output::Seal) the member's data path refuses, in the same step and durably, every record that is sent
+///    under a lower token than the seal's, and only then reads its position for [`Input::Sealed`](super::Input::Sealed).
 /// 4. A leader counts a record of an *older* token as committed only through a committed record of its own token.
 ///    (A new leader writes one record of its own first.)
 /// 5. A follower drops records only to take over those of a leader whose token it does not refuse.
@@ -91,11 +90,11 @@ pub enum Message {
         term: Token,
         /// When it was sent, by the leader's clock; opaque to others.
         echo: u64,
-        /// Whether a quorum has confirmed the term.
+        /// Whether the leader is in office: a quorum has confirmed the term, the fences are raised, and it is not over.
         in_office: bool,
         /// Which of this term's values is proclaimed.
         version: u64,
-        /// That value, for a member that has not acknowledged it.
+        /// That value, from a leader in office to a member that has not acknowledged it.
         value: Option<Bytes>,
     },
     /// The answer to [`Message::Heartbeat`]: a promise to vote for nobody else for a while.
@@ -188,7 +187,7 @@ pub const STORED_BYTES: usize = 8 + 8 + 2 + 8 + 1 + 2 + 8 + 8 + 8 + 8;
 
 impl Stored {
     /// The bytes to write, for this member of this group. Write them to a new file, flush it, rename it into place,
-    /// flush the directory; only then say [`Input::Persisted`].
+    /// flush the directory; only then say [`Input::Persisted`](super::Input::Persisted).
     pub fn encode(&self, group: u64, me: MemberId) -> [u8; STORED_BYTES] {
         let (kind, voted) = match self.ballot {
             Ballot::Free => (0, 0),
@@ -253,39 +252,6 @@ pub struct PersistId(pub u64);
 /// Numbers the seals. An answer to any but the newest is ignored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SealId(pub u64);
-
-/// What happened.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Input {
-    /// Time has passed.
-    Tick,
-    /// A member says something. Who it is has been authenticated.
-    Message(MemberId, Message),
-    /// This state and all before it are durable.
-    Persisted(PersistId),
-    /// This state could not be written. The member takes no part from then on.
-    PersistFailed(PersistId),
-    /// The answer to [`Output::Seal`].
-    Sealed(SealId, Position),
-    /// The records of this member reach this far, durably. For pre-votes, transfers, and to see whether a member that lost
-    /// its records has caught up; votes ask with [`Output::Seal`].
-    Position(Position),
-    /// The user wants something.
-    Command(PeerCommand),
-}
-
-/// What is to be done, in this order: an event that ends a term comes before the message that lets another begin.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Output {
-    /// Say this to a member. May be lost, late, doubled or overtaken.
-    Send(MemberId, Message),
-    /// Write this down durably, then say [`Input::Persisted`]. States may be skipped for a later one, never reordered.
-    Persist(PersistId, Stored),
-    /// Refuse records of lower tokens from now on, durably, then read the position: one step. See [`Position`].
-    Seal(SealId, Token),
-    /// Tell the user.
-    Event(PeerEvent),
-}
 
 /// What a member knows of who leads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

@@ -31,23 +31,31 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use message::{Ballot, Boot, Input, Message, Output, PersistId, Position, Report, STORED_BYTES, SealId, Stored};
+pub use message::{Ballot, Boot, Message, PersistId, Position, Report, STORED_BYTES, SealId, Stored};
 pub use rejoin::TERMS_SKIPPED;
 pub use settings::{ConsensusSettings, ConsensusSettingsError};
 
 use crate::entry::Token;
-use crate::machine::Loss;
-use crate::peers::event::{Abstention, PeerCommand, PeerEvent};
+use crate::machine::{Command, Event, Loss, Successor};
+use crate::office::Refusal;
 use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::{Group, MemberId};
+use crate::peers::machine::{Abstention, TermRules};
 use crate::rng::Rng;
 use crate::settings::stretch;
+use crate::tenure::{Rules, Tenure};
 use crate::time::Timestamp;
 use disk::Disk;
 use message::{Contact, Known};
 use rejoin::Rejoining;
 use term::Leading;
 use vote::Asked;
+
+/// What happened.
+pub type Input = crate::peers::machine::Input<Message>;
+
+/// What is to be done.
+pub type Output = crate::peers::machine::Output<Message>;
 
 /// One member of a consensus group.
 ///
@@ -77,6 +85,12 @@ pub struct Consensus {
     /// As last heard from the application.
     position: Position,
     value: Bytes,
+    /// The office of this member's candidate.
+    tenure: Tenure<MemberId>,
+    /// How the candidate stands, if there is one.
+    candidate: Option<TermRules>,
+    /// The candidate does not stand again, and goes once its work has stopped.
+    leaving: bool,
     healthy: bool,
     closing: bool,
     /// What was last said about voting.
@@ -117,20 +131,20 @@ pub enum PeerRole {
     Sounding,
     /// It asks for votes.
     Candidate,
-    /// It was elected in its term. It is in office only between [`PeerEvent::Elected`] and [`PeerEvent::Unelected`].
+    /// It was elected in its term. It is in office only between [`Event::Elected`] and [`Event::Unelected`].
     Leader,
     /// It takes no part any more.
     Out,
 }
 
 impl Consensus {
-    /// A member that starts now, advertising `value`. The seed must be fresh in each life.
+    /// A member that starts now, with or without a candidate, advertising `value`. The seed must be fresh in each life.
     pub fn new(
         now: Timestamp,
         group: Group,
         settings: ConsensusSettings,
         boot: Boot,
-        value: Bytes,
+        (candidate, value): (Option<TermRules>, Bytes),
         rng: Rng,
     ) -> Result<Consensus, ConsensusSettingsError> {
         settings.check()?;
@@ -142,6 +156,7 @@ impl Consensus {
             Boot::Restarted(stored) => stored,
             Boot::New | Boot::Lost => Stored { abstain: settings.election_max, ..Stored::default() },
         };
+        let hold_until_stopped = candidate.is_some_and(|rules| rules.hold_until_stopped);
         let mut member = Consensus {
             group,
             settings,
@@ -158,6 +173,9 @@ impl Consensus {
             known: Known::default(),
             position: Position::NONE,
             value,
+            tenure: Tenure::new(Rules { grace: settings.grace, hold_until_stopped }),
+            candidate,
+            leaving: false,
             healthy: true,
             closing: false,
             said: None,
@@ -187,8 +205,12 @@ impl Consensus {
 
     /// Something happened, or time has passed.
     pub fn handle(&mut self, now: Timestamp, input: Input) {
-        if matches!(self.role, Role::Out) {
-            return;
+        if let Role::Out = self.role {
+            // The user of one that has failed may still be at work.
+            if let Input::Command(command) = input {
+                self.on_command(now, command);
+            }
+            return self.finish_leaving();
         }
         // Time first: a late answer must never meet a term that should be over.
         self.on_time(now);
@@ -210,9 +232,18 @@ impl Consensus {
             Input::PersistFailed(_) => self.fail(now),
             Input::Sealed(id, position) => self.on_sealed(now, id, position),
             Input::Position(position) => self.position = position,
+            Input::Stand(rules, value) => self.on_stand(now, rules, value),
             Input::Command(command) => self.on_command(now, command),
+            Input::Fences(token, result) => self.on_fences(now, token, result),
+            Input::Close => {
+                self.closing = true;
+                self.drain(now, Loss::Closing);
+                self.give_up_standing(now);
+            }
+            Input::Readmit => self.on_readmitted(),
         }
         self.say_abstention(now);
+        self.finish_leaving();
         self.close_if_idle();
     }
 
@@ -230,7 +261,7 @@ impl Consensus {
             Role::Sounding { repeat_at, .. } | Role::Candidate { repeat_at, .. } => {
                 Some(self.stands_at.min(*repeat_at))
             }
-            Role::Leader(leading) => Some(leading.next_timeout(&self.settings, self.stands_at)),
+            Role::Leader(leading) => Some(self.next_timeout_of(leading)),
         }
     }
 
@@ -246,10 +277,7 @@ impl Consensus {
 
     /// The term in which this member is in office, whether or not it is draining.
     pub fn office(&self) -> Option<Token> {
-        match &self.role {
-            Role::Leader(leading) if leading.holds_lease() => Token::new(self.stored.term),
-            _ => None,
-        }
+        if self.tenure.in_office() { Token::new(self.stored.term) } else { None }
     }
 
     /// What this member does at present.
@@ -312,25 +340,60 @@ impl Consensus {
         }
     }
 
-    fn on_command(&mut self, now: Timestamp, command: PeerCommand) {
+    /// This member has a candidate, perhaps another one than before.
+    fn on_stand(&mut self, now: Timestamp, rules: TermRules, value: Bytes) {
+        self.candidate = Some(rules);
+        self.leaving = false;
+        self.healthy = true;
+        self.tenure.set_hold(rules.hold_until_stopped);
+        self.set_value(now, value);
+    }
+
+    fn on_command(&mut self, now: Timestamp, command: Command) {
         match command {
-            PeerCommand::Release => self.on_release(now),
-            PeerCommand::Transfer(heir) => self.on_transfer(now, heir),
-            PeerCommand::Readmit => self.on_readmitted(),
-            PeerCommand::Proclaim(value) => self.on_proclaim(now, value),
-            PeerCommand::Healthy(healthy) => {
+            Command::Release => {
+                let step = self.tenure.stopped();
+                self.carry_out(now, step);
+            }
+            Command::Lapsed(term) => {
+                let step = self.tenure.lapsed(term);
+                self.carry_out(now, step);
+            }
+            Command::Transfer(Successor::Member(heir), within) => self.on_transfer(now, heir, within),
+            Command::Transfer(Successor::Candidate(_), _) => {
+                self.event(Event::TransferRefused(Refusal::NotAMember));
+            }
+            Command::Proclaim(number, value) => self.on_proclaim(now, number, value),
+            Command::Healthy(healthy) => {
                 self.healthy = healthy;
                 if !healthy {
                     self.drain(now, Loss::Unhealthy);
                     self.give_up_standing(now);
                 }
             }
-            PeerCommand::Close => {
-                self.closing = true;
-                self.drain(now, Loss::Closing);
-                self.give_up_standing(now);
-            }
+            Command::Leave => self.leave(now, Loss::Resigned),
         }
+    }
+
+    /// The candidate does not stand again. One in office leads on until its term is over.
+    fn leave(&mut self, now: Timestamp, why: Loss) {
+        self.leaving = true;
+        if !self.tenure.in_office() {
+            self.drain(now, why);
+            self.give_up_standing(now);
+        }
+    }
+
+    fn finish_leaving(&mut self) {
+        if self.leaving && self.candidate.is_some() && self.tenure.is_settled() {
+            (self.leaving, self.candidate) = (false, None);
+            self.event(Event::Done { certain: true });
+        }
+    }
+
+    /// Whether there is a candidate that may lead. One whose last work has not stopped yet may not.
+    fn is_fit(&self) -> bool {
+        self.candidate.is_some() && !self.leaving && self.healthy && !self.closing && self.tenure.is_settled()
     }
 
     /// A higher term is known: whatever this member was, it is a follower in that term.
@@ -349,6 +412,8 @@ impl Consensus {
     fn become_follower(&mut self, now: Timestamp) {
         if !matches!(self.role, Role::Follower) {
             self.role = Role::Follower;
+            // Nothing is promised to a follower.
+            self.tenure.prove(Timestamp::ZERO);
             self.rest(now);
         }
     }
@@ -371,7 +436,7 @@ impl Consensus {
         self.disk.push_when_durable(Output::Send(to, message));
     }
 
-    fn event(&mut self, event: PeerEvent) {
+    fn event(&mut self, event: Event) {
         self.disk.push(Output::Event(event));
     }
 
@@ -390,7 +455,10 @@ impl Consensus {
         let abstention = self.abstention(now);
         if abstention != self.said && !matches!(self.role, Role::Out) {
             self.said = abstention;
-            self.event(abstention.map_or(PeerEvent::Voting, PeerEvent::NotVoting));
+            self.event(abstention.map_or(Event::Voting, Event::NotVoting));
+            if abstention == Some(Abstention::StateLostAlone) {
+                self.fail_candidate(now);
+            }
         }
     }
 
@@ -398,13 +466,22 @@ impl Consensus {
     fn fail(&mut self, now: Timestamp) {
         self.lose(now, Loss::Refused);
         self.disk.drop_held();
-        self.event(PeerEvent::NotVoting(Abstention::CannotPersist));
+        self.event(Event::NotVoting(Abstention::CannotPersist));
+        self.fail_candidate(now);
         self.role = Role::Out;
+    }
+
+    /// Something that trying again cannot mend.
+    fn fail_candidate(&mut self, now: Timestamp) {
+        if self.candidate.is_some() && !self.leaving {
+            self.event(Event::Failed);
+            self.leave(now, Loss::Refused);
+        }
     }
 
     fn close_if_idle(&mut self) {
         if self.closing && !matches!(self.role, Role::Leader(_) | Role::Out) {
-            self.event(PeerEvent::Closed);
+            self.disk.push(Output::Closed);
             self.role = Role::Out;
         }
     }

@@ -8,11 +8,11 @@
 //! Others may have lost their state, too. As long as a majority has not, every term that was ever
 //! won is known to one that still has its state and was asked after the others said that theirs is
 //! lost; terms that nobody won may be unknown. Without a majority, or without the answer of some,
-//! only an operator can say that it is to come back ([`PeerCommand::Readmit`]), and even won terms
+//! only an operator can say that it is to come back ([`Input::Readmit`]), and even won terms
 //! may be unknown. In both cases it comes back [`TERMS_SKIPPED`] terms later than any that is
 //! known, further than others can have got unheard of.
 //!
-//! [`PeerCommand::Readmit`]: crate::peers::PeerCommand::Readmit
+//! [`Input::Readmit`]: crate::peers::Input::Readmit
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,14 +6,20 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::message::{Ballot, Contact, Message, Position};
-use super::settings::ConsensusSettings;
-use super::{Consensus, Role};
+use super::{Consensus, Input, Output, Role};
 use crate::entry::Token;
-use crate::machine::Loss;
-use crate::peers::event::{PeerEvent, TransferRefusal};
+use crate::machine::{Claim, Event, Loss};
+use crate::office::Refusal;
 use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
+use crate::peers::machine::Wish;
+use crate::standing::{Cas, Fault};
+use crate::tenure::{Step, Then};
 use crate::time::Timestamp;
+
+/// How many heartbeats an heir has to answer a leader that may have just been elected, or that has not heard yet that
+/// the heir stands: more than a timeout.
+const HEIR_BEATS: u32 = 8;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Leading {
@@ -21,8 +27,19 @@ pub(super) struct Leading {
     /// What the others have promised.
     promises: BTreeMap<MemberId, Promise>,
     beat_at: Timestamp,
-    office: Office,
     version: u64,
+    /// When to try the fences again that could not be raised.
+    raise_at: Option<Timestamp>,
+    handing: Option<Handing>,
+}
+
+/// A handover that waits for its heir.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Handing {
+    heir: MemberId,
+    until: Timestamp,
+    /// The user asks, whose work has stopped: it keeps the office without that heir. An operator has no such choice.
+    by_user: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -35,37 +52,8 @@ struct Promise {
     stands: bool,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Office {
-    /// Elected, but no quorum has promised a lease yet.
-    Unconfirmed,
-    Held {
-        deadline: Timestamp,
-    },
-    /// In office, but the work is to stop.
-    Draining {
-        why: Loss,
-        hard_stop: Timestamp,
-    },
-}
-
-impl Leading {
-    pub(super) fn holds_lease(&self) -> bool {
-        !matches!(self.office, Office::Unconfirmed)
-    }
-
-    pub(super) fn next_timeout(&self, settings: &ConsensusSettings, gives_up_at: Timestamp) -> Timestamp {
-        let office = match &self.office {
-            Office::Unconfirmed => gives_up_at,
-            Office::Held { deadline } => *deadline - settings.grace,
-            Office::Draining { hard_stop, .. } => *hard_stop,
-        };
-        self.beat_at.min(office)
-    }
-}
-
 impl Consensus {
-    /// A quorum has voted for us. The user hears of it once a quorum has promised a lease.
+    /// A quorum has voted for us. The user hears of it once a quorum has promised a lease, and the fences are raised.
     pub(super) fn lead(&mut self, now: Timestamp) {
         self.contact = None;
         self.asked = None;
@@ -74,32 +62,38 @@ impl Consensus {
             since: now,
             promises: BTreeMap::new(),
             beat_at: now,
-            office: Office::Unconfirmed,
             version: 1,
+            raise_at: None,
+            handing: None,
         });
         self.beat(now);
         if self.settings.flaws.has(PeerFlaw::ElectedUnconfirmed) {
-            let deadline = now + self.settings.lease_of(self.settings.election_min) - self.settings.margin;
-            self.take_office(now, deadline);
+            self.begin(now, now + self.settings.lease_of(self.settings.election_min) - self.settings.margin);
         }
         self.look_at_lease(now);
     }
 
+    pub(super) fn next_timeout_of(&self, leading: &Leading) -> Timestamp {
+        let tenure = if self.tenure.is_settled() { Some(self.stands_at) } else { self.tenure.next_timeout() };
+        [tenure, leading.raise_at].into_iter().flatten().fold(leading.beat_at, Timestamp::min)
+    }
+
     /// Lets time pass for a leader: heartbeats, and the ends of the term.
     pub(super) fn lead_on(&mut self, now: Timestamp) {
-        let Role::Leader(leading) = &self.role else { return };
-        match &leading.office {
-            Office::Held { deadline } if now >= *deadline => return self.lose(now, Loss::LocalDeadline),
-            Office::Held { deadline } if now >= *deadline - self.settings.grace => {
-                self.drain(now, Loss::LocalDeadline);
-            }
-            Office::Draining { why, hard_stop } if now >= *hard_stop => {
-                let why = *why;
-                return self.lose(now, why);
-            }
-            _ => {}
+        let step = self.tenure.on_time(now);
+        self.carry_out(now, step);
+        if now >= self.tenure.deadline() {
+            self.tenure.step_back();
         }
+        let Role::Leader(leading) = &mut self.role else { return };
+        if leading.raise_at.take_if(|at| now >= *at).is_some() && self.tenure.is_taking() {
+            self.raise_fences();
+        }
+        let due = matches!(&self.role, Role::Leader(leading) if now >= leading.beat_at);
         self.beat(now);
+        if due {
+            self.hand_over(now);
+        }
     }
 
     /// Sends the heartbeats that are due.
@@ -110,13 +104,13 @@ impl Consensus {
             return;
         }
         leading.beat_at = now + self.settings.heartbeat;
-        let (version, in_office) = (leading.version, leading.holds_lease());
+        let (version, in_office) = (leading.version, self.tenure.in_office());
         let knows = |member: &MemberId| leading.promises.get(member).is_some_and(|promise| promise.version == version);
         let beats: Vec<_> = self
             .group
             .others()
             .map(|member| {
-                let value = (!knows(&member)).then(|| self.value.clone());
+                let value = (in_office && !knows(&member)).then(|| self.value.clone());
                 (member, Message::Heartbeat { term, echo: now.as_nanos(), in_office, version, value })
             })
             .collect();
@@ -147,6 +141,7 @@ impl Consensus {
         // Not the largest so far: a member that restarted has forgotten what it knew.
         known.version = version.min(leading.version);
         self.look_at_lease(now);
+        self.hand_over(now);
     }
 
     /// Takes office, or moves the deadline, according to what a quorum has promised.
@@ -162,36 +157,79 @@ impl Consensus {
             0 => Timestamp::MAX,
             others => untils.get(others - 1).copied().unwrap_or(Timestamp::ZERO) - self.settings.margin,
         };
-        match &mut leading.office {
-            Office::Unconfirmed if now < deadline - self.settings.grace => self.take_office(now, deadline),
-            Office::Held { deadline: known } if deadline > *known => {
-                *known = deadline;
-                self.event(PeerEvent::Deadline(deadline));
-            }
-            _ => {}
+        if self.tenure.is_settled() {
+            self.begin(now, deadline);
+        } else if deadline > self.tenure.deadline() && self.tenure.prove(deadline) {
+            self.event(Event::Deadline(deadline));
         }
     }
 
-    fn take_office(&mut self, now: Timestamp, deadline: Timestamp) {
-        let token = Token::new(self.stored.term);
+    /// The lease is promised. In office, once the fences are raised.
+    fn begin(&mut self, now: Timestamp, deadline: Timestamp) {
+        self.tenure.prove(deadline);
+        if self.tenure.begin(now).is_err() {
+            return;
+        }
+        let fenced = self.candidate.is_some_and(|rules| rules.fenced);
+        if fenced {
+            self.raise_fences();
+        }
+        if !fenced || self.settings.flaws.has(PeerFlaw::FencesRaisedLate) {
+            self.take_office(now);
+        }
+    }
+
+    fn raise_fences(&mut self) {
+        if let Some(token) = Token::new(self.stored.term) {
+            self.disk.push(Output::RaiseFences(token));
+        }
+    }
+
+    /// The fences are raised, or could not be: then they are tried again for as long as the lease lasts.
+    pub(super) fn on_fences(&mut self, now: Timestamp, token: Token, result: Result<(), Fault>) {
+        let rest = self.settings.heartbeat;
         let Role::Leader(leading) = &mut self.role else { return };
-        leading.office = Office::Held { deadline };
+        if token.get() != self.stored.term || !self.tenure.is_taking() {
+            return;
+        }
+        match result {
+            Ok(()) => self.take_office(now),
+            Err(Fault::Permanent) => self.fail_candidate(now),
+            Err(_) => leading.raise_at = Some(now + rest),
+        }
+    }
+
+    /// A term begins, if there is still time for one. If not, the lease has to be confirmed anew.
+    fn take_office(&mut self, now: Timestamp) {
+        let Some(token) = Token::new(self.stored.term) else { return };
+        let Role::Leader(leading) = &mut self.role else { return };
+        if self.tenure.take_office(now).is_err() {
+            return;
+        }
         leading.beat_at = now;
         self.known.term = self.stored.term;
         self.known.leader = Some(self.group.me());
         self.known.version = leading.version;
         self.known.value = self.value.clone();
-        self.event(PeerEvent::Elected { token, deadline });
+        let (term, claim, deadline) = (self.tenure.term(), Claim::Term(token), self.tenure.deadline());
+        self.event(Event::Elected { term, claim, deadline });
         // The others learn of it at once.
         self.beat(now);
     }
 
-    pub(super) fn on_proclaim(&mut self, now: Timestamp, value: Bytes) {
+    /// Those who ask are told the value from now on.
+    pub(super) fn on_proclaim(&mut self, now: Timestamp, number: u64, value: Bytes) {
+        self.set_value(now, value);
+        let seen = if self.tenure.in_office() { Cas::Done } else { Cas::Refused };
+        self.event(Event::Proclaimed(number, seen));
+    }
+
+    pub(super) fn set_value(&mut self, now: Timestamp, value: Bytes) {
         self.value = value;
         let Role::Leader(leading) = &mut self.role else { return };
         leading.version += 1;
         leading.beat_at = now;
-        if leading.holds_lease() {
+        if self.tenure.in_office() {
             self.known.version = leading.version;
             self.known.value = self.value.clone();
         }
@@ -226,104 +264,212 @@ impl Consensus {
         self.send(from, Message::Ack { term, echo, promise, position, version: known, stands });
     }
 
-    /// Takes over what the leader proclaims, once it is in office.
+    /// Takes over what the leader proclaims, once it is in office, and that it has left it.
     fn learn_value(&mut self, from: MemberId, term: Token, in_office: bool, version: u64, value: Option<Bytes>) {
-        let newer = (term.get(), version) > (self.known.term, self.known.version);
+        let said = (term.get(), version);
+        let known = (self.known.term, self.known.version);
         if !in_office {
+            // Only a leader that was in office goes on with a newer version and without it.
+            if self.known.leader == Some(from) && said.0 == known.0 && said.1 > known.1 {
+                self.known.version = version;
+                self.known.leader = None;
+                self.event(Event::Vacant);
+            }
             return;
         }
         match value {
-            Some(value) if newer => {
+            Some(value) if said > known => {
                 self.known.term = term.get();
                 self.known.version = version;
                 self.known.value = value;
             }
             // The same leader again, after it had not been heard for a while.
-            _ if (term.get(), version) == (self.known.term, self.known.version) && self.known.leader.is_none() => {}
+            _ if said == known && self.known.leader.is_none() => {}
             _ => return,
         }
         self.known.leader = Some(from);
         let value = self.known.value.clone();
-        self.event(PeerEvent::NewLeader { leader: from, term: Some(term), value });
+        self.event(Event::Led { leader: from, term: Some(term), value });
+    }
+
+    /// Does what the tenure says.
+    pub(super) fn carry_out(&mut self, now: Timestamp, step: Option<Step<MemberId>>) {
+        match step {
+            None => {}
+            Some(Step::Stopping { why, hard_stop }) => {
+                self.event(Event::Stopping { why, hard_stop });
+                self.refuse_handing(Refusal::Leaving);
+                if self.settings.flaws.has(PeerFlaw::ReleasedBeforeStopped) {
+                    self.forfeit(now, why, None);
+                }
+            }
+            Some(Step::Unelected(why, then)) => {
+                self.refuse_handing(Refusal::Leaving);
+                self.known.leader = None;
+                self.event(Event::Unelected(why));
+                match then {
+                    Then::Kept => self.hold_on(now),
+                    Then::GivenUp(heir) => self.forfeit(now, why, heir),
+                    Then::Gone => self.let_go(now),
+                }
+            }
+            Some(Step::GiveUp { why, heir }) => self.forfeit(now, why, heir),
+        }
+    }
+
+    /// The term is over for the user, whose work has not stopped: the others hear that nobody leads, and go on promising.
+    fn hold_on(&mut self, now: Timestamp) {
+        let Role::Leader(leading) = &mut self.role else { return };
+        leading.version += 1;
+        leading.beat_at = now;
+        self.beat(now);
     }
 
     /// Asks the user to stop the work. The term goes on until the user says so, or until the hard stop.
     pub(super) fn drain(&mut self, now: Timestamp, why: Loss) {
+        if matches!(self.role, Role::Leader(_)) && self.tenure.is_settled() {
+            return self.become_follower(now);
+        }
+        let step = self.tenure.must_stop(now, why, None);
+        self.carry_out(now, step);
+    }
+
+    /// The work has stopped: hands over to this member, or keeps the office. An heir that has not answered yet is waited
+    /// for.
+    pub(super) fn on_transfer(&mut self, now: Timestamp, heir: MemberId, within: Duration) {
+        let busy = matches!(&self.role, Role::Leader(leading) if leading.handing.is_some());
+        if busy {
+            return self.event(Event::TransferRefused(Refusal::Busy));
+        }
+        self.hand(now, Handing { heir, until: now + within.min(self.heir_time()), by_user: true });
+    }
+
+    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads
+    /// next shows what came of it.
+    pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
+        self.handle(now, Input::Tick);
+        let Role::Leader(leading) = &self.role else { return Err(Refusal::NotInOffice) };
+        if !self.tenure.in_office() {
+            return Err(Refusal::NotInOffice);
+        }
+        if !self.tenure.serves() || leading.handing.is_some() {
+            return Err(Refusal::Busy);
+        }
+        match wish {
+            Wish::Resign => self.drain(now, Loss::Resigned),
+            Wish::Transfer(heir) => match self.refuses_transfer(now, heir) {
+                // It may simply not have answered yet.
+                None | Some(Refusal::HeirSilent) => {
+                    self.hand(now, Handing { heir, until: now + self.heir_time(), by_user: false });
+                }
+                Some(why) => return Err(why),
+            },
+        }
+        Ok(())
+    }
+
+    fn heir_time(&self) -> Duration {
+        self.settings.heartbeat.saturating_mul(HEIR_BEATS)
+    }
+
+    fn hand(&mut self, now: Timestamp, handing: Handing) {
+        match &mut self.role {
+            Role::Leader(leading) if self.tenure.serves() => leading.handing = Some(handing),
+            _ => return self.event(Event::TransferRefused(Refusal::NotInOffice)),
+        }
+        self.hand_over(now);
+    }
+
+    /// Hands over once the heir can take the office, or gives it up when its time is over.
+    fn hand_over(&mut self, now: Timestamp) {
         let Role::Leader(leading) = &mut self.role else { return };
-        match &leading.office {
-            Office::Unconfirmed => self.become_follower(now),
-            Office::Held { deadline } => {
-                let hard_stop = (*deadline).min(now + self.settings.grace);
-                leading.office = Office::Draining { why, hard_stop };
-                self.event(PeerEvent::Stopping { why, hard_stop });
+        let Some(handing) = leading.handing.take() else { return };
+        let Handing { heir, until, by_user } = handing;
+        match self.refuses_transfer(now, heir) {
+            Some(Refusal::HeirSilent | Refusal::HeirUnfit) if now < until => {
+                if let Role::Leader(leading) = &mut self.role {
+                    leading.handing = Some(handing);
+                }
             }
-            Office::Draining { .. } => {}
+            Some(why) if by_user => self.event(Event::TransferRefused(why)),
+            None if by_user => self.cede(now, heir),
+            // Whoever is fittest when the work has stopped gets the office instead of an heir that cannot.
+            _ => {
+                let step = self.tenure.must_stop(now, Loss::Transferred, Some(heir));
+                self.carry_out(now, step);
+            }
         }
     }
 
-    /// The work has stopped, says the user: whoever is fittest may stand at once.
-    pub(super) fn on_release(&mut self, now: Timestamp) {
-        let Role::Leader(leading) = &self.role else { return };
-        let why = match &leading.office {
-            Office::Unconfirmed => return,
-            Office::Held { .. } => Loss::Resigned,
-            Office::Draining { why, .. } => *why,
-        };
-        // An heir that cannot stand would leave the office empty until promises are over: better
-        // none.
-        let can_stand = leading.promises.iter().filter(|(_, promise)| promise.stands && now < promise.until);
-        let fittest = can_stand.max_by_key(|(_, promise)| (promise.position, promise.until));
-        let heir = fittest.map(|(member, _)| *member);
-        self.forfeit(now, why, heir);
+    fn cede(&mut self, now: Timestamp, heir: MemberId) {
+        if let Some(term) = Token::new(self.stored.term)
+            && self.settings.flaws.has(PeerFlaw::LeaseKeptAfterTransfer)
+        {
+            return self.send(heir, Message::TimeoutNow { term });
+        }
+        let step = self.tenure.cede(heir);
+        self.carry_out(now, step);
     }
 
-    pub(super) fn on_transfer(&mut self, now: Timestamp, heir: MemberId) {
-        match self.refuses_transfer(now, heir) {
-            Some(why) => self.event(PeerEvent::TransferRefused(why)),
-            None => self.forfeit(now, Loss::Transferred, Some(heir)),
+    fn refuse_handing(&mut self, why: Refusal) {
+        if let Role::Leader(leading) = &mut self.role
+            && leading.handing.take().is_some_and(|handing| handing.by_user)
+        {
+            self.event(Event::TransferRefused(why));
         }
     }
 
     /// Why a handover to this member would be refused now, as far as this one knows.
-    pub fn refuses_transfer(&self, now: Timestamp, heir: MemberId) -> Option<TransferRefusal> {
-        let Role::Leader(Leading { office: Office::Held { .. }, promises, .. }) = &self.role else {
-            return Some(TransferRefusal::NotInOffice);
-        };
+    fn refuses_transfer(&self, now: Timestamp, heir: MemberId) -> Option<Refusal> {
+        let Role::Leader(leading) = &self.role else { return Some(Refusal::NotInOffice) };
         if heir == self.group.me() || !self.group.contains(heir) {
-            return Some(TransferRefusal::NotAMember);
+            return Some(Refusal::NotAMember);
         }
-        match promises.get(&heir) {
-            Some(promise) if now >= promise.until => Some(TransferRefusal::HeirSilent),
-            Some(promise) if promise.position < self.position => Some(TransferRefusal::HeirBehind),
-            Some(promise) if !promise.stands => Some(TransferRefusal::HeirUnfit),
+        match leading.promises.get(&heir) {
+            Some(promise) if now >= promise.until => Some(Refusal::HeirSilent),
+            Some(promise) if promise.position < self.position => Some(Refusal::HeirBehind),
+            Some(promise) if !promise.stands => Some(Refusal::HeirUnfit),
             Some(_) => None,
-            None => Some(TransferRefusal::HeirSilent),
+            None => Some(Refusal::HeirSilent),
         }
     }
 
-    /// Ends the term and only then lets the heir stand. There is no way back into this term, whatever becomes of it.
+    /// Gives the lease up, the term being over, and only then lets the heir stand, or whoever is fittest. There is no way back
+    /// into this term, whatever becomes of it.
     fn forfeit(&mut self, now: Timestamp, why: Loss, heir: Option<MemberId>) {
         let Some(term) = Token::new(self.stored.term) else { return };
-        if !self.settings.flaws.has(PeerFlaw::LeaseKeptAfterTransfer) || heir.is_none() {
-            self.lose(now, why);
-            if matches!(why, Loss::Resigned | Loss::Transferred) {
-                // By then every other member that can stand has done so.
-                self.rests_until = now + self.settings.election_max * 2;
-                self.rest(now);
-            }
+        let Role::Leader(leading) = &self.role else { return };
+        // An heir that cannot stand would leave the office empty until promises are over: better none.
+        let can_stand = leading.promises.iter().filter(|(_, promise)| promise.stands && now < promise.until);
+        let fittest = can_stand.max_by_key(|(_, promise)| (promise.position, promise.until));
+        let fittest = fittest.map(|(member, _)| *member);
+        let heir = heir.filter(|heir| self.refuses_transfer(now, *heir).is_none()).or(fittest);
+        self.let_go(now);
+        if matches!(why, Loss::Resigned | Loss::Transferred) {
+            // By then every other member that can stand has done so.
+            self.rests_until = now + self.settings.election_max * 2;
+            self.rest(now);
         }
         if let Some(heir) = heir {
             self.send(heir, Message::TimeoutNow { term });
         }
     }
 
-    /// Ends the term, at once. This member never leads in it again: it stands only in a new one.
+    /// The promises of the others are given up, or gone. This member never leads in this term again.
+    fn let_go(&mut self, now: Timestamp) {
+        self.event(Event::Released);
+        self.become_follower(now);
+    }
+
+    /// The term is lost, at once: a newer one is known, or nothing can be written any more.
     pub(super) fn lose(&mut self, now: Timestamp, why: Loss) {
-        let Role::Leader(leading) = &self.role else { return };
+        let Role::Leader(_) = &self.role else { return };
         debug_assert_eq!(self.stored.ballot, Ballot::For(self.group.me()), "a leader voted for itself");
-        if leading.holds_lease() {
-            self.known.leader = None;
-            self.event(PeerEvent::Unelected(why));
+        let held = self.tenure.has_claim() && !self.tenure.in_office() && !self.tenure.is_taking();
+        let step = self.tenure.claim_gone(why);
+        self.carry_out(now, step);
+        if held {
+            self.let_go(now);
         }
         self.become_follower(now);
     }

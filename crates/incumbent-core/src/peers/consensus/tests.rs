@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::entry::Nonce;
-use crate::peers::event::TransferRefusal;
+use crate::machine::{Claim, TermNo};
+use crate::peers::machine::Wish;
+use crate::standing::{Cas, Fault};
 
 const MS: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + MS * u32::try_from(ms).unwrap()
@@ -14,8 +17,13 @@ fn at(ms: u64) -> Timestamp {
 
 fn member(number: u16, boot: Boot, settings: ConsensusSettings, now: Timestamp) -> Consensus {
     let group = Group::new(MemberId(number), (0..3).map(MemberId)).unwrap();
-    let value = Bytes::from(format!("value {number}"));
+    let value = candidate(&format!("value {number}"));
     Consensus::new(now, group, settings, boot, value, Rng::from_number(u64::from(number) + 1)).unwrap()
+}
+
+/// One that has no fences, and does not hold on to its office.
+fn candidate(value: &str) -> (Option<TermRules>, Bytes) {
+    (Some(TermRules::default()), Bytes::copy_from_slice(value.as_bytes()))
 }
 
 fn fresh(number: u16) -> Consensus {
@@ -38,7 +46,7 @@ fn outputs(member: &mut Consensus, now: Timestamp) -> Vec<Output> {
     taken
 }
 
-fn events(outputs: &[Output]) -> Vec<PeerEvent> {
+fn events(outputs: &[Output]) -> Vec<Event> {
     outputs
         .iter()
         .filter_map(|output| if let Output::Event(event) = output { Some(event.clone()) } else { None })
@@ -51,7 +59,7 @@ fn says(outputs: &[Output], to: u16, message: &Message) -> bool {
 
 /// Delivers everything between the members, at one moment, until nothing is left to say. The answer is what the users
 /// were told.
-fn talk(members: &mut [Consensus], now: Timestamp) -> Vec<(u16, PeerEvent)> {
+fn talk(members: &mut [Consensus], now: Timestamp) -> Vec<(u16, Event)> {
     let mut told = Vec::new();
     let mut flying = VecDeque::new();
     for _ in 0..10_000 {
@@ -92,9 +100,9 @@ fn a_silent_group_elects_one_and_all_learn_its_value() {
     members[0].handle(now, Input::Tick);
     let told = talk(&mut members, now);
     let lease = ConsensusSettings::default().lease_of(MS * 1_500);
-    let elected = PeerEvent::Elected { token: Some(term(1)), deadline: now + lease - MS * 50 };
+    let elected = Event::Elected { term: TermNo(1), claim: Claim::Term(term(1)), deadline: now + lease - MS * 50 };
     assert!(told.contains(&(0, elected)), "{told:?}");
-    let news = PeerEvent::NewLeader { leader: MemberId(0), term: Some(term(1)), value: "value 0".into() };
+    let news = Event::Led { leader: MemberId(0), term: Some(term(1)), value: "value 0".into() };
     assert!(told.contains(&(1, news.clone())) && told.contains(&(2, news)), "{told:?}");
 }
 
@@ -127,7 +135,8 @@ fn a_member_whose_disk_fails_falls_silent_and_says_so() {
     voter.handle(at(1), Input::Message(MemberId(0), ask));
     voter.handle(at(2), Input::PersistFailed(PersistId(2)));
     let said = outputs(&mut voter, at(2));
-    assert_eq!(events(&said), [PeerEvent::NotVoting(Abstention::CannotPersist)]);
+    let failed = [Event::NotVoting(Abstention::CannotPersist), Event::Failed, Event::Done { certain: true }];
+    assert_eq!(events(&said), failed);
     assert!(!said.iter().any(|output| matches!(output, Output::Send(..))));
     assert_eq!(voter.poll_timeout(), None);
 }
@@ -156,9 +165,9 @@ fn a_leader_with_a_lease_refuses_votes_and_one_without_quorum_drains_and_ends_at
     assert_eq!(leader.office(), Some(term(1)));
     leader.handle(deadline - settings.grace, Input::Tick);
     let said = outputs(leader, now);
-    assert!(events(&said).contains(&PeerEvent::Stopping { why: Loss::LocalDeadline, hard_stop: deadline }), "{said:?}");
+    assert!(events(&said).contains(&Event::Stopping { why: Loss::LocalDeadline, hard_stop: deadline }), "{said:?}");
     leader.handle(deadline, Input::Tick);
-    assert_eq!(events(&outputs(leader, now)), [PeerEvent::Unelected(Loss::LocalDeadline)]);
+    assert_eq!(events(&outputs(leader, now)), [Event::Unelected(Loss::LocalDeadline), Event::Released]);
     assert_eq!(leader.office(), None);
 }
 
@@ -183,7 +192,7 @@ fn an_acknowledgement_counts_from_when_its_heartbeat_was_sent_and_a_late_one_rev
     outputs(leader, sent);
     leader.handle(sent + MS * 500, Input::Message(MemberId(1), ack(sent)));
     let deadline = sent + settings.lease_of(MS * 1_500) - settings.margin;
-    assert!(events(&outputs(leader, now)).contains(&PeerEvent::Deadline(deadline)));
+    assert!(events(&outputs(leader, now)).contains(&Event::Deadline(deadline)));
     leader.handle(deadline + MS, Input::Message(MemberId(1), ack(sent + MS * 500)));
     assert_eq!(leader.office(), None, "the term was over when the answer came");
 }
@@ -192,14 +201,14 @@ fn an_acknowledgement_counts_from_when_its_heartbeat_was_sent_and_a_late_one_rev
 fn a_restarted_member_keeps_its_vote_and_votes_for_nobody_until_old_promises_are_over() {
     let stored = Stored { term: 4, ballot: Ballot::For(MemberId(0)), abstain: MS * 3_000, catch_up: Position::NONE };
     let mut voter = member(1, Boot::Restarted(stored), ConsensusSettings::default(), at(0));
-    assert_eq!(events(&outputs(&mut voter, at(0))), [PeerEvent::NotVoting(Abstention::Restarted)]);
+    assert_eq!(events(&outputs(&mut voter, at(0))), [Event::NotVoting(Abstention::Restarted)]);
     let ask = |number| Message::Vote { term: term(number), position: Position::NONE, forfeited: Some(term(4)) };
     voter.handle(at(3_002), Input::Message(MemberId(2), ask(5)));
     assert!(says(&outputs(&mut voter, at(0)), 2, &Message::Voted { term: term(5), granted: false }));
     // 3 s and what drift may add to them.
     voter.handle(at(3_003), Input::Message(MemberId(2), ask(4)));
     let said = outputs(&mut voter, at(0));
-    assert_eq!(events(&said), [PeerEvent::Voting]);
+    assert_eq!(events(&said), [Event::Voting]);
     assert!(says(&said, 2, &Message::Voted { term: term(4), granted: false }), "that vote is given");
     voter.handle(at(3_004), Input::Message(MemberId(2), ask(5)));
     assert!(says(&outputs(&mut voter, at(0)), 2, &Message::Voted { term: term(5), granted: true }));
@@ -210,7 +219,7 @@ fn the_abstention_of_a_longer_timeout_outlives_the_change_of_settings() {
     let stored = Stored { term: 1, abstain: MS * 10_000, ..Stored::default() };
     let mut voter = member(1, Boot::Restarted(stored), ConsensusSettings::default(), at(0));
     voter.handle(at(10_000), Input::Tick);
-    assert_eq!(events(&outputs(&mut voter, at(0))), [PeerEvent::NotVoting(Abstention::Restarted)]);
+    assert_eq!(events(&outputs(&mut voter, at(0))), [Event::NotVoting(Abstention::Restarted)]);
     voter.handle(at(10_010), Input::Tick);
     let written = outputs(&mut voter, at(0)).into_iter().find_map(|output| match output {
         Output::Persist(_, stored) => Some(stored.abstain),
@@ -223,7 +232,7 @@ fn the_abstention_of_a_longer_timeout_outlives_the_change_of_settings() {
 fn a_wiped_member_waits_for_all_others_and_abstains_in_the_highest_term() {
     let mut wiped = member(1, Boot::Lost, ConsensusSettings::default(), at(0));
     let said = outputs(&mut wiped, at(0));
-    assert_eq!(events(&said), [PeerEvent::NotVoting(Abstention::StateLost)]);
+    assert_eq!(events(&said), [Event::NotVoting(Abstention::StateLost)]);
     let nonce = said
         .iter()
         .find_map(|output| match output {
@@ -254,30 +263,35 @@ fn a_group_of_one_leads_alone_and_cannot_come_back_from_a_lost_state() {
     let group = Group::new(MemberId(0), [MemberId(0)]).unwrap();
     let start = |boot| {
         let settings = ConsensusSettings::default();
-        Consensus::new(at(0), group.clone(), settings, boot, Bytes::new(), Rng::from_number(1)).unwrap()
+        Consensus::new(at(0), group.clone(), settings, boot, candidate(""), Rng::from_number(1)).unwrap()
     };
     let mut alone = start(Boot::New);
     outputs(&mut alone, at(0));
     alone.handle(at(3_000), Input::Tick);
     let said = outputs(&mut alone, at(3_000));
-    assert!(said.contains(&Output::Event(PeerEvent::Elected { token: Some(term(1)), deadline: Timestamp::MAX })));
+    assert!(said.contains(&Output::Event(Event::Elected {
+        term: TermNo(1),
+        claim: Claim::Term(term(1)),
+        deadline: Timestamp::MAX
+    })));
     let mut lost = start(Boot::Lost);
     lost.handle(at(100_000), Input::Tick);
-    assert_eq!(events(&outputs(&mut lost, at(0))), [PeerEvent::NotVoting(Abstention::StateLostAlone)]);
+    let failed = [Event::NotVoting(Abstention::StateLostAlone), Event::Failed, Event::Done { certain: true }];
+    assert_eq!(events(&outputs(&mut lost, at(0))), failed);
     assert_eq!(lost.role(), PeerRole::Rejoining);
 }
 
 #[test]
 fn a_transfer_ends_the_term_before_the_heir_stands_and_the_heir_wins_at_once() {
     let (mut members, now) = with_leader();
-    members[0].handle(now, Input::Command(PeerCommand::Transfer(MemberId(2))));
+    members[0].handle(now, Input::Command(Command::Transfer(Successor::Member(MemberId(2)), PATIENCE)));
     let said = outputs(&mut members[0], now);
-    let ended = said.iter().position(|output| *output == Output::Event(PeerEvent::Unelected(Loss::Transferred)));
+    let ended = said.iter().position(|output| *output == Output::Event(Event::Unelected(Loss::Transferred)));
     let sent = said.iter().position(|output| matches!(output, Output::Send(_, Message::TimeoutNow { .. })));
     assert!(ended.unwrap() < sent.unwrap());
     members[2].handle(now, Input::Message(MemberId(0), Message::TimeoutNow { term: term(1) }));
     let told = talk(&mut members, now);
-    assert!(told.iter().any(|(who, event)| *who == 2 && matches!(event, PeerEvent::Elected { .. })), "{told:?}");
+    assert!(told.iter().any(|(who, event)| *who == 2 && matches!(event, Event::Elected { .. })), "{told:?}");
     assert_eq!((members[0].office(), members[2].office()), (None, Some(term(2))));
 }
 
@@ -315,16 +329,16 @@ fn a_transfer_to_nobody_to_the_silent_or_to_one_behind_is_refused_and_the_leader
     let leader = &mut members[0];
     leader.handle(now, Input::Position(Position { token: 1, index: 3 }));
     let mut refusal = |heir, now| {
-        leader.handle(now, Input::Command(PeerCommand::Transfer(MemberId(heir))));
+        leader.handle(now, Input::Command(Command::Transfer(Successor::Member(MemberId(heir)), PATIENCE)));
         events(&outputs(leader, now))
     };
-    assert_eq!(refusal(7, now), [PeerEvent::TransferRefused(TransferRefusal::NotAMember)]);
-    assert_eq!(refusal(0, now), [PeerEvent::TransferRefused(TransferRefusal::NotAMember)]);
-    assert_eq!(refusal(1, now), [PeerEvent::TransferRefused(TransferRefusal::HeirBehind)]);
+    assert_eq!(refusal(7, now), [Event::TransferRefused(Refusal::NotAMember)]);
+    assert_eq!(refusal(0, now), [Event::TransferRefused(Refusal::NotAMember)]);
+    assert_eq!(refusal(1, now), [Event::TransferRefused(Refusal::HeirBehind)]);
     assert_eq!(leader.office(), Some(term(1)));
-    members[1].handle(now, Input::Command(PeerCommand::Transfer(MemberId(2))));
+    members[1].handle(now, Input::Command(Command::Transfer(Successor::Member(MemberId(2)), PATIENCE)));
     let said = events(&outputs(&mut members[1], now));
-    assert_eq!(said, [PeerEvent::TransferRefused(TransferRefusal::NotInOffice)]);
+    assert_eq!(said, [Event::TransferRefused(Refusal::NotInOffice)]);
 }
 
 #[test]
@@ -352,11 +366,11 @@ fn a_vote_waits_for_the_seal_and_compares_what_was_read_after_it() {
 #[test]
 fn an_unhealthy_leader_drains_and_does_not_stand_but_votes() {
     let (mut members, now) = with_leader();
-    members[0].handle(now, Input::Command(PeerCommand::Healthy(false)));
-    assert!(matches!(events(&outputs(&mut members[0], now))[..], [PeerEvent::Stopping { why: Loss::Unhealthy, .. }]));
-    members[0].handle(now, Input::Command(PeerCommand::Release));
+    members[0].handle(now, Input::Command(Command::Healthy(false)));
+    assert!(matches!(events(&outputs(&mut members[0], now))[..], [Event::Stopping { why: Loss::Unhealthy, .. }]));
+    members[0].handle(now, Input::Command(Command::Release));
     let told = talk(&mut members, now);
-    assert!(told.contains(&(0, PeerEvent::Unelected(Loss::Unhealthy))), "{told:?}");
+    assert!(told.contains(&(0, Event::Unelected(Loss::Unhealthy))), "{told:?}");
     assert_eq!(members[0].office(), None);
     assert!(members[1..].iter().any(|member| member.office() == Some(term(2))), "the fittest stood at once: {told:?}");
 }
@@ -364,10 +378,11 @@ fn an_unhealthy_leader_drains_and_does_not_stand_but_votes() {
 #[test]
 fn closing_drains_ends_the_term_and_is_the_last_that_is_heard() {
     let (mut members, now) = with_leader();
-    members[0].handle(now, Input::Command(PeerCommand::Close));
-    members[0].handle(now, Input::Command(PeerCommand::Release));
-    let said = events(&outputs(&mut members[0], now));
-    assert!(said.ends_with(&[PeerEvent::Unelected(Loss::Closing), PeerEvent::Closed]), "{said:?}");
+    members[0].handle(now, Input::Close);
+    members[0].handle(now, Input::Command(Command::Release));
+    let said = outputs(&mut members[0], now);
+    assert!(events(&said).contains(&Event::Unelected(Loss::Closing)), "{said:?}");
+    assert_eq!(said.last(), Some(&Output::Closed));
     assert_eq!((members[0].poll_timeout(), members[0].role()), (None, PeerRole::Out));
 }
 
@@ -390,10 +405,10 @@ fn a_member_cut_off_and_back_deposes_nobody() {
 #[test]
 fn a_proclaimed_value_reaches_members_and_those_who_ask_them() {
     let (mut members, now) = with_leader();
-    members[0].handle(now, Input::Command(PeerCommand::Proclaim("new".into())));
+    members[0].handle(now, Input::Command(Command::Proclaim(7, "new".into())));
     let told = talk(&mut members, now);
     for who in [1, 2] {
-        let news = PeerEvent::NewLeader { leader: MemberId(0), term: Some(term(1)), value: "new".into() };
+        let news = Event::Led { leader: MemberId(0), term: Some(term(1)), value: "new".into() };
         assert!(told.contains(&(who, news)), "{told:?}");
         let member = &members[usize::from(who)];
         let report = Report { term: 1, leader: Some(MemberId(0)), value: "new".into() };
@@ -415,43 +430,49 @@ fn a_follower_that_restarted_is_told_the_value_again() {
         members[0].handle(now, Input::Tick);
         told.extend(talk(&mut members, now));
     }
-    assert!(told.iter().any(|(who, event)| *who == 1 && matches!(event, PeerEvent::NewLeader { .. })), "{told:?}");
+    assert!(told.iter().any(|(who, event)| *who == 1 && matches!(event, Event::Led { .. })), "{told:?}");
 }
 
 #[test]
 fn an_heir_that_could_not_stand_gets_no_office_and_one_that_could_gets_it_at_once() {
     let (mut members, now) = with_leader();
-    members[2].handle(now, Input::Command(PeerCommand::Healthy(false)));
+    members[2].handle(now, Input::Command(Command::Healthy(false)));
     let later = now + MS * 250;
     members[0].handle(later, Input::Tick);
     talk(&mut members, later);
-    members[0].handle(later, Input::Command(PeerCommand::Transfer(MemberId(2))));
-    let refused = PeerEvent::TransferRefused(TransferRefusal::HeirUnfit);
-    assert_eq!(events(&outputs(&mut members[0], later)), [refused]);
+    members[0].handle(later, Input::Command(Command::Transfer(Successor::Member(MemberId(2)), PATIENCE)));
+    let refused = (0, Event::TransferRefused(Refusal::HeirUnfit));
+    let mut later = later;
+    for beat in 1..=8 {
+        assert!(!talk(&mut members, later).contains(&refused), "it may be fit in a moment: {beat}");
+        later = later + MS * 250;
+        members[0].handle(later, Input::Tick);
+    }
+    assert!(talk(&mut members, later).contains(&refused));
     assert_eq!(members[0].office(), Some(term(1)), "it leads on");
-    members[0].handle(later, Input::Command(PeerCommand::Release));
+    members[0].handle(later, Input::Command(Command::Release));
     talk(&mut members, later);
     assert_eq!(members[1].office(), Some(term(2)), "the other one stands at once");
 }
 
 #[test]
-fn a_restarted_heir_is_refused_until_it_votes() {
+fn a_restarted_heir_is_waited_for_until_it_votes() {
     let (mut members, now) = with_leader();
-    let stored = Stored { term: 1, ballot: Ballot::For(MemberId(0)), abstain: MS * 3_000, ..Stored::default() };
-    members[1] = member(1, Boot::Restarted(stored), ConsensusSettings::default(), now);
-    let mut refused = Vec::new();
-    for beat in 1..=14 {
+    let abstain = MS * 1_200;
+    let stored = Stored { term: 1, ballot: Ballot::For(MemberId(0)), abstain, ..Stored::default() };
+    let settings =
+        ConsensusSettings { election_min: MS * 1_100, election_max: abstain, ..ConsensusSettings::default() };
+    members[1] = member(1, Boot::Restarted(stored), settings, now);
+    let now = now + MS * 250;
+    members[0].handle(now, Input::Tick);
+    talk(&mut members, now);
+    members[0].handle(now, Input::Command(Command::Transfer(Successor::Member(MemberId(1)), PATIENCE)));
+    for beat in 1..=7 {
         let now = now + MS * 250 * beat;
         members[0].handle(now, Input::Tick);
-        talk(&mut members, now);
-        members[0].handle(now, Input::Command(PeerCommand::Transfer(MemberId(1))));
-        refused.extend(talk(&mut members, now));
-        if members[1].office().is_some() {
-            break;
-        }
+        let told = talk(&mut members, now);
+        assert!(!told.iter().any(|(_, event)| matches!(event, Event::TransferRefused(_))), "{told:?}");
     }
-    let unfit = |event: &PeerEvent| *event == PeerEvent::TransferRefused(TransferRefusal::HeirUnfit);
-    assert!(refused.iter().any(|(_, event)| unfit(event)), "{refused:?}");
     assert_eq!(members[1].office(), Some(term(2)));
 }
 
@@ -459,12 +480,12 @@ fn a_restarted_heir_is_refused_until_it_votes() {
 fn who_resigns_leaves_it_to_all_others_first() {
     let (mut members, now) = with_leader();
     for other in [1, 2] {
-        members[other].handle(now, Input::Command(PeerCommand::Healthy(false)));
+        members[other].handle(now, Input::Command(Command::Healthy(false)));
     }
     let later = now + MS * 250;
     members[0].handle(later, Input::Tick);
     talk(&mut members, later);
-    members[0].handle(later, Input::Command(PeerCommand::Release));
+    members[0].handle(later, Input::Command(Command::Release));
     let said = outputs(&mut members[0], later);
     assert!(!said.iter().any(|output| matches!(output, Output::Send(_, Message::TimeoutNow { .. }))), "{said:?}");
     let longest = ConsensusSettings::default().election_max;
@@ -489,7 +510,7 @@ fn until(members: &mut [Consensus], mut now: Timestamp, done: impl Fn(&[Consensu
 fn in_group_of(size: u16, number: u16, boot: Boot) -> Consensus {
     let group = Group::new(MemberId(number), (0..size).map(MemberId)).unwrap();
     let rng = Rng::from_number(u64::from(number) + 1);
-    Consensus::new(at(0), group, ConsensusSettings::default(), boot, Bytes::new(), rng).unwrap()
+    Consensus::new(at(0), group, ConsensusSettings::default(), boot, candidate(""), rng).unwrap()
 }
 
 #[test]
@@ -502,7 +523,7 @@ fn two_of_three_that_lost_their_state_come_back_by_an_operators_word_to_one_of_t
         .collect();
     assert_eq!(until(&mut members, at(0), |members| members[1].role() != PeerRole::Rejoining), None);
     let now = at(600_000);
-    members[1].handle(now, Input::Command(PeerCommand::Readmit));
+    members[1].handle(now, Input::Readmit);
     talk(&mut members, now);
     assert_eq!((members[1].role(), members[1].term()), (PeerRole::Follower, 7 + TERMS_SKIPPED));
     let voted = Message::Vote { term: term(7 + TERMS_SKIPPED), position: Position::NONE, forfeited: None };
@@ -522,7 +543,7 @@ fn two_of_three_that_lost_their_state_come_back_by_an_operators_word_to_one_of_t
 fn readmitted_with_nobody_left_who_knows_a_term_it_goes_on_waiting() {
     let mut lost = in_group_of(3, 1, Boot::Lost);
     outputs(&mut lost, at(0));
-    lost.handle(at(1), Input::Command(PeerCommand::Readmit));
+    lost.handle(at(1), Input::Readmit);
     outputs(&mut lost, at(1));
     assert_eq!(lost.role(), PeerRole::Rejoining);
 }
@@ -562,4 +583,133 @@ fn what_was_told_before_another_was_known_to_be_lost_does_not_count() {
     }
     outputs(&mut lost, at(3));
     assert_eq!((lost.role(), lost.term()), (PeerRole::Follower, 6 + TERMS_SKIPPED));
+}
+
+/// Three members of which the first leads, with these rules.
+fn with_leader_that(rules: TermRules) -> (Vec<Consensus>, Timestamp) {
+    let mut members: Vec<_> = (0..3).map(fresh).collect();
+    talk(&mut members, at(0));
+    members[0].handle(at(0), Input::Stand(rules, "value 0".into()));
+    let now = members[0].poll_timeout().unwrap();
+    members[0].handle(now, Input::Tick);
+    talk(&mut members, now);
+    (members, now)
+}
+
+const FENCED: TermRules = TermRules { fenced: true, hold_until_stopped: false };
+const HOLDS: TermRules = TermRules { fenced: false, hold_until_stopped: true };
+
+/// Lets everybody beat and answer for so long. What the users were told.
+fn pass(members: &mut [Consensus], now: &mut Timestamp, time: Duration) -> Vec<(u16, Event)> {
+    let until = *now + time;
+    let mut told = Vec::new();
+    while *now < until {
+        *now = (*now + MS * 50).min(until);
+        for member in members.iter_mut().filter(|member| member.poll_timeout().is_some_and(|due| due <= *now)) {
+            member.handle(*now, Input::Tick);
+        }
+        told.extend(talk(members, *now));
+    }
+    told
+}
+
+#[test]
+fn nobody_is_in_office_before_the_fences_are_raised_and_meanwhile_the_lease_is_kept() {
+    let (mut members, mut now) = with_leader_that(FENCED);
+    assert_eq!((members[0].role(), members[0].office()), (PeerRole::Leader, None));
+    let told = pass(&mut members, &mut now, MS * 5_000);
+    assert!(!told.iter().any(|(_, event)| matches!(event, Event::Elected { .. } | Event::Led { .. })), "{told:?}");
+    assert_eq!(members[0].role(), PeerRole::Leader, "the others go on promising");
+    members[0].handle(now, Input::Fences(term(7), Ok(())));
+    assert_eq!(members[0].office(), None, "those were another term's");
+    members[0].handle(now, Input::Fences(term(1), Ok(())));
+    let told = talk(&mut members, now);
+    assert_eq!(members[0].office(), Some(term(1)));
+    assert!(told.iter().any(|(who, event)| *who == 1 && matches!(event, Event::Led { .. })), "{told:?}");
+}
+
+#[test]
+fn fences_that_fail_are_raised_again_and_one_that_refuses_for_good_ends_the_candidacy() {
+    let (mut members, now) = with_leader_that(FENCED);
+    let raises = |said: &[Output]| said.iter().filter(|output| matches!(output, Output::RaiseFences(_))).count();
+    members[0].handle(now, Input::Fences(term(1), Err(Fault::Unavailable)));
+    assert_eq!(raises(&outputs(&mut members[0], now)), 0, "not at once");
+    members[0].handle(now + MS * 250, Input::Tick);
+    assert_eq!(raises(&outputs(&mut members[0], now)), 1);
+    members[0].handle(now + MS * 260, Input::Fences(term(1), Err(Fault::Permanent)));
+    let said = outputs(&mut members[0], now);
+    assert_eq!(events(&said), [Event::Failed, Event::Released, Event::Done { certain: true }]);
+    assert!(said.iter().any(|output| matches!(output, Output::Send(_, Message::TimeoutNow { .. }))), "{said:?}");
+}
+
+#[test]
+fn fences_that_are_raised_when_the_lease_is_over_make_nobody_a_leader() {
+    let (mut members, now) = with_leader_that(FENCED);
+    let late = now + MS * 1_400;
+    members[0].handle(late, Input::Fences(term(1), Ok(())));
+    assert_eq!(members[0].office(), None);
+    assert!(events(&outputs(&mut members[0], late)).is_empty());
+}
+
+#[test]
+fn a_member_that_holds_on_keeps_the_others_from_electing_until_its_work_has_stopped() {
+    let (mut members, mut now) = with_leader_that(HOLDS);
+    assert_eq!(members[0].wish(now, Wish::Resign), Ok(()));
+    let told = pass(&mut members, &mut now, MS * 20_000);
+    let over = told.iter().position(|told| *told == (0, Event::Unelected(Loss::Resigned)));
+    assert!(over.is_some(), "{told:?}");
+    for follower in [1, 2] {
+        assert!(told.contains(&(follower, Event::Vacant)), "they hear that nobody leads: {told:?}");
+    }
+    assert!(!told.iter().any(|(_, event)| matches!(event, Event::Elected { .. } | Event::Released)), "{told:?}");
+    members[0].handle(now, Input::Command(Command::Release));
+    let told = talk(&mut members, now);
+    assert!(told.contains(&(0, Event::Released)), "{told:?}");
+    assert!(members[1..].iter().any(|member| member.office() == Some(term(2))), "{told:?}");
+}
+
+#[test]
+fn what_was_lost_bars_the_next_term_of_this_member_until_its_work_has_stopped() {
+    let (mut members, now) = with_leader();
+    members[0].handle(now, Input::Message(MemberId(1), Message::Stale { term: term(5) }));
+    let said = outputs(&mut members[0], now);
+    assert_eq!(events(&said), [Event::Unelected(Loss::Superseded), Event::Released]);
+    let later = now + MS * 10_000;
+    members[0].handle(later, Input::Tick);
+    assert_eq!(members[0].role(), PeerRole::Follower);
+    members[0].handle(later, Input::Command(Command::Release));
+    let due = members[0].poll_timeout().unwrap();
+    members[0].handle(due, Input::Tick);
+    assert_eq!(members[0].role(), PeerRole::Sounding);
+}
+
+#[test]
+fn an_operators_wish_stops_the_work_first_and_then_hands_over() {
+    let (mut members, now) = with_leader();
+    assert_eq!(members[1].wish(now, Wish::Resign), Err(Refusal::NotInOffice));
+    assert_eq!(members[0].wish(now, Wish::Transfer(MemberId(9))), Err(Refusal::NotAMember));
+    assert_eq!(members[0].wish(now, Wish::Transfer(MemberId(2))), Ok(()));
+    let said = outputs(&mut members[0], now);
+    assert!(matches!(events(&said)[..], [Event::Stopping { why: Loss::Transferred, .. }]), "{said:?}");
+    assert!(!said.iter().any(|output| matches!(output, Output::Send(_, Message::TimeoutNow { .. }))), "{said:?}");
+    assert_eq!(members[0].wish(now, Wish::Resign), Err(Refusal::Busy));
+    members[0].handle(now, Input::Command(Command::Release));
+    talk(&mut members, now);
+    assert_eq!(members[2].office(), Some(term(2)));
+}
+
+#[test]
+fn a_candidate_that_leaves_leads_on_until_its_term_is_over_and_its_member_still_votes() {
+    let (mut members, mut now) = with_leader();
+    members[0].handle(now, Input::Command(Command::Leave));
+    let told = pass(&mut members, &mut now, MS * 3_000);
+    assert_eq!(members[0].office(), Some(term(1)), "{told:?}");
+    members[0].handle(now, Input::Command(Command::Release));
+    let told = talk(&mut members, now);
+    assert!(told.contains(&(0, Event::Done { certain: true })), "{told:?}");
+    members.remove(2);
+    let told = pass(&mut members, &mut now, MS * 30_000);
+    assert_eq!(members[1].office(), Some(term(members[1].term())), "it has a majority: {told:?}");
+    members[1].handle(now, Input::Command(Command::Proclaim(3, "new".into())));
+    assert!(talk(&mut members, now).contains(&(1, Event::Proclaimed(3, Cas::Done))));
 }

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::message::{Ballot, Contact, Message, Output, Position, SealId};
-use super::{Consensus, Role};
+use super::message::{Ballot, Contact, Message, Position, SealId};
+use super::{Consensus, Output, Role};
 use crate::entry::Token;
-use crate::machine::Loss;
-use crate::peers::event::PeerEvent;
+use crate::machine::{Event, Loss};
 use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
 use crate::time::Timestamp;
@@ -24,7 +23,7 @@ impl Consensus {
     /// Silence for too long: asks whether an election would be won, which disturbs nobody.
     pub(super) fn sound_out(&mut self, now: Timestamp) {
         if self.known.leader.take().is_some() {
-            self.event(PeerEvent::Vacant);
+            self.event(Event::Vacant);
         }
         self.rest(now);
         if !self.may_stand(now) {
@@ -42,7 +41,7 @@ impl Consensus {
     pub(super) fn may_stand(&self, now: Timestamp) -> bool {
         // A member that lost its records would be elected by others that never had them.
         let caught_up = self.position >= self.stored.catch_up;
-        self.healthy && !self.closing && caught_up && self.abstention(now).is_none() && self.stored.term < Token::MAX
+        self.is_fit() && caught_up && self.abstention(now).is_none() && self.stored.term < Token::MAX
     }
 
     /// An unfit member leaves the running; it does not leave the voters.
@@ -55,7 +54,7 @@ impl Consensus {
     /// The time for answers, or for a leader to be heard, is up.
     pub(super) fn on_silence(&mut self, now: Timestamp) {
         match &self.role {
-            Role::Leader(leading) if !leading.holds_lease() => self.become_follower(now),
+            Role::Leader(_) if self.tenure.is_settled() => self.become_follower(now),
             Role::Candidate { forfeited: Some(_), .. } if self.settings.flaws.has(PeerFlaw::ForcedVoteRetried) => {
                 self.stand(now, Token::new(self.stored.term));
             }
@@ -237,7 +236,7 @@ impl Consensus {
         if self.settings.flaws.has(PeerFlaw::NoStickyVoters) {
             return false;
         }
-        let leads = matches!(&self.role, Role::Leader(leading) if leading.holds_lease());
+        let leads = matches!(self.role, Role::Leader(_)) && self.tenure.has_claim();
         let freed = |contact: &Contact| forfeited == Some(contact.term);
         leads || self.contact.is_some_and(|contact| now < contact.promised_until && !freed(&contact))
     }

@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::ElectionName;
-use incumbent::store::BootClock;
-use incumbent_core::Timestamp;
+use incumbent::store::{BootClock, Clock as _};
 use incumbent_core::peers::consensus::Message;
 use incumbent_core::peers::ring;
 use incumbent_peers::{
-    Algorithm, Body, ConsensusSettings, GroupConfig, LinkSettings, Member, MemberId, Members, Node, NodeConfig,
-    PeerEvent, RankSettings, Rules, Secret, Sink, Trace, TraceRecord, Way,
+    Algorithm, Body, Command, ConsensusSettings, Event, GroupConfig, LinkSettings, Member, MemberId, Members, Node,
+    NodeConfig, RankSettings, Rules, Secret, Told, Trace, TraceRecord, Way,
 };
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
@@ -106,13 +105,20 @@ impl MemberArgs {
         let reporter = Arc::new(Reporter::default());
         let mut config = self.config().map_err(|why| Failure::error(why.to_string()))?;
         config.trace = Some(reporter.clone());
-        let node = Node::start(config, reporter.clone()).await.map_err(|why| Failure::error(why.to_string()))?;
+        let mut node = Node::start(config).await.map_err(|why| Failure::error(why.to_string()))?;
         out_json(&Report::Ready { port: node.address().port() })?;
         let mut stdin = tokio::io::stdin();
         let mut nothing = [0; 16];
+        let mut at_work = false;
         loop {
             tokio::select! {
-                () = reporter.stopping.notified() => { node.release(); }
+                told = node.told() => if let Told::Event(event) = told {
+                    at_work |= matches!(event, Event::Elected { .. });
+                    reporter.event(&event);
+                    if matches!(event, Event::Stopping { .. } | Event::Unelected(_)) && std::mem::take(&mut at_work) {
+                        node.command(Command::Release);
+                    }
+                },
                 () = reporter.reader_gone.notified() => return Ok(0),
                 // Its end says that the demonstration is gone, however it ended.
                 read = stdin.read(&mut nothing) => if !matches!(read, Ok(1..)) { return Ok(0) },
@@ -170,8 +176,6 @@ fn rules(algorithm: Algorithm) -> Rules {
 /// Writes reports to standard output.
 #[derive(Default)]
 struct Reporter {
-    /// The work has to stop, which it has.
-    stopping: Notify,
     /// Nothing can be written any more.
     reader_gone: Notify,
 }
@@ -182,25 +186,20 @@ impl Reporter {
             self.reader_gone.notify_one();
         }
     }
-}
 
-impl Sink for Reporter {
-    fn event(&self, now: Timestamp, event: PeerEvent) {
-        let at = now.as_nanos();
+    fn event(&self, event: &Event) {
+        let at = BootClock.now().as_nanos();
         self.write(&match event {
-            PeerEvent::Elected { token, deadline } => {
-                Report::Elected { at, term: token.map(|token| token.get()), deadline: deadline.as_nanos() }
+            Event::Elected { claim, deadline, .. } => {
+                Report::Elected { at, term: claim.token().map(|token| token.get()), deadline: deadline.as_nanos() }
             }
-            PeerEvent::Deadline(until) => Report::Deadline { until: until.as_nanos() },
-            PeerEvent::Stopping { .. } => return self.stopping.notify_one(),
-            PeerEvent::Unelected(_) => Report::Unelected { at },
-            PeerEvent::NewLeader { leader, term, .. } => {
-                Report::Follows { leader: leader.0, term: term.map(|term| term.get()) }
-            }
-            PeerEvent::Vacant => Report::Vacant,
-            PeerEvent::NotVoting(_) => Report::Votes { does: false },
-            PeerEvent::Voting => Report::Votes { does: true },
-            PeerEvent::TransferRefused(_) | PeerEvent::Closed => return,
+            Event::Deadline(until) => Report::Deadline { until: until.as_nanos() },
+            Event::Unelected(_) => Report::Unelected { at },
+            Event::Led { leader, term, .. } => Report::Follows { leader: leader.0, term: term.map(|term| term.get()) },
+            Event::Vacant => Report::Vacant,
+            Event::NotVoting(_) => Report::Votes { does: false },
+            Event::Voting => Report::Votes { does: true },
+            _ => return,
         });
     }
 }

@@ -1,17 +1,33 @@
 //! Questions and wishes of those who are not members.
 
-use incumbent_core::Token;
-use incumbent_core::peers::consensus::{PeerRole, Report};
-use incumbent_core::peers::{MemberId, PeerCommand};
+use std::sync::Arc;
 
-use super::{Phase, Runner};
+use incumbent_core::peers::consensus::{PeerRole, Report};
+use incumbent_core::peers::{Input, Wish};
+use incumbent_core::{Nonce, Token};
+
+use super::{Node, Phase};
 use crate::disk::Disk;
 use crate::founding::Declared;
-use crate::machine::Happened;
-use crate::sink::{OperatorRequest, Reply, Wish};
+use crate::link::outbox::Outbox;
+use crate::packet::Packet;
 use crate::status::{Answer, LeaderView, Refused, Status};
+use crate::trace::Meter;
 
-impl Runner {
+/// Where an answer goes.
+pub(super) struct Reply {
+    pub(super) to: Arc<Outbox>,
+    pub(super) nonce: Nonce,
+    pub(super) meter: Arc<Meter>,
+}
+
+impl Reply {
+    pub(super) fn send(self, answer: Answer) {
+        self.to.push(Packet::Answer(self.nonce, answer), &self.meter);
+    }
+}
+
+impl Node {
     /// What this member knows now. An office whose deadline has passed is none, whether or not the machine has looked.
     pub(super) fn status(&self) -> Status {
         let now = self.now();
@@ -39,7 +55,7 @@ impl Runner {
             led_term,
             leader: leader.filter(|leader| in_office || leader.member != self.shared.me),
             in_office,
-            stands: self.stands,
+            stands: self.candidate.is_some() && self.healthy,
             not_voting: self.view.not_voting,
             forming: matches!(self.phase, Phase::Forming(_)),
             waits_for: if let Phase::Forming(founding) = &self.phase { founding.missing() } else { Vec::new() },
@@ -78,26 +94,16 @@ impl Runner {
         }
         tracing::warn!("an operator readmits this member without the others");
         reply.send(Answer::Accepted);
-        self.input(Happened::Command(PeerCommand::Readmit));
+        self.input(Input::Readmit);
     }
 
-    fn knows_unfit(&self, heir: MemberId) -> bool {
-        matches!(&self.phase, Phase::Running(machine) if machine.knows_unfit(self.now(), heir))
-    }
-
+    /// Granted by the machine, which asks the user to stop first.
     pub(super) fn on_wish(&mut self, wish: Wish, reply: Reply) {
-        let heir_is_other = |heir: MemberId| heir != self.shared.me && self.group.contains(heir);
-        let refused = match wish {
-            Wish::Transfer(_) if !self.shared.algorithm.is_fenced() => Some(Refused::RankDecides),
-            Wish::Transfer(heir) if !heir_is_other(heir) => Some(Refused::NotAMember),
-            _ if self.view.office.is_none() => Some(Refused::NotInOffice),
-            // Before any work is stopped for it.
-            Wish::Transfer(heir) if self.knows_unfit(heir) => Some(Refused::HeirUnfit),
-            _ => None,
+        let now = self.now();
+        let granted = match &mut self.phase {
+            Phase::Running(machine) => machine.wish(now, wish).map_err(Refused::from),
+            Phase::Forming(_) | Phase::Over => Err(Refused::NotInOffice),
         };
-        match refused {
-            Some(why) => reply.send(Answer::Refused(why)),
-            None => self.sink.request(OperatorRequest::new(wish, reply)),
-        }
+        reply.send(granted.map_or_else(Answer::Refused, |()| Answer::Accepted));
     }
 }

@@ -1,50 +1,53 @@
 //! What a consensus member writes down, and how it comes to be one: the founding of its group.
 
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use incumbent_core::Timestamp;
 use incumbent_core::peers::consensus::{Boot, PeerRole, PersistId, Stored};
-use incumbent_core::peers::{Abstention, MemberId, PeerCommand, PeerEvent};
+use incumbent_core::peers::{Abstention, Input, MemberId};
+use incumbent_core::{Command, Event, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Phase, Runner};
+use super::start::consensus;
+use super::{Node, Phase, Told};
 use crate::counters::add;
 use crate::disk::{Disk, Record};
 use crate::founding::{Census, Charter, DiskId, Progress, Step};
-use crate::machine::{Happened, Machine};
 use crate::packet::Packet;
 
 /// A locked directory, and a sign for those who wait until it is free.
-pub(crate) type HeldDisk = Arc<(Disk, mpsc::Sender<()>)>;
+pub(super) type HeldDisk = Arc<(Disk, mpsc::Sender<()>)>;
 
 /// What is written down, and what is on its way there.
-pub(crate) struct Paper {
-    pub(crate) disk: HeldDisk,
-    pub(crate) record: Record,
-    pub(crate) writing: Option<(Writing, JoinHandle<io::Result<()>>)>,
+pub(super) struct Paper {
+    pub(super) disk: HeldDisk,
+    pub(super) record: Record,
+    pub(super) writing: Option<(Writing, JoinHandle<io::Result<()>>)>,
     /// The newest state that has to be written after the one that is being written.
-    pub(crate) next: Option<Writing>,
+    pub(super) next: Option<Writing>,
     /// When to ask the others for the charter, while it is not known.
-    pub(crate) ask_at: Timestamp,
+    pub(super) ask_at: Timestamp,
     /// Whether it has been said that somebody has another charter.
-    pub(crate) mixed_up: bool,
+    pub(super) mixed_up: bool,
     /// When to say again that the group has not been founded.
-    pub(crate) remind_at: Timestamp,
+    pub(super) remind_at: Timestamp,
 }
 
 /// How often a member says that it still waits for its group to be founded.
 const REMIND_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Writing {
+pub(super) enum Writing {
     Charter,
     State(PersistId),
 }
 
-impl Runner {
+impl Node {
     pub(super) fn persist(&mut self, id: PersistId, stored: Stored) {
         if let Some(paper) = &mut self.paper {
             paper.record.stored = Some(stored);
@@ -52,8 +55,7 @@ impl Runner {
         }
     }
 
-    pub(super) fn on_written(&mut self, written: Option<(Writing, io::Result<()>)>) {
-        let Some((what, result)) = written else { return };
+    pub(super) fn on_written(&mut self, (what, result): (Writing, io::Result<()>)) {
         let tally = &self.shared.meter.tally;
         add(if result.is_ok() { &tally.persisted } else { &tally.persist_failed }, 1);
         if let Err(why) = &result {
@@ -65,14 +67,17 @@ impl Runner {
             paper.write(next);
         }
         match (what, result.is_ok()) {
-            (Writing::State(id), true) => self.input(Happened::Persisted(id)),
-            (Writing::State(id), false) => self.input(Happened::PersistFailed(id)),
+            (Writing::State(id), true) => self.input(Input::Persisted(id)),
+            (Writing::State(id), false) => self.input(Input::PersistFailed(id)),
             (Writing::Charter, written) => {
                 if let Phase::Forming(founding) = &mut self.phase {
                     if !written {
                         // What was not accepted durably was not accepted.
-                        self.on_event(PeerEvent::NotVoting(Abstention::CannotPersist));
-                        return self.on_event(PeerEvent::Closed);
+                        let why = Event::NotVoting(Abstention::CannotPersist);
+                        self.note(&why);
+                        self.told.extend([why, Event::Failed, Event::Done { certain: true }].map(Told::Event));
+                        self.candidate = None;
+                        return self.end();
                     }
                     founding.on_written();
                     let census = founding.census(true);
@@ -217,14 +222,13 @@ impl Runner {
         if let Some(paper) = &mut self.paper {
             paper.record.charter = Some(charter);
         }
-        let parts = (self.value.clone(), self.rng.fork());
-        match Machine::consensus(self.now(), self.group.clone(), &self.rules, boot, parts) {
+        let parts = ((self.candidate, self.value.clone()), self.rng.fork());
+        match consensus(self.now(), self.group.clone(), &self.rules, boot, parts) {
             Ok(machine) => {
                 self.phase = Phase::Running(machine);
-                if !self.stands {
-                    self.input(Happened::Command(PeerCommand::Healthy(false)));
+                if !self.healthy {
+                    self.input(Input::Command(Command::Healthy(false)));
                 }
-                self.act_all();
                 // The others need not ask again.
                 if let Some(census) = self.own_census() {
                     self.say_census(&census);
@@ -233,7 +237,7 @@ impl Runner {
             Err(why) => {
                 // The same settings have been accepted before.
                 tracing::error!(%why, "cannot take part");
-                self.on_event(PeerEvent::Closed);
+                self.end();
             }
         }
     }
@@ -254,17 +258,12 @@ impl Paper {
     }
 }
 
-/// Waits for what is being written. Safe to cancel.
-pub(super) async fn written(paper: &mut Option<Paper>) -> Option<(Writing, io::Result<()>)> {
-    match paper.as_mut().and_then(|paper| paper.writing.as_mut()) {
-        None => std::future::pending().await,
-        Some((what, task)) => {
-            let what = *what;
-            let result = task.await.unwrap_or_else(|why| Err(io::Error::other(why)));
-            if let Some(paper) = paper {
-                paper.writing = None;
-            }
-            Some((what, result))
-        }
-    }
+/// What has been written.
+pub(super) fn poll_written(paper: &mut Option<Paper>, cx: &mut Context<'_>) -> Poll<(Writing, io::Result<()>)> {
+    let Some(paper) = paper else { return Poll::Pending };
+    let Some((what, task)) = &mut paper.writing else { return Poll::Pending };
+    let what = *what;
+    let result = std::task::ready!(Pin::new(task).poll(cx)).unwrap_or_else(|why| Err(io::Error::other(why)));
+    paper.writing = None;
+    Poll::Ready((what, result))
 }

@@ -1,75 +1,54 @@
-//! One member of a group, as its process holds it.
+//! How a member starts: its socket, its directory, and what it finds there.
 
+use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use incumbent_core::peers::consensus::{Boot, PeerRole, Position};
-use incumbent_core::peers::{Group, MemberId, PeerCommand};
-use incumbent_core::{NameError, Rng, StoreId, Timestamp, check_value};
+use incumbent_core::peers::bully::Bully;
+use incumbent_core::peers::consensus::{Boot, Consensus, PeerRole};
+use incumbent_core::peers::ring::Ring;
+use incumbent_core::peers::{Group, Member as Machine, MemberId};
+use incumbent_core::{Rng, StoreId, Timestamp};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
 
-use crate::config::{Algorithm, ConfigError, NodeConfig};
-use crate::counters::Counters;
+use super::papers::{HeldDisk, Paper};
+use super::{Node, Phase, Shared, View};
+use crate::config::{Algorithm, ConfigError, NodeConfig, Rules};
 use crate::disk::{Disk, Found, Record};
 use crate::founding::Founding;
-use crate::link::dial::{Dialler, LAST_WORDS};
+use crate::link::dial::Dialler;
 use crate::link::gate::Gate;
 use crate::link::listen::Ear;
-use crate::machine::{Happened, Machine};
-use crate::members::Members;
-use crate::orders::Order;
-use crate::runner::{HeldDisk, Paper, Phase, Runner, Shared, View};
 use crate::secret::random;
-use crate::sink::Sink;
 use crate::status::{NodeState, Stage};
 use crate::trace::Meter;
 
-/// How many messages of others wait for the runner. When it is full, connections are read no further.
+/// How many messages of others wait for the node. When it is full, connections are read no further.
 const INBOUND: usize = 256;
-
-/// One member. Dropping it closes its port and all connections at once, and says nothing to anybody: the others see it as
-/// they would see a crash. [`Node::close`] leaves in order.
-#[derive(Debug)]
-pub struct Node {
-    shared: Shared,
-    members: Members,
-    address: SocketAddr,
-    state: watch::Receiver<NodeState>,
-    tasks: Mutex<JoinSet<()>>,
-    /// Ends when nobody holds the data directory any more.
-    freed: tokio::sync::Mutex<mpsc::Receiver<()>>,
-}
 
 impl Node {
     /// Starts a member: it listens, and its directory is locked, when this returns.
-    pub async fn start(config: NodeConfig, sink: Arc<dyn Sink>) -> Result<Node, StartError> {
+    pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
         config.check()?;
         let own = config.group.members.get(config.me).map(|member| member.address.to_string());
         let at = config.listen.clone().or(own).unwrap_or_default();
         let listener = TcpListener::bind(&*at).await.map_err(|why| StartError::Listen { at, why })?;
-        Node::begin(config, sink, listener).await
+        Node::begin(config, listener).await
     }
 
     /// Starts a member on a socket that listens already.
-    pub async fn start_on(
-        config: NodeConfig,
-        sink: Arc<dyn Sink>,
-        listener: std::net::TcpListener,
-    ) -> Result<Node, StartError> {
+    pub async fn start_on(config: NodeConfig, listener: std::net::TcpListener) -> Result<Node, StartError> {
         config.check()?;
         let failed = |why| StartError::Listen { at: "the socket that was given".to_owned(), why };
         listener.set_nonblocking(true).map_err(failed)?;
-        Node::begin(config, sink, TcpListener::from_std(listener).map_err(failed)?).await
+        Node::begin(config, TcpListener::from_std(listener).map_err(failed)?).await
     }
 
-    async fn begin(config: NodeConfig, sink: Arc<dyn Sink>, listener: TcpListener) -> Result<Node, StartError> {
+    async fn begin(config: NodeConfig, listener: TcpListener) -> Result<Node, StartError> {
         let address = listener.local_addr().map_err(|why| StartError::Listen { at: "?".to_owned(), why })?;
         let group = config.group.members.group(config.me)?;
         let mut rng = Rng::from_seed(seed().map_err(StartError::Random)?);
@@ -78,136 +57,38 @@ impl Node {
         let shared = Shared::new(&config, &group, &line);
         let (inbound, heard) = mpsc::channel(INBOUND);
         let (alive, freed) = mpsc::channel(1);
-        let (state, watched) = watch::channel(first_state(&group));
+        let (state, _) = watch::channel(first_state(&group));
         let start = Start { config: &config, group: &group, identity: &shared.identity };
         let (phase, paper) = start.phase(rng.fork(), alive).await?;
-        let runner = Runner {
-            shared: shared.clone(),
-            members: config.group.members.clone(),
-            group,
-            rules: config.rules,
-            sink,
-            state,
-            inbound: heard,
-            alarm: config.clock.alarm().map_err(StartError::Alarm)?,
-            rng: rng.fork(),
-            phase,
-            value: config.value.clone(),
-            stands: config.stands,
-            built_aside: !config.stands && !config.group.algorithm.is_fenced(),
-            paper,
-            view: View::default(),
-        };
+        let alarm = config.clock.alarm().map_err(StartError::Alarm)?;
         let mut tasks = JoinSet::new();
         for (to, outbox) in shared.outboxes.iter() {
             tasks.spawn(Dialler::clone(&line).speak(*to, outbox.clone(), rng.fork()));
         }
         let gate = Arc::new(Gate::new(&config.group));
         tasks.spawn(Ear { line, gate, outboxes: shared.outboxes.clone(), inbound }.open(listener));
-        tasks.spawn(runner.run());
-        let (tasks, freed) = (Mutex::new(tasks), tokio::sync::Mutex::new(freed));
-        Ok(Node { shared, members: config.group.members, address, state: watched, tasks, freed })
-    }
-
-    /// Which member this is.
-    pub fn me(&self) -> MemberId {
-        self.shared.me
-    }
-
-    /// The list of members.
-    pub fn members(&self) -> &Members {
-        &self.members
-    }
-
-    /// How the members elect.
-    pub fn algorithm(&self) -> Algorithm {
-        self.shared.algorithm
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// What it is and what it knows, now and as it changes.
-    pub fn state(&self) -> watch::Receiver<NodeState> {
-        self.state.clone()
-    }
-
-    /// Which founding of a consensus group it belongs to. A group that was wiped and founded anew is another one, and its
-    /// tokens begin anew. `None` while it is not known, and for bully and ring.
-    pub fn identity(&self) -> Option<StoreId> {
-        self.shared.identity.get().cloned()
-    }
-
-    /// What has passed, in numbers.
-    pub fn counters(&self) -> Counters {
-        self.shared.meter.tally.snapshot()
-    }
-
-    /// The work of the term has stopped: gives the office back. `false`, here and below: the node has ended.
-    pub fn release(&self) -> bool {
-        self.command(PeerCommand::Release)
-    }
-
-    /// The work has stopped: hands the office to this member.
-    /// [`TransferRefused`](incumbent_core::peers::PeerEvent::TransferRefused) or the end of the term follows.
-    pub fn transfer(&self, heir: MemberId) -> bool {
-        self.command(PeerCommand::Transfer(heir))
-    }
-
-    /// Advertises another value, at once if it leads.
-    pub fn proclaim(&self, value: Bytes) -> Result<bool, NameError> {
-        check_value(&value)?;
-        Ok(self.command(PeerCommand::Proclaim(value)))
-    }
-
-    /// Whether it is fit to lead. One that is not leaves the office, and still votes.
-    pub fn set_healthy(&self, fit: bool) -> bool {
-        self.command(PeerCommand::Healthy(fit))
-    }
-
-    /// How far the application's records reach, durably.
-    pub fn set_position(&self, position: Position) -> bool {
-        self.shared.orders.push(Order::Position(position))
-    }
-
-    /// Somebody has seen a deadline pass: the machine looks at the clock now.
-    pub fn look(&self) -> bool {
-        self.shared.orders.push(Order::Look)
-    }
-
-    fn command(&self, command: PeerCommand) -> bool {
-        self.shared.orders.push(Order::Command(command))
-    }
-
-    /// Leaves in order: the term ends as after a resignation, the last words are sent, and all is torn down, at
-    /// the latest after `within`. Says whether it was in time.
-    pub async fn close(&self, within: Duration) -> bool {
-        let until = Instant::now() + within;
-        self.command(PeerCommand::Close);
-        let mut state = self.state.clone();
-        // An error says that the runner has ended: then there is nothing left to wait for.
-        let closed = timeout_at(until, state.wait_for(|state| state.stage == Stage::Closed)).await.is_ok();
-        let words = async {
-            for outbox in self.shared.outboxes.values() {
-                outbox.idle().await;
-            }
+        let mut node = Node {
+            shared,
+            members: config.group.members,
+            address,
+            group,
+            rules: config.rules,
+            state,
+            inbound: heard,
+            alarm,
+            rng,
+            phase,
+            value: config.value,
+            candidate: config.stands,
+            healthy: true,
+            paper,
+            view: View::default(),
+            told: VecDeque::new(),
+            tasks,
+            freed,
         };
-        let _ = timeout_at(until.min(Instant::now() + LAST_WORDS), words).await;
-        self.tear_down().await;
-        closed
-    }
-
-    /// Ends at once, as dropping it does, and returns when the port and the directory are free.
-    pub async fn kill(self) {
-        self.tear_down().await;
-    }
-
-    async fn tear_down(&self) {
-        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-        tasks.shutdown().await;
-        self.freed.lock().await.recv().await;
+        node.on_forming();
+        Ok(node)
     }
 }
 
@@ -237,10 +118,9 @@ struct Start<'a> {
 impl Start<'_> {
     async fn phase(&self, rng: Rng, alive: mpsc::Sender<()>) -> Result<(Phase, Option<Paper>), StartError> {
         let (now, config) = (self.config.clock.now(), self.config);
-        let parts = (config.value.clone(), rng);
+        let parts = ((config.stands, config.value.clone()), rng);
         let Some(path) = config.data.clone() else {
-            let machine = Machine::rank(now, self.group.clone(), &config.rules, config.stands, parts)?;
-            return Ok((machine.map_or(Phase::Over, Phase::Running), None));
+            return Ok((Phase::Running(rank(now, self.group.clone(), &config.rules, parts)?), None));
         };
         let fingerprint = config.group.members.fingerprint(config.group.election.as_str());
         let (me, at) = (config.me, path.clone());
@@ -258,10 +138,7 @@ impl Start<'_> {
                 if let Some(charter) = &record.charter {
                     let _ = self.identity.set(charter.identity(fingerprint));
                 }
-                let mut machine = Machine::consensus(now, self.group.clone(), &config.rules, boot, parts)?;
-                if !config.stands {
-                    machine.handle(now, Happened::Command(PeerCommand::Healthy(false)));
-                }
+                let machine = consensus(now, self.group.clone(), &config.rules, boot, parts)?;
                 Phase::Running(machine)
             }
         };
@@ -305,6 +182,37 @@ impl Start<'_> {
         let written = tokio::task::spawn_blocking(move || disk.0.write(&record)).await;
         written.unwrap_or_else(|why| Err(io::Error::other(why))).map_err(|why| StartError::Data { path, why })
     }
+}
+
+/// How the candidate stands, what it advertises, and the randomness of the machine.
+type Parts = ((Option<incumbent_core::peers::TermRules>, bytes::Bytes), Rng);
+
+/// A bully or ring member that starts now.
+fn rank(now: Timestamp, group: Group, rules: &Rules, (candidate, rng): Parts) -> Result<Machine, ConfigError> {
+    match rules {
+        Rules::Bully(rules) => Bully::new(now, group, *rules, candidate, rng)
+            .map(|machine| Machine::Bully(Box::new(machine)))
+            .map_err(ConfigError::Rank),
+        Rules::Ring(rules) => Ring::new(now, group, *rules, candidate, rng)
+            .map(|machine| Machine::Ring(Box::new(machine)))
+            .map_err(ConfigError::Rank),
+        Rules::Consensus(_) => Err(ConfigError::Mixed { group: Algorithm::Bully, rules: Algorithm::Consensus }),
+    }
+}
+
+/// A consensus member that starts now.
+pub(super) fn consensus(
+    now: Timestamp,
+    group: Group,
+    rules: &Rules,
+    boot: Boot,
+    (candidate, rng): Parts,
+) -> Result<Machine, ConfigError> {
+    let Rules::Consensus(settings) = rules else {
+        return Err(ConfigError::Mixed { group: Algorithm::Consensus, rules: rules.algorithm() });
+    };
+    let machine = Consensus::new(now, group, *settings, boot, candidate, rng).map_err(ConfigError::Consensus)?;
+    Ok(Machine::Consensus(Box::new(machine)))
 }
 
 /// Why a member cannot start.

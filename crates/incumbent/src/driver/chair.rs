@@ -1,0 +1,78 @@
+//! What the driver keeps for a seat, and what its handles are told.
+
+use std::sync::{Arc, Weak};
+
+use incumbent_core::{ElectionName, Loss, TermNo, Timestamp};
+use incumbent_store::Session;
+
+use crate::candidacy::{Role, SeatEvent};
+use crate::fence::FencingToken;
+use crate::port::{Seat, TermState};
+
+pub(super) struct Chair {
+    election: ElectionName,
+    pub(super) shared: Arc<Seat>,
+    pub(super) term: Option<Arc<TermState>>,
+}
+
+impl Chair {
+    pub(super) fn new(election: ElectionName, shared: Arc<Seat>) -> Chair {
+        Chair { election, shared, term: None }
+    }
+
+    pub(super) fn role(&self, role: Role) {
+        self.shared.change(|state| state.role = role.clone());
+        self.shared.tell(|| SeatEvent::Role(role));
+    }
+
+    pub(super) fn on_elected(
+        &mut self,
+        number: TermNo,
+        token: Option<FencingToken>,
+        deadline: Timestamp,
+        session: Option<Weak<dyn Session>>,
+    ) {
+        let shown = token.as_ref().map(|token| token.token);
+        let term = Arc::new(TermState::new(self.election.clone(), number, token, deadline, session));
+        self.term = Some(term.clone());
+        self.shared.change(|state| {
+            state.role = Role::Leading { token: shown };
+            state.elected = Some(term);
+        });
+        self.shared.tell(|| SeatEvent::Elected(shown));
+    }
+
+    pub(super) fn on_stopping(&self, why: Loss, hard_stop: Timestamp) {
+        if let Some(term) = &self.term {
+            term.stop(why, hard_stop);
+        }
+        self.shared.tell(|| SeatEvent::Stopping(why));
+    }
+
+    pub(super) fn on_unelected(&self, why: Loss) {
+        if let Some(term) = &self.term {
+            term.end(why);
+        }
+        if matches!(why, Loss::Expired | Loss::EntryDeleted | Loss::Deposed) {
+            self.released(true);
+        }
+        self.shared.change(|state| state.role = Role::Out(why));
+        self.shared.tell(|| SeatEvent::Unelected(why));
+    }
+
+    /// What the last term was held by is gone, if `certain`; else nobody will ever know.
+    pub(super) fn released(&self, certain: bool) {
+        if let Some(term) = &self.term {
+            term.release(certain);
+        }
+    }
+
+    /// The seat is over.
+    pub(super) fn finish(self, certain: bool) {
+        if let Some(term) = &self.term {
+            term.end(Loss::Closing);
+        }
+        self.released(certain);
+        self.shared.change(|state| state.done = Some(certain));
+    }
+}

@@ -1,0 +1,429 @@
+//! Drives a member of a group: starts it with the first candidate, and hands what is said back and forth.
+//!
+//! The member starts with the first candidate and lasts until the client is closed; it leads only while there is a
+//! candidate. Who leads, and how an office is handed over in order, is the member's affair.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, Stream};
+use incumbent_core::peers::{Abstention, MemberId};
+use incumbent_core::{Candidate, Claim, Command, Event, Fault, Loss, SeatId, StoreId, Timestamp, Token};
+use incumbent_peers::{Node, TermRules, Told as Said};
+use incumbent_store::{Clock, StoreError};
+
+use super::fences::Fences;
+use super::{Side, Told};
+use crate::error::SeatError;
+use crate::fence::{FenceError, FencingToken};
+use crate::hooks::Hooks;
+use crate::peers::{Bond, start};
+use crate::port::{Seat, Stand};
+
+/// How long closing may take beyond the grace.
+const TIDY: Duration = Duration::from_secs(5);
+
+/// Something that was waited for.
+enum Done {
+    Started(Result<Box<Node>, SeatError>),
+    /// The fences of this seat are raised to this token, or not.
+    Raised(SeatId, Token, Result<(), FenceError>),
+    /// The member is torn down.
+    Shut,
+}
+
+type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+pub(crate) struct GroupSide {
+    bond: Arc<Bond>,
+    clock: Arc<dyn Clock>,
+    hooks: Hooks,
+    member: Member,
+    seat: Option<Place>,
+    /// Who leads, if it is another member.
+    follows: Option<(MemberId, Option<Token>)>,
+    /// What is to be told that the member has not said.
+    told: VecDeque<Told>,
+    work: FuturesUnordered<Work>,
+    closing: bool,
+    /// When a member that does not leave is torn down all the same.
+    shut_at: Option<Timestamp>,
+}
+
+/// This process in the group.
+enum Member {
+    /// Nobody has stood yet, or the member has failed: whoever stands starts it.
+    No,
+    Starting,
+    Yes(Box<Node>),
+}
+
+/// The candidate of this client. There is one at a time.
+struct Place {
+    id: SeatId,
+    shared: Arc<Seat>,
+    fences: Fences,
+    /// What its user wants of a member that has not started yet.
+    waiting: Vec<Command>,
+    healthy: bool,
+    in_office: bool,
+    /// Its work has not stopped. Until then, and while it is in office, it is not shown whom it follows.
+    at_work: bool,
+    /// Its user hands over, having stopped.
+    ceding: bool,
+    error: Option<SeatError>,
+}
+
+impl GroupSide {
+    pub(crate) fn new(bond: Arc<Bond>, clock: Arc<dyn Clock>, hooks: Hooks) -> GroupSide {
+        GroupSide {
+            bond,
+            clock,
+            hooks,
+            member: Member::No,
+            seat: None,
+            follows: None,
+            told: VecDeque::new(),
+            work: FuturesUnordered::new(),
+            closing: false,
+            shut_at: None,
+        }
+    }
+
+    /// One process is one member: a candidate that goes by another one's name is refused.
+    fn check(&self, candidate: &Candidate) -> Result<(), SeatError> {
+        self.bond.check(&candidate.election).map_err(SeatError::Store)?;
+        if self.closing {
+            return Err(SeatError::Closed);
+        }
+        if self.seat.is_some() {
+            return Err(SeatError::AlreadyInLine);
+        }
+        let members = self.bond.group.members();
+        if let Member::Yes(node) = &self.member
+            && members.by_name(&candidate.name).is_some_and(|named| named.id != node.me())
+        {
+            let (is, name) = (members.name(node.me()), &candidate.name);
+            return Err(SeatError::NoMember { what: format!("it is {is:?} already, and {name:?} is another member") });
+        }
+        Ok(())
+    }
+
+    fn on_started(&mut self, result: Result<Box<Node>, SeatError>) {
+        let node = match result {
+            Ok(node) => node,
+            Err(error) => {
+                self.member = Member::No;
+                self.fail(error);
+                if self.closing {
+                    self.told.push_back(Told::Closed(true));
+                }
+                return;
+            }
+        };
+        self.member = Member::Yes(node);
+        self.show_seat();
+        if let Some(place) = &mut self.seat {
+            let (seat, waiting) = (place.id, std::mem::take(&mut place.waiting));
+            waiting.into_iter().for_each(|command| self.command(seat, command));
+        }
+        if self.closing {
+            self.close_node();
+        }
+    }
+
+    fn command_node(&mut self, command: Command) {
+        if let Member::Yes(node) = &mut self.member {
+            node.command(command);
+        }
+    }
+
+    /// The candidate is known by its member's name, and sees whom it follows.
+    fn show_seat(&mut self) {
+        let (Member::Yes(node), Some(place)) = (&self.member, &self.seat) else { return };
+        let _ = place.shared.name.set(self.bond.group.members().name(node.me()).into());
+        self.show();
+    }
+
+    /// Whom a candidate that does not lead follows.
+    fn show(&mut self) {
+        let Some(place) = self.seat.as_ref().filter(|place| !place.in_office && !place.at_work) else { return };
+        let event = match self.follows {
+            _ if !place.healthy => Event::Out(Loss::Unhealthy),
+            Some((leader, term)) => Event::Led { leader, term, value: bytes::Bytes::new() },
+            None => Event::Vacant,
+        };
+        self.told.push_back(Told::Event(place.id, event));
+    }
+
+    /// The candidate cannot stand, for good.
+    fn fail(&mut self, error: SeatError) {
+        if let Some(place) = &mut self.seat {
+            place.error.get_or_insert(error);
+            let id = place.id;
+            self.told.extend([Event::Failed, Event::Done { certain: true }].map(|event| Told::Event(id, event)));
+        }
+    }
+
+    /// What the member says, and what others wait for.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Told> {
+        loop {
+            if let Some(told) = self.told.pop_front() {
+                self.note_told(&told);
+                return Poll::Ready(told);
+            }
+            if let Poll::Ready(Some(done)) = Pin::new(&mut self.work).poll_next(cx) {
+                self.on_done(done);
+                continue;
+            }
+            let Member::Yes(node) = &mut self.member else { return Poll::Pending };
+            let said = std::task::ready!(node.poll_told(cx));
+            self.on_said(said);
+        }
+    }
+
+    /// A seat that is over makes room for the next one.
+    fn note_told(&mut self, told: &Told) {
+        if let Told::Event(_, Event::Done { .. }) = told {
+            self.seat = None;
+        }
+    }
+
+    fn on_done(&mut self, done: Done) {
+        match done {
+            Done::Started(result) => self.on_started(result),
+            Done::Raised(seat, token, result) => {
+                let store = self.store_id();
+                let Some(place) = self.seat.as_mut().filter(|place| place.id == seat) else { return };
+                let result = result.map_err(|error| {
+                    tracing::debug!(%error, "a fence could not be raised");
+                    let (fault, error) = place.fences.on_error(&store, error);
+                    if fault == Fault::Permanent {
+                        place.error = Some(error);
+                    }
+                    fault
+                });
+                if let Member::Yes(node) = &mut self.member {
+                    node.fences(token, result);
+                }
+            }
+            Done::Shut => {
+                // A group keeps nothing of one who has left.
+                let seat = self.seat.as_ref().map(|place| Told::Event(place.id, Event::Done { certain: true }));
+                self.told.extend(seat);
+                self.told.push_back(Told::Closed(true));
+            }
+        }
+    }
+
+    fn on_said(&mut self, said: Said) {
+        match said {
+            Said::Event(event) => self.on_event(event),
+            Said::RaiseFences(token) => {
+                let token_of_group = FencingToken::new(token, self.store_id());
+                let Some(place) = &self.seat else { return };
+                let (seat, raised) = (place.id, place.fences.raise(&self.hooks, token_of_group));
+                self.work.push(Box::pin(async move { Done::Raised(seat, token, raised.await) }));
+            }
+            // A group with positions is refused to clients, which have no records.
+            Said::Seal(..) => {}
+            Said::Closed => self.on_closed(),
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match &event {
+            Event::Led { leader, term, .. } => {
+                self.follows = Some((*leader, *term));
+                if let Some(place) = &mut self.seat {
+                    place.fences.forget();
+                }
+                return self.show();
+            }
+            Event::Vacant => {
+                self.follows = None;
+                return self.show();
+            }
+            Event::NotVoting(why) => self.on_abstention(*why),
+            Event::Elected { .. } => self.follows = None,
+            _ => {}
+        }
+        let Some(place) = &mut self.seat else { return };
+        match &event {
+            Event::Elected { .. } => {
+                place.fences.forget();
+                (place.in_office, place.at_work) = (true, true);
+            }
+            Event::TransferRefused(_) => place.ceding = false,
+            Event::Unelected(why) => {
+                place.in_office = false;
+                place.at_work &= !(std::mem::take(&mut place.ceding) && *why == Loss::Transferred);
+            }
+            _ => {}
+        }
+        let released = event == Event::Released;
+        self.told.push_back(Told::Event(place.id, event));
+        if released {
+            self.show();
+        }
+    }
+
+    fn on_abstention(&mut self, why: Abstention) {
+        let error = match why {
+            Abstention::CannotPersist => StoreError::Unavailable { what: why.to_string(), source: None },
+            Abstention::StateLostAlone => StoreError::Corrupt { what: why.to_string() },
+            Abstention::Restarted => return tracing::debug!(%why, "this member does not vote yet"),
+            _ => return tracing::warn!(%why, "this member does not vote"),
+        };
+        tracing::error!(%why, "this member takes no part any more");
+        if let Some(place) = &mut self.seat {
+            place.error = Some(error.into());
+        }
+    }
+
+    /// The member is no more. If that was not our doing, whoever stands next starts it anew.
+    fn on_closed(&mut self) {
+        let Member::Yes(node) = std::mem::replace(&mut self.member, Member::No) else { return };
+        self.follows = None;
+        if self.closing {
+            self.shut(*node);
+        } else {
+            self.fail(SeatError::NoMember { what: "the member has ended".to_owned() });
+        }
+    }
+
+    fn shut(&mut self, node: Node) {
+        self.work.push(Box::pin(async move {
+            node.shut().await;
+            Done::Shut
+        }));
+    }
+
+    fn close_node(&mut self) {
+        let Member::Yes(node) = &mut self.member else { return };
+        self.shut_at = Some(self.clock.now() + self.bond.group.settings().grace + TIDY);
+        node.command(Command::Leave);
+        node.close();
+    }
+
+    /// Which group the tokens are of.
+    fn store_id(&self) -> StoreId {
+        let known = if let Member::Yes(node) = &self.member { node.identity() } else { None };
+        known.unwrap_or_else(|| StoreId::new(format!("{}/unknown", self.bond.group.algorithm())))
+    }
+}
+
+impl Side for GroupSide {
+    fn stand(&mut self, stand: Stand) -> Result<(), SeatError> {
+        let Stand { seat: id, candidate, fences, shared } = stand;
+        self.check(&candidate)?;
+        shared.on_first_contact(None);
+        let Candidate { election, name, value, fenced, hold_until_stopped, .. } = candidate;
+        let rules = TermRules { fenced, hold_until_stopped };
+        let fences = Fences::new(election.clone(), fences);
+        let waiting = Vec::new();
+        self.seat = Some(Place {
+            id,
+            shared,
+            fences,
+            waiting,
+            healthy: true,
+            in_office: false,
+            at_work: false,
+            ceding: false,
+            error: None,
+        });
+        if let Member::Yes(node) = &mut self.member {
+            node.stand(rules, value).map_err(|error| SeatError::NoMember { what: error.to_string() })?;
+            self.show_seat();
+        } else {
+            self.member = Member::Starting;
+            let (bond, clock) = (self.bond.clone(), self.clock.clone());
+            self.work.push(Box::pin(async move {
+                Done::Started(start(&bond, &election, &name, (rules, value), clock).await.map(Box::new))
+            }));
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, seat: SeatId, command: Command) {
+        let Some(place) = self.seat.as_mut().filter(|place| place.id == seat) else { return };
+        if let Member::Starting = self.member {
+            return place.waiting.push(command);
+        }
+        let shows = match command {
+            Command::Healthy(healthy) => {
+                place.healthy = healthy;
+                true
+            }
+            Command::Release => std::mem::take(&mut place.at_work),
+            _ => false,
+        };
+        place.ceding |= matches!(command, Command::Transfer(..));
+        self.command_node(command);
+        if shows {
+            self.show();
+        }
+    }
+
+    fn close(&mut self) {
+        if std::mem::replace(&mut self.closing, true) {
+            return;
+        }
+        match &self.member {
+            Member::No => self.told.push_back(Told::Closed(true)),
+            Member::Starting => {}
+            Member::Yes(_) => self.close_node(),
+        }
+    }
+
+    fn tick(&mut self) {
+        let late = self.shut_at.take_if(|at| self.clock.now() >= *at).is_some();
+        if late && let Member::Yes(node) = std::mem::replace(&mut self.member, Member::No) {
+            tracing::debug!("the member did not leave in time");
+            self.shut(*node);
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Timestamp> {
+        self.shut_at
+    }
+
+    fn poll_work(&mut self, cx: &mut Context<'_>) -> bool {
+        // What is taken in here is told before anything else is.
+        match self.poll(cx) {
+            Poll::Ready(told) => {
+                self.told.push_front(told);
+                true
+            }
+            Poll::Pending => false,
+        }
+    }
+
+    fn next_told(&mut self, cx: &mut Context<'_>) -> Option<Told> {
+        match self.poll(cx) {
+            Poll::Ready(told) => Some(told),
+            Poll::Pending => None,
+        }
+    }
+
+    fn fencing_token(&self, claim: &Claim) -> Option<FencingToken> {
+        Some(FencingToken::new(claim.token()?, self.store_id()))
+    }
+
+    fn name_of(&self, member: MemberId) -> Arc<str> {
+        self.bond.group.members().name(member).into()
+    }
+
+    fn error(&mut self, _: SeatId) -> SeatError {
+        self.seat.as_mut().and_then(|place| place.error.take()).unwrap_or(SeatError::Closed)
+    }
+
+    fn patience(&self) -> Duration {
+        self.bond.group.settings().grace + TIDY * 2
+    }
+}

@@ -1,0 +1,353 @@
+//! Runs what elects, a participant in the elections of a store or a member of a group, for the handles of a client: the
+//! only place where the machine, the clock and the network meet.
+//!
+//! One task per client. It hands what handles want to the machine, and tells them what has happened. It decides nothing.
+//! Whatever a machine says is carried out in one order, while one queue is drained: an event that ends a term has ended it
+//! for every handle before anything that the machine said after it is begun. Events are never collected and told later.
+//! Telling one may give the machine something new to say (an office that nobody has taken is given back): then the rest of
+//! the queue is drained in there, in the same order, and the outer loop finds it empty.
+
+mod chair;
+#[cfg(feature = "flaws")]
+mod distorted;
+mod fences;
+#[cfg(feature = "peers")]
+mod group;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::AbortHandle;
+use incumbent_core::peers::MemberId;
+use incumbent_core::{Cas, Claim, Command, Event, SeatId, Settings, Timestamp};
+use incumbent_store::{Alarm, Clock, Session};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::candidacy::{Role, SeatEvent};
+use crate::error::SeatError;
+use crate::fence::FencingToken;
+use crate::flaw::{DriverFlaw, Flaws};
+use crate::port::{Request, Stand};
+use chair::Chair;
+
+#[cfg(feature = "peers")]
+pub(crate) use group::GroupSide;
+pub(crate) use store::StoreSide;
+
+/// How many things are taken in before other tasks get a turn.
+const TURN: usize = 128;
+
+/// What a machine has to say to the handles.
+pub(crate) enum Told {
+    Event(SeatId, Event),
+    /// All is closed, and nothing is left if `true`.
+    Closed(bool),
+}
+
+/// What the driver drives: a machine, and what it takes to do what the machine says.
+pub(crate) trait Side: Send + 'static {
+    /// A candidate takes a seat, or may not.
+    fn stand(&mut self, stand: Stand) -> Result<(), SeatError>;
+    /// The user of a seat wants something.
+    fn command(&mut self, seat: SeatId, command: Command);
+    /// Every seat leaves, and all is closed. [`Told::Closed`] follows.
+    fn close(&mut self);
+    /// Time has passed.
+    fn tick(&mut self);
+    /// When it is to be ticked.
+    fn next_timeout(&self) -> Option<Timestamp>;
+    /// Takes in one thing that has happened elsewhere. `false`: nothing has.
+    fn poll_work(&mut self, cx: &mut Context<'_>) -> bool;
+    /// Does what the machine says, in order, up to the next thing that handles have to be told.
+    fn next_told(&mut self, cx: &mut Context<'_>) -> Option<Told>;
+    /// Nothing more has happened. `true`: it wants another turn soon.
+    fn end_turn(&mut self) -> bool {
+        false
+    }
+    /// What a resource knows the holder of an office by.
+    fn fencing_token(&self, claim: &Claim) -> Option<FencingToken>;
+    /// The session that carries terms.
+    fn session(&self) -> Option<Weak<dyn Session>> {
+        None
+    }
+    /// The name of a member.
+    fn name_of(&self, member: MemberId) -> Arc<str>;
+    /// Why a seat has failed.
+    fn error(&mut self, seat: SeatId) -> SeatError;
+    /// How long cleaning up may take once every handle is gone.
+    fn patience(&self) -> Duration;
+}
+
+pub(crate) struct Driver<S> {
+    side: S,
+    clock: Arc<dyn Clock>,
+    alarm: Box<dyn Alarm>,
+    alarm_at: Option<Timestamp>,
+    /// How much too early it may ring.
+    early: Duration,
+    requests: mpsc::UnboundedReceiver<Request>,
+    hung_up: bool,
+    /// Every handle is gone: when to stop cleaning up, whether or not that is done.
+    give_up_at: Option<Timestamp>,
+    seats: BTreeMap<SeatId, Chair>,
+    closing: Vec<oneshot::Sender<bool>>,
+    over: bool,
+    flaws: Flaws,
+    /// What a known-bad variant tells in the next turn.
+    #[cfg(feature = "flaws")]
+    to_tell: Vec<(SeatId, Event)>,
+}
+
+impl<S: Side> Driver<S> {
+    pub(crate) fn new(
+        side: S,
+        clock: Arc<dyn Clock>,
+        requests: mpsc::UnboundedReceiver<Request>,
+        settings: Settings,
+        flaws: Flaws,
+    ) -> io::Result<Driver<S>> {
+        Ok(Driver {
+            side,
+            alarm: clock.alarm()?,
+            alarm_at: None,
+            early: settings.renew_every / 4,
+            clock,
+            requests,
+            hung_up: false,
+            give_up_at: None,
+            seats: BTreeMap::new(),
+            closing: Vec::new(),
+            over: false,
+            flaws,
+            #[cfg(feature = "flaws")]
+            to_tell: Vec::new(),
+        })
+    }
+
+    pub(crate) async fn run(mut self) {
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        #[cfg(feature = "flaws")]
+        self.tell_late(cx);
+        for _ in 0..TURN {
+            if self.over {
+                return Poll::Ready(());
+            }
+            if !self.poll_once(cx) {
+                if self.side.end_turn() {
+                    cx.waker().wake_by_ref();
+                }
+                return Poll::Pending;
+            }
+        }
+        self.side.end_turn();
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Takes in one thing that has happened. `false`: nothing has.
+    fn poll_once(&mut self, cx: &mut Context<'_>) -> bool {
+        // Time first: a deadline that has passed is heeded before anything that came late.
+        self.set_alarm();
+        if self.alarm.poll_ring(cx).is_ready() {
+            self.alarm_at = None;
+            self.over |= self.give_up_at.is_some_and(|at| self.clock.now() >= at);
+            self.side.tick();
+        } else if !self.hung_up
+            && let Poll::Ready(request) = self.requests.poll_recv(cx)
+        {
+            self.on_request(cx, request);
+        } else if !self.side.poll_work(cx) {
+            return false;
+        }
+        self.drain(cx);
+        true
+    }
+
+    /// An alarm that rings a little early does no harm, and is cheaper than setting it anew for each step. One that rings
+    /// long before anything is due wakes a process that sleeps.
+    fn set_alarm(&mut self) {
+        let next = [self.side.next_timeout(), self.give_up_at].into_iter().flatten().min();
+        let Some(at) = next else { return };
+        if self.alarm_at.is_none_or(|set| at < set || set + self.early < at) {
+            self.alarm_at = Some(at);
+            self.alarm.set(Some(at));
+        }
+    }
+
+    fn on_request(&mut self, cx: &mut Context<'_>, request: Option<Request>) {
+        match request {
+            Some(Request::Stand(stand)) => self.on_stand(*stand),
+            Some(Request::Command(seat, command)) => {
+                if command == Command::Leave {
+                    self.give_back_unclaimed(cx, seat);
+                }
+                let refused = matches!(command, Command::Transfer(..)).then(|| self.refused_transfers(seat));
+                self.take_in(cx, seat, command);
+                // Most of those that cannot be carried out are refused at once.
+                if refused.is_some_and(|before| before == self.refused_transfers(seat)) {
+                    self.note_ceding(seat, true);
+                }
+            }
+            Some(Request::Close(reply)) => {
+                self.closing.push(reply);
+                self.side.close();
+            }
+            None => {
+                // Every handle is gone: clean up, and go, too.
+                self.hung_up = true;
+                self.give_up_at = Some(self.clock.now() + self.side.patience());
+                self.side.close();
+            }
+        }
+    }
+
+    fn on_stand(&mut self, stand: Stand) {
+        let (seat, shared, election) = (stand.seat, stand.shared.clone(), stand.candidate.election.clone());
+        match self.side.stand(stand) {
+            Ok(()) => {
+                self.seats.insert(seat, Chair::new(election, shared));
+            }
+            Err(error) => shared.change(|state| {
+                state.failed = Some(error);
+                state.done = Some(true);
+            }),
+        }
+    }
+
+    /// Hands something to the machine, and does all that follows from it.
+    fn take_in(&mut self, cx: &mut Context<'_>, seat: SeatId, command: Command) {
+        self.side.command(seat, command);
+        self.drain(cx);
+    }
+
+    fn drain(&mut self, cx: &mut Context<'_>) {
+        while let Some(told) = self.side.next_told(cx) {
+            match told {
+                Told::Event(seat, event) => {
+                    #[cfg(feature = "flaws")]
+                    let Some(event) = self.distort(cx, seat, event) else { continue };
+                    self.tell(cx, seat, event);
+                }
+                Told::Closed(closed) => self.on_closed(closed),
+            }
+        }
+    }
+
+    fn on_closed(&mut self, closed: bool) {
+        for reply in self.closing.drain(..) {
+            // Whoever asked may have stopped waiting.
+            let _ = reply.send(closed);
+        }
+        self.over = true;
+    }
+
+    /// An office that nobody has taken, and nobody will, is given back.
+    fn give_back_unclaimed(&mut self, cx: &mut Context<'_>, seat: SeatId) {
+        let unclaimed = self.seats.get(&seat).and_then(|chair| chair.shared.state().elected.take());
+        if unclaimed.is_some() {
+            self.take_in(cx, seat, Command::Release);
+        }
+    }
+
+    fn refused_transfers(&self, seat: SeatId) -> u64 {
+        self.seats.get(&seat).map_or(0, |chair| chair.shared.state().refused.0)
+    }
+
+    fn note_ceding(&self, seat: SeatId, ceding: bool) {
+        if let Some(term) = self.seats.get(&seat).and_then(|chair| chair.term.as_ref()) {
+            term.ceding.store(ceding, Ordering::Release);
+        }
+    }
+
+    fn tell(&mut self, cx: &mut Context<'_>, seat: SeatId, event: Event) {
+        let Some(chair) = self.seats.get_mut(&seat) else { return };
+        match event {
+            Event::FirstContact(tombstone) => chair.shared.on_first_contact(tombstone),
+            Event::Following(ahead) => chair.role(Role::Following { ahead: ahead.name, token: Some(ahead.token) }),
+            Event::Led { leader, term, .. } => {
+                chair.role(Role::Following { ahead: Some(self.side.name_of(leader)), token: term });
+            }
+            Event::Vacant => chair.role(Role::Following { ahead: None, token: None }),
+            Event::Out(why) => chair.role(Role::Out(why)),
+            Event::Elected { term, claim, deadline } => {
+                let token = self.side.fencing_token(&claim);
+                chair.on_elected(term, token, deadline, self.side.session());
+            }
+            Event::Deadline(deadline) => {
+                if let Some(term) = &chair.term {
+                    term.extend(deadline);
+                }
+            }
+            Event::Stopping { why, hard_stop } => {
+                chair.on_stopping(why, hard_stop);
+                self.give_back_unclaimed(cx, seat);
+            }
+            Event::Unelected(why) => {
+                chair.on_unelected(why);
+                self.give_back_unclaimed(cx, seat);
+            }
+            Event::Released => chair.released(true),
+            Event::TransferRefused(why) => {
+                chair.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why.into())));
+                self.note_ceding(seat, false);
+            }
+            Event::Proclaimed(number, cas) => {
+                if let Some(term) = &chair.term {
+                    term.proclaimed.change(|_| Some((number, cas == Cas::Done)));
+                }
+            }
+            Event::Ended => {
+                chair.shared.change(|state| state.ended = true);
+                chair.shared.tell(|| SeatEvent::Ended);
+            }
+            Event::Failed => {
+                let error = self.side.error(seat);
+                chair.shared.change(|state| state.failed = Some(error));
+            }
+            // Of the member, not of its candidate.
+            Event::NotVoting(_) | Event::Voting => {}
+            Event::Done { certain } => {
+                if let Some(chair) = self.seats.remove(&seat) {
+                    chair.finish(certain);
+                }
+            }
+        }
+    }
+}
+
+impl<S> Drop for Driver<S> {
+    /// However the driver ends (its work is done, the runtime goes, a store has panicked), nobody
+    /// waits for it in vain.
+    fn drop(&mut self) {
+        if self.flaws.has(DriverFlaw::DropUntold) {
+            return;
+        }
+        self.requests.close();
+        while let Ok(request) = self.requests.try_recv() {
+            if let Request::Stand(stand) = request {
+                stand.shared.change(|state| state.done = Some(true));
+            }
+        }
+        for chair in std::mem::take(&mut self.seats).into_values() {
+            chair.finish(false);
+        }
+    }
+}
+
+/// Puts something in a slot, and drops what was there.
+fn replace(slot: &mut Option<AbortHandle>, by: Option<AbortHandle>) {
+    if let Some(before) = std::mem::replace(slot, by) {
+        before.abort();
+    }
+}

@@ -1,0 +1,502 @@
+//! Drives a [`Participant`] against a store: makes the calls that it asks for, and hands the answers back.
+//!
+//! A session is in use if the machine says so, and what the machine has given up is dropped before anything else begins.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::{AbortHandle, Abortable, Aborted};
+use futures_util::stream::{FuturesUnordered, Stream};
+use incumbent_core::peers::MemberId;
+use incumbent_core::{
+    Answer, Attempt, CallId, Claim, Command, Cursor, Epoch, Event, Fault, Hint, Input, Op, Output, Participant,
+    Renewal, SeatId, Settings, Timestamp, WatchFor, WatchId,
+};
+use incumbent_store::{Clock, Session, Store, StoreError, StoreId};
+
+use super::fences::Fences;
+use super::{Side, Told, replace};
+use crate::error::SeatError;
+use crate::fence::{FenceError, FencingToken};
+use crate::flaw::{DriverFlaw, Flaws};
+use crate::hooks::Hooks;
+use crate::port::Stand;
+
+#[cfg(feature = "flaws")]
+mod distorted;
+#[cfg(feature = "flaws")]
+use distorted::Distorted;
+
+/// Something that was waited for.
+enum Done {
+    Opened(Attempt, Result<Arc<dyn Session>, StoreError>),
+    Renewed(Attempt, Result<Renewal, StoreError>),
+    Answer(SeatId, CallId, Result<Answer, CallError>),
+    Wake(SeatId, WatchId, Hint),
+    /// The session is closed, if `true`; else it was not to be done, and it expires later.
+    Closed(bool),
+    /// A session that nobody uses is closed, or expires later.
+    Discarded,
+    /// The store may count this TTL from now on.
+    Shortened(Epoch, Duration),
+}
+
+/// Why a call failed: the store or a fence said so.
+enum CallError {
+    Store(StoreError),
+    Fence(FenceError),
+}
+
+type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+pub(crate) struct StoreSide {
+    participant: Participant,
+    settings: Settings,
+    store: Arc<dyn Store>,
+    store_id: Option<StoreId>,
+    clock: Arc<dyn Clock>,
+    hooks: Hooks,
+    /// The session that the machine stands on.
+    session: Option<(Epoch, Arc<dyn Session>)>,
+    /// Waits for news of its TTL.
+    news: Option<AbortHandle>,
+    /// The session is being closed.
+    closing_session: bool,
+    /// The session is closed, if `true`.
+    closed: Option<bool>,
+    /// The opening or renewal that is out.
+    attempt: Option<AbortHandle>,
+    /// The call of each seat that is out.
+    calls: BTreeMap<SeatId, AbortHandle>,
+    seats: BTreeMap<SeatId, Place>,
+    /// Why no session can be had, for those who fail for it.
+    session_error: Option<SeatError>,
+    work: FuturesUnordered<Abortable<Work>>,
+    /// Who has a watch that was not begun yet.
+    to_watch: Vec<SeatId>,
+    /// Since the first of them came, other tasks had a turn.
+    others_had_a_turn: bool,
+    flaws: Flaws,
+    #[cfg(feature = "flaws")]
+    distorted: Distorted,
+}
+
+/// What is kept for a seat.
+struct Place {
+    fences: Fences,
+    watch: Option<AbortHandle>,
+    /// The watch that is to be begun next.
+    to_watch: Option<ToWatch>,
+    error: Option<SeatError>,
+}
+
+struct ToWatch {
+    watch: WatchId,
+    what: WatchFor,
+    from: Cursor,
+}
+
+impl StoreSide {
+    pub(crate) fn new(
+        settings: Settings,
+        seed: [u64; 4],
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        hooks: Hooks,
+    ) -> StoreSide {
+        StoreSide {
+            participant: Participant::new(settings, seed),
+            settings,
+            store,
+            store_id: None,
+            clock,
+            flaws: hooks.flaws,
+            hooks,
+            session: None,
+            news: None,
+            closing_session: false,
+            closed: None,
+            attempt: None,
+            calls: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            session_error: None,
+            work: FuturesUnordered::new(),
+            to_watch: Vec::new(),
+            others_had_a_turn: false,
+            #[cfg(feature = "flaws")]
+            distorted: Distorted::default(),
+        }
+    }
+
+    fn take_in(&mut self, input: Input) {
+        self.participant.handle(self.clock.now(), input);
+    }
+
+    fn on_done(&mut self, done: Done) {
+        match done {
+            Done::Opened(attempt, result) => self.on_opened(attempt, result),
+            Done::Renewed(attempt, result) => {
+                let answer = result.map_err(|error| {
+                    tracing::debug!(%error, "renewal failed");
+                    error.fault()
+                });
+                self.take_in(Input::Renewed(attempt, answer));
+            }
+            Done::Answer(seat, call, result) => {
+                self.calls.remove(&seat);
+                let answer = result.map_err(|error| self.on_call_error(seat, error));
+                self.take_in(Input::Answer(seat, call, answer));
+            }
+            Done::Wake(seat, watch, hint) => self.take_in(Input::Wake(seat, watch, hint)),
+            Done::Closed(closed) => self.closed = Some(closed),
+            Done::Discarded => {}
+            Done::Shortened(epoch, ttl) => {
+                tracing::warn!(?ttl, "the store may count a shorter TTL: the session is replaced");
+                self.take_in(Input::Shortened(epoch, ttl));
+            }
+        }
+    }
+
+    /// A session that was opened is in use only if the machine takes it: it may refuse the TTL that
+    /// was granted.
+    fn on_opened(&mut self, attempt: Attempt, result: Result<Arc<dyn Session>, StoreError>) {
+        self.attempt = None;
+        let session = match result {
+            Ok(session) => session,
+            Err(error) => {
+                tracing::debug!(%error, "opening a session failed");
+                let fault = error.fault();
+                self.session_error = Some(error.into());
+                return self.take_in(Input::Opened(attempt, Err(fault)));
+            }
+        };
+        let answer = self.same_store(&session).map(|()| session.liveness());
+        self.take_in(Input::Opened(attempt, answer));
+        let epoch = Epoch(attempt.0);
+        let adopted = [DriverFlaw::LateOpeningAdopted, DriverFlaw::RenewalUnanswered].map(|flaw| self.flaws.has(flaw));
+        if self.participant.session() == Some(epoch) || adopted != [false; 2] {
+            let shortened = session.shortened();
+            self.session = Some((epoch, session));
+            let news = self.begin(Box::pin(async move { Done::Shortened(epoch, shortened.await) }));
+            replace(&mut self.news, Some(news));
+        } else {
+            self.discard(session);
+        }
+    }
+
+    /// Closes a session that nobody uses.
+    fn discard(&mut self, session: Arc<dyn Session>) {
+        let within = self.settings.renew_every;
+        self.begin(Box::pin(async move {
+            close(session, within).await;
+            Done::Discarded
+        }));
+    }
+
+    fn same_store(&mut self, session: &Arc<dyn Session>) -> Result<(), Fault> {
+        let is = session.store_id();
+        let was = self.store_id.get_or_insert_with(|| is.clone());
+        if *was == is {
+            return Ok(());
+        }
+        tracing::error!(%was, %is, "the store was replaced");
+        self.session_error = Some(SeatError::StoreReplaced { was: was.clone(), is });
+        Err(Fault::Permanent)
+    }
+
+    fn on_call_error(&mut self, seat: SeatId, error: CallError) -> Fault {
+        let place = self.seats.get_mut(&seat);
+        let (fault, error) = match (error, &self.store_id) {
+            (CallError::Store(error), _) => (error.fault(), SeatError::Store(error)),
+            (CallError::Fence(error), Some(store)) => match place {
+                Some(place) => place.fences.on_error(store, error),
+                None => (error.fault(), SeatError::Fence(error)),
+            },
+            (CallError::Fence(error), None) => (error.fault(), SeatError::Fence(error)),
+        };
+        tracing::debug!(?seat, %error, "call failed");
+        if fault == Fault::Permanent
+            && let Some(place) = self.seats.get_mut(&seat)
+        {
+            place.error = Some(error);
+        }
+        fault
+    }
+
+    /// Does what the machine says. An event comes back, to be told before anything else is done.
+    fn carry_out(&mut self, output: Output) -> Option<Told> {
+        match output {
+            Output::OpenSession(attempt, ttl) => {
+                let store = self.store.clone();
+                self.attempt(Box::pin(async move { Done::Opened(attempt, store.open_session(ttl).await) }));
+            }
+            Output::Renew { attempt, epoch, held } => {
+                let session = self.session_of(epoch);
+                self.attempt(Box::pin(async move {
+                    let answer = match session {
+                        Some(session) => session.renew(&held).await,
+                        None => Err(StoreError::SessionGone),
+                    };
+                    Done::Renewed(attempt, answer)
+                }));
+            }
+            Output::GiveUpAttempt(_) => replace(&mut self.attempt, None),
+            Output::ReplaceSession(epoch) => {
+                if let Some((_, session)) = self.session.take_if(|(known, _)| *known == epoch) {
+                    self.discard(session);
+                }
+            }
+            Output::CloseSession(epoch) => self.close_session(epoch),
+            Output::Closed => {
+                if !self.closing_session {
+                    self.closed = Some(true);
+                }
+            }
+            Output::Call(seat, call, epoch, op) => self.call(seat, call, epoch, op),
+            Output::GiveUpCall(seat) => self.give_up_call(seat),
+            Output::Watch { seat, watch, what, from } => {
+                let place = self.seats.get_mut(&seat)?;
+                replace(&mut place.watch, None);
+                if place.to_watch.replace(ToWatch { watch, what, from }).is_none() {
+                    self.to_watch.push(seat);
+                }
+            }
+            Output::Unwatch(seat) => {
+                let place = self.seats.get_mut(&seat)?;
+                replace(&mut place.watch, None);
+                place.to_watch = None;
+            }
+            Output::Event(seat, event) => {
+                self.note(seat, &event);
+                return Some(Told::Event(seat, event));
+            }
+            Output::SettingsRefused(error) => self.session_error = Some(error.into()),
+        }
+        None
+    }
+
+    fn note(&mut self, seat: SeatId, event: &Event) {
+        match event {
+            Event::Following(_) => {
+                if let Some(place) = self.seats.get_mut(&seat) {
+                    place.fences.forget();
+                }
+            }
+            Event::Done { .. } => {
+                if let Some(mut place) = self.seats.remove(&seat) {
+                    replace(&mut place.watch, None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn session_of(&self, epoch: Epoch) -> Option<Arc<dyn Session>> {
+        self.session.as_ref().filter(|(known, _)| *known == epoch).map(|(_, session)| session.clone())
+    }
+
+    fn attempt(&mut self, work: Work) {
+        self.attempt = Some(self.begin(work));
+    }
+
+    fn close_session(&mut self, epoch: Epoch) {
+        if let Some(session) = self.session_of(epoch) {
+            self.closing_session = true;
+            let within = self.settings.renew_every;
+            self.begin(Box::pin(async move { Done::Closed(close(session, within).await) }));
+        }
+    }
+
+    fn give_up_call(&mut self, seat: SeatId) {
+        if let Some(call) = self.calls.remove(&seat) {
+            call.abort();
+        }
+    }
+
+    fn call(&mut self, seat: SeatId, call: CallId, epoch: Option<Epoch>, op: Op) {
+        let session = epoch.and_then(|epoch| self.session_of(epoch));
+        let work: Work = match (op, self.seats.get(&seat), &self.store_id) {
+            (Op::RaiseFences(token), Some(place), Some(store)) => {
+                let raised = place.fences.raise(&self.hooks, FencingToken::new(token, store.clone()));
+                Box::pin(async move {
+                    let raised = raised.await.map(|()| Answer::Raised);
+                    Done::Answer(seat, call, raised.map_err(CallError::Fence))
+                })
+            }
+            (op, ..) => {
+                let store = self.store.clone();
+                let ask = async move { ask(&*store, session, op).await.map_err(CallError::Store) };
+                Box::pin(async move { Done::Answer(seat, call, ask.await) })
+            }
+        };
+        let handle = self.begin(work);
+        self.calls.insert(seat, handle);
+    }
+
+    fn begin(&mut self, work: Work) -> AbortHandle {
+        let (handle, registration) = AbortHandle::new_pair();
+        self.work.push(Abortable::new(work, registration));
+        handle
+    }
+
+    fn watch(&mut self, seat: SeatId) {
+        let Some(place) = self.seats.get_mut(&seat) else { return };
+        let Some(ToWatch { watch, what, from }) = place.to_watch.take() else { return };
+        let wake = match &what {
+            WatchFor::Entry(epoch, watched) => match self.session_of(*epoch) {
+                Some(session) => session.watch(watched, from),
+                None => Box::pin(std::future::ready(Err(StoreError::SessionGone))),
+            },
+            WatchFor::Election(election, seen) => self.store.watch(election, seen, from),
+        };
+        let handle = self.begin(Box::pin(awaken(seat, watch, wake)));
+        if let Some(place) = self.seats.get_mut(&seat) {
+            replace(&mut place.watch, Some(handle));
+        }
+    }
+}
+
+impl Side for StoreSide {
+    fn stand(&mut self, stand: Stand) -> Result<(), SeatError> {
+        let Stand { seat, candidate, fences, .. } = stand;
+        if !self.participant.may_stand(&candidate.election) {
+            return Err(SeatError::AlreadyInLine);
+        }
+        let fences = Fences::new(candidate.election.clone(), fences);
+        self.seats.insert(seat, Place { fences, watch: None, to_watch: None, error: None });
+        self.take_in(Input::Stand(seat, candidate));
+        Ok(())
+    }
+
+    fn command(&mut self, seat: SeatId, command: Command) {
+        self.take_in(Input::Command(seat, command));
+    }
+
+    fn close(&mut self) {
+        self.take_in(Input::Close);
+    }
+
+    fn tick(&mut self) {
+        self.take_in(Input::Tick);
+    }
+
+    fn next_timeout(&self) -> Option<Timestamp> {
+        self.participant.poll_timeout()
+    }
+
+    fn poll_work(&mut self, cx: &mut Context<'_>) -> bool {
+        match Pin::new(&mut self.work).poll_next(cx) {
+            Poll::Ready(Some(Ok(done))) => self.on_done(done),
+            Poll::Ready(Some(Err(Aborted))) => {}
+            Poll::Ready(None) | Poll::Pending => return false,
+        }
+        true
+    }
+
+    fn next_told(&mut self, _: &mut Context<'_>) -> Option<Told> {
+        while let Some(output) = self.participant.poll_output() {
+            #[cfg(feature = "flaws")]
+            let Some(output) = self.distort(output) else { continue };
+            if let Some(told) = self.carry_out(output) {
+                return Some(told);
+            }
+        }
+        self.closed.take().map(Told::Closed)
+    }
+
+    /// Watches are begun a turn later: nobody who was just elected waits for them, and who resigns at once needs none.
+    /// What happens meanwhile is not missed, since they say from where on.
+    fn end_turn(&mut self) -> bool {
+        if self.to_watch.is_empty() {
+            return false;
+        }
+        if std::mem::replace(&mut self.others_had_a_turn, true) {
+            self.others_had_a_turn = false;
+            std::mem::take(&mut self.to_watch).into_iter().for_each(|seat| self.watch(seat));
+        }
+        true
+    }
+
+    fn fencing_token(&self, claim: &Claim) -> Option<FencingToken> {
+        Some(FencingToken::new(claim.token()?, self.store_id.clone()?))
+    }
+
+    fn session(&self) -> Option<Weak<dyn Session>> {
+        self.session.as_ref().map(|(_, session)| Arc::downgrade(session))
+    }
+
+    fn name_of(&self, member: MemberId) -> Arc<str> {
+        member.to_string().into()
+    }
+
+    fn error(&mut self, seat: SeatId) -> SeatError {
+        let own = self.seats.get_mut(&seat).and_then(|place| place.error.take());
+        own.or_else(|| self.session_error.clone()).unwrap_or(SeatError::Closed)
+    }
+
+    fn patience(&self) -> Duration {
+        self.settings.ttl * 2
+    }
+}
+
+async fn awaken(seat: SeatId, watch: WatchId, wake: incumbent_store::Wake) -> Done {
+    let hint = match wake.await {
+        Ok(()) => Hint::Changed,
+        Err(error) => {
+            tracing::debug!(?seat, %error, "watch lost");
+            Hint::Lost
+        }
+    };
+    Done::Wake(seat, watch, hint)
+}
+
+/// Closes a session. One that cannot be closed now expires later.
+async fn close(session: Arc<dyn Session>, within: Duration) -> bool {
+    match tokio::time::timeout(within, session.close()).await {
+        Ok(Ok(())) => return true,
+        Ok(Err(error)) => tracing::debug!(%error, "closing the session failed"),
+        Err(_) => tracing::debug!("closing the session took too long"),
+    }
+    false
+}
+
+async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Result<Answer, StoreError> {
+    let session = || session.as_deref().ok_or(StoreError::SessionGone);
+    Ok(match op {
+        Op::Enlist(election, entry) => Answer::Standing(Box::new(session()?.enlist(&election, &entry).await?)),
+        Op::Standing(held, behind) => Answer::Standing(Box::new(session()?.standing(&held, behind.as_ref()).await?)),
+        Op::Withdraw(held, heir) => Answer::Cas(session()?.withdraw(&held, heir.as_ref()).await?),
+        Op::Publish(held, was, value, ready) => Answer::Published(session()?.publish(&held, was, &value, ready).await?),
+        Op::Line(election, limit) => Answer::Line(Box::new(store.line(&election, limit).await?)),
+        Op::SetOffice(election, was, to) => Answer::Cas(store.set_office(&election, was, &to).await?),
+        Op::Evict(election, seen) => Answer::Cas(store.evict(&election, &seen).await?),
+        // Only a seat that we know has fences, and only with a session that told us which store it is.
+        Op::RaiseFences(_) => return Err(StoreError::SessionGone),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use incumbent_store::TokioClock;
+    use incumbent_store::memory::{MemoryStore, Shape};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_renewal_of_a_session_that_is_not_there_is_answered() {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = Arc::new(MemoryStore::with_clock(Shape::FAIR, clock.clone()));
+        let mut side = StoreSide::new(Settings::default(), [1; 4], store, clock, Hooks::default());
+        let mut cx = Context::from_waker(Waker::noop());
+        let renew = Output::Renew { attempt: Attempt(7), epoch: Epoch(3), held: Vec::new() };
+        assert!(side.carry_out(renew).is_none());
+        let Poll::Ready(Some(Ok(answer))) = Pin::new(&mut side.work).poll_next(&mut cx) else { panic!("no answer") };
+        assert!(matches!(answer, Done::Renewed(Attempt(7), Err(StoreError::SessionGone))));
+    }
+}

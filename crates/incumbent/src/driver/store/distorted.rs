@@ -1,0 +1,60 @@
+//! Known-bad ways to carry out what the machine asks for. All that a sound driver knows of them is
+//! where it asks.
+
+use futures_util::future::AbortHandle;
+use incumbent_core::{Answer, Op, Output};
+
+use super::{Done, StoreSide};
+use crate::fence::FencingToken;
+use crate::flaw::DriverFlaw;
+
+#[derive(Default)]
+pub(super) struct Distorted {
+    /// The attempt that is out is an opening.
+    opening: bool,
+    /// To be dropped once the next one has begun.
+    to_drop: Vec<AbortHandle>,
+}
+
+impl StoreSide {
+    /// Carries an output out in a known-bad way, if it has one; else it comes back.
+    pub(super) fn distort(&mut self, output: Output) -> Option<Output> {
+        let Some(flaw) = self.flaws.on else { return Some(output) };
+        let begins = matches!(output, Output::OpenSession(..) | Output::Renew { .. } | Output::Call(..));
+        match (flaw, output) {
+            (DriverFlaw::LateOpeningAdopted | DriverFlaw::RenewalUnanswered, Output::GiveUpAttempt(_))
+                if self.distorted.opening => {}
+            (DriverFlaw::RenewalUnanswered, Output::Renew { epoch, .. }) if self.session_of(epoch).is_none() => {}
+            (DriverFlaw::RenewalsKept, Output::GiveUpAttempt(_)) if !self.distorted.opening => {}
+            (DriverFlaw::CallsKept, Output::GiveUpCall(_)) => {}
+            (DriverFlaw::DroppedLate, Output::GiveUpAttempt(_)) => {
+                self.distorted.to_drop.extend(self.attempt.take());
+            }
+            (DriverFlaw::DroppedLate, Output::GiveUpCall(seat)) => {
+                self.distorted.to_drop.extend(self.calls.remove(&seat));
+            }
+            (DriverFlaw::DroppedLate, output) if begins => {
+                self.carry_out(output);
+                self.distorted.to_drop.drain(..).for_each(|late| late.abort());
+            }
+            (DriverFlaw::OfficeBeforeFences, Output::Call(seat, call, _, Op::RaiseFences(token))) => {
+                let place = self.seats.get(&seat)?;
+                let raised = place.fences.raise(&self.hooks, FencingToken::new(token, self.store_id.clone()?));
+                self.begin(Box::pin(async move {
+                    let _ = raised.await;
+                    Done::Discarded
+                }));
+                self.begin(Box::pin(async move { Done::Answer(seat, call, Ok(Answer::Raised)) }));
+            }
+            (_, output) => {
+                match &output {
+                    Output::OpenSession(..) => self.distorted.opening = true,
+                    Output::Renew { .. } => self.distorted.opening = false,
+                    _ => {}
+                }
+                return Some(output);
+            }
+        }
+        None
+    }
+}
