@@ -1,4 +1,4 @@
-//! Watches: one-shot watches of the server, compared with the cursor when they are armed.
+//! Watches: one-shot watches of the server, compared with what was seen when they are armed.
 //!
 //! Those who wait say what they have seen, and nodes say when they last changed: so a change
 //! between the look and the watch shows.
