@@ -3,13 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use incumbent_store::StoreError;
 use tonic::transport::{Channel, Endpoint};
-use tower::ServiceExt;
 
-use crate::cork::Cork;
 use crate::rpc::Client;
 
 /// How long a connection may take to come up.
@@ -61,13 +57,7 @@ impl Dial {
     pub(crate) fn client(&self) -> Client {
         let channel = match &self.to {
             To::Given(channel) => channel.clone(),
-            To::Server(endpoint) => {
-                let mut tcp = HttpConnector::new();
-                tcp.enforce_http(false);
-                tcp.set_nodelay(true);
-                let corked = tcp.map_response(|connection| TokioIo::new(Cork::new(connection.into_inner())));
-                endpoint.connect_with_connector_lazy(corked)
-            }
+            To::Server(endpoint) => endpoint.connect_lazy(),
         };
         Client::new(channel, self.user.clone())
     }

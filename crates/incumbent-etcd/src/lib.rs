@@ -71,7 +71,6 @@
 
 mod answer;
 mod batch;
-mod cork;
 mod dial;
 mod endpoints;
 mod enlisting;
