@@ -12,11 +12,11 @@
 //! both lead.
 //!
 //! Servers look at the permissions of what is outermost only (seen with 3.4): what is inside would be written whether
-//! or not the user may. So the keys are named outermost, too, in the branch that is never taken. Those who do not say
-//! who they are may do everything or nothing: for them, one key stands for all.
+//! or not the user may. So the keys are named outermost, too, in the branch that is never taken. A client without a
+//! user may do everything or nothing: for it, one key stands for all.
 //!
-//! Nobody waits for company. The first few go alone and at once; whoever comes while many are on their way goes with
-//! the next batch, as soon as the one before it has been answered.
+//! No write waits for company. The first few go alone and at once; one that comes while many are on their way goes
+//! with the next batch, as soon as the one before it has been answered.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -27,10 +27,10 @@ use prost::Message;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::answer::Answer;
 use crate::endpoints::Endpoints;
-use crate::fault::{self, Effect};
+use crate::error::{self, Effect};
 use crate::rpc::{Request, RequestOp, TxnRequest};
+use crate::txn::Answer;
 
 const WHAT: &str = "writing to several lines at once";
 
@@ -86,7 +86,7 @@ struct State {
     most: usize,
 }
 
-/// A write, and the one who waits for its answer.
+/// A write, and the channel that its caller waits at.
 struct Asked {
     write: Write,
     /// It was in a batch that was refused, perhaps for another's sake.
@@ -150,7 +150,7 @@ impl Shared {
             return Entered::Alone(write, OnItsWay(self.clone()));
         }
         let (tell, heard) = oneshot::channel();
-        // Those who no longer wait must not pile up behind a server that does not answer.
+        // Writes whose callers have left must not pile up behind a server that does not answer.
         if state.waiting.len() >= MOST {
             state.waiting.retain(|asked| !asked.tell.is_closed());
         }
@@ -175,7 +175,7 @@ async fn send_all(shared: Arc<Shared>) {
             batch
         };
         send(&shared, batch).await;
-        // Those who were just answered may have more to ask, and can come along.
+        // Callers that were just answered may have more to ask, which can come along.
         for _ in 0..TURNS {
             tokio::task::yield_now().await;
         }
@@ -186,14 +186,14 @@ async fn send(shared: &Shared, batch: Vec<Asked>) {
     let (writes, mut tell): (Vec<_>, Vec<_>) = batch.into_iter().map(|asked| (asked.write, asked.tell)).unzip();
     let answers = tokio::select! {
         answers = shared.answers(&writes) => answers,
-        // Whoever waited has waited long enough.
-        () = nobody_listens(&mut tell) => return,
+        // Every caller has given up its wait.
+        () = all_given_up(&mut tell) => return,
     };
     let waited = writes.into_iter().zip(tell);
     match answers {
         Ok(answers) => {
             for ((_, tell), answer) in waited.zip(answers) {
-                // Whoever does not listen any more has dropped its wait.
+                // A caller that has given up its wait is not told.
                 _ = tell.send(answer);
             }
         }
@@ -263,7 +263,7 @@ fn as_one(writes: &[Write]) -> Option<TxnRequest> {
     Some(all)
 }
 
-async fn nobody_listens(tell: &mut [Tell]) {
+async fn all_given_up(tell: &mut [Tell]) {
     for tell in tell {
         tell.closed().await;
     }
@@ -275,7 +275,7 @@ async fn nobody_listens(tell: &mut [Tell]) {
 /// put may have been written all the same: its guards find that out when it comes again.
 fn is_refusal(error: &StoreError) -> bool {
     let refused = matches!(error, StoreError::Denied { .. } | StoreError::Limit { .. } | StoreError::Misuse { .. });
-    refused || fault::is_out_of_space(error)
+    refused || error::is_out_of_space(error)
 }
 
 impl State {
@@ -290,7 +290,7 @@ impl State {
                 continue;
             }
             bytes += asked.write.txn.encoded_len();
-            // The line of one that stays counts, too: nobody overtakes it there.
+            // The line of a write that stays counts, too: no other one overtakes it there.
             let apart = lines.add(&asked.write.election);
             if batch.is_empty() || (apart && !asked.by_itself && bytes <= MOST_BYTES) {
                 let by_itself = asked.by_itself;
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
     use crate::keys::{self, Owner};
     use crate::session::EtcdSession;
-    use crate::{EtcdOptions, EtcdStore, answer};
+    use crate::{EtcdOptions, EtcdStore, txn};
 
     type Heard = oneshot::Receiver<Result<Answer, StoreError>>;
 
@@ -415,7 +415,7 @@ mod tests {
         };
         let writes = [1, 2].map(|number| {
             let put = RequestOp::put(store.keys.entry(&election, &suffix(number)), "", lease.id);
-            let compare = vec![answer::nothing_in(store.keys.entries_of(&election, lease.id))];
+            let compare = vec![txn::nothing_in(store.keys.entries_of(&election, lease.id))];
             let txn = TxnRequest { compare, success: vec![put], failure: vec![] };
             Write { what: "enlisting", election: election.clone(), txn }
         });
@@ -424,7 +424,7 @@ mod tests {
         let mut answer = shared.ask(WHAT, shared.nested(&writes)).await.unwrap();
 
         assert!(answer.next_txn().unwrap().succeeded && answer.next_txn().unwrap().succeeded);
-        let token = answer::token_at(answer.header.revision).unwrap();
+        let token = txn::token_at(answer.header.revision).unwrap();
         for number in [1, 2] {
             let entry = keys::id_of(&suffix(number), token);
             let held = Held::new(election.clone(), entry, token, Incarnation::from_bits(number));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_left_is_not_sent() {
+    fn a_write_whose_caller_has_left_is_not_sent() {
         let mut state = state();
         let (left, _stays) = (state.ask("left", 1), state.ask("stays", 1));
         drop(left);

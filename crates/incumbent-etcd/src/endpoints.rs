@@ -16,13 +16,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::answer::Answer;
-use crate::dial::Dial;
-use crate::fault::{self, Effect};
+use crate::connect::Connector;
+use crate::error::{self, Effect};
 use crate::rpc::{
     Client, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
     LeaseTimeToLiveResponse, Stream, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
 };
+use crate::txn::Answer;
 
 /// A call that is dropped after this long without an answer says that the endpoint hangs.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ pub(crate) struct Endpoints {
 }
 
 struct Endpoint {
-    dial: Dial,
+    connector: Connector,
     client: OnceLock<Client>,
     /// When it last answered with what a quorum knows. A keep-alive is no such answer: a leader
     /// that has lost its quorum gives them, too.
@@ -46,8 +46,8 @@ struct Endpoint {
 
 impl Endpoints {
     /// These servers, of which there is at least one. They are dialled when they are needed.
-    pub(crate) fn new(servers: Vec<Dial>, anonymous: bool) -> Endpoints {
-        let endpoint = |dial| Endpoint { dial, client: OnceLock::new(), answered_at: Mutex::default() };
+    pub(crate) fn new(servers: Vec<Connector>, anonymous: bool) -> Endpoints {
+        let endpoint = |connector| Endpoint { connector, client: OnceLock::new(), answered_at: Mutex::default() };
         let all: Vec<_> = servers.into_iter().map(endpoint).collect();
         // Processes start at different ones.
         let start = RandomState::new().build_hasher().finish() as usize % all.len().max(1);
@@ -147,7 +147,7 @@ impl Endpoints {
                 Err(status) => status,
             };
             passed_over += 1;
-            if fault::serves_nobody(&status) && passed_over < self.all.len() {
+            if error::is_not_serving(&status) && passed_over < self.all.len() {
                 attempt.passed_over();
                 continue;
             }
@@ -178,10 +178,10 @@ impl Endpoints {
     fn client(&self, number: usize) -> Result<&Client, StoreError> {
         let none = || StoreError::Misuse { what: "an etcd store needs at least one endpoint".to_owned() };
         let endpoint = self.all.get(number).ok_or_else(none)?;
-        Ok(endpoint.client.get_or_init(|| endpoint.dial.client()))
+        Ok(endpoint.client.get_or_init(|| endpoint.connector.client()))
     }
 
-    /// The next one, unless somebody has moved on already.
+    /// Moves on to the next endpoint, unless another call has done so already.
     pub(crate) fn give_up(&self, number: usize) {
         self.current.send_if_modified(|current| {
             let moves = *current == number && self.all.len() > 1;
@@ -205,7 +205,7 @@ impl Endpoint {
 
 impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.all.iter().map(|endpoint| &endpoint.dial)).finish()
+        f.debug_list().entries(self.all.iter().map(|endpoint| &endpoint.connector)).finish()
     }
 }
 
@@ -249,12 +249,12 @@ impl Attempt<'_> {
     }
 
     pub(crate) fn failed(self, status: Status, effect: Effect, what: &str) -> StoreError {
-        if fault::is_transient(&status) {
+        if error::is_transient(&status) {
             self.passed_over();
         } else {
             self.answered();
         }
-        fault::sort(status, effect, what)
+        error::classify(status, effect, what)
     }
 
     /// The call is being dropped: whether the endpoint is to blame.

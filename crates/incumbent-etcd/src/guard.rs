@@ -4,10 +4,10 @@ use incumbent_store::record::{Mark, Marked};
 use incumbent_store::{ElectionName, StoreError, StoreId, Token};
 
 use crate::EtcdStore;
-use crate::answer::{self, Answer, changed, created, leased};
-use crate::fault::Effect;
+use crate::error::Effect;
 use crate::keys;
 use crate::rpc::{Compare, RequestOp, TxnRequest, With};
+use crate::txn::{self, Answer, changed, created, leased};
 
 /// A write that is committed in one step with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ pub struct EntryGuard {
     /// Equal to the key's `create_revision`.
     pub create_revision: i64,
     /// Equal to the key's `lease`: a foreign write keeps the creation and takes the lease away,
-    /// after which nobody's death would remove the entry.
+    /// after which no session's end would remove the entry.
     pub lease: i64,
 }
 
@@ -62,7 +62,7 @@ impl EtcdStore {
     /// nothing is written.
     ///
     /// Compared are the entry's creation **and** its lease: a foreign write to the entry keeps the one and takes the
-    /// other away, after which nobody's death would remove it.
+    /// other away, after which no session's end would remove it.
     ///
     /// ```no_run
     /// # use incumbent_etcd::{EtcdStore, EtcdWrite, Guarded};
@@ -93,8 +93,8 @@ impl EtcdStore {
     /// What holds only while the entry with this token is in line, to put into transactions of one's own. `None`: it is
     /// not.
     pub async fn guards(&self, election: &ElectionName, token: Token) -> Result<Option<EntryGuard>, StoreError> {
-        let create_revision = answer::revision(token);
-        let ops = [answer::created_at(self.inner.keys.line(election), create_revision)];
+        let create_revision = txn::revision(token);
+        let ops = [txn::created_at(self.inner.keys.line(election), create_revision)];
         let found = self.inner.read("looking for the entry", ops).await?.next_found()?;
         // One transaction may have made several keys, among them entries in elections with longer names.
         let ours = found.into_iter().find_map(|kv| {
@@ -188,7 +188,7 @@ impl EtcdMark {
     }
 
     async fn read_raw(&self) -> Result<(Option<Vec<u8>>, i64), StoreError> {
-        let mut answer: Answer = self.store.inner.read("reading a mark", [answer::get(self.key.clone())]).await?;
+        let mut answer: Answer = self.store.inner.read("reading a mark", [txn::get(self.key.clone())]).await?;
         let found = answer.next_one()?;
         let changed = found.as_ref().map_or(0, |kv| kv.mod_revision);
         Ok((found.map(|kv| kv.value), changed))

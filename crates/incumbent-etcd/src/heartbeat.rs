@@ -8,10 +8,10 @@ use std::time::Duration;
 use incumbent_store::StoreError;
 use tokio::sync::Mutex;
 
-use crate::answer;
 use crate::endpoints::{Asks, Endpoints, KeepAlives};
-use crate::fault::Effect;
+use crate::error::Effect;
 use crate::rpc::{LeaseKeepAliveRequest, ResponseHeader};
+use crate::txn;
 
 const WHAT: &str = "keeping the lease alive";
 
@@ -36,7 +36,7 @@ impl Heartbeat {
 
     pub(crate) async fn beat(&self, endpoints: &Endpoints) -> Result<Beat, StoreError> {
         let mut slot = self.stream.lock().await;
-        // Taken out: if this future is dropped, the stream goes with the answer that nobody awaits.
+        // Taken out: if this future is dropped, the stream goes with the answer that is no longer awaited.
         let mut open = match slot.take() {
             Some(open) => {
                 // If it has ended, so have its answers.
@@ -59,7 +59,7 @@ impl Heartbeat {
         if ttl == 0 {
             return Err(StoreError::SessionGone);
         }
-        let beat = Beat { ttl: Duration::from_secs(ttl), header: answer::header(answer.header)? };
+        let beat = Beat { ttl: Duration::from_secs(ttl), header: txn::header(answer.header)? };
         *slot = Some(open);
         Ok(beat)
     }

@@ -37,7 +37,7 @@
 //! | `renew` | one `LeaseKeepAlive` on the session's stream, then read-only `Txn`s of up to 100 of our entries each (a linearizable read), all with the keep-alive's `raft_term` and `cluster_id`. While an enlistment may arrive that was not answered, or an entry is there that was not named: `LeaseTimeToLive` with keys in between, and what it names is read along. If the keep-alive says that the lease is gone: a put that hangs on it, which all members refuse if it is |
 //! | `close` | `LeaseRevoke` |
 //! | `line` | read-only `Txn`: oldest entries, what is beside the line; more than a thousand in pages, as they were at the first one's revision |
-//! | `watch` | one `Watch` stream for the whole store; a watch per key, from the cursor's revision + 1. A session's: its own entry, the one ahead, the heir's, the office record and its tombstone; what nobody takes office on can wait for 20 ms. Others': the key of the one who was first when the line was read, or `<election>/` if nobody was; the last one's; the office record |
+//! | `watch` | one `Watch` stream for the whole store; a watch per key, from the cursor's revision + 1. A session's: its own entry, the one ahead, the heir's, the office record and its tombstone; news that makes no leader can wait for 20 ms. Others': the key of the entry that was first when the line was read, or `<election>/` if it was empty; the last one's; the office record |
 //! | `set_office` | `Txn`. If the record's `mod_revision` is the version: put or delete the record, put or delete the tombstone. With a tombstone, a read and a `LeaseGrant` before it |
 //! | `evict` | `Txn`. If `create_revision` is the token and `mod_revision` the version: delete entry and readiness. Else: read the entry |
 //! | `identity` | a read |
@@ -65,16 +65,15 @@
 //!   candidate behind it is told which key it is
 //!   ([`StoreError::Corrupt`](incumbent_store::StoreError)), and an operator can depose it like any
 //!   other.
-//! - **Compaction, restarts, lost streams**: every watch resolves, and the one who waits reads again.
+//! - **Compaction, restarts, lost streams**: every watch resolves, and the waiting candidate reads again.
 //!
 //! Needs etcd 3.4 or newer.
 
-mod answer;
 mod batch;
-mod dial;
+mod connect;
 mod endpoints;
-mod enlisting;
-mod fault;
+mod enlist;
+mod error;
 mod guard;
 mod heartbeat;
 mod keys;
@@ -85,6 +84,7 @@ pub mod rpc;
 mod session;
 mod standing;
 mod store;
+mod txn;
 mod watcher;
 
 pub use guard::{EntryGuard, EtcdMark, EtcdWrite, Guarded};

@@ -6,7 +6,7 @@ use incumbent_store::StoreError;
 use incumbent_store::url::Scheme;
 use tonic::transport::Channel;
 
-use crate::dial::Dial;
+use crate::connect::Connector;
 
 const SCHEME: Scheme = Scheme { name: "etcd", store: "an etcd store", port: 2379 };
 
@@ -81,27 +81,27 @@ impl EtcdOptions {
     }
 
     /// How to reach this server.
-    pub(crate) fn dial(&self, server: &str) -> Result<Dial, StoreError> {
+    pub(crate) fn connector(&self, server: &str) -> Result<Connector, StoreError> {
         let server = SCHEME.server(server)?;
         match &self.tls {
-            Some(tls) => tls.add_to(Dial::server(&format!("https://{server}"), self.user.clone())?),
-            None => Dial::server(&format!("http://{server}"), self.user.clone()),
+            Some(tls) => tls.add_to(Connector::server(&format!("https://{server}"), self.user.clone())?),
+            None => Connector::server(&format!("http://{server}"), self.user.clone()),
         }
     }
 
     /// Who we are on a connection that is there already.
-    pub(crate) fn over(&self, channel: Channel) -> Result<Dial, StoreError> {
+    pub(crate) fn connector_over(&self, channel: Channel) -> Result<Connector, StoreError> {
         if self.tls.is_some() {
             let what = "a connection of one's own is made with TLS or without: it takes no options for TLS".to_owned();
             return Err(StoreError::Misuse { what });
         }
-        Ok(Dial::given(channel, self.user.clone()))
+        Ok(Connector::given(channel, self.user.clone()))
     }
 }
 
 impl Tls {
     #[cfg(feature = "tls")]
-    fn add_to(&self, dial: Dial) -> Result<Dial, StoreError> {
+    fn add_to(&self, connector: Connector) -> Result<Connector, StoreError> {
         use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
         let mut tls = ClientTlsConfig::new();
@@ -114,11 +114,11 @@ impl Tls {
         if let Some(name) = &self.server_name {
             tls = tls.domain_name(name);
         }
-        dial.tls(tls)
+        connector.tls(tls)
     }
 
     #[cfg(not(feature = "tls"))]
-    fn add_to(&self, _dial: Dial) -> Result<Dial, StoreError> {
+    fn add_to(&self, _connector: Connector) -> Result<Connector, StoreError> {
         let Tls { ca: _, identity: _, server_name: _ } = self;
         Err(StoreError::Misuse { what: "this build does not speak TLS: it lacks the feature `tls`".to_owned() })
     }

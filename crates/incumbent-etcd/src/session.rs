@@ -13,14 +13,14 @@ use incumbent_store::{
 };
 use tokio::time::timeout;
 
-use crate::answer::{self, Answer, changed, created, leased, revision};
 use crate::batch::Batches;
-use crate::fault::Effect;
+use crate::error::Effect;
 use crate::heartbeat::{Beat, Heartbeat};
 use crate::keys;
 use crate::own_entries::OwnEntries;
 use crate::rpc::{Compare, CompareResult, KeyValue, RequestOp, TxnRequest, With};
 use crate::store::Inner;
+use crate::txn::{self, Answer, changed, created, leased, revision};
 
 /// Servers take 128 operations in a transaction.
 const LOOKS_PER_TXN: usize = 100;
@@ -36,7 +36,7 @@ pub(crate) struct EtcdSession {
     pub(crate) heartbeat: Heartbeat,
     batches: Batches,
     /// The line that was met last was empty.
-    pub(crate) expects_nobody: AtomicBool,
+    pub(crate) expects_empty_line: AtomicBool,
     pub(crate) own_entries: OwnEntries,
     /// The entries that have a record of their readiness. What is forgotten here goes with the
     /// lease.
@@ -53,7 +53,7 @@ impl EtcdSession {
             cluster_id,
             liveness,
             heartbeat: Heartbeat::new(lease),
-            expects_nobody: AtomicBool::new(false),
+            expects_empty_line: AtomicBool::new(false),
             own_entries: OwnEntries::new(ttl),
             ready: Mutex::default(),
         }
@@ -122,7 +122,7 @@ impl EtcdSession {
         let Some(suffix) = self.own_suffix(held) else { return Ok(None) };
         let key = self.store.keys.entry(&held.election, &suffix);
         let ready_key = self.store.keys.ready(&held.election, &suffix);
-        // The entry each time: whoever watches it is told of its readiness, too.
+        // The entry each time: watches of it are told of its readiness, too.
         let mut success = vec![RequestOp::put(key.clone(), value.to_vec(), self.lease)];
         if let Some(Nonce(nonce)) = ready {
             self.ready().insert(held.entry.clone());
@@ -142,7 +142,7 @@ impl EtcdSession {
         let Some(suffix) = self.own_suffix(held) else { return Ok(Cas::Done) };
         self.store.watcher.cancel_now();
         let key = keys.entry(&held.election, &suffix);
-        // The lease is not compared: an entry that we made and somebody overwrote would block the line for ever.
+        // The lease is not compared: an entry of ours that was overwritten from outside would block the line for ever.
         let mut compare = vec![created(&key, revision(held.token))];
         match heir.map(keys::parse_id) {
             None => {}
@@ -154,7 +154,7 @@ impl EtcdSession {
         // What was never written need not be removed.
         let ready = self.ready().contains(&held.entry).then(|| keys.ready(&held.election, &suffix));
         success.extend(ready.map(RequestOp::delete));
-        let txn = TxnRequest { compare, success, failure: vec![answer::look(key)] };
+        let txn = TxnRequest { compare, success, failure: vec![txn::look(key)] };
         let mut answer = self.write("withdrawing", &held.election, txn).await?;
         if !answer.succeeded {
             let there = answer.next_one()?.map_or(0, |entry| entry.create_revision);
@@ -230,7 +230,7 @@ impl EtcdSession {
     /// not have caught up yet. All members refuse a write that hangs on a lease that is gone.
     pub(crate) async fn is_gone(&self) -> Result<bool, StoreError> {
         let put = RequestOp::put(self.store.keys.proof(self.lease), "", self.lease);
-        match self.txn("asking whether the lease is gone", Effect::None, answer::always([put])).await {
+        match self.txn("asking whether the lease is gone", Effect::None, txn::always([put])).await {
             Ok(_) => Ok(false),
             Err(StoreError::SessionGone) => Ok(true),
             Err(error) => Err(error),
@@ -253,8 +253,8 @@ impl EtcdSession {
         for keys in chunks(keys) {
             // With none, for the answer's header.
             let nothing = keys.is_empty().then(|| self.store.up_to_date());
-            let ops: Vec<_> = keys.iter().cloned().map(answer::look).chain(nothing).collect();
-            let mut answer = self.txn("proving that we live", Effect::None, answer::always(ops)).await?;
+            let ops: Vec<_> = keys.iter().cloned().map(txn::look).chain(nothing).collect();
+            let mut answer = self.txn("proving that we live", Effect::None, txn::always(ops)).await?;
             if beat.header.raft_term != answer.header.raft_term {
                 let what = "the cluster changed its leader during the renewal".to_owned();
                 return Err(StoreError::Unavailable { what, source: None });
@@ -287,7 +287,7 @@ impl Session for EtcdSession {
     }
 
     fn store_id(&self) -> StoreId {
-        answer::store_id(self.cluster_id)
+        txn::store_id(self.cluster_id)
     }
 
     fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal> {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use incumbent_store::{Cursor, ElectionName, EntryId, Held, Office, Place, Standing, StoreError, Version};
 
-use crate::answer::{self, Answer, created, revision};
-use crate::fault::Effect;
+use crate::error::Effect;
 use crate::keys;
 use crate::rpc::{Compare, CompareResult, KeyValue, ResponseHeader, TxnRequest, With};
 use crate::session::EtcdSession;
+use crate::txn::{self, Answer, created, revision};
 
 /// How many keys of elections with longer names are passed over at a time, and how often.
 const PAGE: i64 = 512;
@@ -23,21 +23,20 @@ impl EtcdSession {
         let election = &held.election;
         let key = self.key_of(held);
         let (line, token) = (keys.line(election), revision(held.token));
-        let look_beside = answer::all(keys.beside(election));
-        let failure =
-            vec![answer::look(key.clone()), answer::newest(line.clone(), Some(token), 1), look_beside.clone()];
+        let look_beside = txn::all(keys.beside(election));
+        let failure = vec![txn::look(key.clone()), txn::newest(line.clone(), Some(token), 1), look_beside.clone()];
         let mut compare: Vec<_> = self.ours(&key, held.token).into();
-        let mut success = vec![answer::look(key)];
+        let mut success = vec![txn::look(key)];
         if let Some((suffix, ahead)) = behind.and_then(keys::parse_id).filter(|(_, ahead)| *ahead < held.token) {
             // Nobody has come between us since: while it is there, the rest of the line need not be
             // looked at.
             let ahead_key = keys.entry(election, &suffix);
             compare.push(created(&ahead_key, revision(ahead)));
-            success.extend([answer::get(ahead_key), look_beside]);
+            success.extend([txn::get(ahead_key), look_beside]);
         } else {
             // First in line, with nothing said about the office: the guards have seen it all.
             let first = Compare::new(line.0, CompareResult::Greater, With::CreateRevision(token - 1));
-            compare.extend([first.up_to(line.1), answer::nothing_in(keys.beside(election))]);
+            compare.extend([first.up_to(line.1), txn::nothing_in(keys.beside(election))]);
         }
         let is_behind = success.len() > 1;
         let txn = TxnRequest { compare, success, failure };
@@ -54,7 +53,7 @@ impl EtcdSession {
         }
         let beside = answer.next_found()?;
         let Some(ahead) = ahead else {
-            let office = answer::office(keys, election, &beside)?;
+            let office = txn::office(keys, election, &beside)?;
             return Ok(stands(Place::Leading(held.clone()), published, office, cursor));
         };
         match self.standing_behind(held, published, &ahead, &beside, answer.header).await? {
@@ -74,16 +73,16 @@ impl EtcdSession {
         header: ResponseHeader,
     ) -> Result<Option<Standing>, StoreError> {
         let (keys, election) = (&self.store.keys, &held.election);
-        let Some(entry) = answer::entry(keys, election, ahead, beside)? else { return Ok(None) };
-        let office = answer::office(keys, election, beside)?;
+        let Some(entry) = txn::entry(keys, election, ahead, beside)? else { return Ok(None) };
+        let office = txn::office(keys, election, beside)?;
         let look_again = if ahead.lease == 0 { Some(self.wait_for_owner(election, ahead).await?) } else { None };
         let place = Place::behind(Some(held.clone()), entry, look_again);
         Ok(Some(stands(place, published, office, header.cursor())))
     }
 
-    /// Nobody's death removes an entry without a lease. If somebody has overwritten it while its
-    /// owner lives, the owner removes it: when to look again. If the owner is dead, or there never
-    /// was one, an operator has to.
+    /// No session's end removes an entry without a lease. If it was overwritten while its owner
+    /// lives, the owner removes it: when to look again. If the owner is dead, or there never was one,
+    /// an operator has to.
     async fn wait_for_owner(&self, election: &ElectionName, entry: &KeyValue) -> Result<Duration, StoreError> {
         let soon = self.ttl() / LOOKS_PER_TTL;
         let owner = self.store.keys.suffix(election, &entry.key).and_then(keys::lease_of);
@@ -93,10 +92,10 @@ impl EtcdSession {
             return Ok(soon);
         }
         // It may have gone in an orderly way since the entry was read.
-        let txn = answer::always([answer::look(entry.key.clone())]);
+        let txn = txn::always([txn::look(entry.key.clone())]);
         let mut answer = self.txn("looking at an entry without a lease", Effect::None, txn).await?;
         let is_there = |now: KeyValue| now.create_revision == entry.create_revision && now.lease == 0;
-        if answer.next_one()?.is_some_and(is_there) { Err(answer::leaseless(entry)) } else { Ok(soon) }
+        if answer.next_one()?.is_some_and(is_there) { Err(txn::leaseless(entry)) } else { Ok(soon) }
     }
 
     /// Where we stand when entries of elections with longer names are among the older ones.
@@ -107,13 +106,13 @@ impl EtcdSession {
         let keys = &self.store.keys;
         let (election, key) = (&held.election, self.key_of(held));
         for _ in 0..MAX_PAGES {
-            let beside = answer::all(keys.beside(election));
+            let beside = txn::all(keys.beside(election));
             let txn = TxnRequest {
                 compare: self.ours(&key, held.token).into(),
                 success: vec![
-                    answer::newest_keys(keys.line(election), Some(before), PAGE),
+                    txn::newest_keys(keys.line(election), Some(before), PAGE),
                     beside.clone(),
-                    answer::look(key.clone()),
+                    txn::look(key.clone()),
                 ],
                 failure: vec![beside],
             };
@@ -123,7 +122,7 @@ impl EtcdSession {
             }
             let older = answer.next_found()?;
             let Some(last) = older.last() else {
-                let office = answer::office(keys, election, &answer.next_found()?)?;
+                let office = txn::office(keys, election, &answer.next_found()?)?;
                 let published = answer.next_one()?.as_ref().map(published);
                 return Ok(stands(Place::Leading(held.clone()), published, office, answer.header.cursor()));
             };
@@ -143,10 +142,10 @@ impl EtcdSession {
     async fn read_ahead(&self, held: &Held, ahead: &KeyValue) -> Result<Option<Standing>, StoreError> {
         let keys = &self.store.keys;
         let election = &held.election;
-        let (key, beside) = (self.key_of(held), answer::all(keys.beside(election)));
+        let (key, beside) = (self.key_of(held), txn::all(keys.beside(election)));
         let txn = TxnRequest {
             compare: self.ours(&key, held.token).into(),
-            success: vec![answer::get(ahead.key.clone()), beside.clone(), answer::look(key)],
+            success: vec![txn::get(ahead.key.clone()), beside.clone(), txn::look(key)],
             failure: vec![beside],
         };
         let mut answer = self.txn("looking who is ahead", Effect::None, txn).await?;
@@ -167,7 +166,7 @@ impl EtcdSession {
         if lease.ttl <= 0 && self.is_gone().await? {
             return Err(StoreError::SessionGone);
         }
-        let office = answer::office(&self.store.keys, election, &answer.next_found()?)?;
+        let office = txn::office(&self.store.keys, election, &answer.next_found()?)?;
         Ok(Standing::new(Place::Gone, office, answer.header.cursor()))
     }
 }

@@ -11,13 +11,13 @@ use incumbent_store::{
 use tokio::sync::OnceCell;
 use tonic::transport::Channel;
 
-use crate::answer::{self, Answer, changed, created};
 use crate::endpoints::Endpoints;
-use crate::fault::Effect;
+use crate::error::Effect;
 use crate::keys::{self, Keys};
 use crate::options::EtcdOptions;
 use crate::rpc::{KeyValue, RequestOp, ResponseHeader, TxnRequest};
 use crate::session::EtcdSession;
+use crate::txn::{self, Answer, changed, created};
 use crate::watcher::{Interest, Rule, Watcher};
 
 /// How often the server looks for leases whose time has passed.
@@ -61,7 +61,7 @@ impl EtcdStore {
             return Err(StoreError::Misuse { what: "an etcd store needs at least one endpoint".to_owned() });
         }
         let prefix = options.checked_prefix()?;
-        let servers: Result<_, _> = endpoints.iter().map(|server| options.dial(server.as_ref())).collect();
+        let servers: Result<_, _> = endpoints.iter().map(|server| options.connector(server.as_ref())).collect();
         Ok(EtcdStore::over(Endpoints::new(servers?, options.is_anonymous()), prefix))
     }
 
@@ -80,7 +80,7 @@ impl EtcdStore {
     /// ```
     pub fn over_channel(channel: Channel, options: &EtcdOptions) -> Result<EtcdStore, StoreError> {
         let prefix = options.checked_prefix()?;
-        let servers = vec![options.over(channel)?];
+        let servers = vec![options.connector_over(channel)?];
         // A certificate may stand for a user.
         Ok(EtcdStore::over(Endpoints::new(servers, false), prefix))
     }
@@ -115,14 +115,14 @@ impl EtcdStore {
 
 impl Inner {
     pub(crate) async fn read(&self, what: &str, ops: impl Into<Vec<RequestOp>>) -> Result<Answer, StoreError> {
-        self.endpoints.txn(what, Effect::None, answer::always(ops)).await
+        self.endpoints.txn(what, Effect::None, txn::always(ops)).await
     }
 
     /// A read for the branch that has nothing to do. A transaction that neither writes nor reads,
     /// or whose reads are all allowed to be old, is answered by any member from what it knows; one
     /// with this waits until the member knows all.
     pub(crate) fn up_to_date(&self) -> RequestOp {
-        answer::look(self.keys.nothing())
+        txn::look(self.keys.nothing())
     }
 
     async fn identity(&self) -> Result<StoreId, StoreError> {
@@ -152,15 +152,15 @@ impl Inner {
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
         let first = i64::try_from(limit).map_or(PAGE, |limit| limit.saturating_add(1).min(PAGE));
-        let ops = [answer::oldest(self.keys.line(election), 0, 0, first), answer::all(self.keys.beside(election))];
+        let ops = [txn::oldest(self.keys.line(election), 0, 0, first), txn::all(self.keys.beside(election))];
         let mut answer = self.read("reading the line", ops).await?;
         let (mut page, mut goes_on) = answer.next_cut()?;
         let beside = answer.next_found()?;
-        let office = answer::office(&self.keys, election, &beside)?;
+        let office = txn::office(&self.keys, election, &beside)?;
         let mut entries = Vec::new();
         loop {
             for kv in &page {
-                entries.extend(answer::entry(&self.keys, election, kv, &beside)?);
+                entries.extend(txn::entry(&self.keys, election, kv, &beside)?);
             }
             // Elections with longer names may have taken the places.
             if !goes_on || entries.len() > limit {
@@ -181,7 +181,7 @@ impl Inner {
         first: ResponseHeader,
     ) -> Result<(Vec<KeyValue>, bool), StoreError> {
         let last = page.last().map_or(0, |kv| kv.create_revision);
-        let ops = [answer::oldest(self.keys.line(election), last, first.revision, PAGE)];
+        let ops = [txn::oldest(self.keys.line(election), last, first.revision, PAGE)];
         let mut answer = self.read("reading on in the line", ops).await?;
         let (mut next, goes_on) = answer.next_cut()?;
         // One transaction may have created several keys: a page can end between them.
@@ -189,7 +189,7 @@ impl Inner {
         Ok((next, goes_on))
     }
 
-    /// The office record. Nobody takes office because of it.
+    /// The office record. No candidate takes office because of it.
     fn office_changes(&self, election: &ElectionName) -> Interest {
         Interest { range: self.keys.office_range(election), rule: Rule::Any, urgent: false }
     }
@@ -203,15 +203,15 @@ impl Inner {
     /// This entry goes. `None`: no entry has such a name.
     fn entry_goes(&self, election: &ElectionName, id: &EntryId, urgent: bool) -> Option<Interest> {
         let (suffix, token) = keys::parse_id(id)?;
-        let rule = Rule::Gone { created: answer::revision(token), lease: keys::lease_of(&suffix) };
+        let rule = Rule::Gone { created: txn::revision(token), lease: keys::lease_of(&suffix) };
         Some(Interest { range: (self.keys.entry(election, &suffix), Vec::new()), rule, urgent })
     }
 
-    /// What one who has an entry waits for. `None`: something of it is gone already.
+    /// What a candidate with an entry waits for. `None`: something of it is gone already.
     fn interests_of_entry(&self, watched: &Watched) -> Option<Vec<Interest>> {
         let Watched { held, ahead, heir, .. } = watched;
         let election = &held.election;
-        // Whoever waits for its own entry holds an office or a place already.
+        // A candidate that watches its own entry holds an office or a place already.
         let mut interests = vec![self.office_changes(election), self.entry_goes(election, &held.entry, false)?];
         if let Some(ahead) = ahead {
             interests.push(self.entry_goes(election, ahead, true)?);
@@ -260,15 +260,15 @@ impl Inner {
         let key = self.keys.entry(election, &suffix);
         let version = i64::try_from(seen.version.0).unwrap_or(i64::MAX);
         let txn = TxnRequest {
-            compare: vec![created(&key, answer::revision(token)), changed(&key, version)],
+            compare: vec![created(&key, txn::revision(token)), changed(&key, version)],
             success: vec![RequestOp::delete(key.clone()), RequestOp::delete(self.keys.ready(election, &suffix))],
-            failure: vec![answer::look(key)],
+            failure: vec![txn::look(key)],
         };
         let mut answer = self.endpoints.txn("evicting", Effect::Write, txn).await?;
         if answer.succeeded {
             return Ok(Cas::Done);
         }
-        let has_changed = answer.next_one()?.is_some_and(|there| there.create_revision == answer::revision(token));
+        let has_changed = answer.next_one()?.is_some_and(|there| there.create_revision == txn::revision(token));
         Ok(if has_changed { Cas::Refused } else { Cas::Done })
     }
 
@@ -276,7 +276,7 @@ impl Inner {
         let Some(ended) = &to.ended else {
             return self.write_office(election, was, to, None).await;
         };
-        let ops = [answer::all(self.keys.office_range(election))];
+        let ops = [txn::all(self.keys.office_range(election))];
         let mut answer = self.read("reading the office record", ops).await?;
         let found = answer.next_found()?;
         let tombstone_key = self.keys.tombstone(election);
@@ -299,7 +299,7 @@ impl Inner {
         record.and_then(|office| office.ended).is_some_and(|recorded| recorded.id == ended.id)
     }
 
-    /// A lease of its own ends the tombstone, whoever is still there by then.
+    /// A lease of its own ends the tombstone, whichever processes are still there by then.
     async fn write_new_tombstone(
         &self,
         election: &ElectionName,
@@ -383,7 +383,7 @@ impl Store for EtcdStore {
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         Box::pin(async move {
             let lease = self.inner.endpoints.grant("opening a session", whole_seconds(ttl)).await?;
-            let cluster_id = answer::header(lease.header)?.cluster_id;
+            let cluster_id = txn::header(lease.header)?.cluster_id;
             let granted = Duration::from_secs(lease.ttl.unsigned_abs());
             let session = EtcdSession::new(self.inner.clone(), lease.id, granted, cluster_id);
             Ok(Arc::new(session) as Arc<dyn Session>)
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_news_on_which_somebody_acts_at_once_is_urgent() {
+    async fn only_news_that_makes_a_leader_is_urgent() {
         let store = EtcdStore::connect(&["127.0.0.1:1"], &EtcdOptions::new()).unwrap();
         let election = ElectionName::new("jobs").unwrap();
         let id = |number: u64| keys::id_of(format!("{number:x}.0.node").as_bytes(), Token::new(number).unwrap());

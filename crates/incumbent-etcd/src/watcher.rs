@@ -2,7 +2,7 @@
 //!
 //! A watch here waits for several ranges of keys at once, from the revision after the one that was read, and resolves
 //! once. Whatever happens to it or to the stream (compaction, cancellation, a lost connection) resolves it as well:
-//! the one who waits reads again.
+//! the waiting task reads again.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use tonic::Streaming;
 
 use crate::endpoints::Endpoints;
-use crate::fault;
+use crate::error;
 use crate::keys::KeyRange;
 use crate::rpc::{
     Client, Event, EventType, Stream, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse,
@@ -30,7 +30,8 @@ const WHAT: &str = "watching";
 /// How long what can wait does. Many leaderships are over by then, and cost the server no watch.
 const LATER: Duration = Duration::from_millis(20);
 
-/// Nobody is woken for fewer cancellations than these: they go with what is sent next, or when the server tells of one.
+/// The sender is not woken for fewer cancellations than these: they go with the next request, or when the server tells of
+/// a watch that is to be cancelled.
 const CANCELLATIONS: usize = 64;
 
 /// What counts as a change of a range of keys.
@@ -65,7 +66,7 @@ pub(crate) struct Interest {
     /// An empty end: the one key.
     pub(crate) range: KeyRange,
     pub(crate) rule: Rule,
-    /// Somebody takes office on this news. What reaches the server late is served late, too: every 100 ms.
+    /// A candidate takes office on this news. What reaches the server late is served late, too: every 100 ms.
     pub(crate) urgent: bool,
 }
 
@@ -97,7 +98,7 @@ struct State {
     task: Option<JoinHandle<()>>,
 }
 
-/// One who waits, and the server's watches that it waits for.
+/// A wait, and the server's watches that it waits for.
 struct Waiting {
     armed: Box<[i64]>,
     tell: oneshot::Sender<Result<(), StoreError>>,
@@ -133,8 +134,8 @@ impl Watcher {
         Watch { shared: self.shared.clone(), waiting, heard }
     }
 
-    /// Somebody is about to end its entry, which is news for its successor: the watches that it has
-    /// given up are cancelled first, so that the server tells nobody who knows.
+    /// A session is about to end an entry, which is news for the successor: the watches that the
+    /// session has given up are cancelled first, so that the server does not tell it what it knows.
     pub(crate) fn cancel_now(&self) {
         let mut state = self.shared.lock();
         if state.cancels_now() {
@@ -154,7 +155,7 @@ impl fmt::Debug for Watcher {
     }
 }
 
-/// Somebody's wait. Dropping it ends it.
+/// A wait. Dropping it ends it.
 pub(crate) struct Watch {
     shared: Arc<Shared>,
     waiting: i64,
@@ -202,7 +203,7 @@ impl Shared {
         state.to_cancel.clear();
         drop(state);
         for (_, waiting) in waiting {
-            // Whoever does not listen any more has dropped its wait.
+            // A wait that was dropped is not told.
             _ = waiting.tell.send(Err(why.clone()));
         }
     }
@@ -283,7 +284,7 @@ impl State {
                 self.to_cancel.push_back(*number);
             }
         }
-        // What was not sent yet is passed over when its turn comes; if nobody sends, it must not pile up.
+        // What was not sent yet is passed over when its turn comes; without a sender it must not pile up.
         for queue in [&mut self.to_send, &mut self.later] {
             if queue.len() > 2 * self.armed.len() + 64 {
                 queue.retain(|watch| self.armed.contains_key(&watch.watch_id));
@@ -293,7 +294,7 @@ impl State {
     }
 
     /// Whether the sender must be woken. Not if it comes back early enough by itself: most of what can wait is forgotten
-    /// again soon, and each time somebody is woken costs those who take office at that moment.
+    /// again soon, and each waking costs the candidates that take office at that moment.
     fn needs_sender(&mut self) -> bool {
         let urgent = !self.to_send.is_empty() || (self.hurrying && !self.to_cancel.is_empty());
         let later = !self.later.is_empty() || self.to_cancel.len() >= CANCELLATIONS;
@@ -338,7 +339,7 @@ enum Next {
 }
 
 impl State {
-    /// Watches first: nobody waits for a cancellation.
+    /// Watches first: no task waits for a cancellation.
     fn next_request(&mut self) -> Next {
         if let Some(watch) = self.next_watch() {
             return Next::Request(watch.into());
@@ -399,7 +400,7 @@ async fn first_watch(shared: &Weak<Shared>, stir: &Notify) -> Option<(Arc<Endpoi
 /// A refusal may come from credentials that have expired.
 async fn renewing_token(client: &Client, why: StoreError) -> StoreError {
     let text = why.to_string();
-    if fault::is_about_a_token(&text) || text.contains("permission denied") {
+    if error::is_about_a_token(&text) || text.contains("permission denied") {
         client.forget_token().await;
     }
     why
@@ -453,7 +454,7 @@ async fn receive(shared: &Weak<Shared>, mut answers: Streaming<WatchResponse>) -
         let heard = match answers.message().await {
             Ok(Some(heard)) => heard,
             Ok(None) => return Some(lost(None)),
-            Err(status) => return Some(fault::sort(status, fault::Effect::None, WHAT)),
+            Err(status) => return Some(error::classify(status, error::Effect::None, WHAT)),
         };
         if let Err(why) = shared.upgrade()?.hear(&heard) {
             return Some(why);
@@ -466,7 +467,7 @@ mod tests {
     use super::*;
 
     impl State {
-        /// Somebody waits for this, and the server knows.
+        /// A wait for this, which the server knows of.
         fn waits(&mut self, rule: Rule, urgent: bool) -> i64 {
             let interest = Interest { range: Default::default(), rule, urgent };
             let number = self.next_number();
@@ -482,7 +483,7 @@ mod tests {
     const GONE: Rule = Rule::Gone { created: 1, lease: Some(1) };
 
     #[test]
-    fn nobody_is_woken_for_cancellations_before_somebody_is_about_to_go() {
+    fn the_sender_is_not_woken_for_cancellations_before_a_session_ends_its_entry() {
         let mut state = State::default();
         for (rule, urgent) in [(Rule::Any, false), (GONE, true), (GONE, false)] {
             let waiting = state.waits(rule, urgent);

@@ -17,7 +17,7 @@ use super::{
     LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest,
     TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
-use crate::fault;
+use crate::error;
 
 /// The largest answer that is read: a line of a thousand candidates with the largest values.
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
@@ -153,7 +153,7 @@ impl Client {
     {
         let token = self.token().await?;
         let refused = match send(token.clone()).await {
-            Err(refused) if token.is_some() && fault::wants_new_token(&refused) => refused,
+            Err(refused) if token.is_some() && error::wants_new_token(&refused) => refused,
             answer => return answer,
         };
         match self.another_token(token).await {

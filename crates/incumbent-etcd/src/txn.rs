@@ -190,8 +190,8 @@ pub(crate) fn nothing_in((start, end): KeyRange) -> Compare {
 
 /// A key of a line as others see it. `None`: it is in the line of an election with a longer name.
 ///
-/// It is ours if its key says so and the lease that it names holds it: a copy, or one that somebody
-/// has moved to another lease, obeys no notices.
+/// It is ours if its key says so and the lease that it names holds it: a copy, or one that
+/// was moved to another lease, obeys no notices.
 pub(crate) fn entry(
     keys: &Keys,
     election: &ElectionName,
@@ -233,7 +233,7 @@ pub(crate) fn office(keys: &Keys, election: &ElectionName, found: &[KeyValue]) -
     Ok(office)
 }
 
-/// What an entry without a lease is called: nobody's death would ever remove it.
+/// What an entry without a lease is called: no session's end would ever remove it.
 pub(crate) fn leaseless(kv: &KeyValue) -> StoreError {
     let key = String::from_utf8_lossy(&kv.key);
     StoreError::Corrupt {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use incumbent_store::StoreError;
 use tonic::{Code, ConnectError, Status};
 
-/// What a request does when it arrives.
+/// Whether a request has side effects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     /// It reads, or repeating it is the same as doing it once.
@@ -17,7 +17,7 @@ pub(crate) enum Effect {
 
 /// Whether another endpoint, or the same one later, may answer.
 pub(crate) fn is_transient(status: &Status) -> bool {
-    serves_nobody(status)
+    is_not_serving(status)
         || matches!(
             status.code(),
             Code::Unavailable
@@ -41,7 +41,7 @@ pub(crate) fn is_about_a_token(message: &str) -> bool {
 }
 
 /// Sorts an error.
-pub(crate) fn sort(status: Status, effect: Effect, what: &str) -> StoreError {
+pub(crate) fn classify(status: Status, effect: Effect, what: &str) -> StoreError {
     let certain = effect == Effect::None || cannot_have_arrived(&status) || wants_new_token(&status);
     if is_transient(&status) || wants_new_token(&status) {
         return match certain {
@@ -71,7 +71,7 @@ fn denied(what: &str, status: Status) -> StoreError {
 /// committed: the one that used up the last of it.
 fn cannot_have_arrived(status: &Status) -> bool {
     let turned_away = ["etcdserver: no leader", "etcdserver: too many requests"];
-    turned_away.iter().any(|reason| status.message().contains(reason)) || serves_nobody(status)
+    turned_away.iter().any(|reason| status.message().contains(reason)) || is_not_serving(status)
 }
 
 /// Whether the database had no space for what was to be put.
@@ -82,12 +82,12 @@ pub(crate) fn is_out_of_space(error: &StoreError) -> bool {
 }
 
 /// Whether another endpoint has to be asked: this one cannot be connected to, or has no vote yet
-/// and serves nobody.
-pub(crate) fn serves_nobody(status: &Status) -> bool {
+/// and serves no requests.
+pub(crate) fn is_not_serving(status: &Status) -> bool {
     status.message().contains("not supported for learner") || was_not_connected(status)
 }
 
-/// Whether there was nobody to send it to.
+/// Whether there was no connection to send it on.
 fn was_not_connected(status: &Status) -> bool {
     let mut cause = status.source();
     // A chain of causes has a handful of links.
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn a_write_that_may_have_arrived_has_an_unknown_outcome_and_a_read_has_none() {
         let timeout = || status(Code::Unavailable, "etcdserver: request timed out");
-        assert!(matches!(sort(timeout(), Effect::Write, "w"), StoreError::OutcomeUnknown { .. }));
-        assert!(matches!(sort(timeout(), Effect::None, "r"), StoreError::Unavailable { .. }));
+        assert!(matches!(classify(timeout(), Effect::Write, "w"), StoreError::OutcomeUnknown { .. }));
+        assert!(matches!(classify(timeout(), Effect::None, "r"), StoreError::Unavailable { .. }));
     }
 
     #[test]
@@ -141,21 +141,21 @@ mod tests {
             status(Code::Unauthenticated, "etcdserver: invalid auth token"),
             status(Code::InvalidArgument, "etcdserver: revision of auth store is old"),
         ] {
-            assert!(matches!(sort(error, Effect::Write, "w"), StoreError::Unavailable { .. }));
+            assert!(matches!(classify(error, Effect::Write, "w"), StoreError::Unavailable { .. }));
         }
     }
 
     #[test]
     fn a_database_without_space_may_have_taken_the_last_write() {
         let full = || status(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
-        let sorted = sort(full(), Effect::Write, "w");
+        let sorted = classify(full(), Effect::Write, "w");
         assert!(matches!(sorted, StoreError::OutcomeUnknown { .. }) && is_out_of_space(&sorted), "{sorted:?}");
-        assert!(matches!(sort(full(), Effect::None, "r"), StoreError::Unavailable { .. }));
+        assert!(matches!(classify(full(), Effect::None, "r"), StoreError::Unavailable { .. }));
     }
 
     #[test]
     fn what_trying_again_cannot_cure_says_who_has_to_act() {
-        let sorted = |code, message| sort(status(code, message), Effect::Write, "w");
+        let sorted = |code, message| classify(status(code, message), Effect::Write, "w");
         let gone = sorted(Code::NotFound, "etcdserver: requested lease not found");
         assert!(matches!(gone, StoreError::SessionGone));
         for (code, message) in [

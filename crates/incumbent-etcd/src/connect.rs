@@ -15,19 +15,19 @@ const PING_EVERY: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// One server, and who we are there.
-pub(crate) struct Dial {
+pub(crate) struct Connector {
     to: To,
     user: Option<(String, String)>,
 }
 
 enum To {
     Server(Box<Endpoint>),
-    /// Somebody else's connection, which may choose among servers by itself.
+    /// The user's own connection, which may choose among servers by itself.
     Given(Channel),
 }
 
-impl Dial {
-    pub(crate) fn server(url: &str, user: Option<(String, String)>) -> Result<Dial, StoreError> {
+impl Connector {
+    pub(crate) fn server(url: &str, user: Option<(String, String)>) -> Result<Connector, StoreError> {
         let wrong = |error| StoreError::Misuse { what: format!("the endpoint {url:?}: {error}") };
         let endpoint = Endpoint::from_shared(url.to_owned()).map_err(wrong)?;
         let endpoint = endpoint
@@ -35,22 +35,22 @@ impl Dial {
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(false);
-        Ok(Dial { to: To::Server(Box::new(endpoint)), user })
+        Ok(Connector { to: To::Server(Box::new(endpoint)), user })
     }
 
-    pub(crate) fn given(channel: Channel, user: Option<(String, String)>) -> Dial {
-        Dial { to: To::Given(channel), user }
+    pub(crate) fn given(channel: Channel, user: Option<(String, String)>) -> Connector {
+        Connector { to: To::Given(channel), user }
     }
 
     /// Speaks TLS.
     #[cfg(feature = "tls")]
-    pub(crate) fn tls(self, tls: tonic::transport::ClientTlsConfig) -> Result<Dial, StoreError> {
+    pub(crate) fn tls(self, tls: tonic::transport::ClientTlsConfig) -> Result<Connector, StoreError> {
         let wrong = |error| StoreError::Misuse { what: format!("the certificates for TLS: {error}") };
         let to = match self.to {
             To::Server(endpoint) => To::Server(Box::new(endpoint.tls_config(tls).map_err(wrong)?)),
             given @ To::Given(_) => given,
         };
-        Ok(Dial { to, ..self })
+        Ok(Connector { to, ..self })
     }
 
     /// A client that connects with its first request.
@@ -63,7 +63,7 @@ impl Dial {
     }
 }
 
-impl fmt::Debug for Dial {
+impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.to {
             To::Server(endpoint) => write!(f, "{}", endpoint.uri()),

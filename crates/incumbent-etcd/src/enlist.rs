@@ -7,17 +7,17 @@ use incumbent_store::{
     check_value,
 };
 
-use crate::answer::{self, Answer, nothing_in};
 use crate::keys::{self, Owner};
 use crate::rpc::{KeyValue, RequestOp, TxnRequest};
 use crate::session::EtcdSession;
 use crate::standing::stands;
+use crate::txn::{self, Answer, nothing_in};
 
 impl EtcdSession {
     pub(crate) async fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {
         check_candidate_name(&entry.name)?;
         check_value(&entry.value)?;
-        if self.expects_nobody.load(Ordering::Relaxed)
+        if self.expects_empty_line.load(Ordering::Relaxed)
             && let Some(standing) = self.enlist_first(election, entry).await?
         {
             return Ok(standing);
@@ -33,9 +33,9 @@ impl EtcdSession {
         let beside = answer.next_found()?;
         // The newest is our own.
         let ahead = line.get(1);
-        self.expects_nobody.store(ahead.is_none(), Ordering::Relaxed);
+        self.expects_empty_line.store(ahead.is_none(), Ordering::Relaxed);
         let Some(ahead) = ahead else {
-            let office = answer::office(&self.store.keys, election, &beside)?;
+            let office = txn::office(&self.store.keys, election, &beside)?;
             return Ok(stands(Place::Leading(held), published, office, answer.header.cursor()));
         };
         match self.standing_behind(&held, published, ahead, &beside, answer.header).await {
@@ -49,15 +49,16 @@ impl EtcdSession {
         }
     }
 
-    /// Those who found nobody in line last time often find nobody again: then all that is to be read is known, and
-    /// less is asked of the servers. `None`: somebody is there, or an office record; nothing was written.
+    /// A session that found a line empty often finds the next one empty, too: then all that is to be
+    /// read is known, and less is asked of the servers. `None`: the line is not empty, or there is an
+    /// office record; nothing was written.
     async fn enlist_first(&self, election: &ElectionName, entry: &NewEntry) -> Result<Option<Standing>, StoreError> {
         let keys = &self.store.keys;
         let compare = vec![nothing_in(keys.line(election)), nothing_in(keys.beside(election))];
         let txn = |put| TxnRequest { compare, success: vec![put], failure: vec![] };
         let Wrote { answer, held } = self.write_entry(election, entry, txn).await?;
         let Some(held) = held else {
-            self.expects_nobody.store(false, Ordering::Relaxed);
+            self.expects_empty_line.store(false, Ordering::Relaxed);
             return Ok(None);
         };
         let published = Some(Version(held.token.get()));
@@ -81,7 +82,7 @@ impl EtcdSession {
             Ok(mut answer) if answer.succeeded => {
                 answer.skip();
                 // All that a transaction creates has the answer's revision.
-                let token = answer::token_at(answer.header.revision)?;
+                let token = txn::token_at(answer.header.revision)?;
                 let (election, entry_id) = (election.clone(), keys::id_of(&suffix, token));
                 self.own_entries.add(&entry_id);
                 let held = Held::new(election, entry_id, token, entry.incarnation);
@@ -91,7 +92,7 @@ impl EtcdSession {
             Err(unknown @ StoreError::OutcomeUnknown { .. }) => return Err(unknown),
             Err(error) => Err(error),
         };
-        // Not before it is known: there is no moment in which an entry that is there is nobody's.
+        // Not before the entry is known: at no moment is there an entry that neither knows of.
         on_its_way.answered();
         wrote
     }
@@ -102,13 +103,13 @@ impl EtcdSession {
         let own = keys.entries_of(election, self.lease);
         TxnRequest {
             compare: vec![nothing_in(own.clone())],
-            success: vec![put, answer::newest(keys.line(election), None, 2), answer::all(keys.beside(election))],
-            failure: vec![answer::look_at_all(own)],
+            success: vec![put, txn::newest(keys.line(election), None, 2), txn::all(keys.beside(election))],
+            failure: vec![txn::look_at_all(own)],
         }
     }
 
     /// This session has entries: the one that was asked for, or one that has to go first.
-    /// Somebody's `put` may have made more than one.
+    /// A `put` from outside may have made more than one.
     fn already(&self, election: &ElectionName, entry: &NewEntry, found: &[KeyValue]) -> Result<Held, StoreError> {
         let mut asked_for = None;
         for kv in found {
@@ -129,7 +130,7 @@ impl EtcdSession {
     /// withdraw all the same.
     pub(crate) fn found_entry(&self, election: &ElectionName, kv: &KeyValue) -> Result<Option<Held>, StoreError> {
         let Some(suffix) = self.store.keys.suffix(election, &kv.key) else { return Ok(None) };
-        let token = answer::token_of(kv)?;
+        let token = txn::token_of(kv)?;
         let incarnation = Owner::read(suffix).map_or(Incarnation::from_bits(0), |owner| owner.incarnation);
         Ok(Some(Held::new(election.clone(), keys::id_of(suffix, token), token, incarnation)))
     }
