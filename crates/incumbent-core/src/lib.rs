@@ -39,7 +39,7 @@ pub use name::{ElectionName, MAX_LINE, MAX_NAME_BYTES, MAX_VALUE_BYTES, NameErro
 pub use office::{Ended, Handover, Heir, LastTerm, MAX_REASON_BYTES, Office, Paused, Refusal};
 pub use participant::Participant;
 pub use rng::Rng;
-pub use settings::{LONGEST, Settings, SettingsError, Shortfall};
+pub use settings::{LONGEST, Settings, SettingsError, Shortfall, stretch};
 pub use standing::{
     Cas, Cursor, Fault, ForgottenBy, Head, Line, Liveness, Place, Proof, Renewal, Seen, Standing, StillBehind, StoreId,
     Watched,

@@ -90,7 +90,7 @@ pub(crate) fn shrink(duration: Duration, drift_ppm: u32) -> Duration {
 }
 
 /// What has to pass on our clock so that `duration` has surely passed on another.
-pub(crate) fn stretch(duration: Duration, drift_ppm: u32) -> Duration {
+pub fn stretch(duration: Duration, drift_ppm: u32) -> Duration {
     duration + scaled(duration, drift_ppm)
 }
 

@@ -5,8 +5,9 @@ mod group;
 use std::io;
 use std::time::Duration;
 
-use incumbent::store::{ForgottenBy, LineKind};
-use incumbent::{Client, Promises, Settings, TokenStrength};
+use incumbent::store::{ForgottenBy, LineKind, Liveness};
+use incumbent::{Client, Promises, Settings, Timestamp, TokenStrength};
+use incumbent_core::{Lease, stretch};
 use serde::Serialize;
 
 use super::{at, status};
@@ -32,13 +33,13 @@ struct Bounds {
 impl Bounds {
     fn new(settings: &Settings, promises: &Promises) -> Bounds {
         let ttl = settings.ttl.max(promises.smallest_ttl);
-        let drift = |time: Duration| time.mul_f64(f64::from(settings.drift_ppm) / 1e6);
-        let believes = ttl.saturating_sub(drift(ttl)).saturating_sub(settings.margin);
+        let sent_at = Timestamp::ZERO;
+        let believes = Lease::opened(settings, &Liveness::new(ttl), sent_at, sent_at).deadline().since(sent_at);
         // Rivals look once in a TTL: the last sign of life may be read a TTL late, and then its
         // silence is timed.
         let noticed = match promises.forgotten_by {
             ForgottenBy::Store => ttl,
-            ForgottenBy::Rivals => (ttl + drift(ttl)) * 2,
+            ForgottenBy::Rivals => stretch(ttl, settings.drift_ppm) * 2,
         };
         let told = if promises.watches { Duration::ZERO } else { settings.renew_every };
         Bounds {
@@ -93,16 +94,16 @@ pub(crate) async fn explain(args: ExplainArgs, store: StoreUrl) -> Result<u8, Fa
     };
     let promises = client.promises().await?;
     let settings = *client.settings();
-    let (fact, page) = match client.group() {
-        Some(peers) => (group::fact(&store, &promises, &settings, peers), group::page(&store, &promises, peers)),
+    let (explanation, page) = match client.group() {
+        Some(peers) => (group::to_json(&store, &promises, &settings, peers), group::page(&store, &promises, peers)),
         None => {
             let bounds = Bounds::new(&settings, &promises);
-            (fact(&store, &promises, &settings, &bounds), page(&store, &promises, &settings, &bounds))
+            (to_json(&store, &promises, &settings, &bounds), page(&store, &promises, &settings, &bounds))
         }
     };
     if args.format.json {
-        let status = status.as_ref().map(|(name, reading)| status::fact(name, &store, reading));
-        out_json(&Explanation { status, ..fact })?;
+        let status = status.as_ref().map(|(name, reading)| status::to_json(name, &store, reading));
+        out_json(&Explanation { status, ..explanation })?;
         return Ok(0);
     }
     for line in page {
@@ -121,7 +122,7 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn fact<'a>(store: &StoreUrl, promises: &'a Promises, settings: &Settings, bounds: &Bounds) -> Explanation<'a> {
+fn to_json<'a>(store: &StoreUrl, promises: &'a Promises, settings: &Settings, bounds: &Bounds) -> Explanation<'a> {
     Explanation {
         v: VERSION,
         store: store.to_string(),

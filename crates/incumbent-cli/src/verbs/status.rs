@@ -185,7 +185,7 @@ pub(crate) async fn status(args: StatusArgs, store: StoreUrl) -> Result<u8, Fail
     let name = &args.target.election;
     let reading = seen_election(name, &store).await?.status().await?;
     if args.format.json {
-        out_json(&fact(name, &store, &reading))?;
+        out_json(&to_json(name, &store, &reading))?;
     } else {
         for line in page(name, &store, &reading) {
             out(&line)?;
@@ -195,7 +195,7 @@ pub(crate) async fn status(args: StatusArgs, store: StoreUrl) -> Result<u8, Fail
 }
 
 /// The state for programs.
-pub(super) fn fact<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Reading<Status>) -> StatusJson<'a> {
+pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Reading<Status>) -> StatusJson<'a> {
     let status = reading.get();
     StatusJson {
         v: VERSION,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use incumbent::peers::{ConsensusSettings, Group, RankSettings, Rules};
 use incumbent::{Promises, Settings};
+use incumbent_core::stretch;
 use serde::Serialize;
 
 use super::{Bounds, Explanation, ms, notes, tokens};
@@ -18,14 +19,14 @@ pub(super) struct GroupJson<'a> {
     algorithm: String,
     /// `at_most_one` or `best_effort`.
     leaders: &'static str,
-    members: Vec<MemberFact<'a>>,
+    members: Vec<MemberJson<'a>>,
     majority: usize,
     /// How many members a leader needs.
     needed: usize,
 }
 
 #[derive(Serialize)]
-struct MemberFact<'a> {
+struct MemberJson<'a> {
     name: &'a str,
     address: &'a str,
     rank: u16,
@@ -60,13 +61,13 @@ fn precise(time: Duration) -> String {
 /// After so much silence the next one leads, but for the way of the messages.
 fn failover(rules: &Rules) -> Duration {
     match rules {
-        Rules::Consensus(rules) => rules.election_max.mul_f64(1.0 + f64::from(rules.drift_ppm) / 1e6),
+        Rules::Consensus(rules) => stretch(rules.election_max, rules.drift_ppm),
         // Those asked may be as dead as the leader.
         Rules::Bully(rules) | Rules::Ring(rules) => rules.leader_timeout + rules.answer_timeout,
     }
 }
 
-pub(super) fn fact<'a>(
+pub(super) fn to_json<'a>(
     store: &StoreUrl,
     promises: &'a Promises,
     settings: &Settings,
@@ -85,7 +86,7 @@ pub(super) fn fact<'a>(
         _ => group.majority(),
     };
     let members = group.members().iter();
-    let members = members.map(|one| MemberFact { name: &one.name, address: &one.address, rank: one.id.0 }).collect();
+    let members = members.map(|one| MemberJson { name: &one.name, address: &one.address, rank: one.id.0 }).collect();
     Explanation {
         believes_ms: believes,
         worst_overlap_ms: overlap,
@@ -97,7 +98,7 @@ pub(super) fn fact<'a>(
             majority: group.majority(),
             needed,
         }),
-        ..super::fact(store, promises, settings, &bounds)
+        ..super::to_json(store, promises, settings, &bounds)
     }
 }
 
