@@ -39,30 +39,22 @@ Examples:
 
 ";
 
-/// The stores that this build knows, and how to get the others.
+/// All kinds of stores, and how to get those that are not in this build.
 fn stores() -> String {
-    let etcd = if cfg!(feature = "etcd") {
-        "etcd, in line with `etcdctl elect` and Go's"
-    } else {
-        "not in this build: cargo feature `etcd`"
-    };
-    let zookeeper = if cfg!(feature = "zookeeper") {
-        "ZooKeeper; ?dialect=curator-latch and others"
-    } else {
-        "not in this build: cargo feature `zookeeper`"
-    };
+    let stores = incumbent::store_kinds().iter().filter(|kind| kind.feature != "peers");
+    let lines: String = stores
+        .map(|kind| match kind.is_built_in() {
+            true => format!("    {:28} {}\n", kind.example, kind.about),
+            false => format!("    {:28} not in this build: cargo feature `{}`\n", kind.example, kind.feature),
+        })
+        .collect();
     format!(
         "\
 Stores:
-    file:///path                 a directory on this host, of one user
-    memory://name                inside one process, for trying things out
-    etcd://a:2379,b:2379         {etcd}
-    zk://a:2181,b:2181/chroot    {zookeeper}
-etcds:// and zks:// speak TLS (ca, cert and key are files). Other dialects of
-ZooKeeper are curator-selector, kazoo and go-leaderelection. With ?ttl=none in a
-directory, a leader that is stopped but alive is never replaced.
-Without --store, --store-file or INCUMBENT_STORE it is a directory of this user:
-`incumbent` in $XDG_STATE_HOME, or in ~/.local/state.
+{lines}Other dialects of ZooKeeper are curator-selector, kazoo and go-leaderelection.
+With ?ttl=none in a directory, a leader that is stopped but alive is never
+replaced. Without --store, --store-file or INCUMBENT_STORE it is a directory of
+this user: `incumbent` in $XDG_STATE_HOME, or in ~/.local/state.
 
 "
     )

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent_core::LONGEST;
+use incumbent::store::{LONGEST, parse_duration as parse_with_unit};
 
 /// A duration that is not zero.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -30,34 +30,14 @@ pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err("write --try for not waiting at all".into()) } else { Ok(span) }
 }
 
-/// Reads `15s`, `250ms`, `1.5s`, `1m30s`, `2h`, `1d`; a number alone is seconds, as for sleep(1)
-/// and flock(1).
+/// A number alone is seconds, as for sleep(1) and flock(1).
 fn read(text: &str) -> Result<Duration, String> {
-    let malformed = || format!("write a time as in 15s, 250ms or 1m30s, not {text:?}");
-    let mut total = Duration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let (number, tail) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len()));
-        let (unit, tail) = tail.split_at(tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len()));
-        let unit_s = match unit {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "" if number.len() == text.len() => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
-            _ => return Err(malformed()),
-        };
-        let number: f64 = number.parse().map_err(|_| malformed())?;
-        // What is too long for a clock is too long for us, too.
-        let part = Duration::try_from_secs_f64(number * unit_s).unwrap_or(Duration::MAX);
-        total = total.saturating_add(part);
-        rest = tail;
-    }
-    match total {
-        _ if text.is_empty() => Err(malformed()),
-        total if total > LONGEST => Err("it is longer than a year, which is the most".into()),
-        total => Ok(total),
+    let is_number = text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let duration = if is_number { parse_with_unit(&format!("{text}s")) } else { parse_with_unit(text) };
+    match duration {
+        None => Err(format!("write a time as in 15s, 250ms or 1m30s, not {text:?}")),
+        Some(duration) if duration > LONGEST => Err("it is longer than a year, which is the most".into()),
+        Some(duration) => Ok(duration),
     }
 }
 

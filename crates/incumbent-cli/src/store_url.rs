@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use incumbent::store::url::{redacted, secrets};
+
 use crate::args::StoreArgs;
 use crate::failure::Failure;
 use crate::output::{Console, shell_word};
@@ -119,13 +121,9 @@ impl StoreUrl {
         Ok(StoreUrl::in_directory(&directory))
     }
 
-    /// What must not be shown: the passwords, and the URL as a whole if it has any.
+    /// What must not be printed: the passwords, and the URL as a whole if it has any.
     fn secrets(&self) -> Vec<String> {
-        let mut secrets = Vec::new();
-        self.map_secrets(|secret| {
-            secrets.push(secret.to_owned());
-            String::new()
-        });
+        let mut secrets = secrets(&self.url);
         if !secrets.is_empty() {
             secrets.push(self.url.clone());
         }
@@ -136,42 +134,11 @@ impl StoreUrl {
     pub(crate) fn has_secret(&self) -> bool {
         !self.secrets().is_empty()
     }
-
-    /// The URL with each secret replaced.
-    fn map_secrets(&self, mut replace: impl FnMut(&str) -> String) -> String {
-        let (start, rest) = match self.url.split_once("://") {
-            Some((scheme, rest)) => (format!("{scheme}://"), rest),
-            None => (String::new(), self.url.as_str()),
-        };
-        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        // A password may have an unescaped @ in it: the host comes after the last one.
-        let authority = match authority.rsplit_once('@') {
-            Some((user, host)) => match user.split_once(':') {
-                Some((user, password)) => format!("{user}:{}@{host}", replace(password)),
-                None => format!("{user}@{host}"),
-            },
-            None => authority.to_owned(),
-        };
-        let path = match path.split_once('?') {
-            Some((path, query)) => {
-                let settings: Vec<_> = query
-                    .split('&')
-                    .map(|setting| match setting.split_once('=') {
-                        Some((name, value)) if is_secret(name) => format!("{name}={}", replace(value)),
-                        _ => setting.to_owned(),
-                    })
-                    .collect();
-                format!("{path}?{}", settings.join("&"))
-            }
-            None => path.to_owned(),
-        };
-        format!("{start}{authority}{path}")
-    }
 }
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.map_secrets(|_| "***".to_owned()))
+        f.write_str(&redacted(&self.url))
     }
 }
 
@@ -181,24 +148,9 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// A word of a command line, which may be a store's URL.
-pub(crate) fn without_secrets(word: &str) -> String {
-    StoreUrl { url: word.to_owned(), named: true }.to_string()
-}
-
 /// Whether INCUMBENT_STORE has a password that COMMAND should not see.
 pub(crate) fn variable_has_secret() -> bool {
-    env::var_os(VARIABLE)
-        .is_some_and(|url| StoreUrl { url: url.to_string_lossy().into_owned(), named: true }.has_secret())
-}
-
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    // Where a secret is kept is none.
-    if name.ends_with("-file") || name == "tls-key" {
-        return false;
-    }
-    ["pass", "pwd", "secret", "token", "key", "auth", "credential"].iter().any(|word| name.contains(word))
+    env::var_os(VARIABLE).is_some_and(|url| !secrets(&url.to_string_lossy()).is_empty())
 }
 
 fn state_directory() -> Result<PathBuf, Failure> {
@@ -242,28 +194,6 @@ pub(crate) fn in_container() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn place(url: &str) -> StoreUrl {
-        StoreUrl { url: url.into(), named: true }
-    }
-
-    #[test]
-    fn passwords_are_never_shown() {
-        for (url, shown) in [
-            ("redis://user:hunter2@host:6379/0", "redis://user:***@host:6379/0"),
-            ("postgres://u:p@ss@host/db?sslmode=require", "postgres://u:***@host/db?sslmode=require"),
-            ("etcd://host?password=hunter2&ca=/x", "etcd://host?password=***&ca=/x"),
-            ("etcd://host?authToken=abc", "etcd://host?authToken=***"),
-            ("file:///var/lib/x", "file:///var/lib/x"),
-            ("consensus://?secret-file=/etc/s&rank=1", "consensus://?secret-file=/etc/s&rank=1"),
-            ("consensus://?secret=hunter2", "consensus://?secret=***"),
-            ("nonsense", "nonsense"),
-        ] {
-            assert_eq!(place(url).to_string(), shown);
-            assert_eq!(format!("{:?}", place(url)), shown);
-            assert_eq!(place(url).has_secret(), url != shown, "{url}");
-        }
-    }
 
     #[test]
     fn directories_with_strange_names_become_urls() {

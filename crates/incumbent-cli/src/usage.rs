@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
+use incumbent::store::url::redacted;
 
 use crate::args::Cli;
 use crate::failure::Code;
 use crate::output::shell_word;
-use crate::store_url::without_secrets;
 
 /// Help and version go to standard output, and are no error.
 pub(crate) fn explain(mut error: clap::Error) -> ExitCode {
@@ -77,7 +77,7 @@ fn meant_elsewhere(typed: &str, args: &[String]) -> Option<String> {
 
 /// As it can be pasted into a shell, without passwords.
 fn shown<'a>(line: impl Iterator<Item = &'a str>) -> String {
-    line.map(|word| shell_word(&without_secrets(word))).collect::<Vec<_>>().join(" ")
+    line.map(|word| shell_word(&redacted(word))).collect::<Vec<_>>().join(" ")
 }
 
 /// The verb that differs least, if it differs by a slip of the hand or two.

@@ -8,6 +8,7 @@
 //! re-exported here, so that a store depends on this crate alone.
 
 mod clock;
+mod duration;
 mod error;
 pub mod memory;
 mod promises;
@@ -16,6 +17,7 @@ mod seam;
 pub mod url;
 
 pub use clock::{Alarm, BootClock, Clock, TokioClock};
+pub use duration::parse_duration;
 pub use error::{StoreError, with_causes};
 pub use incumbent_core::{
     Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Handover, Head, Heir, Held, Incarnation,

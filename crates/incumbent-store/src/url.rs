@@ -1,12 +1,104 @@
-//! How a store of servers is named: `scheme[s]://[user:password@]host[:port][,...][/path][?option=value&...]`.
+//! The URLs that name stores: `scheme://authority/path?option=value&...`, split in one place
+//! ([`Parts`]), and printed without passwords ([`redacted`]).
 //!
-//! What all such stores have in common is read here, so that it is read alike: servers, credentials, certificates. What
-//! a path and the other options mean only the store knows. Nothing is dialled; the files that are named are read.
+//! What stores of servers have in common is read here, too ([`Scheme`]): servers, credentials,
+//! certificates, as in `scheme[s]://[user:password@]host[:port][,...][/path][?option=value&...]`.
+//! What a path and the other options mean only the store knows. Nothing is dialled; the files that
+//! are named are read.
 
 use std::fmt;
 
 use crate::error::StoreError;
 use crate::record::unescape;
+
+/// The parts of a store's URL as they are written: nothing is decoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// What comes before the first colon.
+    pub scheme: &'a str,
+    /// What comes between the two slashes, which may be left out, and the path.
+    pub authority: &'a str,
+    /// From its first slash on. Empty if there is none.
+    pub path: &'a str,
+    query: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    /// Splits a URL. `None`: it has no scheme.
+    pub fn split(url: &'a str) -> Option<Parts<'a>> {
+        let (scheme, rest) = url.split_once(':')?;
+        let (authority, path, query) = split_rest(rest.strip_prefix("//").unwrap_or(rest));
+        Some(Parts { scheme, authority, path, query: query.unwrap_or_default() })
+    }
+
+    /// The options in their order, with what follows their equals sign.
+    pub fn options(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
+        let options = self.query.split('&').filter(|option| !option.is_empty());
+        options.map(|option| option.split_once('=').map_or((option, None), |(word, value)| (word, Some(value))))
+    }
+}
+
+/// Without anything that may be secret.
+impl fmt::Debug for Parts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("scheme", &self.scheme).finish_non_exhaustive()
+    }
+}
+
+fn split_rest(rest: &str) -> (&str, &str, Option<&str>) {
+    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    (authority, path, query)
+}
+
+/// The URL with every password replaced by `***`: in the authority, and in options whose name says
+/// that they are secret.
+pub fn redacted(url: &str) -> String {
+    map_secrets(url, |_| "***".to_owned())
+}
+
+/// The passwords in a URL.
+pub fn secrets(url: &str) -> Vec<String> {
+    let mut secrets = Vec::new();
+    map_secrets(url, |secret| {
+        secrets.push(secret.to_owned());
+        String::new()
+    });
+    secrets
+}
+
+fn map_secrets(url: &str, mut replace: impl FnMut(&str) -> String) -> String {
+    let (start, rest) = url.split_at(url.find("://").map_or(0, |colon| colon + 3));
+    let (authority, path, query) = split_rest(rest);
+    // A password may have an unescaped @ in it, and by mistake a slash: the host comes after the
+    // last @. A path alone, as that of a directory, may have an @, too.
+    let place = if authority.is_empty() { path } else { &rest[..authority.len() + path.len()] };
+    let place = match place.rsplit_once('@').filter(|_| !authority.is_empty()) {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, password)) => format!("{user}:{}@{host}", replace(password)),
+            None => format!("{user}@{host}"),
+        },
+        None => place.to_owned(),
+    };
+    let Some(query) = query else { return format!("{start}{place}") };
+    let options: Vec<_> = query
+        .split('&')
+        .map(|option| match option.split_once('=') {
+            Some((word, value)) if is_secret(word) => format!("{word}={}", replace(value)),
+            _ => option.to_owned(),
+        })
+        .collect();
+    format!("{start}{place}?{}", options.join("&"))
+}
+
+fn is_secret(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    // The name of a file with a secret is none.
+    if word.ends_with("-file") || word == "tls-key" {
+        return false;
+    }
+    ["pass", "pwd", "secret", "token", "key", "auth", "credential"].iter().any(|part| word.contains(part))
+}
 
 /// What tells the URLs of one kind of store from others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,9 +139,10 @@ pub struct Tls {
 impl Scheme {
     /// Reads a URL. What goes wrong is told without the password.
     pub fn read(self, url: &str) -> Result<Url, StoreError> {
-        let (speaks_tls, rest) = self.split_scheme(url)?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (Some(speaks_tls), Some(parts)) = (self.speaks_tls(url), Parts::split(url)) else {
+            return Err(self.wrong(format_args!("it begins with {0}:// or {0}s://", self.name)));
+        };
+        let Parts { authority, path, .. } = parts;
         // Either part of a password, which would then be taken for a port and a path, or of a path that looks like one.
         if path.contains('@') {
             return Err(self.wrong("before an @ a / is written as %2F, and in a path an @ as %40"));
@@ -60,8 +153,7 @@ impl Scheme {
         };
         let servers = hosts.split(',').map(|host| self.server(host)).collect::<Result<_, _>>()?;
         let path = self.decoded(path)?;
-        let options = query.split('&').filter(|option| !option.is_empty()).map(|option| self.option(option));
-        let mut options = options.collect::<Result<_, _>>()?;
+        let mut options = parts.options().map(|option| self.option(option)).collect::<Result<_, _>>()?;
         let tls = if speaks_tls { Some(self.take_tls(&mut options)?) } else { None };
         Ok(Url { scheme: self, user, servers, path, tls, options })
     }
@@ -90,12 +182,10 @@ impl Scheme {
         StoreError::Misuse { what: format!("the URL of {}: {what}", self.store) }
     }
 
-    fn split_scheme(self, url: &str) -> Result<(bool, &str), StoreError> {
-        let Scheme { name, .. } = self;
-        let rest = url.strip_prefix(name).unwrap_or_default();
-        let plain = rest.strip_prefix("://").map(|rest| (false, rest));
-        let tls = || rest.strip_prefix("s://").map(|rest| (true, rest));
-        plain.or_else(tls).ok_or_else(|| self.wrong(format_args!("it begins with {name}:// or {name}s://")))
+    /// Whether it asks for TLS.
+    fn speaks_tls(self, url: &str) -> Option<bool> {
+        let rest = url.strip_prefix(self.name)?;
+        if rest.starts_with("://") { Some(false) } else { rest.starts_with("s://").then_some(true) }
     }
 
     fn user(self, text: &str) -> Result<(String, String), StoreError> {
@@ -103,8 +193,8 @@ impl Scheme {
         Ok((self.decoded(name)?, self.decoded(password)?))
     }
 
-    fn option(self, text: &str) -> Result<(String, String), StoreError> {
-        let (word, value) = text.split_once('=').ok_or_else(|| self.wrong("an option is option=value"))?;
+    fn option(self, (word, value): (&str, Option<&str>)) -> Result<(String, String), StoreError> {
+        let value = value.ok_or_else(|| self.wrong("an option is option=value"))?;
         Ok((word.to_owned(), self.decoded(value)?))
     }
 
@@ -218,6 +308,41 @@ mod tests {
     impl Drop for Pem {
         fn drop(&mut self) {
             _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_url_is_split_as_it_is_written() {
+        let split = |url| {
+            let parts = Parts::split(url).unwrap();
+            (parts.scheme, parts.authority, parts.path, parts.options().collect::<Vec<_>>())
+        };
+        assert_eq!(split("file:///var/lib?ttl=none"), ("file", "", "/var/lib", vec![("ttl", Some("none"))]));
+        assert_eq!(split("file:/var"), ("file", "", "/var", vec![]));
+        assert_eq!(split("file://localhost/var"), ("file", "localhost", "/var", vec![]));
+        assert_eq!(split("consensus:"), ("consensus", "", "", vec![]));
+        assert_eq!(split("ring://[::1]:9?a=b=c&&d"), ("ring", "[::1]:9", "", vec![("a", Some("b=c")), ("d", None)]));
+        assert_eq!(Parts::split("nonsense"), None);
+    }
+
+    #[test]
+    fn passwords_are_never_shown() {
+        for (url, shown) in [
+            ("redis://user:hunter2@host:6379/0", "redis://user:***@host:6379/0"),
+            ("postgres://u:p@ss@host/db?sslmode=require", "postgres://u:***@host/db?sslmode=require"),
+            ("postgres://u:p/ss@host/db", "postgres://u:***@host/db"),
+            ("postgres://u:p#ss@host/db", "postgres://u:***@host/db"),
+            ("u:hunter2@host", "u:***@host"),
+            ("etcd://host?password=hunter2&ca=/x", "etcd://host?password=***&ca=/x"),
+            ("etcd://host?authToken=abc", "etcd://host?authToken=***"),
+            ("file:///var/lib/x", "file:///var/lib/x"),
+            ("file:///var/a:b@c", "file:///var/a:b@c"),
+            ("consensus://?secret-file=/etc/s&rank=1", "consensus://?secret-file=/etc/s&rank=1"),
+            ("consensus://?secret=hunter2", "consensus://?secret=***"),
+            ("nonsense", "nonsense"),
+        ] {
+            assert_eq!(redacted(url), shown);
+            assert_eq!(!secrets(url).is_empty(), url != shown, "{url}");
         }
     }
 

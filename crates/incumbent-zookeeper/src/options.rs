@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use incumbent_store::StoreError;
 use incumbent_store::url::Scheme;
+use incumbent_store::{StoreError, parse_duration};
 use zookeeper_client::{Acl, Acls, Client, Connector, Permission};
 
 use crate::dialect::Dialect;
@@ -238,14 +238,12 @@ fn access(word: &str) -> Result<Access, StoreError> {
     }
 }
 
+/// What servers can be set to.
+const TIMES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+
 fn time(option: &str, text: &str) -> Result<Duration, StoreError> {
-    let millis: Option<u64> = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(millis), _) => millis.parse().ok(),
-        (None, Some(seconds)) => seconds.parse().ok().and_then(|seconds: u64| seconds.checked_mul(1000)),
-        (None, None) => None,
-    };
-    let millis = millis.filter(|millis| (1..=86_400_000).contains(millis));
-    millis.map(Duration::from_millis).ok_or_else(|| SCHEME.wrong(format!("{option} is a time such as 2s or 500ms")))
+    let time = parse_duration(text).filter(|time| TIMES.contains(time));
+    time.ok_or_else(|| SCHEME.wrong(format!("{option} is a time such as 2s or 500ms")))
 }
 
 #[cfg(test)]

@@ -5,14 +5,39 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use incumbent_store::Store;
 use incumbent_store::memory::{MemoryStore, Shape};
+use incumbent_store::url::Parts;
 
 use crate::error::ConnectError;
 
-/// A scheme, the cargo feature that adds it, and what opens it: nothing, if this build was made without the feature.
+/// A kind of store that a URL can name, or of group of peers.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct StoreKind {
+    /// What comes before the colon.
+    pub scheme: &'static str,
+    /// A URL of this kind.
+    pub example: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    /// The cargo feature that adds it; empty if it is always there.
+    pub feature: &'static str,
+    open: Option<Open>,
+}
+
+impl StoreKind {
+    /// Whether this build can use it.
+    pub fn is_built_in(&self) -> bool {
+        self.open.is_some()
+    }
+}
+
+/// The kind of a cargo feature: nothing opens it if this build was made without the feature.
 macro_rules! kind {
-    ($scheme:literal, $feature:literal, $open:expr) => {
-        Kind {
+    ($scheme:literal, $example:literal, $about:literal, $feature:literal, $open:expr) => {
+        StoreKind {
             scheme: $scheme,
+            example: $example,
+            about: $about,
             feature: $feature,
             #[cfg(feature = $feature)]
             open: Some($open),
@@ -22,27 +47,41 @@ macro_rules! kind {
     };
 }
 
-/// Every scheme that there is. A new store is one line here.
-const KINDS: &[Kind] = &[
-    Kind { scheme: "memory", feature: "", open: Some(Open::Store(memory)) },
-    kind!("consensus", "peers", Open::Peers),
-    kind!("bully", "peers", Open::Peers),
-    kind!("ring", "peers", Open::Peers),
-    kind!("file", "file", Open::Store(file::open)),
-    kind!("etcd", "etcd", Open::Store(etcd)),
-    kind!("etcds", "etcd-tls", Open::Store(etcd)),
-    kind!("zk", "zookeeper", Open::Store(zookeeper)),
-    kind!("zks", "zookeeper-tls", Open::Store(zookeeper)),
+const MEMORY: StoreKind = StoreKind {
+    scheme: "memory",
+    example: "memory://name",
+    about: "inside one process, for trying things out",
+    feature: "",
+    open: Some(Open::Store(memory)),
+};
+
+/// Every kind that there is. A new store is one line here.
+#[rustfmt::skip]
+const KINDS: &[StoreKind] = &[
+    MEMORY,
+    kind!("consensus", "consensus://127.0.0.1:7411?members=3", "peers: a majority votes", "peers", Open::Peers),
+    kind!("bully", "bully://127.0.0.1:7411?members=3", "peers: the highest rank leads", "peers", Open::Peers),
+    kind!("ring", "ring://127.0.0.1:7411?members=3", "peers: the highest rank leads", "peers", Open::Peers),
+    kind!("file", "file:///path", "a directory on this host, of one user", "file", Open::Store(file::open)),
+    kind!("etcd", "etcd://a:2379,b:2379", "etcd, in line with `etcdctl elect` and Go's", "etcd", Open::Store(etcd)),
+    kind!("etcds", "etcds://a:2379?ca=FILE", "over TLS; cert and key are files, too", "etcd-tls", Open::Store(etcd)),
+    kind!("zk", "zk://a:2181,b:2181/chroot", "ZooKeeper; ?dialect=curator-latch and others", "zookeeper", Open::Store(zookeeper)),
+    kind!("zks", "zks://a:2181?ca=FILE", "over TLS; cert and key are files, too", "zookeeper-tls", Open::Store(zookeeper)),
 ];
 
-struct Kind {
-    scheme: &'static str,
-    feature: &'static str,
-    open: Option<Open>,
+/// What a URL can name: every kind of store and of group that there is, also those that need a
+/// cargo feature which this build does not have.
+///
+/// ```
+/// let memory = incumbent::store_kinds().iter().find(|kind| kind.scheme == "memory");
+/// assert!(memory.is_some_and(|memory| memory.is_built_in()));
+/// ```
+pub fn store_kinds() -> &'static [StoreKind] {
+    KINDS
 }
 
 /// What a scheme stands for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Open {
     Store(fn(Place<'_>) -> Result<Arc<dyn Store>, ConnectError>),
     #[cfg(feature = "peers")]
@@ -58,24 +97,17 @@ pub(crate) struct Place<'a> {
     pub(crate) make: bool,
 }
 
-impl Place<'_> {
-    /// What comes after the scheme.
-    fn rest(&self) -> &str {
-        self.url.split_once(':').map_or("", |(_, rest)| rest)
-    }
-}
-
 /// What the URL's scheme stands for.
 pub(crate) fn find(url: &str) -> Result<Open, ConnectError> {
-    let Some((scheme, _)) = url.split_once(':') else {
+    let Some(Parts { scheme, .. }) = Parts::split(url) else {
         let example = known().last().unwrap_or("memory");
         let directory = if cfg!(feature = "file") { ", or file:///path for a directory" } else { "" };
         return Err(ConnectError::Url { what: format!("it has no scheme; write e.g. {example}://...{directory}") });
     };
     let scheme = scheme.to_owned();
     match KINDS.iter().find(|kind| kind.scheme == scheme) {
-        Some(Kind { open: Some(open), .. }) => Ok(*open),
-        Some(Kind { feature, .. }) => Err(ConnectError::NotBuiltIn { scheme, feature }),
+        Some(StoreKind { open: Some(open), .. }) => Ok(*open),
+        Some(StoreKind { feature, .. }) => Err(ConnectError::NotBuiltIn { scheme, feature }),
         None => Err(ConnectError::UnknownScheme { scheme, known: known().collect::<Vec<_>>().join(", ") }),
     }
 }
@@ -88,7 +120,8 @@ fn known() -> impl Iterator<Item = &'static str> {
 /// A store in this process's memory, by name: two clients with the same URL meet in the same elections.
 fn memory(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
     static STORES: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
-    let name = place.rest().strip_prefix("//").unwrap_or(place.rest());
+    let rest = place.url.split_once(':').map_or("", |(_, rest)| rest);
+    let name = rest.strip_prefix("//").unwrap_or(rest);
     let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
     let store = stores.entry(name.to_owned()).or_insert_with(|| MemoryStore::new(Shape::FAIR));
     Ok(Arc::new(store.clone()))
@@ -115,12 +148,13 @@ mod file {
     use incumbent_file::{FileOptions, FileStore, Ttl};
     use incumbent_store::Store;
     use incumbent_store::record::unescape;
+    use incumbent_store::url::Parts;
 
     use super::Place;
     use crate::error::ConnectError;
 
     pub(super) fn open(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
-        let (path, options) = parse(place.rest()).map_err(|what| ConnectError::Url { what })?;
+        let (path, options) = parse(place.url).map_err(|what| ConnectError::Url { what })?;
         // Whatever else keeps us from it is for the store to say.
         let missing = || path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
         if !place.make && missing() {
@@ -129,24 +163,22 @@ mod file {
         Ok(Arc::new(FileStore::open_with(path, options)?))
     }
 
-    fn parse(rest: &str) -> Result<(PathBuf, FileOptions), String> {
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let path = match path.strip_prefix("//") {
-            Some(path) => path.strip_prefix("localhost").unwrap_or(path),
-            None => path,
-        };
-        if !path.starts_with('/') {
-            return Err("a file store needs an absolute path, with three slashes: file:///path/to/directory".into());
-        }
+    fn parse(url: &str) -> Result<(PathBuf, FileOptions), String> {
+        let relative = "a file store needs an absolute path, with three slashes: file:///path/to/directory";
+        let parts = Parts::split(url).filter(|parts| matches!(parts.authority, "" | "localhost"));
+        let parts = parts.filter(|parts| !parts.path.is_empty()).ok_or(relative)?;
         let mut options = FileOptions::new();
-        for setting in query.split('&').filter(|setting| !setting.is_empty()) {
-            options = match setting {
-                "ttl=none" => options.ttl(Ttl::None),
-                "network=allow" => options.allow_network_fs(true),
-                _ => return Err(format!("a file store knows ttl=none and network=allow, not {setting:?}")),
+        for option in parts.options() {
+            options = match option {
+                ("ttl", Some("none")) => options.ttl(Ttl::None),
+                ("network", Some("allow")) => options.allow_network_fs(true),
+                (word, value) => {
+                    let option = value.map_or_else(|| word.to_owned(), |value| format!("{word}={value}"));
+                    return Err(format!("a file store knows ttl=none and network=allow, not {option:?}"));
+                }
             };
         }
-        Ok((PathBuf::from(OsString::from_vec(decode(path)?)), options))
+        Ok((PathBuf::from(OsString::from_vec(decode(parts.path)?)), options))
     }
 
     /// `%20` and the like. No path has a zero byte in it.
@@ -161,19 +193,19 @@ mod file {
 
         #[test]
         fn paths_are_absolute_and_may_be_escaped() {
-            assert_eq!(parse("///var/lib/a%20b").unwrap().0, PathBuf::from("/var/lib/a b"));
-            assert_eq!(parse("//localhost/var").unwrap().0, PathBuf::from("/var"));
-            assert_eq!(parse("/var").unwrap().0, PathBuf::from("/var"));
-            for bad in ["//var", "var", "", "///a%2", "///a%zz", "///a%00"] {
+            assert_eq!(parse("file:///var/lib/a%20b").unwrap().0, PathBuf::from("/var/lib/a b"));
+            assert_eq!(parse("file://localhost/var").unwrap().0, PathBuf::from("/var"));
+            assert_eq!(parse("file:/var").unwrap().0, PathBuf::from("/var"));
+            for bad in ["file://var", "file:var", "file:", "file:///a%2", "file:///a%zz", "file:///a%00"] {
                 assert!(parse(bad).is_err(), "{bad}");
             }
         }
 
         #[test]
         fn settings_are_known_ones() {
-            assert_eq!(parse("///var?ttl=none").unwrap().1.ttl, Ttl::None);
-            assert!(parse("///var?network=allow&ttl=none").unwrap().1.allow_network_fs);
-            assert!(parse("///var?ttl=5s").unwrap_err().contains("ttl=5s"));
+            assert_eq!(parse("file:///var?ttl=none").unwrap().1.ttl, Ttl::None);
+            assert!(parse("file:///var?network=allow&ttl=none").unwrap().1.allow_network_fs);
+            assert!(parse("file:///var?ttl=5s").unwrap_err().contains("ttl=5s"));
         }
     }
 }
@@ -183,9 +215,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_built_in_is_told_from_what_nobody_knows() {
+    fn what_was_not_built_in_is_distinguished_from_what_does_not_exist() {
         for kind in KINDS {
-            let found = find(&format!("{}://somewhere", kind.scheme));
+            assert_eq!(Parts::split(kind.example).map(|parts| parts.scheme), Some(kind.scheme));
+            let found = find(kind.example);
             match kind.open {
                 Some(_) => assert!(found.is_ok(), "{}", kind.scheme),
                 None => assert_eq!(

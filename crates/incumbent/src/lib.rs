@@ -119,6 +119,7 @@ mod atomics {
 pub use candidacy::{Candidacy, Events, Role, Roles, SeatEvent};
 pub use candidate::Candidate;
 pub use client::{Client, ClientBuilder};
+pub use connect::{StoreKind, store_kinds};
 pub use election::{Election, Fenced, Fencing, Unfenced};
 pub use error::{
     ConnectError, Lost, OperatorError, ProclaimError, ReadError, ResignError, SeatError, StandError, TransferError,

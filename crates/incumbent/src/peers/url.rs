@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use incumbent_core::peers::MAX_MEMBERS;
 use incumbent_peers::{Algorithm, Member, MemberId, Members, Rules, Secret};
+use incumbent_store::parse_duration;
 use incumbent_store::record::unescape;
+use incumbent_store::url::Parts;
 
 use super::group::{Group, SecretFrom};
 use crate::error::ConnectError;
@@ -35,25 +37,23 @@ struct Query<'a> {
 }
 
 pub(super) fn parse(url: &str) -> Result<Group, ConnectError> {
-    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-    let Ok(algorithm) = scheme.parse::<Algorithm>() else {
+    let parts = Parts::split(url);
+    let scheme = parts.map_or(url, |parts| parts.scheme);
+    let (Some(parts), Ok(algorithm)) = (parts, scheme.parse::<Algorithm>()) else {
         let known = "consensus, bully and ring among peers".to_owned();
         return Err(ConnectError::UnknownScheme { scheme: scheme.to_owned(), known });
     };
-    group(algorithm, rest).map_err(|what| ConnectError::Url { what })
+    group(algorithm, parts).map_err(|what| ConnectError::Url { what })
 }
 
-fn group(algorithm: Algorithm, rest: &str) -> Result<Group, String> {
-    let rest = rest.strip_prefix("//").unwrap_or(rest);
-    let (authority, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = authority.strip_suffix('/').unwrap_or(authority);
-    if authority.contains('/') {
+fn group(algorithm: Algorithm, parts: Parts<'_>) -> Result<Group, String> {
+    if !matches!(parts.path, "" | "/") {
         return Err(format!(
             "a {algorithm} URL has no path: members are listed as in {algorithm}://?members=a=HOST:PORT,b=HOST:PORT"
         ));
     }
-    let query = read_query(algorithm, query)?;
-    let members = members(authority, query.members)?;
+    let query = read_query(algorithm, parts)?;
+    let members = members(parts.authority, query.members)?;
     let rules = rules(algorithm, &query)?;
     rules.check().map_err(|error| error.to_string())?;
     let secret = match &query.secret_file {
@@ -99,10 +99,10 @@ fn tls(_ca: &Path, _cert: &Path, _key: &Path) -> Result<(), String> {
     Err("this build has no TLS between peers".to_owned())
 }
 
-fn read_query(algorithm: Algorithm, text: &str) -> Result<Query<'_>, String> {
+fn read_query<'a>(algorithm: Algorithm, parts: Parts<'a>) -> Result<Query<'a>, String> {
     let mut query = Query::default();
-    for setting in text.split('&').filter(|setting| !setting.is_empty()) {
-        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+    for (name, value) in parts.options() {
+        let value = value.unwrap_or_default();
         let fenced = algorithm.is_fenced();
         match name {
             "members" => query.members = Some(value),
@@ -114,7 +114,10 @@ fn read_query(algorithm: Algorithm, text: &str) -> Result<Query<'_>, String> {
             "tls-ca" => query.tls_ca = Some(absolute(name, value)?),
             "tls-cert" => query.tls_cert = Some(absolute(name, value)?),
             "tls-key" => query.tls_key = Some(absolute(name, value)?),
-            "timeout" => query.timeout = Some(time(value)?),
+            "timeout" => {
+                let malformed = || format!("a timeout is written as 1500ms, 5s or 2m, not {value:?}");
+                query.timeout = Some(parse_duration(value).ok_or_else(malformed)?);
+            }
             "majority" if !fenced => query.majority = Some(yes_or_no(name, value)?),
             "takeover" if !fenced => query.takeover = Some(yes_or_no(name, value)?),
             "majority" | "takeover" => {
@@ -155,7 +158,7 @@ fn members(authority: &str, list: Option<&str>) -> Result<Members, String> {
     let port: u16 = port.parse().map_err(|_| no_address())?;
     if count == 0 || usize::from(count) > MAX_MEMBERS || port.checked_add(count - 1).is_none() {
         return Err(format!(
-            "a group has 1 to {MAX_MEMBERS} members, at ports up to 65535: {count} from {first} on do not do"
+            "a group has 1 to {MAX_MEMBERS} members, at ports up to 65535: {count} from {first} do not fit"
         ));
     }
     let member = |place: u16| {
@@ -201,20 +204,6 @@ fn yes_or_no(name: &str, value: &str) -> Result<bool, String> {
         "no" => Ok(false),
         _ => Err(format!("{name} is yes or no, not {value:?}")),
     }
-}
-
-/// `1500ms`, `5s` or `2m`
-fn time(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: Option<u64> = number.parse().ok();
-    let time = number.and_then(|number| match unit {
-        "ms" => Some(Duration::from_millis(number)),
-        "s" => Some(Duration::from_secs(number)),
-        "m" => number.checked_mul(60).map(Duration::from_secs),
-        _ => None,
-    });
-    time.ok_or_else(|| format!("a timeout is written as 1500ms, 5s or 2m, not {text:?}"))
 }
 
 /// A path, with `%20` and the like. No path has a zero byte in it.
