@@ -17,8 +17,8 @@ use tokio::time::timeout;
 
 use super::channel::{Channel, Heard, LinkError, Reader, Stream, Writer, welcome};
 use super::dial::Dialler;
-use super::gate::{Gate, Pass};
 use super::handshake::Hello;
+use super::limit::{ConnectionLimit, Permit};
 use super::outbox::Outbox;
 use crate::config::Algorithm;
 use crate::counters::add;
@@ -41,16 +41,16 @@ const ANSWERS: usize = 16;
 
 /// Hears those who connect. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Ear {
+pub(crate) struct Listener {
     pub(crate) line: Arc<Dialler>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) limit: Arc<ConnectionLimit>,
     pub(crate) outboxes: Arc<BTreeMap<MemberId, Arc<Outbox>>>,
     pub(crate) inbound: mpsc::Sender<Inbound>,
 }
 
-impl Ear {
+impl Listener {
     /// Accepts connections until it is dropped, and every connection with it.
-    pub(crate) async fn open(self, listener: TcpListener) {
+    pub(crate) async fn run(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         let mut failing = false;
         loop {
@@ -58,11 +58,11 @@ impl Ear {
                 Ok((stream, address)) => {
                     failing = false;
                     while connections.try_join_next().is_some() {}
-                    let (pass, crowded) = self.gate.enter(address.ip());
+                    let (permit, crowded) = self.limit.admit(address.ip());
                     if crowded {
                         self.line.meter.refused(RefusedFrame::TooMany, None, None, &address);
                     }
-                    connections.spawn(self.clone().attend(stream, address, pass));
+                    connections.spawn(self.clone().attend(stream, address, permit));
                 }
                 Err(why) => {
                     // Out of descriptors, most likely: what is open goes on, and some of it will end.
@@ -75,15 +75,15 @@ impl Ear {
         }
     }
 
-    async fn attend(self, stream: TcpStream, address: SocketAddr, pass: Pass) {
-        let end = pass.end.clone();
+    async fn attend(self, stream: TcpStream, address: SocketAddr, permit: Permit) {
+        let end = permit.end.clone();
         tokio::select! {
-            () = self.serve(stream, address, pass) => {}
+            () = self.serve(stream, address, permit) => {}
             () = end.notified() => {}
         }
     }
 
-    async fn serve(&self, stream: TcpStream, address: SocketAddr, pass: Pass) {
+    async fn serve(&self, stream: TcpStream, address: SocketAddr, permit: Permit) {
         let patience = self.line.config.link.handshake_timeout;
         let (from, channel) = match timeout(patience, self.prove(stream)).await {
             Ok(Ok(proven)) => proven,
@@ -94,19 +94,19 @@ impl Ear {
         add(&tally.accepted, 1);
         let _open = Open::new(self);
         if from == Frame::OUTSIDER {
-            match pass.into_outsider() {
-                Some(pass) => self.answer(channel, address, pass).await,
+            match permit.into_outsider() {
+                Some(permit) => self.answer(channel, address, permit).await,
                 None => self.line.meter.refused(RefusedFrame::TooMany, None, None, &address),
             }
         } else {
-            let pass = pass.into_member(from);
+            let permit = permit.into_member(from);
             if let Some(outbox) = self.outboxes.get(&from)
                 && !outbox.is_connected()
             {
                 // It is there: no need to wait for the next attempt to reach it.
                 outbox.poked.notify_one();
             }
-            self.hear_member(from, channel, pass).await;
+            self.hear_member(from, channel, permit).await;
         }
     }
 
@@ -128,7 +128,7 @@ impl Ear {
         match hello {
             hello if hello.group != self.line.key.group => Err(RefusedFrame::OtherGroup),
             hello if hello.to != self.line.me => Err(RefusedFrame::Stranger),
-            hello if hello.from == Frame::OUTSIDER && !self.gate.admits_outsider() => Err(RefusedFrame::TooMany),
+            hello if hello.from == Frame::OUTSIDER && !self.limit.admits_outsider() => Err(RefusedFrame::TooMany),
             hello if hello.from != Frame::OUTSIDER && !known => Err(RefusedFrame::Stranger),
             _ => Ok(()),
         }
@@ -148,7 +148,7 @@ impl Ear {
         self.line.meter.refused(why, None, None, &address);
     }
 
-    async fn hear_member(&self, from: MemberId, channel: Channel, _pass: Pass) {
+    async fn hear_member(&self, from: MemberId, channel: Channel, _permit: Permit) {
         let Channel { mut reader, mut writer } = channel;
         let link = self.line.config.link;
         let who = self.line.config.members.name(from);
@@ -220,7 +220,7 @@ impl Ear {
     }
 
     /// Hears and answers someone who is not a member.
-    async fn answer(&self, channel: Channel, address: SocketAddr, _pass: Pass) {
+    async fn answer(&self, channel: Channel, address: SocketAddr, _permit: Permit) {
         let Channel { mut reader, mut writer } = channel;
         let link = self.line.config.link;
         let answers = Arc::new(Outbox::new(Frame::OUTSIDER, ANSWERS, link.answer_timeout));
@@ -248,12 +248,12 @@ impl Ear {
 }
 
 /// Counts a connection for as long as it is open.
-struct Open<'a>(&'a Ear);
+struct Open<'a>(&'a Listener);
 
 impl<'a> Open<'a> {
-    fn new(ear: &'a Ear) -> Open<'a> {
-        add(&ear.line.meter.tally.open, 1);
-        Open(ear)
+    fn new(listener: &'a Listener) -> Open<'a> {
+        add(&listener.line.meter.tally.open, 1);
+        Open(listener)
     }
 }
 

@@ -6,7 +6,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod dial;
-pub(crate) mod gate;
 pub(crate) mod handshake;
+pub(crate) mod limit;
 pub(crate) mod listen;
 pub(crate) mod outbox;

@@ -21,8 +21,8 @@ use crate::config::{Algorithm, ConfigError, NodeConfig, Rules};
 use crate::disk::{Disk, Found, Record};
 use crate::founding::Founding;
 use crate::link::dial::Dialler;
-use crate::link::gate::Gate;
-use crate::link::listen::Ear;
+use crate::link::limit::ConnectionLimit;
+use crate::link::listen::Listener;
 use crate::secret::random;
 use crate::status::{NodeState, Stage};
 use crate::trace::Meter;
@@ -65,8 +65,8 @@ impl Node {
         for (to, outbox) in shared.outboxes.iter() {
             tasks.spawn(Dialler::clone(&line).speak(*to, outbox.clone(), rng.fork()));
         }
-        let gate = Arc::new(Gate::new(&config.group));
-        tasks.spawn(Ear { line, gate, outboxes: shared.outboxes.clone(), inbound }.open(listener));
+        let limit = Arc::new(ConnectionLimit::new(&config.group));
+        tasks.spawn(Listener { line, limit, outboxes: shared.outboxes.clone(), inbound }.run(listener));
         let mut node = Node {
             shared,
             members: config.group.members,
