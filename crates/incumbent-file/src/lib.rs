@@ -29,6 +29,21 @@
 //!   each. See the module `root`.
 //! - **Nothing is left** at the end but the identity and the floor.
 //!
+//! # From the seam to the directory
+//! | method | what is done |
+//! | --- | --- |
+//! | `open_session` | create, lock, then make visible in `sessions/` |
+//! | `renew` | write a heartbeat into the session file, take back what rivals were about to evict, look at the entries |
+//! | `enlist` | prepare a small directory, aim it at a number above floor and line, `rename` it to `line/<n>`; n + 1 if taken |
+//! | `standing` | while the one that we were behind lives: that one; else list `line/`, drop the dead, compare |
+//! | `publish` | write the next of the entry's numbered records, if the last one is the one that was seen |
+//! | `withdraw` | `rename` the entry away; with an heir, into the heir's entry, which fails if that is gone |
+//! | `close` | remove the entries, unlock, remove the session file |
+//! | `line` | list and read `line/` |
+//! | `watch` | inotify on single entries and session files; without it a pidfd and a pipe that changers ring |
+//! | `set_office` | a new numbered record by `rename`: the highest counts |
+//! | `evict` | `rename` to a name that carries the version seen; the next heartbeat takes it back, else it is final |
+//!
 //! It does not matter whether two stores are opened on one directory in two processes or in one.
 //!
 //! A process that forks without exec gives its child the session's lock: as long as the child lives, the parent's
