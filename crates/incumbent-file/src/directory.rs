@@ -11,12 +11,12 @@ use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::disk::{Disk, DiskError, Lock};
+use crate::election_dir::ElectionDir;
+use crate::election_path::{ELECTIONS, goes_on};
 use crate::floor::Floor;
 use crate::options::FileOptions;
-use crate::place::{ELECTIONS, goes_on};
 use crate::record::{Identity, Record, corrupt};
 use crate::time::Time;
-use crate::venue::Venue;
 use crate::workers::Workers;
 
 pub(crate) const SESSIONS: &str = "sessions";
@@ -191,7 +191,7 @@ impl Directory {
                     Chore::Tidy { election, gone } => drop(gone_from.entry(election).or_default().insert(gone)),
                 }
             }
-            gone_from.into_iter().for_each(|(election, gone)| Venue::at(self, election).tidy(&gone));
+            gone_from.into_iter().for_each(|(election, gone)| ElectionDir::at(self, election).tidy(&gone));
         }
     }
 
@@ -267,7 +267,7 @@ impl Directory {
             match goes_on(&name) {
                 true if depth > 0 => all &= self.sweep_elections(&inner, depth - 1)?,
                 true => {}
-                false => all &= Venue::at(self, inner).sweep().is_ok(),
+                false => all &= ElectionDir::at(self, inner).sweep().is_ok(),
             }
         }
         Ok(all)

@@ -1,14 +1,14 @@
-//! The office record of one election: the largest number on its shelf, changed by compare-and-set.
+//! The office record of one election: the largest number in its sequence, changed by compare-and-set.
 //!
-//! Records that were replaced and those that say nothing are taken off the shelf, smallest first, so that none that
+//! Records that were replaced and those that say nothing are taken out of the sequence, smallest first, so that none that
 //! was replaced can ever be the largest again.
 
 use incumbent_store::{Cas, Office, StoreError, Version};
 
-use crate::place::{ELECTIONS, above};
+use crate::election_dir::ElectionDir;
+use crate::election_path::{ELECTIONS, above};
 use crate::record::{OfficeRecord, Record, corrupt};
-use crate::shelf::{RECORD, Shelf, TRIES};
-use crate::venue::Venue;
+use crate::sequence::{RECORD, Sequence, TRIES};
 
 /// The office record that counts.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Tip {
     tombstone_until_nanos: u64,
 }
 
-impl Venue<'_> {
+impl ElectionDir<'_> {
     /// The record that counts. A tombstone whose time has passed is removed first.
     pub(crate) fn tip(&self) -> Result<Tip, StoreError> {
         for _ in 0..TRIES {
@@ -59,7 +59,7 @@ impl Venue<'_> {
         };
         let record = OfficeRecord { office: to.clone(), boot: self.directory().time.boot, tombstone_until_nanos };
         let still = || Ok(self.newest()?.0.office.version == was);
-        let Some(number) = self.shelve(Shelf::Office, &record.encode(), still)? else {
+        let Some(number) = self.append(Sequence::Office, &record.encode(), still)? else {
             self.directory().tidy_later(self.path(), 0);
             return Ok(Cas::Refused);
         };
@@ -67,9 +67,9 @@ impl Venue<'_> {
         Ok(Cas::Done)
     }
 
-    /// Makes the new record last, and the directories that lead to it, then takes off the shelf what no longer counts.
+    /// Makes the new record last, and the directories that lead to it, then takes out of the sequence what no longer counts.
     fn settle(&self, newest: u64, blank: bool) -> Result<(), StoreError> {
-        let office = self.sub(Shelf::Office.name());
+        let office = self.sub(Sequence::Office.name());
         let dirs = [office.as_str(), self.path()].into_iter().chain(above(self.path()).rev()).chain([ELECTIONS]);
         for dir in dirs {
             match self.disk().sync_dir(dir) {
@@ -86,24 +86,24 @@ impl Venue<'_> {
         Ok(())
     }
 
-    /// Takes off the shelf what an earlier writer left there.
+    /// Takes out of the sequence what an earlier writer left there.
     pub(crate) fn tidy_office(&self) -> Result<(), StoreError> {
         let (tip, _) = self.newest()?;
         if tip.number > 0 {
-            self.disk().sync_dir(&self.sub(Shelf::Office.name()))?;
+            self.disk().sync_dir(&self.sub(Sequence::Office.name()))?;
             self.clear_office(tip.number, tip.office.is_blank())?;
         }
         Ok(())
     }
 
     fn clear_office(&self, newest: u64, blank: bool) -> Result<(), StoreError> {
-        for older in self.numbers(Shelf::Office)?.into_iter().filter(|number| *number < newest) {
-            self.unshelve(Shelf::Office, older)?;
+        for older in self.numbers(Sequence::Office)?.into_iter().filter(|number| *number < newest) {
+            self.take_out(Sequence::Office, older)?;
         }
         if blank {
             // First those that were replaced, then the one that says nothing: not the other way round after a power cut.
-            self.disk().sync_dir(&self.sub(Shelf::Office.name()))?;
-            self.unshelve(Shelf::Office, newest)?;
+            self.disk().sync_dir(&self.sub(Sequence::Office.name()))?;
+            self.take_out(Sequence::Office, newest)?;
         }
         Ok(())
     }
@@ -111,10 +111,10 @@ impl Venue<'_> {
     /// The largest number and what stands there, with the boot it was written in.
     fn newest(&self) -> Result<(Tip, u128), StoreError> {
         for _ in 0..TRIES {
-            let Some(number) = self.numbers(Shelf::Office)?.last().copied() else {
+            let Some(number) = self.numbers(Sequence::Office)?.last().copied() else {
                 return Ok((Tip { number: 0, office: Office::default(), tombstone_until_nanos: 0 }, 0));
             };
-            let dir = self.on_shelf(Shelf::Office, number);
+            let dir = self.numbered(Sequence::Office, number);
             let path = format!("{dir}/{RECORD}");
             let Some(bytes) = self.disk().read(&path)? else {
                 if self.disk().exists(&dir)? {
@@ -138,7 +138,7 @@ impl Venue<'_> {
         if boot == self.directory().time.boot {
             return self.directory().time.now().as_nanos() >= tip.tombstone_until_nanos;
         }
-        let path = format!("{}/{RECORD}", self.on_shelf(Shelf::Office, tip.number));
+        let path = format!("{}/{RECORD}", self.numbered(Sequence::Office, tip.number));
         let age = self.disk().age(&path).ok().flatten();
         // One that cannot be told stays: nobody who comes now is kept out by it.
         age.is_some_and(|age| age >= ended.keep)
@@ -163,17 +163,17 @@ mod tests {
         let path = std::env::temp_dir().join(format!("incumbent-office-{:x}", random()));
         let ours = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
         let office = Office { ended: Some(Ended { id: Nonce(7), keep: KEEP }), ..Office::default() };
-        Venue::at(&ours, "elections/e".into()).set_office(Version::NONE, &office).unwrap();
+        ElectionDir::at(&ours, "elections/e".into()).set_office(Version::NONE, &office).unwrap();
         // A container with a boot id of its own, or the same host after a reboot.
         let mut theirs = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
         theirs.time.boot ^= 1;
-        let venue = Venue::at(&theirs, "elections/e".into());
-        let tip = venue.tip().unwrap();
+        let election_dir = ElectionDir::at(&theirs, "elections/e".into());
+        let tip = election_dir.tip().unwrap();
         assert_eq!(tip.office.ended, office.ended, "it is not over yet");
         let record = path.join(format!("elections/e/office/{}/{RECORD}", tip.number));
         let record = std::fs::File::options().write(true).open(record).unwrap();
         record.set_modified(SystemTime::now() - KEEP * 2).unwrap();
-        assert_eq!(venue.tip().unwrap().office.ended, None);
+        assert_eq!(election_dir.tip().unwrap().office.ended, None);
         drop((ours, theirs));
         std::fs::remove_dir_all(path).unwrap();
     }

@@ -12,7 +12,7 @@
 //!   new store.
 //!
 //! The kernel tells those who wait when the directory itself is moved or removed: see
-//! [`crate::hub`]. It does not when one above it is, or when its file system is unmounted while it
+//! [`crate::inotify`]. It does not when one above it is, or when its file system is unmounted while it
 //! is in use. Then the next renewal finds it.
 
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use incumbent_store::StoreError;
 
 use crate::directory::Directory;
-use crate::hub::Hub;
+use crate::inotify::Inotify;
 use crate::options::FileOptions;
-use crate::porch::Porch;
 use crate::time::Time;
+use crate::wake_pipe::WakePipe;
 use crate::workers::Workers;
 
 /// How many calls are under way at once: on disks, much of a call is waiting.
@@ -34,16 +34,16 @@ const MOST_WORKERS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) directory: Arc<Directory>,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) porch: Arc<Porch>,
+    pub(crate) inotify: Arc<Inotify>,
+    pub(crate) wake_pipe: Arc<WakePipe>,
 }
 
 impl Opened {
     pub(crate) fn new(directory: Directory) -> Arc<Opened> {
         let directory = Arc::new(directory);
-        let hub = Hub::new(!directory.options.without_notifications, directory.disk.path().to_owned());
-        let porch = Arc::new(Porch::new(directory.clone()));
-        Arc::new(Opened { directory, hub: Arc::new(hub), porch })
+        let inotify = Inotify::new(!directory.options.without_notifications, directory.disk.path().to_owned());
+        let wake_pipe = Arc::new(WakePipe::new(directory.clone()));
+        Arc::new(Opened { directory, inotify: Arc::new(inotify), wake_pipe })
     }
 }
 

@@ -17,13 +17,13 @@ use rustix::fd::OwnedFd;
 
 use crate::directory::{Directory, EVICTIONS, SESSIONS, random};
 use crate::disk::DiskError;
+use crate::election_dir::{ElectionDir, id_of, number_of, published};
+use crate::election_path::path_of;
 use crate::options::Ttl;
 use crate::owner::{Owners, session_name};
-use crate::place::path_of;
 use crate::record::{EntryRecord, Record, Said, SessionRecord, encode_beat};
 use crate::root::{Opened, unknown};
-use crate::shelf::{Shelf, TRIES};
-use crate::venue::{Venue, id_of, number_of, published};
+use crate::sequence::{Sequence, TRIES};
 use crate::watch::Watch;
 use crate::workers::Workers;
 
@@ -224,7 +224,7 @@ impl Session for FileSession {
 
 impl Inner {
     /// The new heartbeat first, then whatever stands against us is removed, then we look what is left: see
-    /// [`crate::venue`]. Nothing is synced: a session does not outlive the host's uptime.
+    /// [`crate::election_dir`]. Nothing is synced: a session does not outlive the host's uptime.
     fn renew(&self, sent_at: Timestamp, held: &[Held]) -> Result<Renewal, StoreError> {
         let _alive = self.alive()?;
         let path = format!("{SESSIONS}/{}", session_name(self.id));
@@ -262,9 +262,9 @@ impl Inner {
         let ahead =
             lock(&self.entries).get(&held.election).filter(|mine| mine.held == *held).and_then(|mine| mine.ahead);
         let Some(ahead) = ahead else { return Ok(None) };
-        let venue = self.venue(&held.election);
-        let office = venue.tip()?.office.version;
-        let ahead = venue.living_entry(ahead, &venue.said()?, &Owners::default())?;
+        let election_dir = self.election_dir(&held.election);
+        let office = election_dir.tip()?.office.version;
+        let ahead = election_dir.living_entry(ahead, &election_dir.said()?, &Owners::default())?;
         Ok(ahead.map(|ahead| StillBehind::new(held.clone(), ahead, office)))
     }
 
@@ -287,14 +287,14 @@ impl Inner {
         check_value(&entry.value)?;
         let _alive = self.alive()?;
         let _lane = self.lane(election);
-        let venue = self.venue(election);
+        let election_dir = self.election_dir(election);
         if let Some(held) = self.entry_in(election)
             && self.still_has(&held)?
         {
             if held.incarnation != entry.incarnation {
                 return Err(StoreError::AlreadyInLine(held));
             }
-            return self.stand(&venue, &held);
+            return self.stand(&election_dir, &held);
         }
         let record = EntryRecord {
             session: self.id,
@@ -303,13 +303,13 @@ impl Inner {
             value: entry.value.clone(),
             enlisted_at: self.directory.time.now().as_nanos(),
         };
-        let number = venue.shelve(Shelf::Line, &record.encode(), || Ok(true))?;
-        let Some(token) = number.and_then(Token::new) else { return Err(venue.too_busy()) };
+        let number = election_dir.append(Sequence::Line, &record.encode(), || Ok(true))?;
+        let Some(token) = number.and_then(Token::new) else { return Err(election_dir.too_busy()) };
         let held = Held::new(election.clone(), id_of(token), token, entry.incarnation);
         lock(&self.entries).insert(election.clone(), Mine { held: held.clone(), ahead: None });
-        self.stand(&venue, &held).inspect_err(|error| {
+        self.stand(&election_dir, &held).inspect_err(|error| {
             // Trying again will not help, so nobody will: an entry of which its owner knows nothing must not stay.
-            if error.fault() == Fault::Permanent && venue.remove(held.token.get()).is_ok() {
+            if error.fault() == Fault::Permanent && election_dir.remove(held.token.get()).is_ok() {
                 self.forget(&held);
             }
         })
@@ -317,14 +317,14 @@ impl Inner {
 
     /// Where we stand, once our token is one that is never given again. It is in line already, so what fails here
     /// leaves the outcome unknown.
-    fn stand(&self, venue: &Venue<'_>, held: &Held) -> Result<Standing, StoreError> {
+    fn stand(&self, election_dir: &ElectionDir<'_>, held: &Held) -> Result<Standing, StoreError> {
         let durable = self.directory.floor.raise_durably(&self.directory.disk, held.token.get());
-        durable.and_then(|()| self.look(venue, held, None)).map_err(unknown)
+        durable.and_then(|()| self.look(election_dir, held, None)).map_err(unknown)
     }
 
     /// Where an entry of ours stands, and notes who is ahead of it.
-    fn look(&self, venue: &Venue<'_>, held: &Held, behind: Option<u64>) -> Result<Standing, StoreError> {
-        let standing = venue.standing(held, behind)?;
+    fn look(&self, election_dir: &ElectionDir<'_>, held: &Held, behind: Option<u64>) -> Result<Standing, StoreError> {
+        let standing = election_dir.standing(held, behind)?;
         if let Some(mine) = lock(&self.entries).get_mut(&held.election).filter(|mine| mine.held == *held) {
             mine.ahead = match &standing.place {
                 Place::Behind { ahead, .. } => Some(ahead.token.get()),
@@ -336,11 +336,11 @@ impl Inner {
 
     fn standing(&self, held: &Held, behind: Option<u64>) -> Result<Standing, StoreError> {
         let _alive = self.alive()?;
-        let venue = self.venue(&held.election);
+        let election_dir = self.election_dir(&held.election);
         if self.entry_in(&held.election).as_ref() == Some(held) {
-            return self.look(&venue, held, behind);
+            return self.look(&election_dir, held, behind);
         }
-        venue.standing_gone(held)
+        election_dir.standing_gone(held)
     }
 
     /// Nobody else publishes for our entry, and calls about one election come one after the other:
@@ -349,16 +349,16 @@ impl Inner {
         check_value(&said.value)?;
         let _alive = self.alive()?;
         let _lane = self.lane(&held.election);
-        let venue = self.venue(&held.election);
-        if !self.still_has(held)? || published(held.token.get(), &venue.said()?) != was {
+        let election_dir = self.election_dir(&held.election);
+        if !self.still_has(held)? || published(held.token.get(), &election_dir.said()?) != was {
             return Ok(None);
         }
         let times = was.0 + 1;
-        venue.say(held.token.get(), times, said)?;
+        election_dir.say(held.token.get(), times, said)?;
         // Who evicts compares this, too.
         self.cancel_evictions()?;
         if !self.still_has(held)? {
-            self.directory.tidy_later(venue.path(), held.token.get());
+            self.directory.tidy_later(election_dir.path(), held.token.get());
             return Ok(None);
         }
         Ok(Some(Version(times)))
@@ -370,10 +370,10 @@ impl Inner {
         if !self.still_has(held)? {
             return Ok(Cas::Done);
         }
-        let venue = self.venue(&held.election);
+        let election_dir = self.election_dir(&held.election);
         let cas = match heir.map(number_of) {
-            None => venue.remove(held.token.get()).map(|()| Cas::Done)?,
-            Some(Some(heir)) => venue.remove_before(held.token.get(), heir)?,
+            None => election_dir.remove(held.token.get()).map(|()| Cas::Done)?,
+            Some(Some(heir)) => election_dir.remove_before(held.token.get(), heir)?,
             Some(None) => Cas::Refused,
         };
         if cas == Cas::Done {
@@ -390,7 +390,7 @@ impl Inner {
         }
         let entries: Vec<_> = lock(&self.entries).values().map(|mine| mine.held.clone()).collect();
         for held in entries {
-            self.venue(&held.election).remove(held.token.get())?;
+            self.election_dir(&held.election).remove(held.token.get())?;
             self.forget(&held);
         }
         self.directory.disk.remove_file(&format!("{SESSIONS}/{}", session_name(self.id)))?;
@@ -408,8 +408,8 @@ impl Inner {
         if *open { Ok(open) } else { Err(StoreError::SessionGone) }
     }
 
-    fn venue(&self, election: &ElectionName) -> Venue<'_> {
-        Venue::at(&self.directory, path_of(election))
+    fn election_dir(&self, election: &ElectionName) -> ElectionDir<'_> {
+        ElectionDir::at(&self.directory, path_of(election))
     }
 
     /// A call whose future was dropped goes on: the next about the same election waits for it.
@@ -427,7 +427,7 @@ impl Inner {
         if self.entry_in(&held.election).as_ref() != Some(held) {
             return Ok(false);
         }
-        let there = self.venue(&held.election).has(held.token.get())?;
+        let there = self.election_dir(&held.election).has(held.token.get())?;
         if !there {
             self.forget(held);
         }
@@ -503,7 +503,7 @@ mod tests {
         let entry = NewEntry::new(Incarnation::from_bits(1), "a", "");
         session.enlist(&election, &entry).await.unwrap();
         let silent = |directory: &Directory| {
-            let line = Venue::at(directory, path_of(&election)).line(1).unwrap();
+            let line = ElectionDir::at(directory, path_of(&election)).line(1).unwrap();
             line.entries[0].observed.unwrap().silent
         };
         assert!(silent(&ours.directory).is_some());

@@ -9,12 +9,12 @@ use incumbent_store::{
     StoreError, Version, Wake,
 };
 
+use crate::election_dir::{ElectionDir, number_of};
+use crate::election_path::path_of;
 use crate::options::{FileOptions, Ttl};
-use crate::place::path_of;
 use crate::root::{Opened, Root};
 use crate::session::{FileSession, SMALLEST_TTL};
 use crate::time::Time;
-use crate::venue::{Venue, number_of};
 use crate::watch::Watch;
 
 /// Elections in a directory, for the processes of one host.
@@ -73,7 +73,7 @@ impl Store for FileStore {
 
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
         let path = path_of(election);
-        Box::pin(self.root.read("reading the line", move |opened| Venue::at(&opened.directory, path).line(limit)))
+        Box::pin(self.root.read("reading the line", move |opened| ElectionDir::at(&opened.directory, path).line(limit)))
     }
 
     fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
@@ -83,18 +83,16 @@ impl Store for FileStore {
 
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
         let (path, to) = (path_of(election), to.clone());
-        Box::pin(
-            self.root.write("writing the office record", move |opened| {
-                Venue::at(&opened.directory, path).set_office(was, &to)
-            }),
-        )
+        Box::pin(self.root.write("writing the office record", move |opened| {
+            ElectionDir::at(&opened.directory, path).set_office(was, &to)
+        }))
     }
 
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
         let number = number_of(&seen.id).filter(|number| *number == seen.token.get());
         let (path, version) = (path_of(election), seen.version);
         Box::pin(self.root.write("evicting", move |opened| match number {
-            Some(number) => Venue::at(&opened.directory, path).evict(number, version),
+            Some(number) => ElectionDir::at(&opened.directory, path).evict(number, version),
             None => Ok(Cas::Done),
         }))
     }
@@ -129,7 +127,7 @@ fn promised(opened: &Opened) -> Promises {
                 .into(),
         );
     }
-    if !opened.hub.is_available() {
+    if !opened.inotify.is_available() {
         promises.caveats.push(
             "The host has no file notification left for this user (fs.inotify.max_user_instances): a change whose \
              maker dies before it can say so is not told, and seen when candidates next look by themselves."

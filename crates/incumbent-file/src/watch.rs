@@ -7,7 +7,7 @@
 //! slowly, before it waits again.
 //!
 //! Where the host has no notifications left, deaths are told by a descriptor of the process, and everything else by
-//! whoever changes it: see [`crate::porch`].
+//! whoever changes it: see [`crate::wake_pipe`].
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -24,13 +24,13 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use crate::directory::SESSIONS;
-use crate::hub::{Armed, Bell, Kind, Unwatched};
+use crate::election_dir::{ElectionDir, cursor_of, number_of};
+use crate::election_path::{ELECTIONS, above, path_of};
+use crate::inotify::{Armed, Bell, Kind, Unwatched};
 use crate::owner::{Owner, owner, session_name};
-use crate::place::{ELECTIONS, above, path_of};
-use crate::porch::{Hung, News};
 use crate::root::Opened;
-use crate::shelf::Shelf;
-use crate::venue::{Venue, cursor_of, number_of};
+use crate::sequence::Sequence;
+use crate::wake_pipe::{Hung, News};
 use crate::workers::Workers;
 
 /// How long to wait for a lock that should be free already: doubled each time, half a second in all.
@@ -123,7 +123,7 @@ impl Watch {
                         if watch.settles().await? {
                             return Ok(());
                         }
-                        // Somebody else keeps the lock of the one who died: a child of its.
+                        // Somebody else keeps the lock of the one who died: one of its children.
                         sleep(LOOK_OFTEN).await;
                     }
                 }
@@ -169,8 +169,8 @@ impl Watch {
         Ok(false)
     }
 
-    fn venue(&self) -> Venue<'_> {
-        Venue::at(&self.opened.directory, self.path.clone())
+    fn election_dir(&self) -> ElectionDir<'_> {
+        ElectionDir::at(&self.opened.directory, self.path.clone())
     }
 
     /// The bells on all that is waited for; `None` if one of them cannot be had.
@@ -182,7 +182,7 @@ impl Watch {
                 [path.as_str(), self.path.as_str()].into_iter().chain(above(&self.path).rev()).chain([ELECTIONS]);
             for (at, dir) in dirs.enumerate() {
                 let what = if at == 0 { what } else { Kind::Arrivals };
-                match self.opened.hub.arm(runtime, self.opened.directory.disk.full(dir), what, bell) {
+                match self.opened.inotify.arm(runtime, self.opened.directory.disk.full(dir), what, bell) {
                     Ok(bell) => {
                         armed.push(bell);
                         break;
@@ -197,14 +197,14 @@ impl Watch {
 
     /// The bells that others ring. Where they cannot be hung, it looks often.
     fn hang_all(&self, runtime: &Handle, bell: Arc<Bell>) -> Result<Look, StoreError> {
-        let venue = self.venue();
+        let election_dir = self.election_dir();
         let mut hung = Vec::new();
         let (deaths, mut all_told) = self.deaths()?;
         for news in self.news() {
-            let hang = || self.opened.porch.hang(runtime, &venue, news, &bell);
+            let hang = || self.opened.wake_pipe.hang(runtime, &election_dir, news, &bell);
             let made = match hang() {
                 Err(error) if error.is_missing() => {
-                    venue.make()?;
+                    election_dir.make()?;
                     hang()
                 }
                 made => made,
@@ -225,17 +225,17 @@ impl Watch {
     }
 
     fn inodes(&self) -> Result<Vec<(String, Kind)>, StoreError> {
-        let venue = self.venue();
-        let mut inodes = vec![(venue.sub(Shelf::Office.name()), Kind::Arrivals)];
+        let election_dir = self.election_dir();
+        let mut inodes = vec![(election_dir.sub(Sequence::Office.name()), Kind::Arrivals)];
         if self.what.head.is_some() {
-            inodes.push((venue.sub(Shelf::Line.name()), Kind::Traffic));
+            inodes.push((election_dir.sub(Sequence::Line.name()), Kind::Traffic));
         }
         if self.what.words {
-            inodes.push((venue.sub("said"), Kind::Arrivals));
+            inodes.push((election_dir.sub("said"), Kind::Arrivals));
         }
         for number in self.entries() {
-            inodes.push((venue.on_shelf(Shelf::Line, number), Kind::Itself));
-            if let Some(record) = venue.entry_record(number)? {
+            inodes.push((election_dir.numbered(Sequence::Line, number), Kind::Itself));
+            if let Some(record) = election_dir.entry_record(number)? {
                 inodes.push((format!("{SESSIONS}/{}", session_name(record.session)), Kind::Holder));
             }
         }
@@ -251,7 +251,7 @@ impl Watch {
     fn deaths(&self) -> Result<(Vec<OwnedFd>, bool), StoreError> {
         let (mut deaths, mut all) = (Vec::new(), true);
         for number in self.entries() {
-            let Some(entry) = self.venue().entry_record(number)? else { continue };
+            let Some(entry) = self.election_dir().entry_record(number)? else { continue };
             let Owner::Living { record, .. } = owner(&self.opened.directory, entry.session)? else { continue };
             let known = record.pid_namespace != 0 && record.pid_namespace == self.opened.directory.pid_namespace;
             if known && record.pid == std::process::id() {
@@ -270,18 +270,19 @@ impl Watch {
     /// Whether what was seen is no longer so. A directory keeps no history to ask what has happened
     /// since.
     fn changed(&self) -> Result<bool, StoreError> {
-        let venue = self.venue();
+        let election_dir = self.election_dir();
         for number in &self.what.there {
-            if !number.map_or(Ok(false), |number| venue.lives(number))? {
+            if !number.map_or(Ok(false), |number| election_dir.lives(number))? {
                 return Ok(true);
             }
         }
         if let Some(head) = self.what.head
-            && (venue.head()? != head || !head.map_or(Ok(true), |head| venue.lives(head))?)
+            && (election_dir.head()? != head || !head.map_or(Ok(true), |head| election_dir.lives(head))?)
         {
             return Ok(true);
         }
-        Ok((self.what.words && cursor_of(&venue.said()?) != self.from) || venue.office_differs(self.what.office)?)
+        Ok((self.what.words && cursor_of(&election_dir.said()?) != self.from)
+            || election_dir.office_differs(self.what.office)?)
     }
 }
 

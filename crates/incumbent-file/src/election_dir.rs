@@ -4,7 +4,7 @@
 //! elections/<name>/line/<n>/record      an entry; n is its token
 //!                  office/<n>/record    the office record; the largest n counts
 //!                  said/<n>.<k>         what the candidate with token n published last
-//!                  aims/<shelf>.<n>.<id>/record     prepared, not visible yet
+//!                  aims/<sequence>.<n>.<id>/record     prepared, not visible yet
 //!                  bells/<what>.<id>.<number>       somebody waits for this, without notifications from the kernel
 //! ```
 //!
@@ -24,16 +24,16 @@ use incumbent_store::{
 
 use crate::directory::{BELLS, Directory, EVICTIONS, random};
 use crate::disk::{Disk, Lock};
+use crate::election_path::above;
 use crate::office::Tip;
 use crate::owner::{Owner, Owners, owner, session_name};
-use crate::place::above;
-use crate::porch::News;
 use crate::record::{EntryRecord, Record, Said, corrupt};
-use crate::shelf::{RECORD, Shelf, TRIES};
+use crate::sequence::{RECORD, Sequence, TRIES};
+use crate::wake_pipe::News;
 
 /// Where one election is held.
 #[derive(Debug)]
-pub(crate) struct Venue<'a> {
+pub(crate) struct ElectionDir<'a> {
     directory: &'a Directory,
     path: String,
 }
@@ -47,9 +47,9 @@ pub(crate) struct Seen {
     pub(crate) said: BTreeMap<u64, u64>,
 }
 
-impl<'a> Venue<'a> {
-    pub(crate) fn at(directory: &'a Directory, path: String) -> Venue<'a> {
-        Venue { directory, path }
+impl<'a> ElectionDir<'a> {
+    pub(crate) fn at(directory: &'a Directory, path: String) -> ElectionDir<'a> {
+        ElectionDir { directory, path }
     }
 
     pub(crate) fn directory(&self) -> &'a Directory {
@@ -77,7 +77,7 @@ impl<'a> Venue<'a> {
             match dirs.iter().try_for_each(|dir| self.disk().make_dir(dir).map(drop)) {
                 Ok(()) => return Ok(()),
                 // Somebody tidied up in between. If the root itself is gone, trying again does not help.
-                Err(error) if error.is_missing() && self.disk().exists(crate::place::ELECTIONS)? => {}
+                Err(error) if error.is_missing() && self.disk().exists(crate::election_path::ELECTIONS)? => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -92,8 +92,8 @@ impl<'a> Venue<'a> {
         for _ in 0..TRIES {
             let tip = self.tip()?;
             let said = self.said()?;
-            let line = self.numbers(Shelf::Line)?;
-            if self.numbers(Shelf::Office)?.last().copied().unwrap_or(0) == tip.number {
+            let line = self.numbers(Sequence::Line)?;
+            if self.numbers(Sequence::Office)?.last().copied().unwrap_or(0) == tip.number {
                 return Ok(Seen { tip, line, said });
             }
         }
@@ -102,7 +102,7 @@ impl<'a> Venue<'a> {
 
     /// Where the entry with this token stands. Those directly ahead that are certainly dead are removed.
     ///
-    /// That nothing older is there stays so: nothing is ever shelved below a number that is there.
+    /// That nothing older is there stays so: nothing is ever appended below a number that is there.
     /// For the same reason the entry that we were `behind` is still the one ahead while it is
     /// there, and the line need not be read.
     pub(crate) fn standing(&self, held: &Held, behind: Option<u64>) -> Result<Standing, StoreError> {
@@ -134,7 +134,7 @@ impl<'a> Venue<'a> {
         let (tip, said) = (self.tip()?, self.said()?);
         let Some(ahead) = self.living_entry(behind, &said, &Owners::default())? else { return Ok(None) };
         let in_line = behind < held.token.get() && self.has(held.token.get())?;
-        if !in_line || self.numbers(Shelf::Office)?.last().copied().unwrap_or(0) != tip.number {
+        if !in_line || self.numbers(Sequence::Office)?.last().copied().unwrap_or(0) != tip.number {
             return Ok(None);
         }
         let place = Place::behind(Some(held.clone()), ahead, None);
@@ -148,12 +148,12 @@ impl<'a> Venue<'a> {
 
     /// Who is first in line.
     pub(crate) fn head(&self) -> Result<Option<u64>, StoreError> {
-        Ok(self.numbers(Shelf::Line)?.first().copied())
+        Ok(self.numbers(Sequence::Line)?.first().copied())
     }
 
     /// Whether the office record has another version.
     pub(crate) fn office_differs(&self, seen: Version) -> Result<bool, StoreError> {
-        let newest = self.numbers(Shelf::Office)?.last().copied().unwrap_or(0);
+        let newest = self.numbers(Sequence::Office)?.last().copied().unwrap_or(0);
         Ok(newest != seen.0 && self.tip()?.office.version != seen)
     }
 
@@ -226,7 +226,7 @@ impl<'a> Venue<'a> {
         beat: u64,
         mut times: u64,
     ) -> Result<Option<Entry>, StoreError> {
-        let path = self.on_shelf(Shelf::Line, number);
+        let path = self.numbered(Sequence::Line, number);
         let token = Token::new(number).ok_or_else(|| corrupt(self.disk(), &path, "it is no token"))?;
         for _ in 0..TRIES {
             let said = match times {
@@ -255,7 +255,7 @@ impl<'a> Venue<'a> {
 
     /// What stands in an entry; `None` if there is no such entry.
     pub(crate) fn entry_record(&self, number: u64) -> Result<Option<EntryRecord>, StoreError> {
-        let dir = self.on_shelf(Shelf::Line, number);
+        let dir = self.numbered(Sequence::Line, number);
         let path = format!("{dir}/{RECORD}");
         match self.disk().read(&path)? {
             Some(bytes) => EntryRecord::decode(&bytes, self.disk(), &path).map(Some),
@@ -266,7 +266,7 @@ impl<'a> Venue<'a> {
 
     /// Whether the entry is there.
     pub(crate) fn has(&self, number: u64) -> Result<bool, StoreError> {
-        Ok(self.disk().exists(&self.on_shelf(Shelf::Line, number))?)
+        Ok(self.disk().exists(&self.numbered(Sequence::Line, number))?)
     }
 
     /// Whether the entry is there and its owner lives.
@@ -277,7 +277,7 @@ impl<'a> Venue<'a> {
 
     /// Removes an entry that is ours or whose owner is dead.
     pub(crate) fn remove(&self, number: u64) -> Result<(), StoreError> {
-        if self.unshelve(Shelf::Line, number)? {
+        if self.take_out(Sequence::Line, number)? {
             self.ring(&[News::Gone(number), News::Line]);
         }
         self.directory.tidy_later(&self.path, number);
@@ -292,9 +292,9 @@ impl<'a> Venue<'a> {
         if heir == number || !self.lives(heir)? {
             return Ok(Cas::Refused);
         }
-        self.close_numbers(Shelf::Line, number)?;
-        let inside = format!("{}/before.{number}", self.on_shelf(Shelf::Line, heir));
-        match self.disk().rename(&self.on_shelf(Shelf::Line, number), &inside) {
+        self.close_numbers(Sequence::Line, number)?;
+        let inside = format!("{}/before.{number}", self.numbered(Sequence::Line, heir));
+        match self.disk().rename(&self.numbered(Sequence::Line, number), &inside) {
             Ok(()) => {}
             Err(error) if error.is_missing() && self.has(number)? => return Ok(Cas::Refused),
             Err(error) if error.is_missing() => return Ok(Cas::Done),
@@ -334,8 +334,8 @@ impl<'a> Venue<'a> {
         if entry.version != seen {
             return Ok(Cas::Refused);
         }
-        self.close_numbers(Shelf::Line, number)?;
-        match self.disk().rename(&self.on_shelf(Shelf::Line, number), &format!("{dir}/{number}")) {
+        self.close_numbers(Sequence::Line, number)?;
+        match self.disk().rename(&self.numbered(Sequence::Line, number), &format!("{dir}/{number}")) {
             Ok(()) => {
                 self.ring(&[News::Gone(number), News::Line]);
                 Ok(Cas::Done)
@@ -349,7 +349,7 @@ impl<'a> Venue<'a> {
     /// Removes every entry whose owner is dead, and the directory if nothing is left in it.
     pub(crate) fn sweep(&self) -> Result<(), StoreError> {
         let owners = Owners::default();
-        for number in self.numbers(Shelf::Line)? {
+        for number in self.numbers(Sequence::Line)? {
             let Some(record) = self.entry_record(number)? else { continue };
             if let Owner::Dead = owners.of(self.directory, record.session)? {
                 self.remove(number)?;
@@ -409,7 +409,7 @@ impl<'a> Venue<'a> {
     pub(crate) fn tidy(&self, gone: &BTreeSet<u64>) {
         let said = self.disk().list(&self.sub("said")).ok().flatten().unwrap_or_default();
         // The line is read after what was said: of an entry that is not there by then, everything may go.
-        let Ok(line) = self.numbers(Shelf::Line) else { return };
+        let Ok(line) = self.numbers(Sequence::Line) else { return };
         let is_over = |number: u64| line.is_empty() || (gone.contains(&number) && line.binary_search(&number).is_err());
         for name in said {
             let number = name.split('.').next().and_then(|number| number.parse().ok());

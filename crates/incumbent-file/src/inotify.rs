@@ -1,7 +1,7 @@
 //! One file notification instance per store, for any number of waiters, read by one task.
 //!
 //! It knows inodes and bells. What is watched is always the one inode that matters (an entry, a session's file, an
-//! office shelf), never a directory in which others come and go, so that only those are woken who wait for what changed.
+//! office sequence), never a directory in which others come and go, so that only those are woken who wait for what changed.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct Inotify {
     enabled: bool,
     /// The root of the store: when it goes, everybody is told.
     root: PathBuf,
@@ -111,9 +111,9 @@ pub(crate) enum Unwatched {
     Exhausted,
 }
 
-impl Hub {
-    pub(crate) fn new(enabled: bool, root: PathBuf) -> Hub {
-        Hub { enabled, root, state: Mutex::default(), reader: Mutex::default() }
+impl Inotify {
+    pub(crate) fn new(enabled: bool, root: PathBuf) -> Inotify {
+        Inotify { enabled, root, state: Mutex::default(), reader: Mutex::default() }
     }
 
     /// Whether the host has notifications for us.
@@ -123,7 +123,7 @@ impl Hub {
 
     /// Rings `bell` whenever something happens to the inode at `path`, until what is returned is dropped.
     pub(crate) fn arm(
-        self: &Arc<Hub>,
+        self: &Arc<Inotify>,
         runtime: &Handle,
         path: PathBuf,
         what: Kind,
@@ -141,7 +141,7 @@ impl Hub {
                 _ => Unwatched::Exhausted,
             })?;
             state.bells.entry(watch).or_default().push(bell.clone());
-            (inotify, Armed { hub: self.clone(), watch, bell: bell.clone() })
+            (inotify, Armed { inotify: self.clone(), watch, bell: bell.clone() })
         };
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if reader.as_ref().is_none_or(AbortHandle::is_finished) {
@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-impl Drop for Hub {
+impl Drop for Inotify {
     fn drop(&mut self) {
         let reader = self.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = reader.take() {
@@ -215,14 +215,14 @@ impl Drop for Hub {
 /// A bell on an inode.
 #[derive(Debug)]
 pub(crate) struct Armed {
-    hub: Arc<Hub>,
+    inotify: Arc<Inotify>,
     watch: i32,
     bell: Arc<Bell>,
 }
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        let mut state = self.hub.state();
+        let mut state = self.inotify.state();
         let Some(bells) = state.bells.get_mut(&self.watch) else { return };
         // One only: a waiter may wait for the same inode twice.
         if let Some(at) = bells.iter().position(|bell| Arc::ptr_eq(bell, &self.bell)) {
@@ -239,18 +239,18 @@ impl Drop for Armed {
 }
 
 /// Tells everyone if the task ends, be it because its runtime does.
-struct LastWords(Weak<Hub>);
+struct LastWords(Weak<Inotify>);
 
 impl Drop for LastWords {
     fn drop(&mut self) {
-        if let Some(hub) = self.0.upgrade() {
-            hub.lose_all();
+        if let Some(inotify) = self.0.upgrade() {
+            inotify.lose_all();
         }
     }
 }
 
-/// Reads events for as long as the hub is there.
-async fn read(hub: LastWords, inotify: Arc<OwnedFd>) {
+/// Reads events for as long as there is somebody to tell.
+async fn read(told: LastWords, inotify: Arc<OwnedFd>) {
     #[allow(deprecated, reason = "its successor is unsafe, for descriptors that change hands; an OwnedFd cannot")]
     let Ok(events) = AsyncFd::with_interest(inotify, Interest::READABLE) else { return };
     loop {
@@ -260,8 +260,8 @@ async fn read(hub: LastWords, inotify: Arc<OwnedFd>) {
             let mut reader = Reader::new(inotify.get_ref(), &mut buffer);
             loop {
                 let event = reader.next().map_err(io::Error::from)?;
-                let Some(hub) = hub.0.upgrade() else { return Ok(()) };
-                hub.ring(event.wd(), event.events());
+                let Some(told) = told.0.upgrade() else { return Ok(()) };
+                told.ring(event.wd(), event.events());
             }
         });
         match read {
@@ -283,18 +283,18 @@ mod tests {
 
     #[test]
     fn bells_are_lost_when_the_runtime_ends_that_reads_for_them_and_the_next_one_is_served_anew() {
-        let hub = Arc::new(Hub::new(true, "/".into()));
+        let inotify = Arc::new(Inotify::new(true, "/".into()));
         let (first, second) = (runtime(), runtime());
         let bell = Arc::new(Bell::default());
-        let armed = hub.arm(first.handle(), std::env::temp_dir(), Kind::Arrivals, &bell).unwrap();
+        let armed = inotify.arm(first.handle(), std::env::temp_dir(), Kind::Arrivals, &bell).unwrap();
         drop(first);
         second.block_on(bell.rung());
         assert!(bell.check().is_err());
         drop(armed);
 
         let bell = Arc::new(Bell::default());
-        let path = std::env::temp_dir().join(format!("incumbent-hub-{}", std::process::id()));
-        let _armed = hub.arm(second.handle(), std::env::temp_dir(), Kind::Arrivals, &bell).unwrap();
+        let path = std::env::temp_dir().join(format!("incumbent-inotify-{}", std::process::id()));
+        let _armed = inotify.arm(second.handle(), std::env::temp_dir(), Kind::Arrivals, &bell).unwrap();
         std::fs::write(&path, "").unwrap();
         second.block_on(bell.rung());
         std::fs::remove_file(&path).unwrap();
@@ -303,26 +303,26 @@ mod tests {
 
     #[test]
     fn a_bell_that_is_armed_on_a_runtime_that_has_ended_is_lost_at_once() {
-        let hub = Arc::new(Hub::new(true, "/".into()));
+        let inotify = Arc::new(Inotify::new(true, "/".into()));
         let (first, second) = (runtime(), runtime());
         let ended = first.handle().clone();
         drop(first);
         let bell = Arc::new(Bell::default());
-        let _armed = hub.arm(&ended, std::env::temp_dir(), Kind::Itself, &bell).unwrap();
+        let _armed = inotify.arm(&ended, std::env::temp_dir(), Kind::Itself, &bell).unwrap();
         second.block_on(bell.rung());
         assert!(bell.check().is_err());
     }
 
     #[test]
     fn bells_that_were_dropped_leave_no_watch_behind() {
-        let hub = Arc::new(Hub::new(true, "/".into()));
+        let inotify = Arc::new(Inotify::new(true, "/".into()));
         let runtime = runtime();
         let bell = Arc::new(Bell::default());
-        let arm = || hub.arm(runtime.handle(), std::env::temp_dir(), Kind::Itself, &bell).unwrap();
+        let arm = || inotify.arm(runtime.handle(), std::env::temp_dir(), Kind::Itself, &bell).unwrap();
         let armed = [arm(), arm()];
-        assert_eq!(hub.state().bells.values().map(Vec::len).sum::<usize>(), 2);
+        assert_eq!(inotify.state().bells.values().map(Vec::len).sum::<usize>(), 2);
         drop(armed);
-        assert!(hub.state().bells.is_empty());
+        assert!(inotify.state().bells.is_empty());
     }
 
     #[test]
@@ -330,8 +330,8 @@ mod tests {
         let runtime = runtime();
         let bell = Arc::new(Bell::default());
         for (enabled, why) in [(true, Unwatched::Missing), (false, Unwatched::Exhausted)] {
-            let hub = Arc::new(Hub::new(enabled, "/".into()));
-            let armed = hub.arm(runtime.handle(), "/no/such/file".into(), Kind::Holder, &bell);
+            let inotify = Arc::new(Inotify::new(enabled, "/".into()));
+            let armed = inotify.arm(runtime.handle(), "/no/such/file".into(), Kind::Holder, &bell);
             assert_eq!(armed.unwrap_err(), why);
         }
     }

@@ -21,8 +21,8 @@ use tokio::task::AbortHandle;
 
 use crate::directory::{BELLS, Directory, random};
 use crate::disk::DiskError;
-use crate::hub::Bell;
-use crate::venue::Venue;
+use crate::election_dir::ElectionDir;
+use crate::inotify::Bell;
 
 /// What somebody waits for in an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl News {
 
 /// The one pipe of a store, and who in this process waits on it.
 #[derive(Debug)]
-pub(crate) struct Porch {
+pub(crate) struct WakePipe {
     directory: Arc<Directory>,
     state: Mutex<State>,
     /// Apart from the state: a task that is spawned on a runtime which is ending says its last words at once.
@@ -70,16 +70,16 @@ struct Pipe {
     end: Arc<OwnedFd>,
 }
 
-impl Porch {
-    pub(crate) fn new(directory: Arc<Directory>) -> Porch {
-        Porch { directory, state: Mutex::default(), reader: Mutex::default() }
+impl WakePipe {
+    pub(crate) fn new(directory: Arc<Directory>) -> WakePipe {
+        WakePipe { directory, state: Mutex::default(), reader: Mutex::default() }
     }
 
     /// Rings `bell` at this news, until what is returned is dropped.
     pub(crate) fn hang(
-        self: &Arc<Porch>,
+        self: &Arc<WakePipe>,
         runtime: &Handle,
-        venue: &Venue<'_>,
+        election_dir: &ElectionDir<'_>,
         news: News,
         bell: &Arc<Bell>,
     ) -> Result<Hung, DiskError> {
@@ -88,10 +88,10 @@ impl Porch {
             let mut state = self.state();
             state.last += 1;
             let number = state.last;
-            let path = venue.sub(&format!("{BELLS}/{}.{:032x}.{number}", news.name(), pipe.id));
+            let path = election_dir.sub(&format!("{BELLS}/{}.{:032x}.{number}", news.name(), pipe.id));
             self.directory.disk.link(&path_of(pipe.id), &path)?;
             state.bells.insert(number, bell.clone());
-            Hung { porch: self.clone(), number, path, venue: venue.path().to_owned() }
+            Hung { wake_pipe: self.clone(), number, path, election_dir: election_dir.path().to_owned() }
         };
         let mut reader = self.reader();
         if reader.as_ref().is_none_or(AbortHandle::is_finished) {
@@ -140,7 +140,7 @@ impl Porch {
     }
 }
 
-impl Drop for Porch {
+impl Drop for WakePipe {
     fn drop(&mut self) {
         let reader = self.reader().take();
         if let Some(reader) = reader {
@@ -157,25 +157,25 @@ impl Drop for Porch {
 /// A bell that hangs in an election.
 #[derive(Debug)]
 pub(crate) struct Hung {
-    porch: Arc<Porch>,
+    wake_pipe: Arc<WakePipe>,
     number: u64,
     path: String,
-    venue: String,
+    election_dir: String,
 }
 
 impl Drop for Hung {
     fn drop(&mut self) {
-        self.porch.state().bells.remove(&self.number);
-        let _ = self.porch.directory.disk.remove_file(&self.path);
+        self.wake_pipe.state().bells.remove(&self.number);
+        let _ = self.wake_pipe.directory.disk.remove_file(&self.path);
         // It may have been all that was left in the election.
-        let venue = Venue::at(&self.porch.directory, self.venue.clone());
-        if self.porch.directory.disk.remove_dir(&venue.sub(BELLS)).is_ok() {
-            venue.tidy(&BTreeSet::new());
+        let election_dir = ElectionDir::at(&self.wake_pipe.directory, self.election_dir.clone());
+        if self.wake_pipe.directory.disk.remove_dir(&election_dir.sub(BELLS)).is_ok() {
+            election_dir.tidy(&BTreeSet::new());
         }
     }
 }
 
-impl Venue<'_> {
+impl ElectionDir<'_> {
     /// Tells those who wait for this. Whoever cannot be told is dead, and its bell is taken down.
     pub(crate) fn ring(&self, news: &[News]) {
         let wanted: Vec<_> = news.iter().map(|news| news.name()).collect();
@@ -213,18 +213,18 @@ fn path_of(id: u128) -> String {
 }
 
 /// Tells everyone if the task ends, be it because its runtime does.
-struct LastWords(Weak<Porch>);
+struct LastWords(Weak<WakePipe>);
 
 impl Drop for LastWords {
     fn drop(&mut self) {
-        if let Some(porch) = self.0.upgrade() {
-            porch.lose_all();
+        if let Some(wake_pipe) = self.0.upgrade() {
+            wake_pipe.lose_all();
         }
     }
 }
 
-/// Reads numbers for as long as the porch is there.
-async fn read(porch: LastWords, pipe: Arc<OwnedFd>) {
+/// Reads numbers for as long as the pipe is there.
+async fn read(wake_pipe: LastWords, pipe: Arc<OwnedFd>) {
     #[allow(deprecated, reason = "its successor is unsafe, for descriptors that change hands; an OwnedFd cannot")]
     let Ok(pipe) = AsyncFd::with_interest(pipe, Interest::READABLE) else { return };
     let mut numbers = [0; 8 * 512];
@@ -237,10 +237,10 @@ async fn read(porch: LastWords, pipe: Arc<OwnedFd>) {
             Ok(Err(_)) => return,
             Err(_) => continue,
         };
-        let Some(porch) = porch.0.upgrade() else { return };
+        let Some(wake_pipe) = wake_pipe.0.upgrade() else { return };
         // Numbers are written whole, so that they are read whole.
         for number in numbers[..read].chunks_exact(8) {
-            porch.ring(number.try_into().map_or(0, u64::from_le_bytes));
+            wake_pipe.ring(number.try_into().map_or(0, u64::from_le_bytes));
         }
     }
 }

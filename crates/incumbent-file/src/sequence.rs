@@ -1,71 +1,71 @@
-//! A shelf: a directory whose entries carry numbers that grow in the order in which they appear, for ever.
+//! A sequence: a directory whose entries carry numbers that grow in the order in which they appear, for ever.
 //!
 //! Each election has two, the line and the office record. On both, drawing a number and becoming visible is one step,
 //! no number comes twice, and none appears below one that was there before, although no lock is ever held: whoever is
 //! stopped or killed between any two system calls holds up nobody.
 //!
 //! A new entry is prepared aside, in `aims`, as a small directory. Its name there says which number it aims at, and
-//! the step that shelves it is one rename from that name to `<shelf>/<n>`. The rename fails if the number is taken (the
+//! the step that appends it is one rename from that name to `<sequence>/<n>`. The rename fails if the number is taken (the
 //! directory there is not empty), and it fails if the name in `aims` is no longer there. The latter is how those who
 //! are too late are stopped. To *close* the numbers up to k is to
 //!
 //! 1. raise the floor to k, then
 //! 2. rename everything in `aims` that aims at k or less, so that it aims at nothing.
 //!
-//! Whoever shelves n closes n - 1 first. Whoever takes n off its shelf closes n first. And whoever has taken aim at n
+//! Whoever appends n closes n - 1 first. Whoever takes n out of its sequence closes n first. And whoever has taken aim at n
 //! looks at the floor after that, and goes on only if the floor is below n.
 //!
-//! Why it holds: say that somebody shelves n although k >= n was closed before. It looked at the floor after taking
+//! Why it holds: say that somebody appends n although k >= n was closed before. It looked at the floor after taking
 //! aim and found it below n, so before step 1. So its aim was there before step 2, which lists what aims, and the
-//! aim was renamed before the closing was over. Its own rename came later and found no such name. Hence nothing is shelved
-//! at n after n was closed: no number comes back after it was taken off (it was closed then), and none appears below
-//! a larger one (which closed it before it was shelved).
+//! aim was renamed before the closing was over. Its own rename came later and found no such name. Hence nothing is appended
+//! at n after n was closed: no number comes back after it was taken out (it was closed then), and none appears below
+//! a larger one (which closed it before it was appended).
 //!
-//! The same makes a compare-and-set of the office record: see [`Venue::shelve`].
+//! The same makes a compare-and-set of the office record: see [`ElectionDir::append`].
 
 use incumbent_store::{StoreError, Token};
 use rustix::fd::OwnedFd;
 
 use crate::directory::random;
 use crate::disk::DiskError;
+use crate::election_dir::ElectionDir;
 use crate::floor::is_drawn;
-use crate::porch::News;
 use crate::record::corrupt;
-use crate::venue::Venue;
+use crate::wake_pipe::News;
 
 /// How often a step is tried again because others were faster. Each time, one of them got on.
 pub(crate) const TRIES: usize = 10_000;
-/// The file in which the content of a shelved directory stands.
+/// The file in which the content of an entry stands.
 pub(crate) const RECORD: &str = "record";
 
-/// Which of an election's shelves.
+/// Which of an election's sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shelf {
+pub(crate) enum Sequence {
     Line,
     Office,
 }
 
-impl Shelf {
+impl Sequence {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Shelf::Line => "line",
-            Shelf::Office => "office",
+            Sequence::Line => "line",
+            Sequence::Office => "office",
         }
     }
 
     /// What it is when something is put there.
     fn news(self) -> News {
         match self {
-            Shelf::Line => News::Line,
-            Shelf::Office => News::Office,
+            Sequence::Line => News::Line,
+            Sequence::Office => News::Office,
         }
     }
 }
 
-impl Venue<'_> {
-    /// The numbers on a shelf, smallest first.
-    pub(crate) fn numbers(&self, shelf: Shelf) -> Result<Vec<u64>, StoreError> {
-        let dir = self.sub(shelf.name());
+impl ElectionDir<'_> {
+    /// The numbers in a sequence, smallest first.
+    pub(crate) fn numbers(&self, sequence: Sequence) -> Result<Vec<u64>, StoreError> {
+        let dir = self.sub(sequence.name());
         let names = self.disk().list(&dir)?.unwrap_or_default();
         let number = |name: &String| {
             let number = name.parse::<u64>().ok().filter(|number| is_drawn(*number) && number.to_string() == *name);
@@ -76,17 +76,18 @@ impl Venue<'_> {
         Ok(numbers)
     }
 
-    /// Nothing is shelved at `up_to` or below from now on.
-    pub(crate) fn close_numbers(&self, shelf: Shelf, up_to: u64) -> Result<(), StoreError> {
+    /// Nothing is appended at `up_to` or below from now on.
+    pub(crate) fn close_numbers(&self, sequence: Sequence, up_to: u64) -> Result<(), StoreError> {
         self.directory().floor.raise(self.disk(), up_to)?;
         for name in self.disk().list(&self.sub("aims"))?.unwrap_or_default() {
-            let Some(aim) = Aim::parse(&name).filter(|aim| aim.shelf == shelf && (1..=up_to).contains(&aim.at)) else {
+            let Some(aim) = Aim::parse(&name).filter(|aim| aim.sequence == sequence && (1..=up_to).contains(&aim.at))
+            else {
                 continue;
             };
             let at_nothing = Aim { at: 0, ..aim };
             match self.disk().rename(&self.aim_path(&aim), &self.aim_path(&at_nothing)) {
                 Ok(()) => {}
-                // It was shelved, or aims at something else by now.
+                // It was appended, or aims at something else by now.
                 Err(error) if error.is_missing() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -94,40 +95,40 @@ impl Venue<'_> {
         Ok(())
     }
 
-    /// Takes a number off its shelf. Whether it was there.
-    pub(crate) fn unshelve(&self, shelf: Shelf, number: u64) -> Result<bool, StoreError> {
-        self.close_numbers(shelf, number)?;
-        Ok(self.directory().discard(&self.on_shelf(shelf, number))?)
+    /// Takes a number off its sequence. Whether it was there.
+    pub(crate) fn take_out(&self, sequence: Sequence, number: u64) -> Result<bool, StoreError> {
+        self.close_numbers(sequence, number)?;
+        Ok(self.directory().discard(&self.numbered(sequence, number))?)
     }
 
-    /// Puts a record on a shelf, in one step with drawing its number; `None` if `still` says no.
+    /// Appends a record to a sequence, in one step with drawing its number; `None` if `still` says no.
     ///
-    /// What `still` has seen of the shelf's newest record is so until the record is shelved: the numbers below were
-    /// closed before it looked, and whoever shelves a larger number closes ours first, so that we start again.
-    pub(crate) fn shelve(
+    /// What `still` has seen of the sequence's newest record is so until the record is appended: the numbers below were
+    /// closed before it looked, and whoever appends a larger number closes ours first, so that we start again.
+    pub(crate) fn append(
         &self,
-        shelf: Shelf,
+        sequence: Sequence,
         record: &[u8],
         mut still: impl FnMut() -> Result<bool, StoreError>,
     ) -> Result<Option<u64>, StoreError> {
-        let mut prepared = self.prepare(shelf, record)?;
+        let mut prepared = self.prepare(sequence, record)?;
         for _ in 0..TRIES {
-            let next = self.next_number(shelf)?;
-            self.close_numbers(shelf, next - 1)?;
+            let next = self.next_number(sequence)?;
+            self.close_numbers(sequence, next - 1)?;
             if !still()? {
                 return Ok(None);
             }
             if !prepared.take_aim(next)? {
-                prepared = self.prepare(shelf, record)?;
+                prepared = self.prepare(sequence, record)?;
                 continue;
             }
             if self.directory().floor.read(self.disk())? >= next {
                 continue;
             }
-            match self.disk().rename(&prepared.path(), &self.on_shelf(shelf, next)) {
+            match self.disk().rename(&prepared.path(), &self.numbered(sequence, next)) {
                 Ok(()) => {
-                    prepared.shelved = true;
-                    self.ring(&[shelf.news()]);
+                    prepared.appended = true;
+                    self.ring(&[sequence.news()]);
                     return Ok(Some(next));
                 }
                 Err(error) if error.is_taken() => {}
@@ -139,18 +140,18 @@ impl Venue<'_> {
         Err(self.too_busy())
     }
 
-    fn next_number(&self, shelf: Shelf) -> Result<u64, StoreError> {
+    fn next_number(&self, sequence: Sequence) -> Result<u64, StoreError> {
         let floor = self.directory().floor.read(self.disk())?;
-        let next = self.numbers(shelf)?.last().copied().unwrap_or(0).max(floor).saturating_add(1);
+        let next = self.numbers(sequence)?.last().copied().unwrap_or(0).max(floor).saturating_add(1);
         if next > Token::MAX {
             return Err(StoreError::Limit { what: format!("there is no token above {}", Token::MAX) });
         }
         Ok(next)
     }
 
-    fn prepare(&self, shelf: Shelf, record: &[u8]) -> Result<Prepared<'_>, StoreError> {
+    fn prepare(&self, sequence: Sequence, record: &[u8]) -> Result<Prepared<'_>, StoreError> {
         for _ in 0..TRIES {
-            match self.try_prepare(shelf, record) {
+            match self.try_prepare(sequence, record) {
                 Ok(Some(prepared)) => return Ok(prepared),
                 Ok(None) => {}
                 // The election's directory is not there yet, or was removed because it was empty.
@@ -164,11 +165,11 @@ impl Venue<'_> {
     /// Writes all of it down before it gets a number: after a power cut there is no half entry in line.
     ///
     /// The lock says that its writer lives: nobody else removes it then.
-    fn try_prepare(&self, shelf: Shelf, record: &[u8]) -> Result<Option<Prepared<'_>>, DiskError> {
-        let aim = Aim { shelf, at: 0, id: random() };
+    fn try_prepare(&self, sequence: Sequence, record: &[u8]) -> Result<Option<Prepared<'_>>, DiskError> {
+        let aim = Aim { sequence, at: 0, id: random() };
         let dir = self.aim_path(&aim);
         self.disk().make_dir(&dir)?;
-        let mut prepared = Prepared { venue: self, aim, shelved: false, lock: None };
+        let mut prepared = Prepared { election_dir: self, aim, appended: false, lock: None };
         let path = format!("{dir}/{RECORD}");
         let file = self.disk().create(&path)?;
         if !self.disk().lock(&file, &path)? {
@@ -181,12 +182,12 @@ impl Venue<'_> {
         Ok(Some(prepared))
     }
 
-    pub(crate) fn on_shelf(&self, shelf: Shelf, number: u64) -> String {
-        self.sub(&format!("{}/{number}", shelf.name()))
+    pub(crate) fn numbered(&self, sequence: Sequence, number: u64) -> String {
+        self.sub(&format!("{}/{number}", sequence.name()))
     }
 
     fn aim_path(&self, aim: &Aim) -> String {
-        self.sub(&format!("aims/{}.{}.{:032x}", aim.shelf.name(), aim.at, aim.id))
+        self.sub(&format!("aims/{}.{}.{:032x}", aim.sequence.name(), aim.at, aim.id))
     }
 
     pub(crate) fn too_busy(&self) -> StoreError {
@@ -198,7 +199,7 @@ impl Venue<'_> {
 /// The name of something prepared.
 #[derive(Clone, Copy, Debug)]
 struct Aim {
-    shelf: Shelf,
+    sequence: Sequence,
     /// Zero: at nothing.
     at: u64,
     id: u128,
@@ -207,34 +208,35 @@ struct Aim {
 impl Aim {
     fn parse(name: &str) -> Option<Aim> {
         let mut parts = name.split('.');
-        let shelf =
-            [Shelf::Line, Shelf::Office].into_iter().find(|shelf| parts.clone().next() == Some(shelf.name()))?;
+        let sequence = [Sequence::Line, Sequence::Office]
+            .into_iter()
+            .find(|sequence| parts.clone().next() == Some(sequence.name()))?;
         let at = parts.nth(1)?.parse().ok()?;
         let id = u128::from_str_radix(parts.next()?, 16).ok()?;
-        Some(Aim { shelf, at, id })
+        Some(Aim { sequence, at, id })
     }
 }
 
 /// A record that is written down and waits for its number. Dropped before it has one, it is removed.
 struct Prepared<'a> {
-    venue: &'a Venue<'a>,
+    election_dir: &'a ElectionDir<'a>,
     aim: Aim,
-    shelved: bool,
+    appended: bool,
     lock: Option<OwnedFd>,
 }
 
 impl Prepared<'_> {
     fn path(&self) -> String {
-        self.venue.aim_path(&self.aim)
+        self.election_dir.aim_path(&self.aim)
     }
 
     /// Whether it aims at `number` now; if not, it was removed.
     fn take_aim(&mut self, number: u64) -> Result<bool, StoreError> {
         let aim = Aim { at: number, ..self.aim };
-        let to = self.venue.aim_path(&aim);
+        let to = self.election_dir.aim_path(&aim);
         // Where it should be, and where somebody who closed its number has put it.
         for from in [self.aim, Aim { at: 0, ..self.aim }] {
-            match self.venue.disk().rename(&self.venue.aim_path(&from), &to) {
+            match self.election_dir.disk().rename(&self.election_dir.aim_path(&from), &to) {
                 Ok(()) => {
                     self.aim = aim;
                     return Ok(true);
@@ -249,12 +251,12 @@ impl Prepared<'_> {
 
 impl Drop for Prepared<'_> {
     fn drop(&mut self) {
-        if self.shelved {
+        if self.appended {
             return;
         }
         for aim in [self.aim, Aim { at: 0, ..self.aim }] {
             // What is left is removed by whoever tidies up: its lock is free now.
-            let _ = self.venue.directory().discard(&self.venue.aim_path(&aim));
+            let _ = self.election_dir.directory().discard(&self.election_dir.aim_path(&aim));
         }
     }
 }
