@@ -5,9 +5,9 @@ use incumbent_store::{ElectionName, StoreError, StoreId, Token};
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteResult, MultiWriter};
 
 use crate::ZooKeeperStore;
+use crate::connection::or_cut;
 use crate::fault::{Effect, found, sort};
 use crate::line::Reader;
-use crate::link::or_cut;
 use crate::paths::zxid;
 use crate::store::of_multi;
 

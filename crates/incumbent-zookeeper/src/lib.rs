@@ -130,11 +130,11 @@
 //! Needs ZooKeeper 3.6 or newer.
 
 mod armed;
+mod connection;
 mod dialect;
 mod fault;
 mod guard;
 mod line;
-mod link;
 mod node;
 mod office;
 mod options;

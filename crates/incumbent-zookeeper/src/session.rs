@@ -19,9 +19,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteResult, Stat};
 
+use crate::connection::{Lane, News, or_cut};
 use crate::fault::{Effect, found, sort};
 use crate::line::{Look, LookAhead, Reader};
-use crate::link::{Lane, News, or_cut};
 use crate::node::{check_ephemeral, frame};
 use crate::paths::{Paths, ancestors, id_of, parse_id, token_of, zxid};
 use crate::servers::Limit;
@@ -54,13 +54,13 @@ struct Core {
     owned: bool,
     session_id: i64,
     heartbeat: String,
-    stood: Mutex<BTreeMap<ElectionName, Vec<Stay>>>,
+    entries: Mutex<BTreeMap<ElectionName, Vec<OwnEntry>>>,
     renewed: Notify,
 }
 
 /// An entry that this session has made, or may have made.
 #[derive(Clone, Debug)]
-struct Stay {
+struct OwnEntry {
     incarnation: Incarnation,
     /// The candidate's name.
     name: Arc<str>,
@@ -69,11 +69,11 @@ struct Stay {
     said: Arc<[u8]>,
     /// How often it was about to publish something.
     publications: u64,
-    state: StayState,
+    state: EntryState,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum StayState {
+enum EntryState {
     /// The request is on its way, and somebody waits for the answer.
     Sent,
     /// Nobody waits any more, and nobody knows.
@@ -98,7 +98,7 @@ impl ZooKeeperSession {
             session_id: client.session_id().0,
             lane: Arc::new(Lane::new(client.clone())),
             owned,
-            stood: Mutex::default(),
+            entries: Mutex::default(),
             renewed: Notify::new(),
         };
         core.begin_heartbeat(&client).await?;
@@ -144,8 +144,8 @@ impl Core {
         or_cut(&client, effect, call).await
     }
 
-    fn stood(&self) -> MutexGuard<'_, BTreeMap<ElectionName, Vec<Stay>>> {
-        lock(&self.stood)
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<ElectionName, Vec<OwnEntry>>> {
+        lock(&self.entries)
     }
 
     async fn begin_heartbeat(&self, client: &Client) -> Result<Stat, StoreError> {
@@ -198,7 +198,7 @@ impl Core {
     }
 
     async fn clear_once(&self, client: &Client) -> Result<(), StoreError> {
-        let elections: Vec<_> = self.stood().keys().cloned().collect();
+        let elections: Vec<_> = self.entries().keys().cloned().collect();
         for election in elections {
             let reader = Reader::new(&self.inner, client, &election)?;
             for held in self.settle(&reader).await? {
@@ -211,30 +211,30 @@ impl Core {
         }
     }
 
-    fn set_stay(&self, election: &ElectionName, incarnation: Incarnation, state: Option<StayState>) {
-        let mut stood = self.stood();
-        let Some(stays) = stood.get_mut(election) else { return };
+    fn set_state(&self, election: &ElectionName, incarnation: Incarnation, state: Option<EntryState>) {
+        let mut entries = self.entries();
+        let Some(own_entries) = entries.get_mut(election) else { return };
         match state {
             Some(state) => {
-                stays
+                own_entries
                     .iter_mut()
-                    .filter(|stay| stay.incarnation == incarnation)
-                    .for_each(|stay| stay.state = state.clone());
+                    .filter(|own_entry| own_entry.incarnation == incarnation)
+                    .for_each(|own_entry| own_entry.state = state.clone());
             }
-            None => stays.retain(|stay| stay.incarnation != incarnation),
+            None => own_entries.retain(|own_entry| own_entry.incarnation != incarnation),
         }
-        if stays.is_empty() {
-            stood.remove(election);
+        if own_entries.is_empty() {
+            entries.remove(election);
         }
     }
 
     /// What the candidate says of itself from now on.
     fn says(&self, held: &Held, said: &[u8]) {
         let Some((name, token)) = parse_id(&held.entry) else { return };
-        let state = StayState::Known(name.to_owned(), token);
-        let mut stood = self.stood();
-        let stays = stood.get_mut(&held.election).into_iter().flatten();
-        stays.filter(|stay| stay.state == state).for_each(|stay| stay.said = said.into());
+        let state = EntryState::Known(name.to_owned(), token);
+        let mut entries = self.entries();
+        let own_entries = entries.get_mut(&held.election).into_iter().flatten();
+        own_entries.filter(|own_entry| own_entry.state == state).for_each(|own_entry| own_entry.said = said.into());
     }
 
     /// Makes the record beside an entry of ours again, while the entry is there.
@@ -251,47 +251,47 @@ impl Core {
         Held::new(election.clone(), id_of(name, token), token, incarnation)
     }
 
-    /// The stay that `held` speaks of: nobody acts on another session's entries.
-    fn stay_of(&self, held: &Held) -> Option<Stay> {
+    /// The entry of ours that `held` speaks of: nobody acts on another session's entries.
+    fn own_entry_of(&self, held: &Held) -> Option<OwnEntry> {
         let (name, token) = parse_id(&held.entry)?;
-        let stood = self.stood();
-        let stays = stood.get(&held.election)?;
-        let state = StayState::Known(name.to_owned(), token);
-        stays.iter().find(|stay| stay.state == state && held.token == token).cloned()
+        let entries = self.entries();
+        let own_entries = entries.get(&held.election)?;
+        let state = EntryState::Known(name.to_owned(), token);
+        own_entries.iter().find(|own_entry| own_entry.state == state && held.token == token).cloned()
     }
 
-    /// The stay, which is about to publish something, if it has published as much before as the
+    /// The entry, which is about to publish something, if it has published as much before as the
     /// caller knows of.
-    fn publishes(&self, held: &Held, was: Version) -> Option<Stay> {
+    fn publishes(&self, held: &Held, was: Version) -> Option<OwnEntry> {
         let (name, token) = parse_id(&held.entry)?;
-        let state = StayState::Known(name.to_owned(), token);
-        let mut stood = self.stood();
-        let stay = stood.get_mut(&held.election)?.iter_mut().find(|stay| stay.state == state)?;
-        if held.token != token || stay.publications != was.0 {
+        let state = EntryState::Known(name.to_owned(), token);
+        let mut entries = self.entries();
+        let own_entry = entries.get_mut(&held.election)?.iter_mut().find(|own_entry| own_entry.state == state)?;
+        if held.token != token || own_entry.publications != was.0 {
             return None;
         }
-        stay.publications += 1;
-        Some(stay.clone())
+        own_entry.publications += 1;
+        Some(own_entry.clone())
     }
 
-    /// Which of the stays in this election are in line. What was sent on this connection has
+    /// Which of our entries in this election are in line. What was sent on this connection has
     /// arrived before a later answer, or never will: whoever reconnects elsewhere is a session that
     /// has moved, and what was sent before is refused.
     async fn settle(&self, reader: &Reader<'_>) -> Result<Vec<Held>, StoreError> {
         let election = reader.election;
-        let stays = self.stood().get(election).cloned().unwrap_or_default();
+        let own_entries = self.entries().get(election).cloned().unwrap_or_default();
         let (sync, ours) =
             tokio::join!(reader.client.sync(self.inner.paths.root()), reader.client.list_ephemerals(&reader.path));
         sync.map_err(|error| sort(error, Effect::None, "catching up"))?;
         let ours = paths(ours)?;
         let mut standing = Vec::new();
-        for stay in stays {
-            match self.find(reader, &stay, &ours).await? {
+        for own_entry in own_entries {
+            match self.find(reader, &own_entry, &ours).await? {
                 Some((name, token)) => {
-                    standing.push(self.held(election, &name, token, stay.incarnation));
-                    self.know(election, stay.incarnation, name, token);
+                    standing.push(self.held(election, &name, token, own_entry.incarnation));
+                    self.know(election, own_entry.incarnation, name, token);
                 }
-                None => self.forget(election, &stay),
+                None => self.forget(election, &own_entry),
             }
         }
         Ok(standing)
@@ -299,39 +299,44 @@ impl Core {
 
     fn know(&self, election: &ElectionName, incarnation: Incarnation, name: String, token: Token) {
         self.inner.remember_place(election, token, &name);
-        self.set_stay(election, incarnation, Some(StayState::Known(name, token)));
+        self.set_state(election, incarnation, Some(EntryState::Known(name, token)));
     }
 
-    fn forget(&self, election: &ElectionName, stay: &Stay) {
-        if let StayState::Known(_, token) = &stay.state {
+    fn forget(&self, election: &ElectionName, own_entry: &OwnEntry) {
+        if let EntryState::Known(_, token) = &own_entry.state {
             self.inner.forget_place(election, *token);
         }
-        self.set_stay(election, stay.incarnation, None);
+        self.set_state(election, own_entry.incarnation, None);
     }
 
-    /// Finds a stay among the paths of all nodes that our session owns.
+    /// Finds an entry of ours among the paths of all nodes that our session owns.
     async fn find(
         &self,
         reader: &Reader<'_>,
-        stay: &Stay,
+        own_entry: &OwnEntry,
         ours: &BTreeSet<String>,
     ) -> Result<Option<(String, Token)>, StoreError> {
-        if let StayState::Known(name, token) = &stay.state {
+        if let EntryState::Known(name, token) = &own_entry.state {
             let there = ours.contains(&reader.path_of(name));
             return Ok(there.then(|| (name.clone(), *token)));
         }
-        let prefix = reader.path_of(&reader.dialect().prefix(stay.incarnation));
-        let known: Vec<_> =
-            self.stood().get(reader.election).into_iter().flatten().map(|stay| stay.state.clone()).collect();
+        let prefix = reader.path_of(&reader.dialect().prefix(own_entry.incarnation));
+        let known: Vec<_> = self
+            .entries()
+            .get(reader.election)
+            .into_iter()
+            .flatten()
+            .map(|own_entry| own_entry.state.clone())
+            .collect();
         for path in ours.iter().filter(|path| path.starts_with(&prefix)) {
             let name = &path[reader.path.len() + 1..];
-            if known.iter().any(|state| matches!(state, StayState::Known(known, _) if known == name)) {
+            if known.iter().any(|state| matches!(state, EntryState::Known(known, _) if known == name)) {
                 continue;
             }
             let Some((entry, stat)) = reader.entry(name).await? else { continue };
             // Where names do not say whose they are, the record beside an entry does: other
             // sessions of ours may be on this connection.
-            let ours = reader.dialect().has_guid() || entry.incarnation == Some(stay.incarnation);
+            let ours = reader.dialect().has_guid() || entry.incarnation == Some(own_entry.incarnation);
             if ours && stat.ephemeral_owner == self.session_id {
                 return Ok(Some((name.to_owned(), entry.token)));
             }
@@ -340,7 +345,7 @@ impl Core {
     }
 
     async fn withdraw_on(&self, client: &Client, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
-        let Some(stay) = self.stay_of(held) else { return Ok(Cas::Done) };
+        let Some(own_entry) = self.own_entry_of(held) else { return Ok(Cas::Done) };
         let reader = Reader::new(&self.inner, client, &held.election)?;
         let Some((name, token)) = parse_id(&held.entry) else { return Ok(Cas::Done) };
         let done = match heir {
@@ -348,7 +353,7 @@ impl Core {
             Some(heir) => self.remove_for(&reader, name, token, heir).await?,
         };
         if done == Cas::Done {
-            self.forget(&held.election, &stay);
+            self.forget(&held.election, &own_entry);
         }
         Ok(done)
     }
@@ -410,22 +415,22 @@ impl Core {
 }
 
 /// An enlistment on its way. Unless it is settled, it may arrive whenever it likes.
-struct Doubt<'a> {
+struct PendingEnlistment<'a> {
     core: &'a Core,
     election: &'a ElectionName,
     incarnation: Incarnation,
 }
 
-impl Doubt<'_> {
-    fn settle(self, state: Option<StayState>) {
-        self.core.set_stay(self.election, self.incarnation, state);
+impl PendingEnlistment<'_> {
+    fn settle(self, state: Option<EntryState>) {
+        self.core.set_state(self.election, self.incarnation, state);
         std::mem::forget(self);
     }
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for PendingEnlistment<'_> {
     fn drop(&mut self) {
-        self.core.set_stay(self.election, self.incarnation, Some(StayState::Doubtful));
+        self.core.set_state(self.election, self.incarnation, Some(EntryState::Doubtful));
     }
 }
 
@@ -457,7 +462,7 @@ impl ZooKeeperSession {
 
     /// An entry of ours from before, whether or not its answer has come.
     async fn stands_already(&self, reader: &Reader<'_>, entry: &NewEntry) -> Result<Option<Standing>, StoreError> {
-        if !self.core.stood().contains_key(reader.election) {
+        if !self.core.entries().contains_key(reader.election) {
             return Ok(None);
         }
         match self.core.settle(reader).await?.into_iter().next() {
@@ -508,15 +513,15 @@ impl ZooKeeperSession {
         let record = CandidateRecord { incarnation: entry.incarnation, name: entry.name.clone(), ready: None };
         let said = frame(&record, &entry.value);
         let beside: &[u8] = if reader.dialect().is_foreign() { &said } else { &[] };
-        let stay = Stay {
+        let own_entry = OwnEntry {
             incarnation: entry.incarnation,
             name: entry.name.clone(),
             said: beside.into(),
             publications: 0,
-            state: StayState::Sent,
+            state: EntryState::Sent,
         };
-        self.core.stood().entry((*election).clone()).or_default().push(stay);
-        let doubt = Doubt { core: &self.core, election, incarnation: entry.incarnation };
+        self.core.entries().entry((*election).clone()).or_default().push(own_entry);
+        let pending = PendingEnlistment { core: &self.core, election, incarnation: entry.incarnation };
         let cursor = inner.seen.cursor();
         let in_line = reader.path_of(&reader.dialect().prefix(entry.incarnation));
         // The answers behind the new entry are no older than it.
@@ -525,28 +530,28 @@ impl ZooKeeperSession {
         let (name, created) = match created {
             Ok(created) => created,
             Err(Error::NoNode) => {
-                doubt.settle(None);
+                pending.settle(None);
                 return Ok(None);
             }
             // Somebody else has made it.
             Err(Error::NodeExists) if with_place => {
-                doubt.settle(None);
+                pending.settle(None);
                 return Ok(None);
             }
             Err(Error::NodeExists) => {
-                doubt.settle(None);
+                pending.settle(None);
                 return Err(one_place(path));
             }
             Err(error) => {
                 let error = sort(error, Effect::Write, "enlisting");
                 if !matches!(error, StoreError::OutcomeUnknown { .. }) {
-                    doubt.settle(None);
+                    pending.settle(None);
                 }
                 return Err(error);
             }
         };
         let token = token_of(created)?;
-        doubt.settle(Some(StayState::Known(name.clone(), token)));
+        pending.settle(Some(EntryState::Known(name.clone(), token)));
         inner.remember_place(election, token, &name);
         inner.seen.note_change(zxid(token));
         let held = self.core.held(election, &name, token, entry.incarnation);
@@ -631,10 +636,10 @@ impl ZooKeeperSession {
     async fn standing(&self, held: &Held, behind: Option<&EntryId>) -> Result<Standing, StoreError> {
         let client = self.core.client()?;
         let reader = Reader::new(&self.core.inner, &client, &held.election)?;
-        let ours = self.core.stay_of(held);
+        let ours = self.core.own_entry_of(held);
         let name = parse_id(&held.entry).map_or("-", |(name, _)| name);
         let owned = |own: &Stat| own.ephemeral_owner == self.core.session_id && own.czxid == zxid(held.token);
-        let published = Version(ours.as_ref().map_or(0, |stay| stay.publications));
+        let published = Version(ours.as_ref().map_or(0, |own_entry| own_entry.publications));
         let stand = |place, office, cursor| {
             let mut standing = Standing::new(place, office, cursor);
             standing.published = published;
@@ -686,12 +691,13 @@ impl ZooKeeperSession {
     ) -> Result<Option<Version>, StoreError> {
         check_value(value)?;
         let client = self.core.client()?;
-        let Some(stay) = self.core.publishes(held, was) else { return Ok(None) };
-        let StayState::Known(name, token) = &stay.state else { return Ok(None) };
-        let published = Some(Version(stay.publications));
+        let Some(own_entry) = self.core.publishes(held, was) else { return Ok(None) };
+        let EntryState::Known(name, token) = &own_entry.state else { return Ok(None) };
+        let published = Some(Version(own_entry.publications));
         let reader = Reader::new(&self.core.inner, &client, &held.election)?;
         let path = reader.path_of(name);
-        let data = frame(&CandidateRecord { incarnation: stay.incarnation, name: stay.name.clone(), ready }, value);
+        let data =
+            frame(&CandidateRecord { incarnation: own_entry.incarnation, name: own_entry.name.clone(), ready }, value);
         if !reader.dialect().is_foreign() {
             return match client.set_data(&path, &data, None).await {
                 Ok(stat) => {
@@ -726,7 +732,7 @@ impl ZooKeeperSession {
     /// A write to the heartbeat node, and behind it the list of all that our session owns.
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let client = self.core.client()?;
-        let stays = self.core.stood().clone();
+        let own_entries = self.core.entries().clone();
         let (beat, ours) = tokio::join!(
             client.set_data(&self.core.heartbeat, &[], None),
             client.list_ephemerals(self.core.inner.paths.root())
@@ -741,23 +747,23 @@ impl ZooKeeperSession {
         }
         let ours = paths(ours)?;
         let mut found = Vec::new();
-        for (election, stays) in &stays {
+        for (election, own_entries) in &own_entries {
             let reader = Reader::new(&self.core.inner, &client, election)?;
-            for stay in stays.iter().filter(|stay| stay.state != StayState::Sent) {
-                match self.core.find(&reader, stay, &ours).await? {
+            for own_entry in own_entries.iter().filter(|own_entry| own_entry.state != EntryState::Sent) {
+                match self.core.find(&reader, own_entry, &ours).await? {
                     Some((name, token)) => {
-                        if stay.state == StayState::Doubtful {
-                            self.core.know(election, stay.incarnation, name.clone(), token);
+                        if own_entry.state == EntryState::Doubtful {
+                            self.core.know(election, own_entry.incarnation, name.clone(), token);
                         }
                         let beside = self.core.inner.paths.candidate(election, &name, self.core.session_id);
                         if reader.dialect().is_foreign() && !ours.contains(&beside) {
                             // Others would take our candidate for another library's. If it fails,
                             // the next renewal tries again.
-                            _ = self.core.restore(&reader, &name, &beside, &stay.said).await;
+                            _ = self.core.restore(&reader, &name, &beside, &own_entry.said).await;
                         }
-                        found.push(self.core.held(election, &name, token, stay.incarnation));
+                        found.push(self.core.held(election, &name, token, own_entry.incarnation));
                     }
-                    None => self.core.forget(election, stay),
+                    None => self.core.forget(election, own_entry),
                 }
             }
         }

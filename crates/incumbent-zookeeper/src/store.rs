@@ -17,10 +17,10 @@ use zookeeper_client::{
     Client, Connector, CreateMode, CreateOptions, Error, MultiWriteError, SessionId, Stat, StateWatcher,
 };
 
+use crate::connection::{HighestZxid, check_up, or_cut};
 use crate::dialect::Dialect;
 use crate::fault::{Effect, found, sort};
 use crate::line::Reader;
-use crate::link::{HighestZxid, check_up, or_cut};
 use crate::node::is_about;
 use crate::options::{Access, SCHEME, ZooKeeperOptions};
 use crate::paths::{Paths, ancestors, parse_id, zxid};

@@ -11,9 +11,9 @@ use incumbent_store::{Cursor, ElectionName, EntryId, Head, Seen, StoreError, Ver
 use zookeeper_client::{Client, Error, EventType, SessionId, Stat, StateWatcher};
 
 use crate::armed::Armed;
+use crate::connection::{Lane, News, cut, is_after};
 use crate::dialect::Dialect;
 use crate::fault::{Effect, sort};
-use crate::link::{Lane, News, cut, is_after};
 use crate::paths::{parse_id, zxid};
 use crate::store::Inner;
 
