@@ -244,8 +244,8 @@ pub async fn a_standing_that_is_told_whom_it_was_behind_is_the_same<H: Harness>(
     second.withdraw(gone).await;
     stands(third, held, gone, Some(Some(leading.token))).await;
     stands(second, gone, leading, None).await;
-    // The one ahead stays, and our own entry goes.
-    third.withdraw(held).await;
+    // The one ahead stays, and our own entry is removed by somebody else.
+    scene.evict(held).await;
     stands(third, held, leading, None).await;
     stands(fourth, last, held, Some(Some(leading.token))).await;
     first.withdraw(leading).await;
