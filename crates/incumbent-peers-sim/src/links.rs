@@ -200,10 +200,8 @@ impl<R: ByRank> World<R> {
     fn drain(&mut self, who: u16) {
         while let Some(output) = self.members.get_mut(&who).and_then(R::output) {
             match output {
-                Output::Send(to, message) => {
-                    if !self.plan.cut.contains(&(who, to.0)) {
-                        self.at(self.now + DELAY, to.0, Happening::Said(MemberId(who), message));
-                    }
+                Output::Send(to, message) if !self.plan.cut.contains(&(who, to.0)) => {
+                    self.at(self.now + DELAY, to.0, Happening::Said(MemberId(who), message));
                 }
                 Output::Event(event) => self.on_event(who, event),
                 _ => {}

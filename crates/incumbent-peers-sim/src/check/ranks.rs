@@ -168,10 +168,8 @@ impl<R: ByRank> Peers<R> {
         let node = Arc::make_mut(&mut self.nodes[at]);
         while let Some(output) = node.machine.as_mut().and_then(R::output) {
             match output {
-                Output::Send(to, message) => {
-                    if !self.split || (to == cut_off) == (me == cut_off) {
-                        self.flying.insert((me, to, message));
-                    }
+                Output::Send(to, message) if !self.split || (to == cut_off) == (me == cut_off) => {
+                    self.flying.insert((me, to, message));
                 }
                 Output::Event(Event::Elected { .. }) => node.in_office = true,
                 Output::Event(Event::Unelected(_)) => {
