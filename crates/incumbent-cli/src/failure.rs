@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 
 use incumbent::store::{Fault, StoreError};
-use incumbent::{ConnectError, OperatorError, ReadError, SeatError, StandError, TransferRefused};
+use incumbent::{CandidacyError, ConnectError, OperatorError, ReadError, StandError, TransferRefused};
 use rustix::io::Errno;
 
 use crate::duration::show;
@@ -162,12 +162,12 @@ impl From<ReadError> for Failure {
     }
 }
 
-impl From<SeatError> for Failure {
-    fn from(error: SeatError) -> Failure {
+impl From<CandidacyError> for Failure {
+    fn from(error: CandidacyError) -> Failure {
         match error {
-            SeatError::Store(error) => error.into(),
-            SeatError::Settings(_) => Failure::usage(error.to_string()),
-            SeatError::NoMember { .. } => Failure::error(error.to_string())
+            CandidacyError::Store(error) => error.into(),
+            CandidacyError::Settings(_) => Failure::usage(error.to_string()),
+            CandidacyError::NoMember { .. } => Failure::error(error.to_string())
                 .next("look whether another process is this member already, and at `incumbent status`"),
             error => Failure::error(error.to_string()),
         }
@@ -177,7 +177,7 @@ impl From<SeatError> for Failure {
 impl From<StandError> for Failure {
     fn from(error: StandError) -> Failure {
         match error {
-            StandError::Seat(error) => error.into(),
+            StandError::Candidacy(error) => error.into(),
             StandError::Name(error) => Failure::usage(format!("this candidate cannot stand: {error}")),
             error => Failure::error(error.to_string()),
         }

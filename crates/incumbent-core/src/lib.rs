@@ -32,7 +32,7 @@ pub use flaw::{Flaw, Flaws};
 pub use keeper::{Attempt, Epoch};
 pub use lease::Lease;
 pub use machine::{
-    Answer, CallId, Candidate, Claim, Command, Event, Hint, Input, Loss, Op, Output, SeatId, Successor, TermNo,
+    Answer, CallId, CandidacyId, Candidate, Claim, Command, Event, Hint, Input, Loss, Op, Output, Successor, TermNo,
     WatchFor, WatchId,
 };
 pub use name::{ElectionName, MAX_LINE, MAX_NAME_BYTES, MAX_VALUE_BYTES, NameError, check_candidate_name, check_value};

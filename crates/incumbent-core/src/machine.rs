@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 
 /// Numbers the candidacies of one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SeatId(pub u64);
+pub struct CandidacyId(pub u64);
 
 /// Numbers the calls of one candidacy. An answer to any but the newest is ignored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,9 +50,9 @@ pub enum Input {
     /// Time has passed.
     Tick,
     /// A candidate takes a seat. The seat's number must be new.
-    Stand(SeatId, Candidate),
+    Stand(CandidacyId, Candidate),
     /// The user of a seat wants something.
-    Command(SeatId, Command),
+    Command(CandidacyId, Command),
     /// [`Output::OpenSession`] was answered.
     Opened(Attempt, Result<Liveness, Fault>),
     /// [`Output::Renew`] was answered.
@@ -61,9 +61,9 @@ pub enum Input {
     /// counts with it.
     Shortened(Epoch, Duration),
     /// [`Output::Call`] was answered.
-    Answer(SeatId, CallId, Result<Answer, Fault>),
+    Answer(CandidacyId, CallId, Result<Answer, Fault>),
     /// [`Output::Watch`] has something to say, or has been lost: both mean "look again".
-    Wake(SeatId, WatchId, Hint),
+    Wake(CandidacyId, WatchId, Hint),
     /// Every seat leaves: leaders drain first. When all are gone the session is closed.
     Close,
 }
@@ -152,13 +152,13 @@ pub enum Output {
     /// Close this session; no answer is needed.
     CloseSession(Epoch),
     /// Make one call. The seat's earlier one has been answered or given up.
-    Call(SeatId, CallId, Option<Epoch>, Op),
+    Call(CandidacyId, CallId, Option<Epoch>, Op),
     /// The answer to the seat's call is no longer wanted: drop it, with all that it holds.
-    GiveUpCall(SeatId),
+    GiveUpCall(CandidacyId),
     /// Watch. It replaces the seat's earlier watch.
     Watch {
         /// Whose watch it is.
-        seat: SeatId,
+        seat: CandidacyId,
         /// Names the watch in the wake-up.
         watch: WatchId,
         /// What to wait for.
@@ -167,9 +167,9 @@ pub enum Output {
         from: Cursor,
     },
     /// Stop the seat's watch.
-    Unwatch(SeatId),
+    Unwatch(CandidacyId),
     /// Tell the user of the seat.
-    Event(SeatId, Event),
+    Event(CandidacyId, Event),
     /// A session was refused because these settings cannot be safe with the TTL that the store grants.
     SettingsRefused(SettingsError),
     /// All seats are gone and the session is closed or was never open. The answer to [`Input::Close`].

@@ -8,7 +8,7 @@ use crate::candidacy::{Candidacy, SeatInput};
 use crate::entry::Held;
 use crate::flaw::Flaw;
 use crate::keeper::{Change, Epoch, Keeper, Order};
-use crate::machine::{Candidate, Event, Input, Output, SeatId};
+use crate::machine::{CandidacyId, Candidate, Event, Input, Output};
 use crate::name::ElectionName;
 use crate::outbox::Outbox;
 use crate::rng::Rng;
@@ -33,13 +33,13 @@ pub struct Participant {
     rng: Rng,
     keeper: Keeper,
     /// Boxed: the nodes of a tree are not always full.
-    seats: BTreeMap<SeatId, Box<Candidacy>>,
+    seats: BTreeMap<CandidacyId, Box<Candidacy>>,
     /// Who stands in each election: one candidacy each.
-    standing: BTreeMap<ElectionName, SeatId>,
+    standing: BTreeMap<ElectionName, CandidacyId>,
     /// Who stands in an election once the present candidacy there, which is leaving, has gone.
-    queued: BTreeMap<ElectionName, SeatId>,
-    timeouts: BTreeSet<(Timestamp, SeatId)>,
-    timeout_of: BTreeMap<SeatId, Timestamp>,
+    queued: BTreeMap<ElectionName, CandidacyId>,
+    timeouts: BTreeSet<(Timestamp, CandidacyId)>,
+    timeout_of: BTreeMap<CandidacyId, Timestamp>,
     next_sweeper: u64,
     closing: bool,
     out: Outbox,
@@ -132,7 +132,7 @@ impl Participant {
         self.seats.len()
     }
 
-    fn on_stand(&mut self, now: Timestamp, seat: SeatId, candidate: Candidate) {
+    fn on_stand(&mut self, now: Timestamp, seat: CandidacyId, candidate: Candidate) {
         debug_assert!(!self.seats.contains_key(&seat), "seat numbers are never used twice");
         if !self.may_stand(&candidate.election) {
             self.out.push(Output::Event(seat, Event::Failed));
@@ -155,7 +155,7 @@ impl Participant {
     }
 
     /// The election is free for this seat now.
-    fn seat_down(&mut self, now: Timestamp, seat: SeatId) {
+    fn seat_down(&mut self, now: Timestamp, seat: CandidacyId) {
         match self.keeper.session() {
             Some(session) => self.tell(now, seat, SeatInput::SessionUp(session)),
             None => self.tell(now, seat, SeatInput::Tick),
@@ -201,7 +201,7 @@ impl Participant {
         }
         for stray in renewal.stray.into_iter().take(MAX_STRAYS) {
             if !self.seats.values().any(|candidacy| candidacy.accounts_for(&stray)) {
-                let seat = SeatId(self.next_sweeper);
+                let seat = CandidacyId(self.next_sweeper);
                 self.next_sweeper += 1;
                 let sweeper = Box::new(Candidacy::sweeper(seat, stray, epoch, self.settings.clone(), self.rng.fork()));
                 self.seats.insert(seat, sweeper);
@@ -212,7 +212,8 @@ impl Participant {
 
     fn on_time(&mut self, now: Timestamp) {
         // Each seat is told at most once: a timeout that stays in the past would otherwise never let go.
-        let due: Vec<SeatId> = self.timeouts.iter().take_while(|(at, _)| *at <= now).map(|(_, seat)| *seat).collect();
+        let due: Vec<CandidacyId> =
+            self.timeouts.iter().take_while(|(at, _)| *at <= now).map(|(_, seat)| *seat).collect();
         for seat in due {
             self.tell(now, seat, SeatInput::Tick);
         }
@@ -237,7 +238,7 @@ impl Participant {
         }
     }
 
-    fn seat_ids(&self) -> Vec<SeatId> {
+    fn seat_ids(&self) -> Vec<CandidacyId> {
         self.seats.keys().copied().collect()
     }
 
@@ -250,11 +251,11 @@ impl Participant {
         }
     }
 
-    fn is_queued(&self, seat: SeatId) -> bool {
+    fn is_queued(&self, seat: CandidacyId) -> bool {
         self.seats.get(&seat).is_some_and(|candidacy| self.queued.get(candidacy.election()) == Some(&seat))
     }
 
-    fn tell(&mut self, now: Timestamp, seat: SeatId, input: SeatInput) {
+    fn tell(&mut self, now: Timestamp, seat: CandidacyId, input: SeatInput) {
         let Some(candidacy) = self.seats.get_mut(&seat) else { return };
         candidacy.handle(now, input, &mut self.out);
         if candidacy.needs_proof(now) {
@@ -268,7 +269,7 @@ impl Participant {
         }
     }
 
-    fn set_timeout(&mut self, seat: SeatId, timeout: Option<Timestamp>) {
+    fn set_timeout(&mut self, seat: CandidacyId, timeout: Option<Timestamp>) {
         let before = match timeout {
             Some(at) => self.timeout_of.insert(seat, at),
             None => self.timeout_of.remove(&seat),
@@ -285,7 +286,7 @@ impl Participant {
     }
 
     /// The candidacy is over; the one that waited for its election comes next.
-    fn stand_up(&mut self, now: Timestamp, seat: SeatId) {
+    fn stand_up(&mut self, now: Timestamp, seat: CandidacyId) {
         let Some(candidacy) = self.seats.remove(&seat) else { return };
         let election = candidacy.election();
         if self.queued.get(election) == Some(&seat) {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use incumbent_core::*;
 
 const TTL: Duration = Duration::from_secs(15);
-const SEAT: SeatId = SeatId(1);
+const SEAT: CandidacyId = CandidacyId(1);
 
 /// A participant, the time, and what it has put out.
 struct Desk {
@@ -145,7 +145,7 @@ impl Desk {
     }
 
     /// The newest call, and whose it is.
-    fn call(&self) -> (SeatId, CallId, Op) {
+    fn call(&self) -> (CandidacyId, CallId, Op) {
         let call = self.outputs.iter().rev().find_map(|output| match output {
             Output::Call(seat, id, _, op) => Some((*seat, *id, op.clone())),
             _ => None,
@@ -915,13 +915,13 @@ fn one_who_stands_after_one_who_leaves_waits_until_the_entry_is_gone() {
     desk.handle(Input::Command(SEAT, Command::Leave));
     assert!(desk.participant.may_stand(&election()));
     let calls = desk.calls();
-    desk.handle(Input::Stand(SeatId(2), candidate()));
+    desk.handle(Input::Stand(CandidacyId(2), candidate()));
     assert_eq!(desk.calls(), calls, "one candidacy at a time");
     assert!(!desk.participant.may_stand(&election()));
     desk.handle(Input::Command(SEAT, Command::Release));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     let (seat, _, op) = desk.call();
-    assert_eq!(seat, SeatId(2));
+    assert_eq!(seat, CandidacyId(2));
     assert!(matches!(op, Op::Enlist(..)));
 }
 
@@ -1044,7 +1044,7 @@ fn whoever_stands_while_a_session_is_being_replaced_waits_for_the_next() {
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     let calls = desk.calls();
     let another = Candidate { election: ElectionName::new("another").unwrap(), ..candidate() };
-    desk.handle(Input::Stand(SeatId(2), another));
+    desk.handle(Input::Stand(CandidacyId(2), another));
     assert_eq!(desk.calls(), calls);
     desk.pass(TTL / 2);
     assert!(desk.outputs.contains(&Output::ReplaceSession(Epoch(0))), "nobody needs it");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::{Client, Observation, SeatError};
+use incumbent::{CandidacyError, Client, Observation};
 use incumbent_file::FileStore;
 use incumbent_store::{
     Cursor, ElectionName, Held, Incarnation, NewEntry, Place, Seen, Session, Store, StoreError, Version, Watched,
@@ -199,7 +199,7 @@ async fn a_leader_whose_directory_was_replaced_is_told_so_long_before_its_ttl() 
     soon("the loss", led.lost()).await;
     drop(led);
     let error = soon("the answer", seat.elected()).await.unwrap_err();
-    assert!(matches!(error, SeatError::StoreReplaced { .. }), "{error:?}");
+    assert!(matches!(error, CandidacyError::StoreReplaced { .. }), "{error:?}");
     assert!(error.to_string().contains("the store was replaced"), "{error}");
     let new = client(&stage.path, LONG_TTL).await;
     let mut seat = new.election("e").unwrap().candidate("b").stand().await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use incumbent_core::{Incarnation, Loss, Nonce, Office, SeatId, Timestamp, Token};
+use incumbent_core::{CandidacyId, Incarnation, Loss, Nonce, Office, Timestamp, Token};
 
 use crate::clock::LocalClock;
 
@@ -24,13 +24,13 @@ pub(crate) struct Belief {
     pub(crate) election: usize,
     pub(crate) process: usize,
     pub(crate) boot: u32,
-    pub(crate) seat: SeatId,
+    pub(crate) seat: CandidacyId,
     pub(crate) token: Token,
     pub(crate) deadline: Timestamp,
 }
 
 /// Who made an entry: the process, its boot, the seat, and the number of the call.
-pub(crate) type Maker = (usize, u32, SeatId, u64);
+pub(crate) type Maker = (usize, u32, CandidacyId, u64);
 
 #[derive(Clone, Debug, Default)]
 struct Record {
@@ -198,7 +198,7 @@ impl Checker {
     pub(crate) fn extended(
         &mut self,
         now: u64,
-        who: (usize, u32, SeatId),
+        who: (usize, u32, CandidacyId),
         deadline: Timestamp,
         clock: &LocalClock,
         ttl: u64,
@@ -221,7 +221,7 @@ impl Checker {
     }
 
     /// A term is over, as far as its leader knows.
-    pub(crate) fn unelected(&mut self, who: (usize, u32, SeatId)) {
+    pub(crate) fn unelected(&mut self, who: (usize, u32, CandidacyId)) {
         self.beliefs.retain(|belief| (belief.process, belief.boot, belief.seat) != who);
     }
 

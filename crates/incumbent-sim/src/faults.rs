@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{Entry, Epoch, ForgottenBy, Hint, Input, Office, SeatId};
+use incumbent_core::{CandidacyId, Entry, Epoch, ForgottenBy, Hint, Input, Office};
 
 use crate::scenario::{Kind, Weather};
 use crate::server::at;
@@ -322,7 +322,7 @@ impl World {
         for process in 0..self.processes.len() {
             self.resume(process);
             self.restart(process);
-            let seats: Vec<SeatId> = self.processes[process].seats.keys().copied().collect();
+            let seats: Vec<CandidacyId> = self.processes[process].seats.keys().copied().collect();
             seats.into_iter().for_each(|seat| self.set_healthy(process, seat, true));
         }
         for election in 0..self.names.len() {

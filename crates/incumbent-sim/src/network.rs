@@ -1,6 +1,6 @@
 //! What lies between the processes and the server: it delays, loses and doubles, and it can be cut.
 
-use incumbent_core::{Answer, Attempt, CallId, Cas, Epoch, Fault, Hint, Input, Op, Place, SeatId, Token, WatchId};
+use incumbent_core::{Answer, Attempt, CallId, CandidacyId, Cas, Epoch, Fault, Hint, Input, Op, Place, Token, WatchId};
 
 use crate::checker::{Fields, Withdrawal};
 use crate::process::{FirstInLine, Message};
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    fn note_place(&mut self, from: Asker, seat: SeatId, call: CallId, answer: &Result<Answer, Fault>) {
+    fn note_place(&mut self, from: Asker, seat: CandidacyId, call: CallId, answer: &Result<Answer, Fault>) {
         let (Ok(Answer::Standing(standing)), Asker::Process { process, boot }) = (answer, from) else { return };
         // What a doubled request does the second time, nobody asked for.
         let state = Some(&mut self.processes[process]).filter(|state| state.boot == boot);
@@ -218,7 +218,7 @@ impl World {
     }
 
     /// A watch has something to say. Hints get lost more easily than answers, and nobody notices.
-    pub(crate) fn hint(&mut self, process: usize, boot: u32, seat: SeatId, watch: WatchId, hint: Hint) {
+    pub(crate) fn hint(&mut self, process: usize, boot: u32, seat: CandidacyId, watch: WatchId, hint: Hint) {
         if self.chance(self.weather.hints_lost) || self.cut_off.contains(&process) {
             return;
         }
@@ -226,7 +226,14 @@ impl World {
     }
 
     /// Sends a seat's call to where it belongs.
-    pub(crate) fn put_out_call(&mut self, process: usize, seat: SeatId, call: CallId, epoch: Option<Epoch>, op: Op) {
+    pub(crate) fn put_out_call(
+        &mut self,
+        process: usize,
+        seat: CandidacyId,
+        call: CallId,
+        epoch: Option<Epoch>,
+        op: Op,
+    ) {
         self.count_call(process);
         let boot = self.processes[process].boot;
         if let Some(state) = self.processes[process].seats.get_mut(&seat) {

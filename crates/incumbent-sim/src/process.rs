@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use incumbent_core::{Attempt, Held, Input, Liveness, Nonce, Participant, SeatId, TermNo, Timestamp, Token};
+use incumbent_core::{Attempt, CandidacyId, Held, Input, Liveness, Nonce, Participant, TermNo, Timestamp, Token};
 use incumbent_store::memory::SessionKey;
 
 use crate::clock::LocalClock;
@@ -64,7 +64,7 @@ pub(crate) struct Process {
     pub(crate) sessions: BTreeMap<u64, SessionKey>,
     /// The epoch that the machine used last.
     pub(crate) epoch: u64,
-    pub(crate) seats: BTreeMap<SeatId, Seat>,
+    pub(crate) seats: BTreeMap<CandidacyId, Seat>,
     pub(crate) next_seat: u64,
     /// What this process met at first contact with each election, until it was told that the election has ended.
     pub(crate) contacts: BTreeMap<usize, Option<Nonce>>,
@@ -122,7 +122,7 @@ impl Process {
     }
 
     /// The seat that stands in an election for good, if there is one.
-    pub(crate) fn seat_in(&self, election: usize) -> Option<SeatId> {
+    pub(crate) fn seat_in(&self, election: usize) -> Option<CandidacyId> {
         self.seats
             .iter()
             .find(|(_, seat)| seat.election == election && !seat.leaving && !seat.failed)

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use incumbent_core::{
-    Answer, Attempt, CallId, Cas, Cursor, ElectionName, Entry, Fault, Held, Liveness, NewEntry, Office, Op, Place,
-    Proof, Renewal, SeatId, Standing, StoreId, Timestamp, Token, WatchFor, WatchId,
+    Answer, Attempt, CallId, CandidacyId, Cas, Cursor, ElectionName, Entry, Fault, Held, Liveness, NewEntry, Office,
+    Op, Place, Proof, Renewal, Standing, StoreId, Timestamp, Token, WatchFor, WatchId,
 };
 use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
 
@@ -26,7 +26,7 @@ pub(crate) enum Ask {
     Open(Attempt),
     Renew(Attempt, SessionKey, Vec<Held>),
     Close(SessionKey),
-    Call(SeatId, CallId, Option<SessionKey>, Op),
+    Call(CandidacyId, CallId, Option<SessionKey>, Op),
     Watch(Watch),
     /// An operator's call, with the number of its attempt.
     Operate(u64, Op),
@@ -34,7 +34,7 @@ pub(crate) enum Ask {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    pub(crate) seat: SeatId,
+    pub(crate) seat: CandidacyId,
     pub(crate) watch: WatchId,
     pub(crate) what: WatchFor,
     pub(crate) from: Cursor,
@@ -45,7 +45,7 @@ pub(crate) struct Watch {
 pub(crate) enum Reply {
     Opened(Attempt, Result<(SessionKey, Liveness), Fault>),
     Renewed(Attempt, Result<Renewal, Fault>),
-    Called(SeatId, CallId, Result<Answer, Fault>),
+    Called(CandidacyId, CallId, Result<Answer, Fault>),
     Operated(u64, Result<Answer, Fault>),
     /// No answer.
     None,
@@ -55,7 +55,7 @@ pub(crate) enum Reply {
 pub(crate) type Touched = (ElectionName, Touch);
 
 /// Whose watch it is.
-pub(crate) type Watcher = (usize, u32, SeatId);
+pub(crate) type Watcher = (usize, u32, CandidacyId);
 
 /// What may be believed of a session.
 #[derive(Default)]

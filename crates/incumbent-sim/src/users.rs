@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use incumbent_core::{
-    Candidate, Claim, Command, Event, Heir, Held, Input, Loss, SeatId, Successor, TermNo, Timestamp, Token,
+    CandidacyId, Candidate, Claim, Command, Event, Heir, Held, Input, Loss, Successor, TermNo, Timestamp, Token,
 };
 
 use crate::checker::Belief;
@@ -25,19 +25,19 @@ pub(crate) enum Deed {
     Stopped {
         process: usize,
         boot: u32,
-        seat: SeatId,
+        seat: CandidacyId,
         token: Token,
     },
     Write {
         process: usize,
         boot: u32,
-        seat: SeatId,
+        seat: CandidacyId,
         token: Token,
     },
     Recover {
         process: usize,
         boot: u32,
-        seat: SeatId,
+        seat: CandidacyId,
     },
     /// Anything.
     Wish,
@@ -99,7 +99,7 @@ impl World {
         if state.paused || !state.machine.as_ref().is_some_and(|machine| machine.may_stand(&name)) {
             return;
         }
-        let id = SeatId(state.next_seat);
+        let id = CandidacyId(state.next_seat);
         state.next_seat += 1;
         let fenced = self.fences[election].is_some();
         let hold_until_stopped = self.rng.below(3) == 0;
@@ -134,7 +134,7 @@ impl World {
         self.command(process, Input::Stand(id, candidate));
     }
 
-    fn stopped(&mut self, process: usize, seat: SeatId, token: Token) {
+    fn stopped(&mut self, process: usize, seat: CandidacyId, token: Token) {
         let state = &mut self.processes[process];
         if state.paused {
             // The user is stopped with its process, and goes on with it.
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    fn release(&mut self, process: usize, seat: SeatId) {
+    fn release(&mut self, process: usize, seat: CandidacyId) {
         // Whoever gives the office back no longer believes to have it.
         if !self.processes[process].paused {
             let boot = self.processes[process].boot;
@@ -158,7 +158,7 @@ impl World {
         self.command(process, Input::Command(seat, Command::Release));
     }
 
-    pub(crate) fn set_healthy(&mut self, process: usize, seat: SeatId, healthy: bool) {
+    pub(crate) fn set_healthy(&mut self, process: usize, seat: CandidacyId, healthy: bool) {
         if let Some(user) = self.processes[process].seats.get_mut(&seat) {
             user.healthy = healthy;
             self.command(process, Input::Command(seat, Command::Healthy(healthy)));
@@ -216,7 +216,7 @@ impl World {
     }
 
     /// Asks for a handover to somebody in line, and says to whom.
-    pub(crate) fn transfer(&mut self, process: usize, seat: SeatId, election: usize) -> Option<Token> {
+    pub(crate) fn transfer(&mut self, process: usize, seat: CandidacyId, election: usize) -> Option<Token> {
         let line = self.server.line(self.now, &self.names[election].clone());
         if line.is_empty() {
             return None;
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    pub(crate) fn on_user_event(&mut self, process: usize, seat: SeatId, event: Event) {
+    pub(crate) fn on_user_event(&mut self, process: usize, seat: CandidacyId, event: Event) {
         match event {
             Event::Elected { term, claim: Claim::Entry(held), deadline } => {
                 self.on_elected(process, seat, term, &held, deadline);
@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    fn on_elected(&mut self, process: usize, seat: SeatId, number: TermNo, held: &Held, deadline: Timestamp) {
+    fn on_elected(&mut self, process: usize, seat: CandidacyId, number: TermNo, held: &Held, deadline: Timestamp) {
         let boot = self.processes[process].boot;
         let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
         let election = user.election;
@@ -386,7 +386,7 @@ impl World {
         self.checker.deadline(self.now, process, ends_at, forgets_at);
     }
 
-    fn on_stopping(&mut self, process: usize, seat: SeatId, why: Loss) {
+    fn on_stopping(&mut self, process: usize, seat: CandidacyId, why: Loss) {
         let boot = self.processes[process].boot;
         let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
         let Some(Term { token, .. }) = user.term else {
@@ -401,13 +401,13 @@ impl World {
     }
 
     /// Work takes a while to stop, at times longer than the grace.
-    fn stop_work(&mut self, process: usize, boot: u32, seat: SeatId, token: Token) {
+    fn stop_work(&mut self, process: usize, boot: u32, seat: CandidacyId, token: Token) {
         let grace = self.scenario.settings.grace.as_nanos() as u64;
         let delay = self.rng.below(if self.stormy { grace * 3 / 2 } else { grace / 2 });
         self.after(delay, Happening::Deed(Deed::Stopped { process, boot, seat, token }));
     }
 
-    fn on_unelected(&mut self, process: usize, seat: SeatId, why: Loss) {
+    fn on_unelected(&mut self, process: usize, seat: CandidacyId, why: Loss) {
         let boot = self.processes[process].boot;
         self.checker.unelected((process, boot, seat));
         let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
@@ -428,7 +428,7 @@ impl World {
     }
 
     /// `Released` means that the entry is gone, for certain.
-    fn on_released(&mut self, process: usize, seat: SeatId) {
+    fn on_released(&mut self, process: usize, seat: CandidacyId) {
         let Some(user) = self.processes[process].seats.get(&seat) else { return };
         if let Some(held) = user.last_withdrawn.clone().filter(|held| self.server.has(held)) {
             let text =
@@ -438,7 +438,7 @@ impl World {
     }
 
     /// `Done` means that nothing is left, save what a late message may still bring.
-    fn on_done(&mut self, process: usize, seat: SeatId, certain: bool) {
+    fn on_done(&mut self, process: usize, seat: CandidacyId, certain: bool) {
         let boot = self.processes[process].boot;
         let Some(user) = self.processes[process].seats.remove(&seat) else { return };
         if user.term.is_some() {

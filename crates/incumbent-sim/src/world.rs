@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap};
 
-use incumbent_core::{Answer, ElectionName, Event, Fault, Input, Output, Participant, Rng, SeatId, Token};
+use incumbent_core::{Answer, CandidacyId, ElectionName, Event, Fault, Input, Output, Participant, Rng, Token};
 
 use crate::checker::{Checker, Violation};
 use crate::clock::LocalClock;
@@ -67,7 +67,7 @@ pub(crate) enum Happening {
     RetryOperation { operator: usize, attempt: u64 },
     BecomeVisible(Box<Request>, Token),
     Expire,
-    Raise { process: usize, boot: u32, seat: SeatId, call: incumbent_core::CallId, election: usize, token: Token },
+    Raise { process: usize, boot: u32, seat: CandidacyId, call: incumbent_core::CallId, election: usize, token: Token },
     Write { election: usize, token: Token },
     Deed(Deed),
     Mishap(Mishap),
@@ -434,7 +434,7 @@ impl World {
         }
     }
 
-    fn on_event(&mut self, process: usize, seat: SeatId, event: Event) {
+    fn on_event(&mut self, process: usize, seat: CandidacyId, event: Event) {
         // Those that sweep up after late writes have no user.
         if self.processes[process].seats.contains_key(&seat) {
             self.on_user_event(process, seat, event);

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{
-    Answer, Attempt, CallId, Candidate, Claim, Command, ElectionName, Event, Fault, Flaw, Flaws, Handover, Held, Hint,
-    Input, Nonce, Office, Op, Output, Participant, Paused, SeatId, Settings, StoreId, Timestamp, Token, WatchFor,
+    Answer, Attempt, CallId, CandidacyId, Candidate, Claim, Command, ElectionName, Event, Fault, Flaw, Flaws, Handover,
+    Held, Hint, Input, Nonce, Office, Op, Output, Participant, Paused, Settings, StoreId, Timestamp, Token, WatchFor,
     WatchId,
 };
 use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
@@ -20,7 +20,7 @@ use stateright::{Checker, Model, Property};
 
 const TTL: Duration = Duration::from_secs(6);
 const STEP: Duration = Duration::from_millis(1_500);
-const SEAT: SeatId = SeatId(0);
+const SEAT: CandidacyId = CandidacyId(0);
 
 /// The bounds within which everything is tried.
 #[derive(Clone, Copy, Debug)]

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use incumbent_core::{Command, Incarnation, Loss, SeatId, Token};
+use incumbent_core::{CandidacyId, Command, Incarnation, Loss, Token};
 use tokio::sync::broadcast;
 
 use crate::election::{Election, Fenced, Fencing};
-use crate::error::SeatError;
+use crate::error::CandidacyError;
 use crate::leadership::Leadership;
 use crate::observer::{Leader, Observation, Observer};
-use crate::port::{Seat, TermState};
+use crate::port::{CandidacyState, TermState};
 use crate::term::Term;
 
 /// A place in line. It gets back in line by itself after an expired session, a lost entry, a pause or a term.
@@ -40,8 +40,8 @@ use crate::term::Term;
 pub struct Candidacy<F: Fencing = Fenced> {
     election: Election<F>,
     name: Arc<str>,
-    id: SeatId,
-    pub(crate) shared: Arc<Seat>,
+    id: CandidacyId,
+    pub(crate) shared: Arc<CandidacyState>,
 }
 
 /// What a candidate is at the moment.
@@ -67,7 +67,7 @@ pub enum Role {
 /// What happened to a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SeatEvent {
+pub enum CandidacyEvent {
     /// It is in office, with this token where there are tokens.
     Elected(Option<Token>),
     /// Its work is to stop, and why.
@@ -90,30 +90,30 @@ type Rank = (Option<Token>, Option<Incarnation>);
 /// Events of one candidacy. See [`Candidacy::events`].
 #[derive(Debug)]
 pub struct Events {
-    receiver: broadcast::Receiver<SeatEvent>,
+    receiver: broadcast::Receiver<CandidacyEvent>,
     observer: Observer,
     leads: Option<Rank>,
-    /// There is nothing more to observe; the seat itself has the last word.
+    /// There is nothing more to observe; the candidacy itself has the last word.
     blind: bool,
     over: bool,
 }
 
 impl Events {
     /// The next one; `None` when the candidacy is over. Safe to cancel.
-    pub async fn next(&mut self) -> Option<SeatEvent> {
+    pub async fn next(&mut self) -> Option<CandidacyEvent> {
         while !self.over {
             let event = tokio::select! {
                 biased;
                 event = self.receiver.recv() => match event {
                     Ok(event) => event,
-                    Err(broadcast::error::RecvError::Lagged(missed)) => SeatEvent::Missed(missed),
+                    Err(broadcast::error::RecvError::Lagged(missed)) => CandidacyEvent::Missed(missed),
                     Err(broadcast::error::RecvError::Closed) => break,
                 },
                 seen = self.observer.next(), if !self.blind => match seen {
                     // A leader that proclaims another value is no new leader.
                     Some(Observation::Leader(leader)) if self.leads != Some((leader.token, leader.id)) => {
                         self.leads = Some((leader.token, leader.id));
-                        SeatEvent::NewLeader(leader)
+                        CandidacyEvent::NewLeader(leader)
                     }
                     Some(_) => continue,
                     None => {
@@ -122,7 +122,7 @@ impl Events {
                     }
                 },
             };
-            self.over = event == SeatEvent::Ended;
+            self.over = event == CandidacyEvent::Ended;
             return Some(event);
         }
         self.over = true;
@@ -133,7 +133,7 @@ impl Events {
 /// The role of one candidacy, each time that it is another. See [`Candidacy::roles`].
 #[derive(Debug)]
 pub struct Roles {
-    shared: Arc<Seat>,
+    shared: Arc<CandidacyState>,
     seen: Option<Role>,
 }
 
@@ -149,7 +149,12 @@ impl Roles {
 }
 
 impl<F: Fencing> Candidacy<F> {
-    pub(crate) fn new(election: Election<F>, name: Arc<str>, id: SeatId, shared: Arc<Seat>) -> Candidacy<F> {
+    pub(crate) fn new(
+        election: Election<F>,
+        name: Arc<str>,
+        id: CandidacyId,
+        shared: Arc<CandidacyState>,
+    ) -> Candidacy<F> {
         Candidacy { election, name, id, shared }
     }
 
@@ -159,7 +164,7 @@ impl<F: Fencing> Candidacy<F> {
     }
 
     /// Waits until this candidate is in office. `Ok(None)`: the election has ended. Safe to cancel.
-    pub async fn elected(&mut self) -> Result<Option<Leadership<F>>, SeatError> {
+    pub async fn elected(&mut self) -> Result<Option<Leadership<F>>, CandidacyError> {
         let next = self.shared.wait(|state| {
             if let Some(term) = state.elected.take() {
                 return Some(Ok(Some(term)));
@@ -167,16 +172,16 @@ impl<F: Fencing> Candidacy<F> {
             match (&state.failed, state.ended, state.done) {
                 (Some(error), _, _) => Some(Err(error.clone())),
                 (None, true, _) => Some(Ok(None)),
-                (None, false, Some(_)) => Some(Err(SeatError::Closed)),
+                (None, false, Some(_)) => Some(Err(CandidacyError::Closed)),
                 (None, false, None) => None,
             }
         });
         next.await?.map(|term| self.leadership(term)).transpose()
     }
 
-    fn leadership(&self, state: Arc<TermState>) -> Result<Leadership<F>, SeatError> {
+    fn leadership(&self, state: Arc<TermState>) -> Result<Leadership<F>, CandidacyError> {
         // A client of this type is not made for an election without tokens: it would have been refused.
-        let token = F::shown(state.token.clone()).ok_or(SeatError::Closed)?;
+        let token = F::shown(state.token.clone()).ok_or(CandidacyError::Closed)?;
         let port = self.election.client.port.clone();
         let term = Term { state, seat: self.shared.clone(), id: self.id, port, token };
         Ok(Leadership::new(term, self.election.roll(), self.election.client.settings.ttl))
@@ -207,14 +212,14 @@ impl<F: Fencing> Candidacy<F> {
 
     /// Leaves the line for good, and waits until nothing is left in it. A leadership that was taken from here lasts
     /// until it is given back, and so does this wait.
-    pub async fn withdraw(self) -> Result<(), SeatError> {
+    pub async fn withdraw(self) -> Result<(), CandidacyError> {
         if !self.election.client.port.command(self.id, Command::Leave) {
-            return Err(SeatError::Closed);
+            return Err(CandidacyError::Closed);
         }
         let certain = self.shared.wait(|state| match (&state.failed, state.done) {
             (Some(error), Some(_)) => Some(Err(error.clone())),
             (None, Some(true)) => Some(Ok(())),
-            (None, Some(false)) => Some(Err(SeatError::Closed)),
+            (None, Some(false)) => Some(Err(CandidacyError::Closed)),
             (_, None) => None,
         });
         certain.await

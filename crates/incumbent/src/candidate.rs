@@ -8,10 +8,10 @@ use incumbent_core::{check_candidate_name, check_value};
 
 use crate::candidacy::{Candidacy, Role};
 use crate::election::{Election, Fenced, Fencing};
-use crate::error::{Lost, SeatError, StandError};
+use crate::error::{CandidacyError, Lost, StandError};
 use crate::fence::Fence;
 use crate::leadership::Leadership;
-use crate::port::{Request, Seat, Stand};
+use crate::port::{CandidacyState, Request, Stand};
 use crate::term::Term;
 
 /// One who may stand in an election: a name for people, a value that it advertises, and the fences to raise.
@@ -89,7 +89,7 @@ impl<F: Fencing> Candidate<F> {
         check_candidate_name(&self.name)?;
         check_value(&self.value)?;
         let client = &self.election.client;
-        let shared = Seat::new(self.election.first_contact.clone());
+        let shared = CandidacyState::new(self.election.first_contact.clone());
         let id = client.port.next_seat();
         let name: Arc<str> = self.name.into();
         let candidate = incumbent_core::Candidate {
@@ -103,13 +103,13 @@ impl<F: Fencing> Candidate<F> {
         let request =
             Request::Stand(Box::new(Stand { seat: id, candidate, fences: self.fences, shared: shared.clone() }));
         if !client.port.send(request) {
-            return Err(SeatError::Closed.into());
+            return Err(CandidacyError::Closed.into());
         }
-        // From here on dropping the future drops the seat, which leaves the line.
+        // From here on dropping the future drops the candidacy, which leaves the line.
         let seat = Candidacy::new(self.election, name, id, shared.clone());
         let standing = shared.wait(|state| match (&state.failed, state.done, &state.role) {
             (Some(error), _, _) => Some(Err(error.clone())),
-            (None, Some(_), _) => Some(Err(if state.ended { SeatError::Ended } else { SeatError::Closed })),
+            (None, Some(_), _) => Some(Err(if state.ended { CandidacyError::Ended } else { CandidacyError::Closed })),
             (None, None, Role::Out(incumbent_core::Loss::NoSession)) => None,
             (None, None, _) => Some(Ok(())),
         });
@@ -132,7 +132,7 @@ impl<F: Fencing> Candidate<F> {
             return seat.elected().await.map_err(StandError::from);
         }
         match seat.withdraw().await {
-            Ok(()) | Err(SeatError::Ended) => Ok(None),
+            Ok(()) | Err(CandidacyError::Ended) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

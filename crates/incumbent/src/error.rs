@@ -111,15 +111,15 @@ pub enum StandError {
     /// The candidate's name or value is not acceptable.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// What the seat says.
+    /// What the candidacy says.
     #[error(transparent)]
-    Seat(#[from] SeatError),
+    Candidacy(#[from] CandidacyError),
 }
 
 /// Why a candidacy is over.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SeatError {
+pub enum CandidacyError {
     /// The election has ended. Those who open it anew start afresh.
     #[error("the election has ended")]
     Ended,

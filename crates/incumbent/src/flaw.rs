@@ -14,7 +14,7 @@ pub enum DriverFlaw {
     RenewalUnanswered,
     /// Renewals that were given up are not dropped, nor what they hold.
     RenewalsKept,
-    /// Calls of a seat that were given up are not dropped, nor what they hold.
+    /// Calls of a candidacy that were given up are not dropped, nor what they hold.
     CallsKept,
     /// What was given up is dropped once the next one has begun.
     DroppedLate,

@@ -114,9 +114,9 @@ impl<F: Fencing> Leadership<F> {
     /// dropped, and if nobody else waits it is elected at once, for a term in which nobody works.
     /// After this there is no such term: the candidacy is over, and
     /// [`elected`](crate::Candidacy::elected) answers
-    /// [`SeatError::Closed`](crate::SeatError::Closed).
+    /// [`CandidacyError::Closed`](crate::CandidacyError::Closed).
     pub async fn leave(mut self) -> Result<(), ResignError> {
-        // In this order: a seat that is leaving keeps its office until that is given back, and does
+        // In this order: a candidacy that is leaving keeps its office until that is given back, and does
         // not stand again then.
         self.term.port.command(self.term.id, Command::Leave);
         self.give_back();

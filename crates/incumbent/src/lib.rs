@@ -116,14 +116,14 @@ mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 }
 
-pub use candidacy::{Candidacy, Events, Role, Roles, SeatEvent};
+pub use candidacy::{Candidacy, CandidacyEvent, Events, Role, Roles};
 pub use candidate::Candidate;
 pub use client::{Client, ClientBuilder};
 pub use connect::{StoreKind, store_kinds};
 pub use election::{Election, Fenced, Fencing, Unfenced};
 pub use error::{
-    ConnectError, Lost, OperatorError, ProclaimError, ReadError, ResignError, SeatError, StandError, TransferError,
-    TransferRefused, Unfinished,
+    CandidacyError, ConnectError, Lost, OperatorError, ProclaimError, ReadError, ResignError, StandError,
+    TransferError, TransferRefused, Unfinished,
 };
 pub use fence::{Fence, FenceError, FencingToken};
 #[doc(hidden)]

@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use incumbent_core::{Candidate, Command, Loss, Nonce, Rng, SeatId, TermNo, Timestamp};
+use incumbent_core::{CandidacyId, Candidate, Command, Loss, Nonce, Rng, TermNo, Timestamp};
 use incumbent_store::{Clock, Session};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
-use crate::candidacy::{Role, SeatEvent};
+use crate::candidacy::{CandidacyEvent, Role};
 use crate::deadline::{Deadline, Lapse};
-use crate::error::{SeatError, TransferRefused};
+use crate::error::{CandidacyError, TransferRefused};
 use crate::fence::{Fence, FencingToken};
 use crate::flaw::Flaws;
 use crate::watched::Watched;
@@ -22,7 +22,7 @@ const EVENTS: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Request {
     Stand(Box<Stand>),
-    Command(SeatId, Command),
+    Command(CandidacyId, Command),
     /// Answered with whether nothing is left in the store.
     Close(oneshot::Sender<bool>),
 }
@@ -30,10 +30,10 @@ pub(crate) enum Request {
 /// A candidate that stands.
 #[derive(Debug)]
 pub(crate) struct Stand {
-    pub(crate) seat: SeatId,
+    pub(crate) seat: CandidacyId,
     pub(crate) candidate: Candidate,
     pub(crate) fences: Vec<Arc<dyn Fence>>,
-    pub(crate) shared: Arc<Seat>,
+    pub(crate) shared: Arc<CandidacyState>,
 }
 
 /// The handles' end of the driver. The driver ends some time after the last one has been dropped.
@@ -83,8 +83,8 @@ impl Port {
         self.0.clock.now()
     }
 
-    pub(crate) fn next_seat(&self) -> SeatId {
-        SeatId(self.0.next_seat.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn next_seat(&self) -> CandidacyId {
+        CandidacyId(self.0.next_seat.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Whether there is somebody to hear it: the driver is gone once the client is closed or the runtime ends.
@@ -100,17 +100,17 @@ impl Port {
         self.0.closed.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn command(&self, seat: SeatId, command: Command) -> bool {
+    pub(crate) fn command(&self, seat: CandidacyId, command: Command) -> bool {
         self.send(Request::Command(seat, command))
     }
 }
 
-/// What a seat's handles and the driver share.
+/// What a candidacy's handles and the driver share.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct CandidacyState {
     state: Mutex<SeatState>,
     changed: Notify,
-    events: OnceLock<broadcast::Sender<SeatEvent>>,
+    events: OnceLock<broadcast::Sender<CandidacyEvent>>,
     /// The name that others see, if it is not the candidate's own.
     pub(crate) name: OnceLock<Arc<str>>,
     /// The election's first contact, shared with the `Election` handle.
@@ -123,8 +123,8 @@ pub(crate) struct SeatState {
     /// A leadership that nobody has taken yet.
     pub(crate) elected: Option<Arc<TermState>>,
     pub(crate) ended: bool,
-    pub(crate) failed: Option<SeatError>,
-    /// The seat is over; whether nothing of it is left in the store.
+    pub(crate) failed: Option<CandidacyError>,
+    /// The candidacy is over; whether nothing of it is left in the store.
     pub(crate) done: Option<bool>,
     /// How many proclamations were asked for.
     pub(crate) proclaims: u64,
@@ -132,8 +132,8 @@ pub(crate) struct SeatState {
     pub(crate) refused: (u64, Option<TransferRefused>),
 }
 
-impl Seat {
-    pub(crate) fn new(first_contact: Arc<OnceLock<Option<Nonce>>>) -> Arc<Seat> {
+impl CandidacyState {
+    pub(crate) fn new(first_contact: Arc<OnceLock<Option<Nonce>>>) -> Arc<CandidacyState> {
         let state = SeatState {
             role: Role::Out(Loss::NoSession),
             elected: None,
@@ -143,7 +143,7 @@ impl Seat {
             proclaims: 0,
             refused: (0, None),
         };
-        Arc::new(Seat {
+        Arc::new(CandidacyState {
             state: Mutex::new(state),
             changed: Notify::new(),
             events: OnceLock::new(),
@@ -173,11 +173,11 @@ impl Seat {
         }
     }
 
-    pub(crate) fn events(&self) -> broadcast::Receiver<SeatEvent> {
+    pub(crate) fn events(&self) -> broadcast::Receiver<CandidacyEvent> {
         self.events.get_or_init(|| broadcast::Sender::new(EVENTS)).subscribe()
     }
 
-    pub(crate) fn tell(&self, event: impl FnOnce() -> SeatEvent) {
+    pub(crate) fn tell(&self, event: impl FnOnce() -> CandidacyEvent) {
         if let Some(events) = self.events.get() {
             // Nobody listens: nobody misses it.
             let _ = events.send(event());

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{Command, ElectionName, Loss, SeatId, Timestamp, check_value};
+use incumbent_core::{CandidacyId, Command, ElectionName, Loss, Timestamp, check_value};
 
 use crate::deadline::Lapse;
 use crate::election::{Fenced, Fencing, Unfenced};
 use crate::error::{Lost, ProclaimError};
 use crate::fence::FencingToken;
 use crate::flaw::DriverFlaw;
-use crate::port::{Phase, Port, Seat, TermState};
+use crate::port::{CandidacyState, Phase, Port, TermState};
 
 /// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works under it.
 ///
@@ -52,8 +52,8 @@ use crate::port::{Phase, Port, Seat, TermState};
 #[derive(Clone)]
 pub struct Term<F: Fencing = Fenced> {
     pub(crate) state: Arc<TermState>,
-    pub(crate) seat: Arc<Seat>,
-    pub(crate) id: SeatId,
+    pub(crate) seat: Arc<CandidacyState>,
+    pub(crate) id: CandidacyId,
     pub(crate) port: Port,
     pub(crate) token: F::Shown,
 }

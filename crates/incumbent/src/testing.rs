@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use incumbent_core::{Command, ElectionName, Loss, Refusal, Rng, SeatId, Settings, TermNo, Timestamp, Token};
+use incumbent_core::{CandidacyId, Command, ElectionName, Loss, Refusal, Rng, Settings, TermNo, Timestamp, Token};
 use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::{Clock, StoreId, TokioClock};
 use tokio::sync::mpsc;
@@ -16,7 +16,7 @@ use crate::error::ConnectError;
 use crate::fence::FencingToken;
 use crate::flaw::Flaws;
 use crate::leadership::Leadership;
-use crate::port::{Port, Request, Seat, TermState};
+use crate::port::{CandidacyState, Port, Request, TermState};
 use crate::roll::{Roll, Source};
 use crate::term::Term;
 
@@ -94,17 +94,17 @@ pub fn office(election: &str, token: u64) -> Option<(Leadership, Control)> {
     let token = FencingToken::new(Token::new(token)?, StoreId::new("testing"));
     let deadline = Timestamp::from_nanos(u64::MAX - 1);
     let state = Arc::new(TermState::new(election.clone(), TermNo(1), Some(token.clone()), deadline, None));
-    let seat = Seat::new(Arc::new(OnceLock::new()));
+    let seat = CandidacyState::new(Arc::new(OnceLock::new()));
     tokio::spawn(obey(requests, state.clone(), seat.clone()));
     let control = Control { term: state.clone(), clock: clock.clone(), grace: settings.grace };
     let source = Source::Store(Arc::new(MemoryStore::with_clock(Shape::FAIR, clock)));
     let roll = Roll { source, election, settings, port: port.clone() };
-    let term = Term { state, seat, id: SeatId(0), port, token };
+    let term = Term { state, seat, id: CandidacyId(0), port, token };
     Some((Leadership::new(term, roll, settings.ttl), control))
 }
 
 /// Does what a driver would: gives back, proclaims, and refuses to transfer, for there is nobody to transfer to.
-async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermState>, seat: Arc<Seat>) {
+async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermState>, seat: Arc<CandidacyState>) {
     while let Some(request) = requests.recv().await {
         match request {
             Request::Command(_, Command::Release) => {

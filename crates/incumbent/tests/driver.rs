@@ -11,7 +11,7 @@ use std::time::Duration;
 use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{Alarm, Clock, ElectionName, Store, Timestamp, TokioClock};
-use incumbent::{Candidacy, Client, Leadership, Loss, SeatError, StandError};
+use incumbent::{Candidacy, CandidacyError, Client, Leadership, Loss, StandError};
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap};
 
 const TTL: Duration = Duration::from_secs(15);
@@ -137,8 +137,8 @@ async fn nobody_waits_for_a_driver_that_has_panicked() {
     assert_eq!(office.lost().await.reason(), Loss::Closing);
     office.check().unwrap_err();
     office.resign().await.expect_err("the entry is still there");
-    assert!(matches!(seat.elected().await, Err(SeatError::Closed)));
-    assert!(matches!(seat.withdraw().await, Err(SeatError::Closed)));
+    assert!(matches!(seat.elected().await, Err(CandidacyError::Closed)));
+    assert!(matches!(seat.withdraw().await, Err(CandidacyError::Closed)));
     election.candidate("b").stand().await.expect_err("closed");
     assert!(!client.close(TTL).await, "the session was not ended");
 }
@@ -231,10 +231,10 @@ async fn a_fence_that_calls_the_token_stale_is_asked_once_more_after_a_look_at_t
     let election = scene.client().await.election("e").unwrap();
     let error = match election.candidate("a").fence(Stale(AtomicU64::new(2))).stand().await {
         Ok(mut seat) => seat.elected().await.expect_err("not in office"),
-        Err(StandError::Seat(error)) => error,
+        Err(StandError::Candidacy(error)) => error,
         Err(other) => panic!("{other:?}"),
     };
-    assert!(matches!(error, SeatError::Fence(FenceError::StoreReplaced { .. })), "{error:?}");
+    assert!(matches!(error, CandidacyError::Fence(FenceError::StoreReplaced { .. })), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]

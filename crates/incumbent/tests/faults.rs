@@ -13,8 +13,8 @@ use incumbent::store::{
     Version, Wake,
 };
 use incumbent::{
-    Candidacy, Client, ConnectError, Leadership, Loss, Observation, Promises, ResignError, SeatError, TokenStrength,
-    TransferError,
+    Candidacy, CandidacyError, Client, ConnectError, Leadership, Loss, Observation, Promises, ResignError,
+    TokenStrength, TransferError,
 };
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap, Odds};
 
@@ -286,7 +286,7 @@ async fn a_store_that_was_replaced_is_an_error_and_never_a_silent_reset() {
     office.lost().await;
     drop(office);
     let error = seat.elected().await.unwrap_err();
-    assert!(matches!(error, SeatError::StoreReplaced { .. }), "{error:?}");
+    assert!(matches!(error, CandidacyError::StoreReplaced { .. }), "{error:?}");
     assert_eq!(calls.calls(Call::Close), 1, "the session with the other store is in nobody's use");
     loop {
         match observer.next().await.unwrap() {

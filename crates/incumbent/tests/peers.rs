@@ -14,8 +14,8 @@ use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken, MemoryFence};
 use incumbent::peers::{Algorithm, Group, MemberId, Members, Rules, Secret};
 use incumbent::store::StoreError;
 use incumbent::{
-    Candidacy, Client, ConnectError, Election, ElectionName, Leadership, Loss, Observation, OperatorError, ReadError,
-    Role, SeatError, SeatEvent, StandError, Token, TransferError, TransferRefused, Unfenced,
+    Candidacy, CandidacyError, CandidacyEvent, Client, ConnectError, Election, ElectionName, Leadership, Loss,
+    Observation, OperatorError, ReadError, Role, StandError, Token, TransferError, TransferRefused, Unfenced,
 };
 use tokio::sync::Notify;
 
@@ -254,7 +254,7 @@ async fn events_tell_of_the_leader_and_of_loss(scene: &mut Scene) {
     let mut events = scene.seats[scene.heir().await].events();
     let new_leader = async {
         loop {
-            if let SeatEvent::NewLeader(leader) = events.next().await.unwrap() {
+            if let CandidacyEvent::NewLeader(leader) = events.next().await.unwrap() {
                 return leader;
             }
         }
@@ -263,7 +263,8 @@ async fn events_tell_of_the_leader_and_of_loss(scene: &mut Scene) {
     let mut events = scene.seats[scene.at].events();
     let before = scene.token();
     within("a resignation", scene.take_office().resign()).await.unwrap();
-    within("an event", async { while events.next().await.unwrap() != SeatEvent::Unelected(Loss::Resigned) {} }).await;
+    within("an event", async { while events.next().await.unwrap() != CandidacyEvent::Unelected(Loss::Resigned) {} })
+        .await;
     scene.until_somebody_leads().await;
     assert!(scene.token() > before, "the next one has a higher token");
 }
@@ -342,7 +343,7 @@ async fn whoever_withdraws_leads_no_more_and_may_stand_again(scene: &mut Scene) 
             // Its port may be in use for a moment.
             match scene.hall.election(name).candidate(name).stand().await {
                 Ok(seat) => return seat,
-                Err(StandError::Seat(SeatError::NoMember { .. })) => tokio::task::yield_now().await,
+                Err(StandError::Candidacy(CandidacyError::NoMember { .. })) => tokio::task::yield_now().await,
                 Err(error) => panic!("{error}"),
             }
         }
@@ -415,7 +416,7 @@ async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it()
             loop {
                 match scene.hall.election(name).candidate(name).stand().await {
                     Ok(seat) => return seat,
-                    Err(StandError::Seat(SeatError::NoMember { .. })) => tokio::task::yield_now().await,
+                    Err(StandError::Candidacy(CandidacyError::NoMember { .. })) => tokio::task::yield_now().await,
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -503,7 +504,7 @@ async fn a_client_that_could_not_be_a_member_can_when_the_place_is_free() {
     let client = hall.client("c");
     let election = client.election("jobs/x").unwrap();
     let error = within("an answer", election.candidate("c").stand()).await.unwrap_err();
-    assert!(matches!(error, StandError::Seat(SeatError::NoMember { .. })), "{error:?}");
+    assert!(matches!(error, StandError::Candidacy(CandidacyError::NoMember { .. })), "{error:?}");
     drop(squatter);
     let mut seat = within("standing", election.candidate("c").stand()).await.unwrap();
     let office = within("an office", seat.elected()).await.unwrap().unwrap();
@@ -569,10 +570,10 @@ async fn a_client_of_a_group_knows_one_election() {
     assert!(matches!(&error, ReadError::Store(StoreError::Misuse { what }) if what.contains("jobs/x")), "{error:?}");
     let other = client.election("jobs/y").unwrap().candidate("a");
     let error = within("an answer", other.stand()).await.unwrap_err();
-    assert!(matches!(error, StandError::Seat(SeatError::Store(StoreError::Misuse { .. }))), "{error:?}");
+    assert!(matches!(error, StandError::Candidacy(CandidacyError::Store(StoreError::Misuse { .. }))), "{error:?}");
     let twice = client.election("jobs/x").unwrap().candidate("a");
     let error = within("an answer", twice.stand()).await.unwrap_err();
-    assert!(matches!(error, StandError::Seat(SeatError::AlreadyInLine)), "{error:?}");
+    assert!(matches!(error, StandError::Candidacy(CandidacyError::AlreadyInLine)), "{error:?}");
 }
 
 #[tokio::test]
@@ -580,7 +581,7 @@ async fn a_member_that_runs_already_cannot_run_twice() {
     let hall = Hall::new(Algorithm::Ring);
     let _first = hall.stand("a").await;
     let error = within("an answer", hall.election("a").candidate("a").stand()).await.unwrap_err();
-    assert!(matches!(&error, StandError::Seat(SeatError::NoMember { .. })), "{error:?}");
+    assert!(matches!(&error, StandError::Candidacy(CandidacyError::NoMember { .. })), "{error:?}");
     assert!(error.to_string().contains("cannot listen"), "{error}");
 }
 

@@ -20,7 +20,9 @@ use crate::backoff::Backoff;
 use crate::entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Token, Version};
 use crate::flaw::Flaw;
 use crate::keeper::{Epoch, Session};
-use crate::machine::{Answer, CallId, Candidate, Command, Event, Hint, Loss, Op, Output, SeatId, WatchFor, WatchId};
+use crate::machine::{
+    Answer, CallId, CandidacyId, Candidate, Command, Event, Hint, Loss, Op, Output, WatchFor, WatchId,
+};
 use crate::office::{Heir, Office};
 use crate::outbox::Outbox;
 use crate::rng::Rng;
@@ -32,7 +34,7 @@ use crate::time::Timestamp;
 /// One candidate in one line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Candidacy {
-    seat: SeatId,
+    seat: CandidacyId,
     who: Candidate,
     /// Shared with the other candidacies: there may be many thousands.
     settings: Arc<Settings>,
@@ -169,7 +171,7 @@ pub(crate) enum SeatInput {
 }
 
 impl Candidacy {
-    pub(crate) fn new(seat: SeatId, who: Candidate, settings: Arc<Settings>, mut rng: Rng) -> Candidacy {
+    pub(crate) fn new(seat: CandidacyId, who: Candidate, settings: Arc<Settings>, mut rng: Rng) -> Candidacy {
         let rules = Rules { grace: settings.grace, hold_until_stopped: who.hold_until_stopped };
         Candidacy {
             seat,
@@ -210,7 +212,13 @@ impl Candidacy {
     }
 
     /// A candidacy that only removes an entry which a late write left behind.
-    pub(crate) fn sweeper(seat: SeatId, stray: Held, epoch: Epoch, settings: Arc<Settings>, rng: Rng) -> Candidacy {
+    pub(crate) fn sweeper(
+        seat: CandidacyId,
+        stray: Held,
+        epoch: Epoch,
+        settings: Arc<Settings>,
+        rng: Rng,
+    ) -> Candidacy {
         let who = Candidate {
             election: stray.election.clone(),
             name: "".into(),

@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    Answer, Attempt, CallId, Candidate, Cas, Command, Cursor, ElectionName, Entry, EntryId, Epoch, Event, Fault,
-    ForgottenBy, Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce, Observed, Office, Op, Output,
-    Participant, Place, Proof, Refusal, Renewal, SeatId, Settings, Standing, Timestamp, Token, Version, WatchFor,
+    Answer, Attempt, CallId, CandidacyId, Candidate, Cas, Command, Cursor, ElectionName, Entry, EntryId, Epoch, Event,
+    Fault, ForgottenBy, Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce, Observed, Office, Op,
+    Output, Participant, Place, Proof, Refusal, Renewal, Settings, Standing, Timestamp, Token, Version, WatchFor,
     WatchId, Watched,
 };
 
-const SEAT: SeatId = SeatId(7);
+const SEAT: CandidacyId = CandidacyId(7);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A participant with one candidate, and what it last put out.

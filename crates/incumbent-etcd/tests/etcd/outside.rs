@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent::{Loss, SeatEvent};
+use incumbent::{CandidacyEvent, Loss};
 use incumbent_store::{Cas, ElectionName, Incarnation, NewEntry, Nonce, Place, Store, StoreError, Version, Watched};
 
 use crate::harness::{
@@ -242,7 +242,7 @@ async fn a_lost_session_is_told_apart_from_a_lost_entry_by_the_events() {
     let office = lead(&mut seat).await;
     cluster.ctl(&["del", "--prefix", &format!("{election}/")]);
     let why = loop {
-        if let SeatEvent::Unelected(why) = within(events.next()).await.unwrap() {
+        if let CandidacyEvent::Unelected(why) = within(events.next()).await.unwrap() {
             break why;
         }
     };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use incumbent::{
-    Candidacy, Candidate, FenceError, Leadership, ResignError, SeatError, StandError, Term, TransferError,
+    Candidacy, CandidacyError, Candidate, FenceError, Leadership, ResignError, StandError, Term, TransferError,
 };
 use incumbent_core::Rng;
 use tokio::time::{sleep, timeout};
@@ -317,13 +317,11 @@ impl User {
     /// What a user may be told, and what not.
     fn refused(&self, error: StandError) -> Next {
         match error {
-            StandError::Seat(SeatError::AlreadyInLine | SeatError::Ended) => Next::Stand,
-            StandError::Seat(SeatError::Closed) if self.world.may_be_closed(&self.boot) => Next::Reboot,
-            StandError::Seat(SeatError::StoreReplaced { .. } | SeatError::Fence(FenceError::StoreReplaced { .. }))
-                if self.world.was_replaced() =>
-            {
-                Next::Reboot
-            }
+            StandError::Candidacy(CandidacyError::AlreadyInLine | CandidacyError::Ended) => Next::Stand,
+            StandError::Candidacy(CandidacyError::Closed) if self.world.may_be_closed(&self.boot) => Next::Reboot,
+            StandError::Candidacy(
+                CandidacyError::StoreReplaced { .. } | CandidacyError::Fence(FenceError::StoreReplaced { .. }),
+            ) if self.world.was_replaced() => Next::Reboot,
             // After `leave` the candidacy is over.
             error => {
                 self.world.audit.fail("ERROR", format!("{} was told: {error}", self.boot.prefix()));

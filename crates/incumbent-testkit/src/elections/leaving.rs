@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent::{Loss, SeatError};
+use incumbent::{CandidacyError, Loss};
 
 use super::stage::{Stage, WITHIN, lead};
 use crate::conformance::Harness;
@@ -28,7 +28,7 @@ pub async fn leaving_in_office_makes_no_further_term(harness: &impl Harness) {
     office.leave().await.expect("certain");
     assert_eq!(term.check().expect_err("over").reason(), Loss::Resigned);
     let again = seats[0].elected().await;
-    assert!(matches!(again, Err(SeatError::Closed)), "{again:?}");
+    assert!(matches!(again, Err(CandidacyError::Closed)), "{again:?}");
     assert!(stage.names().await.is_empty());
 }
 
@@ -105,7 +105,7 @@ pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) 
     assert!(client.clone().close(WITHIN).await);
     assert_eq!(working.await.expect("no panic"), Loss::Closing);
     assert!(stage.names().await.is_empty());
-    assert!(matches!(seat.elected().await, Err(SeatError::Closed)));
+    assert!(matches!(seat.elected().await, Err(CandidacyError::Closed)));
     assert!(election.candidate("b").stand().await.is_err());
     assert!(client.close(WITHIN).await, "closing again is well");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken, MemoryFence};
 use incumbent::store::{ElectionName, StoreId, Token};
-use incumbent::{Loss, Role, SeatError, StandError};
+use incumbent::{CandidacyError, Loss, Role, StandError};
 
 use super::stage::{Stage, lead};
 use crate::conformance::Harness;
@@ -48,7 +48,7 @@ pub async fn a_client_stands_once_in_an_election_and_again_after_leaving(harness
     let election = stage.election().await;
     let seat = election.candidate("a").stand().await.expect("a place");
     let again = election.candidate("b").stand().await;
-    assert!(matches!(again, Err(StandError::Seat(SeatError::AlreadyInLine))), "{again:?}");
+    assert!(matches!(again, Err(StandError::Candidacy(CandidacyError::AlreadyInLine))), "{again:?}");
     seat.withdraw().await.expect("certain");
     let seat = election.candidate("b").stand().await.expect("a place");
     // Whoever is on the way out makes room without being waited for.
@@ -205,10 +205,10 @@ pub async fn a_fence_that_refuses_for_good_keeps_the_candidate_out_of_office(har
     let candidate = stage.election().await.candidate("a").fence(fence.clone());
     let error = match candidate.stand().await {
         Ok(mut seat) => seat.elected().await.expect_err("not in office"),
-        Err(StandError::Seat(error)) => error,
+        Err(StandError::Candidacy(error)) => error,
         Err(other) => panic!("{other:?}"),
     };
-    assert!(matches!(error, SeatError::Fence(FenceError::StoreReplaced { .. })), "{error:?}");
+    assert!(matches!(error, CandidacyError::Fence(FenceError::StoreReplaced { .. })), "{error:?}");
     assert_eq!(fence.0.load(Ordering::Relaxed), 1);
     stage.until_empty().await;
 }

@@ -1,7 +1,7 @@
 //! Observers, proclamations, readings and events.
 
 use bytes::Bytes;
-use incumbent::{Candidacy, Leadership, Loss, Observation, Observer, Role, SeatEvent};
+use incumbent::{Candidacy, CandidacyEvent, Leadership, Loss, Observation, Observer, Role};
 
 use super::stage::{Stage, WITHIN, lead};
 use crate::conformance::Harness;
@@ -120,7 +120,7 @@ pub async fn events_tell_of_election_and_loss(harness: &impl Harness) {
     let (mut seats, office) = stage.line_of(&["a", "b"]).await;
     let mut events = seats[1].events();
     let first = loop {
-        if let SeatEvent::NewLeader(leader) = events.next().await.expect("an event to come") {
+        if let CandidacyEvent::NewLeader(leader) = events.next().await.expect("an event to come") {
             break leader;
         }
     };
@@ -133,16 +133,16 @@ pub async fn events_tell_of_election_and_loss(harness: &impl Harness) {
     let (mut elected, mut seen) = (false, false);
     while !(elected && seen) {
         match events.next().await.expect("an event to come") {
-            SeatEvent::Elected(ours) => elected |= ours == token,
-            SeatEvent::NewLeader(leader) => seen |= leader.token == token,
+            CandidacyEvent::Elected(ours) => elected |= ours == token,
+            CandidacyEvent::NewLeader(leader) => seen |= leader.token == token,
             _ => {}
         }
     }
     second.resign().await.expect("certain");
-    until_event(&mut events, SeatEvent::Unelected(Loss::Resigned)).await;
+    until_event(&mut events, CandidacyEvent::Unelected(Loss::Resigned)).await;
 }
 
-async fn until_event(events: &mut incumbent::Events, wanted: SeatEvent) {
+async fn until_event(events: &mut incumbent::Events, wanted: CandidacyEvent) {
     loop {
         let event = events.next().await.expect("an event to come");
         if event == wanted {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent::{SeatError, StandError};
+use incumbent::{CandidacyError, StandError};
 use incumbent_store::{Cas, Nonce, Place, Store, StoreError, Watched};
 use incumbent_testkit::candidates::publish;
 use incumbent_testkit::conformance::Harness;
@@ -53,7 +53,10 @@ async fn an_entry_of_another_dialect_is_refused_by_name_in_every_dialect() {
             "{dialect:?} was not in their line for a moment"
         );
         let stood = within(election(&store, &name).await.candidate("a").stand()).await;
-        assert!(matches!(stood, Err(StandError::Seat(SeatError::Store(StoreError::Foreign { .. })))), "{stood:?}");
+        assert!(
+            matches!(stood, Err(StandError::Candidacy(CandidacyError::Store(StoreError::Foreign { .. })))),
+            "{stood:?}"
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::{Loss, Role, SeatError, SeatEvent, StandError};
+use incumbent::{CandidacyError, CandidacyEvent, Loss, Role, StandError};
 use incumbent_store::{Cas, Place, Store, StoreError};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::ZooKeeperEnsemble;
@@ -87,7 +87,7 @@ async fn a_ttl_beyond_the_servers_longest_session_is_refused_and_the_refusal_nam
     let asked = LONGEST_SESSION * 5;
     let client = incumbent::Client::builder().ttl(asked).with_store(store).await.unwrap();
     let refused = within(client.election("long").unwrap().candidate("greedy").stand()).await.map(|_| ());
-    let Err(StandError::Seat(SeatError::Settings(error))) = refused else { panic!("{refused:?}") };
+    let Err(StandError::Candidacy(CandidacyError::Settings(error))) = refused else { panic!("{refused:?}") };
     let said = error.to_string();
     assert!(said.contains("a TTL of 1500s was asked for, and 300s granted"), "{said}");
     assert!(said.contains("the store's own limit is the reason"), "{said}");
@@ -183,7 +183,7 @@ async fn a_follower_that_resigns_disturbs_neither_the_leader_nor_its_own_followe
     lead(&mut third).await;
     let why = loop {
         match within(leader_events.next()).await {
-            Some(SeatEvent::Unelected(why)) => break why,
+            Some(CandidacyEvent::Unelected(why)) => break why,
             Some(_) => {}
             None => panic!("the leader was never told that it has resigned"),
         }
@@ -223,7 +223,7 @@ async fn the_end_reaches_leader_and_followers_and_every_later_call_is_an_error()
     assert!(matches!(within(leading.elected()).await, Ok(None)));
     for seat in [leading, waiting] {
         let again = within(seat.withdraw()).await;
-        assert!(matches!(again, Ok(()) | Err(SeatError::Ended)), "{again:?}");
+        assert!(matches!(again, Ok(()) | Err(CandidacyError::Ended)), "{again:?}");
     }
     let client = raw(&shared().await.endpoints()).await;
     let node = format!("{}/ended", zookeeper.chroot);
@@ -386,7 +386,9 @@ async fn an_expired_connection_of_the_users_own_is_final_and_reported() {
     within(office.term().lost()).await;
     drop(office);
     match within(seat.elected()).await {
-        Err(SeatError::Store(StoreError::Misuse { what })) => assert!(what.contains("make a new client"), "{what}"),
+        Err(CandidacyError::Store(StoreError::Misuse { what })) => {
+            assert!(what.contains("make a new client"), "{what}")
+        }
         other => panic!("{other:?}"),
     }
 }

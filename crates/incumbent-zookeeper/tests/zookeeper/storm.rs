@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent::{SeatError, StandError};
+use incumbent::{CandidacyError, StandError};
 use incumbent_store::Store;
 use incumbent_testkit::servers::ZooKeeperEnsemble;
 use incumbent_zookeeper::ZooKeeperStore;
@@ -24,12 +24,12 @@ async fn campaign(store: ZooKeeperStore, election: String) -> Result<(), String>
     let election = client.election(&election).unwrap();
     let mut seat = match election.candidate("racer").stand().await {
         Ok(seat) => seat,
-        Err(StandError::Seat(SeatError::Ended)) => return Ok(()),
+        Err(StandError::Candidacy(CandidacyError::Ended)) => return Ok(()),
         Err(error) => return Err(error.to_string()),
     };
     loop {
         match seat.elected().await {
-            Ok(None) | Err(SeatError::Ended) => break,
+            Ok(None) | Err(CandidacyError::Ended) => break,
             Ok(Some(office)) => {
                 office.term().stopping().await;
                 drop(office);

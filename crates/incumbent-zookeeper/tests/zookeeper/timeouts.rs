@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use incumbent::{Candidacy, SeatError};
+use incumbent::{Candidacy, CandidacyError};
 use incumbent_store::{Proof, Store, StoreError};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::ZooKeeperEnsemble;
@@ -86,7 +86,9 @@ async fn losing_a_connection_of_the_users_own_ends_the_term_and_says_what_to_do(
     within(office.term().lost()).await;
     drop(office);
     match within(leading.elected()).await {
-        Err(SeatError::Store(StoreError::Misuse { what })) => assert!(what.contains("max_session_timeout"), "{what}"),
+        Err(CandidacyError::Store(StoreError::Misuse { what })) => {
+            assert!(what.contains("max_session_timeout"), "{what}")
+        }
         other => panic!("{other:?}"),
     }
     in_line(&zookeeper.open(), &name("timeouts"), 0).await;

@@ -1,28 +1,28 @@
-//! What the driver keeps for a seat, and what its handles are told.
+//! What the driver keeps for a candidacy, and what its handles are told.
 
 use std::sync::{Arc, Weak};
 
 use incumbent_core::{ElectionName, Loss, TermNo, Timestamp};
 use incumbent_store::Session;
 
-use crate::candidacy::{Role, SeatEvent};
+use crate::candidacy::{CandidacyEvent, Role};
 use crate::fence::FencingToken;
-use crate::port::{Seat, TermState};
+use crate::port::{CandidacyState, TermState};
 
 pub(super) struct Chair {
     election: ElectionName,
-    pub(super) shared: Arc<Seat>,
+    pub(super) shared: Arc<CandidacyState>,
     pub(super) term: Option<Arc<TermState>>,
 }
 
 impl Chair {
-    pub(super) fn new(election: ElectionName, shared: Arc<Seat>) -> Chair {
+    pub(super) fn new(election: ElectionName, shared: Arc<CandidacyState>) -> Chair {
         Chair { election, shared, term: None }
     }
 
     pub(super) fn role(&self, role: Role) {
         self.shared.change(|state| state.role = role.clone());
-        self.shared.tell(|| SeatEvent::Role(role));
+        self.shared.tell(|| CandidacyEvent::Role(role));
     }
 
     pub(super) fn on_elected(
@@ -39,14 +39,14 @@ impl Chair {
             state.role = Role::Leading { token: shown };
             state.elected = Some(term);
         });
-        self.shared.tell(|| SeatEvent::Elected(shown));
+        self.shared.tell(|| CandidacyEvent::Elected(shown));
     }
 
     pub(super) fn on_stopping(&self, why: Loss, hard_stop: Timestamp) {
         if let Some(term) = &self.term {
             term.stop(why, hard_stop);
         }
-        self.shared.tell(|| SeatEvent::Stopping(why));
+        self.shared.tell(|| CandidacyEvent::Stopping(why));
     }
 
     pub(super) fn on_unelected(&self, why: Loss) {
@@ -57,7 +57,7 @@ impl Chair {
             self.released(true);
         }
         self.shared.change(|state| state.role = Role::Out(why));
-        self.shared.tell(|| SeatEvent::Unelected(why));
+        self.shared.tell(|| CandidacyEvent::Unelected(why));
     }
 
     /// What the last term was held by is gone, if `certain`; else nobody will ever know.
@@ -67,7 +67,7 @@ impl Chair {
         }
     }
 
-    /// The seat is over.
+    /// The candidacy is over.
     pub(super) fn finish(self, certain: bool) {
         if let Some(term) = &self.term {
             term.end(Loss::Closing);

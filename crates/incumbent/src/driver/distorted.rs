@@ -2,14 +2,14 @@
 
 use std::task::Context;
 
-use incumbent_core::{Cas, Event, SeatId};
+use incumbent_core::{CandidacyId, Cas, Event};
 
 use super::{Driver, Side};
 use crate::flaw::DriverFlaw;
 
 impl<S: Side> Driver<S> {
     /// Tells an event in a known-bad way, if it has one; else it comes back.
-    pub(super) fn distort(&mut self, cx: &mut Context<'_>, seat: SeatId, event: Event) -> Option<Event> {
+    pub(super) fn distort(&mut self, cx: &mut Context<'_>, seat: CandidacyId, event: Event) -> Option<Event> {
         let chair = self.seats.get(&seat);
         let term = chair.and_then(|chair| chair.term.as_ref());
         match (self.flaws.on, event) {

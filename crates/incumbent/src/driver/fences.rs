@@ -1,4 +1,4 @@
-//! The fences of one seat, and the task that raises them.
+//! The fences of one candidacy, and the task that raises them.
 //!
 //! Fences are the user's code. They run in a task of their own, so that one that blocks stops no renewal, no heartbeat and
 //! no vote.
@@ -11,7 +11,7 @@ use incumbent_core::{ElectionName, Fault};
 use incumbent_store::StoreId;
 use tokio::sync::oneshot;
 
-use crate::error::SeatError;
+use crate::error::CandidacyError;
 use crate::fence::{Fence, FenceError, FencingToken};
 use crate::hooks::Hooks;
 
@@ -77,13 +77,13 @@ impl Fences {
     ///
     /// One that calls us stale knows a newer leader, or the history of another store. The machine makes sure once more
     /// that we are the one: if we are, then there is no newer leader.
-    pub(super) fn on_error(&mut self, store: &StoreId, error: FenceError) -> (Fault, SeatError) {
+    pub(super) fn on_error(&mut self, store: &StoreId, error: FenceError) -> (Fault, CandidacyError) {
         let stale = matches!(error, FenceError::Stale { .. });
         let again = std::mem::replace(&mut self.called_stale, stale);
         match (stale, again) {
-            (true, false) => (Fault::Unavailable, SeatError::Fence(error)),
-            (true, true) => (Fault::Permanent, SeatError::Fence(error.seen_leading(store))),
-            (false, _) => (error.fault(), SeatError::Fence(error)),
+            (true, false) => (Fault::Unavailable, CandidacyError::Fence(error)),
+            (true, true) => (Fault::Permanent, CandidacyError::Fence(error.seen_leading(store))),
+            (false, _) => (error.fault(), CandidacyError::Fence(error)),
         }
     }
 }

@@ -12,26 +12,26 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::{Abstention, MemberId};
-use incumbent_core::{Candidate, Claim, Command, Event, Fault, Loss, SeatId, StoreId, Timestamp, Token};
+use incumbent_core::{CandidacyId, Candidate, Claim, Command, Event, Fault, Loss, StoreId, Timestamp, Token};
 use incumbent_peers::{Node, TermRules, Told as Said};
 use incumbent_store::{Clock, StoreError};
 
 use super::fences::Fences;
 use super::{Side, Told};
-use crate::error::SeatError;
+use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
 use crate::hooks::Hooks;
 use crate::peers::{Bond, start};
-use crate::port::{Seat, Stand};
+use crate::port::{CandidacyState, Stand};
 
 /// How long closing may take beyond the grace.
 const TIDY: Duration = Duration::from_secs(5);
 
 /// Something that was waited for.
 enum Done {
-    Started(Result<Box<Node>, SeatError>),
-    /// The fences of this seat are raised to this token, or not.
-    Raised(SeatId, Token, Result<(), FenceError>),
+    Started(Result<Box<Node>, CandidacyError>),
+    /// The fences of this candidacy are raised to this token, or not.
+    Raised(CandidacyId, Token, Result<(), FenceError>),
     /// The member is torn down.
     Shut,
 }
@@ -64,8 +64,8 @@ enum Member {
 
 /// The candidate of this client. There is one at a time.
 struct Place {
-    id: SeatId,
-    shared: Arc<Seat>,
+    id: CandidacyId,
+    shared: Arc<CandidacyState>,
     fences: Fences,
     /// What its user wants of a member that has not started yet.
     waiting: Vec<Command>,
@@ -75,7 +75,7 @@ struct Place {
     at_work: bool,
     /// Its user hands over, having stopped.
     ceding: bool,
-    error: Option<SeatError>,
+    error: Option<CandidacyError>,
 }
 
 impl GroupSide {
@@ -95,25 +95,27 @@ impl GroupSide {
     }
 
     /// One process is one member: a candidate that goes by another one's name is refused.
-    fn check(&self, candidate: &Candidate) -> Result<(), SeatError> {
-        self.bond.check(&candidate.election).map_err(SeatError::Store)?;
+    fn check(&self, candidate: &Candidate) -> Result<(), CandidacyError> {
+        self.bond.check(&candidate.election).map_err(CandidacyError::Store)?;
         if self.closing {
-            return Err(SeatError::Closed);
+            return Err(CandidacyError::Closed);
         }
         if self.seat.is_some() {
-            return Err(SeatError::AlreadyInLine);
+            return Err(CandidacyError::AlreadyInLine);
         }
         let members = self.bond.group.members();
         if let Member::Yes(node) = &self.member
             && members.by_name(&candidate.name).is_some_and(|named| named.id != node.me())
         {
             let (is, name) = (members.name(node.me()), &candidate.name);
-            return Err(SeatError::NoMember { what: format!("it is {is:?} already, and {name:?} is another member") });
+            return Err(CandidacyError::NoMember {
+                what: format!("it is {is:?} already, and {name:?} is another member"),
+            });
         }
         Ok(())
     }
 
-    fn on_started(&mut self, result: Result<Box<Node>, SeatError>) {
+    fn on_started(&mut self, result: Result<Box<Node>, CandidacyError>) {
         let node = match result {
             Ok(node) => node,
             Err(error) => {
@@ -161,7 +163,7 @@ impl GroupSide {
     }
 
     /// The candidate cannot stand, for good.
-    fn fail(&mut self, error: SeatError) {
+    fn fail(&mut self, error: CandidacyError) {
         if let Some(place) = &mut self.seat {
             place.error.get_or_insert(error);
             let id = place.id;
@@ -186,7 +188,7 @@ impl GroupSide {
         }
     }
 
-    /// A seat that is over makes room for the next one.
+    /// A candidacy that is over makes room for the next one.
     fn note_told(&mut self, told: &Told) {
         if let Told::Event(_, Event::Done { .. }) = told {
             self.seat = None;
@@ -292,7 +294,7 @@ impl GroupSide {
         if self.closing {
             self.shut(*node);
         } else {
-            self.fail(SeatError::NoMember { what: "the member has ended".to_owned() });
+            self.fail(CandidacyError::NoMember { what: "the member has ended".to_owned() });
         }
     }
 
@@ -318,7 +320,7 @@ impl GroupSide {
 }
 
 impl Side for GroupSide {
-    fn stand(&mut self, stand: Stand) -> Result<(), SeatError> {
+    fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError> {
         let Stand { seat: id, candidate, fences, shared } = stand;
         self.check(&candidate)?;
         shared.on_first_contact(None);
@@ -338,7 +340,7 @@ impl Side for GroupSide {
             error: None,
         });
         if let Member::Yes(node) = &mut self.member {
-            node.stand(rules, value).map_err(|error| SeatError::NoMember { what: error.to_string() })?;
+            node.stand(rules, value).map_err(|error| CandidacyError::NoMember { what: error.to_string() })?;
             self.show_seat();
         } else {
             self.member = Member::Starting;
@@ -350,7 +352,7 @@ impl Side for GroupSide {
         Ok(())
     }
 
-    fn command(&mut self, seat: SeatId, command: Command) {
+    fn command(&mut self, seat: CandidacyId, command: Command) {
         let Some(place) = self.seat.as_mut().filter(|place| place.id == seat) else { return };
         if let Member::Starting = self.member {
             return place.waiting.push(command);
@@ -419,8 +421,8 @@ impl Side for GroupSide {
         self.bond.group.members().name(member).into()
     }
 
-    fn error(&mut self, _: SeatId) -> SeatError {
-        self.seat.as_mut().and_then(|place| place.error.take()).unwrap_or(SeatError::Closed)
+    fn error(&mut self, _: CandidacyId) -> CandidacyError {
+        self.seat.as_mut().and_then(|place| place.error.take()).unwrap_or(CandidacyError::Closed)
     }
 
     fn patience(&self) -> Duration {

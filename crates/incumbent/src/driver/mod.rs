@@ -27,12 +27,12 @@ use std::time::Duration;
 
 use futures_util::future::AbortHandle;
 use incumbent_core::peers::MemberId;
-use incumbent_core::{Cas, Claim, Command, Event, SeatId, Settings, Timestamp};
+use incumbent_core::{CandidacyId, Cas, Claim, Command, Event, Settings, Timestamp};
 use incumbent_store::{Alarm, Clock, Session};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::candidacy::{Role, SeatEvent};
-use crate::error::SeatError;
+use crate::candidacy::{CandidacyEvent, Role};
+use crate::error::CandidacyError;
 use crate::fence::FencingToken;
 use crate::flaw::{DriverFlaw, Flaws};
 use crate::port::{Request, Stand};
@@ -47,18 +47,18 @@ const TURN: usize = 128;
 
 /// What a machine has to say to the handles.
 pub(crate) enum Told {
-    Event(SeatId, Event),
+    Event(CandidacyId, Event),
     /// All is closed, and nothing is left if `true`.
     Closed(bool),
 }
 
 /// What the driver drives: a machine, and what it takes to do what the machine says.
 pub(crate) trait Side: Send + 'static {
-    /// A candidate takes a seat, or may not.
-    fn stand(&mut self, stand: Stand) -> Result<(), SeatError>;
-    /// The user of a seat wants something.
-    fn command(&mut self, seat: SeatId, command: Command);
-    /// Every seat leaves, and all is closed. [`Told::Closed`] follows.
+    /// A candidate stands, or may not.
+    fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError>;
+    /// The user of a candidacy wants something.
+    fn command(&mut self, seat: CandidacyId, command: Command);
+    /// Every candidacy leaves, and all is closed. [`Told::Closed`] follows.
     fn close(&mut self);
     /// Time has passed.
     fn tick(&mut self);
@@ -80,8 +80,8 @@ pub(crate) trait Side: Send + 'static {
     }
     /// The name of a member.
     fn name_of(&self, member: MemberId) -> Arc<str>;
-    /// Why a seat has failed.
-    fn error(&mut self, seat: SeatId) -> SeatError;
+    /// Why a candidacy has failed.
+    fn error(&mut self, seat: CandidacyId) -> CandidacyError;
     /// How long cleaning up may take once every handle is gone.
     fn patience(&self) -> Duration;
 }
@@ -97,13 +97,13 @@ pub(crate) struct Driver<S> {
     hung_up: bool,
     /// Every handle is gone: when to stop cleaning up, whether or not that is done.
     give_up_at: Option<Timestamp>,
-    seats: BTreeMap<SeatId, Chair>,
+    seats: BTreeMap<CandidacyId, Chair>,
     closing: Vec<oneshot::Sender<bool>>,
     over: bool,
     flaws: Flaws,
     /// What a known-bad variant tells in the next turn.
     #[cfg(feature = "flaws")]
-    to_tell: Vec<(SeatId, Event)>,
+    to_tell: Vec<(CandidacyId, Event)>,
 }
 
 impl<S: Side> Driver<S> {
@@ -226,7 +226,7 @@ impl<S: Side> Driver<S> {
     }
 
     /// Hands something to the machine, and does all that follows from it.
-    fn take_in(&mut self, cx: &mut Context<'_>, seat: SeatId, command: Command) {
+    fn take_in(&mut self, cx: &mut Context<'_>, seat: CandidacyId, command: Command) {
         self.side.command(seat, command);
         self.drain(cx);
     }
@@ -253,24 +253,24 @@ impl<S: Side> Driver<S> {
     }
 
     /// An office that nobody has taken, and nobody will, is given back.
-    fn give_back_unclaimed(&mut self, cx: &mut Context<'_>, seat: SeatId) {
+    fn give_back_unclaimed(&mut self, cx: &mut Context<'_>, seat: CandidacyId) {
         let unclaimed = self.seats.get(&seat).and_then(|chair| chair.shared.state().elected.take());
         if unclaimed.is_some() {
             self.take_in(cx, seat, Command::Release);
         }
     }
 
-    fn refused_transfers(&self, seat: SeatId) -> u64 {
+    fn refused_transfers(&self, seat: CandidacyId) -> u64 {
         self.seats.get(&seat).map_or(0, |chair| chair.shared.state().refused.0)
     }
 
-    fn note_ceding(&self, seat: SeatId, ceding: bool) {
+    fn note_ceding(&self, seat: CandidacyId, ceding: bool) {
         if let Some(term) = self.seats.get(&seat).and_then(|chair| chair.term.as_ref()) {
             term.ceding.store(ceding, Ordering::Release);
         }
     }
 
-    fn tell(&mut self, cx: &mut Context<'_>, seat: SeatId, event: Event) {
+    fn tell(&mut self, cx: &mut Context<'_>, seat: CandidacyId, event: Event) {
         let Some(chair) = self.seats.get_mut(&seat) else { return };
         match event {
             Event::FirstContact(tombstone) => chair.shared.on_first_contact(tombstone),
@@ -309,7 +309,7 @@ impl<S: Side> Driver<S> {
             }
             Event::Ended => {
                 chair.shared.change(|state| state.ended = true);
-                chair.shared.tell(|| SeatEvent::Ended);
+                chair.shared.tell(|| CandidacyEvent::Ended);
             }
             Event::Failed => {
                 let error = self.side.error(seat);

@@ -13,14 +13,14 @@ use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::MemberId;
 use incumbent_core::{
-    Answer, Attempt, CallId, Claim, Command, Cursor, Epoch, Event, Fault, Hint, Input, Op, Output, Participant,
-    Renewal, SeatId, Settings, Timestamp, WatchFor, WatchId,
+    Answer, Attempt, CallId, CandidacyId, Claim, Command, Cursor, Epoch, Event, Fault, Hint, Input, Op, Output,
+    Participant, Renewal, Settings, Timestamp, WatchFor, WatchId,
 };
 use incumbent_store::{Clock, Session, Store, StoreError, StoreId};
 
 use super::fences::Fences;
 use super::{Side, Told, replace};
-use crate::error::SeatError;
+use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
 use crate::flaw::{DriverFlaw, Flaws};
 use crate::hooks::Hooks;
@@ -35,8 +35,8 @@ use distorted::Distorted;
 enum Done {
     Opened(Attempt, Result<Arc<dyn Session>, StoreError>),
     Renewed(Attempt, Result<Renewal, StoreError>),
-    Answer(SeatId, CallId, Result<Answer, CallError>),
-    Wake(SeatId, WatchId, Hint),
+    Answer(CandidacyId, CallId, Result<Answer, CallError>),
+    Wake(CandidacyId, WatchId, Hint),
     /// The session is closed, if `true`; else it was not to be done, and it expires later.
     Closed(bool),
     /// A session that nobody uses is closed, or expires later.
@@ -70,14 +70,14 @@ pub(crate) struct StoreSide {
     closed: Option<bool>,
     /// The opening or renewal that is out.
     attempt: Option<AbortHandle>,
-    /// The call of each seat that is out.
-    calls: BTreeMap<SeatId, AbortHandle>,
-    seats: BTreeMap<SeatId, Place>,
+    /// The call of each candidacy that is out.
+    calls: BTreeMap<CandidacyId, AbortHandle>,
+    seats: BTreeMap<CandidacyId, Place>,
     /// Why no session can be had, for those who fail for it.
-    session_error: Option<SeatError>,
+    session_error: Option<CandidacyError>,
     work: FuturesUnordered<Abortable<Work>>,
     /// Who has a watch that was not begun yet.
-    to_watch: Vec<SeatId>,
+    to_watch: Vec<CandidacyId>,
     /// Since the first of them came, other tasks had a turn.
     others_had_a_turn: bool,
     flaws: Flaws,
@@ -85,13 +85,13 @@ pub(crate) struct StoreSide {
     distorted: Distorted,
 }
 
-/// What is kept for a seat.
+/// What is kept for a candidacy.
 struct Place {
     fences: Fences,
     watch: Option<AbortHandle>,
     /// The watch that is to be begun next.
     to_watch: Option<ToWatch>,
-    error: Option<SeatError>,
+    error: Option<CandidacyError>,
 }
 
 struct ToWatch {
@@ -204,19 +204,19 @@ impl StoreSide {
             return Ok(());
         }
         tracing::error!(%was, %is, "the store was replaced");
-        self.session_error = Some(SeatError::StoreReplaced { was: was.clone(), is });
+        self.session_error = Some(CandidacyError::StoreReplaced { was: was.clone(), is });
         Err(Fault::Permanent)
     }
 
-    fn on_call_error(&mut self, seat: SeatId, error: CallError) -> Fault {
+    fn on_call_error(&mut self, seat: CandidacyId, error: CallError) -> Fault {
         let place = self.seats.get_mut(&seat);
         let (fault, error) = match (error, &self.store_id) {
-            (CallError::Store(error), _) => (error.fault(), SeatError::Store(error)),
+            (CallError::Store(error), _) => (error.fault(), CandidacyError::Store(error)),
             (CallError::Fence(error), Some(store)) => match place {
                 Some(place) => place.fences.on_error(store, error),
-                None => (error.fault(), SeatError::Fence(error)),
+                None => (error.fault(), CandidacyError::Fence(error)),
             },
-            (CallError::Fence(error), None) => (error.fault(), SeatError::Fence(error)),
+            (CallError::Fence(error), None) => (error.fault(), CandidacyError::Fence(error)),
         };
         tracing::debug!(?seat, %error, "call failed");
         if fault == Fault::Permanent
@@ -279,7 +279,7 @@ impl StoreSide {
         None
     }
 
-    fn note(&mut self, seat: SeatId, event: &Event) {
+    fn note(&mut self, seat: CandidacyId, event: &Event) {
         match event {
             Event::Following(_) => {
                 if let Some(place) = self.seats.get_mut(&seat) {
@@ -311,13 +311,13 @@ impl StoreSide {
         }
     }
 
-    fn give_up_call(&mut self, seat: SeatId) {
+    fn give_up_call(&mut self, seat: CandidacyId) {
         if let Some(call) = self.calls.remove(&seat) {
             call.abort();
         }
     }
 
-    fn call(&mut self, seat: SeatId, call: CallId, epoch: Option<Epoch>, op: Op) {
+    fn call(&mut self, seat: CandidacyId, call: CallId, epoch: Option<Epoch>, op: Op) {
         let session = epoch.and_then(|epoch| self.session_of(epoch));
         let work: Work = match (op, self.seats.get(&seat), &self.store_id) {
             (Op::RaiseFences(token), Some(place), Some(store)) => {
@@ -343,7 +343,7 @@ impl StoreSide {
         handle
     }
 
-    fn watch(&mut self, seat: SeatId) {
+    fn watch(&mut self, seat: CandidacyId) {
         let Some(place) = self.seats.get_mut(&seat) else { return };
         let Some(ToWatch { watch, what, from }) = place.to_watch.take() else { return };
         let wake = match &what {
@@ -361,10 +361,10 @@ impl StoreSide {
 }
 
 impl Side for StoreSide {
-    fn stand(&mut self, stand: Stand) -> Result<(), SeatError> {
+    fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError> {
         let Stand { seat, candidate, fences, .. } = stand;
         if !self.participant.may_stand(&candidate.election) {
-            return Err(SeatError::AlreadyInLine);
+            return Err(CandidacyError::AlreadyInLine);
         }
         let fences = Fences::new(candidate.election.clone(), fences);
         self.seats.insert(seat, Place { fences, watch: None, to_watch: None, error: None });
@@ -372,7 +372,7 @@ impl Side for StoreSide {
         Ok(())
     }
 
-    fn command(&mut self, seat: SeatId, command: Command) {
+    fn command(&mut self, seat: CandidacyId, command: Command) {
         self.take_in(Input::Command(seat, command));
     }
 
@@ -433,9 +433,9 @@ impl Side for StoreSide {
         member.to_string().into()
     }
 
-    fn error(&mut self, seat: SeatId) -> SeatError {
+    fn error(&mut self, seat: CandidacyId) -> CandidacyError {
         let own = self.seats.get_mut(&seat).and_then(|place| place.error.take());
-        own.or_else(|| self.session_error.clone()).unwrap_or(SeatError::Closed)
+        own.or_else(|| self.session_error.clone()).unwrap_or(CandidacyError::Closed)
     }
 
     fn patience(&self) -> Duration {
@@ -443,7 +443,7 @@ impl Side for StoreSide {
     }
 }
 
-async fn awaken(seat: SeatId, watch: WatchId, wake: incumbent_store::Wake) -> Done {
+async fn awaken(seat: CandidacyId, watch: WatchId, wake: incumbent_store::Wake) -> Done {
     let hint = match wake.await {
         Ok(()) => Hint::Changed,
         Err(error) => {
@@ -474,7 +474,7 @@ async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Re
         Op::Line(election, limit) => Answer::Line(Box::new(store.line(&election, limit).await?)),
         Op::SetOffice(election, was, to) => Answer::Cas(store.set_office(&election, was, &to).await?),
         Op::Evict(election, seen) => Answer::Cas(store.evict(&election, &seen).await?),
-        // Only a seat that we know has fences, and only with a session that told us which store it is.
+        // Only a candidacy that we know has fences, and only with a session that told us which store it is.
         Op::RaiseFences(_) => return Err(StoreError::SessionGone),
     })
 }

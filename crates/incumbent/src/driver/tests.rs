@@ -9,9 +9,9 @@ use incumbent_core::{Candidate, ElectionName, Loss, Rng, StoreId, TermNo, Token}
 use incumbent_store::TokioClock;
 
 use super::*;
-use crate::port::{Port, Seat};
+use crate::port::{CandidacyState, Port};
 
-const SEAT: SeatId = SeatId(0);
+const SEAT: CandidacyId = CandidacyId(0);
 
 /// What a machine says.
 enum Says {
@@ -24,16 +24,16 @@ enum Says {
 struct Script {
     queue: VecDeque<Says>,
     when_released: Vec<Says>,
-    /// What was sent, and how far the seat had come by then.
+    /// What was sent, and how far the candidacy had come by then.
     sent: Arc<Mutex<Vec<(&'static str, Role)>>>,
-    seat: Arc<Seat>,
+    seat: Arc<CandidacyState>,
 }
 
 impl Side for Script {
-    fn stand(&mut self, _: Stand) -> Result<(), SeatError> {
+    fn stand(&mut self, _: Stand) -> Result<(), CandidacyError> {
         Ok(())
     }
-    fn command(&mut self, _: SeatId, command: Command) {
+    fn command(&mut self, _: CandidacyId, command: Command) {
         if command == Command::Release {
             self.queue.extend(self.when_released.drain(..));
         }
@@ -63,8 +63,8 @@ impl Side for Script {
     fn name_of(&self, member: MemberId) -> Arc<str> {
         member.to_string().into()
     }
-    fn error(&mut self, _: SeatId) -> SeatError {
-        SeatError::Closed
+    fn error(&mut self, _: CandidacyId) -> CandidacyError {
+        CandidacyError::Closed
     }
     fn patience(&self) -> Duration {
         Duration::ZERO
@@ -77,10 +77,10 @@ fn elected() -> Says {
 }
 
 /// Drives a machine that says this, then this once the work has stopped. What was sent, and when.
-fn sent(says: Vec<Says>, when_released: Vec<Says>, claimed: bool) -> (Vec<(&'static str, Role)>, Arc<Seat>) {
+fn sent(says: Vec<Says>, when_released: Vec<Says>, claimed: bool) -> (Vec<(&'static str, Role)>, Arc<CandidacyState>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let (port, requests) = Port::new(clock.clone(), Rng::from_number(1), Flaws::default());
-    let (seat, sent) = (Seat::new(Arc::new(OnceLock::new())), Arc::new(Mutex::new(Vec::new())));
+    let (seat, sent) = (CandidacyState::new(Arc::new(OnceLock::new())), Arc::new(Mutex::new(Vec::new())));
     let side = Script { queue: [elected()].into(), when_released, sent: sent.clone(), seat: seat.clone() };
     let mut driver = Driver::new(side, clock, requests, Settings::default(), Flaws::default())
         .unwrap_or_else(|error| panic!("{error}"));

@@ -8,7 +8,7 @@ use incumbent_peers::{Node, NodeConfig, StartError, TermRules};
 use incumbent_store::Clock;
 
 use super::group::{Bond, Slots};
-use crate::error::SeatError;
+use crate::error::CandidacyError;
 
 /// Starts the member that one who stands under this name is.
 pub(crate) async fn start(
@@ -17,7 +17,7 @@ pub(crate) async fn start(
     name: &str,
     (rules, value): (TermRules, Bytes),
     clock: Arc<dyn Clock>,
-) -> Result<Node, SeatError> {
+) -> Result<Node, CandidacyError> {
     let group = &bond.group;
     let slots = group.slots(name)?;
     let shared = group.config(election, true)?;
@@ -37,11 +37,11 @@ pub(crate) async fn start(
             Err(error) if may_skip && is_taken(&error) => {
                 tracing::debug!(%error, "another process is this member");
             }
-            Err(error) => return Err(SeatError::NoMember { what: error.to_string() }),
+            Err(error) => return Err(CandidacyError::NoMember { what: error.to_string() }),
         }
     }
     let what = format!("all {} members of the group run already", ids.len());
-    Err(SeatError::NoMember { what })
+    Err(CandidacyError::NoMember { what })
 }
 
 /// Whether another process is this member.
