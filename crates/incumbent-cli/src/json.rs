@@ -1,6 +1,6 @@
 //! The JSON that is written to standard output, and the same values in words for people.
 
-use incumbent::{Leader, Loss};
+use incumbent::{Leader, LossReason};
 use serde::Serialize;
 
 use crate::output::printable;
@@ -73,21 +73,21 @@ pub(crate) fn name(leader: &Leader) -> String {
 }
 
 /// Why a term ended, for programs. The words are part of the format.
-pub(crate) fn reason(loss: Loss) -> &'static str {
+pub(crate) fn reason(loss: LossReason) -> &'static str {
     match loss {
-        Loss::NoSession => "no_session",
-        Loss::Expired => "expired",
-        Loss::LocalDeadline => "local_deadline",
-        Loss::EntryDeleted => "entry_deleted",
-        Loss::Deposed => "deposed",
-        Loss::Superseded => "superseded",
-        Loss::Ended => "ended",
-        Loss::Paused => "paused",
-        Loss::Unhealthy => "unhealthy",
-        Loss::Resigned => "resigned",
-        Loss::Transferred => "transferred",
-        Loss::Closing => "closing",
-        Loss::Refused => "refused",
+        LossReason::NoSession => "no_session",
+        LossReason::Expired => "expired",
+        LossReason::LocalDeadline => "local_deadline",
+        LossReason::EntryDeleted => "entry_deleted",
+        LossReason::Deposed => "deposed",
+        LossReason::Superseded => "superseded",
+        LossReason::Ended => "ended",
+        LossReason::Paused => "paused",
+        LossReason::Unhealthy => "unhealthy",
+        LossReason::Resigned => "resigned",
+        LossReason::Transferred => "transferred",
+        LossReason::Closing => "closing",
+        LossReason::Refused => "refused",
         _ => "other",
     }
 }

@@ -32,8 +32,8 @@ pub use flaw::{Flaw, Flaws};
 pub use keeper::{Attempt, Epoch};
 pub use lease::Lease;
 pub use machine::{
-    Answer, CallId, CandidacyId, Candidate, Claim, Command, Event, Hint, Input, Loss, Op, Output, Successor, TermNo,
-    WatchFor, WatchId,
+    Answer, CallId, CandidacyId, Candidate, Claim, Command, Event, Hint, Input, LossReason, Op, Output, Successor,
+    TermNo, WatchFor, WatchId,
 };
 pub use name::{ElectionName, MAX_LINE, MAX_NAME_BYTES, MAX_VALUE_BYTES, NameError, check_candidate_name, check_value};
 pub use office::{Ended, Handover, Heir, LastTerm, MAX_REASON_BYTES, Office, Paused, Refusal};

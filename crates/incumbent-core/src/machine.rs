@@ -248,7 +248,7 @@ pub enum Event {
     /// No member leads: the leader has left office, or has not been heard for too long.
     Vacant,
     /// Out of the line for now, and why.
-    Out(Loss),
+    Out(LossReason),
     /// In office: the fences are raised, the deadline is in the future. [`Event::Unelected`] follows, exactly once.
     Elected {
         /// Names the term in [`Command::Lapsed`].
@@ -264,12 +264,12 @@ pub enum Event {
     /// Stop the work, then say [`Command::Release`].
     Stopping {
         /// Why.
-        why: Loss,
+        why: LossReason,
         /// When the term is over, whether or not the work has stopped.
         hard_stop: Timestamp,
     },
     /// The term is over. No other begins before the user has said [`Command::Release`], once for each term.
-    Unelected(Loss),
+    Unelected(LossReason),
     /// What the office of the last term was held by is certainly gone: the entry, or the promises of a group.
     Released,
     /// The handover that [`Command::Transfer`] asked for is refused: the leader leads on.
@@ -297,7 +297,7 @@ pub enum Event {
 /// Why a term ended, or why a candidate is out of the line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Loss {
+pub enum LossReason {
     /// There is no session yet.
     #[error("there is no session with the store")]
     NoSession,

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::machine::{Loss, TermNo};
+use crate::machine::{LossReason, TermNo};
 use crate::time::Timestamp;
 
 /// How a term ends.
@@ -40,9 +40,9 @@ enum State<H> {
     /// In office.
     Serving,
     /// In office, but the work is to stop.
-    Draining { why: Loss, hard_stop: Timestamp, heir: Option<H> },
+    Draining { why: LossReason, hard_stop: Timestamp, heir: Option<H> },
     /// Over for the user. The claim is kept until the work has stopped.
-    Holding { why: Loss, heir: Option<H> },
+    Holding { why: LossReason, heir: Option<H> },
     /// Over, and the claim is given up or gone; the user has not said yet that the work has stopped.
     Unstopped,
 }
@@ -52,11 +52,11 @@ enum State<H> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Step<H> {
     /// Ask the user to stop the work.
-    Stopping { why: Loss, hard_stop: Timestamp },
+    Stopping { why: LossReason, hard_stop: Timestamp },
     /// Tell the user that the term is over, then do this with the claim.
-    Unelected(Loss, Then<H>),
+    Unelected(LossReason, Then<H>),
     /// Give up a claim that the user does not know of, or no longer leads under.
-    GiveUp { why: Loss, heir: Option<H> },
+    GiveUp { why: LossReason, heir: Option<H> },
 }
 
 /// What becomes of a claim when its term is over.
@@ -109,8 +109,8 @@ impl<H> Tenure<H> {
     /// Lets time pass. It comes before every other input, so that a late answer never meets a term that should be over.
     pub(crate) fn on_time(&mut self, now: Timestamp) -> Option<Step<H>> {
         match &self.state {
-            State::Serving | State::Draining { .. } if now >= self.deadline => self.end(Loss::LocalDeadline),
-            State::Serving if !self.has_time(now) => self.must_stop(now, Loss::LocalDeadline, None),
+            State::Serving | State::Draining { .. } if now >= self.deadline => self.end(LossReason::LocalDeadline),
+            State::Serving if !self.has_time(now) => self.must_stop(now, LossReason::LocalDeadline, None),
             State::Draining { why, hard_stop, .. } if now >= *hard_stop => {
                 let why = *why;
                 self.end(why)
@@ -126,7 +126,7 @@ impl<H> Tenure<H> {
     }
 
     /// Asks the user to stop the work. The term goes on until the user says so, or until the hard stop.
-    pub(crate) fn must_stop(&mut self, now: Timestamp, why: Loss, heir: Option<H>) -> Option<Step<H>> {
+    pub(crate) fn must_stop(&mut self, now: Timestamp, why: LossReason, heir: Option<H>) -> Option<Step<H>> {
         match self.state {
             State::Taking => {
                 self.state = State::Idle;
@@ -144,7 +144,7 @@ impl<H> Tenure<H> {
     /// The work has stopped, says the user.
     pub(crate) fn stopped(&mut self) -> Option<Step<H>> {
         match std::mem::replace(&mut self.state, State::Idle) {
-            State::Serving => Some(Step::Unelected(Loss::Resigned, Then::GivenUp(None))),
+            State::Serving => Some(Step::Unelected(LossReason::Resigned, Then::GivenUp(None))),
             State::Draining { why, heir, .. } => Some(Step::Unelected(why, Then::GivenUp(heir))),
             State::Holding { why, heir } => Some(Step::GiveUp { why, heir }),
             State::Taking => {
@@ -161,11 +161,11 @@ impl<H> Tenure<H> {
             return None;
         }
         self.state = State::Idle;
-        Some(Step::Unelected(Loss::Transferred, Then::GivenUp(Some(heir))))
+        Some(Step::Unelected(LossReason::Transferred, Then::GivenUp(Some(heir))))
     }
 
     /// Ends the term at once, whether or not the work has stopped.
-    pub(crate) fn end(&mut self, why: Loss) -> Option<Step<H>> {
+    pub(crate) fn end(&mut self, why: LossReason) -> Option<Step<H>> {
         let heir = match std::mem::replace(&mut self.state, State::Idle) {
             State::Serving => None,
             State::Draining { heir, .. } => heir,
@@ -184,11 +184,11 @@ impl<H> Tenure<H> {
 
     /// Somebody saw the clock pass the deadline of this term: whatever was proven since does not revive it.
     pub(crate) fn lapsed(&mut self, term: TermNo) -> Option<Step<H>> {
-        if term == self.term { self.end(Loss::LocalDeadline) } else { None }
+        if term == self.term { self.end(LossReason::LocalDeadline) } else { None }
     }
 
     /// The claim is gone: the entry or the session is no more, or a newer term is known.
-    pub(crate) fn claim_gone(&mut self, why: Loss) -> Option<Step<H>> {
+    pub(crate) fn claim_gone(&mut self, why: LossReason) -> Option<Step<H>> {
         match self.state {
             State::Serving | State::Draining { .. } => {
                 self.state = State::Unstopped;
@@ -288,7 +288,7 @@ mod tests {
         tenure
     }
 
-    fn over(why: Loss, heir: Option<u8>) -> Option<Step<u8>> {
+    fn over(why: LossReason, heir: Option<u8>) -> Option<Step<u8>> {
         Some(Step::Unelected(why, Then::GivenUp(heir)))
     }
 
@@ -297,34 +297,34 @@ mod tests {
         let mut tenure = serving(false);
         assert_eq!(tenure.next_timeout(), Some(at(8)));
         assert_eq!(tenure.on_time(at(7)), None);
-        let stopping = Step::Stopping { why: Loss::LocalDeadline, hard_stop: at(10) };
+        let stopping = Step::Stopping { why: LossReason::LocalDeadline, hard_stop: at(10) };
         assert_eq!(tenure.on_time(at(8)), Some(stopping));
         assert!(tenure.in_office() && !tenure.serves());
-        assert_eq!(tenure.on_time(at(10)), over(Loss::LocalDeadline, None));
+        assert_eq!(tenure.on_time(at(10)), over(LossReason::LocalDeadline, None));
     }
 
     #[test]
     fn a_drain_ends_with_the_word_of_the_user_or_at_its_hard_stop_whichever_comes_first() {
         let mut told = serving(false);
-        let stopping = Step::Stopping { why: Loss::Transferred, hard_stop: at(5) };
-        assert_eq!(told.must_stop(at(3), Loss::Transferred, Some(7)), Some(stopping));
-        assert_eq!(told.must_stop(at(4), Loss::Paused, None), None, "it is asked once");
-        assert_eq!(told.stopped(), over(Loss::Transferred, Some(7)));
+        let stopping = Step::Stopping { why: LossReason::Transferred, hard_stop: at(5) };
+        assert_eq!(told.must_stop(at(3), LossReason::Transferred, Some(7)), Some(stopping));
+        assert_eq!(told.must_stop(at(4), LossReason::Paused, None), None, "it is asked once");
+        assert_eq!(told.stopped(), over(LossReason::Transferred, Some(7)));
         assert!(told.is_settled());
         let mut silent = serving(false);
-        let _ = silent.must_stop(at(3), Loss::Transferred, Some(7));
+        let _ = silent.must_stop(at(3), LossReason::Transferred, Some(7));
         assert_eq!(silent.next_timeout(), Some(at(5)));
-        assert_eq!(silent.on_time(at(5)), over(Loss::Transferred, Some(7)));
+        assert_eq!(silent.on_time(at(5)), over(LossReason::Transferred, Some(7)));
         assert!(silent.is_unstopped());
     }
 
     #[test]
     fn a_shorter_proof_ends_a_drain_earlier() {
         let mut tenure = serving(false);
-        let _ = tenure.must_stop(at(3), Loss::Transferred, Some(7));
+        let _ = tenure.must_stop(at(3), LossReason::Transferred, Some(7));
         assert!(tenure.prove(at(4)));
         assert_eq!(tenure.next_timeout(), Some(at(4)));
-        assert_eq!(tenure.on_time(at(4)), over(Loss::LocalDeadline, Some(7)));
+        assert_eq!(tenure.on_time(at(4)), over(LossReason::LocalDeadline, Some(7)));
     }
 
     #[test]
@@ -332,19 +332,19 @@ mod tests {
         let mut tenure = serving(false);
         assert!(tenure.prove(at(20)));
         assert_eq!(tenure.on_time(at(10)), None);
-        let _ = tenure.must_stop(at(17), Loss::Paused, None);
+        let _ = tenure.must_stop(at(17), LossReason::Paused, None);
         assert!(tenure.prove(at(30)));
-        assert_eq!(tenure.on_time(at(19)), over(Loss::Paused, None));
+        assert_eq!(tenure.on_time(at(19)), over(LossReason::Paused, None));
     }
 
     #[test]
     fn a_claim_that_is_held_is_given_up_only_when_the_work_has_stopped() {
         let mut tenure = serving(true);
-        let _ = tenure.must_stop(at(3), Loss::Resigned, Some(7));
-        assert_eq!(tenure.on_time(at(5)), Some(Step::Unelected(Loss::Resigned, Then::Kept)));
+        let _ = tenure.must_stop(at(3), LossReason::Resigned, Some(7));
+        assert_eq!(tenure.on_time(at(5)), Some(Step::Unelected(LossReason::Resigned, Then::Kept)));
         assert!(!tenure.in_office() && !tenure.is_settled() && !tenure.is_unstopped());
         assert_eq!((tenure.next_timeout(), tenure.on_time(at(99))), (None, None), "however long that takes");
-        assert_eq!(tenure.stopped(), Some(Step::GiveUp { why: Loss::Resigned, heir: Some(7) }));
+        assert_eq!(tenure.stopped(), Some(Step::GiveUp { why: LossReason::Resigned, heir: Some(7) }));
         assert!(tenure.is_settled());
     }
 
@@ -362,10 +362,10 @@ mod tests {
         let mut taking = proven(true);
         taking.begin(at(0)).unwrap();
         assert_eq!(taking.stopped(), None, "it speaks of an earlier term");
-        let give_up = Step::GiveUp { why: Loss::Unhealthy, heir: None };
-        assert_eq!(taking.must_stop(at(1), Loss::Unhealthy, None), Some(give_up));
+        let give_up = Step::GiveUp { why: LossReason::Unhealthy, heir: None };
+        assert_eq!(taking.must_stop(at(1), LossReason::Unhealthy, None), Some(give_up));
         taking.begin(at(1)).unwrap();
-        assert_eq!(taking.claim_gone(Loss::Expired), None);
+        assert_eq!(taking.claim_gone(LossReason::Expired), None);
         assert!(taking.is_settled());
     }
 
@@ -373,9 +373,9 @@ mod tests {
     fn what_was_lost_bars_the_next_term_until_its_work_has_stopped() {
         for hold in [false, true] {
             let mut tenure = serving(hold);
-            let lost = Some(Step::Unelected(Loss::Expired, Then::Gone));
-            assert_eq!(tenure.claim_gone(Loss::Expired), lost);
-            assert_eq!(tenure.claim_gone(Loss::Expired), None);
+            let lost = Some(Step::Unelected(LossReason::Expired, Then::Gone));
+            assert_eq!(tenure.claim_gone(LossReason::Expired), lost);
+            assert_eq!(tenure.claim_gone(LossReason::Expired), None);
             assert!(tenure.is_unstopped() && !tenure.is_settled());
             assert_eq!(tenure.stopped(), None, "there is nothing left to give up");
             assert!(tenure.is_settled());
@@ -387,14 +387,14 @@ mod tests {
         let mut tenure = serving(false);
         assert_eq!(tenure.lapsed(TermNo(0)), None);
         assert!(tenure.prove(at(20)), "a renewal came in between");
-        assert_eq!(tenure.lapsed(TermNo(1)), over(Loss::LocalDeadline, None));
+        assert_eq!(tenure.lapsed(TermNo(1)), over(LossReason::LocalDeadline, None));
         assert_eq!(tenure.lapsed(TermNo(1)), None);
     }
 
     #[test]
     fn an_office_that_is_ceded_has_stopped_already() {
         let mut tenure = serving(true);
-        assert_eq!(tenure.cede(7), over(Loss::Transferred, Some(7)));
+        assert_eq!(tenure.cede(7), over(LossReason::Transferred, Some(7)));
         assert!(tenure.is_settled());
         assert_eq!(tenure.cede(7), None);
     }

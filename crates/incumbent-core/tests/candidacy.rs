@@ -339,7 +339,7 @@ fn a_publication_that_is_refused_is_repeated_on_what_is_there_now() {
     desk.answer(Ok(Answer::Published(None)));
     // The entry is no longer ours: so is the term.
     desk.answer(standing(Place::Gone, Office::default()));
-    assert_eq!(desk.events(), [Event::Unelected(Loss::EntryDeleted)]);
+    assert_eq!(desk.events(), [Event::Unelected(LossReason::EntryDeleted)]);
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn a_renewal_that_is_answered_after_the_deadline_revives_nothing() {
     desk.pass(TTL / 3);
     let (attempt, _) = desk.renewal().unwrap();
     desk.pass(TTL);
-    assert!(desk.events().contains(&Event::Unelected(Loss::LocalDeadline)), "{:?}", desk.events());
+    assert!(desk.events().contains(&Event::Unelected(LossReason::LocalDeadline)), "{:?}", desk.events());
     desk.clear();
     desk.handle(Input::Renewed(attempt, Ok(proof())));
     let revived = |event: &Event| matches!(event, Event::Elected { .. } | Event::Deadline(_));
@@ -423,11 +423,11 @@ fn the_work_is_asked_to_stop_a_grace_before_the_deadline() {
     let Some(Event::Elected { deadline, .. }) = desk.events().last().cloned() else { panic!() };
     desk.now = deadline - Settings::for_ttl(TTL).grace;
     desk.handle(Input::Tick);
-    assert!(desk.events().contains(&Event::Stopping { why: Loss::LocalDeadline, hard_stop: deadline }));
-    assert!(!desk.events().contains(&Event::Unelected(Loss::LocalDeadline)));
+    assert!(desk.events().contains(&Event::Stopping { why: LossReason::LocalDeadline, hard_stop: deadline }));
+    assert!(!desk.events().contains(&Event::Unelected(LossReason::LocalDeadline)));
     desk.now = deadline;
     desk.handle(Input::Tick);
-    assert!(desk.events().contains(&Event::Unelected(Loss::LocalDeadline)));
+    assert!(desk.events().contains(&Event::Unelected(LossReason::LocalDeadline)));
 }
 
 #[test]
@@ -435,7 +435,8 @@ fn the_term_ends_before_the_withdrawal_is_sent() {
     let (mut desk, held) = Desk::leading(candidate());
     desk.clear();
     desk.handle(Input::Command(SEAT, Command::Release));
-    let over = desk.recent().iter().position(|output| *output == Output::Event(SEAT, Event::Unelected(Loss::Resigned)));
+    let over =
+        desk.recent().iter().position(|output| *output == Output::Event(SEAT, Event::Unelected(LossReason::Resigned)));
     let sent = desk.recent().iter().position(|output| matches!(output, Output::Call(_, _, _, Op::Withdraw(..))));
     assert!(over.unwrap() < sent.unwrap(), "{:?}", desk.outputs);
     desk.answer(Err(Fault::OutcomeUnknown));
@@ -468,7 +469,7 @@ fn a_leader_drains_before_a_pause_takes_the_office() {
     let (mut desk, held) = Desk::leading(candidate());
     desk.wake();
     desk.answer(standing(Place::Leading(held.clone()), paused()));
-    assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: Loss::Paused, .. })));
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: LossReason::Paused, .. })));
     assert!(!matches!(desk.call().2, Op::Withdraw(..)), "the work has not stopped yet");
     desk.handle(Input::Command(SEAT, Command::Release));
     assert_eq!(desk.call().2, Op::Withdraw(held, None));
@@ -479,7 +480,7 @@ fn an_expired_session_ends_the_term_and_the_candidate_stands_again_once_its_work
     let (mut desk, held) = Desk::leading(candidate());
     desk.pass(TTL / 3);
     desk.renewed(Err(Fault::SessionGone));
-    assert!(desk.events().contains(&Event::Unelected(Loss::Expired)));
+    assert!(desk.events().contains(&Event::Unelected(LossReason::Expired)));
     let calls = desk.calls();
     desk.open();
     desk.pass(Duration::from_secs(1));
@@ -509,7 +510,7 @@ fn an_entry_found_gone_by_a_renewal_ends_the_term() {
     let mut renewal = proof();
     renewal.gone.push(held);
     desk.renewed(Ok(renewal));
-    assert!(desk.events().contains(&Event::Unelected(Loss::EntryDeleted)));
+    assert!(desk.events().contains(&Event::Unelected(LossReason::EntryDeleted)));
 }
 
 #[test]
@@ -857,7 +858,7 @@ fn a_leader_hands_over_to_an_heir_that_is_next_and_ready_and_guards_the_last_ste
     desk.wake();
     desk.answer(standing(Place::Leading(held.clone()), with(handover(5, &heir))));
     desk.answer(Ok(Answer::Line(Box::new(line(Some(Nonce(42)))))));
-    assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: Loss::Transferred, .. })));
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: LossReason::Transferred, .. })));
     desk.handle(Input::Command(SEAT, Command::Release));
     assert_eq!(desk.call().2, Op::Withdraw(held.clone(), Some(heir.entry)));
     // The heir has vanished. The term is over all the same: make room.
@@ -929,7 +930,7 @@ fn one_who_stands_after_one_who_leaves_waits_until_the_entry_is_gone() {
 fn closing_drains_leaders_withdraws_everyone_and_ends_the_session() {
     let (mut desk, _) = Desk::leading(candidate());
     desk.handle(Input::Close);
-    assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: Loss::Closing, .. })));
+    assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: LossReason::Closing, .. })));
     desk.handle(Input::Command(SEAT, Command::Release));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     assert!(matches!(desk.outputs[..], [.., Output::CloseSession(_), Output::Closed]), "{:?}", desk.outputs.last());
@@ -942,7 +943,7 @@ fn a_held_place_stays_after_the_hard_stop_until_the_work_has_stopped() {
     desk.answer(standing(Place::Leading(held.clone()), paused()));
     let calls = desk.calls();
     desk.pass(TTL / 5);
-    assert!(desk.events().contains(&Event::Unelected(Loss::Paused)), "the grace is over");
+    assert!(desk.events().contains(&Event::Unelected(LossReason::Paused)), "the grace is over");
     assert_eq!(desk.calls(), calls, "but the place is kept");
     desk.handle(Input::Command(SEAT, Command::Release));
     assert_eq!(desk.call().2, Op::Withdraw(held, None));
@@ -1004,7 +1005,7 @@ fn a_session_whose_ttl_may_have_become_shorter_ends_its_terms_in_time_and_is_rep
     desk.renewed(Ok(proof()));
     assert_eq!(*deadlines(&desk).last().unwrap(), is, "no renewal moves it any more");
     desk.pass(is.since(desk.now) - TTL / 5);
-    assert!(matches!(desk.events().last(), Some(Event::Stopping { why: Loss::LocalDeadline, .. })));
+    assert!(matches!(desk.events().last(), Some(Event::Stopping { why: LossReason::LocalDeadline, .. })));
     desk.handle(Input::Command(SEAT, Command::Release));
     assert_eq!(desk.call().2, Op::Withdraw(held, None));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
@@ -1023,7 +1024,7 @@ fn a_session_whose_ttl_may_have_become_shorter_ends_its_terms_in_time_and_is_rep
 fn a_session_of_which_nothing_is_known_any_more_ends_its_terms_at_once() {
     let (mut desk, held) = Desk::leading(candidate());
     desk.handle(Input::Shortened(Epoch(0), Duration::ZERO));
-    assert_eq!(desk.events().last(), Some(&Event::Unelected(Loss::LocalDeadline)));
+    assert_eq!(desk.events().last(), Some(&Event::Unelected(LossReason::LocalDeadline)));
     assert_eq!((desk.call().2, opened_sessions(&desk)), (Op::Withdraw(held, None), 1), "its entry goes first");
     desk.answer(Err(Fault::Unavailable));
     assert_eq!(opened_sessions(&desk), 1);

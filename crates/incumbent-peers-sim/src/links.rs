@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use incumbent_core::peers::{Group, Input, MemberId, Output, RankSettings, TermRules, Wish};
-use incumbent_core::{Command, Event, Loss, Rng, TermNo, Timestamp};
+use incumbent_core::{Command, Event, LossReason, Rng, TermNo, Timestamp};
 
 use crate::check::ranks::ByRank;
 
@@ -230,7 +230,7 @@ impl<R: ByRank> World<R> {
             }
             Event::Unelected(why) => {
                 self.in_office.remove(&who);
-                if why != Loss::Resigned && !self.asked_to_stop.contains(&who) {
+                if why != LossReason::Resigned && !self.asked_to_stop.contains(&who) {
                     self.outcome.unasked.push((self.now, who));
                 }
                 self.stop_work(who);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use incumbent_core::{CandidacyId, Incarnation, Loss, Nonce, Office, Timestamp, Token};
+use incumbent_core::{CandidacyId, Incarnation, LossReason, Nonce, Office, Timestamp, Token};
 
 use crate::clock::LocalClock;
 
@@ -273,8 +273,8 @@ impl Checker {
     }
 
     /// A term ended because the office was handed over.
-    pub(crate) fn term_ended(&mut self, election: usize, token: Token, why: Loss) {
-        if why == Loss::Transferred {
+    pub(crate) fn term_ended(&mut self, election: usize, token: Token, why: LossReason) {
+        if why == LossReason::Transferred {
             self.elections[election].transferred.insert(token, false);
         }
     }

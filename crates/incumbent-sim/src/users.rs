@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use incumbent_core::{
-    CandidacyId, Candidate, Claim, Command, Event, Heir, Held, Input, Loss, Successor, TermNo, Timestamp, Token,
+    CandidacyId, Candidate, Claim, Command, Event, Heir, Held, Input, LossReason, Successor, TermNo, Timestamp, Token,
 };
 
 use crate::checker::Belief;
@@ -386,7 +386,7 @@ impl World {
         self.checker.deadline(self.now, process, ends_at, forgets_at);
     }
 
-    fn on_stopping(&mut self, process: usize, seat: CandidacyId, why: Loss) {
+    fn on_stopping(&mut self, process: usize, seat: CandidacyId, why: LossReason) {
         let boot = self.processes[process].boot;
         let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
         let Some(Term { token, .. }) = user.term else {
@@ -394,7 +394,7 @@ impl World {
         };
         user.stopping = true;
         let election = user.election;
-        if matches!(why, Loss::Transferred | Loss::Resigned) {
+        if matches!(why, LossReason::Transferred | LossReason::Resigned) {
             self.checker.asked_to_go(self.now, election, token);
         }
         self.stop_work(process, boot, seat, token);
@@ -407,7 +407,7 @@ impl World {
         self.after(delay, Happening::Deed(Deed::Stopped { process, boot, seat, token }));
     }
 
-    fn on_unelected(&mut self, process: usize, seat: CandidacyId, why: Loss) {
+    fn on_unelected(&mut self, process: usize, seat: CandidacyId, why: LossReason) {
         let boot = self.processes[process].boot;
         self.checker.unelected((process, boot, seat));
         let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
@@ -415,7 +415,7 @@ impl World {
             return self.fail("EVENTS", format!("p{process} {seat:?} is unelected without having been elected"));
         };
         let (election, stopping) = (user.election, user.stopping);
-        if why == Loss::Transferred && !stopping {
+        if why == LossReason::Transferred && !stopping {
             // Its own transfer: the work had stopped before it asked.
             user.unconfirmed = None;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use incumbent_core::{CandidacyId, Command, Incarnation, Loss, Token};
+use incumbent_core::{CandidacyId, Command, Incarnation, LossReason, Token};
 use tokio::sync::broadcast;
 
 use crate::election::{Election, Fenced, Fencing};
@@ -49,7 +49,7 @@ pub struct Candidacy<F: Fencing = Fenced> {
 #[non_exhaustive]
 pub enum Role {
     /// Not in line, and why.
-    Out(Loss),
+    Out(LossReason),
     /// In line behind somebody. Among peers, where there is no line: following the leader, or waiting for one.
     Following {
         /// The name of the one right ahead, if it has one and is known.
@@ -71,9 +71,9 @@ pub enum CandidacyEvent {
     /// It is in office, with this token where there are tokens.
     Elected(Option<Token>),
     /// Its work is to stop, and why.
-    Stopping(Loss),
+    Stopping(LossReason),
     /// Its term is over, and why.
-    Unelected(Loss),
+    Unelected(LossReason),
     /// It is out of the line, or in it behind another.
     Role(Role),
     /// Somebody leads now, perhaps this candidate itself. It coalesces, as an [`Observer`](crate::Observer) does.

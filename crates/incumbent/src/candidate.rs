@@ -8,7 +8,7 @@ use incumbent_core::{check_candidate_name, check_value};
 
 use crate::candidacy::{Candidacy, Role};
 use crate::election::{Election, Fenced, Fencing};
-use crate::error::{CandidacyError, Lost, StandError};
+use crate::error::{CandidacyError, LeadershipLost, StandError};
 use crate::fence::Fence;
 use crate::leadership::Leadership;
 use crate::port::{CandidacyState, Request, Stand};
@@ -110,7 +110,7 @@ impl<F: Fencing> Candidate<F> {
         let standing = shared.wait(|state| match (&state.failed, state.done, &state.role) {
             (Some(error), _, _) => Some(Err(error.clone())),
             (None, Some(_), _) => Some(Err(if state.ended { CandidacyError::Ended } else { CandidacyError::Closed })),
-            (None, None, Role::Out(incumbent_core::Loss::NoSession)) => None,
+            (None, None, Role::Out(incumbent_core::LossReason::NoSession)) => None,
             (None, None, _) => Some(Ok(())),
         });
         standing.await?;
@@ -125,7 +125,7 @@ impl<F: Fencing> Candidate<F> {
             _ if state.failed.is_some() || state.done.is_some() || state.elected.is_some() => Some(true),
             // Among peers: nobody leads yet, and it may be this one.
             Role::Following { ahead: None, token: None } => None,
-            Role::Following { .. } | Role::Out(incumbent_core::Loss::Paused) => Some(false),
+            Role::Following { .. } | Role::Out(incumbent_core::LossReason::Paused) => Some(false),
             Role::Out(_) | Role::Leading { .. } => None,
         });
         if elected.await {
@@ -188,6 +188,6 @@ impl<F: Fencing> Candidate<F> {
 
 /// Boxed, so that a spawned [`Candidate::run`] is seen to be `Send`: the compiler cannot look through both a borrow and
 /// an async closure that is called again and again.
-fn lost<F: Fencing>(term: Term<F>) -> Pin<Box<dyn Future<Output = Lost> + Send>> {
+fn lost<F: Fencing>(term: Term<F>) -> Pin<Box<dyn Future<Output = LeadershipLost> + Send>> {
     Box::pin(async move { term.lost().await })
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Loss, MAX_REASON_BYTES, NameError, Refusal, SettingsError, Token};
+use incumbent_core::{LossReason, MAX_REASON_BYTES, NameError, Refusal, SettingsError, Token};
 use incumbent_store::{StoreError, TokenStrength};
 
 use crate::election::{Fenced, Fencing};
@@ -15,17 +15,17 @@ use crate::observer::Leader;
 /// A leadership is over, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the leadership is over: {why}")]
-pub struct Lost {
-    why: Loss,
+pub struct LeadershipLost {
+    why: LossReason,
 }
 
-impl Lost {
-    pub(crate) fn new(why: Loss) -> Lost {
-        Lost { why }
+impl LeadershipLost {
+    pub(crate) fn new(why: LossReason) -> LeadershipLost {
+        LeadershipLost { why }
     }
 
     /// Why.
-    pub fn reason(&self) -> Loss {
+    pub fn reason(&self) -> LossReason {
         self.why
     }
 }
@@ -182,7 +182,7 @@ pub enum ProclaimError {
     Value(NameError),
     /// The leadership is over.
     #[error(transparent)]
-    Lost(#[from] Lost),
+    Lost(#[from] LeadershipLost),
 }
 
 /// How handing over failed.
@@ -199,7 +199,7 @@ pub enum TransferError<F: Fencing = Fenced> {
     },
     /// The office was lost on the way.
     #[error(transparent)]
-    Lost(#[from] Lost),
+    Lost(#[from] LeadershipLost),
     /// The office was given up for the heir, but somebody else leads now.
     #[error("the office was given up, but {} leads now, not the heir", .leader.as_ref().map_or_else(|| "nobody".into(), |leader| leader.to_string()))]
     Other {

@@ -35,7 +35,7 @@ enum Found {
 /// let term = leadership.term(); // for the work
 /// let done = leadership.guard(async move {
 ///     term.check()?;
-///     Ok::<_, incumbent::Lost>("done")
+///     Ok::<_, incumbent::LeadershipLost>("done")
 /// });
 /// match done.await? {
 ///     Some(result) => assert_eq!(result, "done"), // the work ended by itself
@@ -150,7 +150,7 @@ impl<F: Fencing> Leadership<F> {
             Found::Peer(_, heir) => Successor::Member(*heir),
         };
         if !self.term.port.command(self.term.id, Command::Transfer(successor, within)) {
-            return Err(TransferError::Lost(crate::Lost::new(incumbent_core::Loss::Closing)));
+            return Err(TransferError::Lost(crate::LeadershipLost::new(incumbent_core::LossReason::Closing)));
         }
         let seat = self.term.seat.clone();
         let refused = seat.wait(|state| if state.refused.0 > before { state.refused.1.clone() } else { None });
@@ -160,7 +160,7 @@ impl<F: Fencing> Leadership<F> {
                 // An operator's transfer may have been quicker. Then the office is lost, and given
                 // back like any other.
                 let ours = self.term.state.ceding.load(Ordering::Acquire);
-                if lost.reason() != incumbent_core::Loss::Transferred || !ours {
+                if lost.reason() != incumbent_core::LossReason::Transferred || !ours {
                     return Err(TransferError::Lost(lost));
                 }
             }

@@ -122,7 +122,7 @@ pub use client::{Client, ClientBuilder};
 pub use connect::{StoreKind, store_kinds};
 pub use election::{Election, Fenced, Fencing, Unfenced};
 pub use error::{
-    CandidacyError, ConnectError, Lost, OperatorError, ProclaimError, ReadError, ResignError, StandError,
+    CandidacyError, ConnectError, LeadershipLost, OperatorError, ProclaimError, ReadError, ResignError, StandError,
     TransferError, TransferRefused, Unfinished,
 };
 pub use fence::{Fence, FenceError, FencingToken};
@@ -131,7 +131,7 @@ pub use flaw::DriverFlaw;
 #[doc(hidden)]
 pub use hooks::Spawn;
 pub use incumbent_core::{
-    ElectionName, Incarnation, Loss, NameError, Refusal, Settings, SettingsError, Shortfall, Timestamp, Token,
+    ElectionName, Incarnation, LossReason, NameError, Refusal, Settings, SettingsError, Shortfall, Timestamp, Token,
     TokenOutOfRange,
 };
 pub use incumbent_store as store;

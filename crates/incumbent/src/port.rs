@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use incumbent_core::{CandidacyId, Candidate, Command, Loss, Nonce, Rng, TermNo, Timestamp};
+use incumbent_core::{CandidacyId, Candidate, Command, LossReason, Nonce, Rng, TermNo, Timestamp};
 use incumbent_store::{Clock, Session};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
@@ -135,7 +135,7 @@ pub(crate) struct SeatState {
 impl CandidacyState {
     pub(crate) fn new(first_contact: Arc<OnceLock<Option<Nonce>>>) -> Arc<CandidacyState> {
         let state = SeatState {
-            role: Role::Out(Loss::NoSession),
+            role: Role::Out(LossReason::NoSession),
             elected: None,
             ended: false,
             failed: None,
@@ -193,8 +193,8 @@ impl CandidacyState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Serving,
-    Stopping(Loss, Timestamp),
-    Over(Loss),
+    Stopping(LossReason, Timestamp),
+    Over(LossReason),
 }
 
 /// What a term's handles and the driver share.
@@ -284,7 +284,7 @@ impl TermState {
         lapse
     }
 
-    pub(crate) fn end(&self, why: Loss) {
+    pub(crate) fn end(&self, why: LossReason) {
         self.deadline.end();
         self.moved.notify_waiters();
         self.phase.change(|phase| (!matches!(phase, Phase::Over(_))).then_some(Phase::Over(why)));
@@ -292,7 +292,7 @@ impl TermState {
 
     /// The work is to stop, unless it was told so before, or the term is over: a user may have seen
     /// that first.
-    pub(crate) fn stop(&self, why: Loss, hard_stop: Timestamp) {
+    pub(crate) fn stop(&self, why: LossReason, hard_stop: Timestamp) {
         self.phase.change(|phase| (phase == Phase::Serving).then_some(Phase::Stopping(why, hard_stop)));
     }
 
@@ -325,9 +325,9 @@ mod tests {
     #[test]
     fn a_term_that_a_user_has_seen_end_is_not_asked_to_stop() {
         let term = term();
-        term.end(Loss::LocalDeadline);
-        term.stop(Loss::Paused, Timestamp::MAX);
-        assert_eq!(term.phase.get(), Phase::Over(Loss::LocalDeadline));
+        term.end(LossReason::LocalDeadline);
+        term.stop(LossReason::Paused, Timestamp::MAX);
+        assert_eq!(term.phase.get(), Phase::Over(LossReason::LocalDeadline));
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{CandidacyId, Command, ElectionName, Loss, Timestamp, check_value};
+use incumbent_core::{CandidacyId, Command, ElectionName, LossReason, Timestamp, check_value};
 
 use crate::deadline::Lapse;
 use crate::election::{Fenced, Fencing, Unfenced};
-use crate::error::{Lost, ProclaimError};
+use crate::error::{LeadershipLost, ProclaimError};
 use crate::fence::FencingToken;
 use crate::flaw::DriverFlaw;
 use crate::port::{CandidacyState, Phase, Port, TermState};
@@ -19,7 +19,7 @@ use crate::port::{CandidacyState, Phase, Port, TermState};
 ///
 /// ```
 /// use std::time::Duration;
-/// use incumbent::{Client, Loss};
+/// use incumbent::{Client, LossReason};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,7 +41,7 @@ use crate::port::{CandidacyState, Phase, Port, TermState};
 ///     }
 /// });
 /// leadership.resign().await?;
-/// assert_eq!(work.await?, Loss::Resigned);
+/// assert_eq!(work.await?, LossReason::Resigned);
 /// # Ok(())
 /// # }
 /// ```
@@ -93,12 +93,12 @@ impl<F: Fencing> Term<F> {
     /// It costs a look at the clock. It says nothing about the next moment: what must not be done by a former leader
     /// has to be refused by the resource, by the token.
     #[inline]
-    pub fn check(&self) -> Result<(), Lost> {
+    pub fn check(&self) -> Result<(), LeadershipLost> {
         if self.port.now() < self.state.deadline() { Ok(()) } else { self.check_slowly() }
     }
 
     #[cold]
-    fn check_slowly(&self) -> Result<(), Lost> {
+    fn check_slowly(&self) -> Result<(), LeadershipLost> {
         match self.state.lapse(self.port.now()) {
             Lapse::Serving => Ok(()),
             Lapse::Over => Err(self.lost_now()),
@@ -107,7 +107,7 @@ impl<F: Fencing> Term<F> {
                 if !self.port.flaws().has(DriverFlaw::LapseUntold) {
                     self.port.command(self.id, Command::Lapsed(self.state.number));
                 }
-                self.state.end(Loss::LocalDeadline);
+                self.state.end(LossReason::LocalDeadline);
                 Err(self.lost_now())
             }
         }
@@ -149,7 +149,7 @@ impl<F: Fencing> Term<F> {
     /// Waits until the work should stop: drain, and then give the office back. There is the grace for it.
     ///
     /// Resolves at once when the term is over. Safe to cancel.
-    pub async fn stopping(&self) -> Lost {
+    pub async fn stopping(&self) -> LeadershipLost {
         self.state.phase.wait_for(|phase| phase != Phase::Serving).await;
         self.lost_now()
     }
@@ -160,7 +160,7 @@ impl<F: Fencing> Term<F> {
     }
 
     /// Waits until the term is over. Safe to cancel.
-    pub async fn lost(&self) -> Lost {
+    pub async fn lost(&self) -> LeadershipLost {
         self.state.phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await;
         self.lost_now()
     }
@@ -172,7 +172,7 @@ impl<F: Fencing> Term<F> {
         check_value(&value).map_err(ProclaimError::Value)?;
         self.check()?;
         let Some(number) = self.ask_to_proclaim(value) else {
-            return Err(ProclaimError::Lost(Lost::new(Loss::Closing)));
+            return Err(ProclaimError::Lost(LeadershipLost::new(LossReason::Closing)));
         };
         let published = self.state.proclaimed.wait_for(|(settled, _)| settled >= number);
         tokio::select! {
@@ -194,11 +194,11 @@ impl<F: Fencing> Term<F> {
         Some(number)
     }
 
-    fn lost_now(&self) -> Lost {
+    fn lost_now(&self) -> LeadershipLost {
         match self.state.phase.get() {
-            Phase::Over(why) | Phase::Stopping(why, _) => Lost::new(why),
+            Phase::Over(why) | Phase::Stopping(why, _) => LeadershipLost::new(why),
             // The deadline is latched a moment before the phase is.
-            Phase::Serving => Lost::new(Loss::LocalDeadline),
+            Phase::Serving => LeadershipLost::new(LossReason::LocalDeadline),
         }
     }
 }

@@ -6,7 +6,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use incumbent_core::{CandidacyId, Command, ElectionName, Loss, Refusal, Rng, Settings, TermNo, Timestamp, Token};
+use incumbent_core::{
+    CandidacyId, Command, ElectionName, LossReason, Refusal, Rng, Settings, TermNo, Timestamp, Token,
+};
 use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::{Clock, StoreId, TokioClock};
 use tokio::sync::mpsc;
@@ -52,13 +54,13 @@ pub struct Control {
 
 impl Control {
     /// Asks the work to stop, as a pause or a transfer would. There is the grace for it, but nobody enforces it here.
-    pub fn stop(&self, why: Loss) {
+    pub fn stop(&self, why: LossReason) {
         let hard_stop = self.clock.now() + self.grace;
         self.term.stop(why, hard_stop);
     }
 
     /// Ends the term, as an expired session or a deleted entry would.
-    pub fn lose(&self, why: Loss) {
+    pub fn lose(&self, why: LossReason) {
         self.term.end(why);
     }
 
@@ -77,13 +79,13 @@ impl Control {
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// use incumbent::{Loss, testing};
+/// use incumbent::{LossReason, testing};
 ///
 /// let (office, control) = testing::office("jobs", 7).unwrap();
 /// let term = office.term();
 /// assert_eq!(term.token().get(), 7);
-/// control.lose(Loss::Expired);
-/// assert_eq!(term.check().unwrap_err().reason(), Loss::Expired);
+/// control.lose(LossReason::Expired);
+/// assert_eq!(term.check().unwrap_err().reason(), LossReason::Expired);
 /// # });
 /// ```
 pub fn office(election: &str, token: u64) -> Option<(Leadership, Control)> {
@@ -108,7 +110,7 @@ async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermStat
     while let Some(request) = requests.recv().await {
         match request {
             Request::Command(_, Command::Release) => {
-                term.end(Loss::Resigned);
+                term.end(LossReason::Resigned);
                 term.release(true);
             }
             Request::Command(_, Command::Proclaim(number, _)) => {

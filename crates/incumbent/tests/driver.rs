@@ -11,7 +11,7 @@ use std::time::Duration;
 use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{Alarm, Clock, ElectionName, Store, Timestamp, TokioClock};
-use incumbent::{Candidacy, CandidacyError, Client, Leadership, Loss, StandError};
+use incumbent::{Candidacy, CandidacyError, Client, Leadership, LossReason, StandError};
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap};
 
 const TTL: Duration = Duration::from_secs(15);
@@ -134,7 +134,7 @@ async fn nobody_waits_for_a_driver_that_has_panicked() {
     let mut seat = election.candidate("a").stand().await.unwrap();
     let office = lead(&mut seat).await;
     scene.faults.next(Call::Renew, Mishap::Panic);
-    assert_eq!(office.lost().await.reason(), Loss::Closing);
+    assert_eq!(office.lost().await.reason(), LossReason::Closing);
     office.check().unwrap_err();
     office.resign().await.expect_err("the entry is still there");
     assert!(matches!(seat.elected().await, Err(CandidacyError::Closed)));
@@ -182,7 +182,7 @@ async fn check_fails_at_once_past_the_deadline_though_nobody_had_time_to_notice(
     office.check().unwrap();
     // The machine slept, and this line is the first to run.
     scene.clock.jumped.store(TTL.as_nanos() as u64, Ordering::Relaxed);
-    assert_eq!(office.check().unwrap_err().reason(), Loss::LocalDeadline);
+    assert_eq!(office.check().unwrap_err().reason(), LossReason::LocalDeadline);
     assert_eq!(office.remaining(), Duration::ZERO);
     // The clock being put right again, or a renewal that succeeds now, revives nothing.
     scene.clock.jumped.store(0, Ordering::Relaxed);

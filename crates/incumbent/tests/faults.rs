@@ -13,7 +13,7 @@ use incumbent::store::{
     Version, Wake,
 };
 use incumbent::{
-    Candidacy, CandidacyError, Client, ConnectError, Leadership, Loss, Observation, Promises, ResignError,
+    Candidacy, CandidacyError, Client, ConnectError, Leadership, LossReason, Observation, Promises, ResignError,
     TokenStrength, TransferError,
 };
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap, Odds};
@@ -68,11 +68,11 @@ async fn a_leader_that_cannot_renew_stops_before_the_store_hands_the_office_on()
         // Renewed for a while, so that the deadline has moved.
         tokio::time::sleep(TTL * 3).await;
         faults.cut(mishap);
-        assert_eq!(office.stopping().await.reason(), Loss::LocalDeadline, "{mishap:?}");
+        assert_eq!(office.stopping().await.reason(), LossReason::LocalDeadline, "{mishap:?}");
         office.check().expect("there is a grace to stop in");
         let grace = office.remaining();
         assert!(grace > Duration::from_secs(2) && grace <= Duration::from_secs(3), "{grace:?}");
-        assert_eq!(office.lost().await.reason(), Loss::LocalDeadline);
+        assert_eq!(office.lost().await.reason(), LossReason::LocalDeadline);
         let lost_at = scene.clock.now();
         office.check().unwrap_err();
         let next = lead(&mut second).await;
@@ -468,7 +468,7 @@ async fn a_leadership_that_is_over_at_once_costs_the_store_no_watch() {
     // And it hears of what happens to it.
     let seen = scene.store.line(&ElectionName::new("e").unwrap(), 1).await.unwrap().entries.remove(0);
     scene.store.evict(&ElectionName::new("e").unwrap(), &seen).await.unwrap();
-    assert_eq!(office.lost().await.reason(), Loss::EntryDeleted);
+    assert_eq!(office.lost().await.reason(), LossReason::EntryDeleted);
 }
 
 #[tokio::test(start_paused = true)]
@@ -480,11 +480,11 @@ async fn a_leader_whose_own_transfer_comes_after_an_operators_is_back_in_line() 
     let office = lead(&mut first).await;
     let operator = scene.client(&Faults::none()).await.election("e").unwrap().operator();
     let handed = tokio::spawn(async move { operator.transfer("b", TTL).await });
-    assert_eq!(office.stopping().await.reason(), Loss::Transferred);
+    assert_eq!(office.stopping().await.reason(), LossReason::Transferred);
     // The leader's own transfer reads the line for longer than its grace lasts.
     faults.next(Call::Line, Mishap::DelayAnswer(Duration::from_secs(4)));
     let late = office.transfer_to("b", TTL).await.unwrap_err();
-    assert!(matches!(late, TransferError::Lost(lost) if lost.reason() == Loss::Transferred), "{late}");
+    assert!(matches!(late, TransferError::Lost(lost) if lost.reason() == LossReason::Transferred), "{late}");
     handed.await.unwrap().unwrap();
     lead(&mut second).await.leave().await.unwrap();
     lead(&mut first).await.check().unwrap();

@@ -14,7 +14,7 @@ use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken, MemoryFence};
 use incumbent::peers::{Algorithm, Group, MemberId, Members, Rules, Secret};
 use incumbent::store::StoreError;
 use incumbent::{
-    Candidacy, CandidacyError, CandidacyEvent, Client, ConnectError, Election, ElectionName, Leadership, Loss,
+    Candidacy, CandidacyError, CandidacyEvent, Client, ConnectError, Election, ElectionName, Leadership, LossReason,
     Observation, OperatorError, ReadError, Role, StandError, Token, TransferError, TransferRefused, Unfenced,
 };
 use tokio::sync::Notify;
@@ -263,8 +263,10 @@ async fn events_tell_of_the_leader_and_of_loss(scene: &mut Scene) {
     let mut events = scene.seats[scene.at].events();
     let before = scene.token();
     within("a resignation", scene.take_office().resign()).await.unwrap();
-    within("an event", async { while events.next().await.unwrap() != CandidacyEvent::Unelected(Loss::Resigned) {} })
-        .await;
+    within("an event", async {
+        while events.next().await.unwrap() != CandidacyEvent::Unelected(LossReason::Resigned) {}
+    })
+    .await;
     scene.until_somebody_leads().await;
     assert!(scene.token() > before, "the next one has a higher token");
 }
@@ -288,9 +290,9 @@ async fn an_operator_who_is_no_member_transfers(scene: &mut Scene) {
     let term = scene.office().term();
     let transfer = tokio::spawn(async move { operator.transfer(NAMES[heir], PATIENCE).await });
     // The work is asked to stop first, and the office goes when it has.
-    assert_eq!(within("the order to stop", term.stopping()).await.reason(), Loss::Transferred);
+    assert_eq!(within("the order to stop", term.stopping()).await.reason(), LossReason::Transferred);
     scene.office = None;
-    assert_eq!(within("the end", term.lost()).await.reason(), Loss::Transferred);
+    assert_eq!(within("the end", term.lost()).await.reason(), LossReason::Transferred);
     within("the transfer", transfer).await.unwrap().unwrap();
     scene.until_leads(heir).await;
 }
@@ -299,7 +301,7 @@ async fn an_operator_who_is_no_member_makes_the_leader_resign(scene: &mut Scene)
     let operator = scene.hall.visitor().operator();
     let (term, before) = (scene.office().term(), scene.token());
     let resign = tokio::spawn(async move { operator.resign(PATIENCE).await });
-    assert_eq!(within("the order to stop", term.stopping()).await.reason(), Loss::Resigned);
+    assert_eq!(within("the order to stop", term.stopping()).await.reason(), LossReason::Resigned);
     scene.office = None;
     within("the resignation", resign).await.unwrap().unwrap();
     scene.until_somebody_leads().await;
@@ -313,7 +315,7 @@ async fn a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(scene
     assert!(office.check().is_err(), "the grace is over");
     scene.until_leads(heir).await;
     // The one that has not stopped does not lead again before it has.
-    assert_eq!(scene.seats[before].role(), Role::Out(Loss::Transferred));
+    assert_eq!(scene.seats[before].role(), Role::Out(LossReason::Transferred));
     drop(office);
     role(&scene.seats[before], "a follower", follows(NAMES[heir])).await;
 }
@@ -321,9 +323,9 @@ async fn a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(scene
 async fn an_unhealthy_leader_leaves_its_office_and_comes_back_as_a_follower(scene: &mut Scene) {
     let before = scene.at;
     scene.seats[before].set_healthy(false);
-    assert_eq!(within("the order to stop", scene.office().stopping()).await.reason(), Loss::Unhealthy);
+    assert_eq!(within("the order to stop", scene.office().stopping()).await.reason(), LossReason::Unhealthy);
     scene.office = None;
-    role(&scene.seats[before], "out of the line", |role| *role == Role::Out(Loss::Unhealthy)).await;
+    role(&scene.seats[before], "out of the line", |role| *role == Role::Out(LossReason::Unhealthy)).await;
     scene.until_somebody_leads().await;
     assert_ne!(scene.at, before);
     scene.seats[before].set_healthy(true);
@@ -372,7 +374,7 @@ async fn members_that_go_one_after_the_other_take_their_office_with_them() {
         why
     });
     assert!(within("closing", clients.remove(at).close(PATIENCE)).await);
-    assert_eq!(within("the work", work).await.unwrap(), Loss::Closing);
+    assert_eq!(within("the work", work).await.unwrap(), LossReason::Closing);
     assert!(term.check().is_err());
     let address = &hall.members.get(MemberId(at as u16 + 1)).unwrap().address;
     TcpListener::bind(&**address).expect("the port is free");
@@ -382,9 +384,9 @@ async fn members_that_go_one_after_the_other_take_their_office_with_them() {
     // The one that is left has no majority: it has to stop before its deadline.
     drop((seats.remove(1 - at), clients.remove(1 - at)));
     let lost = within("the order to stop", office.stopping()).await;
-    assert_eq!(lost.reason(), Loss::LocalDeadline);
+    assert_eq!(lost.reason(), LossReason::LocalDeadline);
     let lost = within("the end of the term", office.lost()).await;
-    assert_eq!(lost.reason(), Loss::LocalDeadline);
+    assert_eq!(lost.reason(), LossReason::LocalDeadline);
     assert!(office.check().is_err());
     assert_eq!(office.remaining(), Duration::ZERO);
 }
@@ -681,7 +683,7 @@ mod ranks {
             let office = settled(&mut seats).await;
             let operator = hall.visitor().operator();
             let resign = tokio::spawn(async move { operator.resign(PATIENCE).await });
-            assert_eq!(within("the order to stop", office.stopping()).await.reason(), Loss::Resigned);
+            assert_eq!(within("the order to stop", office.stopping()).await.reason(), LossReason::Resigned);
             within("a resignation", office.resign()).await.unwrap();
             within("the operator's answer", resign).await.unwrap().unwrap();
         })
@@ -736,7 +738,7 @@ mod ranks {
             let office = within("an office", highest.elected()).await.unwrap().unwrap();
             assert!(office.remaining() <= TIMEOUT, "its term is bounded");
             drop(second);
-            assert_eq!(within("the end", office.lost()).await.reason(), Loss::LocalDeadline);
+            assert_eq!(within("the end", office.lost()).await.reason(), LossReason::LocalDeadline);
         })
         .await;
     }

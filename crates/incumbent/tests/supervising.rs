@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use incumbent::store::TokioClock;
 use incumbent::store::memory::{MemoryStore, Shape};
-use incumbent::{Candidacy, Client, Loss, Role, Timestamp};
+use incumbent::{Candidacy, Client, LossReason, Role, Timestamp};
 
 const TTL: Duration = Duration::from_secs(3);
 const WITHIN: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ async fn the_status_of_an_election_shows_its_line_and_what_was_ordered() {
     election.operator().pause("tea", WITHIN).await.unwrap();
     let status = election.status().await.unwrap().into_inner();
     assert_eq!((status.candidates.len(), status.paused.as_deref()), (0, Some("tea")));
-    assert_eq!(seat.role(), Role::Out(Loss::Paused));
+    assert_eq!(seat.role(), Role::Out(LossReason::Paused));
 
     election.operator().end(WITHIN).await.unwrap();
     assert!(election.status().await.unwrap().ended);

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use incumbent::{Candidacy, Leadership, Loss, Role, Timestamp, Unfenced};
+use incumbent::{Candidacy, Leadership, LossReason, Role, Timestamp, Unfenced};
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
@@ -82,7 +82,7 @@ impl EventWriter {
                 self.write(Event::Following { ahead: ahead.as_deref().map(str::to_owned), token })
             }
             // A moment between two sessions, or between two places in line, is not worth an event.
-            Role::Out(why @ (Loss::Paused | Loss::Unhealthy | Loss::Refused)) => {
+            Role::Out(why @ (LossReason::Paused | LossReason::Unhealthy | LossReason::Refused)) => {
                 self.write(Event::Out { reason: reason(*why) })
             }
             _ => Ok(()),

@@ -3,7 +3,7 @@
 use super::{Candidacy, Following, State};
 use crate::entry::Held;
 use crate::flaw::Flaw;
-use crate::machine::{Event, Loss, Op};
+use crate::machine::{Event, LossReason, Op};
 use crate::name::MAX_LINE;
 use crate::office::{Handover, Office, Refusal};
 use crate::outbox::Outbox;
@@ -35,7 +35,7 @@ impl Candidacy {
             }
         };
         if handover.heir.is_none() {
-            self.drain(now, Loss::Resigned, None, out);
+            self.drain(now, LossReason::Resigned, None, out);
             return None;
         }
         if now >= give_up_at {
@@ -158,7 +158,7 @@ impl Candidacy {
                 let guard = (!self.settings.flaws.has(Flaw::HandoverUnguarded)).then(|| heir.entry.clone());
                 return match (ours, guard) {
                     (true, Some(guard)) => self.cede(guard, out),
-                    (_, guard) => self.drain(now, Loss::Transferred, guard, out),
+                    (_, guard) => self.drain(now, LossReason::Transferred, guard, out),
                 };
             }
             Some(0) => return,

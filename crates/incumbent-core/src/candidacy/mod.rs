@@ -21,7 +21,7 @@ use crate::entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Token, Ve
 use crate::flaw::Flaw;
 use crate::keeper::{Epoch, Session};
 use crate::machine::{
-    Answer, CallId, CandidacyId, Candidate, Command, Event, Hint, Loss, Op, Output, WatchFor, WatchId,
+    Answer, CallId, CandidacyId, Candidate, Command, Event, Hint, LossReason, Op, Output, WatchFor, WatchId,
 };
 use crate::office::{Heir, Office};
 use crate::outbox::Outbox;
@@ -336,7 +336,7 @@ impl Candidacy {
         let reread = (!self.settings.flaws.has(Flaw::NoPeriodicReread)).then_some(self.reread_at);
         match &self.state {
             State::Out => match self.barred() {
-                Some(Loss::Paused) => reread,
+                Some(LossReason::Paused) => reread,
                 Some(_) => None,
                 None => self.may_rejoin().then_some(self.stay_out_until),
             },
@@ -358,17 +358,17 @@ impl Candidacy {
     }
 
     /// Why this candidate may not be in line, if it may not.
-    fn barred(&self) -> Option<Loss> {
+    fn barred(&self) -> Option<LossReason> {
         if self.has_ended() {
-            Some(Loss::Ended)
+            Some(LossReason::Ended)
         } else if self.wishes.failed {
-            Some(Loss::Refused)
+            Some(LossReason::Refused)
         } else if self.wishes.close {
-            Some(Loss::Closing)
+            Some(LossReason::Closing)
         } else if self.office.paused.is_some() && !self.settings.flaws.has(Flaw::PauseIgnored) {
-            Some(Loss::Paused)
+            Some(LossReason::Paused)
         } else if self.wishes.unhealthy {
-            Some(Loss::Unhealthy)
+            Some(LossReason::Unhealthy)
         } else {
             None
         }
@@ -376,9 +376,9 @@ impl Candidacy {
 
     /// Why no entry of this candidate may stay in line, if none may. One on a session that is to be
     /// replaced goes while that session can still remove it.
-    fn must_leave_line(&self) -> Option<Loss> {
-        let resigned = self.wishes.leave.then_some(Loss::Resigned);
-        self.barred().or(resigned).or(self.session_ends.then_some(Loss::NoSession))
+    fn must_leave_line(&self) -> Option<LossReason> {
+        let resigned = self.wishes.leave.then_some(LossReason::Resigned);
+        self.barred().or(resigned).or(self.session_ends.then_some(LossReason::NoSession))
     }
 
     /// Whether only time keeps this candidate out of the line.

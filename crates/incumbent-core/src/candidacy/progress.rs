@@ -3,7 +3,7 @@
 use super::{Call, Candidacy, Following, State};
 use crate::entry::{Entry, Held, Nonce, Version};
 use crate::flaw::Flaw;
-use crate::machine::{Answer, CallId, Command, Event, Hint, Loss, Op, Successor, WatchId};
+use crate::machine::{Answer, CallId, Command, Event, Hint, LossReason, Op, Successor, WatchId};
 use crate::office::{Office, Refusal};
 use crate::outbox::Outbox;
 use crate::standing::{Cas, Fault, Place, Standing, StillBehind};
@@ -43,7 +43,8 @@ impl Candidacy {
         match &self.state {
             // A seat that was let go leads on until its term is over, and so does one on a session
             // that is to be replaced.
-            State::Office(_) if self.tenure.in_office() && matches!(why, Loss::Resigned | Loss::NoSession) => {}
+            State::Office(_)
+                if self.tenure.in_office() && matches!(why, LossReason::Resigned | LossReason::NoSession) => {}
             State::Office(_) => self.drain(now, why, None, out),
             State::Following(Following { held: Some(held), .. }) | State::Unproven(held) => {
                 let held = held.clone();
@@ -74,7 +75,7 @@ impl Candidacy {
         }
         if let Some(why) = self.barred() {
             // A hint is answered with a look whatever bars us: armed again from the old cursor, the watch would fire at once.
-            if self.look || (why == Loss::Paused && now >= self.reread_at) {
+            if self.look || (why == LossReason::Paused && now >= self.reread_at) {
                 return self.call(now, Op::Line(self.who.election.clone(), 1), out);
             }
             return self.arm(now, out);
@@ -253,7 +254,7 @@ impl Candidacy {
             Place::Leading(held) => self.on_first_in_line(now, held, out),
             Place::Behind { held, ahead, look_again } => {
                 if self.term().is_some() {
-                    return self.lose(Loss::Superseded, out);
+                    return self.lose(LossReason::Superseded, out);
                 }
                 let seen_at = if self.settings.flaws.has(Flaw::RivalTimedFromSend) { call.sent_at } else { now };
                 let since = self.silent_since(&ahead, seen_at);
@@ -317,7 +318,7 @@ impl Candidacy {
         let was_paused = self.office.paused.is_some();
         self.office = office;
         if self.office.paused.is_some() && !was_paused {
-            self.event(Event::Out(Loss::Paused), out);
+            self.event(Event::Out(LossReason::Paused), out);
         }
         let never = self.settings.flaws.has(Flaw::NoPeriodicReread);
         self.reread_at = if never { Timestamp::MAX } else { now + self.rng.jitter(self.settings.reread_every) };

@@ -3,7 +3,7 @@
 use super::{Candidacy, Following, State};
 use crate::entry::{EntryId, Held};
 use crate::flaw::Flaw;
-use crate::machine::{Claim, Event, Loss};
+use crate::machine::{Claim, Event, LossReason};
 use crate::office::Refusal;
 use crate::outbox::Outbox;
 use crate::standing::Fault;
@@ -92,7 +92,7 @@ impl Candidacy {
     }
 
     /// Asks the user to stop the work.
-    pub(super) fn drain(&mut self, now: Timestamp, why: Loss, heir: Option<EntryId>, out: &mut Outbox) {
+    pub(super) fn drain(&mut self, now: Timestamp, why: LossReason, heir: Option<EntryId>, out: &mut Outbox) {
         let step = self.tenure.must_stop(now, why, heir.clone());
         let asked = matches!(step, Some(Step::Stopping { .. }));
         self.carry_out(step, out);
@@ -112,7 +112,7 @@ impl Candidacy {
     }
 
     /// Ends the term, at once.
-    pub(super) fn lose(&mut self, why: Loss, out: &mut Outbox) {
+    pub(super) fn lose(&mut self, why: LossReason, out: &mut Outbox) {
         let step = self.tenure.end(why);
         self.carry_out(step, out);
     }
@@ -152,7 +152,7 @@ impl Candidacy {
     pub(super) fn on_entry_gone(&mut self, now: Timestamp, out: &mut Outbox) {
         let Some(token) = self.entry().map(|held| held.token) else { return };
         let deposed = self.office.deposed == Some(token);
-        self.on_claim_gone(now, if deposed { Loss::Deposed } else { Loss::EntryDeleted }, out);
+        self.on_claim_gone(now, if deposed { LossReason::Deposed } else { LossReason::EntryDeleted }, out);
     }
 
     /// The store has forgotten the session, and with it our entry.
@@ -161,15 +161,15 @@ impl Candidacy {
         self.session_ends = false;
         self.give_up_call(out);
         self.backoff.succeeded();
-        self.on_claim_gone(now, Loss::Expired, out);
+        self.on_claim_gone(now, LossReason::Expired, out);
         self.tenure.prove(Timestamp::ZERO);
         if !self.is_done() {
-            self.event(Event::Out(Loss::NoSession), out);
+            self.event(Event::Out(LossReason::NoSession), out);
         }
     }
 
     /// Nothing of ours is in line any more.
-    fn on_claim_gone(&mut self, now: Timestamp, why: Loss, out: &mut Outbox) {
+    fn on_claim_gone(&mut self, now: Timestamp, why: LossReason, out: &mut Outbox) {
         let step = self.tenure.claim_gone(why);
         match &self.state {
             State::Done => {}
@@ -211,6 +211,6 @@ impl Candidacy {
             self.wishes.leave = true;
             self.event(Event::Failed, out);
         }
-        self.drain(now, Loss::Refused, None, out);
+        self.drain(now, LossReason::Refused, None, out);
     }
 }

@@ -225,7 +225,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::machine::{Claim, Command, Event, Loss, TermNo};
+    use crate::machine::{Claim, Command, Event, LossReason, TermNo};
     use crate::peers::flaw::PeerFlaws;
 
     const MS: Duration = Duration::from_millis(1);
@@ -326,12 +326,12 @@ mod tests {
         said(&mut fourth);
         let outputs = hears(&mut fourth, at(2_100), 5, Message::Coordinator);
         let leaving = || send(5, PulseMessage::Leaving { grace: 500_000_000 }.into());
-        let stopping = Event::Stopping { why: Loss::Superseded, hard_stop: at(2_600) };
+        let stopping = Event::Stopping { why: LossReason::Superseded, hard_stop: at(2_600) };
         assert_eq!(outputs, [Output::Event(stopping), leaving()], "its work gets the grace");
         assert!(!fourth.leads() && fourth.follows(at(2_100)) == Some(MemberId(5)));
         assert_eq!(hears(&mut fourth, at(2_200), 5, beat()), [leaving()], "it does not follow yet");
         fourth.handle(at(2_300), Input::Command(Command::Release));
-        let over = [Event::Unelected(Loss::Superseded), Event::Released].map(Output::Event);
+        let over = [Event::Unelected(LossReason::Superseded), Event::Released].map(Output::Event);
         let outputs = said(&mut fourth);
         assert_eq!(outputs, [&over[..], &[send(5, PulseMessage::Left.into())]].concat());
         let outputs = hears(&mut fourth, at(2_350), 5, beat());
@@ -399,8 +399,8 @@ mod tests {
         highest.handle(at(1_500), Input::Tick);
         let events: Vec<_> =
             said(&mut highest).into_iter().filter(|output| matches!(output, Output::Event(_))).collect();
-        let stopping = Event::Stopping { why: Loss::LocalDeadline, hard_stop: at(1_500) };
-        let unelected = Event::Unelected(Loss::LocalDeadline);
+        let stopping = Event::Stopping { why: LossReason::LocalDeadline, hard_stop: at(1_500) };
+        let unelected = Event::Unelected(LossReason::LocalDeadline);
         assert_eq!(events, [stopping, unelected, Event::Released].map(Output::Event));
     }
 

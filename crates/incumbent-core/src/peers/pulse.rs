@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::flaw::{PeerFlaw, PeerFlaws};
 use super::group::{Group, MemberId};
 use super::machine::{Input, Output, TermRules, Wish};
-use crate::machine::{Claim, Command, Event, Loss};
+use crate::machine::{Claim, Command, Event, LossReason};
 use crate::office::Refusal;
 use crate::rng::Rng;
 use crate::standing::Cas;
@@ -252,7 +252,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
             Input::Command(command) => self.on_command(now, command),
             Input::Close => {
                 self.closing = true;
-                self.drain(now, Loss::Closing);
+                self.drain(now, LossReason::Closing);
             }
             // Without tokens there are no fences, and nothing is written down.
             Input::Fences(..)
@@ -376,8 +376,8 @@ impl<M: From<PulseMessage>> Pulse<M> {
     /// Another has been chosen and says so itself. The work of a sitting leader gets its grace.
     pub(super) fn follow(&mut self, now: Timestamp, leader: MemberId) {
         let step = match self.settings.flaws.has(PeerFlaw::TakenOverAtOnce) {
-            true => self.tenure.claim_gone(Loss::Superseded),
-            false => self.tenure.must_stop(now, Loss::Superseded, None),
+            true => self.tenure.claim_gone(LossReason::Superseded),
+            false => self.tenure.must_stop(now, LossReason::Superseded, None),
         };
         self.post = Post::Listening { leader: Some(leader), heard_at: now };
         self.carry_out(now, step);
@@ -410,11 +410,11 @@ impl<M: From<PulseMessage>> Pulse<M> {
 
     /// Gives up what was held until now, the term being over. For want of a majority the member goes on beating, since one
     /// may answer again; else another is to lead, or does so already.
-    fn give_up(&mut self, now: Timestamp, why: Loss) {
+    fn give_up(&mut self, now: Timestamp, why: LossReason) {
         self.event(Event::Released);
-        self.resigned = why == Loss::Resigned && !self.settings.flaws.has(PeerFlaw::ResignationForgotten);
+        self.resigned = why == LossReason::Resigned && !self.settings.flaws.has(PeerFlaw::ResignationForgotten);
         match self.post {
-            Post::Leading { .. } if why == Loss::LocalDeadline => {}
+            Post::Leading { .. } if why == LossReason::LocalDeadline => {}
             Post::Leading { .. } => {
                 self.rests_until = now + self.settings.leader_timeout * 2;
                 self.step_down(now);
@@ -522,7 +522,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     /// Asks the user to stop the work. One that was only chosen is no longer.
-    fn drain(&mut self, now: Timestamp, why: Loss) {
+    fn drain(&mut self, now: Timestamp, why: LossReason) {
         if self.leads() && self.tenure.is_settled() {
             return self.step_down(now);
         }
@@ -536,7 +536,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
             Wish::Transfer(_) => return Err(Refusal::RankDecides),
             Wish::Resign if !self.tenure.in_office() => return Err(Refusal::NotInOffice),
             Wish::Resign if !self.tenure.serves() => return Err(Refusal::Busy),
-            Wish::Resign => self.drain(now, Loss::Resigned),
+            Wish::Resign => self.drain(now, LossReason::Resigned),
         }
         Ok(())
     }
@@ -560,13 +560,13 @@ impl<M: From<PulseMessage>> Pulse<M> {
             Command::Healthy(healthy) => {
                 self.healthy = healthy;
                 if !healthy {
-                    self.drain(now, Loss::Unhealthy);
+                    self.drain(now, LossReason::Unhealthy);
                 }
             }
             Command::Leave => {
                 self.leaving = true;
                 if !self.tenure.in_office() {
-                    self.drain(now, Loss::Resigned);
+                    self.drain(now, LossReason::Resigned);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent::{CandidacyEvent, Loss};
+use incumbent::{CandidacyEvent, LossReason};
 use incumbent_store::{Cas, ElectionName, Incarnation, NewEntry, Nonce, Place, Store, StoreError, Version, Watched};
 
 use crate::harness::{
@@ -246,7 +246,7 @@ async fn a_lost_session_is_told_apart_from_a_lost_entry_by_the_events() {
             break why;
         }
     };
-    assert_eq!(why, Loss::EntryDeleted);
+    assert_eq!(why, LossReason::EntryDeleted);
     drop(office);
 }
 

@@ -8,7 +8,7 @@ use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Stored,
 };
 use incumbent_core::peers::{Group, MemberId, TermRules, Wish};
-use incumbent_core::{Claim, Command, Event, Fault as Failure, Loss, Rng, TermNo, Token};
+use incumbent_core::{Claim, Command, Event, Fault as Failure, LossReason, Rng, TermNo, Token};
 
 use super::clock::{HostClock, True};
 use super::faults::Fault;
@@ -359,14 +359,14 @@ impl World {
         self.write(who);
     }
 
-    fn on_unelected(&mut self, who: usize, why: Loss) {
+    fn on_unelected(&mut self, who: usize, why: LossReason) {
         let (now, member) = (self.now, &mut self.members[who]);
         member.knows = None;
         // Whoever hands over has stopped before; an operator's wish asks for that first.
-        if why == Loss::Transferred && member.work.is_some_and(|(_, due)| !due) {
+        if why == LossReason::Transferred && member.work.is_some_and(|(_, due)| !due) {
             member.work = None;
         }
-        self.outcome.deadlines += u64::from(why == Loss::LocalDeadline);
+        self.outcome.deadlines += u64::from(why == LossReason::LocalDeadline);
         self.outcome.held += u64::from(member.rules.hold_until_stopped && member.work.is_some());
         if !self.oracle.ended(who) {
             self.oracle.breaks(Rule::S6NoRevival, now, format!("m{who} left an office that it did not hold"));

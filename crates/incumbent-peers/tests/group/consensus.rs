@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{Cas, Loss};
+use incumbent_core::{Cas, LossReason};
 use incumbent_peers::{
     Algorithm, AskError, Command, Event, LeaderView, MemberId, PeerRole, Position, Refused, Rules, Stage, TermRules,
 };
@@ -40,7 +40,7 @@ async fn five_members_replace_two_leaders_that_die_one_after_the_other_and_take_
 async fn an_office_is_handed_to_the_member_that_an_operator_names() {
     let play = Play::start(Algorithm::Consensus, 3).await;
     let asker = play.asker();
-    let handed_over = |event: &Event| matches!(event, Event::Unelected(Loss::Transferred));
+    let handed_over = |event: &Event| matches!(event, Event::Unelected(LossReason::Transferred));
     // A starved heir may be too silent to be handed anything: the claim is that the office gets there, not that it does so
     // at once.
     within("an heir that was named leads", async {
@@ -188,7 +188,7 @@ async fn a_leader_without_a_majority_steps_down_and_is_no_candidate_that_wins() 
     assert_ne!(state.role(), Some(PeerRole::Out));
     let why = play.user(leader.member).events();
     assert!(
-        why.iter().any(|event| matches!(event, Event::Unelected(Loss::LocalDeadline | Loss::Superseded))),
+        why.iter().any(|event| matches!(event, Event::Unelected(LossReason::LocalDeadline | LossReason::Superseded))),
         "{why:?}"
     );
     let asked = within("an answer", play.asker().leader()).await;

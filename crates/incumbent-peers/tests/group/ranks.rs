@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::Loss;
+use incumbent_core::LossReason;
 use incumbent_peers::{
     Algorithm, AskError, Event, LeaderView, MemberId, PeerRole, RankSettings, Refusal, Refused, Rules, TermRules,
 };
@@ -178,7 +178,7 @@ async fn a_member_that_closes_is_replaced_at_once() {
         led_by(&play, 3).await;
         let mut seat = play.seats.remove(&MemberId(3)).unwrap();
         within("closing", seat.node.close()).await;
-        assert!(seat.user.saw(|event| matches!(event, Event::Unelected(Loss::Closing))));
+        assert!(seat.user.saw(|event| matches!(event, Event::Unelected(LossReason::Closing))));
         led_by(&play, 2).await;
     })
     .await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent::{CandidacyError, Loss};
+use incumbent::{CandidacyError, LossReason};
 
 use super::stage::{Stage, WITHIN, lead};
 use crate::conformance::Harness;
@@ -15,8 +15,8 @@ pub async fn giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one(har
     drop(seats);
     office.resign().await.expect("certain");
     assert!(stage.line().await.entries.iter().all(|entry| entry.token != token));
-    assert_eq!(term.check().expect_err("over").reason(), Loss::Resigned);
-    assert_eq!(term.lost().await.reason(), Loss::Resigned);
+    assert_eq!(term.check().expect_err("over").reason(), LossReason::Resigned);
+    assert_eq!(term.lost().await.reason(), LossReason::Resigned);
     assert_eq!(term.remaining(), Duration::ZERO);
 }
 
@@ -26,7 +26,7 @@ pub async fn leaving_in_office_makes_no_further_term(harness: &impl Harness) {
     let (mut seats, office) = stage.line_of(&["a"]).await;
     let term = office.term();
     office.leave().await.expect("certain");
-    assert_eq!(term.check().expect_err("over").reason(), Loss::Resigned);
+    assert_eq!(term.check().expect_err("over").reason(), LossReason::Resigned);
     let again = seats[0].elected().await;
     assert!(matches!(again, Err(CandidacyError::Closed)), "{again:?}");
     assert!(stage.names().await.is_empty());
@@ -103,7 +103,7 @@ pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) 
         why
     });
     assert!(client.clone().close(WITHIN).await);
-    assert_eq!(working.await.expect("no panic"), Loss::Closing);
+    assert_eq!(working.await.expect("no panic"), LossReason::Closing);
     assert!(stage.names().await.is_empty());
     assert!(matches!(seat.elected().await, Err(CandidacyError::Closed)));
     assert!(election.candidate("b").stand().await.is_err());

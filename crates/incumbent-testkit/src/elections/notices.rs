@@ -1,6 +1,6 @@
 //! What operators and leaders ask for through the office record.
 
-use incumbent::{Loss, OperatorError, Refusal, Role, TransferError, TransferRefused};
+use incumbent::{LossReason, OperatorError, Refusal, Role, TransferError, TransferRefused};
 
 use super::stage::{Stage, WITHIN, lead};
 use crate::conformance::Harness;
@@ -22,7 +22,7 @@ pub async fn an_office_goes_to_a_candidate_that_is_not_next(harness: &impl Harne
         why
     });
     operator.transfer("d", WITHIN).await.expect("transferred");
-    assert_eq!(stopping.await.expect("no panic"), Loss::Transferred);
+    assert_eq!(stopping.await.expect("no panic"), LossReason::Transferred);
     let office = lead(&mut seats[3]).await;
     assert!(office.token().get() > before);
     // Nobody is lost on the way, and the request is taken back.
@@ -48,7 +48,7 @@ pub async fn a_leader_hands_its_own_office_over(harness: &impl Harness) {
     }
     let term = office.term();
     office.transfer_to("c", WITHIN).await.expect("transferred");
-    assert_eq!(term.check().expect_err("over").reason(), Loss::Transferred);
+    assert_eq!(term.check().expect_err("over").reason(), LossReason::Transferred);
     lead(&mut seats[2]).await.check().expect("in office");
 }
 
@@ -115,7 +115,7 @@ pub async fn a_leader_asked_to_resign_goes_to_the_end_of_the_line(harness: &impl
         why
     });
     operator.resign(WITHIN).await.expect("resigned");
-    assert_eq!(stopping.await.expect("no panic"), Loss::Resigned);
+    assert_eq!(stopping.await.expect("no panic"), LossReason::Resigned);
     if stage.has_line().await {
         let office = lead(&mut seats[1]).await;
         stage.until_names(&["b", "a"]).await;
@@ -135,7 +135,7 @@ pub async fn a_deposed_leader_is_told_so(harness: &impl Harness) {
     let why = office.lost().await.reason();
     // Where nothing is told, the next renewal finds the entry gone before anybody has read why.
     let watches = stage.store.promises().await.expect("promises").watches;
-    assert!(why == Loss::Deposed || (!watches && why == Loss::EntryDeleted), "{why:?}");
+    assert!(why == LossReason::Deposed || (!watches && why == LossReason::EntryDeleted), "{why:?}");
     drop(office);
     if stage.has_line().await {
         let second = lead(&mut seats[1]).await;
@@ -168,11 +168,11 @@ pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl H
         why
     });
     operator.pause("maintenance", WITHIN).await.expect("paused");
-    assert_eq!(stopping.await.expect("no panic"), Loss::Paused);
+    assert_eq!(stopping.await.expect("no panic"), LossReason::Paused);
     assert!(stage.names().await.is_empty());
     // One who comes now waits outside.
     let late = stage.stand("d").await;
-    assert_eq!(late.role(), Role::Out(Loss::Paused));
+    assert_eq!(late.role(), Role::Out(LossReason::Paused));
     assert!(stage.election().await.candidate("e").try_once().await.expect("an answer").is_none());
     operator.resume(WITHIN).await.expect("resumed");
     let again = operator.resume(WITHIN).await;
@@ -251,7 +251,7 @@ pub async fn an_end_reaches_everyone_and_those_who_come_later_start_afresh(harne
     old.leader().await.expect("first contact");
     let mut old_seat = old.candidate("old").stand().await.expect("a place");
     election.operator().end(WITHIN).await.expect("ended");
-    assert_eq!(stopping.await.expect("no panic"), Loss::Ended);
+    assert_eq!(stopping.await.expect("no panic"), LossReason::Ended);
     for seat in &mut seats {
         assert!(seat.elected().await.expect("an orderly end").is_none());
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken, MemoryFence};
 use incumbent::store::{ElectionName, StoreId, Token};
-use incumbent::{CandidacyError, Loss, Role, StandError};
+use incumbent::{CandidacyError, LossReason, Role, StandError};
 
 use super::stage::{Stage, lead};
 use crate::conformance::Harness;
@@ -84,7 +84,7 @@ pub async fn a_leader_whose_entry_is_deleted_loses_office_and_gets_back_in_line(
     let (mut seats, office) = stage.line_of(&["a"]).await;
     let before = office.token().get();
     evict_head(&stage).await;
-    assert_eq!(office.lost().await.reason(), Loss::EntryDeleted);
+    assert_eq!(office.lost().await.reason(), LossReason::EntryDeleted);
     office.check().expect_err("over");
     office.resign().await.expect("there is nothing to give back");
     let office = lead(&mut seats[0]).await;
@@ -218,7 +218,7 @@ pub async fn an_unhealthy_candidate_leaves_the_line_and_comes_back(harness: &imp
     let stage = Stage::new(harness).await;
     let (mut seats, office) = stage.line_of(&["a", "b"]).await;
     seats[0].set_healthy(false);
-    assert_eq!(office.stopping().await.reason(), Loss::Unhealthy);
+    assert_eq!(office.stopping().await.reason(), LossReason::Unhealthy);
     office.resign().await.expect("certain");
     let second = lead(&mut seats[1]).await;
     stage.until_names(&["b"]).await;

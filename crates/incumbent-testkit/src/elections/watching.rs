@@ -1,7 +1,7 @@
 //! Observers, proclamations, readings and events.
 
 use bytes::Bytes;
-use incumbent::{Candidacy, CandidacyEvent, Leadership, Loss, Observation, Observer, Role};
+use incumbent::{Candidacy, CandidacyEvent, Leadership, LossReason, Observation, Observer, Role};
 
 use super::stage::{Stage, WITHIN, lead};
 use crate::conformance::Harness;
@@ -139,7 +139,7 @@ pub async fn events_tell_of_election_and_loss(harness: &impl Harness) {
         }
     }
     second.resign().await.expect("certain");
-    until_event(&mut events, CandidacyEvent::Unelected(Loss::Resigned)).await;
+    until_event(&mut events, CandidacyEvent::Unelected(LossReason::Resigned)).await;
 }
 
 async fn until_event(events: &mut incumbent::Events, wanted: CandidacyEvent) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::{CandidacyError, CandidacyEvent, Loss, Role, StandError};
+use incumbent::{CandidacyError, CandidacyEvent, LossReason, Role, StandError};
 use incumbent_store::{Cas, Place, Store, StoreError};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::ZooKeeperEnsemble;
@@ -188,7 +188,7 @@ async fn a_follower_that_resigns_disturbs_neither_the_leader_nor_its_own_followe
             None => panic!("the leader was never told that it has resigned"),
         }
     };
-    assert_eq!(why, Loss::Resigned, "the first thing that ended its term");
+    assert_eq!(why, LossReason::Resigned, "the first thing that ended its term");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use incumbent_core::{ElectionName, Loss, TermNo, Timestamp};
+use incumbent_core::{ElectionName, LossReason, TermNo, Timestamp};
 use incumbent_store::Session;
 
 use crate::candidacy::{CandidacyEvent, Role};
@@ -42,18 +42,18 @@ impl Chair {
         self.shared.tell(|| CandidacyEvent::Elected(shown));
     }
 
-    pub(super) fn on_stopping(&self, why: Loss, hard_stop: Timestamp) {
+    pub(super) fn on_stopping(&self, why: LossReason, hard_stop: Timestamp) {
         if let Some(term) = &self.term {
             term.stop(why, hard_stop);
         }
         self.shared.tell(|| CandidacyEvent::Stopping(why));
     }
 
-    pub(super) fn on_unelected(&self, why: Loss) {
+    pub(super) fn on_unelected(&self, why: LossReason) {
         if let Some(term) = &self.term {
             term.end(why);
         }
-        if matches!(why, Loss::Expired | Loss::EntryDeleted | Loss::Deposed) {
+        if matches!(why, LossReason::Expired | LossReason::EntryDeleted | LossReason::Deposed) {
             self.released(true);
         }
         self.shared.change(|state| state.role = Role::Out(why));
@@ -70,7 +70,7 @@ impl Chair {
     /// The candidacy is over.
     pub(super) fn finish(self, certain: bool) {
         if let Some(term) = &self.term {
-            term.end(Loss::Closing);
+            term.end(LossReason::Closing);
         }
         self.released(certain);
         self.shared.change(|state| state.done = Some(certain));

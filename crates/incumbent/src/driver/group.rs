@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::{Abstention, MemberId};
-use incumbent_core::{CandidacyId, Candidate, Claim, Command, Event, Fault, Loss, StoreId, Timestamp, Token};
+use incumbent_core::{CandidacyId, Candidate, Claim, Command, Event, Fault, LossReason, StoreId, Timestamp, Token};
 use incumbent_peers::{Node, TermRules, Told as Said};
 use incumbent_store::{Clock, StoreError};
 
@@ -155,7 +155,7 @@ impl GroupSide {
     fn show(&mut self) {
         let Some(place) = self.seat.as_ref().filter(|place| !place.in_office && !place.at_work) else { return };
         let event = match self.follows {
-            _ if !place.healthy => Event::Out(Loss::Unhealthy),
+            _ if !place.healthy => Event::Out(LossReason::Unhealthy),
             Some((leader, term)) => Event::Led { leader, term, value: bytes::Bytes::new() },
             None => Event::Vacant,
         };
@@ -263,7 +263,7 @@ impl GroupSide {
             Event::TransferRefused(_) => place.ceding = false,
             Event::Unelected(why) => {
                 place.in_office = false;
-                place.at_work &= !(std::mem::take(&mut place.ceding) && *why == Loss::Transferred);
+                place.at_work &= !(std::mem::take(&mut place.ceding) && *why == LossReason::Transferred);
             }
             _ => {}
         }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock};
 use std::task::Waker;
 
 use bytes::Bytes;
-use incumbent_core::{Candidate, ElectionName, Loss, Rng, StoreId, TermNo, Token};
+use incumbent_core::{Candidate, ElectionName, LossReason, Rng, StoreId, TermNo, Token};
 use incumbent_store::TokioClock;
 
 use super::*;
@@ -109,26 +109,26 @@ fn sent(says: Vec<Says>, when_released: Vec<Says>, claimed: bool) -> (Vec<(&'sta
 async fn a_term_is_over_for_its_handles_before_what_the_machine_says_next_is_done() {
     let says = vec![
         Says::Send("before"),
-        Says::Event(Event::Unelected(Loss::Superseded)),
+        Says::Event(Event::Unelected(LossReason::Superseded)),
         Says::Send("what lets another begin"),
         Says::Event(Event::Vacant),
     ];
     let (sent, _) = sent(says, Vec::new(), true);
     let leads = Role::Leading { token: Token::new(7) };
-    assert_eq!(sent, [("before", leads), ("what lets another begin", Role::Out(Loss::Superseded))]);
+    assert_eq!(sent, [("before", leads), ("what lets another begin", Role::Out(LossReason::Superseded))]);
 }
 
 #[tokio::test]
 async fn what_follows_from_telling_an_event_keeps_its_place_in_the_queue() {
     let hard_stop = Timestamp::MAX;
-    let says = vec![Says::Event(Event::Stopping { why: Loss::Paused, hard_stop }), Says::Send("first")];
+    let says = vec![Says::Event(Event::Stopping { why: LossReason::Paused, hard_stop }), Says::Send("first")];
     let when_released = vec![
-        Says::Event(Event::Unelected(Loss::Paused)),
+        Says::Event(Event::Unelected(LossReason::Paused)),
         Says::Send("what lets another begin"),
         Says::Event(Event::Vacant),
     ];
     let (sent, seat) = sent(says, when_released, false);
     let leads = Role::Leading { token: Token::new(7) };
-    assert_eq!(sent, [("first", leads), ("what lets another begin", Role::Out(Loss::Paused))]);
+    assert_eq!(sent, [("first", leads), ("what lets another begin", Role::Out(LossReason::Paused))]);
     assert_eq!(seat.state().role, Role::Following { ahead: None, token: None });
 }

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use incumbent::store::{BootClock, Clock};
-use incumbent::{Loss, Term, Timestamp, Unfenced};
+use incumbent::{LossReason, Term, Timestamp, Unfenced};
 use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, NotStarted, OrderError, Step};
 use rustix::process::Signal;
 
@@ -22,7 +22,7 @@ pub(super) enum Ended {
     /// It could not be started.
     NotStarted(NotStarted),
     /// It was stopped because the term is over, or about to be.
-    Lost(Loss),
+    Lost(LossReason),
     /// It was stopped because we were asked to leave; the exit code.
     Left(u8),
     /// The guardian was killed, and so the command was.
@@ -69,7 +69,7 @@ struct Progress {
     exit: Option<Exit>,
     not_started: Option<NotStarted>,
     /// Set when we stop it, while it still ran.
-    lost: Option<Loss>,
+    lost: Option<LossReason>,
     leave: Option<u8>,
     killed: bool,
     guardian_died: bool,
@@ -88,7 +88,7 @@ impl Progress {
 
     /// The term is over or about to be. The first reason stays. Whether the command still has to be
     /// told.
-    fn lose(&mut self, why: Loss) -> bool {
+    fn lose(&mut self, why: LossReason) -> bool {
         let running = !self.has_ended() && !self.is_stopping();
         self.lost.get_or_insert(why);
         running
@@ -96,11 +96,11 @@ impl Progress {
 
     /// The command has ended. If the guardian killed it on its own: why the office is
     /// lost; `known` if the term knows.
-    fn on_exit(&mut self, exit: Exit, now: Timestamp, known: Option<Loss>) -> Option<Loss> {
+    fn on_exit(&mut self, exit: Exit, now: Timestamp, known: Option<LossReason>) -> Option<LossReason> {
         self.exit = Some(exit);
         self.notice_time(now);
         let by_guardian = exit == Exit::Signal(Signal::KILL.as_raw()) && self.overdue && !self.is_stopping();
-        self.lost = self.lost.or(by_guardian.then(|| known.unwrap_or(Loss::LocalDeadline)));
+        self.lost = self.lost.or(by_guardian.then(|| known.unwrap_or(LossReason::LocalDeadline)));
         self.lost.filter(|_| by_guardian)
     }
 
@@ -161,7 +161,7 @@ impl CommandRun<'_> {
                 self.console.failure(&Failure::error(format!("{} was not started: {reason}", self.program)));
                 course.not_started = Some(reason);
                 if reason.step == Step::Deadline {
-                    course.lose(self.known_loss().await.unwrap_or(Loss::LocalDeadline));
+                    course.lose(self.known_loss().await.unwrap_or(LossReason::LocalDeadline));
                 }
             }
             Event::LeftBehind { processes } if processes > 0 && !course.is_stopping() => {
@@ -183,7 +183,7 @@ impl CommandRun<'_> {
         if deadline != Timestamp::ZERO {
             return self.ordered(guardian.set_deadline(deadline));
         }
-        let why = self.known_loss().await.unwrap_or(Loss::LocalDeadline);
+        let why = self.known_loss().await.unwrap_or(LossReason::LocalDeadline);
         if course.lose(why) {
             self.console.note(format!("stopping the command: {why}"));
         }
@@ -192,7 +192,7 @@ impl CommandRun<'_> {
         }
     }
 
-    fn on_stopping(&self, guardian: &Guardian, why: Loss, course: &mut Progress) {
+    fn on_stopping(&self, guardian: &Guardian, why: LossReason, course: &mut Progress) {
         if course.lose(why) {
             self.console.note(format!("stopping the command: {why}"));
             self.ordered(guardian.terminate(self.grace));
@@ -201,7 +201,7 @@ impl CommandRun<'_> {
 
     /// Why the term is over or about to be, if it is: the same answer whichever of the events is
     /// heard of first.
-    async fn known_loss(&self) -> Option<Loss> {
+    async fn known_loss(&self) -> Option<LossReason> {
         tokio::select! {
             biased;
             lost = self.term.stopping() => Some(lost.reason()),
@@ -293,24 +293,24 @@ mod tests {
         // As `heed` does, when the term has ended and the kill is ordered.
         course.notice_time(long_before);
         course.deadline = Timestamp::ZERO;
-        assert!(course.lose(Loss::Deposed), "the command runs");
+        assert!(course.lose(LossReason::Deposed), "the command runs");
         assert_eq!(course.on_exit(KILLED, long_before, None), None);
-        assert_eq!((course.lost, course.overdue), (Some(Loss::Deposed), false));
+        assert_eq!((course.lost, course.overdue), (Some(LossReason::Deposed), false));
         // Heard of after the exit, the reason is the same.
-        assert!(!course.lose(Loss::LocalDeadline));
-        assert_eq!(course.lost, Some(Loss::Deposed));
+        assert!(!course.lose(LossReason::LocalDeadline));
+        assert_eq!(course.lost, Some(LossReason::Deposed));
     }
 
     #[test]
     fn a_command_killed_at_its_deadline_was_killed_by_the_guardian() {
         let after = DEADLINE + Duration::from_secs(1);
-        assert_eq!(course().on_exit(KILLED, after, None), Some(Loss::LocalDeadline));
-        assert_eq!(course().on_exit(KILLED, after, Some(Loss::Expired)), Some(Loss::Expired));
+        assert_eq!(course().on_exit(KILLED, after, None), Some(LossReason::LocalDeadline));
+        assert_eq!(course().on_exit(KILLED, after, Some(LossReason::Expired)), Some(LossReason::Expired));
         // It may have been told of a later deadline since, too late.
         let mut course = course();
         course.notice_time(after);
         course.deadline = DEADLINE + Duration::from_secs(100);
-        assert_eq!(course.on_exit(KILLED, after, None), Some(Loss::LocalDeadline));
+        assert_eq!(course.on_exit(KILLED, after, None), Some(LossReason::LocalDeadline));
     }
 
     #[test]

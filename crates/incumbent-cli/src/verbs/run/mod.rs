@@ -11,7 +11,7 @@ mod signals;
 use std::pin::pin;
 use std::time::Duration;
 
-use incumbent::{Candidacy, Client, Leadership, Loss, ResignError, Role, Term, Unfenced};
+use incumbent::{Candidacy, Client, Leadership, LossReason, ResignError, Role, Term, Unfenced};
 use incumbent_guardian::{Event, Exit, Guardian};
 use rustix::process::Signal;
 use tokio::sync::oneshot;
@@ -267,12 +267,12 @@ impl Supervisor<'_> {
                 self.console.note(format!("{} is in line for {election}, behind {ahead}{token}", self.name));
                 self.announcer.following(&ahead);
             }
-            Role::Out(Loss::Paused) => {
+            Role::Out(LossReason::Paused) => {
                 let resume = format!("`incumbent resume {}` lets it go on", quoted(election));
                 self.console.note(format!("{election} is paused: nobody leads; {resume}"));
                 self.announcer.following("nobody: the election is paused");
             }
-            Role::Out(why @ (Loss::Expired | Loss::EntryDeleted | Loss::LocalDeadline)) => {
+            Role::Out(why @ (LossReason::Expired | LossReason::EntryDeleted | LossReason::LocalDeadline)) => {
                 self.console.note(format!("{} is out of line, and goes back: {why}", self.name));
             }
             _ => {}
@@ -364,7 +364,7 @@ impl Supervisor<'_> {
             Ended::ByItself(exit) => Some(code(exit.code())),
             Ended::NotStarted(reason) => Some(code(reason.code())),
             Ended::Left(code) => Some(code),
-            Ended::Lost(Loss::Ended) => {
+            Ended::Lost(LossReason::Ended) => {
                 self.console.note(format!("{} has ended", self.args.target.election));
                 Some(ELECTION_ENDED)
             }
@@ -425,7 +425,7 @@ fn hopeless(role: &Role) -> Option<String> {
         Role::Following { ahead, .. } => {
             Some(format!("{} is ahead", ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable)))
         }
-        Role::Out(Loss::Paused) => Some("the election is paused".into()),
+        Role::Out(LossReason::Paused) => Some("the election is paused".into()),
         _ => None,
     }
 }

@@ -36,7 +36,7 @@ pub use rejoin::TERMS_SKIPPED;
 pub use settings::{ConsensusSettings, ConsensusSettingsError};
 
 use crate::entry::Token;
-use crate::machine::{Command, Event, Loss, Successor};
+use crate::machine::{Command, Event, LossReason, Successor};
 use crate::office::Refusal;
 use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::{Group, MemberId};
@@ -237,7 +237,7 @@ impl Consensus {
             Input::Fences(token, result) => self.on_fences(now, token, result),
             Input::Close => {
                 self.closing = true;
-                self.drain(now, Loss::Closing);
+                self.drain(now, LossReason::Closing);
                 self.give_up_standing(now);
             }
             Input::Readmit => self.on_readmitted(),
@@ -367,16 +367,16 @@ impl Consensus {
             Command::Healthy(healthy) => {
                 self.healthy = healthy;
                 if !healthy {
-                    self.drain(now, Loss::Unhealthy);
+                    self.drain(now, LossReason::Unhealthy);
                     self.give_up_standing(now);
                 }
             }
-            Command::Leave => self.leave(now, Loss::Resigned),
+            Command::Leave => self.leave(now, LossReason::Resigned),
         }
     }
 
     /// The candidate does not stand again. One in office leads on until its term is over.
-    fn leave(&mut self, now: Timestamp, why: Loss) {
+    fn leave(&mut self, now: Timestamp, why: LossReason) {
         self.leaving = true;
         if !self.tenure.in_office() {
             self.drain(now, why);
@@ -401,7 +401,7 @@ impl Consensus {
         if term.get() <= self.stored.term {
             return;
         }
-        self.lose(now, Loss::Superseded);
+        self.lose(now, LossReason::Superseded);
         self.stored.term = term.get();
         self.stored.ballot = Ballot::Free;
         self.asked = None;
@@ -464,7 +464,7 @@ impl Consensus {
 
     /// The disk has failed: what was promised in memory may be forgotten, so nothing more is promised.
     fn fail(&mut self, now: Timestamp) {
-        self.lose(now, Loss::Refused);
+        self.lose(now, LossReason::Refused);
         self.disk.drop_held();
         self.event(Event::NotVoting(Abstention::CannotPersist));
         self.fail_candidate(now);
@@ -475,7 +475,7 @@ impl Consensus {
     fn fail_candidate(&mut self, now: Timestamp) {
         if self.candidate.is_some() && !self.leaving {
             self.event(Event::Failed);
-            self.leave(now, Loss::Refused);
+            self.leave(now, LossReason::Refused);
         }
     }
 

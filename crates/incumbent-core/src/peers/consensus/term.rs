@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::message::{Ballot, Contact, Message, Position};
 use super::{Consensus, Input, Output, Role};
 use crate::entry::Token;
-use crate::machine::{Claim, Event, Loss};
+use crate::machine::{Claim, Event, LossReason};
 use crate::office::Refusal;
 use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
@@ -326,7 +326,7 @@ impl Consensus {
     }
 
     /// Asks the user to stop the work. The term goes on until the user says so, or until the hard stop.
-    pub(super) fn drain(&mut self, now: Timestamp, why: Loss) {
+    pub(super) fn drain(&mut self, now: Timestamp, why: LossReason) {
         if matches!(self.role, Role::Leader(_)) && self.tenure.is_settled() {
             return self.become_follower(now);
         }
@@ -356,7 +356,7 @@ impl Consensus {
             return Err(Refusal::Busy);
         }
         match wish {
-            Wish::Resign => self.drain(now, Loss::Resigned),
+            Wish::Resign => self.drain(now, LossReason::Resigned),
             Wish::Transfer(heir) => match self.refuses_transfer(now, heir) {
                 // It may simply not have answered yet.
                 None | Some(Refusal::HeirSilent) => {
@@ -395,7 +395,7 @@ impl Consensus {
             None if by_user => self.cede(now, heir),
             // Whoever is fittest when the work has stopped gets the office instead of an heir that cannot.
             _ => {
-                let step = self.tenure.must_stop(now, Loss::Transferred, Some(heir));
+                let step = self.tenure.must_stop(now, LossReason::Transferred, Some(heir));
                 self.carry_out(now, step);
             }
         }
@@ -436,7 +436,7 @@ impl Consensus {
 
     /// Gives the lease up, the term being over, and only then lets the heir stand, or whoever is fittest. There is no way back
     /// into this term, whatever becomes of it.
-    fn forfeit(&mut self, now: Timestamp, why: Loss, heir: Option<MemberId>) {
+    fn forfeit(&mut self, now: Timestamp, why: LossReason, heir: Option<MemberId>) {
         let Some(term) = Token::new(self.stored.term) else { return };
         let Role::Leader(leading) = &self.role else { return };
         // An heir that cannot stand would leave the office empty until promises are over: better none.
@@ -445,7 +445,7 @@ impl Consensus {
         let fittest = fittest.map(|(member, _)| *member);
         let heir = heir.filter(|heir| self.refuses_transfer(now, *heir).is_none()).or(fittest);
         self.let_go(now);
-        if matches!(why, Loss::Resigned | Loss::Transferred) {
+        if matches!(why, LossReason::Resigned | LossReason::Transferred) {
             // By then every other member that can stand has done so.
             self.rests_until = now + self.settings.election_max * 2;
             self.rest(now);
@@ -462,7 +462,7 @@ impl Consensus {
     }
 
     /// The term is lost, at once: a newer one is known, or nothing can be written any more.
-    pub(super) fn lose(&mut self, now: Timestamp, why: Loss) {
+    pub(super) fn lose(&mut self, now: Timestamp, why: LossReason) {
         let Role::Leader(_) = &self.role else { return };
         debug_assert_eq!(self.stored.ballot, Ballot::For(self.group.me()), "a leader voted for itself");
         let held = self.tenure.has_claim() && !self.tenure.in_office() && !self.tenure.is_taking();

@@ -165,9 +165,12 @@ fn a_leader_with_a_lease_refuses_votes_and_one_without_quorum_drains_and_ends_at
     assert_eq!(leader.office(), Some(term(1)));
     leader.handle(deadline - settings.grace, Input::Tick);
     let said = outputs(leader, now);
-    assert!(events(&said).contains(&Event::Stopping { why: Loss::LocalDeadline, hard_stop: deadline }), "{said:?}");
+    assert!(
+        events(&said).contains(&Event::Stopping { why: LossReason::LocalDeadline, hard_stop: deadline }),
+        "{said:?}"
+    );
     leader.handle(deadline, Input::Tick);
-    assert_eq!(events(&outputs(leader, now)), [Event::Unelected(Loss::LocalDeadline), Event::Released]);
+    assert_eq!(events(&outputs(leader, now)), [Event::Unelected(LossReason::LocalDeadline), Event::Released]);
     assert_eq!(leader.office(), None);
 }
 
@@ -286,7 +289,7 @@ fn a_transfer_ends_the_term_before_the_heir_stands_and_the_heir_wins_at_once() {
     let (mut members, now) = with_leader();
     members[0].handle(now, Input::Command(Command::Transfer(Successor::Member(MemberId(2)), PATIENCE)));
     let said = outputs(&mut members[0], now);
-    let ended = said.iter().position(|output| *output == Output::Event(Event::Unelected(Loss::Transferred)));
+    let ended = said.iter().position(|output| *output == Output::Event(Event::Unelected(LossReason::Transferred)));
     let sent = said.iter().position(|output| matches!(output, Output::Send(_, Message::TimeoutNow { .. })));
     assert!(ended.unwrap() < sent.unwrap());
     members[2].handle(now, Input::Message(MemberId(0), Message::TimeoutNow { term: term(1) }));
@@ -367,10 +370,10 @@ fn a_vote_waits_for_the_seal_and_compares_what_was_read_after_it() {
 fn an_unhealthy_leader_drains_and_does_not_stand_but_votes() {
     let (mut members, now) = with_leader();
     members[0].handle(now, Input::Command(Command::Healthy(false)));
-    assert!(matches!(events(&outputs(&mut members[0], now))[..], [Event::Stopping { why: Loss::Unhealthy, .. }]));
+    assert!(matches!(events(&outputs(&mut members[0], now))[..], [Event::Stopping { why: LossReason::Unhealthy, .. }]));
     members[0].handle(now, Input::Command(Command::Release));
     let told = talk(&mut members, now);
-    assert!(told.contains(&(0, Event::Unelected(Loss::Unhealthy))), "{told:?}");
+    assert!(told.contains(&(0, Event::Unelected(LossReason::Unhealthy))), "{told:?}");
     assert_eq!(members[0].office(), None);
     assert!(members[1..].iter().any(|member| member.office() == Some(term(2))), "the fittest stood at once: {told:?}");
 }
@@ -381,7 +384,7 @@ fn closing_drains_ends_the_term_and_is_the_last_that_is_heard() {
     members[0].handle(now, Input::Close);
     members[0].handle(now, Input::Command(Command::Release));
     let said = outputs(&mut members[0], now);
-    assert!(events(&said).contains(&Event::Unelected(Loss::Closing)), "{said:?}");
+    assert!(events(&said).contains(&Event::Unelected(LossReason::Closing)), "{said:?}");
     assert_eq!(said.last(), Some(&Output::Closed));
     assert_eq!((members[0].poll_timeout(), members[0].role()), (None, PeerRole::Out));
 }
@@ -656,7 +659,7 @@ fn a_member_that_holds_on_keeps_the_others_from_electing_until_its_work_has_stop
     let (mut members, mut now) = with_leader_that(HOLDS);
     assert_eq!(members[0].wish(now, Wish::Resign), Ok(()));
     let told = pass(&mut members, &mut now, MS * 20_000);
-    let over = told.iter().position(|told| *told == (0, Event::Unelected(Loss::Resigned)));
+    let over = told.iter().position(|told| *told == (0, Event::Unelected(LossReason::Resigned)));
     assert!(over.is_some(), "{told:?}");
     for follower in [1, 2] {
         assert!(told.contains(&(follower, Event::Vacant)), "they hear that nobody leads: {told:?}");
@@ -673,7 +676,7 @@ fn what_was_lost_bars_the_next_term_of_this_member_until_its_work_has_stopped() 
     let (mut members, now) = with_leader();
     members[0].handle(now, Input::Message(MemberId(1), Message::Stale { term: term(5) }));
     let said = outputs(&mut members[0], now);
-    assert_eq!(events(&said), [Event::Unelected(Loss::Superseded), Event::Released]);
+    assert_eq!(events(&said), [Event::Unelected(LossReason::Superseded), Event::Released]);
     let later = now + MS * 10_000;
     members[0].handle(later, Input::Tick);
     assert_eq!(members[0].role(), PeerRole::Follower);
@@ -690,7 +693,7 @@ fn an_operators_wish_stops_the_work_first_and_then_hands_over() {
     assert_eq!(members[0].wish(now, Wish::Transfer(MemberId(9))), Err(Refusal::NotAMember));
     assert_eq!(members[0].wish(now, Wish::Transfer(MemberId(2))), Ok(()));
     let said = outputs(&mut members[0], now);
-    assert!(matches!(events(&said)[..], [Event::Stopping { why: Loss::Transferred, .. }]), "{said:?}");
+    assert!(matches!(events(&said)[..], [Event::Stopping { why: LossReason::Transferred, .. }]), "{said:?}");
     assert!(!said.iter().any(|output| matches!(output, Output::Send(_, Message::TimeoutNow { .. }))), "{said:?}");
     assert_eq!(members[0].wish(now, Wish::Resign), Err(Refusal::Busy));
     members[0].handle(now, Input::Command(Command::Release));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::message::{Ballot, Contact, Message, Position, SealId};
 use super::{Consensus, Output, Role};
 use crate::entry::Token;
-use crate::machine::{Event, Loss};
+use crate::machine::{Event, LossReason};
 use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
 use crate::time::Timestamp;
@@ -199,7 +199,7 @@ impl Consensus {
 
     fn adopt_for_vote(&mut self, now: Timestamp, term: Token) {
         if term.get() > self.stored.term && self.settings.flaws.has(PeerFlaw::VoteNotPersisted) {
-            self.lose(now, Loss::Superseded);
+            self.lose(now, LossReason::Superseded);
             self.become_follower(now);
             (self.stored.term, self.stored.ballot) = (term.get(), Ballot::Free);
         }
