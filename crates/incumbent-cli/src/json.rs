@@ -1,6 +1,6 @@
 //! The JSON that is written to standard output, and the same values in words for people.
 
-use incumbent::{Leader, LossReason};
+use incumbent::{CandidateInfo, LossReason};
 use serde::Serialize;
 
 use crate::output::printable;
@@ -22,7 +22,7 @@ pub(crate) struct CandidateJson {
 }
 
 impl CandidateJson {
-    pub(crate) fn new(leader: &Leader) -> CandidateJson {
+    pub(crate) fn new(leader: &CandidateInfo) -> CandidateJson {
         CandidateJson {
             name: leader.name.as_deref().map(str::to_owned),
             id: leader.id.map(|id| id.to_string()),
@@ -32,7 +32,7 @@ impl CandidateJson {
         }
     }
 
-    pub(crate) fn with_role(leader: &Leader, leads: bool) -> CandidateJson {
+    pub(crate) fn with_role(leader: &CandidateInfo, leads: bool) -> CandidateJson {
         CandidateJson { role: Some(if leads { "leader" } else { "follower" }), ..CandidateJson::new(leader) }
     }
 }
@@ -65,7 +65,7 @@ impl Value {
 }
 
 /// The name of a candidate, for people.
-pub(crate) fn name(leader: &Leader) -> String {
+pub(crate) fn name(leader: &CandidateInfo) -> String {
     match &leader.name {
         Some(name) => printable(name),
         None => "(of another library)".into(),
@@ -124,7 +124,7 @@ mod tests {
     fn a_candidate_of_another_library_has_no_name() {
         let mut foreign = Entry::new(EntryId::new("key"), Token::new(7).unwrap());
         foreign.value = b"x".as_slice().into();
-        let leader = Leader::from(&foreign);
+        let leader = CandidateInfo::from(&foreign);
         let json = serde_json::to_string(&CandidateJson::with_role(&leader, false)).unwrap();
         assert_eq!(json, r#"{"name":null,"id":null,"value":"x","token":7,"role":"follower"}"#);
         assert_eq!(name(&leader), "(of another library)");

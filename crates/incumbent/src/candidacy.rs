@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 use crate::election::{Election, Fenced, Fencing};
 use crate::error::CandidacyError;
 use crate::leadership::Leadership;
-use crate::observer::{Leader, Observation, Observer};
+use crate::observer::{CandidateInfo, Observation, Observer};
 use crate::port::{CandidacyState, TermState};
 use crate::term::Term;
 
@@ -77,7 +77,7 @@ pub enum CandidacyEvent {
     /// It is out of the line, or in it behind another.
     Role(Role),
     /// Somebody leads now, perhaps this candidate itself. It coalesces, as an [`Observer`](crate::Observer) does.
-    NewLeader(Leader),
+    NewLeader(CandidateInfo),
     /// The election has ended. Nothing follows.
     Ended,
     /// Events were missed, because they were not taken in time: so many.

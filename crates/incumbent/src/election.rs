@@ -8,7 +8,7 @@ use incumbent_core::{ElectionName, Nonce};
 use crate::candidate::Candidate;
 use crate::client::Client;
 use crate::error::ReadError;
-use crate::observer::{Leader, Observer, Reading, Status};
+use crate::observer::{CandidateInfo, Observer, Reading, Status};
 use crate::operator::Operator;
 use crate::roll::{Look, Roll};
 
@@ -103,14 +103,14 @@ impl<F: Fencing> Election<F> {
     }
 
     /// Who leads now, read from the store, or asked of the group.
-    pub async fn leader(&self) -> Result<Reading<Option<Leader>>, ReadError> {
+    pub async fn leader(&self) -> Result<Reading<Option<CandidateInfo>>, ReadError> {
         let reading = self.roll().reading(1).await?;
         Ok(reading.map(Look::into_leader))
     }
 
     /// Those in line, oldest first: the first one leads. At most 10,000. Among peers: the members that answer, the leader
     /// first if there is one.
-    pub async fn candidates(&self) -> Result<Reading<Vec<Leader>>, ReadError> {
+    pub async fn candidates(&self) -> Result<Reading<Vec<CandidateInfo>>, ReadError> {
         let reading = self.roll().reading(incumbent_core::MAX_LINE).await?;
         Ok(reading.map(|look| look.people))
     }

@@ -10,7 +10,7 @@ use incumbent_store::{StoreError, TokenStrength};
 use crate::election::{Fenced, Fencing};
 use crate::fence::FenceError;
 use crate::leadership::Leadership;
-use crate::observer::Leader;
+use crate::observer::CandidateInfo;
 
 /// A leadership is over, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -204,7 +204,7 @@ pub enum TransferError<F: Fencing = Fenced> {
     #[error("the office was given up, but {} leads now, not the heir", .leader.as_ref().map_or_else(|| "nobody".into(), |leader| leader.to_string()))]
     Other {
         /// Who leads.
-        leader: Option<Leader>,
+        leader: Option<CandidateInfo>,
     },
     /// The office was given up for the heir, and nobody could be read as leading in time.
     #[error("the office was given up, but it is not known who leads now: {0}")]
@@ -276,7 +276,7 @@ pub enum OperatorError {
     #[error("the office was given up, but {} leads now, not the heir", .leader.as_ref().map_or_else(|| "nobody".into(), |leader| leader.to_string()))]
     Other {
         /// Who.
-        leader: Option<Leader>,
+        leader: Option<CandidateInfo>,
     },
     /// Candidates of another library are in line: they obey no notices.
     #[error("candidates of another library are in line and will not obey: {}", .entries.join(", "))]

@@ -8,7 +8,7 @@ use incumbent_store::{Store, StoreError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::error::{OperatorError, ReadError, Unfinished};
-use crate::observer::Leader;
+use crate::observer::CandidateInfo;
 use crate::port::Port;
 use crate::roll::{PATIENCE, Roll, cut_off, cut_off_write, end_of, retry};
 
@@ -23,7 +23,7 @@ pub(crate) struct Ledger {
 
 /// How the wait for an heir ended.
 pub(crate) enum Outcome {
-    Other(Option<Leader>),
+    Other(Option<CandidateInfo>),
     Unknown(ReadError),
 }
 
@@ -138,7 +138,7 @@ impl Ledger {
         let outcome = self.wait_until(until, Unfinished::HeirLeads, |line| match line.entries.first() {
             Some(head) if heir.is_seen_as(head) => Some(Ok(Ok(()))),
             Some(head) if !line.entries.iter().any(|entry| heir.is_seen_as(entry)) => {
-                Some(Ok(Err(Some(Leader::from(head)))))
+                Some(Ok(Err(Some(CandidateInfo::from(head)))))
             }
             Some(_) | None => None,
         });

@@ -137,6 +137,6 @@ pub use incumbent_core::{
 pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};
 pub use leadership::Leadership;
-pub use observer::{GroupStatus, Leader, Observation, Observer, Reading, Silence, Status};
+pub use observer::{CandidateInfo, GroupStatus, Observation, Observer, Reading, Silence, Status};
 pub use operator::{Member, Operator};
 pub use term::Term;

@@ -21,7 +21,7 @@ const LOOKS_BACKWARD: u32 = 3;
 /// Somebody in line, or a member of a group of peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Leader {
+pub struct CandidateInfo {
     /// Its name; a candidate of another library may have none.
     pub name: Option<Arc<str>>,
     /// Its enlistment; a candidate of another library has none, and neither has a member of a group.
@@ -33,13 +33,18 @@ pub struct Leader {
     pub token: Option<Token>,
 }
 
-impl From<&Entry> for Leader {
-    fn from(entry: &Entry) -> Leader {
-        Leader { name: entry.name.clone(), id: entry.incarnation, value: entry.value.clone(), token: Some(entry.token) }
+impl From<&Entry> for CandidateInfo {
+    fn from(entry: &Entry) -> CandidateInfo {
+        CandidateInfo {
+            name: entry.name.clone(),
+            id: entry.incarnation,
+            value: entry.value.clone(),
+            token: Some(entry.token),
+        }
     }
 }
 
-impl fmt::Display for Leader {
+impl fmt::Display for CandidateInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name.as_deref().unwrap_or("a candidate of another library"))?;
         self.token.map_or(Ok(()), |token| write!(f, " (token {token})"))
@@ -52,7 +57,7 @@ impl fmt::Display for Leader {
 pub struct Status {
     /// Those in line, oldest first, at most 10,000; among peers, the members that answer. The first one leads, unless
     /// nobody does.
-    pub candidates: Vec<Leader>,
+    pub candidates: Vec<CandidateInfo>,
     /// Nobody leads. In a line that is so only when nobody stands in it.
     pub vacant: bool,
     /// The election is paused, and why: nobody leads, and nobody will.
@@ -105,7 +110,7 @@ pub struct GroupStatus {
 
 impl Status {
     /// Who leads.
-    pub fn leader(&self) -> Option<&Leader> {
+    pub fn leader(&self) -> Option<&CandidateInfo> {
         self.candidates.first().filter(|_| !self.vacant)
     }
 }
@@ -162,7 +167,7 @@ impl<T> std::ops::Deref for Reading<T> {
 #[non_exhaustive]
 pub enum Observation {
     /// This one leads, with this value.
-    Leader(Leader),
+    Leader(CandidateInfo),
     /// Nobody leads.
     Vacant,
     /// The election is paused: nobody leads, and nobody will.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::error::{OperatorError, TransferRefused, Unfinished};
 use crate::ledger::Ledger;
-use crate::observer::Leader;
+use crate::observer::CandidateInfo;
 use crate::roll::{PATIENCE, Roll, Source, end_of};
 
 /// A candidate, named by its name or its id.
@@ -146,7 +146,7 @@ impl Operator {
                 return Some(Ok(()));
             }
             if head.is_some_and(|head| head.token != from) && !line.entries.iter().any(|entry| heir.is_seen_as(entry)) {
-                return Some(Err(OperatorError::Other { leader: head.map(Leader::from) }));
+                return Some(Err(OperatorError::Other { leader: head.map(CandidateInfo::from) }));
             }
             refusal_of(line, nonce).map(|why| Err(TransferRefused::Leader(why).into()))
         });

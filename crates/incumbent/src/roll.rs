@@ -8,7 +8,7 @@ use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::error::ReadError;
-use crate::observer::{GroupStatus, Leader, Reading, Silence};
+use crate::observer::{CandidateInfo, GroupStatus, Reading, Silence};
 use crate::port::Port;
 
 /// How long reads and writes are tried, unless the act has its own time.
@@ -26,7 +26,7 @@ pub(crate) enum Source {
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     /// Those in line, or the members that answer. The first one leads, unless nobody does.
-    pub(crate) people: Vec<Leader>,
+    pub(crate) people: Vec<CandidateInfo>,
     pub(crate) vacant: bool,
     pub(crate) paused: Option<Arc<str>>,
     pub(crate) tombstone: Option<Nonce>,
@@ -40,11 +40,11 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    pub(crate) fn leader(&self) -> Option<&Leader> {
+    pub(crate) fn leader(&self) -> Option<&CandidateInfo> {
         self.people.first().filter(|_| !self.vacant)
     }
 
-    pub(crate) fn into_leader(self) -> Option<Leader> {
+    pub(crate) fn into_leader(self) -> Option<CandidateInfo> {
         self.people.into_iter().next().filter(|_| !self.vacant)
     }
 }
@@ -57,7 +57,7 @@ impl From<Line> for Look {
         let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
         let handover = leads.and_then(|token| line.office.handover_from(token));
         Look {
-            people: line.entries.iter().map(Leader::from).collect(),
+            people: line.entries.iter().map(CandidateInfo::from).collect(),
             vacant: leads.is_none(),
             handover: handover.map(|handover| (handover.from, handover.heir.as_ref().map(|heir| heir.token))),
             paused: line.office.paused.map(|paused| paused.reason),

@@ -1,6 +1,6 @@
 //! `leader` and `candidates`: what the store says now.
 
-use incumbent::{ElectionName, Leader};
+use incumbent::{CandidateInfo, ElectionName};
 use serde::Serialize;
 
 use super::seen_election;
@@ -68,14 +68,14 @@ pub(crate) async fn candidates(args: CandidatesArgs, store: StoreUrl, console: &
 }
 
 /// `node-1 (token 7, value 10.0.0.7:80)`
-pub(crate) fn described(leader: &Leader) -> String {
+pub(crate) fn described(leader: &CandidateInfo) -> String {
     let token = leader.token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
     let value = Value::shown(&leader.value).map_or_else(String::new, |value| format!(", value {value}"));
     format!("{} ({token}{value})", json::name(leader))
 }
 
 /// One row for each, in the order of the line.
-pub(crate) fn table(line: &[Leader], first_leads: bool) -> Vec<String> {
+pub(crate) fn table(line: &[CandidateInfo], first_leads: bool) -> Vec<String> {
     let names: Vec<_> = line.iter().map(json::name).collect();
     let tokens: Vec<_> =
         line.iter().map(|one| one.token.map_or_else(|| "-".to_owned(), |token| token.to_string())).collect();

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use incumbent::{ElectionName, GroupStatus, Leader, Reading, Silence, Status};
+use incumbent::{CandidateInfo, ElectionName, GroupStatus, Reading, Silence, Status};
 use serde::Serialize;
 
 use super::read::{described, quoted};
@@ -285,12 +285,12 @@ fn refusals(refusing: &[(Arc<str>, &'static str)]) -> String {
     each.join("; ")
 }
 
-fn named(one: &Leader) -> String {
+fn named(one: &CandidateInfo) -> String {
     let token = one.token.map_or_else(String::new, |token| format!(" ({token})"));
     format!("{}{token}", json::name(one))
 }
 
-fn in_line(followers: &[Leader]) -> String {
+fn in_line(followers: &[CandidateInfo]) -> String {
     let named: Vec<_> = followers.iter().take(NAMED).map(named).collect();
     match followers.len() {
         0 => "nobody else: if the leader goes, nobody takes over".to_owned(),

@@ -152,7 +152,7 @@ async fn until_event(events: &mut incumbent::Events, wanted: CandidacyEvent) {
 }
 
 /// The next leader that is seen. Vacancies between two are passed over.
-async fn next_leader(observer: &mut Observer) -> incumbent::Leader {
+async fn next_leader(observer: &mut Observer) -> incumbent::CandidateInfo {
     loop {
         match observer.next().await.expect("an election that goes on") {
             Observation::Leader(leader) => return leader,

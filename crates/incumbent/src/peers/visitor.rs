@@ -18,7 +18,7 @@ use super::group::{Bond, Group, misuse};
 use super::promises::promises;
 use crate::error::{OperatorError, ReadError, TransferRefused, Unfinished};
 use crate::ledger::Outcome;
-use crate::observer::{GroupStatus, Leader};
+use crate::observer::{CandidateInfo, GroupStatus};
 use crate::operator::Member;
 use crate::roll::{Look, Roll, end_of};
 
@@ -99,11 +99,16 @@ impl Visitor {
         let name = |id: MemberId| Some(self.group().members().name(id).into());
         let mut people: Vec<_> = leader
             .iter()
-            .map(|view| Leader { name: name(view.member), id: None, value: view.value.clone(), token: view.term })
+            .map(|view| CandidateInfo {
+                name: name(view.member),
+                id: None,
+                value: view.value.clone(),
+                token: view.term,
+            })
             .collect();
         let leads = leader.as_ref().map(|view| view.member);
         let others = answers.iter().filter(|status| Some(status.member) != leads && status.stands);
-        people.extend(others.map(|status| Leader {
+        people.extend(others.map(|status| CandidateInfo {
             name: name(status.member),
             id: None,
             value: status.value.clone(),
@@ -282,11 +287,11 @@ impl Visitor {
         }
     }
 
-    fn is(&self, leader: &Leader, member: MemberId) -> bool {
+    fn is(&self, leader: &CandidateInfo, member: MemberId) -> bool {
         leader.name.as_deref() == Some(self.group().members().name(member))
     }
 
-    async fn leader_until(&self, roll: &Roll, until: Instant) -> Result<Option<Leader>, OperatorError> {
+    async fn leader_until(&self, roll: &Roll, until: Instant) -> Result<Option<CandidateInfo>, OperatorError> {
         let look = crate::roll::retry(until, || Box::pin(roll.look_within(1, roll.attempt()))).await?;
         Ok(look.into_leader())
     }
@@ -302,7 +307,7 @@ impl Visitor {
 
     /// Asks the leader. If it may have heard it, but did not answer, it is asked again only while it still leads: its successor
     /// must not be asked in its place.
-    async fn ask(&self, roll: &Roll, wish: Wish, before: &Leader, until: Instant) -> Result<(), OperatorError> {
+    async fn ask(&self, roll: &Roll, wish: Wish, before: &CandidateInfo, until: Instant) -> Result<(), OperatorError> {
         let asker = self.asker(&roll.election)?;
         let began = Instant::now();
         let mut heard = false;
