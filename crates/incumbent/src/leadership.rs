@@ -10,7 +10,7 @@ use incumbent_core::{Command, Heir, Successor};
 use crate::election::{Fenced, Fencing};
 use crate::error::{ResignError, TransferError, TransferRefused};
 use crate::ledger::Ledger;
-use crate::operator::Member;
+use crate::operator::CandidateRef;
 use crate::roll::{Roll, Source};
 use crate::term::Term;
 
@@ -137,7 +137,7 @@ impl<F: Fencing> Leadership<F> {
     /// The candidate is named by its name or, where two have the same, by its id. If the office cannot be handed
     /// over, the leader leads on and gets its leadership back inside the error; if the heir disappears in the very
     /// last moment, the office is lost and the error says so.
-    pub async fn transfer_to(mut self, to: impl Into<Member>, within: Duration) -> Result<(), TransferError<F>> {
+    pub async fn transfer_to(mut self, to: impl Into<CandidateRef>, within: Duration) -> Result<(), TransferError<F>> {
         let to = to.into();
         let heir = match self.heir(&to).await {
             Ok(heir) => heir,
@@ -177,7 +177,7 @@ impl<F: Fencing> Leadership<F> {
         leads.map_err(TransferError::from_outcome)
     }
 
-    async fn heir(&self, to: &Member) -> Result<Found, TransferRefused> {
+    async fn heir(&self, to: &CandidateRef) -> Result<Found, TransferRefused> {
         match &self.roll.source {
             Source::Store(store) => {
                 let ledger = Ledger::new(store.clone(), &self.roll);

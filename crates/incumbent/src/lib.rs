@@ -138,5 +138,5 @@ pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};
 pub use leadership::Leadership;
 pub use observer::{CandidateInfo, GroupStatus, Observation, Observer, Reading, Silence, Status};
-pub use operator::{Member, Operator};
+pub use operator::{CandidateRef, Operator};
 pub use term::Term;

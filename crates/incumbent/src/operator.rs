@@ -20,15 +20,15 @@ use crate::roll::{PATIENCE, Roll, Source, end_of};
 
 /// A candidate, named by its name or its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member(pub(crate) String);
+pub struct CandidateRef(pub(crate) String);
 
-impl<T: Into<String>> From<T> for Member {
-    fn from(text: T) -> Member {
-        Member(text.into())
+impl<T: Into<String>> From<T> for CandidateRef {
+    fn from(text: T) -> CandidateRef {
+        CandidateRef(text.into())
     }
 }
 
-impl Member {
+impl CandidateRef {
     fn fits(&self, entry: &Entry) -> bool {
         entry.name.as_deref() == Some(&self.0) || self.id().is_some_and(|id| entry.incarnation == Some(id))
     }
@@ -39,7 +39,7 @@ impl Member {
 }
 
 /// The one candidate in line that is meant.
-pub(crate) fn find_heir(line: &Line, to: &Member) -> Result<Heir, TransferRefused> {
+pub(crate) fn find_heir(line: &Line, to: &CandidateRef) -> Result<Heir, TransferRefused> {
     let fitting: Vec<_> = line.entries.iter().filter(|entry| to.fits(entry)).collect();
     match fitting[..] {
         [] => Err(TransferRefused::NoSuchCandidate(to.0.clone())),
@@ -120,7 +120,7 @@ impl Operator {
     /// Makes this candidate the leader: others step aside for it, and the leader hands over. `Ok`: it leads.
     ///
     /// Not with bully and ring: rank decides there.
-    pub async fn transfer(&self, to: impl Into<Member>, within: Duration) -> Result<(), OperatorError> {
+    pub async fn transfer(&self, to: impl Into<CandidateRef>, within: Duration) -> Result<(), OperatorError> {
         let to = to.into();
         #[cfg(feature = "peers")]
         if let Source::Peers(visitor) = &self.roll.source {
@@ -205,7 +205,7 @@ impl Operator {
     /// million elections were held which none of the members that answer has heard of. Otherwise a
     /// token may be used twice.
     #[cfg(feature = "peers")]
-    pub async fn readmit(&self, member: impl Into<Member>, within: Duration) -> Result<(), OperatorError> {
+    pub async fn readmit(&self, member: impl Into<CandidateRef>, within: Duration) -> Result<(), OperatorError> {
         match &self.roll.source {
             Source::Peers(visitor) => visitor.readmit(&self.roll, &member.into(), within).await,
             Source::Store(_) => Err(OperatorError::NotAGroup),

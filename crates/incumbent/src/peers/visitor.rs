@@ -19,7 +19,7 @@ use super::promises::promises;
 use crate::error::{OperatorError, ReadError, TransferRefused, Unfinished};
 use crate::ledger::Outcome;
 use crate::observer::{CandidateInfo, GroupStatus};
-use crate::operator::Member;
+use crate::operator::CandidateRef;
 use crate::roll::{Look, Roll, end_of};
 
 /// Asks the members of one group.
@@ -162,7 +162,7 @@ impl Visitor {
 
     /// The member that is meant. One that does not answer, or is not fit to lead, is no heir: an office that was given up
     /// for it would be nobody's for a while.
-    pub(crate) async fn heir(&self, election: &ElectionName, to: &Member) -> Result<MemberId, TransferRefused> {
+    pub(crate) async fn heir(&self, election: &ElectionName, to: &CandidateRef) -> Result<MemberId, TransferRefused> {
         if !self.group().algorithm().is_fenced() {
             return Err(Refusal::RankDecides.into());
         }
@@ -177,7 +177,7 @@ impl Visitor {
         }
     }
 
-    pub(crate) async fn transfer(&self, roll: &Roll, to: &Member, within: Duration) -> Result<(), OperatorError> {
+    pub(crate) async fn transfer(&self, roll: &Roll, to: &CandidateRef, within: Duration) -> Result<(), OperatorError> {
         if !self.group().algorithm().is_fenced() {
             return Err(self.cannot("transfer"));
         }
@@ -239,7 +239,7 @@ impl Visitor {
     }
 
     /// Has a member that lost its state come back, and waits until it does.
-    pub(crate) async fn readmit(&self, roll: &Roll, who: &Member, within: Duration) -> Result<(), OperatorError> {
+    pub(crate) async fn readmit(&self, roll: &Roll, who: &CandidateRef, within: Duration) -> Result<(), OperatorError> {
         let until = end_of(within);
         let asker = self.asker_of_consensus(roll, "readmit a member")?;
         let unknown = || OperatorError::NoSuchMember(who.0.clone());
