@@ -189,11 +189,11 @@ pub enum ProclaimError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError<F: Fencing = Fenced> {
-    /// The leader leads on; here is its office.
+    /// The leader leads on; here is its leadership.
     #[error("the transfer is refused and the leader leads on: {why}")]
     Refused {
         /// The leadership, as it was.
-        office: Leadership<F>,
+        leadership: Leadership<F>,
         /// Why.
         why: TransferRefused,
     },

@@ -141,7 +141,7 @@ impl<F: Fencing> Leadership<F> {
         let to = to.into();
         let heir = match self.heir(&to).await {
             Ok(heir) => heir,
-            Err(why) => return Err(TransferError::Refused { office: self, why }),
+            Err(why) => return Err(TransferError::Refused { leadership: self, why }),
         };
         let before = self.term.seat.state().refused.0;
         let successor = match &heir {
@@ -165,7 +165,7 @@ impl<F: Fencing> Leadership<F> {
                 }
             }
             why = refused => {
-                return Err(TransferError::Refused { office: self, why });
+                return Err(TransferError::Refused { leadership: self, why });
             }
         }
         self.given_back = true;

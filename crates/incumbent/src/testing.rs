@@ -29,11 +29,11 @@ use crate::term::Term;
 /// # use std::time::Duration;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(async {
 /// let (client, store) = incumbent::testing::client(Duration::from_secs(15)).await.unwrap();
-/// let mut seat = client.election("jobs").unwrap().candidate("a").stand().await.unwrap();
-/// let office = seat.elected().await.unwrap().unwrap();
+/// let mut candidacy = client.election("jobs").unwrap().candidate("a").stand().await.unwrap();
+/// let leadership = candidacy.elected().await.unwrap().unwrap();
 /// tokio::time::sleep(Duration::from_secs(3600)).await; // an hour passes at once, and every renewal happens
-/// assert!(office.check().is_ok());
-/// drop((seat, office, client));
+/// assert!(leadership.check().is_ok());
+/// drop((candidacy, leadership, client));
 /// # let _ = store;
 /// # });
 /// ```
@@ -44,7 +44,7 @@ pub async fn client(ttl: Duration) -> Result<(Client, MemoryStore), ConnectError
     Ok((client, store))
 }
 
-/// Steers an [`office`].
+/// Steers an [`leadership`].
 #[derive(Debug)]
 pub struct Control {
     term: Arc<TermState>,
@@ -81,14 +81,14 @@ impl Control {
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// use incumbent::{LossReason, testing};
 ///
-/// let (office, control) = testing::office("jobs", 7).unwrap();
-/// let term = office.term();
+/// let (leadership, control) = testing::leadership("jobs", 7).unwrap();
+/// let term = leadership.term();
 /// assert_eq!(term.token().get(), 7);
 /// control.lose(LossReason::Expired);
 /// assert_eq!(term.check().unwrap_err().reason(), LossReason::Expired);
 /// # });
 /// ```
-pub fn office(election: &str, token: u64) -> Option<(Leadership, Control)> {
+pub fn leadership(election: &str, token: u64) -> Option<(Leadership, Control)> {
     let election = ElectionName::new(election).ok()?;
     let settings = Settings::default();
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());

@@ -276,7 +276,8 @@ async fn a_leader_hands_over_to_the_member_that_it_names(scene: &mut Scene) {
     within("a handover", scene.take_office().transfer_to(NAMES[heir], PATIENCE)).await.unwrap();
     scene.until_leads(heir).await;
     let refused = within("a refusal", scene.take_office().transfer_to("nobody", PATIENCE)).await;
-    let Err(TransferError::Refused { office, why: TransferRefused::NoSuchCandidate(name) }) = refused else {
+    let Err(TransferError::Refused { leadership: office, why: TransferRefused::NoSuchCandidate(name) }) = refused
+    else {
         panic!("{refused:?}")
     };
     assert_eq!(name, "nobody");

@@ -274,7 +274,7 @@ impl User {
                 }
                 Err(Next::Wait)
             }
-            Err(TransferError::Refused { office, .. }) => Ok(office),
+            Err(TransferError::Refused { leadership: office, .. }) => Ok(office),
             Err(_) => Err(Next::Wait),
         }
     }

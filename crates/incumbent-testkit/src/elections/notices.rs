@@ -35,12 +35,14 @@ pub async fn a_leader_hands_its_own_office_over(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
     let office = match office.transfer_to("nobody", WITHIN).await {
-        Err(TransferError::Refused { office, why: TransferRefused::NoSuchCandidate(_) }) => office,
+        Err(TransferError::Refused { leadership: office, why: TransferRefused::NoSuchCandidate(_) }) => office,
         other => panic!("{other:?}"),
     };
     office.check().expect("still in office");
     let office = match office.transfer_to("a", WITHIN).await {
-        Err(TransferError::Refused { office, why: TransferRefused::Leader(Refusal::LeadsAlready) }) => office,
+        Err(TransferError::Refused { leadership: office, why: TransferRefused::Leader(Refusal::LeadsAlready) }) => {
+            office
+        }
         other => panic!("{other:?}"),
     };
     if !stage.has_line().await {
@@ -94,7 +96,7 @@ pub async fn a_transfer_past_a_foreign_candidate_is_refused(harness: &impl Harne
     let refused = operator.transfer("b", WITHIN).await;
     let between = TransferRefused::Leader(Refusal::ForeignBetween).to_string();
     assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(&between)), "{refused:?}");
-    let Err(TransferError::Refused { office, why }) = office.transfer_to("b", WITHIN).await else {
+    let Err(TransferError::Refused { leadership: office, why }) = office.transfer_to("b", WITHIN).await else {
         panic!("not refused")
     };
     assert!(matches!(why, TransferRefused::Leader(Refusal::ForeignBetween)), "{why:?}");
