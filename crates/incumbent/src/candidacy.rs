@@ -184,7 +184,7 @@ impl<F: Fencing> Candidacy<F> {
         let token = F::shown(state.token.clone()).ok_or(CandidacyError::Closed)?;
         let port = self.election.client.port.clone();
         let term = Term { state, seat: self.shared.clone(), id: self.id, port, token };
-        Ok(Leadership::new(term, self.election.roll(), self.election.client.settings.ttl))
+        Ok(Leadership::new(term, self.election.reader(), self.election.client.settings.ttl))
     }
 
     /// What this candidate is at the moment.

@@ -10,6 +10,7 @@ use incumbent_core::{ElectionName, NameError, Rng, Settings};
 use incumbent_store::{BootClock, Clock, Promises, Store, TokenStrength};
 use tokio::sync::oneshot;
 
+use crate::backend::Backend;
 use crate::connect::{self, Open, Place};
 use crate::driver::{Driver, StoreSide};
 use crate::election::{Election, Fenced, Fencing, Unfenced};
@@ -17,7 +18,6 @@ use crate::error::ConnectError;
 use crate::flaw::DriverFlaw;
 use crate::hooks::{Hooks, Spawn};
 use crate::port::{Port, Request};
-use crate::roll::Source;
 
 /// How long a session outlives its last proof of life, unless somebody says otherwise.
 const DEFAULT_TTL: Duration = Duration::from_secs(15);
@@ -55,7 +55,7 @@ const DEFAULT_TTL: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug)]
 pub struct Client<F: Fencing = Fenced> {
     pub(crate) port: Port,
-    pub(crate) source: Source,
+    pub(crate) source: Backend,
     pub(crate) settings: Settings,
     fencing: PhantomData<fn() -> F>,
 }
@@ -97,8 +97,8 @@ impl<F: Fencing> Client<F> {
     #[cfg(feature = "peers")]
     pub fn group(&self) -> Option<&crate::peers::Group> {
         match &self.source {
-            Source::Peers(visitor) => Some(visitor.group()),
-            Source::Store(_) => None,
+            Backend::Peers(visitor) => Some(visitor.group()),
+            Backend::Store(_) => None,
         }
     }
 
@@ -272,7 +272,7 @@ impl ClientBuilder {
         let (side, visitor) = crate::peers::open(group, clock.clone(), self.hooks.clone());
         let driver = Driver::new(side, clock, requests, settings, self.hooks.flaws).map_err(no_means)?;
         self.hooks.spawn(driver.run());
-        Ok(Client { port, source: Source::Peers(visitor), settings, fencing: PhantomData })
+        Ok(Client { port, source: Backend::Peers(visitor), settings, fencing: PhantomData })
     }
 
     /// Uses a store that the caller made, or an [`Arc`] of one.
@@ -307,7 +307,7 @@ impl ClientBuilder {
         let side = StoreSide::new(settings, seed, store.clone(), clock.clone(), self.hooks.clone());
         let driver = Driver::new(side, clock, requests, settings, self.hooks.flaws).map_err(no_means)?;
         self.hooks.spawn(driver.run());
-        Ok(Client { port, source: Source::Store(store), settings, fencing: PhantomData })
+        Ok(Client { port, source: Backend::Store(store), settings, fencing: PhantomData })
     }
 }
 

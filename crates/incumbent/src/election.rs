@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use incumbent_core::{ElectionName, Nonce};
 
+use crate::backend::{ElectionReader, Snapshot};
 use crate::candidate::Candidate;
 use crate::client::Client;
 use crate::error::ReadError;
 use crate::observer::{CandidateInfo, Observer, Reading, Status};
 use crate::operator::Operator;
-use crate::roll::{Look, Roll};
 
 /// Whether an election gives fencing tokens. Sealed: there are these two.
 pub trait Fencing: sealed::Sealed + Clone + Debug + Send + Sync + 'static {}
@@ -99,35 +99,35 @@ impl<F: Fencing> Election<F> {
 
     /// Watches who leads, without being a candidate.
     pub fn observe(&self) -> Observer {
-        Observer::new(self.roll(), self.first_contact.clone())
+        Observer::new(self.reader(), self.first_contact.clone())
     }
 
     /// Who leads now, read from the store, or asked of the group.
     pub async fn leader(&self) -> Result<Reading<Option<CandidateInfo>>, ReadError> {
-        let reading = self.roll().reading(1).await?;
-        Ok(reading.map(Look::into_leader))
+        let reading = self.reader().reading(1).await?;
+        Ok(reading.map(Snapshot::into_leader))
     }
 
     /// Those in line, oldest first: the first one leads. At most 10,000. Among peers: the members that answer, the leader
     /// first if there is one.
     pub async fn candidates(&self) -> Result<Reading<Vec<CandidateInfo>>, ReadError> {
-        let reading = self.roll().reading(incumbent_core::MAX_LINE).await?;
-        Ok(reading.map(|look| look.people))
+        let reading = self.reader().reading(incumbent_core::MAX_LINE).await?;
+        Ok(reading.map(|look| look.candidates))
     }
 
     /// Who is in line and what operators have ordered: why somebody leads, or nobody does.
     pub async fn status(&self) -> Result<Reading<Status>, ReadError> {
-        let reading = self.roll().reading(incumbent_core::MAX_LINE).await?;
+        let reading = self.reader().reading(incumbent_core::MAX_LINE).await?;
         Ok(reading.map(Status::from))
     }
 
     /// Acts on the election from outside.
     pub fn operator(&self) -> Operator {
-        Operator::new(self.roll(), self.client.settings.ttl)
+        Operator::new(self.reader(), self.client.settings.ttl)
     }
 
-    pub(crate) fn roll(&self) -> Roll {
-        Roll {
+    pub(crate) fn reader(&self) -> ElectionReader {
+        ElectionReader {
             source: self.client.source.clone(),
             election: self.name.clone(),
             settings: self.client.settings,

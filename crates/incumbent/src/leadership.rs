@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use incumbent_core::{Command, Heir, Successor};
 
+use crate::backend::{Backend, ElectionReader};
 use crate::election::{Fenced, Fencing};
 use crate::error::{ResignError, TransferError, TransferRefused};
 use crate::ledger::Ledger;
 use crate::operator::CandidateRef;
-use crate::roll::{Roll, Source};
 use crate::term::Term;
 
 /// Who is to lead next.
@@ -53,7 +53,7 @@ enum Found {
 /// office back all the same; only the certainty is lost.
 pub struct Leadership<F: Fencing = Fenced> {
     term: Term<F>,
-    roll: Roll,
+    reader: ElectionReader,
     /// How long `resign` waits for certainty.
     patience: Duration,
     given_back: bool,
@@ -73,8 +73,8 @@ impl<F: Fencing> Deref for Leadership<F> {
 }
 
 impl<F: Fencing> Leadership<F> {
-    pub(crate) fn new(term: Term<F>, roll: Roll, patience: Duration) -> Leadership<F> {
-        Leadership { term, roll, patience, given_back: false }
+    pub(crate) fn new(term: Term<F>, reader: ElectionReader, patience: Duration) -> Leadership<F> {
+        Leadership { term, reader, patience, given_back: false }
     }
 
     /// A copy for the work that is done under this leadership.
@@ -172,22 +172,22 @@ impl<F: Fencing> Leadership<F> {
         let leads = match &heir {
             Found::InLine(ledger, heir) => ledger.until_leads(heir, self.patience).await,
             #[cfg(feature = "peers")]
-            Found::Peer(visitor, heir) => visitor.until_leads(&self.roll, *heir, self.patience).await,
+            Found::Peer(visitor, heir) => visitor.until_leads(&self.reader, *heir, self.patience).await,
         };
         leads.map_err(TransferError::from_outcome)
     }
 
     async fn heir(&self, to: &CandidateRef) -> Result<Found, TransferRefused> {
-        match &self.roll.source {
-            Source::Store(store) => {
-                let ledger = Ledger::new(store.clone(), &self.roll);
+        match &self.reader.source {
+            Backend::Store(store) => {
+                let ledger = Ledger::new(store.clone(), &self.reader);
                 let line = ledger.read().await?;
                 let heir = crate::operator::find_heir(&line, to)?;
                 Ok(Found::InLine(ledger, heir))
             }
             #[cfg(feature = "peers")]
-            Source::Peers(visitor) => {
-                let heir = visitor.heir(&self.roll.election, to).await?;
+            Backend::Peers(visitor) => {
+                let heir = visitor.heir(&self.reader.election, to).await?;
                 Ok(Found::Peer(visitor.clone(), heir))
             }
         }

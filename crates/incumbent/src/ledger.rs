@@ -7,10 +7,10 @@ use incumbent_core::{Cas, ElectionName, Entry, Heir, Line, MAX_LINE, Office, Set
 use incumbent_store::{Store, StoreError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::backend::{ElectionReader, PATIENCE, cut_off, cut_off_write, end_of, retry};
 use crate::error::{OperatorError, ReadError, Unfinished};
 use crate::observer::CandidateInfo;
 use crate::port::Port;
-use crate::roll::{PATIENCE, Roll, cut_off, cut_off_write, end_of, retry};
 
 /// Reads the line and the office record, and writes the latter.
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ impl<F: crate::election::Fencing> crate::error::TransferError<F> {
 }
 
 impl Ledger {
-    pub(crate) fn new(store: Arc<dyn Store>, roll: &Roll) -> Ledger {
-        let Roll { source: _, election, settings, port } = roll.clone();
+    pub(crate) fn new(store: Arc<dyn Store>, reader: &ElectionReader) -> Ledger {
+        let ElectionReader { source: _, election, settings, port } = reader.clone();
         Ledger { store, election, settings, port }
     }
 

@@ -87,6 +87,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod backend;
 mod candidacy;
 mod candidate;
 mod client;
@@ -105,7 +106,6 @@ mod operator;
 #[cfg(feature = "peers")]
 pub mod peers;
 mod port;
-mod roll;
 mod term;
 #[cfg(feature = "test-util")]
 pub mod testing;

@@ -12,8 +12,8 @@ use incumbent_core::{Entry, Incarnation, Nonce, Timestamp, Token};
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
 
+use crate::backend::{ElectionReader, Snapshot, cut_off};
 use crate::port::Port;
-use crate::roll::{Look, Roll, cut_off};
 
 /// How many looks in a row may show a lower token than an earlier one before that is believed.
 const LOOKS_BACKWARD: u32 = 3;
@@ -115,10 +115,10 @@ impl Status {
     }
 }
 
-impl From<Look> for Status {
-    fn from(look: Look) -> Status {
-        let Look { people, vacant, paused, tombstone, handover, deposed, silence, group, seen: _ } = look;
-        Status { candidates: people, vacant, paused, ended: tombstone.is_some(), handover, deposed, silence, group }
+impl From<Snapshot> for Status {
+    fn from(look: Snapshot) -> Status {
+        let Snapshot { candidates, vacant, paused, tombstone, handover, deposed, silence, group, seen: _ } = look;
+        Status { candidates, vacant, paused, ended: tombstone.is_some(), handover, deposed, silence, group }
     }
 }
 
@@ -216,7 +216,7 @@ pub enum Observation {
 /// comes first.
 #[derive(Debug)]
 pub struct Observer {
-    roll: Roll,
+    reader: ElectionReader,
     first_contact: Arc<OnceLock<Option<Nonce>>>,
     last: Option<Observation>,
     highest: Option<Token>,
@@ -240,9 +240,9 @@ type Asking<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 enum Doing {
     /// Read the line next.
     Read,
-    Reading(Asking<Look>),
+    Reading(Asking<Snapshot>),
     /// A token went back, or the store could not be read for a while: is it another store?
-    Identifying(Asking<(StoreId, Look)>),
+    Identifying(Asking<(StoreId, Snapshot)>),
     /// Waiting for a hint, and at most so long.
     Waiting(Wake, Pin<Box<Sleep>>),
     Resting(Pin<Box<Sleep>>),
@@ -260,9 +260,9 @@ impl fmt::Debug for Doing {
 }
 
 impl Observer {
-    pub(crate) fn new(roll: Roll, first_contact: Arc<OnceLock<Option<Nonce>>>) -> Observer {
+    pub(crate) fn new(reader: ElectionReader, first_contact: Arc<OnceLock<Option<Nonce>>>) -> Observer {
         Observer {
-            roll,
+            reader,
             first_contact,
             last: None,
             highest: None,
@@ -292,9 +292,9 @@ impl Observer {
             }
             match &mut self.doing {
                 Doing::Read => {
-                    let roll = self.roll.clone();
-                    let limit = self.roll.attempt();
-                    self.doing = Doing::Reading(Box::pin(async move { roll.look_within(1, limit).await }));
+                    let reader = self.reader.clone();
+                    let limit = self.reader.attempt();
+                    self.doing = Doing::Reading(Box::pin(async move { reader.look_within(1, limit).await }));
                 }
                 Doing::Reading(reading) => match std::task::ready!(reading.as_mut().poll(cx)) {
                     Ok(look) => {
@@ -336,18 +336,18 @@ impl Observer {
         }
     }
 
-    fn went_back(&self, look: &Look) -> bool {
+    fn went_back(&self, look: &Snapshot) -> bool {
         let token = look.leader().and_then(|leader| leader.token);
         token.is_some() && token < self.highest
     }
 
-    fn identify(&mut self, look: Look) {
-        let source = self.roll.source.clone();
+    fn identify(&mut self, look: Snapshot) {
+        let source = self.reader.source.clone();
         let identity = async move { source.identity().await.map(|id| (id, look)) };
-        self.doing = Doing::Identifying(Box::pin(cut_off(self.roll.attempt(), identity)));
+        self.doing = Doing::Identifying(Box::pin(cut_off(self.reader.attempt(), identity)));
     }
 
-    fn on_identity(&mut self, id: StoreId, look: &Look) {
+    fn on_identity(&mut self, id: StoreId, look: &Snapshot) {
         self.doubted = false;
         match self.store_id.replace(id.clone()) {
             Some(before) if before != id => {
@@ -373,7 +373,7 @@ impl Observer {
     }
 
     /// Takes in what was read, and waits for the next change.
-    fn see(&mut self, look: &Look) {
+    fn see(&mut self, look: &Snapshot) {
         self.backward = 0;
         self.wait(look);
         let at_first = *self.first_contact.get_or_init(|| look.tombstone);
@@ -401,10 +401,10 @@ impl Observer {
         }
     }
 
-    fn wait(&mut self, look: &Look) {
-        let wake = self.roll.watch(look);
+    fn wait(&mut self, look: &Snapshot) {
+        let wake = self.reader.watch(look);
         // Hints get lost: look again now and then, and often where there are none at all.
-        let limit = Box::pin(sleep(self.roll.settings.renew_every));
+        let limit = Box::pin(sleep(self.reader.settings.renew_every));
         self.doing = Doing::Waiting(wake, limit);
     }
 
@@ -419,7 +419,7 @@ impl Observer {
     }
 
     fn rest(&mut self) {
-        let longest = self.roll.settings.renew_every / 2;
+        let longest = self.reader.settings.renew_every / 2;
         let rest = (longest / 64).saturating_mul(1 << self.failures.min(6)).max(Duration::from_millis(1));
         self.failures = self.failures.saturating_add(1);
         self.doing = Doing::Resting(Box::pin(sleep(rest)));

@@ -13,10 +13,10 @@ use incumbent_core::{
 };
 use tokio::time::Instant;
 
+use crate::backend::{Backend, ElectionReader, PATIENCE, end_of};
 use crate::error::{OperatorError, TransferRefused, Unfinished};
 use crate::ledger::Ledger;
 use crate::observer::CandidateInfo;
-use crate::roll::{PATIENCE, Roll, Source, end_of};
 
 /// A candidate, named by its name or its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,23 +89,23 @@ pub(crate) fn find_heir(line: &Line, to: &CandidateRef) -> Result<Heir, Transfer
 /// An act that is dropped half-way stops waiting; what it has written stays.
 #[derive(Clone, Debug)]
 pub struct Operator {
-    roll: Roll,
+    reader: ElectionReader,
     ttl: Duration,
     keep: Duration,
 }
 
 impl Operator {
-    pub(crate) fn new(roll: Roll, ttl: Duration) -> Operator {
-        Operator { roll, ttl, keep: ttl.saturating_mul(2).max(Duration::from_secs(60)).min(LONGEST) }
+    pub(crate) fn new(reader: ElectionReader, ttl: Duration) -> Operator {
+        Operator { reader, ttl, keep: ttl.saturating_mul(2).max(Duration::from_secs(60)).min(LONGEST) }
     }
 
     /// The election's records in its store. Peers have none.
     #[cfg_attr(not(feature = "peers"), allow(unused_variables, reason = "only peers refuse an act"))]
     fn ledger(&self, act: &'static str) -> Result<Ledger, OperatorError> {
-        match &self.roll.source {
-            Source::Store(store) => Ok(Ledger::new(store.clone(), &self.roll)),
+        match &self.reader.source {
+            Backend::Store(store) => Ok(Ledger::new(store.clone(), &self.reader)),
             #[cfg(feature = "peers")]
-            Source::Peers(visitor) => Err(visitor.cannot(act)),
+            Backend::Peers(visitor) => Err(visitor.cannot(act)),
         }
     }
 
@@ -123,8 +123,8 @@ impl Operator {
     pub async fn transfer(&self, to: impl Into<CandidateRef>, within: Duration) -> Result<(), OperatorError> {
         let to = to.into();
         #[cfg(feature = "peers")]
-        if let Source::Peers(visitor) = &self.roll.source {
-            return visitor.transfer(&self.roll, &to, within).await;
+        if let Backend::Peers(visitor) = &self.reader.source {
+            return visitor.transfer(&self.reader, &to, within).await;
         }
         let ledger = self.ledger("transfer")?;
         let until = end_of(within);
@@ -158,8 +158,8 @@ impl Operator {
     /// Makes the leader step down and go to the end of the line. `Ok`: it does not lead any more.
     pub async fn resign(&self, within: Duration) -> Result<(), OperatorError> {
         #[cfg(feature = "peers")]
-        if let Source::Peers(visitor) = &self.roll.source {
-            return visitor.resign(&self.roll, within).await;
+        if let Backend::Peers(visitor) = &self.reader.source {
+            return visitor.resign(&self.reader, within).await;
         }
         let ledger = self.ledger("resign")?;
         let until = end_of(within);
@@ -189,9 +189,9 @@ impl Operator {
     /// two groups of the same name, with two leaders.
     #[cfg(feature = "peers")]
     pub async fn found(&self, within: Duration) -> Result<(), OperatorError> {
-        match &self.roll.source {
-            Source::Peers(visitor) => visitor.found(&self.roll, within).await,
-            Source::Store(_) => Err(OperatorError::NotAGroup),
+        match &self.reader.source {
+            Backend::Peers(visitor) => visitor.found(&self.reader, within).await,
+            Backend::Store(_) => Err(OperatorError::NotAGroup),
         }
     }
 
@@ -206,9 +206,9 @@ impl Operator {
     /// token may be used twice.
     #[cfg(feature = "peers")]
     pub async fn readmit(&self, member: impl Into<CandidateRef>, within: Duration) -> Result<(), OperatorError> {
-        match &self.roll.source {
-            Source::Peers(visitor) => visitor.readmit(&self.roll, &member.into(), within).await,
-            Source::Store(_) => Err(OperatorError::NotAGroup),
+        match &self.reader.source {
+            Backend::Peers(visitor) => visitor.readmit(&self.reader, &member.into(), within).await,
+            Backend::Store(_) => Err(OperatorError::NotAGroup),
         }
     }
 

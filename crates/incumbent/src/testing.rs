@@ -13,13 +13,13 @@ use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::{Clock, StoreId, TokioClock};
 use tokio::sync::mpsc;
 
+use crate::backend::{Backend, ElectionReader};
 use crate::client::Client;
 use crate::error::ConnectError;
 use crate::fence::FencingToken;
 use crate::flaw::Flaws;
 use crate::leadership::Leadership;
 use crate::port::{CandidacyState, Port, Request, TermState};
-use crate::roll::{Roll, Source};
 use crate::term::Term;
 
 /// A client on a memory store of its own, both on tokio's clock: in a test with paused time everything that takes
@@ -99,10 +99,10 @@ pub fn leadership(election: &str, token: u64) -> Option<(Leadership, Control)> {
     let seat = CandidacyState::new(Arc::new(OnceLock::new()));
     tokio::spawn(obey(requests, state.clone(), seat.clone()));
     let control = Control { term: state.clone(), clock: clock.clone(), grace: settings.grace };
-    let source = Source::Store(Arc::new(MemoryStore::with_clock(Shape::FAIR, clock)));
-    let roll = Roll { source, election, settings, port: port.clone() };
+    let source = Backend::Store(Arc::new(MemoryStore::with_clock(Shape::FAIR, clock)));
+    let reader = ElectionReader { source, election, settings, port: port.clone() };
     let term = Term { state, seat, id: CandidacyId(0), port, token };
-    Some((Leadership::new(term, roll, settings.ttl), control))
+    Some((Leadership::new(term, reader, settings.ttl), control))
 }
 
 /// Does what a driver would: gives back, proclaims, and refuses to transfer, for there is nobody to transfer to.

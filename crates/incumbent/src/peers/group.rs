@@ -8,8 +8,8 @@ use incumbent_core::{ElectionName, LONGEST, Settings};
 use incumbent_peers::{Algorithm, ConfigError, GroupConfig, Member, MemberId, Members, Rules, Secret};
 use incumbent_store::StoreError;
 
+use crate::backend::PATIENCE;
 use crate::error::ConnectError;
-use crate::roll::PATIENCE;
 
 /// A group of peers, and which of them this process is if it stands. Made from a URL, or here.
 ///

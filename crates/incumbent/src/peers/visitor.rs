@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::group::{Bond, Group, misuse};
 use super::promises::promises;
+use crate::backend::{ElectionReader, Snapshot, end_of};
 use crate::error::{OperatorError, ReadError, TransferRefused, Unfinished};
 use crate::ledger::Outcome;
 use crate::observer::{CandidateInfo, GroupStatus};
 use crate::operator::CandidateRef;
-use crate::roll::{Look, Roll, end_of};
 
 /// Asks the members of one group.
 #[derive(Debug)]
@@ -61,10 +61,10 @@ impl Visitor {
         promises(&self.bond.group, known)
     }
 
-    /// Who leads and who else answers. Whoever wants only the leader (`people` is 1) gets an answer only if it is sure.
-    pub(crate) async fn look(&self, election: &ElectionName, people: usize) -> Result<Look, StoreError> {
+    /// Who leads and who else answers. Whoever wants only the leader (`candidates` is 1) gets an answer only if it is sure.
+    pub(crate) async fn look(&self, election: &ElectionName, candidates: usize) -> Result<Snapshot, StoreError> {
         let asker = self.asker(election)?;
-        let survey = if people == 1 { asker.survey_leader().await } else { asker.survey().await };
+        let survey = if candidates == 1 { asker.survey_leader().await } else { asker.survey().await };
         let answers: Vec<_> = survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
         if answers.is_empty() {
             return Err(nobody_answers(&survey));
@@ -82,7 +82,7 @@ impl Visitor {
             refusing: survey.iter().filter_map(refusal_of).collect(),
         };
         let unsure = self.group().algorithm().is_fenced() && group.answering < group.needed;
-        if people == 1 && unsure {
+        if candidates == 1 && unsure {
             return Err(too_few(&group, &survey));
         }
         let leader = if unsure { None } else { leader_of(self.group().algorithm(), &answers) };
@@ -95,9 +95,9 @@ impl Visitor {
         members.into_iter().map(|member| self.group().members().name(member).into()).collect()
     }
 
-    fn put_together(&self, group: GroupStatus, leader: Option<LeaderView>, answers: &[&Status]) -> Look {
+    fn put_together(&self, group: GroupStatus, leader: Option<LeaderView>, answers: &[&Status]) -> Snapshot {
         let name = |id: MemberId| Some(self.group().members().name(id).into());
-        let mut people: Vec<_> = leader
+        let mut candidates: Vec<_> = leader
             .iter()
             .map(|view| CandidateInfo {
                 name: name(view.member),
@@ -108,14 +108,14 @@ impl Visitor {
             .collect();
         let leads = leader.as_ref().map(|view| view.member);
         let others = answers.iter().filter(|status| Some(status.member) != leads && status.stands);
-        people.extend(others.map(|status| CandidateInfo {
+        candidates.extend(others.map(|status| CandidateInfo {
             name: name(status.member),
             id: None,
             value: status.value.clone(),
             token: None,
         }));
-        Look {
-            people,
+        Snapshot {
+            candidates,
             vacant: leader.is_none(),
             paused: None,
             tombstone: None,
@@ -177,19 +177,24 @@ impl Visitor {
         }
     }
 
-    pub(crate) async fn transfer(&self, roll: &Roll, to: &CandidateRef, within: Duration) -> Result<(), OperatorError> {
+    pub(crate) async fn transfer(
+        &self,
+        reader: &ElectionReader,
+        to: &CandidateRef,
+        within: Duration,
+    ) -> Result<(), OperatorError> {
         if !self.group().algorithm().is_fenced() {
             return Err(self.cannot("transfer"));
         }
         let until = end_of(within);
-        let before = self.leader_until(roll, until).await?.ok_or(OperatorError::Vacant)?;
-        let heir = self.heir(&roll.election, to).await?;
+        let before = self.leader_until(reader, until).await?.ok_or(OperatorError::Vacant)?;
+        let heir = self.heir(&reader.election, to).await?;
         if self.is(&before, heir) {
             return Ok(());
         }
-        self.ask(roll, Wish::Transfer(heir), &before, until).await?;
+        self.ask(reader, Wish::Transfer(heir), &before, until).await?;
         loop {
-            match self.leader_until(roll, until).await? {
+            match self.leader_until(reader, until).await? {
                 Some(leader) if self.is(&leader, heir) => return Ok(()),
                 Some(leader) if leader.token > before.token => {
                     return Err(OperatorError::Other { leader: Some(leader) });
@@ -199,12 +204,12 @@ impl Visitor {
         }
     }
 
-    pub(crate) async fn resign(&self, roll: &Roll, within: Duration) -> Result<(), OperatorError> {
+    pub(crate) async fn resign(&self, reader: &ElectionReader, within: Duration) -> Result<(), OperatorError> {
         let until = end_of(within);
-        let before = self.leader_until(roll, until).await?.ok_or(OperatorError::Vacant)?;
-        self.ask(roll, Wish::Resign, &before, until).await?;
+        let before = self.leader_until(reader, until).await?.ok_or(OperatorError::Vacant)?;
+        self.ask(reader, Wish::Resign, &before, until).await?;
         loop {
-            match self.leader_until(roll, until).await? {
+            match self.leader_until(reader, until).await? {
                 Some(leader) if leader.name == before.name && leader.token == before.token => {
                     self.pause(until, within, Unfinished::LeaderLeft).await?;
                 }
@@ -214,9 +219,9 @@ impl Visitor {
     }
 
     /// Declares the group founded, and waits until it is.
-    pub(crate) async fn found(&self, roll: &Roll, within: Duration) -> Result<(), OperatorError> {
+    pub(crate) async fn found(&self, reader: &ElectionReader, within: Duration) -> Result<(), OperatorError> {
         let until = end_of(within);
-        let asker = self.asker_of_consensus(roll, "be founded")?;
+        let asker = self.asker_of_consensus(reader, "be founded")?;
         let mut started_over = false;
         loop {
             match asker.found().await {
@@ -230,7 +235,8 @@ impl Visitor {
             self.pause(until, within, Unfinished::Founded).await?;
         }
         loop {
-            let look = crate::roll::retry(until, || Box::pin(roll.look_within(usize::MAX, roll.attempt()))).await?;
+            let look =
+                crate::backend::retry(until, || Box::pin(reader.look_within(usize::MAX, reader.attempt()))).await?;
             if look.group.is_some_and(|group| !group.forming) {
                 return Ok(());
             }
@@ -239,9 +245,14 @@ impl Visitor {
     }
 
     /// Has a member that lost its state come back, and waits until it does.
-    pub(crate) async fn readmit(&self, roll: &Roll, who: &CandidateRef, within: Duration) -> Result<(), OperatorError> {
+    pub(crate) async fn readmit(
+        &self,
+        reader: &ElectionReader,
+        who: &CandidateRef,
+        within: Duration,
+    ) -> Result<(), OperatorError> {
         let until = end_of(within);
-        let asker = self.asker_of_consensus(roll, "readmit a member")?;
+        let asker = self.asker_of_consensus(reader, "readmit a member")?;
         let unknown = || OperatorError::NoSuchMember(who.0.clone());
         let member = self.group().members().by_name(&who.0).ok_or_else(unknown)?.id;
         asker.readmit(member).await.map_err(|error| self.refused_at(error))?;
@@ -253,11 +264,11 @@ impl Visitor {
         }
     }
 
-    fn asker_of_consensus(&self, roll: &Roll, act: &'static str) -> Result<Asker, OperatorError> {
+    fn asker_of_consensus(&self, reader: &ElectionReader, act: &'static str) -> Result<Asker, OperatorError> {
         if !self.group().algorithm().is_fenced() {
             return Err(self.cannot(act));
         }
-        Ok(self.asker(&roll.election)?)
+        Ok(self.asker(&reader.election)?)
     }
 
     /// Why a member did not do what it was told.
@@ -271,11 +282,16 @@ impl Visitor {
     }
 
     /// Waits until the heir leads, or somebody else does.
-    pub(crate) async fn until_leads(&self, roll: &Roll, heir: MemberId, within: Duration) -> Result<(), Outcome> {
+    pub(crate) async fn until_leads(
+        &self,
+        reader: &ElectionReader,
+        heir: MemberId,
+        within: Duration,
+    ) -> Result<(), Outcome> {
         let until = end_of(within);
         let mut last = None;
         loop {
-            match self.leader_until(roll, until).await {
+            match self.leader_until(reader, until).await {
                 Ok(Some(leader)) if self.is(&leader, heir) => return Ok(()),
                 Ok(leader) => last = leader,
                 Err(OperatorError::Read(error)) => return Err(Outcome::Unknown(error)),
@@ -291,8 +307,12 @@ impl Visitor {
         leader.name.as_deref() == Some(self.group().members().name(member))
     }
 
-    async fn leader_until(&self, roll: &Roll, until: Instant) -> Result<Option<CandidateInfo>, OperatorError> {
-        let look = crate::roll::retry(until, || Box::pin(roll.look_within(1, roll.attempt()))).await?;
+    async fn leader_until(
+        &self,
+        reader: &ElectionReader,
+        until: Instant,
+    ) -> Result<Option<CandidateInfo>, OperatorError> {
+        let look = crate::backend::retry(until, || Box::pin(reader.look_within(1, reader.attempt()))).await?;
         Ok(look.into_leader())
     }
 
@@ -307,8 +327,14 @@ impl Visitor {
 
     /// Asks the leader. If it may have heard it, but did not answer, it is asked again only while it still leads: its successor
     /// must not be asked in its place.
-    async fn ask(&self, roll: &Roll, wish: Wish, before: &CandidateInfo, until: Instant) -> Result<(), OperatorError> {
-        let asker = self.asker(&roll.election)?;
+    async fn ask(
+        &self,
+        reader: &ElectionReader,
+        wish: Wish,
+        before: &CandidateInfo,
+        until: Instant,
+    ) -> Result<(), OperatorError> {
+        let asker = self.asker(&reader.election)?;
         let began = Instant::now();
         let mut heard = false;
         loop {
@@ -335,7 +361,7 @@ impl Visitor {
                 return Err(ReadError::TimedOut { waited: began.elapsed(), last: unknown }.into());
             }
             sleep(self.bond.group.ask_every()).await;
-            let leader = self.leader_until(roll, until).await?;
+            let leader = self.leader_until(reader, until).await?;
             if leader.is_none_or(|leader| leader.name != before.name || leader.token != before.token) {
                 return Ok(());
             }

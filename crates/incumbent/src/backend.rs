@@ -16,7 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Who keeps the elections of a client.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum Backend {
     Store(Arc<dyn Store>),
     #[cfg(feature = "peers")]
     Peers(Arc<crate::peers::Visitor>),
@@ -24,9 +24,9 @@ pub(crate) enum Source {
 
 /// An election, seen in one step.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
+pub(crate) struct Snapshot {
     /// Those in line, or the members that answer. The first one leads, unless nobody does.
-    pub(crate) people: Vec<CandidateInfo>,
+    pub(crate) candidates: Vec<CandidateInfo>,
     pub(crate) vacant: bool,
     pub(crate) paused: Option<Arc<str>>,
     pub(crate) tombstone: Option<Nonce>,
@@ -39,25 +39,25 @@ pub(crate) struct Look {
     pub(crate) seen: Option<(Seen, Cursor)>,
 }
 
-impl Look {
+impl Snapshot {
     pub(crate) fn leader(&self) -> Option<&CandidateInfo> {
-        self.people.first().filter(|_| !self.vacant)
+        self.candidates.first().filter(|_| !self.vacant)
     }
 
     pub(crate) fn into_leader(self) -> Option<CandidateInfo> {
-        self.people.into_iter().next().filter(|_| !self.vacant)
+        self.candidates.into_iter().next().filter(|_| !self.vacant)
     }
 }
 
-impl From<Line> for Look {
-    fn from(line: Line) -> Look {
+impl From<Line> for Snapshot {
+    fn from(line: Line) -> Snapshot {
         let seen = (line.seen(), line.cursor);
         let leads = line.entries.first().map(|head| head.token);
         let observed = line.entries.first().and_then(|head| head.observed);
         let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
         let handover = leads.and_then(|token| line.office.handover_from(token));
-        Look {
-            people: line.entries.iter().map(CandidateInfo::from).collect(),
+        Snapshot {
+            candidates: line.entries.iter().map(CandidateInfo::from).collect(),
             vacant: leads.is_none(),
             handover: handover.map(|handover| (handover.from, handover.heir.as_ref().map(|heir| heir.token))),
             paused: line.office.paused.map(|paused| paused.reason),
@@ -70,77 +70,77 @@ impl From<Line> for Look {
     }
 }
 
-impl Source {
+impl Backend {
     pub(crate) fn promises(&self) -> Fut<'_, Promises> {
         match self {
-            Source::Store(store) => store.promises(),
+            Backend::Store(store) => store.promises(),
             #[cfg(feature = "peers")]
-            Source::Peers(visitor) => Box::pin(std::future::ready(Ok(visitor.promises()))),
+            Backend::Peers(visitor) => Box::pin(std::future::ready(Ok(visitor.promises()))),
         }
     }
 
     pub(crate) fn identity(&self) -> Fut<'_, StoreId> {
         match self {
-            Source::Store(store) => store.identity(),
+            Backend::Store(store) => store.identity(),
             #[cfg(feature = "peers")]
-            Source::Peers(visitor) => Box::pin(std::future::ready(Ok(visitor.promises().store))),
+            Backend::Peers(visitor) => Box::pin(std::future::ready(Ok(visitor.promises().store))),
         }
     }
 }
 
 /// One election, for those who read it: with retries, within a time.
 #[derive(Clone, Debug)]
-pub(crate) struct Roll {
-    pub(crate) source: Source,
+pub(crate) struct ElectionReader {
+    pub(crate) source: Backend,
     pub(crate) election: ElectionName,
     pub(crate) settings: Settings,
     pub(crate) port: Port,
 }
 
-impl Roll {
+impl ElectionReader {
     /// One attempt, cut off after `limit`.
-    pub(crate) async fn look_within(&self, people: usize, limit: Duration) -> Result<Look, StoreError> {
+    pub(crate) async fn look_within(&self, candidates: usize, limit: Duration) -> Result<Snapshot, StoreError> {
         let look = async {
             match &self.source {
-                Source::Store(store) => store.line(&self.election, people).await.map(Look::from),
+                Backend::Store(store) => store.line(&self.election, candidates).await.map(Snapshot::from),
                 #[cfg(feature = "peers")]
-                Source::Peers(visitor) => visitor.look(&self.election, people).await,
+                Backend::Peers(visitor) => visitor.look(&self.election, candidates).await,
             }
         };
         cut_off(limit, look).await
     }
 
-    pub(crate) async fn reading(&self, people: usize) -> Result<Reading<Look>, ReadError> {
+    pub(crate) async fn reading(&self, candidates: usize) -> Result<Reading<Snapshot>, ReadError> {
         #[cfg(feature = "peers")]
-        if let Source::Peers(visitor) = &self.source {
+        if let Backend::Peers(visitor) = &self.source {
             visitor.prepare(&self.election)?;
         }
         let sent_at = self.port.now();
         let limit = self.attempt();
         let until = Instant::now() + PATIENCE;
-        let look = retry(until, || Box::pin(self.look_within(people, limit))).await?;
+        let look = retry(until, || Box::pin(self.look_within(candidates, limit))).await?;
         Ok(Reading::new(look, sent_at, self.port.clone()))
     }
 
     /// How long one attempt may take.
     pub(crate) fn attempt(&self) -> Duration {
         match &self.source {
-            Source::Store(_) => self.settings.renew_every.min(PATIENCE),
+            Backend::Store(_) => self.settings.renew_every.min(PATIENCE),
             // The times of peers are short, but a member that is dead must not keep us from asking the next one.
             #[cfg(feature = "peers")]
-            Source::Peers(_) => PATIENCE,
+            Backend::Peers(_) => PATIENCE,
         }
     }
 
     /// Waits for a hint that somebody else leads, or that the office record has changed.
-    pub(crate) fn watch(&self, look: &Look) -> Wake {
+    pub(crate) fn watch(&self, look: &Snapshot) -> Wake {
         match &self.source {
-            Source::Store(store) => match &look.seen {
+            Backend::Store(store) => match &look.seen {
                 Some((seen, from)) => store.watch(&self.election, seen, *from),
                 None => Box::pin(std::future::pending()),
             },
             #[cfg(feature = "peers")]
-            Source::Peers(visitor) => visitor.watch(),
+            Backend::Peers(visitor) => visitor.watch(),
         }
     }
 }
