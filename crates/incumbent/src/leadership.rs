@@ -10,13 +10,13 @@ use incumbent_core::{Command, Heir, Successor};
 use crate::backend::{Backend, ElectionReader};
 use crate::election::{Fenced, Fencing};
 use crate::error::{ResignError, TransferError, TransferRefused};
-use crate::ledger::Ledger;
+use crate::office_record::OfficeRecord;
 use crate::operator::CandidateRef;
 use crate::term::Term;
 
 /// Who is to lead next.
 enum Found {
-    InLine(Ledger, Heir),
+    InLine(OfficeRecord, Heir),
     #[cfg(feature = "peers")]
     Peer(std::sync::Arc<crate::peers::Visitor>, incumbent_peers::MemberId),
 }
@@ -170,7 +170,7 @@ impl<F: Fencing> Leadership<F> {
         }
         self.given_back = true;
         let leads = match &heir {
-            Found::InLine(ledger, heir) => ledger.until_leads(heir, self.patience).await,
+            Found::InLine(record, heir) => record.until_leads(heir, self.patience).await,
             #[cfg(feature = "peers")]
             Found::Peer(visitor, heir) => visitor.until_leads(&self.reader, *heir, self.patience).await,
         };
@@ -180,10 +180,10 @@ impl<F: Fencing> Leadership<F> {
     async fn heir(&self, to: &CandidateRef) -> Result<Found, TransferRefused> {
         match &self.reader.source {
             Backend::Store(store) => {
-                let ledger = Ledger::new(store.clone(), &self.reader);
-                let line = ledger.read().await?;
+                let record = OfficeRecord::new(store.clone(), &self.reader);
+                let line = record.read().await?;
                 let heir = crate::operator::find_heir(&line, to)?;
-                Ok(Found::InLine(ledger, heir))
+                Ok(Found::InLine(record, heir))
             }
             #[cfg(feature = "peers")]
             Backend::Peers(visitor) => {

@@ -100,8 +100,8 @@ pub mod fence;
 mod flaw;
 mod hooks;
 mod leadership;
-mod ledger;
 mod observer;
+mod office_record;
 mod operator;
 #[cfg(feature = "peers")]
 pub mod peers;

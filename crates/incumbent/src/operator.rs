@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, ElectionReader, PATIENCE, end_of};
 use crate::error::{OperatorError, TransferRefused, Unfinished};
-use crate::ledger::Ledger;
 use crate::observer::CandidateInfo;
+use crate::office_record::OfficeRecord;
 
 /// A candidate, named by its name or its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,9 +101,9 @@ impl Operator {
 
     /// The election's records in its store. Peers have none.
     #[cfg_attr(not(feature = "peers"), allow(unused_variables, reason = "only peers refuse an act"))]
-    fn ledger(&self, act: &'static str) -> Result<Ledger, OperatorError> {
+    fn record(&self, act: &'static str) -> Result<OfficeRecord, OperatorError> {
         match &self.reader.source {
-            Backend::Store(store) => Ok(Ledger::new(store.clone(), &self.reader)),
+            Backend::Store(store) => Ok(OfficeRecord::new(store.clone(), &self.reader)),
             #[cfg(feature = "peers")]
             Backend::Peers(visitor) => Err(visitor.cannot(act)),
         }
@@ -126,10 +126,10 @@ impl Operator {
         if let Backend::Peers(visitor) = &self.reader.source {
             return visitor.transfer(&self.reader, &to, within).await;
         }
-        let ledger = self.ledger("transfer")?;
+        let record = self.record("transfer")?;
         let until = end_of(within);
-        let nonce = ledger.port.nonce();
-        let line = ledger.read_until(MAX_LINE, until).await?;
+        let nonce = record.port.nonce();
+        let line = record.read_until(MAX_LINE, until).await?;
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         let heir = find_heir(&line, &to)?;
         if heir.is_seen_as(leader) {
@@ -139,8 +139,8 @@ impl Operator {
             .map_err(|_| TransferRefused::Leader(incumbent_core::Refusal::ForeignBetween))?;
         let from = leader.token;
         let handover = Handover { from, heir: Some(heir.clone()), nonce, within, refused: None };
-        ask(&ledger, until, handover).await?;
-        let outcome = ledger.wait_until(until, Unfinished::HeirLeads, |line| {
+        ask(&record, until, handover).await?;
+        let outcome = record.wait_until(until, Unfinished::HeirLeads, |line| {
             let head = line.entries.first();
             if head.is_some_and(|head| heir.is_seen_as(head)) {
                 return Some(Ok(()));
@@ -151,7 +151,7 @@ impl Operator {
             refusal_of(line, nonce).map(|why| Err(TransferRefused::Leader(why).into()))
         });
         let outcome = outcome.await;
-        clear_handover(&ledger, nonce).await;
+        clear_handover(&record, nonce).await;
         outcome
     }
 
@@ -161,22 +161,22 @@ impl Operator {
         if let Backend::Peers(visitor) = &self.reader.source {
             return visitor.resign(&self.reader, within).await;
         }
-        let ledger = self.ledger("resign")?;
+        let record = self.record("resign")?;
         let until = end_of(within);
-        let nonce = ledger.port.nonce();
-        let line = ledger.read_until(MAX_LINE, until).await?;
+        let nonce = record.port.nonce();
+        let line = record.read_until(MAX_LINE, until).await?;
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         refuse_foreign([leader])?;
         let from = leader.token;
-        ask(&ledger, until, Handover { from, heir: None, nonce, within, refused: None }).await?;
-        let outcome = ledger.wait_until(until, Unfinished::LeaderLeft, |line| {
+        ask(&record, until, Handover { from, heir: None, nonce, within, refused: None }).await?;
+        let outcome = record.wait_until(until, Unfinished::LeaderLeft, |line| {
             if line.entries.first().is_none_or(|head| head.token != from) {
                 return Some(Ok(()));
             }
             refusal_of(line, nonce).map(|why| Err(TransferRefused::Leader(why).into()))
         });
         let outcome = outcome.await;
-        clear_handover(&ledger, nonce).await;
+        clear_handover(&record, nonce).await;
         outcome
     }
 
@@ -216,9 +216,9 @@ impl Operator {
     /// read now. It loses its office at its next look, at its deadline at the latest; its token is refused from the
     /// moment the next leader is in office. Answers with the token that was removed.
     pub async fn depose(&self, token: Option<Token>, within: Duration) -> Result<Token, OperatorError> {
-        let ledger = self.ledger("depose")?;
+        let record = self.record("depose")?;
         let until = end_of(within);
-        let line = ledger.read_until(1, until).await?;
+        let line = record.read_until(1, until).await?;
         let leads = line.entries.first().map(|entry| entry.token);
         let asked = match (token, leads) {
             (Some(token), leads) if leads != Some(token) => {
@@ -228,16 +228,16 @@ impl Operator {
             (_, None) => return Err(OperatorError::Vacant),
         };
         // It is told why first: once its entry is gone it looks no further.
-        ledger
+        record
             .change_office(until, |line| {
                 let told = line.office.deposed == Some(asked);
                 Ok((!told).then(|| Office { deposed: Some(asked), ..line.office.clone() }))
             })
             .await?;
         loop {
-            let line = ledger.read_until(1, until).await?;
+            let line = record.read_until(1, until).await?;
             let Some(head) = line.entries.first().filter(|head| head.token == asked) else { break };
-            if ledger.evict(until, head).await? == Cas::Done {
+            if record.evict(until, head).await? == Cas::Done {
                 break;
             }
             if Instant::now() >= until {
@@ -252,28 +252,28 @@ impl Operator {
         if reason.len() > MAX_REASON_BYTES || reason.chars().any(char::is_control) {
             return Err(OperatorError::Reason);
         }
-        let ledger = self.ledger("pause")?;
+        let record = self.record("pause")?;
         let until = end_of(within);
         let paused = Paused { reason: reason.into() };
-        ledger
+        record
             .change_office(until, |line| {
                 refuse_foreign(&line.entries)?;
                 let there = line.office.paused.as_ref() == Some(&paused);
                 Ok((!there).then(|| Office { paused: Some(paused.clone()), ..line.office.clone() }))
             })
             .await?;
-        until_line_is_empty(&ledger, until, false).await
+        until_line_is_empty(&record, until, false).await
     }
 
     /// Lets a paused election go on.
     pub async fn resume(&self, within: Duration) -> Result<(), OperatorError> {
-        let ledger = self.ledger("resume")?;
+        let record = self.record("resume")?;
         let until = end_of(within);
-        let line = ledger.read_until(1, until).await?;
+        let line = record.read_until(1, until).await?;
         if line.office.paused.is_none() {
             return Err(OperatorError::NotPaused);
         }
-        ledger
+        record
             .change_office(until, |line| {
                 let paused = line.office.paused.is_some();
                 Ok(paused.then(|| Office { paused: None, ..line.office.clone() }))
@@ -284,11 +284,11 @@ impl Operator {
     /// Ends the election for all who know it: everyone is told, and leaves. `Ok`: nobody is in line any more. What
     /// remains is a tombstone for those who are out of reach now, and it goes by itself.
     pub async fn end(&self, within: Duration) -> Result<(), OperatorError> {
-        let ledger = self.ledger("end")?;
+        let record = self.record("end")?;
         let until = end_of(within);
-        let ended = Ended { id: ledger.port.nonce(), keep: self.keep.max(self.ttl) };
-        let heeded = ledger.foreign_heed_end(until).await?;
-        ledger
+        let ended = Ended { id: record.port.nonce(), keep: self.keep.max(self.ttl) };
+        let heeded = record.foreign_heed_end(until).await?;
+        record
             .change_office(until, |line| {
                 refuse_foreign(line.entries.iter().filter(|_| !heeded))?;
                 let there = line.office.ended.as_ref() == Some(&ended);
@@ -296,13 +296,13 @@ impl Operator {
                 Ok((!there).then(|| Office { ended: Some(ended.clone()), ..Office::default() }))
             })
             .await?;
-        until_line_is_empty(&ledger, until, heeded).await
+        until_line_is_empty(&record, until, heeded).await
     }
 }
 
 /// Writes down a request to hand over, unless another one is under way.
-async fn ask(ledger: &Ledger, until: Instant, handover: Handover) -> Result<(), OperatorError> {
-    ledger
+async fn ask(record: &OfficeRecord, until: Instant, handover: Handover) -> Result<(), OperatorError> {
+    record
         .change_office(until, |line| {
             let head = line.entries.first().map(|head| head.token);
             if line.office.handover.as_ref().is_some_and(|there| there.nonce == handover.nonce) {
@@ -320,9 +320,9 @@ async fn ask(ledger: &Ledger, until: Instant, handover: Handover) -> Result<(), 
 }
 
 /// Takes our request back. It is void by itself once its leader is gone, so a failure does no harm.
-async fn clear_handover(ledger: &Ledger, nonce: Nonce) {
+async fn clear_handover(record: &OfficeRecord, nonce: Nonce) {
     let until = Instant::now() + PATIENCE;
-    let cleared = ledger.change_office(until, |line| {
+    let cleared = record.change_office(until, |line| {
         let ours = line.office.handover.as_ref().is_some_and(|handover| handover.nonce == nonce);
         Ok(ours.then(|| Office { handover: None, ..line.office.clone() }))
     });
@@ -331,8 +331,8 @@ async fn clear_handover(ledger: &Ledger, nonce: Nonce) {
     }
 }
 
-async fn until_line_is_empty(ledger: &Ledger, until: Instant, foreign_leave: bool) -> Result<(), OperatorError> {
-    ledger
+async fn until_line_is_empty(record: &OfficeRecord, until: Instant, foreign_leave: bool) -> Result<(), OperatorError> {
+    record
         .wait_until(until, Unfinished::LineEmpty, |line| {
             if let Err(foreign) = refuse_foreign(line.entries.iter().filter(|_| !foreign_leave)) {
                 return Some(Err(foreign));

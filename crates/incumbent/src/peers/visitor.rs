@@ -18,8 +18,8 @@ use super::group::{Bond, Group, misuse};
 use super::promises::promises;
 use crate::backend::{ElectionReader, Snapshot, end_of};
 use crate::error::{OperatorError, ReadError, TransferRefused, Unfinished};
-use crate::ledger::Outcome;
 use crate::observer::{CandidateInfo, GroupStatus};
+use crate::office_record::Outcome;
 use crate::operator::CandidateRef;
 
 /// Asks the members of one group.

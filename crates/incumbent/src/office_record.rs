@@ -14,7 +14,7 @@ use crate::port::Port;
 
 /// Reads the line and the office record, and writes the latter.
 #[derive(Clone, Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct OfficeRecord {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) election: ElectionName,
     pub(crate) settings: Settings,
@@ -36,10 +36,10 @@ impl<F: crate::election::Fencing> crate::error::TransferError<F> {
     }
 }
 
-impl Ledger {
-    pub(crate) fn new(store: Arc<dyn Store>, reader: &ElectionReader) -> Ledger {
+impl OfficeRecord {
+    pub(crate) fn new(store: Arc<dyn Store>, reader: &ElectionReader) -> OfficeRecord {
         let ElectionReader { source: _, election, settings, port } = reader.clone();
-        Ledger { store, election, settings, port }
+        OfficeRecord { store, election, settings, port }
     }
 
     pub(crate) async fn read(&self) -> Result<Line, ReadError> {
