@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) enum Backend {
     Store(Arc<dyn Store>),
     #[cfg(feature = "peers")]
-    Peers(Arc<crate::peers::Visitor>),
+    Peers(Arc<crate::peers::GroupClient>),
 }
 
 /// An election, seen in one step.

@@ -18,7 +18,7 @@ use crate::term::Term;
 enum Found {
     InLine(OfficeRecord, Heir),
     #[cfg(feature = "peers")]
-    Peer(std::sync::Arc<crate::peers::Visitor>, incumbent_peers::MemberId),
+    Peer(std::sync::Arc<crate::peers::GroupClient>, incumbent_peers::MemberId),
 }
 
 /// The office, held. There is one for each term; dropping it gives the office back.

@@ -21,7 +21,7 @@ use super::{Side, Told};
 use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
 use crate::hooks::Hooks;
-use crate::peers::{Bond, start};
+use crate::peers::{GroupElection, start};
 use crate::port::{CandidacyState, Stand};
 
 /// How long closing may take beyond the grace.
@@ -39,7 +39,7 @@ enum Done {
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 pub(crate) struct GroupSide {
-    bond: Arc<Bond>,
+    bond: Arc<GroupElection>,
     clock: Arc<dyn Clock>,
     hooks: Hooks,
     member: Member,
@@ -79,7 +79,7 @@ struct Place {
 }
 
 impl GroupSide {
-    pub(crate) fn new(bond: Arc<Bond>, clock: Arc<dyn Clock>, hooks: Hooks) -> GroupSide {
+    pub(crate) fn new(bond: Arc<GroupElection>, clock: Arc<dyn Clock>, hooks: Hooks) -> GroupSide {
         GroupSide {
             bond,
             clock,

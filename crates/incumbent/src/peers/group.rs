@@ -46,7 +46,7 @@ pub(super) enum SecretFrom {
 }
 
 /// What a process is that has not been told.
-pub(super) enum Slots {
+pub(super) enum MemberChoice {
     /// This member.
     One(MemberId),
     /// The first of these that does not run yet.
@@ -183,7 +183,7 @@ impl Group {
     }
 
     /// Which member a process is that stands under this name.
-    pub(super) fn slots(&self, name: &str) -> Result<Slots, StoreError> {
+    pub(super) fn slots(&self, name: &str) -> Result<MemberChoice, StoreError> {
         let named = self.members.by_name(name);
         if let Some(told) = self.told()? {
             return match named {
@@ -191,16 +191,16 @@ impl Group {
                     "{name:?} is the name of another member: this process is {:?}, by what rank and listen say",
                     told.name
                 ))),
-                _ => Ok(Slots::One(told.id)),
+                _ => Ok(MemberChoice::One(told.id)),
             };
         }
         if let Some(named) = named {
-            return Ok(Slots::One(named.id));
+            return Ok(MemberChoice::One(named.id));
         }
         let all: Vec<_> = self.members.iter().map(|member| member.id).collect();
         match all[..] {
-            [only] => Ok(Slots::One(only)),
-            _ if self.is_local() => Ok(Slots::FirstFree(all)),
+            [only] => Ok(MemberChoice::One(only)),
+            _ if self.is_local() => Ok(MemberChoice::FirstFree(all)),
             _ => Err(misuse(
                 "who stands is a member, and has to say which: by &rank= or &listen= in the URL, or by the name that the list gives it"
                     .to_owned(),
@@ -277,14 +277,14 @@ fn votes_of(election: &ElectionName) -> Result<PathBuf, StoreError> {
 
 /// A group and the one election that it holds, once somebody has said which.
 #[derive(Debug)]
-pub(crate) struct Bond {
+pub(crate) struct GroupElection {
     pub(crate) group: Group,
     election: OnceLock<ElectionName>,
 }
 
-impl Bond {
-    pub(crate) fn new(group: Group) -> Bond {
-        Bond { group, election: OnceLock::new() }
+impl GroupElection {
+    pub(crate) fn new(group: Group) -> GroupElection {
+        GroupElection { group, election: OnceLock::new() }
     }
 
     /// One group holds one election: the first that is used.
@@ -399,8 +399,8 @@ mod tests {
 
     fn slot(url: &str, name: &str) -> Result<Option<u16>, String> {
         match group(url).slots(name) {
-            Ok(Slots::One(id)) => Ok(Some(id.0)),
-            Ok(Slots::FirstFree(_)) => Ok(None),
+            Ok(MemberChoice::One(id)) => Ok(Some(id.0)),
+            Ok(MemberChoice::FirstFree(_)) => Ok(None),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_client_holds_one_election() {
-        let bond = Bond::new(group("ring://"));
+        let bond = GroupElection::new(group("ring://"));
         let name = |text: &str| ElectionName::new(text).unwrap();
         bond.check(&name("a")).unwrap();
         bond.check(&name("a")).unwrap();

@@ -42,20 +42,20 @@
 //! [`Operator::found`](crate::Operator::found) and [`Operator::readmit`](crate::Operator::readmit).
 
 mod group;
+mod group_client;
 mod promises;
 mod start;
 mod url;
-mod visitor;
 
-pub(crate) use group::Bond;
 pub use group::Group;
+pub(crate) use group::GroupElection;
+pub(crate) use group_client::GroupClient;
 #[cfg(feature = "peers-tls")]
 pub use incumbent_peers::Tls;
 pub use incumbent_peers::{
     Abstention, Algorithm, ConfigError, ConsensusSettings, Member, MemberId, Members, RankSettings, Rules, Secret,
 };
 pub(crate) use start::start;
-pub(crate) use visitor::Visitor;
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ use crate::driver::GroupSide;
 use crate::hooks::Hooks;
 
 /// The two sides of a client of a group: one that may become a member, and one that asks.
-pub(crate) fn open(group: Group, clock: Arc<dyn Clock>, hooks: Hooks) -> (GroupSide, Arc<Visitor>) {
-    let bond = Arc::new(Bond::new(group));
-    (GroupSide::new(bond.clone(), clock, hooks), Arc::new(Visitor::new(bond)))
+pub(crate) fn open(group: Group, clock: Arc<dyn Clock>, hooks: Hooks) -> (GroupSide, Arc<GroupClient>) {
+    let bond = Arc::new(GroupElection::new(group));
+    (GroupSide::new(bond.clone(), clock, hooks), Arc::new(GroupClient::new(bond)))
 }

@@ -7,12 +7,12 @@ use incumbent_core::ElectionName;
 use incumbent_peers::{Node, NodeConfig, StartError, TermRules};
 use incumbent_store::Clock;
 
-use super::group::{Bond, Slots};
+use super::group::{GroupElection, MemberChoice};
 use crate::error::CandidacyError;
 
 /// Starts the member that one who stands under this name is.
 pub(crate) async fn start(
-    bond: &Bond,
+    bond: &GroupElection,
     election: &ElectionName,
     name: &str,
     (rules, value): (TermRules, Bytes),
@@ -22,8 +22,8 @@ pub(crate) async fn start(
     let slots = group.slots(name)?;
     let shared = group.config(election, true)?;
     let (ids, may_skip) = match slots {
-        Slots::One(id) => (vec![id], false),
-        Slots::FirstFree(ids) => (ids, true),
+        MemberChoice::One(id) => (vec![id], false),
+        MemberChoice::FirstFree(ids) => (ids, true),
     };
     for id in &ids {
         let mut config = NodeConfig::new(shared.clone(), *id, group.rules);

@@ -14,7 +14,7 @@ use incumbent_peers::{
 use incumbent_store::{Promises, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::group::{Bond, Group, misuse};
+use super::group::{Group, GroupElection, misuse};
 use super::promises::promises;
 use crate::backend::{ElectionReader, Snapshot, end_of};
 use crate::error::{OperatorError, ReadError, TransferRefused, Unfinished};
@@ -24,16 +24,16 @@ use crate::operator::CandidateRef;
 
 /// Asks the members of one group.
 #[derive(Debug)]
-pub(crate) struct Visitor {
-    bond: Arc<Bond>,
+pub(crate) struct GroupClient {
+    bond: Arc<GroupElection>,
     asker: Mutex<Option<Asker>>,
     /// Which group answered last: a group that was founded anew has another identity.
     identity: Mutex<Option<StoreId>>,
 }
 
-impl Visitor {
-    pub(super) fn new(bond: Arc<Bond>) -> Visitor {
-        Visitor { bond, asker: Mutex::new(None), identity: Mutex::new(None) }
+impl GroupClient {
+    pub(super) fn new(bond: Arc<GroupElection>) -> GroupClient {
+        GroupClient { bond, asker: Mutex::new(None), identity: Mutex::new(None) }
     }
 
     pub(crate) fn group(&self) -> &Group {
