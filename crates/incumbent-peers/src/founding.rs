@@ -88,7 +88,7 @@ impl Progress {
 
 /// What a member says about its disk.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Census {
+pub(crate) struct DiskReport {
     /// Whether it wants to know the same of others.
     pub(crate) asks: bool,
     pub(crate) disk: DiskId,
@@ -156,13 +156,13 @@ impl Founding {
     }
 
     /// What this member says about itself.
-    pub(crate) fn census(&self, asks: bool) -> Census {
+    pub(crate) fn report(&self, asks: bool) -> DiskReport {
         let progress = match &self.accepted {
             // Not before it is durable.
             Some(charter) if !self.writing || self.next_disk.is_some() => Progress::Accepted(charter.clone()),
             _ => Progress::Blank,
         };
-        Census { asks, disk: self.disk, progress }
+        DiskReport { asks, disk: self.disk, progress }
     }
 
     /// Who has not been heard yet.
@@ -184,9 +184,9 @@ impl Founding {
     }
 
     /// A member has said this of itself. Who it is has been authenticated.
-    pub(crate) fn on_census(&mut self, now: Timestamp, from: MemberId, census: &Census) {
+    pub(crate) fn on_report(&mut self, now: Timestamp, from: MemberId, report: &DiskReport) {
         if self.group.contains(from) && from != self.group.me() {
-            self.heard.insert(from, (now, census.disk, census.progress.clone()));
+            self.heard.insert(from, (now, report.disk, report.progress.clone()));
         }
     }
 
@@ -330,7 +330,7 @@ mod tests {
         next_disk: u8,
         now: Timestamp,
         /// Reports on their way, which may come late.
-        late: Vec<(usize, usize, Census)>,
+        late: Vec<(usize, usize, DiskReport)>,
         /// Every charter that anybody was seated by.
         seatings: Vec<(usize, DiskId, Charter)>,
     }
@@ -391,22 +391,22 @@ mod tests {
             }
         }
 
-        fn says(&self, who: usize) -> Census {
+        fn says(&self, who: usize) -> DiskReport {
             let disk = &self.members[who];
             match &disk.state {
-                State::Forming(founding) => founding.census(false),
+                State::Forming(founding) => founding.report(false),
                 State::Seated(charter) => {
-                    Census { asks: false, disk: disk.id, progress: Progress::Seated(charter.clone()) }
+                    DiskReport { asks: false, disk: disk.id, progress: Progress::Seated(charter.clone()) }
                 }
-                State::Lost => Census { asks: false, disk: disk.id, progress: Progress::Lost },
+                State::Lost => DiskReport { asks: false, disk: disk.id, progress: Progress::Lost },
             }
         }
 
-        fn hears(&mut self, to: usize, from: usize, census: &Census) {
+        fn hears(&mut self, to: usize, from: usize, report: &DiskReport) {
             let now = self.now;
             let disk = &mut self.members[to];
             let State::Forming(founding) = &mut disk.state else { return };
-            founding.on_census(now, MemberId(from as u16), census);
+            founding.on_report(now, MemberId(from as u16), report);
             loop {
                 match founding.step(now) {
                     Step::Wait => return,
@@ -435,15 +435,15 @@ mod tests {
             if from == to {
                 return;
             }
-            let census = self.says(from);
+            let report = self.says(from);
             match self.rng.below(4) {
-                0 => self.late.push((to, from, census)),
-                _ => self.hears(to, from, &census),
+                0 => self.late.push((to, from, report)),
+                _ => self.hears(to, from, &report),
             }
             if !self.late.is_empty() && self.rng.below(4) == 0 {
                 let at = self.rng.below(self.late.len() as u64) as usize;
-                let (to, from, census) = self.late.swap_remove(at);
-                self.hears(to, from, &census);
+                let (to, from, report) = self.late.swap_remove(at);
+                self.hears(to, from, &report);
             }
         }
 
@@ -478,10 +478,10 @@ mod tests {
     fn nobody_is_seated_while_one_has_never_been_up() {
         let mut world = World::new(3, 1);
         for _ in 0..1_000 {
-            let census = world.says(0);
-            world.hears(1, 0, &census);
-            let census = world.says(1);
-            world.hears(0, 1, &census);
+            let report = world.says(0);
+            world.hears(1, 0, &report);
+            let report = world.says(1);
+            world.hears(0, 1, &report);
         }
         assert_eq!(world.seated(), 0);
         let State::Forming(first) = &world.members[0].state else { panic!("it is forming") };
@@ -495,8 +495,8 @@ mod tests {
             world.exchange();
         }
         world.wipe(2);
-        let census = world.says(0);
-        world.hears(2, 0, &census);
+        let report = world.says(0);
+        world.hears(2, 0, &report);
         assert!(matches!(world.members[2].state, State::Lost));
     }
 
@@ -540,7 +540,7 @@ mod tests {
     struct Situation {
         members: Vec<Member>,
         /// Every report that was ever made: each may arrive at any time, and again.
-        said: BTreeSet<(usize, Census)>,
+        said: BTreeSet<(usize, DiskReport)>,
         /// Who was ever seated, on which disk, under which charter.
         seatings: BTreeSet<(usize, DiskId, Charter)>,
         next_disk: u8,
@@ -571,13 +571,13 @@ mod tests {
             matches!(self.progress, Stage::Seated(_))
         }
 
-        fn says(&self) -> Census {
+        fn says(&self) -> DiskReport {
             let progress = match &self.progress {
-                Stage::Forming(founding) => return founding.census(false),
+                Stage::Forming(founding) => return founding.report(false),
                 Stage::Seated(charter) => Progress::Seated(charter.clone()),
                 Stage::Lost => Progress::Lost,
             };
-            Census { asks: false, disk: self.disk, progress }
+            DiskReport { asks: false, disk: self.disk, progress }
         }
     }
 
@@ -614,10 +614,10 @@ mod tests {
             self.said.extend(says);
         }
 
-        fn hears(&mut self, to: usize, from: usize, census: &Census) {
+        fn hears(&mut self, to: usize, from: usize, report: &DiskReport) {
             let member = &mut self.members[to];
             let Stage::Forming(founding) = &mut member.progress else { return };
-            founding.on_census(Timestamp::ZERO, MemberId(from as u16), census);
+            founding.on_report(Timestamp::ZERO, MemberId(from as u16), report);
             let (id, mut next) = (member.disk, None);
             loop {
                 match founding.step(Timestamp::ZERO) {
@@ -658,8 +658,8 @@ mod tests {
         }
 
         /// Whether it makes a difference.
-        fn is_news(&self, to: usize, from: usize, census: &Census) -> bool {
-            let heard = (Timestamp::ZERO, census.disk, census.progress.clone());
+        fn is_news(&self, to: usize, from: usize, report: &DiskReport) -> bool {
+            let heard = (Timestamp::ZERO, report.disk, report.progress.clone());
             match &self.members[to].progress {
                 Stage::Forming(founding) => to != from && founding.heard.get(&MemberId(from as u16)) != Some(&heard),
                 Stage::Seated(_) | Stage::Lost => false,
@@ -696,10 +696,10 @@ mod tests {
 
         fn nexts(&self) -> Vec<Situation> {
             let mut nexts = Vec::new();
-            for (from, census) in &self.said {
-                for to in (0..3).filter(|to| self.is_news(*to, *from, census)) {
+            for (from, report) in &self.said {
+                for to in (0..3).filter(|to| self.is_news(*to, *from, report)) {
                     let mut next = self.clone();
-                    next.hears(to, *from, census);
+                    next.hears(to, *from, report);
                     nexts.push(next);
                 }
             }
@@ -786,14 +786,14 @@ mod tests {
                     }
                     4..10 => {
                         let at = rng.below(situation.said.len() as u64) as usize;
-                        let (from, census) = situation.said.iter().nth(at).cloned().unwrap();
+                        let (from, report) = situation.said.iter().nth(at).cloned().unwrap();
                         if from != who {
-                            situation.hears(who, from, &census);
+                            situation.hears(who, from, &report);
                         }
                     }
                     _ if who != other => {
-                        let census = situation.members[other].says();
-                        situation.hears(who, other, &census);
+                        let report = situation.members[other].says();
+                        situation.hears(who, other, &report);
                     }
                     _ => {}
                 }
@@ -810,19 +810,19 @@ mod tests {
         let disk = |number| DiskId([number; 16]);
         let charter = Charter((0..3).map(|n| (MemberId(n), disk(n as u8))).collect());
         let agreed = Progress::Accepted(charter.clone());
-        let says = |number, progress| Census { asks: false, disk: disk(number), progress };
+        let says = |number, progress| DiskReport { asks: false, disk: disk(number), progress };
         let (now, late) = (Timestamp::ZERO, Timestamp::ZERO + EVERY * (FRESH + 1));
         let mut first = Founding::new(now, group(0, 3), disk(0), Some(charter.clone()), EVERY);
         assert_eq!(first.declare(now, disk(9)), Declared::TooFew, "it is alone");
-        first.on_census(now, MemberId(1), &says(1, agreed.clone()));
-        first.on_census(now, MemberId(2), &says(2, Progress::Blank));
+        first.on_report(now, MemberId(1), &says(1, agreed.clone()));
+        first.on_report(now, MemberId(2), &says(2, Progress::Blank));
         assert_eq!(first.declare(now, disk(9)), Declared::InProgress, "the third has yet to accept it");
-        first.on_census(now, MemberId(2), &says(7, Progress::Blank));
+        first.on_report(now, MemberId(2), &says(7, Progress::Blank));
         assert_eq!(first.declare(late, disk(9)), Declared::TooFew, "what the others are now is not known");
         assert_eq!(first.declare(now, disk(9)), Declared::StartedOver);
-        assert_eq!(first.census(false), says(0, agreed), "not before it is written");
+        assert_eq!(first.report(false), says(0, agreed), "not before it is written");
         first.on_written();
-        assert_eq!(first.census(false), says(9, Progress::Blank));
+        assert_eq!(first.report(false), says(9, Progress::Blank));
         let Declared::Accepted(next) = first.declare(now, disk(8)) else { panic!("two blank disks are a majority") };
         assert_eq!(next.0, BTreeMap::from([(MemberId(0), disk(9)), (MemberId(2), disk(7))]));
     }
@@ -834,8 +834,8 @@ mod tests {
             let mut first = Founding::new(Timestamp::ZERO, group(0, 3), DiskId([disk; 16]), None, EVERY);
             let spare = DiskId([99; 16]);
             assert_eq!(first.declare(Timestamp::ZERO, spare), Declared::TooFew, "it is alone");
-            let blank = Census { asks: false, disk: DiskId([disk + 10; 16]), progress: Progress::Blank };
-            first.on_census(Timestamp::ZERO, MemberId(2), &blank);
+            let blank = DiskReport { asks: false, disk: DiskId([disk + 10; 16]), progress: Progress::Blank };
+            first.on_report(Timestamp::ZERO, MemberId(2), &blank);
             let Declared::Accepted(charter) = first.declare(Timestamp::ZERO, spare) else { panic!("they are two") };
             first.on_written();
             assert_eq!(charter.0.keys().copied().collect::<Vec<_>>(), [MemberId(0), MemberId(2)]);

@@ -1,7 +1,7 @@
 //! Elections among peers, with no store: bully, ring and consensus over encrypted connections.
 //!
 //! The algorithms are pure machines in `incumbent-core`. Here a [`Node`] runs one of them: it connects to the other
-//! members, writes votes down, and tells whoever polls it what happens. An [`Asker`] is someone who is not a member and
+//! members, writes votes down, and tells whoever polls it what happens. An [`QueryClient`] is someone who is not a member and
 //! wants to know who leads.
 //!
 //! ```no_run
@@ -54,10 +54,9 @@
 //! exists, and comes back by learning the highest term from all others.
 //!
 //! Two things only people can know, and say to a member that runs: that a group is new although
-//! some members never came ([`Asker::found`]), and that a member which lost its state is to come
-//! back although others do not answer, or have lost theirs, too ([`Asker::readmit`]).
+//! some members never came ([`QueryClient::found`]), and that a member which lost its state is to come
+//! back although others do not answer, or have lost theirs, too ([`QueryClient::readmit`]).
 
-mod asker;
 mod config;
 mod counters;
 mod disk;
@@ -68,6 +67,7 @@ mod link;
 mod members;
 mod node;
 mod packet;
+mod query_client;
 #[cfg(test)]
 mod scratch;
 mod secret;
@@ -76,7 +76,6 @@ mod status;
 mod tls;
 mod trace;
 
-pub use asker::{AskError, Asker, Survey, leader_of};
 pub use config::{Algorithm, ConfigError, GroupConfig, LinkSettings, NodeConfig, Rules};
 pub use counters::Counters;
 pub use incumbent_core::peers::consensus::{ConsensusSettings, PeerRole, Position};
@@ -85,6 +84,7 @@ pub use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, RankSettings,
 pub use incumbent_core::{Claim, Command, Event, Fault, Refusal, Successor, TermNo};
 pub use members::{Member, Members};
 pub use node::{Node, NodeView, StartError, Told};
+pub use query_client::{AskError, QueryClient, Survey, leader_of};
 pub use secret::{MAX_SECRET_BYTES, MIN_SECRET_BYTES, Secret};
 pub use status::{LeaderView, NodeState, Office, Refused, Stage, Status};
 #[cfg(feature = "tls")]

@@ -9,7 +9,7 @@ use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, PulseMessage, bul
 use incumbent_core::{MAX_VALUE_BYTES, Nonce, StoreId, Token};
 
 use crate::config::Algorithm;
-use crate::founding::{Census, Charter, DiskId, Progress};
+use crate::founding::{Charter, DiskId, DiskReport, Progress};
 use crate::status::{Answer, LeaderView, Query, Refused, Status};
 
 /// The longest packet that a member reads: a frame, and its channel.
@@ -24,7 +24,7 @@ pub(crate) enum Packet {
     /// A message of the algorithm.
     Peer(Frame),
     /// Among consensus members: what is on my disk, and do you agree to found a group?
-    Founding(Census),
+    Founding(DiskReport),
     /// Someone who is not a member wants something.
     Query(Nonce, Query),
     /// What it gets.
@@ -50,9 +50,9 @@ impl Packet {
                 out.u8(PEER);
                 out.bytes(&frame.encode()?);
             }
-            Packet::Founding(census) => {
+            Packet::Founding(report) => {
                 out.u8(FOUNDING);
-                write_census(&mut out, census)?;
+                write_report(&mut out, report)?;
             }
             Packet::Query(nonce, query) => {
                 out.u8(QUERY);
@@ -103,7 +103,7 @@ impl Packet {
         let mut reader = Reader::new(bytes);
         let packet = match reader.u8()? {
             PEER => return Frame::decode(reader.rest(), group).map(Packet::Peer),
-            FOUNDING => Packet::Founding(read_census(&mut reader)?),
+            FOUNDING => Packet::Founding(read_report(&mut reader)?),
             QUERY => Packet::Query(reader.nonce()?, read_query(&mut reader)?),
             ANSWER => Packet::Answer(reader.nonce()?, read_answer(&mut reader)?),
             PING => Packet::Ping(reader.u64()?),
@@ -131,7 +131,7 @@ impl Packet {
         let kind = self.kind();
         match self {
             Packet::Peer(frame) => summary_of(kind, &frame.body),
-            Packet::Founding(census) => format!("{kind} {}", census.progress.name()),
+            Packet::Founding(report) => format!("{kind} {}", report.progress.name()),
             Packet::Query(_, query) => format!("{kind} {query:?}").to_lowercase(),
             Packet::Answer(_, Answer::Status(_)) => format!("{kind} status"),
             Packet::Answer(_, Answer::Accepted) => format!("{kind} accepted"),
@@ -197,10 +197,10 @@ fn summary_of(kind: &str, body: &Body) -> String {
     }
 }
 
-fn write_census(out: &mut Writer, census: &Census) -> Result<(), WireError> {
-    out.u8(u8::from(census.asks));
-    out.bytes(&census.disk.0);
-    match &census.progress {
+fn write_report(out: &mut Writer, report: &DiskReport) -> Result<(), WireError> {
+    out.u8(u8::from(report.asks));
+    out.bytes(&report.disk.0);
+    match &report.progress {
         Progress::Blank => out.u8(0),
         Progress::Accepted(charter) => {
             out.u8(1);
@@ -266,7 +266,7 @@ const ROLES: [PeerRole; 6] =
 const ABSTENTIONS: [Abstention; 4] =
     [Abstention::StateLost, Abstention::StateLostAlone, Abstention::Restarted, Abstention::CannotPersist];
 
-fn read_census(reader: &mut Reader<'_>) -> Result<Census, WireError> {
+fn read_report(reader: &mut Reader<'_>) -> Result<DiskReport, WireError> {
     let (asks, disk) = (reader.flag()?, DiskId(reader.take()?));
     let progress = match reader.u8()? {
         0 => Progress::Blank,
@@ -275,7 +275,7 @@ fn read_census(reader: &mut Reader<'_>) -> Result<Census, WireError> {
         3 => Progress::Lost,
         _ => return Err(WireError::OutOfBounds),
     };
-    Ok(Census { asks, disk, progress })
+    Ok(DiskReport { asks, disk, progress })
 }
 
 fn read_charter(reader: &mut Reader<'_>) -> Result<Charter, WireError> {
@@ -485,7 +485,7 @@ pub(crate) mod tests {
     pub(crate) fn packet(rng: &mut Rng) -> Packet {
         match rng.below(9) {
             0..4 => Packet::Peer(Frame { group: GROUP, from: member(rng), body: body(rng) }),
-            4 => Packet::Founding(Census {
+            4 => Packet::Founding(DiskReport {
                 asks: flip(rng),
                 disk: disk(rng),
                 progress: match rng.below(4) {

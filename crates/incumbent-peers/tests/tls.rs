@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use incumbent_core::ElectionName;
 use incumbent_peers::{
-    Algorithm, Asker, GroupConfig, Member, MemberId, Members, Node, NodeConfig, RefusedFrame, Rules, Secret, Tls, Told,
+    Algorithm, GroupConfig, Member, MemberId, Members, Node, NodeConfig, QueryClient, RefusedFrame, Rules, Secret, Tls,
+    Told,
 };
 use incumbent_testkit::servers::Scratch;
 
@@ -62,15 +63,15 @@ async fn members_elect_one_of_them_over_tls_and_those_without_a_certificate_stay
         let led = state.wait_for(|state| state.leader.as_ref().is_some_and(|leader| leader.member == MemberId(3)));
         tokio::time::timeout(PATIENCE, led).await.expect("the third leads").unwrap();
     }
-    let status = Asker::new(group.clone()).unwrap().status(MemberId(1)).await.unwrap();
+    let status = QueryClient::new(group.clone()).unwrap().status(MemberId(1)).await.unwrap();
     assert_eq!(status.member, MemberId(1));
 
     let before = nodes[0].counters().refused_in_total();
-    let in_the_clear = Asker::new(plain).unwrap().status(MemberId(1)).await;
+    let in_the_clear = QueryClient::new(plain).unwrap().status(MemberId(1)).await;
     assert!(in_the_clear.is_err(), "{in_the_clear:?}");
     let mut theirs = group;
     theirs.tls = Some(certify(folder.path(), "theirs"));
-    let with_another_ca = Asker::new(theirs).unwrap().status(MemberId(1)).await;
+    let with_another_ca = QueryClient::new(theirs).unwrap().status(MemberId(1)).await;
     assert!(with_another_ca.is_err(), "{with_another_ca:?}");
     tokio::time::timeout(PATIENCE, async {
         while nodes[0].counters().refused_in_total() < before + 2 {

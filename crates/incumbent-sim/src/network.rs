@@ -4,7 +4,7 @@ use incumbent_core::{Answer, Attempt, CallId, CandidacyId, Cas, Epoch, Fault, Hi
 
 use crate::checker::{Fields, Withdrawal};
 use crate::process::{FirstInLine, Message};
-use crate::server::{Ask, Asker, Reply, held_in};
+use crate::server::{Ask, QueryClient, Reply, held_in};
 use crate::trace::trace;
 use crate::variant::WorldFlaw;
 use crate::world::{Happening, Request, World};
@@ -25,7 +25,7 @@ impl World {
     }
 
     /// Sends a request to the server, or not.
-    pub(crate) fn send(&mut self, from: Asker, ask: Ask) {
+    pub(crate) fn send(&mut self, from: QueryClient, ask: Ask) {
         if self.is_cut_off(from) {
             if self.chance(500) {
                 self.reply(from, fault(&ask, Fault::Unavailable));
@@ -48,8 +48,8 @@ impl World {
         self.after(delay, Happening::Arrive(Box::new(Request { from, ask })));
     }
 
-    fn is_cut_off(&self, asker: Asker) -> bool {
-        matches!(asker, Asker::Process { process, .. } if self.cut_off.contains(&process))
+    fn is_cut_off(&self, query_client: QueryClient) -> bool {
+        matches!(query_client, QueryClient::Process { process, .. } if self.cut_off.contains(&process))
     }
 
     /// A request is at the server. Its sender may have crashed since: that changes nothing here.
@@ -61,14 +61,14 @@ impl World {
             }
             return;
         }
-        if matches!(from, Asker::Process { process, .. } if self.on_stale_server.contains(process)) {
+        if matches!(from, QueryClient::Process { process, .. } if self.on_stale_server.contains(process)) {
             if let (Ask::Renew(attempt, ..), true) = (ask, self.variant.has(WorldFlaw::StaleServerBelieved)) {
                 let reply = self.server.acknowledge(*attempt);
                 self.reply(*from, reply);
             }
             return;
         }
-        if let (Ask::Watch(watch), Asker::Process { process, boot }) = (ask, *from) {
+        if let (Ask::Watch(watch), QueryClient::Process { process, boot }) = (ask, *from) {
             if self.processes[process].boot == boot && self.server.watch(process, boot, watch) {
                 self.hint(process, boot, watch.seat, watch.watch, Hint::Changed);
             }
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// One step of the server, with everything that the checker has to see around it.
-    fn execute(&mut self, from: Asker, ask: &Ask) -> Reply {
+    fn execute(&mut self, from: QueryClient, ask: &Ask) -> Reply {
         let op = match ask {
             Ask::Call(_, _, _, op) | Ask::Operate(_, op) => op,
             Ask::Open(..) | Ask::Renew(..) | Ask::Close(_) | Ask::Watch(_) => {
@@ -111,11 +111,11 @@ impl World {
                 self.checker.removed(self.now, election, seen.token, &before, &after);
                 let gone = before.contains(&seen.token) && !after.contains(&seen.token);
                 match from {
-                    Asker::Operator(_) if gone => self.checker.removed_early(self.now, election, seen.token),
-                    Asker::Process { process, .. } if gone => {
+                    QueryClient::Operator(_) if gone => self.checker.removed_early(self.now, election, seen.token),
+                    QueryClient::Process { process, .. } if gone => {
                         self.checker.silenced(self.now, process, seen.token, forgets_at);
                     }
-                    Asker::Operator(_) | Asker::Process { .. } => {}
+                    QueryClient::Operator(_) | QueryClient::Process { .. } => {}
                 }
                 reply
             }
@@ -125,8 +125,8 @@ impl World {
                 let reply = self.server.execute(self.now, ask);
                 let is = self.server.office(self.now, name);
                 let fields = match from {
-                    Asker::Operator(operator) => self.operators[operator].fields(),
-                    Asker::Process { .. } => Fields { handover: true, ..Fields::default() },
+                    QueryClient::Operator(operator) => self.operators[operator].fields(),
+                    QueryClient::Process { .. } => Fields { handover: true, ..Fields::default() },
                 };
                 self.checker.office_written(self.now, election, fields, &was, &is);
                 reply
@@ -168,8 +168,8 @@ impl World {
         }
     }
 
-    fn note_place(&mut self, from: Asker, seat: CandidacyId, call: CallId, answer: &Result<Answer, Fault>) {
-        let (Ok(Answer::Standing(standing)), Asker::Process { process, boot }) = (answer, from) else { return };
+    fn note_place(&mut self, from: QueryClient, seat: CandidacyId, call: CallId, answer: &Result<Answer, Fault>) {
+        let (Ok(Answer::Standing(standing)), QueryClient::Process { process, boot }) = (answer, from) else { return };
         // What a doubled request does the second time, nobody asked for.
         let state = Some(&mut self.processes[process]).filter(|state| state.boot == boot);
         let executed = state.and_then(|state| state.seats.get_mut(&seat)).map(|seat| &mut seat.last_executed);
@@ -182,24 +182,26 @@ impl World {
     }
 
     /// Sends an answer back, or not.
-    fn reply(&mut self, to: Asker, reply: Reply) {
+    fn reply(&mut self, to: QueryClient, reply: Reply) {
         let message = match (to, reply) {
             (_, Reply::None) => return,
-            (Asker::Operator(operator), Reply::Operated(attempt, answer)) => {
+            (QueryClient::Operator(operator), Reply::Operated(attempt, answer)) => {
                 if !self.chance(self.weather.lost) {
                     let delay = self.delay();
                     self.after(delay, Happening::Told { operator, attempt, answer: Box::new(answer) });
                 }
                 return;
             }
-            (Asker::Operator(_), _) | (_, Reply::Operated(..)) => return,
-            (Asker::Process { .. }, Reply::Opened(attempt, answer)) => Message::Opened(attempt, answer),
-            (Asker::Process { .. }, Reply::Renewed(attempt, answer)) => Message::Input(Input::Renewed(attempt, answer)),
-            (Asker::Process { .. }, Reply::Called(seat, call, answer)) => {
+            (QueryClient::Operator(_), _) | (_, Reply::Operated(..)) => return,
+            (QueryClient::Process { .. }, Reply::Opened(attempt, answer)) => Message::Opened(attempt, answer),
+            (QueryClient::Process { .. }, Reply::Renewed(attempt, answer)) => {
+                Message::Input(Input::Renewed(attempt, answer))
+            }
+            (QueryClient::Process { .. }, Reply::Called(seat, call, answer)) => {
                 Message::Input(Input::Answer(seat, call, answer))
             }
         };
-        if let Asker::Process { process, boot } = to {
+        if let QueryClient::Process { process, boot } = to {
             self.send_to_process(process, boot, message);
         }
     }
@@ -258,7 +260,7 @@ impl World {
             return;
         }
         let session = epoch.and_then(|epoch| self.processes[process].sessions.get(&epoch.0).copied());
-        self.send(Asker::Process { process, boot }, Ask::Call(seat, call, session, op));
+        self.send(QueryClient::Process { process, boot }, Ask::Call(seat, call, session, op));
     }
 
     /// Notes what an answer said, as it reaches the one who acts on it.

@@ -15,7 +15,7 @@ use crate::variant::{Variant, WorldFlaw};
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Asker {
+pub(crate) enum QueryClient {
     Process { process: usize, boot: u32 },
     Operator(usize),
 }

@@ -8,7 +8,7 @@ use incumbent_core::{
 use crate::checker::Belief;
 use crate::operator::{Operator, Wish};
 use crate::process::{Seat, Term};
-use crate::server::{Ask, Asker};
+use crate::server::{Ask, QueryClient};
 use crate::trace::trace;
 use crate::variant::WorldFlaw;
 use crate::world::{Happening, World};
@@ -282,7 +282,7 @@ impl World {
     fn ask_as_operator(&mut self, operator: usize, op: incumbent_core::Op) {
         let attempt = self.operators[operator].attempt;
         trace!(self, "operator", "{:?} {op:?}", self.operators[operator].wish);
-        self.send(Asker::Operator(operator), Ask::Operate(attempt, op));
+        self.send(QueryClient::Operator(operator), Ask::Operate(attempt, op));
         self.after(self.scenario.ttl() / 2, Happening::RetryOperation { operator, attempt });
     }
 

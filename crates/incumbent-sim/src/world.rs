@@ -11,7 +11,7 @@ use crate::faults::Mishap;
 use crate::operator::Operator;
 use crate::process::{Message, Process};
 use crate::scenario::{Kind, Scenario, Weather};
-use crate::server::{Ask, Asker, Server, Watch, at};
+use crate::server::{Ask, QueryClient, Server, Watch, at};
 use crate::trace::{Trace, trace};
 use crate::users::Deed;
 use crate::variant::Variant;
@@ -53,7 +53,7 @@ const MOST_EVENTS: u64 = 2_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) from: Asker,
+    pub(crate) from: QueryClient,
     pub(crate) ask: Ask,
 }
 
@@ -389,7 +389,7 @@ impl World {
     fn put_out(&mut self, process: usize, output: Output) {
         trace!(self, format!("p{process}"), "-> {output:?}");
         let boot = self.processes[process].boot;
-        let from = Asker::Process { process, boot };
+        let from = QueryClient::Process { process, boot };
         match output {
             Output::OpenSession(attempt, _) => {
                 self.count_call(process);

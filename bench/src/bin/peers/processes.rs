@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use incumbent::Timestamp;
-use incumbent_peers::{Algorithm, Asker, MemberId};
+use incumbent_peers::{Algorithm, MemberId, QueryClient};
 use incumbent_testkit::servers::Scratch;
 use tokio::sync::mpsc;
 
@@ -43,7 +43,7 @@ pub(crate) struct Processes {
     known: BTreeMap<u16, Option<(u16, u64)>>,
     saying: mpsc::UnboundedSender<Said>,
     said: mpsc::UnboundedReceiver<Said>,
-    asker: Asker,
+    query_client: QueryClient,
     rounds: u32,
     scratch: Scratch,
 }
@@ -74,11 +74,12 @@ pub(crate) fn list(addresses: &[String]) -> String {
 impl Processes {
     pub(crate) async fn start(algorithm: Algorithm, count: u16, timeout: Duration) -> Processes {
         let list = list(&addresses(count));
-        let asker = Asker::new(member::group(algorithm, &list)).expect("a group");
+        let query_client = QueryClient::new(member::group(algorithm, &list)).expect("a group");
         let (saying, said) = mpsc::unbounded_channel();
         let scratch = Scratch::on_disk("bench-peers");
         let (members, known) = Default::default();
-        let mut group = Processes { algorithm, timeout, list, members, known, saying, said, asker, rounds: 0, scratch };
+        let mut group =
+            Processes { algorithm, timeout, list, members, known, saying, said, query_client, rounds: 0, scratch };
         (1..=count).for_each(|who| group.start_member(who));
         group
     }
@@ -133,7 +134,7 @@ impl Processes {
                 let leader = self.known.get(&1).copied().flatten();
                 match leader {
                     Some(leader) if self.known.values().all(|known| *known == Some(leader)) => {
-                        let survey = self.asker.survey().await;
+                        let survey = self.query_client.survey().await;
                         let votes = |status: &incumbent_peers::Status| !status.forming && status.not_voting.is_none();
                         if survey.iter().all(|(_, status)| status.as_ref().is_ok_and(votes)) {
                             return leader;
@@ -179,7 +180,7 @@ impl Processes {
         loop {
             let (leader, term) = self.settled().await;
             let count = u16::try_from(self.members.len()).expect("few");
-            if self.asker.transfer(MemberId(leader % count + 1)).await.is_ok()
+            if self.query_client.transfer(MemberId(leader % count + 1)).await.is_ok()
                 && let Some(taken) = self.handed_over(leader, term).await
             {
                 return taken;

@@ -22,7 +22,7 @@ use super::limit::{ConnectionLimit, Permit};
 use super::outbox::Outbox;
 use crate::config::Algorithm;
 use crate::counters::add;
-use crate::founding::Census;
+use crate::founding::DiskReport;
 use crate::packet::{MAX_PACKET_BYTES, Packet};
 use crate::status::Query;
 use crate::trace::RefusedFrame;
@@ -31,7 +31,7 @@ use crate::trace::RefusedFrame;
 #[derive(Debug)]
 pub(crate) enum Inbound {
     Peer(MemberId, Body),
-    Founding(MemberId, Census),
+    Founding(MemberId, DiskReport),
     /// Someone who is not a member wants something.
     Query(Arc<Outbox>, Nonce, Query),
 }
@@ -164,8 +164,8 @@ impl Listener {
                 Packet::Peer(frame) if frame.from == from && self.is_ours(&frame.body) => {
                     Inbound::Peer(from, frame.body)
                 }
-                Packet::Founding(census) if self.line.config.algorithm == Algorithm::Consensus => {
-                    Inbound::Founding(from, census)
+                Packet::Founding(report) if self.line.config.algorithm == Algorithm::Consensus => {
+                    Inbound::Founding(from, report)
                 }
                 packet => {
                     self.line.meter.refused(RefusedFrame::Misplaced, Some(from), Some(&packet), &who);

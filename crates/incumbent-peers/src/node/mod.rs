@@ -349,8 +349,8 @@ impl Node {
         match &mut self.phase {
             Phase::Forming(founding) => {
                 if founding.on_time(now) {
-                    let census = founding.census(true);
-                    self.say_census(&census);
+                    let report = founding.report(true);
+                    self.say_report(&report);
                     self.remind(now);
                 }
             }
@@ -367,7 +367,7 @@ impl Node {
     fn on_inbound(&mut self, said: Inbound) {
         match said {
             Inbound::Peer(from, body) => self.input(Input::Message(from, body)),
-            Inbound::Founding(from, census) => self.on_census(from, &census),
+            Inbound::Founding(from, report) => self.on_report(from, &report),
             Inbound::Query(to, nonce, query) => {
                 let reply = Reply { to, nonce, meter: self.shared.meter.clone() };
                 match query {

@@ -17,7 +17,7 @@ use super::start::consensus;
 use super::{Node, Phase, Told};
 use crate::counters::add;
 use crate::disk::{Disk, Record};
-use crate::founding::{Census, Charter, DiskId, Progress, Step};
+use crate::founding::{Charter, DiskId, DiskReport, Progress, Step};
 use crate::packet::Packet;
 
 /// A locked directory, and a sign for those who wait until it is free.
@@ -80,53 +80,53 @@ impl Node {
                         return self.end();
                     }
                     founding.on_written();
-                    let census = founding.census(true);
-                    self.say_census(&census);
+                    let report = founding.report(true);
+                    self.say_report(&report);
                     self.on_forming();
                 }
             }
         }
     }
 
-    pub(super) fn say_census(&self, census: &Census) {
+    pub(super) fn say_report(&self, report: &DiskReport) {
         for outbox in self.shared.outboxes.values() {
-            outbox.push(Packet::Founding(census.clone()), &self.shared.meter);
+            outbox.push(Packet::Founding(report.clone()), &self.shared.meter);
         }
     }
 
-    pub(super) fn on_census(&mut self, from: MemberId, census: &Census) {
+    pub(super) fn on_report(&mut self, from: MemberId, report: &DiskReport) {
         let now = self.now();
         let answer = match &mut self.phase {
             Phase::Forming(founding) => {
-                founding.on_census(now, from, census);
+                founding.on_report(now, from, report);
                 self.on_forming();
-                self.own_census()
+                self.own_report()
             }
             Phase::Running(_) => {
-                if let Progress::Seated(charter) = &census.progress {
+                if let Progress::Seated(charter) = &report.progress {
                     self.learn_charter(charter);
                 }
-                self.own_census()
+                self.own_report()
             }
             Phase::Over => return,
         };
-        if let Some(answer) = answer.filter(|_| census.asks)
+        if let Some(answer) = answer.filter(|_| report.asks)
             && let Some(outbox) = self.shared.outboxes.get(&from)
         {
             outbox.push(Packet::Founding(answer), &self.shared.meter);
         }
     }
 
-    fn own_census(&self) -> Option<Census> {
+    fn own_report(&self) -> Option<DiskReport> {
         let paper = self.paper.as_ref()?;
         match &self.phase {
-            Phase::Forming(founding) => Some(founding.census(false)),
+            Phase::Forming(founding) => Some(founding.report(false)),
             Phase::Running(machine) => {
                 let progress = match &paper.record.charter {
                     Some(charter) if machine.role() != PeerRole::Rejoining => Progress::Seated(charter.clone()),
                     _ => Progress::Lost,
                 };
-                Some(Census { asks: false, disk: paper.record.disk, progress })
+                Some(DiskReport { asks: false, disk: paper.record.disk, progress })
             }
             Phase::Over => None,
         }
@@ -138,8 +138,8 @@ impl Node {
             && now >= paper.ask_at
         {
             paper.ask_at = now + self.rules.heartbeat();
-            let census = Census { asks: true, disk: paper.record.disk, progress: Progress::Lost };
-            self.say_census(&census);
+            let report = DiskReport { asks: true, disk: paper.record.disk, progress: Progress::Lost };
+            self.say_report(&report);
         }
     }
 
@@ -230,8 +230,8 @@ impl Node {
                     self.input(Input::Command(Command::Healthy(false)));
                 }
                 // The others need not ask again.
-                if let Some(census) = self.own_census() {
-                    self.say_census(&census);
+                if let Some(report) = self.own_report() {
+                    self.say_report(&report);
                 }
             }
             Err(why) => {

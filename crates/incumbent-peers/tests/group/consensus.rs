@@ -39,7 +39,7 @@ async fn five_members_replace_two_leaders_that_die_one_after_the_other_and_take_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_office_is_handed_to_the_member_that_an_operator_names() {
     let play = Play::start(Algorithm::Consensus, 3).await;
-    let asker = play.asker();
+    let query_client = play.query_client();
     let handed_over = |event: &Event| matches!(event, Event::Unelected(LossReason::Transferred));
     // A starved heir may be too silent to be handed anything: the claim is that the office gets there, not that it does so
     // at once.
@@ -47,7 +47,7 @@ async fn an_office_is_handed_to_the_member_that_an_operator_names() {
         loop {
             let leader = play.agreed().await.member;
             let heir = play.others(leader)[0];
-            let _ = asker.transfer(heir).await;
+            let _ = query_client.transfer(heir).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
             if play.agreed().await.member == heir && play.user(leader).saw(handed_over) {
                 return;
@@ -56,7 +56,7 @@ async fn an_office_is_handed_to_the_member_that_an_operator_names() {
     })
     .await;
     within("the refusal of an heir that does not exist", async {
-        while asker.transfer(MemberId(9)).await != Err(AskError::Refused(Refused::NotAMember)) {}
+        while query_client.transfer(MemberId(9)).await != Err(AskError::Refused(Refused::NotAMember)) {}
     })
     .await;
     play.ledger.check();
@@ -66,8 +66,8 @@ async fn an_office_is_handed_to_the_member_that_an_operator_names() {
 async fn a_leader_that_is_asked_to_resign_does_and_another_term_begins() {
     let play = Play::start(Algorithm::Consensus, 3).await;
     let first = play.agreed().await;
-    let asker = play.asker();
-    within("a leader that accepts", async { while asker.resign().await.is_err() {} }).await;
+    let query_client = play.query_client();
+    within("a leader that accepts", async { while query_client.resign().await.is_err() {} }).await;
     play.agreed_on("a later term", |view| view.term > first.term).await;
     play.ledger.check();
 }
@@ -84,12 +84,12 @@ async fn what_the_leader_proclaims_reaches_all_members_and_those_who_ask() {
     let seen = play.agreed_on("the new value", |view| view.value == news).await;
     let is_told = |leader: &LeaderView| leader.value == news && leader.term >= seen.term;
     within("everyone who asks is told it", async {
-        while !matches!(play.asker().leader().await, Ok(Some(leader)) if is_told(&leader)) {}
+        while !matches!(play.query_client().leader().await, Ok(Some(leader)) if is_told(&leader)) {}
     })
     .await;
     for member in play.seats.keys() {
         within("every member tells it", async {
-            while !matches!(play.asker().status(*member).await, Ok(status) if status.leader.as_ref().is_some_and(is_told)) {}
+            while !matches!(play.query_client().status(*member).await, Ok(status) if status.leader.as_ref().is_some_and(is_told)) {}
         })
         .await;
     }
@@ -121,7 +121,7 @@ async fn the_longest_value_reaches_all_members_and_those_who_ask() {
         let is_told = |status: incumbent_peers::Status| {
             status.value == longest && status.leader.is_some_and(|leader| leader.value == longest)
         };
-        while !play.asker().status(MemberId(1)).await.is_ok_and(is_told) {}
+        while !play.query_client().status(MemberId(1)).await.is_ok_and(is_told) {}
     })
     .await;
 }
@@ -130,7 +130,7 @@ async fn the_longest_value_reaches_all_members_and_those_who_ask() {
 async fn every_member_answers_what_it_is() {
     let play = Play::start(Algorithm::Consensus, 3).await;
     let leader = play.agreed().await;
-    let survey = within("a survey", play.asker().survey()).await;
+    let survey = within("a survey", play.query_client().survey()).await;
     assert_eq!(survey.len(), 3);
     for (member, status) in survey {
         let status = status.unwrap();
@@ -191,7 +191,7 @@ async fn a_leader_without_a_majority_steps_down_and_is_no_candidate_that_wins() 
         why.iter().any(|event| matches!(event, Event::Unelected(LossReason::LocalDeadline | LossReason::Superseded))),
         "{why:?}"
     );
-    let asked = within("an answer", play.asker().leader()).await;
+    let asked = within("an answer", play.query_client().leader()).await;
     assert_eq!(asked, Err(AskError::NoMajority { answered: 1, of: 3 }));
 }
 
@@ -227,9 +227,11 @@ async fn a_wish_to_hand_over_to_an_unfit_member_is_refused_before_any_work_is_st
     let leader = play.agreed().await.member;
     let heir = play.others(leader)[0];
     play.node(heir).set_healthy(false);
-    let asker = play.asker();
+    let query_client = play.query_client();
     // Until the leader has heard of it, it may accept.
-    within("a refusal", async { while asker.transfer(heir).await != Err(AskError::Refused(Refused::HeirUnfit)) {} })
-        .await;
+    within("a refusal", async {
+        while query_client.transfer(heir).await != Err(AskError::Refused(Refused::HeirUnfit)) {}
+    })
+    .await;
     play.ledger.check();
 }

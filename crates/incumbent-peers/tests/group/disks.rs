@@ -1,6 +1,8 @@
 //! What a consensus member remembers, and what it does when it cannot.
 
-use incumbent_peers::{Abstention, Algorithm, AskError, Asker, Event, MemberId, PeerRole, Refused, Stage, StartError};
+use incumbent_peers::{
+    Abstention, Algorithm, AskError, Event, MemberId, PeerRole, QueryClient, Refused, Stage, StartError,
+};
 
 use crate::play::{Play, within};
 
@@ -15,7 +17,7 @@ async fn a_group_is_not_founded_before_all_have_been_there() {
     for number in [1, 2] {
         play.until(MemberId(number), "it waits for the third", waits).await;
     }
-    let status = within("a status", play.asker().status(MemberId(1))).await.unwrap();
+    let status = within("a status", play.query_client().status(MemberId(1))).await.unwrap();
     assert!(status.forming && status.leader.is_none() && status.identity.is_none());
     // Being killed in between changes nothing: a disk is recognised.
     play.kill(MemberId(2)).await;
@@ -33,8 +35,8 @@ async fn a_group_that_an_operator_declares_founded_begins_with_a_majority_and_is
         let mut config = play.group_config();
         // The sockets of those who never came are there, and nobody answers.
         config.link.answer_timeout = std::time::Duration::from_secs(1);
-        let asker = Asker::new(config).unwrap();
-        let until = async |wanted: Result<MemberId, AskError>| while asker.found().await != wanted {};
+        let query_client = QueryClient::new(config).unwrap();
+        let until = async |wanted: Result<MemberId, AskError>| while query_client.found().await != wanted {};
         within("one is no majority", until(Err(AskError::Refused(Refused::TooFew)))).await;
         play.boot(2).await;
         within("two are one", until(Ok(MemberId(1)))).await;
@@ -98,9 +100,9 @@ async fn a_founding_that_cannot_be_completed_starts_over_by_an_operators_word() 
         let mut config = play.group_config();
         // The socket of the one that does not come is there, and nobody answers.
         config.link.answer_timeout = std::time::Duration::from_secs(1);
-        let asker = Asker::new(config).unwrap();
+        let query_client = QueryClient::new(config).unwrap();
         within("all wait in vain", async {
-            let survey = asker.survey().await;
+            let survey = query_client.survey().await;
             assert_eq!(
                 survey.iter().filter(|(_, status)| status.as_ref().is_ok_and(|status| status.forming)).count(),
                 up.into()
@@ -108,7 +110,7 @@ async fn a_founding_that_cannot_be_completed_starts_over_by_an_operators_word() 
         })
         .await;
         let until = async |wanted: &[Refused]| loop {
-            match asker.found().await {
+            match query_client.found().await {
                 Ok(_) if !wanted.contains(&Refused::StartedOver) => return,
                 Err(AskError::Refused(why)) if wanted.contains(&why) => return,
                 _ => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
@@ -140,10 +142,10 @@ async fn two_of_three_that_were_wiped_come_back_by_an_operators_word() {
         let lost = |state: &incumbent_peers::NodeState| state.not_voting == Some(Abstention::StateLost);
         play.until(MemberId(number), "it says that it lost its state", lost).await;
     }
-    let asker = play.asker();
-    let refused = within("an answer", asker.readmit(MemberId(3))).await;
+    let query_client = play.query_client();
+    let refused = within("an answer", query_client.readmit(MemberId(3))).await;
     assert_eq!(refused, Err(AskError::Refused(Refused::NotLost)));
-    within("an answer", asker.readmit(MemberId(1))).await.unwrap();
+    within("an answer", query_client.readmit(MemberId(1))).await.unwrap();
     let after = play.agreed().await;
     assert!(after.term > before.term);
     play.until(MemberId(2), "the other comes back by itself", |state| state.not_voting.is_none()).await;

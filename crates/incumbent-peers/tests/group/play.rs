@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::{Command, ElectionName, Event, StoreId, Successor, Timestamp, Token};
 use incumbent_peers::{
-    Algorithm, Asker, ConsensusSettings, Counters, GroupConfig, LeaderView, Member, MemberId, Members, Node,
-    NodeConfig, NodeState, NodeView, Position, RankSettings, Rules, Secret, StartError, TermRules, Told,
+    Algorithm, ConsensusSettings, Counters, GroupConfig, LeaderView, Member, MemberId, Members, Node, NodeConfig,
+    NodeState, NodeView, Position, QueryClient, RankSettings, Rules, Secret, StartError, TermRules, Told,
 };
 use incumbent_store::{BootClock, Clock};
 use tokio::sync::{Notify, mpsc, watch};
@@ -436,8 +436,8 @@ impl Play {
         .await
     }
 
-    pub(crate) fn asker(&self) -> Asker {
-        Asker::new(self.asker_config()).unwrap()
+    pub(crate) fn query_client(&self) -> QueryClient {
+        QueryClient::new(self.asker_config()).unwrap()
     }
 
     /// For someone who asks, and has the patience to wait for a member that is starved.

@@ -83,9 +83,9 @@ async fn a_leader_resigns_when_asked_and_cannot_hand_over() {
     both(async |algorithm| {
         let mut play = start(algorithm, 3, |_| ()).await;
         led_by(&play, 3).await;
-        let asker = play.asker();
+        let query_client = play.query_client();
         within("a refusal", async {
-            while asker.transfer(MemberId(1)).await != Err(AskError::Refused(Refused::RankDecides)) {}
+            while query_client.transfer(MemberId(1)).await != Err(AskError::Refused(Refused::RankDecides)) {}
         })
         .await;
         play.node(MemberId(3)).transfer(MemberId(1));
@@ -100,7 +100,7 @@ async fn a_leader_resigns_when_asked_and_cannot_hand_over() {
             }
         })
         .await;
-        within("the highest accepts", async { while asker.resign().await != Ok(MemberId(3)) {} }).await;
+        within("the highest accepts", async { while query_client.resign().await != Ok(MemberId(3)) {} }).await;
         led_by(&play, 2).await;
         // It stands again when nobody else leads.
         for other in [1, 2] {
@@ -120,15 +120,15 @@ async fn what_the_leader_proclaims_reaches_all_members_and_those_who_ask() {
         let news = Bytes::from_static(b"news");
         play.node(MemberId(3)).proclaim(news.clone());
         play.agreed_on("the new value", |view| view.value == news).await;
-        let asker = play.asker();
+        let query_client = play.query_client();
         within("everyone who asks is told it", async {
             let told = LeaderView { member: MemberId(3), term: None, value: news.clone() };
-            while asker.leader().await.ok().flatten().as_ref() != Some(&told) {}
+            while query_client.leader().await.ok().flatten().as_ref() != Some(&told) {}
         })
         .await;
         within("the leader says so itself", async {
             let leads = (PeerRole::Leader, 0, true);
-            while asker.status(MemberId(3)).await.map(|status| (status.role, status.term, status.in_office))
+            while query_client.status(MemberId(3)).await.map(|status| (status.role, status.term, status.in_office))
                 != Ok(leads)
             {}
         })

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::ElectionName;
 use incumbent_peers::{
-    Algorithm, AskError, Asker, Member, MemberId, Members, RefusedFrame, Secret, Trace, TraceRecord, Way,
+    Algorithm, AskError, Member, MemberId, Members, QueryClient, RefusedFrame, Secret, Trace, TraceRecord, Way,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -72,13 +72,13 @@ async fn who_does_not_know_the_secret_or_asks_for_another_election_is_told_so_an
 
     let mut config = play.asker_config();
     config.secret = Secret::new("not the secret of this group").unwrap();
-    let said = why(within("an answer", Asker::new(config).unwrap().status(ONE)).await);
+    let said = why(within("an answer", QueryClient::new(config).unwrap().status(ONE)).await);
     assert!(said.contains("secrets differ"), "{said}");
     refuses(node, RefusedFrame::Proof, 0).await;
 
     let mut config = play.asker_config();
     config.election = ElectionName::new("jobs/hourly").unwrap();
-    let said = why(within("an answer", Asker::new(config).unwrap().status(ONE)).await);
+    let said = why(within("an answer", QueryClient::new(config).unwrap().status(ONE)).await);
     assert!(said.contains("another election"), "{said}");
     refuses(node, RefusedFrame::OtherGroup, 0).await;
 
@@ -95,7 +95,7 @@ async fn who_does_not_know_the_secret_or_asks_for_another_election_is_told_so_an
         Member { address: play.members.get(at).unwrap().address.clone(), ..member.clone() }
     });
     config.members = Members::new(swapped).unwrap();
-    let said = why(within("an answer", Asker::new(config).unwrap().status(TWO)).await);
+    let said = why(within("an answer", QueryClient::new(config).unwrap().status(TWO)).await);
     assert!(said.contains("another member"), "{said}");
     refuses(node, RefusedFrame::Stranger, 0).await;
     goes_on(&play, "after strangers").await;
@@ -272,8 +272,8 @@ async fn dropping_a_node_leaves_nothing_behind() {
     let before = tasks();
     let mut play = Play::start(Algorithm::Bully, 3).await;
     play.agreed().await;
-    let asker = play.asker();
-    within("an answer", asker.survey()).await;
+    let query_client = play.query_client();
+    within("an answer", query_client.survey()).await;
     let address = play.members.get(ONE).unwrap().address.to_string();
     let users: Vec<_> = play.seats.values().map(|seat| seat.user.clone()).collect();
     for seat in std::mem::take(&mut play.seats).into_values() {

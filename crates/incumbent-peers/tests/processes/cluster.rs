@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use incumbent_core::ElectionName;
 use incumbent_core::peers::PeerFlaw;
-use incumbent_peers::{Algorithm, Asker, GroupConfig, MemberId, Members, PeerRole, Secret};
+use incumbent_peers::{Algorithm, GroupConfig, MemberId, Members, PeerRole, QueryClient, Secret};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{Process, Scratch};
 
@@ -31,7 +31,7 @@ pub(crate) struct Cluster {
     /// What has been read of each diary.
     read: BTreeMap<Who, usize>,
     pub(crate) timeline: Timeline,
-    pub(crate) asker: Asker,
+    pub(crate) query_client: QueryClient,
     /// Goes last, when nobody writes into it any more.
     scratch: Scratch,
 }
@@ -55,7 +55,7 @@ impl Cluster {
         }
         let members = Members::parse(&list(addresses.iter())).unwrap();
         let group = GroupConfig::new(ElectionName::new("processes").unwrap(), members, algorithm, secret);
-        let asker = Asker::new(group).unwrap();
+        let query_client = QueryClient::new(group).unwrap();
         let mut cluster = Cluster {
             algorithm,
             flaw,
@@ -64,7 +64,7 @@ impl Cluster {
             processes: BTreeMap::new(),
             read: BTreeMap::new(),
             timeline: Timeline::default(),
-            asker,
+            query_client,
             scratch,
         };
         cluster.start_all();
@@ -212,14 +212,14 @@ impl Cluster {
         let patience = Instant::now() + PATIENCE;
         loop {
             let (leader, term) = self.agreed().await;
-            let survey = self.asker.survey().await;
+            let survey = self.query_client.survey().await;
             let votes = survey.iter().all(|(_, status)| {
                 status.as_ref().is_ok_and(|status| {
                     let role = !matches!(status.role, PeerRole::Rejoining | PeerRole::Out);
                     role && !status.forming && status.not_voting.is_none()
                 })
             });
-            let seen = self.asker.leader().await.ok().flatten();
+            let seen = self.query_client.leader().await.ok().flatten();
             let same = seen.is_some_and(|seen| {
                 (seen.member, seen.term.map_or(0, |term| term.get())) == (MemberId(leader), term)
                     && seen.value == format!("value of {leader}")

@@ -108,7 +108,7 @@ async fn the_office_goes_from_hand_to_hand() {
     for heir in cluster.everyone() {
         let (leader, term) = cluster.whole().await;
         // A starved group may refuse it, or change its leader by itself meanwhile.
-        if leader == heir || cluster.asker.transfer(MemberId(heir)).await.is_err() {
+        if leader == heir || cluster.query_client.transfer(MemberId(heir)).await.is_err() {
             continue;
         }
         let answered = |timeline: &Timeline| {

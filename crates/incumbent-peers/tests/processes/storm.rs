@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use incumbent_core::Rng;
-use incumbent_peers::{Algorithm, Asker, MemberId};
+use incumbent_peers::{Algorithm, MemberId, QueryClient};
 use incumbent_testkit::proxy::Way;
 use tokio::task::AbortHandle;
 
@@ -112,7 +112,8 @@ impl Storm {
     async fn hand_over(&mut self) -> &'static str {
         let heir = self.anyone();
         // Whether it is taken, refused or lost on the way: the rules hold.
-        let _ = tokio::time::timeout(Duration::from_millis(500), self.cluster.asker.transfer(MemberId(heir))).await;
+        let _ =
+            tokio::time::timeout(Duration::from_millis(500), self.cluster.query_client.transfer(MemberId(heir))).await;
         "handover"
     }
 
@@ -171,12 +172,12 @@ struct Witness {
 }
 
 impl Witness {
-    fn of(asker: &Asker) -> Witness {
-        let (asker, seen) = (asker.clone(), Arc::new(Mutex::new(Vec::new())));
+    fn of(query_client: &QueryClient) -> Witness {
+        let (query_client, seen) = (query_client.clone(), Arc::new(Mutex::new(Vec::new())));
         let notes = seen.clone();
         let task = tokio::spawn(async move {
             loop {
-                if let Ok(Some(leader)) = asker.leader().await {
+                if let Ok(Some(leader)) = query_client.leader().await {
                     notes.lock().unwrap().push((leader.member.0, leader.term.map_or(0, |term| term.get())));
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -212,7 +213,7 @@ async fn a_hundred_faults_never_make_two_leaders_and_in_the_end_all_agree_on_one
         stopped_until: BTreeMap::new(),
         done: BTreeMap::new(),
     };
-    let witness = Witness::of(&storm.cluster.asker);
+    let witness = Witness::of(&storm.cluster.query_client);
     storm.rage().await;
     storm.mend();
     let (leader, term) = storm.cluster.whole().await;

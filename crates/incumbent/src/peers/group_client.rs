@@ -9,7 +9,7 @@ use std::time::Duration;
 use incumbent_core::peers::Abstention;
 use incumbent_core::{ElectionName, Refusal};
 use incumbent_peers::{
-    Algorithm, AskError, Asker, LeaderView, Member as Peer, MemberId, Refused, Status, Survey, Wish, leader_of,
+    Algorithm, AskError, LeaderView, Member as Peer, MemberId, QueryClient, Refused, Status, Survey, Wish, leader_of,
 };
 use incumbent_store::{Promises, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -26,34 +26,34 @@ use crate::operator::CandidateRef;
 #[derive(Debug)]
 pub(crate) struct GroupClient {
     bond: Arc<GroupElection>,
-    asker: Mutex<Option<Asker>>,
+    query_client: Mutex<Option<QueryClient>>,
     /// Which group answered last: a group that was founded anew has another identity.
     identity: Mutex<Option<StoreId>>,
 }
 
 impl GroupClient {
     pub(super) fn new(bond: Arc<GroupElection>) -> GroupClient {
-        GroupClient { bond, asker: Mutex::new(None), identity: Mutex::new(None) }
+        GroupClient { bond, query_client: Mutex::new(None), identity: Mutex::new(None) }
     }
 
     pub(crate) fn group(&self) -> &Group {
         &self.bond.group
     }
 
-    fn asker(&self, election: &ElectionName) -> Result<Asker, StoreError> {
+    fn query_client(&self, election: &ElectionName) -> Result<QueryClient, StoreError> {
         self.bond.check(election)?;
-        let mut asker = self.asker.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(asker) = &*asker {
-            return Ok(asker.clone());
+        let mut query_client = self.query_client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(query_client) = &*query_client {
+            return Ok(query_client.clone());
         }
         let config = self.bond.group.config(election, false)?;
-        let made = Asker::new(config).map_err(|error| misuse(error.to_string()))?;
-        Ok(asker.insert(made).clone())
+        let made = QueryClient::new(config).map_err(|error| misuse(error.to_string()))?;
+        Ok(query_client.insert(made).clone())
     }
 
     /// Whether there is all that is needed to ask.
     pub(crate) fn prepare(&self, election: &ElectionName) -> Result<(), StoreError> {
-        self.asker(election).map(|_| ())
+        self.query_client(election).map(|_| ())
     }
 
     pub(crate) fn promises(&self) -> Promises {
@@ -63,8 +63,8 @@ impl GroupClient {
 
     /// Who leads and who else answers. Whoever wants only the leader (`candidates` is 1) gets an answer only if it is sure.
     pub(crate) async fn look(&self, election: &ElectionName, candidates: usize) -> Result<Snapshot, StoreError> {
-        let asker = self.asker(election)?;
-        let survey = if candidates == 1 { asker.survey_leader().await } else { asker.survey().await };
+        let query_client = self.query_client(election)?;
+        let survey = if candidates == 1 { query_client.survey_leader().await } else { query_client.survey().await };
         let answers: Vec<_> = survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
         if answers.is_empty() {
             return Err(nobody_answers(&survey));
@@ -168,8 +168,8 @@ impl GroupClient {
         }
         let unknown = || TransferRefused::NoSuchCandidate(to.0.clone());
         let heir = self.group().members().by_name(&to.0).ok_or_else(unknown)?.id;
-        let asker = self.asker(election).map_err(ReadError::Store)?;
-        match asker.status(heir).await {
+        let query_client = self.query_client(election).map_err(ReadError::Store)?;
+        match query_client.status(heir).await {
             Ok(status) if status.stands && status.not_voting.is_some() => Err(Refusal::HeirUnfit.into()),
             Ok(status) if status.stands => Ok(heir),
             Ok(_) => Err(unknown()),
@@ -221,10 +221,10 @@ impl GroupClient {
     /// Declares the group founded, and waits until it is.
     pub(crate) async fn found(&self, reader: &ElectionReader, within: Duration) -> Result<(), OperatorError> {
         let until = end_of(within);
-        let asker = self.asker_of_consensus(reader, "be founded")?;
+        let query_client = self.asker_of_consensus(reader, "be founded")?;
         let mut started_over = false;
         loop {
-            match asker.found().await {
+            match query_client.found().await {
                 Ok(_) | Err(AskError::Refused(Refused::InProgress)) => break,
                 Err(AskError::Refused(Refused::StartedOver)) => started_over = true,
                 // The members have yet to tell each other that they start over, or have done so already.
@@ -252,23 +252,23 @@ impl GroupClient {
         within: Duration,
     ) -> Result<(), OperatorError> {
         let until = end_of(within);
-        let asker = self.asker_of_consensus(reader, "readmit a member")?;
+        let query_client = self.asker_of_consensus(reader, "readmit a member")?;
         let unknown = || OperatorError::NoSuchMember(who.0.clone());
         let member = self.group().members().by_name(&who.0).ok_or_else(unknown)?.id;
-        asker.readmit(member).await.map_err(|error| self.refused_at(error))?;
+        query_client.readmit(member).await.map_err(|error| self.refused_at(error))?;
         loop {
-            if asker.status(member).await.is_ok_and(|status| !is_out(&status)) {
+            if query_client.status(member).await.is_ok_and(|status| !is_out(&status)) {
                 return Ok(());
             }
             self.pause(until, within, Unfinished::Readmitted).await?;
         }
     }
 
-    fn asker_of_consensus(&self, reader: &ElectionReader, act: &'static str) -> Result<Asker, OperatorError> {
+    fn asker_of_consensus(&self, reader: &ElectionReader, act: &'static str) -> Result<QueryClient, OperatorError> {
         if !self.group().algorithm().is_fenced() {
             return Err(self.cannot(act));
         }
-        Ok(self.asker(&reader.election)?)
+        Ok(self.query_client(&reader.election)?)
     }
 
     /// Why a member did not do what it was told.
@@ -334,13 +334,13 @@ impl GroupClient {
         before: &CandidateInfo,
         until: Instant,
     ) -> Result<(), OperatorError> {
-        let asker = self.asker(&reader.election)?;
+        let query_client = self.query_client(&reader.election)?;
         let began = Instant::now();
         let mut heard = false;
         loop {
             let asked = match wish {
-                Wish::Resign => asker.resign().await,
-                Wish::Transfer(heir) => asker.transfer(heir).await,
+                Wish::Resign => query_client.resign().await,
+                Wish::Transfer(heir) => query_client.transfer(heir).await,
             };
             let error = match asked {
                 Ok(_) => return Ok(()),

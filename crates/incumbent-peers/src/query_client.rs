@@ -29,7 +29,7 @@ const ROUNDS: usize = 3;
 
 /// Asks the members of a group. It connects when it has to, and keeps at most one connection to each. Cheap to clone.
 #[derive(Clone)]
-pub struct Asker(Arc<Inner>);
+pub struct QueryClient(Arc<Inner>);
 
 struct Inner {
     line: Dialler,
@@ -38,22 +38,22 @@ struct Inner {
     next_nonce: AtomicU64,
 }
 
-impl fmt::Debug for Asker {
+impl fmt::Debug for QueryClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asker").field("group", &self.0.line.config).finish_non_exhaustive()
+        f.debug_struct("QueryClient").field("group", &self.0.line.config).finish_non_exhaustive()
     }
 }
 
-impl Asker {
+impl QueryClient {
     /// Asks the members of this group.
-    pub fn new(group: GroupConfig) -> Result<Asker, ConfigError> {
+    pub fn new(group: GroupConfig) -> Result<QueryClient, ConfigError> {
         group.check()?;
         let meter = Arc::new(Meter::new(Frame::OUTSIDER, Arc::new(BootClock), None));
         let idle = group.members.iter().map(|member| (member.id, Mutex::new(None))).collect();
         // Nonces need not be secret: answers are authenticated. They only must not meet those of a connection before.
         let first = random().map_or(0, u64::from_le_bytes);
         let line = Dialler::new(group, Frame::OUTSIDER, meter);
-        Ok(Asker(Arc::new(Inner { line, idle, next_nonce: AtomicU64::new(first) })))
+        Ok(QueryClient(Arc::new(Inner { line, idle, next_nonce: AtomicU64::new(first) })))
     }
 
     /// The members that are asked.
