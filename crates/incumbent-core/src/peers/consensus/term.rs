@@ -392,23 +392,17 @@ impl Consensus {
                 }
             }
             Some(why) if by_user => self.event(Event::TransferRefused(why)),
-            None if by_user => self.cede(now, heir),
+            None if self.settings.flaws.has(PeerFlaw::LeaseKeptAfterTransfer) => self.let_stand(heir),
+            None if by_user => {
+                let step = self.tenure.cede(heir);
+                self.carry_out(now, step);
+            }
             // Whoever is fittest when the work has stopped gets the office instead of an heir that cannot.
             _ => {
                 let step = self.tenure.must_stop(now, LossReason::Transferred, Some(heir));
                 self.carry_out(now, step);
             }
         }
-    }
-
-    fn cede(&mut self, now: Timestamp, heir: MemberId) {
-        if let Some(term) = Token::new(self.stored.term)
-            && self.settings.flaws.has(PeerFlaw::LeaseKeptAfterTransfer)
-        {
-            return self.send(heir, Message::TimeoutNow { term });
-        }
-        let step = self.tenure.cede(heir);
-        self.carry_out(now, step);
     }
 
     fn refuse_handing(&mut self, why: Refusal) {
@@ -437,7 +431,6 @@ impl Consensus {
     /// Gives the lease up, the term being over, and only then lets the heir stand, or whoever is fittest. There is no way back
     /// into this term, whatever becomes of it.
     fn forfeit(&mut self, now: Timestamp, why: LossReason, heir: Option<MemberId>) {
-        let Some(term) = Token::new(self.stored.term) else { return };
         let Role::Leader(leading) = &self.role else { return };
         // An heir that cannot stand would leave the office empty until promises are over: better none.
         let can_stand = leading.promises.iter().filter(|(_, promise)| promise.stands && now < promise.until);
@@ -451,6 +444,13 @@ impl Consensus {
             self.rest(now);
         }
         if let Some(heir) = heir {
+            self.let_stand(heir);
+        }
+    }
+
+    /// Frees those who promised in this term, for one candidacy of this member.
+    fn let_stand(&mut self, heir: MemberId) {
+        if let Some(term) = Token::new(self.stored.term) {
             self.send(heir, Message::TimeoutNow { term });
         }
     }
