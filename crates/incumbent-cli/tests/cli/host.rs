@@ -90,9 +90,11 @@ impl Host {
         said
     }
 
-    /// Starts the command, and listens to it.
+    /// Starts the command, and listens to it. What was ignored at the start stays ignored, and the
+    /// tests may be started with interrupts or hang-ups ignored (in the background of a script,
+    /// say): the command is not.
     pub(crate) fn start<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Process {
-        Process::start(self.command(args))
+        self.start_with(&["--default-signal"], args)
     }
 
     /// Starts it by way of `env` with these options.

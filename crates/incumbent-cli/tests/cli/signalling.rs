@@ -79,8 +79,7 @@ fn a_follower_that_is_asked_to_leave_does() {
 fn other_signals_are_passed_on() {
     let host = Host::new();
     let line = "for s in HUP USR1 USR2 QUIT WINCH; do trap \"echo $s\" $s; done; echo up; while :; do sleep 0.02; done";
-    // What was ignored at the start stays ignored, and whoever runs the tests may ignore hang-ups.
-    let mut leader = host.start_with(&["--default-signal"], ["run", "jobs/x", "--", "sh", "-c", line]);
+    let mut leader = host.start(["run", "jobs/x", "--", "sh", "-c", line]);
     assert_eq!(leader.line(), "up");
     for (signal, name) in [
         (Signal::HUP, "HUP"),
@@ -101,7 +100,7 @@ fn a_follower_without_a_terminal_outlives_a_hangup() {
     let host = Host::new();
     let leader = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
     host.until_in_line("jobs/x", &["a"]);
-    let mut follower = host.start_with(&["--default-signal"], ["run", "--name", "b", "jobs/x", "--", "echo", "done"]);
+    let mut follower = host.start(["run", "--name", "b", "jobs/x", "--", "echo", "done"]);
     host.until_in_line("jobs/x", &["a", "b"]);
     follower.signal(Signal::HUP);
     drop(leader);
