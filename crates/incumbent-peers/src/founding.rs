@@ -115,7 +115,8 @@ pub(crate) enum Declared {
     Accepted(Charter),
     /// Write the new number down, with no charter, then say [`Founding::on_written`].
     StartedOver,
-    /// All disks of the charter that was accepted are up: it is about to be completed.
+    /// All disks of the charter that was accepted are up and may accept it: it is about to be
+    /// completed.
     InProgress,
     /// Those who are up are no majority.
     TooFew,
@@ -280,7 +281,7 @@ impl Founding {
         let not_seated = self.fresh(now).filter(|(_, _, progress)| is_not_seated(progress)).count() + 1;
         match &self.accepted {
             _ if self.writing => Declared::InProgress,
-            Some(accepted) if self.is_present(now, accepted) => Declared::InProgress,
+            Some(accepted) if self.can_complete(now, accepted) => Declared::InProgress,
             Some(_) if not_seated < quorum => Declared::TooFew,
             Some(_) => {
                 (self.next_disk, self.writing) = (Some(new_disk), true);
@@ -294,10 +295,16 @@ impl Founding {
         }
     }
 
-    /// Whether every disk on a charter is up.
-    fn is_present(&self, now: Timestamp, charter: &Charter) -> bool {
-        let is_up = |member: MemberId, disk: DiskId| self.fresh(now).any(|(who, on, _)| (who, on) == (member, disk));
-        charter.0.iter().all(|(member, disk)| (*member, *disk) == self.me() || is_up(*member, *disk))
+    /// Whether every disk on a charter is up and may still accept it. A disk that has accepted
+    /// another charter never does: it accepts one, and gets a new number when it starts over.
+    fn can_complete(&self, now: Timestamp, charter: &Charter) -> bool {
+        let may_accept = |member: MemberId, disk: DiskId| {
+            self.fresh(now).any(|(who, on, progress)| {
+                let elsewhere = matches!(progress, Progress::Accepted(theirs) if theirs != charter);
+                (who, on) == (member, disk) && !elsewhere
+            })
+        };
+        charter.0.iter().all(|(member, disk)| (*member, *disk) == self.me() || may_accept(*member, *disk))
     }
 
     /// The disks of those who are up and have never voted, this one's included.
@@ -825,6 +832,22 @@ mod tests {
         assert_eq!(first.report(false), says(9, Progress::Blank));
         let Declared::Accepted(next) = first.declare(now, disk(8)) else { panic!("two blank disks are a majority") };
         assert_eq!(next.0, BTreeMap::from([(MemberId(0), disk(9)), (MemberId(2), disk(7))]));
+    }
+
+    #[test]
+    fn two_that_have_accepted_different_charters_do_not_wait_for_each_other_for_ever() {
+        let disk = |number| DiskId([number; 16]);
+        let charter = |members: &[u16]| Charter(members.iter().map(|n| (MemberId(*n), disk(*n as u8))).collect());
+        // The lowest has drawn one up for all while an operator declared the third founded with the first.
+        let (drawn_up, declared) = (charter(&[0, 1, 2]), charter(&[0, 2]));
+        let mut first = Founding::new(Timestamp::ZERO, group(0, 3), disk(0), Some(drawn_up), EVERY);
+        let now = Timestamp::ZERO + EVERY;
+        let says = |number, progress| DiskReport { asks: false, disk: disk(number), progress };
+        first.on_report(now, MemberId(1), &says(1, Progress::Blank));
+        first.on_report(now, MemberId(2), &says(2, Progress::Blank));
+        assert_eq!(first.declare(now, disk(9)), Declared::InProgress, "both may accept it");
+        first.on_report(now, MemberId(2), &says(2, Progress::Accepted(declared)));
+        assert_eq!(first.declare(now, disk(9)), Declared::StartedOver);
     }
 
     #[test]
