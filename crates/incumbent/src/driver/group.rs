@@ -327,21 +327,8 @@ impl Side for GroupSide {
         let Candidate { election, name, value, fenced, hold_until_stopped, .. } = candidate;
         let rules = TermRules { fenced, hold_until_stopped };
         let fences = Fences::new(election.clone(), fences);
-        let waiting = Vec::new();
-        self.seat = Some(Place {
-            id,
-            shared,
-            fences,
-            waiting,
-            healthy: true,
-            in_office: false,
-            at_work: false,
-            ceding: false,
-            error: None,
-        });
         if let Member::Yes(node) = &mut self.member {
             node.stand(rules, value).map_err(|error| CandidacyError::NoMember { what: error.to_string() })?;
-            self.show_seat();
         } else {
             self.member = Member::Starting;
             let (bond, clock) = (self.bond.clone(), self.clock.clone());
@@ -349,6 +336,18 @@ impl Side for GroupSide {
                 Done::Started(start(&bond, &election, &name, (rules, value), clock).await.map(Box::new))
             }));
         }
+        self.seat = Some(Place {
+            id,
+            shared,
+            fences,
+            waiting: Vec::new(),
+            healthy: true,
+            in_office: false,
+            at_work: false,
+            ceding: false,
+            error: None,
+        });
+        self.show_seat();
         Ok(())
     }
 
