@@ -12,6 +12,7 @@ use crate::election::{Fenced, Fencing};
 use crate::error::{ResignError, TransferError, TransferRefused};
 use crate::office_record::OfficeRecord;
 use crate::operator::CandidateRef;
+use crate::port::Request;
 use crate::term::Term;
 
 /// Who is to lead next.
@@ -196,7 +197,8 @@ impl<F: Fencing> Leadership<F> {
     fn give_back(&mut self) {
         if !self.given_back {
             self.given_back = true;
-            if !self.term.port.command(self.term.id, Command::Release) {
+            let release = Request::Release(self.term.id, self.term.state.number);
+            if !self.term.port.send(release) {
                 // Nobody is left to say it: the runner is gone, and took the session with it.
                 self.term.state.release(false);
             }

@@ -23,6 +23,8 @@ const EVENTS: usize = 64;
 pub(crate) enum Request {
     Stand(Box<Stand>),
     Command(CandidacyId, Command),
+    /// The work of this term has stopped. Said late, it is not about the term after it.
+    Release(CandidacyId, TermNo),
     /// Answered with whether nothing is left in the store.
     Close(oneshot::Sender<bool>),
 }

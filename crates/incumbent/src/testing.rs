@@ -109,7 +109,7 @@ pub fn leadership(election: &str, token: u64) -> Option<(Leadership, Control)> {
 async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermState>, seat: Arc<CandidacyState>) {
     while let Some(request) = requests.recv().await {
         match request {
-            Request::Command(_, Command::Release) => {
+            Request::Release(..) => {
                 term.end(LossReason::Resigned);
                 term.release(true);
             }

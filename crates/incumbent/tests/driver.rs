@@ -11,7 +11,7 @@ use std::time::Duration;
 use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{Alarm, Clock, ElectionName, Store, Timestamp, TokioClock};
-use incumbent::{Candidacy, CandidacyError, Client, Leadership, LossReason, StandError};
+use incumbent::{Candidacy, CandidacyError, Client, Leadership, LossReason, Role, StandError};
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap};
 
 const TTL: Duration = Duration::from_secs(15);
@@ -326,4 +326,28 @@ async fn those_who_wait_wake_and_read_for_their_heartbeat_only_where_it_shows_wh
         assert_eq!(after[1..], before[1..], "reads beside them: {shape:?}");
         assert_eq!(clock.rung.load(Ordering::Relaxed) - rung, 60, "wake-ups beside them: {shape:?}, {ttl:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_is_dropped_late_leaves_the_next_term_alone() {
+    let scene = Scene::new();
+    let mut a = scene.stand().await;
+    let first = lead(&mut a).await;
+    let mut b = scene.follower().await;
+    let mut handing = Box::pin(first.transfer_to("b", TTL));
+    // It is polled until its wish is on the way, and not for a while after that: its task has other things to do.
+    for _ in 0..20 {
+        let _ = handing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        tokio::task::yield_now().await;
+        if !matches!(a.role(), Role::Leading { .. }) {
+            break;
+        }
+    }
+    let theirs = lead(&mut b).await;
+    theirs.resign().await.unwrap();
+    let second = lead(&mut a).await;
+    second.check().unwrap();
+    drop(handing);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    second.check().unwrap();
 }

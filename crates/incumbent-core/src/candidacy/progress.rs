@@ -127,8 +127,11 @@ impl Candidacy {
     fn step_leading(&mut self, now: Timestamp, out: &mut Outbox) {
         let State::Office(held) = &self.state else { return };
         let held = held.clone();
-        if self.look || now >= self.reread_at {
-            self.handover.tidies |= now >= self.reread_at;
+        let reread = now >= self.reread_at;
+        if self.look || reread {
+            self.handover.tidies |= reread;
+            // The hint that the heir is ready may have been lost.
+            self.handover.line_read &= !reread;
             return self.call(now, Op::Standing(held, None), out);
         }
         if let Some((number, value)) = self.wishes.proclaim.clone() {

@@ -397,3 +397,36 @@ fn one_that_cannot_take_office_yet_does_not_watch_an_heir() {
     driven.answer(standing(Place::Leading(held.clone()), asked));
     assert_eq!(driven.watches, Some(WatchFor::Entry(Epoch(0), Watched::new(held, Version(2)))));
 }
+
+#[test]
+fn a_lost_hint_about_the_heir_is_made_up_for_by_the_periodic_look() {
+    let (mut driven, held, asked) = asked_to_hand_over();
+    let heir = asked.handover.as_ref().unwrap().heir.clone().unwrap();
+    let ours =
+        Entry { id: held.entry.clone(), token: held.token, incarnation: Some(held.incarnation), ..rival(5, 1, None) };
+    let theirs = Entry { id: heir.entry, token: heir.token, incarnation: Some(heir.incarnation), ..rival(6, 1, None) };
+    let entries = vec![ours, theirs];
+    driven.answer(Answer::Line(Box::new(Line { entries, more: false, office: asked.clone(), cursor: Cursor(2) })));
+    assert!(driven.call.is_none(), "{:?}", driven.call);
+    // The heir says that it is ready now, and the hint is lost.
+    let (mut looks, mut lines) = (0, 0);
+    for _ in 0..600 {
+        driven.wait(SECOND / 10);
+        if driven.renewal.is_some() {
+            driven.renewed();
+        }
+        match driven.call.as_ref().map(|(_, op)| op.clone()) {
+            Some(Op::Standing(..)) => {
+                looks += 1;
+                driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
+            }
+            Some(Op::Line(..)) => lines += 1,
+            Some(op) => panic!("after {looks} looks and {lines} lines: {op:?}"),
+            None => {}
+        }
+        if lines > 0 {
+            return;
+        }
+    }
+    panic!("{looks} looks, {lines} lines");
+}

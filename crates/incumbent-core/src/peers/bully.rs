@@ -80,7 +80,7 @@ impl Bully {
             Some(Due::Stand) if self.pulse.settings.take_over => self.ask(now),
             Some(Due::Stand) | None => {}
         }
-        self.pulse.finish();
+        self.pulse.finish(now);
     }
 
     /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads
@@ -423,5 +423,62 @@ mod tests {
         hears(&mut fourth, at(50), 5, beat());
         let outputs = hears(&mut fourth, at(110), 5, PulseMessage::Left.into());
         assert!(outputs.contains(&send(5, Message::Election)), "{outputs:?}");
+    }
+
+    /// In office with a majority, then without one: its work is asked to stop.
+    fn without_majority() -> Bully {
+        let mut highest = member(5, RankSettings { take_over: true, majority: true, ..PATIENT });
+        for other in 1..5 {
+            hears(&mut highest, at(10), other, PulseMessage::Heard { echo: 0, version: 0 }.into());
+        }
+        highest.handle(at(1_000), Input::Tick);
+        let outputs = said(&mut highest);
+        assert!(events(&outputs).iter().any(|event| matches!(event, Event::Stopping { .. })), "{outputs:?}");
+        highest
+    }
+
+    fn majority_returns(highest: &mut Bully) -> Vec<Output<Message>> {
+        let mut outputs = said(highest);
+        for ms in (1_250u32..60_000).step_by(250) {
+            highest.handle(at(ms), Input::Tick);
+            outputs.extend(said(highest));
+            for other in 1..5 {
+                let echo = u64::from(ms) * 1_000_000;
+                outputs.extend(hears(highest, at(ms), other, PulseMessage::Heard { echo, version: 0 }.into()));
+            }
+        }
+        outputs
+    }
+
+    #[test]
+    fn one_that_leaves_after_the_majority_was_lost_is_gone_and_not_elected_again() {
+        let mut highest = without_majority();
+        highest.handle(at(1_100), Input::Command(Command::Leave));
+        highest.handle(at(1_100), Input::Command(Command::Release));
+        let outputs = majority_returns(&mut highest);
+        let told = events(&outputs);
+        assert!(!told.iter().any(|event| matches!(event, Event::Elected { .. })), "{told:?}");
+        assert!(told.iter().any(|event| matches!(event, Event::Done { .. })), "{told:?}");
+    }
+
+    #[test]
+    fn one_that_is_unhealthy_after_the_majority_was_lost_is_not_elected_again() {
+        let mut highest = without_majority();
+        highest.handle(at(1_100), Input::Command(Command::Healthy(false)));
+        highest.handle(at(1_100), Input::Command(Command::Release));
+        let outputs = majority_returns(&mut highest);
+        let told = events(&outputs);
+        assert!(!told.iter().any(|event| matches!(event, Event::Elected { .. })), "{told:?}");
+    }
+
+    #[test]
+    fn one_that_closes_after_the_majority_was_lost_closes() {
+        let mut highest = without_majority();
+        highest.handle(at(1_100), Input::Close);
+        highest.handle(at(1_100), Input::Command(Command::Release));
+        let outputs = majority_returns(&mut highest);
+        let told = events(&outputs);
+        assert!(!told.iter().any(|event| matches!(event, Event::Elected { .. })), "{told:?}");
+        assert!(outputs.iter().any(|output| matches!(output, Output::Closed)));
     }
 }

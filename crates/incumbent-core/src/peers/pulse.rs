@@ -265,13 +265,17 @@ impl<M: From<PulseMessage>> Pulse<M> {
         None
     }
 
+    /// Whether this member wants the office.
+    fn is_candidate(&self) -> bool {
+        self.stands && !self.leaving && self.healthy && !self.closing
+    }
+
     /// Whether this member may be elected, or stay so.
     pub(super) fn is_fit(&self, now: Timestamp) -> bool {
-        let candidate = self.stands && !self.leaving && self.healthy && !self.closing;
         // What is left of the last term is in the way of the next one, and not of itself.
         let free = self.tenure.is_settled() || (self.leads() && self.tenure.in_office());
         let leaves_it = self.resigned && self.healthy_leader(now).is_some();
-        candidate && free && now >= self.rests_until && !leaves_it
+        self.is_candidate() && free && now >= self.rests_until && !leaves_it
     }
 
     /// Whether this member takes the office from a healthy leader of lower rank. Not after it has
@@ -579,7 +583,11 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     /// What has come to its end is said, after everything else.
-    pub(super) fn finish(&mut self) {
+    pub(super) fn finish(&mut self, now: Timestamp) {
+        // It went on beating for want of a majority, and no longer wants the office.
+        if self.leads() && self.tenure.is_settled() && !self.is_candidate() {
+            self.step_down(now);
+        }
         if self.leaving && self.stands && self.tenure.is_settled() && !self.leads() {
             (self.leaving, self.stands) = (false, false);
             self.event(Event::Done { certain: true });

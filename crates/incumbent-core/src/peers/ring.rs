@@ -121,7 +121,7 @@ impl Ring {
             Some(Due::Stand) if self.pulse.settings.take_over => self.start(now),
             Some(Due::Stand) | None => {}
         }
-        self.pulse.finish();
+        self.pulse.finish(now);
     }
 
     /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads

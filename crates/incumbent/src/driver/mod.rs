@@ -199,6 +199,12 @@ impl<S: Side> Driver<S> {
                     self.note_ceding(seat, true);
                 }
             }
+            Some(Request::Release(seat, term)) => {
+                let last = self.seats.get(&seat).and_then(|chair| chair.term.as_ref());
+                if last.is_some_and(|last| last.number == term) {
+                    self.take_in(cx, seat, Command::Release);
+                }
+            }
             Some(Request::Close(reply)) => {
                 self.closing.push(reply);
                 self.side.close();
