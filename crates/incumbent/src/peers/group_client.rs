@@ -222,19 +222,15 @@ impl GroupClient {
     pub(crate) async fn found(&self, reader: &ElectionReader, within: Duration) -> Result<(), OperatorError> {
         let until = end_of(within);
         let query_client = self.asker_of_consensus(reader, "be founded")?;
-        let mut started_over = false;
+        let mut heard = false;
         loop {
+            // It is said until it has come about: members that were told at the same time may have
+            // agreed to different foundings, and then start over once more.
             match query_client.found().await {
-                Ok(_) | Err(AskError::Refused(Refused::InProgress)) => break,
-                Err(AskError::Refused(Refused::StartedOver)) => started_over = true,
-                // The members have yet to tell each other that they start over, or have done so already.
-                Err(AskError::Refused(Refused::Founded)) if started_over => break,
-                Err(AskError::Refused(Refused::TooFew)) if started_over => {}
-                Err(error) => return Err(self.refused_at(error)),
+                Ok(_) | Err(AskError::Refused(Refused::InProgress | Refused::StartedOver)) => heard = true,
+                Err(error) if !heard => return Err(self.refused_at(error)),
+                Err(_) => {}
             }
-            self.pause(until, within, Unfinished::Founded).await?;
-        }
-        loop {
             let look =
                 crate::backend::retry(until, || Box::pin(reader.look_within(usize::MAX, reader.attempt()))).await?;
             if look.group.is_some_and(|group| !group.forming) {
