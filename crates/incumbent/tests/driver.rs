@@ -348,6 +348,7 @@ async fn a_transfer_that_is_dropped_late_leaves_the_next_term_alone() {
     let second = lead(&mut a).await;
     second.check().unwrap();
     drop(handing);
+    // In virtual time: whatever the driver does with it is done by then.
     tokio::time::sleep(Duration::from_millis(100)).await;
     second.check().unwrap();
 }

@@ -437,11 +437,11 @@ impl Play {
     }
 
     pub(crate) fn query_client(&self) -> QueryClient {
-        QueryClient::new(self.asker_config()).unwrap()
+        QueryClient::new(self.query_config()).unwrap()
     }
 
     /// For someone who asks, and has the patience to wait for a member that is starved.
-    pub(crate) fn asker_config(&self) -> GroupConfig {
+    pub(crate) fn query_config(&self) -> GroupConfig {
         let mut config = self.group_config();
         config.link.dial_timeout = PATIENCE;
         config.link.handshake_timeout = PATIENCE;

@@ -70,20 +70,20 @@ async fn who_does_not_know_the_secret_or_asks_for_another_election_is_told_so_an
     play.agreed().await;
     let node = play.node(ONE);
 
-    let mut config = play.asker_config();
+    let mut config = play.query_config();
     config.secret = Secret::new("not the secret of this group").unwrap();
     let said = why(within("an answer", QueryClient::new(config).unwrap().status(ONE)).await);
     assert!(said.contains("secrets differ"), "{said}");
     refuses(node, RefusedFrame::Proof, 0).await;
 
-    let mut config = play.asker_config();
+    let mut config = play.query_config();
     config.election = ElectionName::new("jobs/hourly").unwrap();
     let said = why(within("an answer", QueryClient::new(config).unwrap().status(ONE)).await);
     assert!(said.contains("another election"), "{said}");
     refuses(node, RefusedFrame::OtherGroup, 0).await;
 
     // The second member's name leads to the first one.
-    let mut config = play.asker_config();
+    let mut config = play.query_config();
     let swapped = play.members.iter().map(|member| {
         let at = if member.id == TWO {
             ONE

@@ -221,7 +221,7 @@ impl GroupClient {
     /// Declares the group founded, and waits until it is.
     pub(crate) async fn found(&self, reader: &ElectionReader, within: Duration) -> Result<(), OperatorError> {
         let until = end_of(within);
-        let query_client = self.asker_of_consensus(reader, "be founded")?;
+        let query_client = self.consensus_client(reader, "be founded")?;
         let mut heard = false;
         loop {
             // It is said until it has come about: members that were told at the same time may have
@@ -248,7 +248,7 @@ impl GroupClient {
         within: Duration,
     ) -> Result<(), OperatorError> {
         let until = end_of(within);
-        let query_client = self.asker_of_consensus(reader, "readmit a member")?;
+        let query_client = self.consensus_client(reader, "readmit a member")?;
         let unknown = || OperatorError::NoSuchMember(who.0.clone());
         let member = self.group().members().by_name(&who.0).ok_or_else(unknown)?.id;
         query_client.readmit(member).await.map_err(|error| self.refused_at(error))?;
@@ -260,7 +260,7 @@ impl GroupClient {
         }
     }
 
-    fn asker_of_consensus(&self, reader: &ElectionReader, act: &'static str) -> Result<QueryClient, OperatorError> {
+    fn consensus_client(&self, reader: &ElectionReader, act: &'static str) -> Result<QueryClient, OperatorError> {
         if !self.group().algorithm().is_fenced() {
             return Err(self.cannot(act));
         }
