@@ -30,6 +30,9 @@ FAULT_CRATES := \
 	incumbent-peers \
 	incumbent-zookeeper
 
+# Crates that read what others have written.
+FUZZED_CRATES := incumbent-store incumbent-etcd incumbent-zookeeper incumbent-peers
+
 SIM := $(CARGO) run --release --quiet --locked -p incumbent-sim --
 PEERS_SIM := $(CARGO) run --release --quiet --locked -p incumbent-peers-sim --
 
@@ -70,9 +73,9 @@ sim: ## Show that known-bad variants are caught, then simulate SEEDS=10000 seeds
 	@$(PEERS_SIM) --seeds $(SEEDS) --from $(FROM)
 
 .PHONY: fuzz
-fuzz: ## Feed the decoders of the peers' transport with nonsense for FUZZ_SECONDS=300 (`make test` does it for a moment)
+fuzz: ## Feed the decoders of what comes from outside with nonsense, each for FUZZ_SECONDS=300 (`make test`: a moment)
 	@scripts/setup $(BUILD_NEEDS)
-	@INCUMBENT_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked -p incumbent-peers --lib -- fuzz founding
+	@INCUMBENT_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked $(addprefix -p ,$(FUZZED_CRATES)) --lib -- fuzz founding
 
 .PHONY: bench
 bench: ## Measure the heart on the memory store, each line beside a yardstick

@@ -74,6 +74,8 @@ mod connect;
 mod endpoints;
 mod enlist;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod heartbeat;
 mod keys;

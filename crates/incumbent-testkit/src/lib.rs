@@ -5,6 +5,7 @@
 //! - [`Memory`]: the memory store, for both suites.
 //! - [`FaultStore`]: a store that loses, delays, doubles and refuses, on request or from a seed.
 //! - [`crowd`]: a line of ten thousand.
+//! - [`mod@fuzz`]: what no honest writer would write, for decoders of what comes from outside.
 //! - [`candidates`] and [`patience`]: what tests of one's own want of a store, and how long they wait for it.
 //! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that can be cut, stalled
 //!   and delayed.
@@ -16,6 +17,7 @@ pub mod conformance;
 pub mod crowd;
 pub mod elections;
 mod fault;
+pub mod fuzz;
 mod memory;
 pub mod patience;
 #[cfg(feature = "servers")]

@@ -138,10 +138,12 @@ impl Dialect {
                 line.extend(self.child(name));
             }
         }
-        let reference = line.iter().find_map(|child| match child.rank {
+        // Whichever it is, all readers have to take the same: servers list children in any order.
+        let serials = line.iter().filter_map(|child| match child.rank {
             Rank::Serial(number) => Some(number),
             Rank::Text(_) => None,
         });
+        let reference = serials.min();
         line.sort_by(|one, other| one.cmp(other, reference.unwrap_or(0)));
         Ok(line)
     }
@@ -164,12 +166,14 @@ impl Child {
     /// Serial numbers are compared by their distance, so that one that went round is still the
     /// newer one. A line is far shorter than half the circle.
     fn cmp(&self, other: &Child, reference: i32) -> Ordering {
-        match (&self.rank, &other.rank) {
+        let ranks = match (&self.rank, &other.rank) {
             (Rank::Serial(one), Rank::Serial(other)) => one.wrapping_sub(reference).cmp(&other.wrapping_sub(reference)),
             (Rank::Text(one), Rank::Text(other)) => one.cmp(other),
             (Rank::Serial(_), Rank::Text(_)) => Ordering::Less,
             (Rank::Text(_), Rank::Serial(_)) => Ordering::Greater,
-        }
+        };
+        // No server gives a number twice, but people can.
+        ranks.then_with(|| self.name.cmp(&other.name))
     }
 }
 

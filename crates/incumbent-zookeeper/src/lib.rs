@@ -133,6 +133,8 @@ mod armed;
 mod connection;
 mod dialect;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod line;
 mod node;

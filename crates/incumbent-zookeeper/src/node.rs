@@ -19,7 +19,7 @@ pub(crate) fn frame(record: &CandidateRecord, value: &[u8]) -> Vec<u8> {
 }
 
 /// `None`: another library wrote it, or somebody by hand.
-fn unframe(data: &[u8]) -> Option<(CandidateRecord, Bytes)> {
+pub(crate) fn unframe(data: &[u8]) -> Option<(CandidateRecord, Bytes)> {
     let end = data.windows(2).position(|pair| pair == b"\n\n")?;
     let record = CandidateRecord::decode(&data[..=end])?;
     Some((record, Bytes::copy_from_slice(&data[end + 2..])))

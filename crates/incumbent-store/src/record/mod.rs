@@ -3,6 +3,8 @@
 //! Lines of a word and a value, for people to read with a store's own tools. Each store frames them as it needs: one that can tear
 //! a write adds a checksum.
 
+#[cfg(test)]
+mod fuzz;
 mod mark;
 mod text;
 

@@ -1,0 +1,94 @@
+//! Feeds the readers of records what nobody of ours would have written: others can write to a store, too. What is read
+//! comes back as it was when it is written down again.
+
+use std::time::Duration;
+
+use incumbent_core::{
+    ElectionName, Ended, EntryId, Handover, Heir, LastTerm, Office, Paused, Refusal, Rng, StoreId, Token, Version,
+};
+use incumbent_testkit::fuzz::fuzz;
+
+use super::{CandidateRecord, Mark, decode_office, encode_office};
+
+fn text(rng: &mut Rng) -> String {
+    let characters = ['a', 'Z', '0', ' ', '\n', '%', '/', 'ü', '\0', '\u{2028}', '\r'];
+    (0..rng.below(12)).map(|_| characters[rng.below(characters.len() as u64) as usize]).collect()
+}
+
+fn maybe<T>(rng: &mut Rng, make: impl FnOnce(&mut Rng) -> T) -> Option<T> {
+    (rng.below(2) == 0).then(|| make(rng))
+}
+
+fn token(rng: &mut Rng) -> Token {
+    let number = 1 + rng.next_u64() % 1_000_000;
+    Token::new(number).unwrap()
+}
+
+fn office(rng: &mut Rng) -> Office {
+    let heir = |rng: &mut Rng| Heir {
+        incarnation: rng.incarnation(),
+        entry: EntryId::new(text(rng).as_str()),
+        token: token(rng),
+    };
+    Office {
+        version: Version::NONE,
+        handover: maybe(rng, |rng| Handover {
+            from: token(rng),
+            heir: maybe(rng, heir),
+            nonce: rng.nonce(),
+            within: Duration::from_millis(rng.below(100_000)),
+            refused: maybe(rng, |_| Refusal::HeirGone),
+        }),
+        paused: maybe(rng, |rng| Paused { reason: text(rng).into() }),
+        ended: maybe(rng, |rng| Ended { id: rng.nonce(), keep: Duration::from_millis(rng.below(100_000)) }),
+        deposed: maybe(rng, token),
+        last_term: maybe(rng, |rng| LastTerm {
+            token: token(rng),
+            incarnation: rng.incarnation(),
+            host: text(rng).into(),
+            left_cleanly: rng.below(2) == 0,
+        }),
+    }
+}
+
+#[test]
+fn fuzz_what_is_read_of_an_office_record_comes_back() {
+    let good = |rng: &mut Rng| encode_office(&office(rng));
+    fuzz(good, |bytes| {
+        let read = decode_office(bytes, Version(7));
+        if let Some(office) = &read {
+            assert_eq!(decode_office(&encode_office(office), Version(7)).as_ref(), Some(office));
+        }
+        read.is_some()
+    });
+}
+
+#[test]
+fn fuzz_what_is_read_of_a_candidate_comes_back() {
+    let good = |rng: &mut Rng| {
+        let name = text(rng).into();
+        CandidateRecord { incarnation: rng.incarnation(), name, ready: maybe(rng, Rng::nonce) }.encode()
+    };
+    fuzz(good, |bytes| {
+        let read = CandidateRecord::decode(bytes);
+        if let Some(record) = &read {
+            assert_eq!(CandidateRecord::decode(&record.encode()).as_ref(), Some(record));
+        }
+        read.is_some()
+    });
+}
+
+#[test]
+fn fuzz_what_is_read_of_a_mark_comes_back_and_is_of_its_election() {
+    let jobs = ElectionName::new("jobs").unwrap();
+    let other = ElectionName::new("other").unwrap();
+    let good = |rng: &mut Rng| Mark { store: StoreId::new(text(rng)), token: maybe(rng, token) }.encode(&jobs);
+    fuzz(good, |bytes| {
+        let read = Mark::decode(bytes, &jobs, "here").ok();
+        if let Some(mark) = &read {
+            assert_eq!(Mark::decode(&mark.encode(&jobs), &jobs, "here").as_ref().ok(), Some(mark));
+            assert!(Mark::decode(bytes, &other, "here").is_err());
+        }
+        read.is_some()
+    });
+}
