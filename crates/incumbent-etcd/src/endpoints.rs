@@ -5,13 +5,11 @@
 //! after [`SILENCE`] in which the endpoint answered no call. A call that is dropped sooner says
 //! nothing about the endpoint.
 
-use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use incumbent_store::StoreError;
+use incumbent_store::{StoreError, random_words};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
@@ -50,7 +48,8 @@ impl Endpoints {
         let endpoint = |connector| Endpoint { connector, client: OnceLock::new(), answered_at: Mutex::default() };
         let all: Vec<_> = servers.into_iter().map(endpoint).collect();
         // Processes start at different ones.
-        let start = RandomState::new().build_hasher().finish() as usize % all.len().max(1);
+        let [random] = random_words().unwrap_or_default();
+        let start = random as usize % all.len().max(1);
         Endpoints { all, current: watch::Sender::new(start), anonymous }
     }
 

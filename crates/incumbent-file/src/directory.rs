@@ -5,12 +5,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use incumbent_store::{StoreError, StoreId};
+use incumbent_store::{StoreError, StoreId, random_id};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 use rustix::process::geteuid;
-use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::disk::{Disk, DiskError, Lock};
+use crate::disk::{Disk, Lock};
 use crate::election_dir::ElectionDir;
 use crate::election_path::{ELECTIONS, goes_on};
 use crate::floor::Floor;
@@ -154,12 +153,12 @@ impl Directory {
     }
 
     /// Takes something out of sight in one step; deleting it is left for later. Whether it was there.
-    pub(crate) fn discard(&self, path: &str) -> Result<bool, DiskError> {
-        let trash = format!("{TRASH}/{:032x}", random());
+    pub(crate) fn discard(&self, path: &str) -> Result<bool, StoreError> {
+        let trash = format!("{TRASH}/{:032x}", random_id()?);
         match self.disk.rename(path, &trash) {
             Ok(()) => {}
             Err(error) if error.is_missing() => return Ok(false),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
         self.chores().push(Chore::Delete(trash));
         Ok(true)
@@ -278,17 +277,6 @@ impl Drop for Directory {
     fn drop(&mut self) {
         self.do_chores();
     }
-}
-
-/// 128 random bits.
-pub(crate) fn random() -> u128 {
-    let mut bits = [0; 16];
-    let mut filled = 0;
-    while filled < bits.len() {
-        // It only fails where the kernel is older than this store can run on, or is interrupted.
-        filled += getrandom(&mut bits[filled..], GetRandomFlags::empty()).unwrap_or(0);
-    }
-    u128::from_le_bytes(bits)
 }
 
 /// Makes the directory, for nobody but us, and those above it as people have them made.
@@ -415,9 +403,9 @@ fn found(disk: &Disk) -> Result<u128, StoreError> {
         disk.make_dir(dir)?;
     }
     Floor::lay(disk)?;
-    let path = format!("{NEW_IDENTITY}{:032x}", random());
+    let path = format!("{NEW_IDENTITY}{:032x}", random_id()?);
     let file = disk.create(&path)?;
-    disk.write(&file, &path, &Identity { id: random() }.encode())?;
+    disk.write(&file, &path, &Identity { id: random_id()? }.encode())?;
     disk.sync(&file, &path)?;
     match disk.link(&path, IDENTITY) {
         // Missing: somebody found the winner's identity in place and removed ours.
@@ -453,10 +441,5 @@ mod tests {
         for local in [0xef53, 0x0102_1994, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0x2fc1_2fc1] {
             assert_eq!(not_local(local), None, "{local:x}");
         }
-    }
-
-    #[test]
-    fn random_numbers_differ() {
-        assert_ne!(random(), random());
     }
 }

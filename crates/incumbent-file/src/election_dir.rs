@@ -20,9 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use incumbent_store::{
     Cas, Cursor, Entry, EntryId, Held, Line, Observed, Place, Standing, StoreError, Timestamp, Token, Version,
+    random_id,
 };
 
-use crate::directory::{BELLS, Directory, EVICTIONS, random};
+use crate::directory::{BELLS, Directory, EVICTIONS};
 use crate::disk::{Disk, Lock};
 use crate::election_path::above;
 use crate::office::Tip;
@@ -317,7 +318,7 @@ impl<'a> ElectionDir<'a> {
             Some(entry) if entry.version != seen => return Ok(Cas::Refused),
             Some(_) => {}
         }
-        let dir = format!("{EVICTIONS}/{}.{number}.{:032x}", session_name(record.session), random());
+        let dir = format!("{EVICTIONS}/{}.{number}.{:032x}", session_name(record.session), random_id()?);
         self.disk().make_dir(&dir)?;
         let cas = self.evict_into(&dir, number, seen);
         // Nobody else uses it, and a sweep finds it.

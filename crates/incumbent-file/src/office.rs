@@ -149,10 +149,10 @@ impl ElectionDir<'_> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use incumbent_store::{Ended, Nonce};
+    use incumbent_store::{Ended, Nonce, random_id};
 
     use super::*;
-    use crate::directory::{Directory, random};
+    use crate::directory::Directory;
     use crate::options::FileOptions;
     use crate::time::Time;
 
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_tombstone_of_another_boot_id_stands_for_as_long_as_it_was_to_stand() {
-        let path = std::env::temp_dir().join(format!("incumbent-office-{:x}", random()));
+        let path = std::env::temp_dir().join(format!("incumbent-office-{:x}", random_id().unwrap()));
         let ours = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
         let office = Office { ended: Some(Ended { id: Nonce(7), keep: KEEP }), ..Office::default() };
         ElectionDir::at(&ours, "elections/e".into()).set_office(Version::NONE, &office).unwrap();

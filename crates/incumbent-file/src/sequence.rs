@@ -23,10 +23,9 @@
 //!
 //! The same makes a compare-and-set of the office record: see [`ElectionDir::append`].
 
-use incumbent_store::{StoreError, Token};
+use incumbent_store::{StoreError, Token, random_id};
 use rustix::fd::OwnedFd;
 
-use crate::directory::random;
 use crate::disk::DiskError;
 use crate::election_dir::ElectionDir;
 use crate::floor::is_drawn;
@@ -98,7 +97,7 @@ impl ElectionDir<'_> {
     /// Takes a number off its sequence. Whether it was there.
     pub(crate) fn take_out(&self, sequence: Sequence, number: u64) -> Result<bool, StoreError> {
         self.close_numbers(sequence, number)?;
-        Ok(self.directory().discard(&self.numbered(sequence, number))?)
+        self.directory().discard(&self.numbered(sequence, number))
     }
 
     /// Appends a record to a sequence, in one step with drawing its number; `None` if `still` says no.
@@ -151,7 +150,7 @@ impl ElectionDir<'_> {
 
     fn prepare(&self, sequence: Sequence, record: &[u8]) -> Result<Prepared<'_>, StoreError> {
         for _ in 0..TRIES {
-            match self.try_prepare(sequence, record) {
+            match self.try_prepare(Aim { sequence, at: 0, id: random_id()? }, record) {
                 Ok(Some(prepared)) => return Ok(prepared),
                 Ok(None) => {}
                 // The election's directory is not there yet, or was removed because it was empty.
@@ -165,8 +164,7 @@ impl ElectionDir<'_> {
     /// Writes all of it down before it gets a number: after a power cut there is no half entry in line.
     ///
     /// The lock says that its writer lives: nobody else removes it then.
-    fn try_prepare(&self, sequence: Sequence, record: &[u8]) -> Result<Option<Prepared<'_>>, DiskError> {
-        let aim = Aim { sequence, at: 0, id: random() };
+    fn try_prepare(&self, aim: Aim, record: &[u8]) -> Result<Option<Prepared<'_>>, DiskError> {
         let dir = self.aim_path(&aim);
         self.disk().make_dir(&dir)?;
         let mut prepared = Prepared { election_dir: self, aim, appended: false, lock: None };

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use incumbent_store::{
     Cas, Cursor, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce, Place,
     Renewal, Session, Standing, StillBehind, StoreError, StoreId, Timestamp, Token, Version, Wake, Watched,
-    check_candidate_name, check_value,
+    check_candidate_name, check_value, random_id,
 };
 use rustix::fd::OwnedFd;
 
-use crate::directory::{Directory, EVICTIONS, SESSIONS, random};
+use crate::directory::{Directory, EVICTIONS, SESSIONS};
 use crate::disk::DiskError;
 use crate::election_dir::{ElectionDir, id_of, number_of, published};
 use crate::election_path::path_of;
@@ -84,7 +84,7 @@ impl FileSession {
         };
         for _ in 0..TRIES {
             let record = SessionRecord {
-                id: random(),
+                id: random_id()?,
                 pid: std::process::id(),
                 pid_namespace: directory.pid_namespace,
                 clock: directory.time.shared,
@@ -470,7 +470,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_renewal_looks_at_the_one_ahead_so_that_those_who_wait_need_not() {
-        let path = std::env::temp_dir().join(format!("incumbent-ahead-{:x}", random()));
+        let path = std::env::temp_dir().join(format!("incumbent-ahead-{:x}", random_id().unwrap()));
         let opened = Opened::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
         let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
         let open = || FileSession::open(opened.clone(), workers.clone(), Duration::from_secs(15)).unwrap();
@@ -495,7 +495,7 @@ mod tests {
 
     #[tokio::test]
     async fn silence_is_told_only_to_those_who_share_the_clock() {
-        let path = std::env::temp_dir().join(format!("incumbent-silence-{:x}", random()));
+        let path = std::env::temp_dir().join(format!("incumbent-silence-{:x}", random_id().unwrap()));
         let ours = Opened::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
         let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
         let session = FileSession::open(ours.clone(), workers, Duration::from_secs(15)).unwrap();

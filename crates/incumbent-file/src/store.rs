@@ -49,7 +49,7 @@ impl FileStore {
         options: FileOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<FileStore, StoreError> {
-        Ok(FileStore { root: Arc::new(Root::open(path.as_ref(), options, Time::by(clock))?) })
+        Ok(FileStore { root: Arc::new(Root::open(path.as_ref(), options, Time::by(clock)?)?) })
     }
 
     /// Where it is.

@@ -3,9 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use incumbent_store::{BootClock, Clock, Timestamp};
-
-use crate::directory::random;
+use incumbent_store::{BootClock, Clock, StoreError, Timestamp, random_id};
 
 /// A clock, and two numbers by which processes find out whether they share it.
 #[derive(Clone, Debug)]
@@ -26,8 +24,8 @@ impl Time {
     }
 
     /// A clock of the user's, which nobody else is known to read.
-    pub(crate) fn by(clock: Arc<dyn Clock>) -> Time {
-        Time { clock, boot: random(), shared: random() }
+    pub(crate) fn by(clock: Arc<dyn Clock>) -> Result<Time, StoreError> {
+        Ok(Time { clock, boot: random_id()?, shared: random_id()? })
     }
 
     pub(crate) fn now(&self) -> Timestamp {

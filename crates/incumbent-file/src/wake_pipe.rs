@@ -13,13 +13,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use incumbent_store::random_id;
 use rustix::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::directory::{BELLS, Directory, random};
+use crate::directory::{BELLS, Directory};
 use crate::disk::DiskError;
 use crate::election_dir::ElectionDir;
 use crate::inotify::Bell;
@@ -108,7 +109,8 @@ impl WakePipe {
             return Ok(pipe);
         }
         // None yet, or somebody who swept took it for a dead one's before it was open.
-        let id = random();
+        // Without randomness, the second of two pipes finds its name taken, and is not made.
+        let id = random_id().unwrap_or_default();
         let end = Arc::new(self.directory.disk.make_pipe(&path_of(id))?);
         let pipe = Pipe { id, end };
         state.pipe = Some(pipe.clone());

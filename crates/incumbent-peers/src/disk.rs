@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use incumbent_core::peers::MemberId;
 use incumbent_core::peers::consensus::{STORED_BYTES, Stored};
+use incumbent_store::random;
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
 use crate::founding::{Charter, DiskId};
 use crate::node::StartError;
-use crate::secret::random;
 
 const FILE: &str = "member";
 const DRAFT: &str = "member.new";

@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use incumbent_core::Nonce;
 use incumbent_core::peers::MemberId;
 use incumbent_core::peers::wire::Frame;
-use incumbent_store::BootClock;
+use incumbent_store::{BootClock, random_words};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
@@ -20,7 +20,6 @@ use crate::link::dial::Dialler;
 use crate::link::handshake::Verdict;
 use crate::members::{Member, Members};
 use crate::packet::{MAX_ANSWER_BYTES, Packet};
-use crate::secret::random;
 use crate::status::{Answer, LeaderView, Query, Refused, Status};
 use crate::trace::Meter;
 
@@ -51,7 +50,7 @@ impl QueryClient {
         let meter = Arc::new(Meter::new(Frame::OUTSIDER, Arc::new(BootClock), None));
         let idle = group.members.iter().map(|member| (member.id, Mutex::new(None))).collect();
         // Nonces need not be secret: answers are authenticated. They only must not meet those of a connection before.
-        let first = random().map_or(0, u64::from_le_bytes);
+        let [first] = random_words().unwrap_or_default();
         let line = Dialler::new(group, Frame::OUTSIDER, meter);
         Ok(QueryClient(Arc::new(Inner { line, idle, next_nonce: AtomicU64::new(first) })))
     }

@@ -6,6 +6,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use incumbent_store::{random, random_words};
+
 use crate::config::ConfigError;
 
 /// The shortest secret. A shorter one could be guessed from what passes by on the network.
@@ -50,7 +52,8 @@ impl Secret {
         let text: String = random::<32>().map_err(failed)?.iter().map(|byte| format!("{byte:02x}")).collect();
         // Complete before it has its name: nobody ever reads half of it.
         let mut draft = path.as_os_str().to_owned();
-        draft.push(format!(".{}", u64::from_le_bytes(random().map_err(failed)?)));
+        let [number] = random_words().map_err(failed)?;
+        draft.push(format!(".{number}"));
         let written = write_private(Path::new(&draft), text.as_bytes()).and_then(|()| std::fs::hard_link(&draft, path));
         let _ = std::fs::remove_file(&draft);
         match written {
@@ -75,16 +78,6 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.write_all(b"\n")?;
     file.sync_all()
-}
-
-/// Bytes that nobody can guess, from the kernel.
-pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let mut done = 0;
-    while done < N {
-        done += rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod duration;
 mod error;
 pub mod memory;
 mod promises;
+mod random;
 pub mod record;
 mod seam;
 pub mod url;
@@ -26,4 +27,5 @@ pub use incumbent_core::{
     Version, Watched, check_candidate_name, check_value,
 };
 pub use promises::{LineKind, Promises, TokenStrength};
+pub use random::{random, random_id, random_words};
 pub use seam::{Fut, Session, Shortened, Store, Wake};

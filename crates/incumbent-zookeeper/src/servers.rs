@@ -15,12 +15,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use incumbent_store::StoreError;
+use incumbent_store::{StoreError, random_words};
 use tokio::net::TcpStream;
 use zookeeper_client::{Client, Connector, Error, SessionInfo, StateWatcher};
 
 use crate::fault::{Effect, sort};
-use crate::store::random;
 
 /// The shortest session that is asked for, to learn which is the shortest that is granted: two
 /// ticks, unless somebody has set it otherwise.
@@ -105,7 +104,8 @@ impl Servers {
     /// A connection to one of them, which is of no use any more when it is lost.
     pub(crate) async fn connect_to_one(&self, timeout: Duration) -> Result<Client, StoreError> {
         let mut names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let first = usize::try_from(random() % names.len().max(1) as u128).unwrap_or_default();
+        let [random] = random_words().unwrap_or_default();
+        let first = random as usize % names.len().max(1);
         names.rotate_left(first);
         // The first one may not have been ready.
         names.extend(names.first().copied());

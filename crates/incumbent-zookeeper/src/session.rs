@@ -13,7 +13,7 @@ use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
     Cas, Cursor, ElectionName, EntryId, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof, Renewal,
     Session, Shortened, Standing, StoreError, StoreId, Token, Version, Wake, Watched, check_candidate_name,
-    check_value,
+    check_value, random_id,
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -25,7 +25,7 @@ use crate::line::{Look, LookAhead, Reader};
 use crate::node::{check_ephemeral, frame};
 use crate::paths::{Paths, ancestors, id_of, parse_id, token_of, zxid};
 use crate::servers::Limit;
-use crate::store::{Inner, SessionConnection, TimeoutWatch, ended_by, of_multi, random};
+use crate::store::{Inner, SessionConnection, TimeoutWatch, ended_by, of_multi};
 use crate::watcher;
 
 /// An entry's name, and the number of the change that made it.
@@ -93,7 +93,7 @@ impl ZooKeeperSession {
         liveness.proof = Proof::Earlier { apart: counted.tick, opening_proves: owned };
         liveness.margin = counted.tick;
         let core = Core {
-            heartbeat: format!("{}/{:032x}", inner.paths.sessions(), random()),
+            heartbeat: format!("{}/{:032x}", inner.paths.sessions(), random_id()?),
             inner,
             session_id: client.session_id().0,
             lane: Arc::new(Lane::new(client.clone())),

@@ -10,9 +10,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use incumbent_store::{
     Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Seen, Session, Store, StoreError,
-    StoreId, Token, Version, Wake,
+    StoreId, Token, Version, Wake, random_id,
 };
-use rustix::rand::{GetRandomFlags, getrandom};
 use zookeeper_client::{
     Client, Connector, CreateMode, CreateOptions, Error, MultiWriteError, SessionId, Stat, StateWatcher,
 };
@@ -446,7 +445,7 @@ impl Inner {
                 return Ok(StoreId::new(id));
             }
             self.make(client, &self.paths.own(), CreateMode::Persistent).await?;
-            let id = format!("zookeeper-{:032x}", random());
+            let id = format!("zookeeper-{:032x}", random_id()?);
             match client.create(&path, id.as_bytes(), &self.mode(CreateMode::Persistent)).await {
                 Ok(_) | Err(Error::NodeExists | Error::NoNode) => {}
                 Err(error) => return Err(sort(error, Effect::None, "writing down who is there")),
@@ -590,17 +589,6 @@ impl Inner {
         let done = or_cut(&client, Effect::Write, self.set_office_on(&client, election, was, to)).await;
         self.on_shared(done, client.session_id()).await
     }
-}
-
-/// 128 random bits.
-pub(crate) fn random() -> u128 {
-    let mut bits = [0; 16];
-    let mut filled = 0;
-    while filled < bits.len() {
-        // It fails only before the system has gathered enough, and then it waits instead.
-        filled += getrandom(&mut bits[filled..], GetRandomFlags::empty()).unwrap_or(0);
-    }
-    u128::from_ne_bytes(bits)
 }
 
 /// What go-leaderelection's mark of the end means to us.

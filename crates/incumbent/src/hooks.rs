@@ -8,7 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rustix::rand::{GetRandomFlags, getrandom};
+use incumbent_store::random_words;
 
 use crate::flaw::Flaws;
 
@@ -29,7 +29,7 @@ pub(crate) struct Hooks {
 impl Hooks {
     /// What the randomness of a client comes from.
     pub(crate) fn seed(&self) -> io::Result<[u64; 4]> {
-        self.seed.map_or_else(random_seed, Ok)
+        self.seed.map_or_else(random_words, Ok)
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -38,13 +38,4 @@ impl Hooks {
             None => drop(tokio::spawn(task)),
         }
     }
-}
-
-fn random_seed() -> io::Result<[u64; 4]> {
-    let mut bytes = [[0; 8]; 4];
-    for part in &mut bytes {
-        // So few bytes always come at once.
-        getrandom(&mut part[..], GetRandomFlags::empty())?;
-    }
-    Ok(bytes.map(u64::from_ne_bytes))
 }

@@ -16,8 +16,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
+use incumbent::store::random;
 use incumbent::{Client, ConnectError, Election, ElectionName, Unfenced};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::args::CandidateArgs;
 use crate::failure::Failure;
@@ -148,9 +148,8 @@ fn default_name(host: &str, pid: u32, unique_pid: bool) -> String {
     }
     // Without random numbers it stays zero: names need not be unique, and this is no reason to
     // fail.
-    let mut lot = [0; 2];
-    let _ = getrandom(&mut lot, GetRandomFlags::empty());
-    format!("{host}-{pid}-{:04x}", u16::from_ne_bytes(lot))
+    let number = u16::from_ne_bytes(random().unwrap_or_default());
+    format!("{host}-{pid}-{number:04x}")
 }
 
 /// Whether process numbers are those of the host, and not of a container.

@@ -11,6 +11,7 @@ use incumbent_core::peers::consensus::{Boot, Consensus, PeerRole};
 use incumbent_core::peers::ring::Ring;
 use incumbent_core::peers::{Group, Member as Machine, MemberId};
 use incumbent_core::{Rng, StoreId, Timestamp};
+use incumbent_store::random_words;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -23,7 +24,6 @@ use crate::founding::Founding;
 use crate::link::dial::Dialler;
 use crate::link::limit::ConnectionLimit;
 use crate::link::listen::Listener;
-use crate::secret::random;
 use crate::status::{NodeState, Stage};
 use crate::trace::Meter;
 
@@ -51,7 +51,7 @@ impl Node {
     async fn begin(config: NodeConfig, listener: TcpListener) -> Result<Node, StartError> {
         let address = listener.local_addr().map_err(|why| StartError::Listen { at: "?".to_owned(), why })?;
         let group = config.group.members.group(config.me)?;
-        let mut rng = Rng::from_seed(seed().map_err(StartError::Random)?);
+        let mut rng = Rng::from_seed(random_words().map_err(StartError::Random)?);
         let meter = Arc::new(Meter::new(config.me, config.clock.clone(), config.trace.clone()));
         let line = Arc::new(Dialler::new(config.group.clone(), config.me, meter));
         let shared = Shared::new(&config, &group, &line);
@@ -90,12 +90,6 @@ impl Node {
         node.on_forming();
         Ok(node)
     }
-}
-
-fn seed() -> io::Result<[u64; 4]> {
-    let bytes: [u8; 32] = random()?;
-    let (numbers, _) = bytes.as_chunks::<8>();
-    Ok(std::array::from_fn(|at| u64::from_le_bytes(numbers[at])))
 }
 
 fn first_state(group: &Group) -> NodeState {

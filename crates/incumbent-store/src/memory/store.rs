@@ -1,9 +1,7 @@
 //! The memory store: a table behind a lock, and those who wait for it to change.
 
-use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::{Future, pending};
-use std::hash::{BuildHasher, Hasher};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +16,7 @@ use super::expiry;
 use super::session::MemorySession;
 use super::table::{Shape, Table, Touch};
 use super::waiters::{WaiterId, Waiters};
-use crate::{BootClock, Clock, Fut, Promises, Session, Store, StoreError, TokenStrength, Wake};
+use crate::{BootClock, Clock, Fut, Promises, Session, Store, StoreError, TokenStrength, Wake, random_words};
 
 /// A store in this process's memory.
 ///
@@ -316,7 +314,7 @@ impl Drop for Watch {
 fn new_id() -> StoreId {
     static STORES: AtomicU64 = AtomicU64::new(0);
     let number = STORES.fetch_add(1, Ordering::Relaxed);
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u64(number);
-    StoreId::new(format!("memory-{}-{number}-{:016x}", std::process::id(), hasher.finish()))
+    // Without randomness, the process and the number still tell it from every other that runs.
+    let [random] = random_words().unwrap_or_default();
+    StoreId::new(format!("memory-{}-{number}-{random:016x}", std::process::id()))
 }

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
-use rustix::rand::GetRandomFlags;
+use incumbent::store::random_words;
 
 use crate::output::Console;
 
@@ -83,9 +83,8 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
 /// All of it or what was there before: readers never see half a word.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     // A name that cannot be guessed: another user can put nothing in its place.
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
-    replace_by_way_of(&format!("{:016x}", u64::from_ne_bytes(random)), file, text)
+    let [number] = random_words()?;
+    replace_by_way_of(&format!("{number:016x}"), file, text)
 }
 
 fn replace_by_way_of(suffix: &str, file: &Path, text: &str) -> io::Result<()> {
