@@ -2,8 +2,10 @@
 
 mod etcd;
 mod process;
+mod redis;
 mod zookeeper;
 
 pub use etcd::{EtcdCluster, EtcdNode};
 pub use process::{Process, Scratch, free_port};
+pub use redis::RedisServer;
 pub use zookeeper::{ZooKeeperBuilder, ZooKeeperEnsemble, ZooKeeperNode};

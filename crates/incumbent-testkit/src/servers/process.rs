@@ -63,6 +63,12 @@ impl Process {
         kill_process(self.pid, Signal::CONT).expect("it is ours");
     }
 
+    /// Whether it has ended by itself. Nobody has reaped it yet, so its pid is still its own.
+    pub fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
+    }
+
     /// Kills it without warning, and waits until it is gone.
     pub fn kill(mut self) {
         self.end();

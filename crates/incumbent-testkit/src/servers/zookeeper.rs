@@ -347,7 +347,7 @@ impl ZooKeeperNode {
             if self.serves().await {
                 return true;
             }
-            if self.process.as_ref().is_none_or(has_ended) {
+            if self.process.as_ref().is_none_or(Process::has_ended) {
                 return false;
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -402,12 +402,6 @@ async fn link_all(ports: &[Ports]) -> BTreeMap<[usize; 2], Link> {
         links.insert([from, to], link);
     }
     links
-}
-
-/// Nobody has reaped it yet, so its pid is still its own.
-fn has_ended(process: &Process) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap_or_default();
-    stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
 }
 
 #[cfg(test)]

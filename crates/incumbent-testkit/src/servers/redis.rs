@@ -1,0 +1,178 @@
+//! Redis: one server, or several that know nothing of each other until a test tells them.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::process::{Process, Scratch, free_port};
+
+/// How often it is looked whether a server answers, and how many times.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOKS: usize = 3000;
+/// How often a start is tried: somebody else may take a port in between.
+const STARTS: usize = 5;
+/// A server that is stopped takes a connection and never answers.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// A Redis server. Dropping it kills it and removes its data.
+#[derive(Debug)]
+pub struct RedisServer {
+    args: Vec<String>,
+    port: u16,
+    log: PathBuf,
+    process: Option<Process>,
+    scratch: Scratch,
+}
+
+impl RedisServer {
+    /// Starts a server that writes nothing to a disk, and waits until it answers.
+    pub async fn start() -> RedisServer {
+        RedisServer::start_with(&[]).await
+    }
+
+    /// The same with further arguments, e.g. `--appendonly yes`. `{port}` becomes its port, and
+    /// `{folder}` the folder of its data.
+    pub async fn start_with(args: &[&str]) -> RedisServer {
+        RedisServer::start_in(args, || Scratch::new("redis")).await
+    }
+
+    /// The same with its data on a disk: for benchmarks.
+    pub async fn start_on_disk(args: &[&str]) -> RedisServer {
+        RedisServer::start_in(args, || Scratch::on_disk("redis")).await
+    }
+
+    async fn start_in(args: &[&str], scratch: impl Fn() -> Scratch) -> RedisServer {
+        for _ in 0..STARTS {
+            let mut server = RedisServer::prepare(args, scratch());
+            server.run();
+            if server.answers_soon().await {
+                return server;
+            }
+        }
+        panic!("redis-server does not start; is it installed (`scripts/setup redis`)?");
+    }
+
+    fn prepare(extra: &[&str], scratch: Scratch) -> RedisServer {
+        let port = free_port();
+        let folder = scratch.path().display().to_string();
+        let plain =
+            ["--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}", "--save", "", "--appendonly", "no"];
+        let filled = |arg: &&str| arg.replace("{port}", &port.to_string()).replace("{folder}", &folder);
+        // Of two that contradict each other the later one counts.
+        let args = plain.iter().chain(extra).map(filled).collect();
+        RedisServer { args, port, log: scratch.path().join("log"), process: None, scratch }
+    }
+
+    /// Where it listens, as `host:port`.
+    pub fn endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The port on which it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A URL for it.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.endpoint())
+    }
+
+    /// The folder of its data, which goes with it.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// What it had to say.
+    pub fn logs(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Kills it without warning.
+    pub fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Starts it again on the same port with the same data, and waits until it answers.
+    pub async fn restart(&mut self) {
+        for _ in 0..STARTS {
+            self.kill();
+            self.run();
+            if self.answers_soon().await {
+                return;
+            }
+        }
+        panic!("it does not start again: {}", self.logs());
+    }
+
+    fn run(&mut self) {
+        self.process = Some(Process::start("redis-server", &self.args, &self.log));
+    }
+
+    /// Stops it in its tracks: connections stay, nothing answers.
+    pub fn pause(&self) {
+        self.process.iter().for_each(Process::pause);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.process.iter().for_each(Process::resume);
+    }
+
+    /// Runs Redis' own command, and what it said. What contains an error is no reason to panic: only the caller knows
+    /// what it asked for.
+    pub fn cli(&self, args: &[&str]) -> String {
+        let output = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(args).output();
+        let output = output.expect("redis-cli");
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    async fn answers_soon(&self) -> bool {
+        for _ in 0..LOOKS {
+            if self.process.as_ref().is_none_or(Process::has_ended) {
+                return false;
+            }
+            if self.answers().await {
+                return true;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        false
+    }
+
+    /// Whether it speaks, be it only to ask for a password. One that reads its data in says so, and does not count; with
+    /// TLS it answers nothing to this, but takes the connection.
+    async fn answers(&self) -> bool {
+        let answer = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+            if self.args.iter().any(|arg| arg == "--tls-port") {
+                return Some(true);
+            }
+            stream.write_all(b"PING\r\n").await.ok()?;
+            let mut answer = [0; 64];
+            let length = stream.read(&mut answer).await.ok()?;
+            Some(answer[..length].starts_with(b"+PONG") || answer[..length].starts_with(b"-NOAUTH"))
+        };
+        tokio::time::timeout(ANSWER_WITHIN, answer).await.ok().flatten().unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_forgets_when_it_is_killed_unless_it_has_a_file() {
+        for (args, kept) in [(&[][..], ""), (&["--appendonly", "yes"], "here")] {
+            let mut server = RedisServer::start_with(args).await;
+            assert_eq!(server.cli(&["SET", "key", "here"]), "OK");
+            server.restart().await;
+            assert_eq!(server.cli(&["GET", "key"]), kept, "{args:?}");
+        }
+    }
+}
