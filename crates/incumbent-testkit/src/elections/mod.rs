@@ -7,12 +7,14 @@
 
 mod leaving;
 mod notices;
+mod sharing;
 mod stage;
 mod standing;
 mod watching;
 
 pub use leaving::*;
 pub use notices::*;
+pub use sharing::*;
 pub use standing::*;
 pub use watching::*;
 
@@ -25,6 +27,7 @@ macro_rules! elections {
             a_candidate_that_nobody_rivals_leads_at_once
             a_client_stands_once_in_an_election_and_again_after_leaving
             one_session_holds_many_elections
+            clients_that_share_a_store_on_threads_hold_each_office_alone
             a_leader_whose_entry_is_deleted_loses_office_and_gets_back_in_line
             a_follower_whose_entry_is_deleted_gets_back_in_line
             several_predecessors_gone_at_once_make_the_next_one_lead
