@@ -62,16 +62,16 @@ pub(crate) mod sealed {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let election = Client::connect("memory://election").await?.election("jobs/nightly")?;
-/// assert!(election.leader().await?.is_none());
+/// assert!(election.leader().await?.get().is_none());
 ///
 /// let mut candidacy = election.candidate("node-1").value("10.0.0.7:80").stand().await?;
 /// let _leadership = candidacy.elected().await?;
 ///
 /// // Everybody can ask, also those who are no candidates. An answer knows its age.
 /// let leader = election.leader().await?;
-/// println!("{:?}, as of {:?} ago", *leader, leader.age());
-/// assert_eq!(leader.as_ref().unwrap().value, "10.0.0.7:80");
-/// assert_eq!(election.candidates().await?.len(), 1);
+/// println!("{:?}, as of {:?} ago", leader.get(), leader.age());
+/// assert_eq!(leader.get().as_ref().unwrap().value, "10.0.0.7:80");
+/// assert_eq!(election.candidates().await?.get().len(), 1);
 /// # Ok(())
 /// # }
 /// ```

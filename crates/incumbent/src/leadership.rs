@@ -1,15 +1,16 @@
 //! A leadership: the unique handle of the one who is in office.
 
 use std::future::Future;
-use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use incumbent_core::{Command, Heir, Successor};
+use bytes::Bytes;
+use incumbent_core::{Command, ElectionName, Heir, Successor};
 
 use crate::backend::{Backend, ElectionReader};
-use crate::election::{Fenced, Fencing};
-use crate::error::{ResignError, TransferError, TransferRefused};
+use crate::election::{Fenced, Fencing, Unfenced};
+use crate::error::{LeadershipLost, ProclaimError, ResignError, TransferError, TransferRefused};
+use crate::fence::FencingToken;
 use crate::office_record::OfficeRecord;
 use crate::operator::CandidateRef;
 use crate::port::Request;
@@ -47,7 +48,14 @@ enum Found {
 /// # }
 /// ```
 ///
-/// Everything that a [`Term`] can be asked can be asked here.
+/// What is asked often of its [`Term`] can be asked here, too. A leadership cannot be copied: copies
+/// are those of its term, and `leadership.clone()` does not compile.
+///
+/// ```compile_fail,E0599
+/// # fn copy(leadership: incumbent::Leadership) {
+/// let second = leadership.clone();
+/// # }
+/// ```
 ///
 /// [`resign`](Leadership::resign), [`leave`](Leadership::leave) and
 /// [`transfer_to`](Leadership::transfer_to) take the leadership. Dropping their futures gives the
@@ -66,10 +74,17 @@ impl<F: Fencing> std::fmt::Debug for Leadership<F> {
     }
 }
 
-impl<F: Fencing> Deref for Leadership<F> {
-    type Target = Term<F>;
-    fn deref(&self) -> &Term<F> {
-        &self.term
+impl Leadership<Fenced> {
+    /// The fencing token: see [`Term::token`].
+    pub fn token(&self) -> &FencingToken {
+        self.term.token()
+    }
+}
+
+impl Leadership<Unfenced> {
+    /// The fencing token, if there happens to be one: see [`Term::token_if_any`].
+    pub fn token_if_any(&self) -> Option<&FencingToken> {
+        self.term.token_if_any()
     }
 }
 
@@ -81,6 +96,36 @@ impl<F: Fencing> Leadership<F> {
     /// A copy for the work that is done under this leadership.
     pub fn term(&self) -> Term<F> {
         self.term.clone()
+    }
+
+    /// The election that it is an office of.
+    pub fn election(&self) -> &ElectionName {
+        self.term.election()
+    }
+
+    /// Fails once the leadership is over: see [`Term::check`].
+    pub fn check(&self) -> Result<(), LeadershipLost> {
+        self.term.check()
+    }
+
+    /// How long it lasts if no further renewal succeeds: see [`Term::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.term.remaining()
+    }
+
+    /// Waits until the work should stop: see [`Term::stopping`]. Safe to cancel.
+    pub async fn stopping(&self) -> LeadershipLost {
+        self.term.stopping().await
+    }
+
+    /// Waits until the leadership is over. Safe to cancel.
+    pub async fn lost(&self) -> LeadershipLost {
+        self.term.lost().await
+    }
+
+    /// Advertises another value under the same token: see [`Term::proclaim`].
+    pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<(), ProclaimError> {
+        self.term.proclaim(value).await
     }
 
     /// Runs the work for as long as the leadership lasts.
@@ -151,7 +196,7 @@ impl<F: Fencing> Leadership<F> {
             Found::Peer(_, heir) => Successor::Member(*heir),
         };
         if !self.term.port.command(self.term.id, Command::Transfer(successor, within)) {
-            return Err(TransferError::Lost(crate::LeadershipLost::new(incumbent_core::LossReason::Closing)));
+            return Err(TransferError::Lost(LeadershipLost::new(incumbent_core::LossReason::Closing)));
         }
         let seat = self.term.seat.clone();
         let refused = seat.wait(|state| if state.refused.0 > before { state.refused.1.clone() } else { None });

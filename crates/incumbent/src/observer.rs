@@ -122,7 +122,7 @@ impl From<Snapshot> for Status {
     }
 }
 
-/// Something that was read, and when.
+/// Something that was read, and when: [`get`](Reading::get) it, or take it out of its age.
 #[derive(Clone, Debug)]
 pub struct Reading<T> {
     value: T,
@@ -152,13 +152,6 @@ impl<T> Reading<T> {
     /// How old the answer may be: the time since the question was sent.
     pub fn age(&self) -> Duration {
         self.port.now().since(self.sent_at)
-    }
-}
-
-impl<T> std::ops::Deref for Reading<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.value
     }
 }
 

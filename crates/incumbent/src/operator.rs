@@ -77,7 +77,7 @@ pub(crate) fn find_heir(line: &Line, to: &CandidateRef) -> Result<Heir, Transfer
 /// let (operator, within) = (election.operator(), Duration::from_secs(30));
 ///
 /// operator.transfer("node-2", within).await?; // by name, or by id where two have the same
-/// assert_eq!(election.leader().await?.as_ref().unwrap().name.as_deref(), Some("node-2"));
+/// assert_eq!(election.leader().await?.get().as_ref().unwrap().name.as_deref(), Some("node-2"));
 ///
 /// operator.pause("upgrade", within).await?; // the leader drains; nobody is in line any more
 /// operator.resume(within).await?; // they come back by themselves

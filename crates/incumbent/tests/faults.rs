@@ -93,7 +93,7 @@ async fn an_outage_shorter_than_the_deadline_costs_nobody_the_office() {
         faults.heal();
         tokio::time::sleep(Duration::from_secs(6)).await;
         office.check().expect("still in office");
-        assert!(!office.is_stopping());
+        assert!(!office.term().is_stopping());
     }
 }
 

@@ -224,9 +224,9 @@ async fn there_is_one_leader_with_a_token_and_the_others_know_it(scene: &Scene) 
 }
 
 async fn the_deadline_moves_while_a_majority_answers(scene: &Scene) {
-    let mut seen = scene.office().deadline();
+    let mut seen = scene.office().term().deadline();
     for _ in 0..3 {
-        let moved = within("another deadline", scene.office().deadline_after(seen)).await;
+        let moved = within("another deadline", scene.office().term().deadline_after(seen)).await;
         assert!(moved > seen, "{moved:?} after {seen:?}");
         seen = moved;
     }
@@ -339,7 +339,7 @@ async fn whoever_withdraws_leads_no_more_and_may_stand_again(scene: &mut Scene) 
     scene.office = None;
     within("a withdrawal", first.withdraw()).await.unwrap();
     scene.until_somebody_leads().await;
-    let listed = async || visitor.candidates().await.unwrap().iter().any(|one| one.name.as_deref() == Some(name));
+    let listed = async || visitor.candidates().await.unwrap().get().iter().any(|one| one.name.as_deref() == Some(name));
     until("the one that withdrew is not listed", async || !listed().await).await;
     let again = within("standing", async {
         loop {
@@ -518,7 +518,7 @@ async fn a_client_that_could_not_be_a_member_can_when_the_place_is_free() {
     assert_eq!(people, [], "it does not stand");
     let seat = within("standing", election.candidate("c").value("another").stand()).await.unwrap();
     until("it is listed with another value", async || {
-        election.candidates().await.unwrap().iter().any(|one| one.value == "another")
+        election.candidates().await.unwrap().get().iter().any(|one| one.value == "another")
     })
     .await;
     drop(seat);
@@ -643,7 +643,7 @@ mod ranks {
             let office = settled(&mut seats).await;
             assert!(office.token_if_any().is_none());
             assert_eq!(seats[2].role(), Role::Leading { token: None });
-            assert_eq!(office.deadline(), incumbent::Timestamp::MAX);
+            assert_eq!(office.term().deadline(), incumbent::Timestamp::MAX);
             let visitor = hall.visitor();
             let leader = within("an answer", visitor.leader()).await.unwrap().into_inner().unwrap();
             assert_eq!((leader.name.as_deref(), leader.token, leader.id), (Some("c"), None, None));

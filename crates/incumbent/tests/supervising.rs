@@ -57,7 +57,7 @@ async fn a_store_without_descriptors_has_no_lifeline() {
     let world = World::new();
     let mut seat = world.stand("a").await;
     let office = seat.elected().await.unwrap().unwrap();
-    assert!(office.lifeline().unwrap().is_none());
+    assert!(office.term().lifeline().unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,5 +97,5 @@ async fn the_status_of_an_election_shows_its_line_and_what_was_ordered() {
     assert_eq!(seat.role(), Role::Out(LossReason::Paused));
 
     election.operator().end(WITHIN).await.unwrap();
-    assert!(election.status().await.unwrap().ended);
+    assert!(election.status().await.unwrap().get().ended);
 }

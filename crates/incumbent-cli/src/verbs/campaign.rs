@@ -145,7 +145,7 @@ async fn hold(mut candidacy: Candidacy<Unfenced>, writer: &mut EventWriter, quit
 
 /// One term. `false`: the office was given back because we were asked to.
 async fn lead(leadership: Leadership<Unfenced>, writer: &mut EventWriter, quit: &mut Quit) -> Result<bool, Failure> {
-    let bounded = leadership.deadline() != Timestamp::MAX;
+    let bounded = leadership.term().deadline() != Timestamp::MAX;
     let remaining_ms = bounded.then(|| u64::try_from(leadership.remaining().as_millis()).unwrap_or(u64::MAX));
     let token = leadership.token_if_any().map(|token| token.get());
     writer.write(Event::Elected { token, remaining_ms })?;

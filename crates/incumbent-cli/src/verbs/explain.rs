@@ -111,7 +111,7 @@ pub(crate) async fn explain(args: ExplainArgs, store: StoreUrl) -> Result<u8, Fa
     }
     if let Some((name, reading)) = status {
         out("")?;
-        for line in status::page(name, &store, &reading) {
+        for line in status::page(name, &store, reading.get()) {
             out(&line)?;
         }
     }

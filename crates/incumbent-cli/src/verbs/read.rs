@@ -47,7 +47,7 @@ pub(crate) async fn leader(args: LeaderArgs, store: StoreUrl, console: &Console)
 
 pub(crate) async fn candidates(args: CandidatesArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let name = &args.target.election;
-    let status = seen_election(name, &store).await?.status().await?;
+    let status = seen_election(name, &store).await?.status().await?.into_inner();
     let line = &status.candidates;
     let leads = |place: usize| place == 0 && !status.vacant;
     if args.format.json {

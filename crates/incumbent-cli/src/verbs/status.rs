@@ -187,11 +187,11 @@ pub(crate) async fn status(args: StatusArgs, store: StoreUrl) -> Result<u8, Fail
     if args.format.json {
         out_json(&to_json(name, &store, &reading))?;
     } else {
-        for line in page(name, &store, &reading) {
+        for line in page(name, &store, reading.get()) {
             out(&line)?;
         }
     }
-    Ok(if Vacancy::of(&reading).is_some() { Code::No as u8 } else { 0 })
+    Ok(if Vacancy::of(reading.get()).is_some() { Code::No as u8 } else { 0 })
 }
 
 /// The state for programs.
@@ -313,7 +313,7 @@ mod tests {
         let client = Client::builder().with_store(MemoryStore::new(Shape::ONE_HOST)).await.unwrap();
         let election = client.election("e").unwrap();
         let _seat = election.candidate("a").stand().await.unwrap();
-        let mut silence = election.status().await.unwrap().silence.unwrap();
+        let mut silence = election.status().await.unwrap().get().silence.unwrap();
         assert_eq!(silence.ttl, Duration::from_secs(15));
         silence.lasts = Duration::from_secs(5);
         assert_eq!(heard_of(silence), "5 s ago");

@@ -91,7 +91,7 @@ pub async fn a_proclamation_changes_the_value_and_not_the_leader(harness: &impl 
     let after = next_leader(&mut observer).await;
     assert_eq!((after.token, after.value), (before.token, Bytes::from("10.0.0.8:80")));
     let reading = election.leader().await.expect("a reading");
-    assert_eq!(reading.as_ref().map(|leader| leader.value.clone()), Some(Bytes::from("10.0.0.8:80")));
+    assert_eq!(reading.get().as_ref().map(|leader| leader.value.clone()), Some(Bytes::from("10.0.0.8:80")));
     let too_large = office.proclaim(vec![0; 64 * 1024 + 1]).await;
     assert!(too_large.is_err());
     let term = office.term();
@@ -103,7 +103,7 @@ pub async fn a_proclamation_changes_the_value_and_not_the_leader(harness: &impl 
 pub async fn readings_have_an_age(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let election = stage.election().await;
-    assert!(election.leader().await.expect("a reading").is_none());
+    assert!(election.leader().await.expect("a reading").get().is_none());
     let (_seats, office) = stage.line_of(&["a"]).await;
     let reading = election.leader().await.expect("a reading");
     let young = reading.age();
@@ -111,7 +111,7 @@ pub async fn readings_have_an_age(harness: &impl Harness) {
     assert!(reading.age() >= young + std::time::Duration::from_millis(5));
     assert_eq!(reading.get().as_ref().and_then(|leader| leader.token), Some(office.token().token));
     let candidates = election.candidates().await.expect("a reading");
-    assert_eq!(candidates.iter().map(|one| one.name.as_deref()).collect::<Vec<_>>(), [Some("a")]);
+    assert_eq!(candidates.get().iter().map(|one| one.name.as_deref()).collect::<Vec<_>>(), [Some("a")]);
 }
 
 /// Elected, unelected and why, and who leads now.

@@ -330,17 +330,17 @@ async fn a_notification_that_was_lost_is_made_up_for_by_looking_again() {
 async fn role_and_candidates_can_be_asked_at_any_time() {
     let (store, name) = (store(shared().await), name("asked"));
     let election = election(&store, &name).await;
-    assert!(election.leader().await.unwrap().is_none());
+    assert!(election.leader().await.unwrap().get().is_none());
     let mut seat = election.candidate("only").value("10.0.0.7:80").stand().await.unwrap();
     let office = lead(&mut seat).await;
     assert!(matches!(seat.role(), Role::Leading { .. }));
     let read = election.leader().await.unwrap();
-    let leader = read.as_ref().unwrap();
+    let leader = read.get().as_ref().unwrap();
     assert_eq!((leader.name.as_deref(), leader.value.as_ref()), (Some("only"), b"10.0.0.7:80".as_slice()));
-    assert_eq!(election.candidates().await.unwrap().len(), 1);
+    assert_eq!(election.candidates().await.unwrap().get().len(), 1);
     office.resign().await.unwrap();
     seat.withdraw().await.unwrap();
-    assert!(election.leader().await.unwrap().is_none());
+    assert!(election.leader().await.unwrap().get().is_none());
 }
 
 #[tokio::test]
