@@ -51,7 +51,7 @@ async fn replica(name: &str, jobs: u32) -> Result<(), BoxError> {
         }
         leadership.resign().await?;
     }
-    client.close(Duration::from_secs(5)).await;
+    client.close(Duration::from_secs(5)).await?;
     println!("{name} is done");
     Ok(())
 }

@@ -188,7 +188,7 @@ impl Bench {
             }
             times[0].push(start.elapsed());
             drop(offices);
-            assert!(client.close(TTL).await, "all is given back");
+            client.close(TTL).await.expect("all is given back");
             self.peers("many", [WARM_UP_ELECTIONS, ELECTIONS], &mut times);
         }
         report.compare("1,000 elections on one session, p50, ms", each(&times, 50), None);

@@ -181,7 +181,7 @@ async fn a_leader_loses_office_at_once_and_stands_again_when_the_directory_is_pu
     assert!(led.token().token > token);
     drop(led);
     drop(seat);
-    client.close(PATIENCE).await;
+    client.close(PATIENCE).await.unwrap();
 }
 
 #[tokio::test]

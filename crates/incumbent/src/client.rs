@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::connect::{self, Open, Place};
 use crate::driver::{Driver, StoreSide};
 use crate::election::{Election, Fenced, Fencing, Unfenced};
-use crate::error::ConnectError;
+use crate::error::{CloseError, ConnectError};
 use crate::flaw::DriverFlaw;
 use crate::hooks::{Hooks, Spawn};
 use crate::port::{Port, Request};
@@ -40,7 +40,7 @@ const DEFAULT_TTL: Duration = Duration::from_secs(15);
 ///
 /// // Leaves every line and says whether that is certain. Dropping every handle does the same, and says nothing.
 /// drop((jobs, mail));
-/// assert!(client.close(Duration::from_secs(5)).await);
+/// client.close(Duration::from_secs(5)).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -108,15 +108,19 @@ impl<F: Fencing> Client<F> {
     }
 
     /// Leaves every line, and gives back every office once its work has stopped (within the grace);
-    /// then ends the session. `true`: all that is done, now or by an earlier call. `false`: it
-    /// failed, or was not done within this time; what is left expires with the session.
-    pub async fn close(self, within: Duration) -> bool {
+    /// then ends the session. `Ok`: all that is done, now or by an earlier call. On an error, what is
+    /// left expires with the session.
+    pub async fn close(self, within: Duration) -> Result<(), CloseError> {
         let (done, closed) = oneshot::channel();
         if self.port.send(Request::Close(done)) {
-            let closed = matches!(tokio::time::timeout(within, closed).await, Ok(Ok(true)));
-            self.port.note_closed(closed);
+            match tokio::time::timeout(within, closed).await {
+                Ok(closed) => self.port.note_closed(closed == Ok(true)),
+                Err(_) if self.port.flaws().has(DriverFlaw::ClosedAnyway) => {}
+                Err(_) => return Err(CloseError::TimedOut { waited: within }),
+            }
         }
-        self.port.was_closed() || self.port.flaws().has(DriverFlaw::ClosedAnyway)
+        let closed = self.port.was_closed() || self.port.flaws().has(DriverFlaw::ClosedAnyway);
+        if closed { Ok(()) } else { Err(CloseError::Unconfirmed) }
     }
 }
 

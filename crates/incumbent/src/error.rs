@@ -173,6 +173,22 @@ pub enum ResignError {
     Closed,
 }
 
+/// Why it is not certain that a client left nothing behind. What is left expires with its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// Not everything was given back in time: work that has not stopped, or a store that does not
+    /// answer. It goes on in the background.
+    #[error("not closed within {waited:.1?}: what is left goes on in the background, and expires with the session")]
+    TimedOut {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The client has ended, and the store has not confirmed that nothing of it is left.
+    #[error("the store has not confirmed that this client left: what is left expires with its session")]
+    Unconfirmed,
+}
+
 /// Why a value could not be proclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -122,8 +122,8 @@ pub use client::{Client, ClientBuilder};
 pub use connect::{StoreKind, store_kinds};
 pub use election::{Election, Fenced, Fencing, Unfenced};
 pub use error::{
-    CandidacyError, ConnectError, LeadershipLost, OperatorError, ProclaimError, ReadError, ResignError, StandError,
-    TransferError, TransferRefused, Unfinished,
+    CandidacyError, CloseError, ConnectError, LeadershipLost, OperatorError, ProclaimError, ReadError, ResignError,
+    StandError, TransferError, TransferRefused, Unfinished,
 };
 pub use fence::{Fence, FenceError, FencingToken};
 #[doc(hidden)]

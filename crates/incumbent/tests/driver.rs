@@ -11,7 +11,7 @@ use std::time::Duration;
 use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{Alarm, Clock, ElectionName, Store, Timestamp, TokioClock};
-use incumbent::{Candidacy, CandidacyError, Client, Leadership, LossReason, Role, StandError};
+use incumbent::{Candidacy, CandidacyError, Client, CloseError, Leadership, LossReason, Role, StandError};
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap};
 
 const TTL: Duration = Duration::from_secs(15);
@@ -121,9 +121,21 @@ async fn a_client_that_could_not_end_its_session_says_so() {
         lead(&mut seat).await.resign().await.unwrap();
         drop(seat);
         scene.faults.next(Call::Close, mishap);
-        assert!(!client.clone().close(TTL).await, "{mishap:?}");
-        assert!(!client.close(TTL).await, "{mishap:?}: nor does it say so when it is asked again");
+        assert_eq!(client.clone().close(TTL).await, Err(CloseError::Unconfirmed), "{mishap:?}");
+        assert_eq!(client.close(TTL).await, Err(CloseError::Unconfirmed), "{mishap:?}: nor when it is asked again");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_work_has_not_stopped_in_time_says_so_and_closes_later() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+    let office = lead(&mut seat).await;
+    let waited = Duration::from_millis(1);
+    assert_eq!(client.clone().close(waited).await, Err(CloseError::TimedOut { waited }));
+    drop(office);
+    client.close(TTL).await.expect("the work has stopped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +152,7 @@ async fn nobody_waits_for_a_driver_that_has_panicked() {
     assert!(matches!(seat.elected().await, Err(CandidacyError::Closed)));
     assert!(matches!(seat.withdraw().await, Err(CandidacyError::Closed)));
     election.candidate("b").stand().await.expect_err("closed");
-    assert!(!client.close(TTL).await, "the session was not ended");
+    assert_eq!(client.close(TTL).await, Err(CloseError::Unconfirmed), "the session was not ended");
 }
 
 #[tokio::test(start_paused = true)]

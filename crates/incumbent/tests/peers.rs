@@ -374,7 +374,7 @@ async fn members_that_go_one_after_the_other_take_their_office_with_them() {
         drop(office);
         why
     });
-    assert!(within("closing", clients.remove(at).close(PATIENCE)).await);
+    within("closing", clients.remove(at).close(PATIENCE)).await.unwrap();
     assert_eq!(within("the work", work).await.unwrap(), LossReason::Closing);
     assert!(term.check().is_err());
     let address = &hall.members.get(MemberId(at as u16 + 1)).unwrap().address;

@@ -147,7 +147,7 @@ async fn all_are_told(world: Arc<World>, boot: Arc<Boot>) {
 /// A client is closed whatever its users do.
 async fn close(world: Arc<World>, boot: Arc<Boot>, within: Duration) {
     let Some(client) = boot.take_client() else { return };
-    if client.close(within).await && !boot.gate.is_dead() {
+    if client.close(within).await.is_ok() && !boot.gate.is_dead() {
         boot.check_nothing_in_line((0..world.audit.elections()).map(|election| world.line(election)));
     }
     sleep(world.plan.ttl).await;

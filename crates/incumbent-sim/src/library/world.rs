@@ -260,7 +260,7 @@ impl World {
             }
             let Some(client) = boot.take_client() else { continue };
             // The others are dropped: their driver cleans up, and goes.
-            if self.fork().below(2) == 0 && !client.close(ttl * 2).await {
+            if self.fork().below(2) == 0 && client.close(ttl * 2).await.is_err() {
                 return self.audit.fail("CLOSE", format!("{} cannot be closed on a good day", boot.prefix()));
             }
         }

@@ -102,12 +102,12 @@ pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) 
         office.resign().await.expect("certain");
         why
     });
-    assert!(client.clone().close(WITHIN).await);
+    client.clone().close(WITHIN).await.expect("all is given back");
     assert_eq!(working.await.expect("no panic"), LossReason::Closing);
     assert!(stage.names().await.is_empty());
     assert!(matches!(seat.elected().await, Err(CandidacyError::Closed)));
     assert!(election.candidate("b").stand().await.is_err());
-    assert!(client.close(WITHIN).await, "closing again is well");
+    client.close(WITHIN).await.expect("closing again is well");
 }
 
 /// Handles that are dropped clean up behind them.

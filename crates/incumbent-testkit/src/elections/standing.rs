@@ -75,7 +75,7 @@ pub async fn one_session_holds_many_elections(harness: &impl Harness) {
     for (_, office) in &held {
         office.check().expect("still in office");
     }
-    assert!(client.close(super::stage::WITHIN).await);
+    client.close(super::stage::WITHIN).await.expect("all is given back");
 }
 
 /// Somebody deletes the leader's entry: it notices, stops, and stands again with a higher token.

@@ -117,7 +117,7 @@ async fn take_part(
     let done = supervisor.run(&client).await;
     supervisor.announcer.leave();
     *death = supervisor.death;
-    if !client.close(TIDY).await {
+    if client.close(TIDY).await.is_err() {
         console.warn("the store has not confirmed that this candidate left; what is left goes with its session");
     }
     done
