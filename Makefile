@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
-# `make sim` runs the seeds FROM, FROM + 1, and so on: SEEDS of them.
+# `make sim` runs the seeds FROM, FROM + 1, and so on: SEEDS of them, in each world.
 SEEDS ?= 10000
 FROM ?= 1
 # `make faults` goes through more of them, always the same, so that two runs can be compared.
@@ -34,7 +34,6 @@ FAULT_CRATES := \
 FUZZED_CRATES := incumbent-store incumbent-etcd incumbent-zookeeper incumbent-peers
 
 SIM := $(CARGO) run --release --quiet --locked -p incumbent-sim --
-PEERS_SIM := $(CARGO) run --release --quiet --locked -p incumbent-peers-sim --
 
 .PHONY: help
 help: ## Say what can be made
@@ -67,10 +66,6 @@ sim: ## Show that known-bad variants are caught, then simulate SEEDS=10000 seeds
 	@scripts/setup $(BUILD_NEEDS)
 	@$(SIM) --flaws
 	@$(SIM) --seeds $(SEEDS) --from $(FROM)
-	@$(SIM) --library --flaws
-	@$(SIM) --library --seeds $(SEEDS) --from $(FROM)
-	@$(PEERS_SIM) --flaws --seeds 5000
-	@$(PEERS_SIM) --seeds $(SEEDS) --from $(FROM)
 
 .PHONY: fuzz
 fuzz: ## Feed the decoders of what comes from outside with nonsense, each for FUZZ_SECONDS=300 (`make test`: a moment)
@@ -123,11 +118,9 @@ faults: ## Run the fault tests: real processes, and FAULT_SEEDS=100000 simulated
 	@scripts/setup $(FAULT_NEEDS)
 	@for crate in $(FAULT_CRATES); do $(CARGO) test --locked -p $$crate --features faults; done
 	@$(SIM) --flaws
-	@$(SIM) --seeds $(FAULT_SEEDS) --from 1
-	@$(SIM) --library --flaws
-	@$(SIM) --library --seeds $(LIBRARY_FAULT_SEEDS) --from 1
-	@$(PEERS_SIM) --flaws
-	@$(PEERS_SIM) --seeds $(PEERS_FAULT_SEEDS) --from 1
+	@$(SIM) --world store --seeds $(FAULT_SEEDS) --from 1
+	@$(SIM) --world library --seeds $(LIBRARY_FAULT_SEEDS) --from 1
+	@$(SIM) --world peers --seeds $(PEERS_FAULT_SEEDS) --from 1
 
 .PHONY: doc
 doc: ## Build the documentation of all crates

@@ -1,28 +1,27 @@
-//! Simulation of elections: seeded, on virtual time, with the machines that production runs.
+//! Simulation of elections: seeded, on virtual time, with the code that production runs.
 //!
-//! One seed stands for one run: some processes, one store, some elections, and what goes wrong. The processes run
-//! [`incumbent_core::Participant`] itself, the server is the memory store's own table; the network between them, the
-//! clocks and the users are simulated. A checker sees everything on global time and stops at the first broken rule.
+//! One seed stands for one run: some processes, what they elect with, and what goes wrong. The network, the clocks and
+//! the users are simulated; a checker sees everything on global time and stops at the first broken rule. There are
+//! three worlds ([`World`]):
 //!
-//! The library around those machines has a world of its own, in `library`.
+//! - `store`: [`incumbent_core::Participant`] around the memory store's own table. Fast, so that many seeds are run, and
+//!   with servers, clocks and resources that can be wrong themselves.
+//! - `library`: the real `Client` with its driver, handles and fences, on tokio's paused clock.
+//! - `peers`: groups that elect by consensus, with clocks, disks, records and a hostile network.
+//!
+//! [`ranks`] has bully and ring, over links that may be cut. The tests explore small elections of every kind in every
+//! order of events (`tests/exhaustive`).
 
-mod checker;
 mod clock;
-mod faults;
 mod library;
-mod network;
-mod operator;
-mod orders;
-mod process;
+mod peers;
+mod queue;
+pub mod ranks;
 mod report;
-mod scenario;
-mod server;
+mod store;
 mod trace;
-mod users;
 mod variant;
-mod world;
 
-pub use checker::Violation;
-pub use report::{Catch, Summary, catch, run_many};
-pub use variant::{Variant, WorldFlaw};
-pub use world::{Outcome, run};
+pub use report::{Counts, Outcome, Summary, catch, run, run_many};
+pub use trace::Violation;
+pub use variant::{AroundFlaw, Variant, World};

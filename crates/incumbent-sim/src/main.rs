@@ -4,147 +4,153 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use incumbent_sim::{Variant, catch, run, run_many};
+use incumbent_sim::{Variant, World, catch, run, run_many};
 
 const USAGE: &str = "\
-incumbent-sim --seeds N [--from S]             run N seeds from S (1) on
-incumbent-sim --seed S [--flaw NAME] [--trace] run one seed
-incumbent-sim --flaws [--most N]               catch every known-bad variant, each within N seeds (5000)
-With --library: not the machines in their world, but the library around them, in its own.";
+Simulates elections, and checks that what must always be true is true.
+
+incumbent-sim --seeds N [--from S]                    run N seeds from S (1) on
+incumbent-sim --world WORLD --seed S [--flaw NAME]    run one seed, and say what happens in it
+incumbent-sim --flaws [--most N]                      catch every known-bad variant, each within N seeds (5000)
+
+  --world WORLD   store (the machines of the core), library (the library around them) or peers (consensus);
+                  without it, one after the other
+  --flaw NAME     a known-bad variant of that world, as --flaws lists them
+
+Exit code: 0 if nothing is broken (with --flaws: if every variant is caught), 1 if not, 2 for a wrong option.";
 
 /// Each known-bad variant must be caught within this many seeds.
 const MOST_SEEDS: u64 = 5_000;
 
 struct Args {
-    seeds: Option<u64>,
+    worlds: Vec<World>,
+    task: Task,
     from: u64,
-    seed: Option<u64>,
     most: u64,
-    flaw: Variant,
-    library: bool,
-    flaws: bool,
-    trace: bool,
+    flaw: Option<String>,
+}
+
+enum Task {
+    One(u64),
+    Many(u64),
+    Flaws,
 }
 
 fn main() -> ExitCode {
-    match parse(std::env::args().skip(1)) {
-        Ok(args) => dispatch(&args),
-        Err(error) => {
-            eprintln!("{error}\n\n{USAGE}");
-            ExitCode::from(2)
+    let args = match parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
         }
+        Err(error) => {
+            eprintln!("incumbent-sim: {error}; see --help");
+            return ExitCode::from(2);
+        }
+    };
+    let mut well = true;
+    for world in &args.worlds {
+        let variant = match variant(*world, args.flaw.as_deref()) {
+            Ok(variant) => variant,
+            Err(error) => {
+                eprintln!("incumbent-sim: {error}");
+                return ExitCode::from(2);
+            }
+        };
+        well &= match args.task {
+            Task::One(seed) => one(*world, variant, seed),
+            Task::Many(seeds) => many(*world, variant, args.from, seeds),
+            Task::Flaws => flaws(*world, args.from, args.most),
+        };
     }
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
-    let mut args = Args {
-        seeds: None,
-        from: 1,
-        seed: None,
-        most: MOST_SEEDS,
-        flaw: Variant::Sound,
-        library: false,
-        flaws: false,
-        trace: false,
-    };
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
+    let (mut worlds, mut task) = (World::ALL.to_vec(), None);
+    let (mut from, mut most, mut flaw) = (1, MOST_SEEDS, None);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
         match word.as_str() {
-            "--seeds" => args.seeds = Some(number(value()?)?),
-            "--from" => args.from = number(value()?)?,
-            "--seed" => args.seed = Some(number(value()?)?),
-            "--most" => args.most = number(value()?)?,
-            "--flaw" => {
+            "--help" | "-h" => return Ok(None),
+            "--world" => {
                 let name = value()?;
-                args.flaw = Variant::named(&name).ok_or_else(|| format!("there is no variant named {name}"))?;
+                worlds = vec![World::named(&name).ok_or_else(|| format!("there is no world named {name}"))?];
             }
-            "--library" => args.library = true,
-            "--flaws" => args.flaws = true,
-            "--trace" => args.trace = true,
+            "--seeds" => task = Some(Task::Many(number(value()?)?)),
+            "--seed" => task = Some(Task::One(number(value()?)?)),
+            "--flaws" => task = Some(Task::Flaws),
+            "--from" => from = number(value()?)?,
+            "--most" => most = number(value()?)?,
+            "--flaw" => flaw = Some(value()?),
             _ => return Err(format!("unknown argument {word}")),
         }
     }
-    if args.library && args.flaw == Variant::Sound {
-        args.flaw = Variant::Library(None);
+    let task = task.ok_or("nothing to do: --seeds, --seed or --flaws is missing")?;
+    if worlds.len() > 1 && (flaw.is_some() || matches!(task, Task::One(_))) {
+        return Err("a seed and a known-bad variant belong to one world: --world is missing".to_owned());
     }
-    Ok(args)
+    Ok(Some(Args { worlds, task, from, most, flaw }))
 }
 
-fn dispatch(args: &Args) -> ExitCode {
-    match (args.seed, args.seeds) {
-        (Some(seed), _) => one(seed, args.flaw, args.trace),
-        (None, _) if args.flaws => flaws(args),
-        (None, Some(seeds)) => many(args.from, seeds, args.flaw),
-        (None, None) => {
-            eprintln!("{USAGE}");
-            ExitCode::from(2)
-        }
-    }
+fn variant(world: World, flaw: Option<&str>) -> Result<Variant, String> {
+    let Some(name) = flaw else { return Ok(Variant::Sound) };
+    let found = world.variants().into_iter().find(|variant| variant.to_string() == name);
+    found.ok_or_else(|| format!("the world {world} has no variant named {name}"))
 }
 
-fn one(seed: u64, variant: Variant, trace: bool) -> ExitCode {
-    let outcome = run(seed, variant, trace);
-    // Whoever reads the trace may have seen enough before its end.
+fn one(world: World, variant: Variant, seed: u64) -> bool {
+    let outcome = run(world, variant, seed, true);
+    // A reader of the trace may have seen enough before its end.
     let _ = std::io::stdout().write_all(outcome.trace.as_bytes());
-    println!("seed {seed}, {variant}: {} events, {} terms", outcome.events, outcome.terms);
-    match outcome.violation {
-        None => ExitCode::SUCCESS,
-        Some(broken) => {
-            println!("BROKEN {} at {:.6} s: {}", broken.rule, broken.at as f64 / 1e9, broken.text);
-            ExitCode::FAILURE
-        }
+    println!("{world}, seed {seed}, {variant}: {:?}", outcome.counts);
+    if let Some(violation) = &outcome.violation {
+        println!("{violation}");
     }
+    outcome.violation.is_none()
 }
 
-fn many(from: u64, seeds: u64, variant: Variant) -> ExitCode {
+fn many(world: World, variant: Variant, from: u64, seeds: u64) -> bool {
     let began = Instant::now();
     let mut told = Instant::now();
-    let summary = run_many(from, seeds, variant, &mut |done| {
+    let summary = run_many(world, variant, from, seeds, &mut |done| {
         if told.elapsed().as_secs() >= 10 {
             told = Instant::now();
-            println!("{done} of {seeds} runs");
+            println!("{world}: {done} of {seeds} runs");
         }
     });
-    let flaw = match variant {
-        Variant::Sound => String::new(),
-        Variant::Library(None) => " --library".to_owned(),
-        flawed => format!(" --flaw {flawed}"),
-    };
-    for (seed, broken) in &summary.violations {
-        println!("BROKEN {} at {:.6} s of seed {seed}: {}", broken.rule, broken.at as f64 / 1e9, broken.text);
-        println!("  replay: incumbent-sim --seed {seed}{flaw} --trace");
+    let flaw = if variant == Variant::Sound { String::new() } else { format!(" --flaw {variant}") };
+    for (seed, violation) in &summary.violations {
+        println!("seed {seed}: {violation}");
+        println!("  replay: incumbent-sim --world {world} --seed {seed}{flaw}");
     }
     let seconds = began.elapsed().as_secs_f64();
-    println!(
-        "{} runs in {seconds:.1} s ({:.0} a minute), {} events, {} leaders elected, {} violations",
-        summary.runs,
-        summary.runs as f64 * 60.0 / seconds,
-        summary.events,
-        summary.terms,
-        summary.violations.len()
-    );
-    if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let (runs, violations) = (summary.runs, summary.violations.len());
+    let a_minute = runs as f64 * 60.0 / seconds;
+    let counts: Vec<_> = summary.counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
+    println!("{world}: {runs} runs in {seconds:.1} s ({a_minute:.0} a minute), {violations} violations");
+    println!("  {}", counts.join(", "));
+    violations == 0
 }
 
-fn flaws(args: &Args) -> ExitCode {
-    let (from, most) = (args.from, args.most);
-    let (mut caught, mut missed) = (0, 0);
-    let bad: Vec<_> = if args.library { Variant::all_bad_libraries().collect() } else { Variant::all_bad().collect() };
-    println!("{:<24} {:<9} {:>6}  how", "known-bad variant", "broke", "seeds");
-    for variant in bad {
-        match catch(variant, from, most) {
-            Some(found) => {
-                caught += 1;
-                let name = variant.to_string();
-                println!("{name:<24} {:<9} {:>6}  {}", found.violation.rule, found.seeds, found.violation.text);
+fn flaws(world: World, from: u64, most: u64) -> bool {
+    let variants = world.variants();
+    let mut missed = 0;
+    println!("{world}: {:<24} {:<9} {:>6}  how", "known-bad variant", "broke", "seeds");
+    for variant in &variants {
+        let name = variant.to_string();
+        match catch(world, *variant, from, most) {
+            Some((seed, violation)) => {
+                println!("{world}: {name:<24} {:<9} {:>6}  {}", violation.rule, seed - from + 1, violation.text);
             }
             None => {
                 missed += 1;
-                println!("{:<24} NOT CAUGHT in {most} seeds", variant.to_string());
+                println!("{world}: {name:<24} NOT CAUGHT in {most} seeds");
             }
         }
     }
-    println!("{caught} known-bad variants caught, each within {most} seeds; {missed} missed");
-    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let caught = variants.len() - missed;
+    println!("{world}: {caught} known-bad variants caught, each within {most} seeds; {missed} missed");
+    missed == 0
 }

@@ -1,22 +1,46 @@
-//! Many runs on all cores, and what they came to.
+//! One run, many runs on all cores, and what they came to.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::checker::Violation;
-use crate::variant::Variant;
-use crate::world::run;
+use crate::trace::Violation;
+use crate::variant::{Variant, World};
+use crate::{library, peers, store};
+
+/// What one run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed that it can be replayed from.
+    pub seed: u64,
+    /// The first rule that was broken.
+    pub violation: Option<Violation>,
+    /// How often what happened: `terms` that began, `events` that it took, and more in some worlds.
+    pub counts: Counts,
+    /// What happened, if it was asked for.
+    pub trace: String,
+}
+
+/// How often what happened.
+pub type Counts = BTreeMap<&'static str, u64>;
+
+/// Runs one seed to its end, or to the first broken rule.
+pub fn run(world: World, variant: Variant, seed: u64, tracing: bool) -> Outcome {
+    match world {
+        World::Store => store::run(seed, variant, tracing),
+        World::Library => library::run(seed, variant, tracing),
+        World::Peers => peers::run(seed, variant, tracing),
+    }
+}
 
 /// What many runs came to.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// How many runs there were.
     pub runs: u64,
-    /// How many events they took together.
-    pub events: u64,
-    /// How many terms began.
-    pub terms: u64,
+    /// What happened in all of them.
+    pub counts: Counts,
     /// The seeds in which a rule was broken, in order, and how.
     pub violations: Vec<(u64, Violation)>,
 }
@@ -25,7 +49,7 @@ pub struct Summary {
 const ENOUGH: usize = 10;
 
 /// Runs `count` seeds from `from` on, on all cores. `progress` is told now and then how many are done.
-pub fn run_many(from: u64, count: u64, variant: Variant, progress: &mut dyn FnMut(u64)) -> Summary {
+pub fn run_many(world: World, variant: Variant, from: u64, count: u64, progress: &mut dyn FnMut(u64)) -> Summary {
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let next = AtomicU64::new(0);
     let mut summary = Summary::default();
@@ -36,7 +60,7 @@ pub fn run_many(from: u64, count: u64, variant: Variant, progress: &mut dyn FnMu
             scope.spawn(move || {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count || send.send(run(from + number, variant, false)).is_err() {
+                    if number >= count || send.send(run(world, variant, from + number, false)).is_err() {
                         break;
                     }
                 }
@@ -45,8 +69,9 @@ pub fn run_many(from: u64, count: u64, variant: Variant, progress: &mut dyn FnMu
         drop(send);
         for outcome in outcomes {
             summary.runs += 1;
-            summary.events += outcome.events;
-            summary.terms += outcome.terms;
+            for (what, times) in outcome.counts {
+                *summary.counts.entry(what).or_default() += times;
+            }
             if let Some(violation) = outcome.violation {
                 summary.violations.push((outcome.seed, violation));
             }
@@ -60,23 +85,8 @@ pub fn run_many(from: u64, count: u64, variant: Variant, progress: &mut dyn FnMu
     summary
 }
 
-/// How a known-bad variant was caught.
-#[derive(Clone, Debug)]
-pub struct Catch {
-    /// The variant.
-    pub variant: Variant,
-    /// The seed that caught it.
-    pub seed: u64,
-    /// How many seeds it took.
-    pub seeds: u64,
-    /// What it broke.
-    pub violation: Violation,
-}
-
-/// Looks for the first seed from `from` on, of at most `most`, that catches a known-bad variant.
-pub fn catch(variant: Variant, from: u64, most: u64) -> Option<Catch> {
-    (0..most).find_map(|number| {
-        let outcome = run(from + number, variant, false);
-        outcome.violation.map(|violation| Catch { variant, seed: outcome.seed, seeds: number + 1, violation })
-    })
+/// The first seed from `from` on, of at most `most`, that catches a known-bad variant, and what it broke.
+pub fn catch(world: World, variant: Variant, from: u64, most: u64) -> Option<(u64, Violation)> {
+    (from..from.saturating_add(most))
+        .find_map(|seed| run(world, variant, seed, false).violation.map(|violation| (seed, violation)))
 }

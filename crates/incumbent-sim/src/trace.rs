@@ -1,16 +1,34 @@
-//! A readable account of one run, written only when somebody wants to read it.
+//! What one run tells: the first broken rule, and a readable account for those who want to read it.
 
-use std::fmt::{Arguments, Write};
+use std::fmt::{self, Arguments, Write};
 
-/// Lines of text with the global time in front.
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule: one of ARCHITECTURE.md, or a word for what no user may meet.
+    pub rule: &'static str,
+    /// How.
+    pub text: String,
+    /// When, in nanoseconds of global time.
+    pub at: u64,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} broken at {:.6} s: {}", self.rule, self.at as f64 / 1e9, self.text)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
+    /// Lines with the global time in front, if somebody wants to read them.
     text: Option<String>,
+    violation: Option<Violation>,
 }
 
 impl Trace {
     pub(crate) fn new(on: bool) -> Trace {
-        Trace { text: on.then(String::new) }
+        Trace { text: on.then(String::new), violation: None }
     }
 
     pub(crate) fn on(&self) -> bool {
@@ -24,17 +42,30 @@ impl Trace {
         }
     }
 
-    pub(crate) fn into_text(self) -> String {
-        self.text.unwrap_or_default()
+    /// Notes a broken rule. Only the first counts: the others may follow from it.
+    pub(crate) fn fail(&mut self, now: u64, rule: &'static str, text: String) {
+        if self.violation.is_none() {
+            self.line(now, "CHECK", format_args!("{rule} broken: {text}"));
+            self.violation = Some(Violation { rule, text, at: now });
+        }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    /// The account, and the first broken rule.
+    pub(crate) fn finish(&mut self) -> (String, Option<Violation>) {
+        (self.text.take().unwrap_or_default(), self.violation.take())
     }
 }
 
 /// Writes a line if the trace is on; its words are put together only then.
 macro_rules! trace {
     ($world:expr, $who:expr, $($what:tt)*) => {
-        if $world.trace.on() {
+        if $world.checker.trace.on() {
             let now = $world.now;
-            $world.trace.line(now, &$who, format_args!($($what)*));
+            $world.checker.trace.line(now, &$who, format_args!($($what)*));
         }
     };
 }

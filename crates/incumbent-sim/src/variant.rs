@@ -1,27 +1,40 @@
-//! What is simulated: the protocol as it is, or one known-bad variant of it.
+//! What is simulated: which world, and the code as it is or one known-bad variant of it.
 
 use std::fmt;
 
 use incumbent::DriverFlaw;
-use incumbent_core::{Flaw, Flaws};
+use incumbent_core::Flaw;
+use incumbent_core::peers::PeerFlaw;
 
-/// The protocol as it is, or with one thing wrong.
+/// A simulated world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum World {
+    /// The machines of candidates, around the memory store's table.
+    Store,
+    /// The library itself, around the memory store.
+    Library,
+    /// The machines of a group that elects by consensus.
+    Peers,
+}
+
+/// The code as it is, or with one thing wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
     /// As it is.
     Sound,
-    /// The machines of the core have a flaw.
+    /// A candidate's machine has a flaw.
     Core(Flaw),
     /// The store, the clock or a resource has one.
-    World(WorldFlaw),
-    /// The library around the machines, in a world of its own: as it is, or its driver or its
-    /// handles have a flaw.
-    Library(Option<DriverFlaw>),
+    Around(AroundFlaw),
+    /// The library's driver or its handles have one.
+    Driver(DriverFlaw),
+    /// The machine of a member has one.
+    Peers(PeerFlaw),
 }
 
 /// One way in which what surrounds the machines can be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WorldFlaw {
+pub enum AroundFlaw {
     /// A token is drawn first and becomes visible later.
     TokenDrawnEarly,
     /// A token is one more than the newest in line, so that it starts again when the line is empty.
@@ -45,7 +58,7 @@ pub enum WorldFlaw {
     DriftUnaccounted,
     /// Evicting compares no versions: one that has shown life since goes too.
     EvictionUnguarded,
-    /// Evicting removes whoever is first, not the one that was seen.
+    /// Evicting removes the first in line, not the entry that was seen.
     EvictionOfTheFirst,
     /// Withdrawing removes whatever entry the session has in that election.
     WithdrawalUnguarded,
@@ -57,53 +70,62 @@ pub enum WorldFlaw {
     ResourceUnfenced,
 }
 
-impl WorldFlaw {
-    const ALL: [WorldFlaw; 16] = [
-        WorldFlaw::TokenDrawnEarly,
-        WorldFlaw::TokenFromTheLine,
-        WorldFlaw::StaleServerBelieved,
-        WorldFlaw::AnswerTakenForProof,
-        WorldFlaw::OpeningTakenForProof,
-        WorldFlaw::RenewalsTooClose,
-        WorldFlaw::ReconnectUnnoticed,
-        WorldFlaw::ClockStopsInSuspend,
-        WorldFlaw::ClockSetBack,
-        WorldFlaw::DriftUnaccounted,
-        WorldFlaw::EvictionUnguarded,
-        WorldFlaw::EvictionOfTheFirst,
-        WorldFlaw::WithdrawalUnguarded,
-        WorldFlaw::OfficeOverwritten,
-        WorldFlaw::FenceSetBack,
-        WorldFlaw::ResourceUnfenced,
+impl AroundFlaw {
+    const ALL: [AroundFlaw; 16] = [
+        AroundFlaw::TokenDrawnEarly,
+        AroundFlaw::TokenFromTheLine,
+        AroundFlaw::StaleServerBelieved,
+        AroundFlaw::AnswerTakenForProof,
+        AroundFlaw::OpeningTakenForProof,
+        AroundFlaw::RenewalsTooClose,
+        AroundFlaw::ReconnectUnnoticed,
+        AroundFlaw::ClockStopsInSuspend,
+        AroundFlaw::ClockSetBack,
+        AroundFlaw::DriftUnaccounted,
+        AroundFlaw::EvictionUnguarded,
+        AroundFlaw::EvictionOfTheFirst,
+        AroundFlaw::WithdrawalUnguarded,
+        AroundFlaw::OfficeOverwritten,
+        AroundFlaw::FenceSetBack,
+        AroundFlaw::ResourceUnfenced,
     ];
 }
 
-impl Variant {
-    /// Every known-bad variant of the library around the machines.
-    pub fn all_bad_libraries() -> impl Iterator<Item = Variant> {
-        DriverFlaw::ALL.into_iter().map(|flaw| Variant::Library(Some(flaw)))
+impl World {
+    /// Every world.
+    pub const ALL: [World; 3] = [World::Store, World::Library, World::Peers];
+
+    /// The world of this name.
+    pub fn named(name: &str) -> Option<World> {
+        World::ALL.into_iter().find(|world| world.to_string() == name)
     }
 
-    /// Every known-bad variant of the machines and of what surrounds them in their own world.
-    pub fn all_bad() -> impl Iterator<Item = Variant> {
-        let core = Flaw::ALL.into_iter().map(Variant::Core);
-        core.chain(WorldFlaw::ALL.into_iter().map(Variant::World))
-    }
-
-    /// The known-bad variant of this name.
-    pub fn named(name: &str) -> Option<Variant> {
-        Variant::all_bad().chain(Variant::all_bad_libraries()).find(|variant| variant.to_string() == name)
-    }
-
-    pub(crate) fn flaws(self) -> Flaws {
+    /// The known-bad variants that this world has to catch.
+    pub fn variants(self) -> Vec<Variant> {
         match self {
-            Variant::Core(flaw) => Flaws::only(flaw),
-            Variant::Sound | Variant::World(_) | Variant::Library(_) => Flaws::NONE,
+            World::Store => {
+                let core = Flaw::ALL.into_iter().map(Variant::Core);
+                core.chain(AroundFlaw::ALL.into_iter().map(Variant::Around)).collect()
+            }
+            World::Library => DriverFlaw::ALL.into_iter().map(Variant::Driver).collect(),
+            World::Peers => PeerFlaw::ALL.into_iter().map(Variant::Peers).collect(),
         }
     }
+}
 
-    pub(crate) fn has(self, flaw: WorldFlaw) -> bool {
-        self == Variant::World(flaw)
+impl Variant {
+    pub(crate) fn has(self, flaw: AroundFlaw) -> bool {
+        self == Variant::Around(flaw)
+    }
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            World::Store => "store",
+            World::Library => "library",
+            World::Peers => "peers",
+        })
     }
 }
 
@@ -112,9 +134,9 @@ impl fmt::Display for Variant {
         match self {
             Variant::Sound => f.write_str("Sound"),
             Variant::Core(flaw) => write!(f, "{flaw:?}"),
-            Variant::World(flaw) => write!(f, "{flaw:?}"),
-            Variant::Library(None) => f.write_str("Library"),
-            Variant::Library(Some(flaw)) => write!(f, "{flaw:?}"),
+            Variant::Around(flaw) => write!(f, "{flaw:?}"),
+            Variant::Driver(flaw) => write!(f, "{flaw:?}"),
+            Variant::Peers(flaw) => write!(f, "{flaw:?}"),
         }
     }
 }

@@ -1,64 +1,94 @@
-//! The simulations themselves, of the machines and of the library: fixed seeds break no rule, every
-//! known-bad variant is caught, and a seed replays exactly.
+//! The simulations themselves: in every world fixed seeds break no rule, every known-bad variant is caught, and a seed
+//! replays exactly.
 
-use incumbent_sim::{Variant, catch, run, run_many};
+use incumbent_sim::{Summary, Variant, Violation, World, catch, run, run_many};
 
-#[test]
-fn fixed_seeds_break_no_rule() {
-    let summary = run_many(1, 3_000, Variant::Sound, &mut |_| {});
+/// Runs so many seeds of a world as it is.
+fn all_hold(world: World, seeds: u64) -> Summary {
+    let summary = run_many(world, Variant::Sound, 1, seeds, &mut |_| {});
     assert!(summary.violations.is_empty(), "{:#?}", summary.violations);
-    assert_eq!(summary.runs, 3_000);
-    assert!(summary.terms > 3 * summary.runs, "leaders come and go in these runs: {summary:?}");
+    assert_eq!(summary.runs, seeds);
+    assert!(summary.counts["terms"] > 3 * seeds, "leaders come and go in these runs: {summary:?}");
+    summary
 }
 
-#[test]
-fn every_known_bad_variant_is_caught() {
-    let variants: Vec<_> = Variant::all_bad().collect();
-    assert!(variants.len() >= 10);
-    for variant in variants {
-        let caught = catch(variant, 1, 5_000);
-        assert!(caught.is_some(), "{variant} was not caught");
-    }
+/// Catches every known-bad variant of a world, each within so many seeds.
+fn all_are_caught(world: World, most: u64) -> Vec<(Variant, Violation)> {
+    let catch = |variant| {
+        let (seed, violation) = catch(world, variant, 1, most).unwrap_or_else(|| panic!("{variant} was not caught"));
+        assert_eq!(run(world, variant, seed, true).violation.as_ref(), Some(&violation), "{variant} replays");
+        (variant, violation)
+    };
+    world.variants().into_iter().map(catch).collect()
 }
 
-#[test]
-fn the_same_seed_gives_the_same_trace_to_the_last_line() {
+fn replays(world: World, lines: usize) {
     for seed in 1..40 {
-        let (first, again) = (run(seed, Variant::Sound, true), run(seed, Variant::Sound, true));
-        assert!(first.trace.lines().count() > 100, "seed {seed} tells its story");
+        let (first, again) = (run(world, Variant::Sound, seed, true), run(world, Variant::Sound, seed, true));
+        assert!(first.trace.lines().count() > lines, "seed {seed} tells its story");
         assert_eq!(first.trace, again.trace, "seed {seed}");
-        assert_eq!(first.events, run(seed, Variant::Sound, false).events, "tracing changes nothing");
+        assert_eq!(first.counts, run(world, Variant::Sound, seed, false).counts, "tracing changes nothing");
     }
+}
+
+#[test]
+fn fixed_seeds_of_the_store_break_no_rule() {
+    all_hold(World::Store, 3_000);
 }
 
 #[test]
 fn fixed_seeds_of_the_library_break_no_rule() {
-    let summary = run_many(1, 400, Variant::Library(None), &mut |_| {});
-    assert!(summary.violations.is_empty(), "{:#?}", summary.violations);
-    assert!(summary.terms > 3 * summary.runs, "leaders come and go in these runs: {summary:?}");
+    all_hold(World::Library, 400);
+}
+
+#[test]
+fn fixed_seeds_of_peers_break_no_rule_and_much_happens_meanwhile() {
+    let summary = all_hold(World::Peers, 800);
+    for (what, at_least) in [
+        ("transfers", 50),
+        ("terms without a quorum", 500),
+        ("records committed", 100_000),
+        ("wiped members back", 100),
+        ("offices held", 100),
+        ("fences raised", 500),
+        ("wishes granted", 50),
+        ("one-way cuts", 1_000),
+        ("pauses", 1_000),
+        ("late votes", 1_000),
+        ("late orders to stand", 30),
+    ] {
+        assert!(summary.counts[what] > at_least, "{what}: {summary:?}");
+    }
+}
+
+#[test]
+fn every_known_bad_variant_of_the_store_is_caught() {
+    all_are_caught(World::Store, 5_000);
 }
 
 #[test]
 fn every_known_bad_variant_of_the_library_is_caught() {
-    for variant in Variant::all_bad_libraries() {
-        let caught = catch(variant, 1, 2_000);
-        assert!(caught.is_some(), "{variant} was not caught");
+    all_are_caught(World::Library, 2_000);
+}
+
+#[test]
+fn every_known_bad_variant_of_peers_is_caught() {
+    for (variant, violation) in all_are_caught(World::Peers, 5_000) {
+        assert_ne!(violation.rule, "L1", "{variant} must break a rule of safety: {violation}");
     }
+}
+
+#[test]
+fn the_same_seed_of_the_store_gives_the_same_trace_to_the_last_line() {
+    replays(World::Store, 100);
 }
 
 #[test]
 fn the_same_seed_of_the_library_gives_the_same_trace_to_the_last_line() {
-    for seed in 1..40 {
-        let (first, again) = (run(seed, Variant::Library(None), true), run(seed, Variant::Library(None), true));
-        assert!(first.trace.lines().count() > 50, "seed {seed} tells its story");
-        assert_eq!(first.trace, again.trace, "seed {seed}");
-        assert_eq!(first.events, run(seed, Variant::Library(None), false).events, "tracing changes nothing");
-    }
+    replays(World::Library, 50);
 }
 
 #[test]
-fn a_violation_names_its_seed_and_replays() {
-    let bad = Variant::all_bad().next().expect("there are known-bad variants");
-    let caught = catch(bad, 1, 5_000).expect("it is caught");
-    assert_eq!(run(caught.seed, bad, true).violation, Some(caught.violation));
+fn the_same_seed_of_peers_gives_the_same_trace_to_the_last_line() {
+    replays(World::Peers, 1_000);
 }

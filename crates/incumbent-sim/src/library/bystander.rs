@@ -7,7 +7,7 @@ use incumbent::{Observation, OperatorError};
 use incumbent_core::{Rng, Token};
 use tokio::time::{sleep, timeout};
 
-use super::audit::number_of;
+use super::checker::number_of;
 use super::host::Boot;
 use super::plan::Kind;
 use super::world::World;
@@ -16,7 +16,7 @@ use super::world::World;
 pub(crate) async fn observe(world: Arc<World>, boot: Arc<Boot>, election: usize, mut rng: Rng) {
     loop {
         let Some(client) = boot.client() else { return };
-        let Ok(handle) = client.election(world.audit.name(election).as_str()) else { return };
+        let Ok(handle) = client.election(world.checker.name(election).as_str()) else { return };
         drop(client);
         let mut observer = handle.observe();
         drop(handle);
@@ -38,7 +38,7 @@ pub(crate) async fn observe(world: Arc<World>, boot: Arc<Boot>, election: usize,
                     let now = (token, number_of(&leader.value));
                     if last.is_some_and(|last| now < last) {
                         let text = format!("election {election}: an observer has seen {now:?} after {last:?}");
-                        world.audit.fail("S7", text);
+                        world.checker.fail("S7", text);
                     }
                     last = Some(now);
                     world.note_seen(boot.id.0, election, Some(token));
@@ -69,7 +69,7 @@ impl Orders {
                 () = self.world.healed() => break,
                 () = sleep(rest) => {}
             }
-            let election = self.rng.below(self.world.audit.elections() as u64) as usize;
+            let election = self.rng.below(self.world.checker.elections() as u64) as usize;
             self.order(election).await;
         }
         // Nothing stays paused, not even by an order that was given up and arrives late.
@@ -77,7 +77,7 @@ impl Orders {
         if self.world.plan.kind == Kind::Storm {
             sleep(self.world.plan.ttl * 2).await;
         }
-        for election in 0..self.world.audit.elections() {
+        for election in 0..self.world.checker.elections() {
             let _ = self.resume(election).await;
         }
     }
@@ -86,13 +86,13 @@ impl Orders {
         let (world, ttl) = (self.world.clone(), self.world.plan.ttl);
         let Some(operator) = self.operator(election) else { return };
         let within = ttl / 2 + self.within(ttl * 2);
-        let began = world.audit.now();
+        let began = world.checker.now();
         let order = self.rng.below(8);
         let said = match order {
             0 | 1 => match operator.pause("a drill", within).await {
                 Ok(()) => {
-                    if let [leader, ..] = world.audit.leaders(election)[..] {
-                        world.audit.fail("PAUSE", format!("election {election} is paused, and {leader:?} leads"));
+                    if let [leader, ..] = world.checker.leaders(election)[..] {
+                        world.checker.fail("PAUSE", format!("election {election} is paused, and {leader:?} leads"));
                     }
                     sleep(self.within(ttl)).await;
                     self.resume(election).await
@@ -104,24 +104,24 @@ impl Orders {
             },
             2 | 3 => operator.resign(within).await,
             4 => operator.depose(None, within).await.map(|token| {
-                let line = world.server.line(world.audit.name(election)).entries;
+                let line = world.server.line(world.checker.name(election)).entries;
                 let there = line.iter().any(|entry| entry.token == token);
                 if there && !world.was_replaced() {
-                    world.audit.fail("S9", format!("election {election}: {token} was deposed, and is in line"));
+                    world.checker.fail("S9", format!("election {election}: {token} was deposed, and is in line"));
                 }
             }),
             5 | 6 => {
                 let Some(heir) = world.any_name(election, &mut self.rng) else { return };
                 let handed = operator.transfer(heir.as_str(), within).await;
-                if handed.is_ok() && !world.audit.led_since(election, began, &heir) {
-                    world.audit.fail("S8", format!("election {election} was handed to {heir}, which never led"));
+                if handed.is_ok() && !world.checker.led_since(election, began, &heir) {
+                    world.checker.fail("S8", format!("election {election} was handed to {heir}, which never led"));
                 }
                 handed
             }
             _ => operator.end(within).await,
         };
         let outcome = said.map_or_else(|error| error.to_string(), |()| "done".to_owned());
-        world.audit.say("orders", format_args!("order {order} in election {election}: {outcome}"));
+        world.checker.say("orders", format_args!("order {order} in election {election}: {outcome}"));
     }
 
     async fn resume(&self, election: usize) -> Result<(), OperatorError> {
@@ -131,7 +131,7 @@ impl Orders {
             match operator.resume(Duration::from_secs(5)).await {
                 Ok(()) | Err(OperatorError::NotPaused) => return Ok(()),
                 Err(error) if calm => {
-                    self.world.audit.fail("ERROR", format!("election {election} cannot be resumed: {error}"));
+                    self.world.checker.fail("ERROR", format!("election {election} cannot be resumed: {error}"));
                     return Err(error);
                 }
                 Err(_) => sleep(self.world.plan.ttl / 10).await,
@@ -140,7 +140,7 @@ impl Orders {
     }
 
     fn operator(&self, election: usize) -> Option<incumbent::Operator> {
-        let handle = self.boot.client()?.election(self.world.audit.name(election).as_str()).ok()?;
+        let handle = self.boot.client()?.election(self.world.checker.name(election).as_str()).ok()?;
         Some(handle.operator())
     }
 

@@ -13,6 +13,8 @@ use incumbent_core::Timestamp;
 use incumbent_store::{Alarm, Clock};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::clock::LocalClock;
+
 type Look = Arc<dyn Fn() + Send + Sync>;
 
 /// A host's clock, which all its threads read.
@@ -29,39 +31,40 @@ pub(crate) struct HostClock {
     looks: Mutex<(u64, BTreeMap<u64, Look>)>,
 }
 
+/// Tokio's time, as this clock shows it.
 #[derive(Clone, Debug)]
 struct Time {
     start: Instant,
-    origin: u64,
-    ppm: i64,
-    /// How far it has jumped ahead.
-    ahead: Arc<AtomicU64>,
+    local: Arc<Mutex<LocalClock>>,
 }
 
 impl Time {
+    fn local(&self) -> (u64, MutexGuard<'_, LocalClock>) {
+        (self.start.elapsed().as_nanos() as u64, self.local.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn read(&self) -> Timestamp {
-        let passed = self.start.elapsed().as_nanos() as i128;
-        let shown = passed + passed * i128::from(self.ppm) / 1_000_000;
-        let ahead = self.ahead.load(Ordering::Relaxed);
-        Timestamp::from_nanos(self.origin + ahead + u64::try_from(shown).unwrap_or(0))
+        let (now, local) = self.local();
+        local.read(now)
     }
 
     /// When it shows `local`, on tokio's clock.
     fn when(&self, local: Timestamp) -> Instant {
-        let from = self.origin + self.ahead.load(Ordering::Relaxed);
-        let need = u128::from(local.as_nanos().saturating_sub(from));
-        let rate = u128::from((1_000_000 + self.ppm).unsigned_abs());
-        // Further away than a simulation lasts.
-        let far = u128::from(u64::MAX / 4);
-        let nanos = (need * 1_000_000).div_ceil(rate).min(far);
-        self.start + Duration::from_nanos(nanos as u64)
+        // No simulation lasts longer.
+        let far = u64::MAX / 4;
+        self.start + Duration::from_nanos(self.local().1.when(local).min(far))
+    }
+
+    fn jump(&self, by: u64) {
+        let (now, mut local) = self.local();
+        local.step(now, i64::try_from(by).unwrap_or(i64::MAX));
     }
 }
 
 impl HostClock {
     pub(crate) fn new(start: Instant, origin: u64, ppm: i64) -> HostClock {
         HostClock {
-            time: Time { start, origin, ppm, ahead: Arc::default() },
+            time: Time { start, local: Arc::new(Mutex::new(LocalClock::new(origin, ppm))) },
             interrupted: AtomicBool::new(false),
             jump: AtomicU64::new(0),
             looks: Mutex::default(),
@@ -119,7 +122,7 @@ impl Clock for HostClock {
     fn now(&self) -> Timestamp {
         let now = self.read();
         if self.interrupted.swap(false, Ordering::Relaxed) {
-            self.time.ahead.fetch_add(self.jump.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            self.time.jump(self.jump.swap(0, Ordering::Relaxed));
             let looks: Vec<_> = self.looks().1.values().cloned().collect();
             looks.iter().for_each(|look| look());
             self.interrupted.store(true, Ordering::Relaxed);

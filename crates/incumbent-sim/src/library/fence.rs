@@ -9,22 +9,22 @@ use incumbent::{Fence, FenceError, FencingToken};
 use incumbent_core::{ElectionName, Rng, StoreId};
 use tokio::time::sleep;
 
-use super::audit::{Audit, claim};
+use super::checker::{Checker, claim};
 
 #[derive(Debug)]
 pub(crate) struct Resource {
     election: usize,
     guarded: MemoryFence<()>,
-    audit: Arc<Audit>,
+    checker: Arc<Checker>,
     rng: Mutex<Rng>,
     /// How long it takes at most, and how often of a thousand it fails.
     luck: Mutex<(Duration, u64)>,
 }
 
 impl Resource {
-    pub(crate) fn new(audit: &Arc<Audit>, election: usize, rng: Rng, luck: (Duration, u64)) -> Arc<Resource> {
-        let guarded = MemoryFence::new(audit.name(election), ());
-        Arc::new(Resource { election, guarded, audit: audit.clone(), rng: Mutex::new(rng), luck: Mutex::new(luck) })
+    pub(crate) fn new(checker: &Arc<Checker>, election: usize, rng: Rng, luck: (Duration, u64)) -> Arc<Resource> {
+        let guarded = MemoryFence::new(checker.name(election), ());
+        Arc::new(Resource { election, guarded, checker: checker.clone(), rng: Mutex::new(rng), luck: Mutex::new(luck) })
     }
 
     pub(crate) fn heal(&self) {
@@ -34,14 +34,14 @@ impl Resource {
     /// An operator has seen that the store was replaced, and lets the new one in.
     pub(crate) fn reset(&self, store: &StoreId) {
         if let Err(error) = self.guarded.reset(store, "another store answers") {
-            self.audit.fail("S3", format!("a fence cannot be reset: {error}"));
+            self.checker.fail("S3", format!("a fence cannot be reset: {error}"));
         }
     }
 
     /// A leader writes.
     pub(crate) fn write(&self, token: &FencingToken) {
         if self.guarded.write(token, |()| ()).is_ok() {
-            self.audit.written(self.election, token);
+            self.checker.written(self.election, token);
         }
     }
 
@@ -49,9 +49,9 @@ impl Resource {
     pub(crate) fn check_raised(&self, token: &FencingToken) {
         let mark = self.guarded.mark().ok().flatten();
         // An older store's token counts no more, and is refused as such.
-        let outdated = claim(token).0 < self.audit.generation();
+        let outdated = claim(token).0 < self.checker.generation();
         if !outdated && mark.as_ref().is_none_or(|mark| claim(mark) < claim(token)) {
-            self.audit.fail("S3", format!("{token} is in office, and the fence stands at {mark:?}"));
+            self.checker.fail("S3", format!("{token} is in office, and the fence stands at {mark:?}"));
         }
     }
 

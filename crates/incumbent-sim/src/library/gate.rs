@@ -13,7 +13,7 @@ use incumbent::Spawn;
 use incumbent_core::Rng;
 use tokio::time::{Sleep, sleep};
 
-use super::audit::Audit;
+use super::checker::Checker;
 use super::clock::HostClock;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -29,7 +29,7 @@ enum Whose {
 pub(crate) struct Gate {
     state: Mutex<State>,
     clock: Arc<HostClock>,
-    audit: Arc<Audit>,
+    checker: Arc<Checker>,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ struct State {
 }
 
 impl Gate {
-    pub(crate) fn new(rng: Rng, clock: Arc<HostClock>, audit: Arc<Audit>) -> Arc<Gate> {
+    pub(crate) fn new(rng: Rng, clock: Arc<HostClock>, checker: Arc<Checker>) -> Arc<Gate> {
         let state = State {
             paused: false,
             dead: false,
@@ -60,7 +60,7 @@ impl Gate {
             next: 0,
             wakers: BTreeMap::new(),
         };
-        Arc::new(Gate { state: Mutex::new(state), clock, audit })
+        Arc::new(Gate { state: Mutex::new(state), clock, checker })
     }
 
     pub(crate) fn delay(&self, delayed: (u64, Duration), interrupted: (u64, Duration)) {
@@ -190,7 +190,7 @@ impl Gated {
         match polled {
             Ok(polled) => polled,
             Err(_) => {
-                self.gate.audit.fail("PANIC", format!("a task of a {:?} panicked", self.whose));
+                self.gate.checker.fail("PANIC", format!("a task of a {:?} panicked", self.whose));
                 Poll::Ready(())
             }
         }

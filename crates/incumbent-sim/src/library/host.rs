@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use incumbent::Client;
 
-use super::audit::{Audit, BootId};
+use super::checker::{BootId, Checker};
 use super::clock::HostClock;
 use super::gate::Gate;
 use super::link::Link;
@@ -17,7 +17,7 @@ pub(crate) struct Boot {
     pub(crate) gate: Arc<Gate>,
     pub(crate) link: Link,
     pub(crate) clock: Arc<HostClock>,
-    pub(crate) audit: Arc<Audit>,
+    pub(crate) checker: Arc<Checker>,
     client: Mutex<Option<Client>>,
     /// A user was told that this client is of no more use.
     failed: Signal<bool>,
@@ -29,11 +29,11 @@ impl Boot {
         gate: Arc<Gate>,
         link: Link,
         clock: Arc<HostClock>,
-        audit: Arc<Audit>,
+        checker: Arc<Checker>,
         client: Client,
     ) -> Boot {
         let (client, failed) = (Mutex::new(Some(client)), Signal::new(false));
-        Boot { id, gate, link, clock, audit, client, failed }
+        Boot { id, gate, link, clock, checker, client, failed }
     }
 
     /// The client, unless it was closed.
@@ -58,7 +58,7 @@ impl Boot {
     }
 
     pub(crate) fn kill(&self) {
-        self.audit.killed(self.id);
+        self.checker.killed(self.id);
         self.gate.kill();
         drop(self.take_client());
     }
@@ -74,7 +74,7 @@ impl Boot {
         let ours = |entry: &incumbent_core::Entry| entry.name.as_deref().is_some_and(|name| name.starts_with(&prefix));
         if let Some(entry) = lines.flatten().find(ours) {
             let text = format!("{prefix} closed its client for certain, and {} is in line", entry.token);
-            self.audit.fail("CLOSE", text);
+            self.checker.fail("CLOSE", text);
         }
     }
 }

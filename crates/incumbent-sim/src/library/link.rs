@@ -15,7 +15,7 @@ use incumbent_store::{Fut, Promises, Session, Store, StoreError, Wake};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::audit::Audit;
+use super::checker::Checker;
 use super::plan::Weather;
 use super::server::{Server, at_once};
 use super::signal::Signal;
@@ -63,7 +63,7 @@ pub(crate) struct Link(Arc<Inner>);
 struct Inner {
     who: String,
     server: Arc<Server>,
-    audit: Arc<Audit>,
+    checker: Arc<Checker>,
     operator: bool,
     counted: bool,
     unguarded: bool,
@@ -107,11 +107,11 @@ enum Lost {
 type Step<T> = Arc<dyn Fn(&Server) -> Result<T, StoreError> + Send + Sync>;
 
 impl Link {
-    pub(crate) fn new(who: String, server: Arc<Server>, audit: Arc<Audit>, rng: Rng, what: LinkOf) -> Link {
+    pub(crate) fn new(who: String, server: Arc<Server>, checker: Arc<Checker>, rng: Rng, what: LinkOf) -> Link {
         let LinkOf { weather, ttl, granted, operator, counted, unguarded } = what;
         let state = State { rng, weather, under_way: BTreeMap::new(), on_the_way: 0, renewals: 0 };
         let (way, state) = (Signal::new(Way::Open), Mutex::new(state));
-        Link(Arc::new(Inner { who, server, audit, operator, counted, unguarded, granted, ttl, way, state }))
+        Link(Arc::new(Inner { who, server, checker, operator, counted, unguarded, granted, ttl, way, state }))
     }
 
     pub(crate) fn set_way(&self, way: Way) {
@@ -198,8 +198,8 @@ impl Link {
     fn arrive<T>(&self, what: &str, step: &Step<T>) -> Result<T, StoreError> {
         let done = step(&self.0.server);
         let outcome = done.as_ref().map_or_else(|error| error.to_string(), |_| "done".to_owned());
-        self.0.audit.say(&self.0.who, format_args!("{what}: {outcome}"));
-        self.0.audit.look_at_all();
+        self.0.checker.say(&self.0.who, format_args!("{what}: {outcome}"));
+        self.0.checker.look_at_all();
         done
     }
 }
@@ -260,7 +260,7 @@ impl<'a> Begun<'a> {
         };
         if before > 0 && slot != Slot::Free && link.0.counted {
             let text = format!("{}: {what} begins while one before it is under way", link.0.who);
-            link.0.audit.fail("HELD", text);
+            link.0.checker.fail("HELD", text);
         }
         Begun(link, slot)
     }
@@ -358,16 +358,16 @@ impl Link {
 
     /// S9: it removes the entry that was seen, and no other.
     fn evict_now(&self, server: &Server, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
-        let (audit, number) = (&self.0.audit, self.0.audit.number(election));
+        let (checker, number) = (&self.0.checker, self.0.checker.number(election));
         let before = server.line(election).entries;
         if self.0.operator && before.iter().any(|entry| entry.token == seen.token && entry.version == seen.version) {
-            audit.removed_early(number, (server.generation(), seen.token));
+            checker.removed_early(number, (server.generation(), seen.token));
         }
         let done = at_once(server.store().evict(election, seen));
         let after = server.line(election).entries;
         let other = |entry: &&Entry| entry.token != seen.token && !after.iter().any(|left| left.token == entry.token);
         if let Some(entry) = before.iter().find(other) {
-            audit.fail("S9", format!("evicting {} has removed {}", seen.token, entry.token));
+            checker.fail("S9", format!("evicting {} has removed {}", seen.token, entry.token));
         }
         done
     }
@@ -453,12 +453,12 @@ impl Session for LinkSession {
         let (held, heir, link, generation) = (held.clone(), heir.cloned(), self.link.clone(), self.generation);
         let what = format!("withdraw {} {}", held.election, held.token);
         let token = held.token;
-        let election = link.0.audit.number(&held.election);
+        let election = link.0.checker.number(&held.election);
         // One that meets a stray of its own and one that sweeps strays may withdraw the same entry
         // at the same time.
         let sent = self.call(Slot::Free, what, move |session| at_once(session.withdraw(&held, heir.as_ref())));
         Box::pin(async move {
-            link.0.audit.withdraws(election, (generation, token));
+            link.0.checker.withdraws(election, (generation, token));
             sent.await
         })
     }

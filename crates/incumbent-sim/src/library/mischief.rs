@@ -61,7 +61,7 @@ impl Mischief {
         let host = self.rng.below(world.plan.hosts as u64) as usize;
         let boot = world.current(host);
         let lasts = self.within(world.plan.ttl * 3 / 2);
-        world.audit.say("world", format_args!("{mishap:?} of host {host}, for {lasts:?}"));
+        world.checker.say("world", format_args!("{mishap:?} of host {host}, for {lasts:?}"));
         match mishap {
             Mishap::Kill => {
                 boot.kill();
@@ -86,11 +86,11 @@ impl Mischief {
                 cut((0..=world.plan.hosts).map(|host| world.current(host)).collect(), way, lasts);
             }
             Mishap::Forget => {
-                world.audit.all_removed_early();
+                world.checker.all_removed_early();
                 world.server.store().forget_sessions();
             }
             Mishap::Replace => {
-                world.audit.all_removed_early();
+                world.checker.all_removed_early();
                 let id = world.server.replace();
                 world.resources().iter().for_each(|resource| resource.reset(&id));
             }
@@ -138,7 +138,7 @@ async fn all_are_told(world: Arc<World>, boot: Arc<Boot>) {
     // Time counts only while they are not stopped.
     if timeout(ttl * 12, told).await.is_err() && !boot.gate.is_paused() {
         let text = format!("{} tasks of {} wait for a driver that is gone", boot.gate.tasks(), boot.prefix());
-        return world.audit.fail("TOLD", text);
+        return world.checker.fail("TOLD", text);
     }
     boot.kill();
     start_again(&world, &boot).await;
@@ -148,7 +148,7 @@ async fn all_are_told(world: Arc<World>, boot: Arc<Boot>) {
 async fn close(world: Arc<World>, boot: Arc<Boot>, within: Duration) {
     let Some(client) = boot.take_client() else { return };
     if client.close(within).await.is_ok() && !boot.gate.is_dead() {
-        boot.check_nothing_in_line((0..world.audit.elections()).map(|election| world.line(election)));
+        boot.check_nothing_in_line((0..world.checker.elections()).map(|election| world.line(election)));
     }
     sleep(world.plan.ttl).await;
     boot.kill();

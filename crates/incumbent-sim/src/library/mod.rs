@@ -6,8 +6,8 @@
 //! Between a host and the memory store each call travels by itself. What is checked is what users
 //! are told: `check`, `elected`, `resign`, `proclaim`, observers, fences.
 
-mod audit;
 mod bystander;
+mod checker;
 mod clock;
 mod fence;
 mod gate;
@@ -20,29 +20,28 @@ mod signal;
 mod user;
 mod world;
 
-use incumbent::DriverFlaw;
-
 use self::world::World;
-use crate::world::Outcome;
+use crate::report::{Counts, Outcome};
+use crate::variant::Variant;
 
 /// Runs one seed of the library's simulation.
-pub(crate) fn run(seed: u64, flaw: Option<DriverFlaw>, trace: bool) -> Outcome {
+pub(crate) fn run(seed: u64, variant: Variant, tracing: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => panic!("no runtime can be made: {error}"),
     };
-    let audit = runtime.block_on(async {
-        let world = World::new(seed, flaw, trace);
-        let audit = world.audit.clone();
+    let checker = runtime.block_on(async {
+        let world = World::new(seed, variant, tracing);
+        let checker = world.checker.clone();
         tokio::select! {
             biased;
-            () = audit.broken() => {}
+            () = checker.broken() => {}
             () = world.live() => {}
         }
-        audit
+        checker
     });
     drop(runtime);
-    let (violation, trace, terms, events) = audit.finish();
-    Outcome { seed, violation, events, terms, trace }
+    let (trace, violation, terms, looks) = checker.finish();
+    Outcome { seed, violation, counts: Counts::from([("events", looks), ("terms", terms)]), trace }
 }

@@ -11,7 +11,7 @@ use incumbent::{
 use incumbent_core::Rng;
 use tokio::time::{sleep, timeout};
 
-use super::audit::Audit;
+use super::checker::Checker;
 use super::clock::LooksOn;
 use super::fence::Resource;
 use super::host::Boot;
@@ -59,7 +59,7 @@ impl User {
         let Some(client) = self.boot.client() else { return Next::Reboot };
         let world = self.world.clone();
         // A new handle each time: an election that was ended starts afresh.
-        let Ok(election) = client.election(world.audit.name(self.election).as_str()) else { return Next::Reboot };
+        let Ok(election) = client.election(world.checker.name(self.election).as_str()) else { return Next::Reboot };
         drop(client);
         self.stands += 1;
         let name = format!("{}{}.{}", self.boot.prefix(), self.election, self.stands);
@@ -87,7 +87,7 @@ impl User {
             Err(_) => Next::Stand,
             Ok(Err(error)) => self.refused(error),
             Ok(Ok(seat)) => {
-                world.audit.say(&name, format_args!("stands"));
+                world.checker.say(&name, format_args!("stands"));
                 world.note_name(self.election, &name);
                 self.follow(seat, &name, holds).await
             }
@@ -155,8 +155,8 @@ impl User {
     /// In office.
     async fn reign(&mut self, seat: Option<&Candidacy>, office: Leadership, name: &str, holds: bool) -> Next {
         let (world, term) = (self.world.clone(), office.term());
-        world.audit.say(name, format_args!("is elected with {}", term.token()));
-        world.audit.elected(self.boot.id, self.election, &term, &self.boot.clock, holds);
+        world.checker.say(name, format_args!("is elected with {}", term.token()));
+        world.checker.elected(self.boot.id, self.election, &term, &self.boot.clock, holds);
         let resource = world.resource(self.election);
         if let Some(resource) = &resource {
             resource.check_raised(term.token());
@@ -172,8 +172,8 @@ impl User {
                 _ = term.stopping(), if heeds => {}
                 () = sleep(step) => {}
             }
-            if !check(&world.audit, &term) {
-                world.audit.say(name, format_args!("has lost {}: {}", term.token(), lost(&term)));
+            if !check(&world.checker, &term) {
+                world.checker.say(name, format_args!("has lost {}: {}", term.token(), lost(&term)));
                 return self.lost(office).await;
             }
             if let Some(resource) = &resource {
@@ -231,10 +231,10 @@ impl User {
         let given_back =
             if leaves { timeout(limit, office.leave()).await } else { timeout(limit, office.resign()).await };
         match given_back {
-            Ok(Ok(())) => self.world.audit.released(self.election, &token),
+            Ok(Ok(())) => self.world.checker.released(self.election, &token),
             Ok(Err(ResignError::Closed)) => return Next::Reboot,
             Ok(Err(error)) if !storm => {
-                self.world.audit.fail("CLOSE", format!("{token} cannot be given back on a good day: {error}"));
+                self.world.checker.fail("CLOSE", format!("{token} cannot be given back on a good day: {error}"));
             }
             Ok(Err(_)) | Err(_) => {}
         }
@@ -264,13 +264,13 @@ impl User {
 
     async fn transfer(&mut self, office: Leadership, term: &Term) -> Result<Leadership, Next> {
         let Some(heir) = self.world.any_name(self.election, &mut self.rng) else { return Ok(office) };
-        let (began, within) = (self.world.audit.now(), self.within(self.world.plan.ttl));
-        self.world.audit.say("user", format_args!("transfers {} to {heir}", term.token()));
+        let (began, within) = (self.world.checker.now(), self.within(self.world.plan.ttl));
+        self.world.checker.say("user", format_args!("transfers {} to {heir}", term.token()));
         match office.transfer_to(heir.as_str(), within).await {
             Ok(()) => {
-                if !self.world.audit.led_since(self.election, began, &heir) {
+                if !self.world.checker.led_since(self.election, began, &heir) {
                     let text = format!("{} was handed to {heir}, which never led", term.token());
-                    self.world.audit.fail("S8", text);
+                    self.world.checker.fail("S8", text);
                 }
                 Err(Next::Wait)
             }
@@ -282,12 +282,12 @@ impl User {
     /// Two tasks proclaim at the same time.
     fn proclaim(&mut self, term: &Term) {
         for _ in 0..2 {
-            let (term, values, audit, election) =
-                (term.clone(), self.values.clone(), self.world.audit.clone(), self.election);
+            let (term, values, checker, election) =
+                (term.clone(), self.values.clone(), self.world.checker.clone(), self.election);
             self.boot.gate.spawn_user(async move {
                 let number = values.fetch_add(1, Ordering::Relaxed) + 1;
                 if term.proclaim(number.to_string()).await.is_ok() {
-                    audit.proclaimed(election, term.token(), number);
+                    checker.proclaimed(election, term.token(), number);
                 }
             });
         }
@@ -308,9 +308,9 @@ impl User {
 
     /// Another thread that works under the same term.
     fn look_on(&self, term: &Term) -> LooksOn {
-        let (audit, term) = (self.world.audit.clone(), term.clone());
+        let (checker, term) = (self.world.checker.clone(), term.clone());
         self.boot.clock.look_on(move || {
-            check(&audit, &term);
+            check(&checker, &term);
         })
     }
 
@@ -324,7 +324,7 @@ impl User {
             ) if self.world.was_replaced() => Next::Reboot,
             // After `leave` the candidacy is over.
             error => {
-                self.world.audit.fail("ERROR", format!("{} was told: {error}", self.boot.prefix()));
+                self.world.checker.fail("ERROR", format!("{} was told: {error}", self.boot.prefix()));
                 Next::Reboot
             }
         }
@@ -350,9 +350,9 @@ impl User {
     }
 }
 
-fn check(audit: &Audit, term: &Term) -> bool {
+fn check(checker: &Checker, term: &Term) -> bool {
     let lasts = term.check().is_ok();
-    audit.checked(term, lasts);
+    checker.checked(term, lasts);
     lasts
 }
 

@@ -10,8 +10,8 @@ use incumbent_core::{ElectionName, Entry, ForgottenBy, Rng, Token};
 use incumbent_store::{Clock, LineKind, TokioClock};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::audit::Audit;
 use super::bystander::{Orders, observe};
+use super::checker::Checker;
 use super::clock::HostClock;
 use super::fence::Resource;
 use super::gate::{DriverGate, Gate};
@@ -22,6 +22,8 @@ use super::plan::{Kind, Plan, Weather};
 use super::server::Server;
 use super::signal::Signal;
 use super::user::User;
+use crate::trace::Trace;
+use crate::variant::Variant;
 
 /// What everybody knows of the day.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,9 +36,9 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) plan: Plan,
-    pub(crate) audit: Arc<Audit>,
+    pub(crate) checker: Arc<Checker>,
     pub(crate) server: Arc<Server>,
-    flaw: Option<DriverFlaw>,
+    variant: Variant,
     resources: Vec<Arc<Resource>>,
     phase: Signal<Phase>,
     state: Mutex<State>,
@@ -54,7 +56,7 @@ struct State {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, flaw: Option<DriverFlaw>, trace: bool) -> Arc<World> {
+    pub(crate) fn new(seed: u64, variant: Variant, tracing: bool) -> Arc<World> {
         let mut rng = Rng::from_number(seed);
         let plan = Plan::draw(&mut rng);
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
@@ -66,8 +68,8 @@ impl World {
             Err(error) => unreachable!("{error}"),
         });
         let entry_goes_within = (plan.kind == Kind::Edge).then_some(plan.ttl / 10);
-        let audit = Audit::new(server.clone(), names.collect(), entry_goes_within, trace);
-        audit.say("world", format_args!("{plan:?}"));
+        let checker = Checker::new(server.clone(), names.collect(), entry_goes_within, Trace::new(tracing));
+        checker.say("world", format_args!("{plan:?}"));
         let start = Instant::now();
         let clocks = (0..=plan.hosts).map(|_| {
             let most = u64::from(plan.drift_ppm);
@@ -79,7 +81,7 @@ impl World {
         let clocks = clocks.collect();
         let luck = if plan.kind == Kind::Storm { (plan.ttl / 10, 50) } else { (Duration::from_millis(2), 0) };
         let resources = (0..plan.elections).filter(|_| plan.fenced);
-        let resources = resources.map(|election| Resource::new(&audit, election, rng.fork(), luck)).collect();
+        let resources = resources.map(|election| Resource::new(&checker, election, rng.fork(), luck)).collect();
         let state = State {
             rng,
             clocks,
@@ -89,7 +91,7 @@ impl World {
             seen: BTreeMap::new(),
         };
         let (phase, state) = (Signal::new(Phase::Storm), Mutex::new(state));
-        Arc::new(World { plan, audit, server, flaw, resources, phase, state })
+        Arc::new(World { plan, checker, server, variant, resources, phase, state })
     }
 
     /// The whole day.
@@ -130,18 +132,18 @@ impl World {
         let ttl = self.plan.ttl;
         for _ in 0..3 {
             sleep(ttl).await;
-            let [((host, _), _)] = self.audit.leaders(0)[..] else {
-                let text = format!("election 0 has {} leaders on a good day", self.audit.leaders(0).len());
-                return self.audit.fail("L1", text);
+            let [((host, _), _)] = self.checker.leaders(0)[..] else {
+                let text = format!("election 0 has {} leaders on a good day", self.checker.leaders(0).len());
+                return self.checker.fail("L1", text);
             };
-            self.audit.say("world", format_args!("host {host} dies"));
+            self.checker.say("world", format_args!("host {host} dies"));
             self.current(host).kill();
             sleep(ttl * 11 / 10 + Duration::from_millis(50)).await;
             for election in 0..self.plan.elections {
-                let leaders = self.audit.leaders(election);
+                let leaders = self.checker.leaders(election);
                 if leaders.len() != 1 {
                     let text = format!("election {election} has {leaders:?} a TTL after its leader died");
-                    return self.audit.fail("L1", text);
+                    return self.checker.fail("L1", text);
                 }
             }
             self.boot(host).await;
@@ -149,7 +151,7 @@ impl World {
     }
 
     async fn heal(self: &Arc<World>) {
-        self.audit.say("world", format_args!("everything is well again"));
+        self.checker.say("world", format_args!("everything is well again"));
         self.phase.set(Phase::Calm);
         self.resources.iter().for_each(|resource| resource.heal());
         for boot in self.all_boots() {
@@ -167,7 +169,7 @@ impl World {
             }
         };
         if timeout(self.plan.ttl * 4 + Duration::from_secs(20), obeyed).await.is_err() {
-            return self.audit.fail("ERROR", "an order is neither carried out nor refused".to_owned());
+            return self.checker.fail("ERROR", "an order is neither carried out nor refused".to_owned());
         }
         self.restart_failed().await;
         // Somebody may hear only now that the store was replaced.
@@ -190,10 +192,10 @@ impl World {
 
     /// L1, L4: everybody who stands is in line once, nobody else is, and the first one leads.
     fn check_settled(&self) -> Vec<usize> {
-        self.audit.look_at_all();
+        self.checker.look_at_all();
         for election in 0..self.plan.elections {
             let line = self.line(election);
-            let leaders = self.audit.leaders(election);
+            let leaders = self.checker.leaders(election);
             let first = line.first().map(|head| (self.server.generation(), head.token));
             if leaders.len() != 1 || leaders.first().map(|(_, claim)| *claim) != first {
                 let text = format!("election {election} is led by {leaders:?}, and the line is {}", shown(&line));
@@ -212,7 +214,7 @@ impl World {
                 return self.broken(rule, text);
             }
         }
-        (0..self.plan.elections).map(|election| self.audit.changes(election)).collect()
+        (0..self.plan.elections).map(|election| self.checker.changes(election)).collect()
     }
 
     fn check_line(&self, election: usize, line: &[Entry]) -> Option<(&'static str, String)> {
@@ -233,11 +235,11 @@ impl World {
     /// L3: nothing went wrong, so nothing has changed.
     fn check_stable(&self, changes: &[usize]) {
         for (election, before) in changes.iter().enumerate() {
-            let after = self.audit.changes(election);
+            let after = self.checker.changes(election);
             if after != *before || (self.plan.kind == Kind::Quiet && after != 1) {
                 let text =
                     format!("leadership of {election} has changed {} times for no reason", after - before.min(&1));
-                self.audit.fail("L3", text);
+                self.checker.fail("L3", text);
             }
         }
     }
@@ -245,7 +247,7 @@ impl World {
     /// Everyone leaves, and nothing is left: no task, no call, no watch, no entry.
     async fn close(self: &Arc<World>) {
         let ttl = self.plan.longest_ttl();
-        self.audit.say("world", format_args!("everyone leaves"));
+        self.checker.say("world", format_args!("everyone leaves"));
         self.phase.set(Phase::Closing);
         for host in 0..=self.plan.hosts {
             let boot = self.current(host);
@@ -256,24 +258,24 @@ impl World {
             };
             if timeout(ttl * 3, users_left).await.is_err() {
                 let text = format!("{} tasks of {} wait in vain", boot.gate.tasks() - 1, boot.prefix());
-                return self.audit.fail("TOLD", text);
+                return self.checker.fail("TOLD", text);
             }
             let Some(client) = boot.take_client() else { continue };
             // The others are dropped: their driver cleans up, and goes.
             if self.fork().below(2) == 0 && client.close(ttl * 2).await.is_err() {
-                return self.audit.fail("CLOSE", format!("{} cannot be closed on a good day", boot.prefix()));
+                return self.checker.fail("CLOSE", format!("{} cannot be closed on a good day", boot.prefix()));
             }
         }
         sleep(ttl * 4).await;
         self.check_nothing_left();
         for election in 0..self.plan.elections {
-            self.server.clear_office(self.audit.name(election));
+            self.server.clear_office(self.checker.name(election));
         }
         // As long as the tombstone of an ended election stays.
         sleep((self.plan.ttl * 2).max(Duration::from_secs(61))).await;
         let forgets = self.server.shape().forgotten_by == ForgottenBy::Store;
         if forgets && !self.server.store().is_empty() {
-            self.audit.fail("CLOSE", "everyone has left, and the store is not empty".to_owned());
+            self.checker.fail("CLOSE", "everyone has left, and the store is not empty".to_owned());
         }
     }
 
@@ -284,12 +286,12 @@ impl World {
             if tasks > 0 || under_way > 0 || on_the_way > 0 {
                 let text =
                     format!("{} has left {tasks} tasks, {under_way} calls and {on_the_way} messages", boot.prefix());
-                return self.audit.fail("LEFT", text);
+                return self.checker.fail("LEFT", text);
             }
         }
         let watches = self.server.store().watches();
         if watches > 0 {
-            return self.audit.fail("LEFT", format!("{watches} watches are armed, and nobody is there"));
+            return self.checker.fail("LEFT", format!("{watches} watches are armed, and nobody is there"));
         }
         let forgets = self.server.shape().forgotten_by == ForgottenBy::Store;
         for election in 0..self.plan.elections {
@@ -300,7 +302,7 @@ impl World {
             };
             if let Some(entry) = line.iter().find(of_now) {
                 return self
-                    .audit
+                    .checker
                     .fail("CLOSE", format!("everyone has left {election}, and {} is in line", entry.token));
             }
         }
@@ -314,29 +316,29 @@ impl World {
         let clock = self.state().clocks[host].clone();
         let stormy = self.phase() == Phase::Storm;
         let weather = if stormy { plan.weather } else { Weather::calm() };
-        let gate = Gate::new(self.fork(), clock.clone(), self.audit.clone());
+        let gate = Gate::new(self.fork(), clock.clone(), self.checker.clone());
         if stormy && !bystander {
             gate.delay(plan.delayed, plan.interrupted);
         }
         let who = format!("h{host}b{lives}");
-        let (server, audit) = (self.server.clone(), self.audit.clone());
+        let (server, checker) = (self.server.clone(), self.checker.clone());
         let (ttl, granted, counted) = (plan.ttl, plan.granted, self.counts_calls());
-        let unguarded = self.flaw == Some(DriverFlaw::PublicationUnguarded);
+        let unguarded = self.variant == Variant::Driver(DriverFlaw::PublicationUnguarded);
         let of = LinkOf { weather, ttl, granted, operator: bystander, counted, unguarded };
-        let link = Link::new(who, server, audit, self.fork(), of);
+        let link = Link::new(who, server, checker, self.fork(), of);
         let mut builder = Client::builder().ttl(plan.ttl).drift_ppm(plan.drift_ppm).clock(clock.clone());
         let mut rng = self.fork();
         builder = builder.seed(std::array::from_fn(|_| rng.next_u64())).spawn_on(Arc::new(DriverGate(gate.clone())));
-        if let Some(flaw) = self.flaw {
+        if let Variant::Driver(flaw) = self.variant {
             builder = builder.flaw(flaw);
         }
         let client = match builder.with_store(link.clone()).await {
             Ok(client) => client,
-            Err(error) => return self.audit.fail("ERROR", format!("no client can be made: {error}")),
+            Err(error) => return self.checker.fail("ERROR", format!("no client can be made: {error}")),
         };
-        let boot = Boot::new((host, lives), gate, link, clock, self.audit.clone(), client);
+        let boot = Boot::new((host, lives), gate, link, clock, self.checker.clone(), client);
         let boot = Arc::new(boot);
-        self.audit.say("world", format_args!("host {host} starts"));
+        self.checker.say("world", format_args!("host {host} starts"));
         let mut state = self.state();
         state.all_boots.push(boot.clone());
         if host < state.boots.len() {
@@ -353,7 +355,7 @@ impl World {
 
     /// What an adopted session does to users is to be seen, not that its opening was kept.
     fn counts_calls(&self) -> bool {
-        !matches!(self.flaw, Some(DriverFlaw::LateOpeningAdopted | DriverFlaw::RenewalUnanswered))
+        !matches!(self.variant, Variant::Driver(DriverFlaw::LateOpeningAdopted | DriverFlaw::RenewalUnanswered))
     }
 
     pub(crate) fn current(&self, host: usize) -> Arc<Boot> {
@@ -369,7 +371,7 @@ impl World {
     }
 
     pub(crate) fn line(&self, election: usize) -> Vec<Entry> {
-        self.server.line(self.audit.name(election)).entries
+        self.server.line(self.checker.name(election)).entries
     }
 
     pub(crate) fn resource(&self, election: usize) -> Option<Arc<Resource>> {
@@ -424,7 +426,7 @@ impl World {
     }
 
     fn broken(&self, rule: &'static str, text: String) -> Vec<usize> {
-        self.audit.fail(rule, text);
+        self.checker.fail(rule, text);
         Vec::new()
     }
 
@@ -438,7 +440,7 @@ async fn look_now_and_then(world: Arc<World>, mut rng: Rng) {
     while world.phase() != Phase::Closing {
         let longest = (world.plan.ttl / 10).as_nanos() as u64;
         sleep(Duration::from_nanos(rng.below(longest))).await;
-        world.audit.look_at_all();
+        world.checker.look_at_all();
     }
 }
 

@@ -15,8 +15,7 @@ use tokio::time::Instant;
 
 use super::clock::HostClock;
 use super::server::{Server, generation_of};
-use crate::checker::Violation;
-use crate::trace::Trace;
+use crate::trace::{Trace, Violation};
 
 /// A token, and which of the stores gave it.
 pub(crate) type Claim = (u32, Token);
@@ -25,7 +24,7 @@ pub(crate) type Claim = (u32, Token);
 pub(crate) type BootId = (usize, u32);
 
 #[derive(Debug)]
-pub(crate) struct Audit {
+pub(crate) struct Checker {
     start: Instant,
     elections: Vec<ElectionName>,
     server: Arc<Server>,
@@ -39,7 +38,6 @@ pub(crate) struct Audit {
 #[derive(Debug)]
 struct State {
     trace: Trace,
-    violation: Option<Violation>,
     terms: Vec<Held>,
     records: Vec<Record>,
     looks: u64,
@@ -83,22 +81,28 @@ struct Record {
     removed_early: BTreeSet<Claim>,
 }
 
-impl Audit {
+impl Checker {
     pub(crate) fn new(
         server: Arc<Server>,
         elections: Vec<ElectionName>,
         entry_goes_within: Option<Duration>,
-        trace: bool,
-    ) -> Arc<Audit> {
+        trace: Trace,
+    ) -> Arc<Checker> {
         let state = State {
-            trace: Trace::new(trace),
-            violation: None,
+            trace,
             terms: Vec::new(),
             records: elections.iter().map(|_| Record::default()).collect(),
             looks: 0,
         };
         let start = Instant::now();
-        Arc::new(Audit { start, elections, server, entry_goes_within, state: Mutex::new(state), broken: Notify::new() })
+        Arc::new(Checker {
+            start,
+            elections,
+            server,
+            entry_goes_within,
+            state: Mutex::new(state),
+            broken: Notify::new(),
+        })
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -114,7 +118,7 @@ impl Audit {
     /// Notes the first broken rule, and ends the run.
     pub(crate) fn fail(&self, rule: &'static str, text: String) {
         let at = self.now().as_nanos() as u64;
-        self.state().fail(at, rule, text);
+        self.state().trace.fail(at, rule, text);
         self.broken.notify_one();
     }
 
@@ -122,11 +126,12 @@ impl Audit {
         self.broken.notified().await;
     }
 
-    pub(crate) fn finish(&self) -> (Option<Violation>, String, u64, u64) {
+    /// The account, the first broken rule, and how many terms and looks there were.
+    pub(crate) fn finish(&self) -> (String, Option<Violation>, u64, u64) {
         let mut state = self.state();
-        let trace = std::mem::take(&mut state.trace).into_text();
+        let (text, violation) = state.trace.finish();
         let terms = state.records.iter().map(|record| record.elected.len() as u64).sum();
-        (state.violation.take(), trace, terms, state.looks)
+        (text, violation, terms, state.looks)
     }
 
     /// Which of the stores answers.
@@ -329,15 +334,6 @@ fn check_terms(terms: &[Held], election: usize, generation: u32, line: &[Entry])
 impl Held {
     fn lasts(&self) -> bool {
         self.clock.read() < (self.deadline.0)()
-    }
-}
-
-impl State {
-    fn fail(&mut self, at: u64, rule: &'static str, text: String) {
-        if self.violation.is_none() {
-            self.trace.line(at, "audit", format_args!("BROKEN {rule}: {text}"));
-            self.violation = Some(Violation { rule, text, at });
-        }
     }
 }
 

@@ -1,118 +1,30 @@
-//! Five members in a world with clocks that drift, disks that take time, an application with records, and a network and a
-//! fate that mean ill. All from a seed: the same seed gives the same run.
+//! The event loop of a group, and what must be true when everything is mended.
 
-pub mod clock;
-pub mod faults;
-mod member;
-pub mod network;
-pub mod oracle;
-pub mod records;
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use incumbent_core::peers::consensus::{ConsensusSettings, Input, Message};
 use incumbent_core::peers::{MemberId, PeerFlaws, Wish};
 use incumbent_core::{Command, Rng, Successor, TermNo, Token};
 
-use clock::{HostClock, True};
-use faults::Fault;
-use member::Member;
-use network::{MS, Network};
-use oracle::{Oracle, Rule, Violation};
-use records::Data;
+use super::checker::Checker;
+use super::faults::{self, Fault};
+use super::member::Member;
+use super::network::{MS, Network};
+use super::records::Data;
+use crate::clock::LocalClock;
+use crate::queue::Queue;
+use crate::report::{Counts, Outcome};
+use crate::trace::{Trace, trace};
+use crate::variant::Variant;
 
 /// How long things go wrong.
-const TROUBLE: True = 60_000 * MS;
+const TROUBLE: u64 = 60_000 * MS;
 /// How long the world has after that to get well.
-const RECOVERY: True = 20_000 * MS;
+const RECOVERY: u64 = 20_000 * MS;
 /// A message that takes longer than this is late: the usual ones take a few milliseconds.
-pub const LATE: True = 100 * MS;
+pub(crate) const LATE: u64 = 100 * MS;
 /// No run takes more steps than this.
 const MAX_STEPS: u64 = 2_000_000;
-
-/// What a run is made from.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// Everything else follows from it.
-    pub seed: u64,
-    /// Members: three or five, usually.
-    pub members: usize,
-    /// The flaws that are switched on.
-    pub flaws: PeerFlaws,
-    /// Whether to write down what happens.
-    pub trace: bool,
-}
-
-impl Plan {
-    /// Five members, nothing flawed.
-    pub fn new(seed: u64) -> Plan {
-        Plan { seed, members: 5, flaws: PeerFlaws::NONE, trace: false }
-    }
-}
-
-/// What came of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// The first rule that was broken.
-    pub broken: Option<Violation>,
-    /// Terms that began.
-    pub elections: u64,
-    /// Terms that began within 100 ms of a transfer.
-    pub transfers: u64,
-    /// Records that were committed.
-    pub records: usize,
-    /// Terms that were over while their work went on, and its end was waited for.
-    pub held: u64,
-    /// Fences that were raised before a term began.
-    pub fences: u64,
-    /// Operators' wishes that were accepted.
-    pub wishes: u64,
-    /// Wiped members that came back.
-    pub rejoined: u64,
-    /// Terms that ended because no quorum answered in time.
-    pub deadlines: u64,
-    /// Requests for votes, and votes, that were on their way for longer than [`LATE`].
-    pub late_votes: u64,
-    /// Orders to stand at once that were on their way for longer than [`LATE`].
-    pub late_orders: u64,
-    /// Times at which the network was cut in one direction and not in the other.
-    pub one_way_cuts: u64,
-    /// Times at which a member did nothing for a while.
-    pub pauses: u64,
-    /// Steps that it took.
-    pub steps: u64,
-}
-
-impl Outcome {
-    /// Adds what came of another run, but for what was broken.
-    pub fn add(&mut self, other: &Outcome) {
-        self.elections += other.elections;
-        self.transfers += other.transfers;
-        self.records += other.records;
-        self.held += other.held;
-        self.fences += other.fences;
-        self.wishes += other.wishes;
-        self.rejoined += other.rejoined;
-        self.deadlines += other.deadlines;
-        self.late_votes += other.late_votes;
-        self.late_orders += other.late_orders;
-        self.one_way_cuts += other.one_way_cuts;
-        self.pauses += other.pauses;
-        self.steps += other.steps;
-    }
-}
-
-impl Outcome {
-    fn note_late(&mut self, packet: &Packet) {
-        match packet {
-            Packet::Peer(Message::Vote { .. } | Message::Voted { .. }) => self.late_votes += 1,
-            Packet::Peer(Message::TimeoutNow { .. }) => self.late_orders += 1,
-            _ => {}
-        }
-    }
-}
 
 /// What is on its way from one host to another.
 #[derive(Clone, Debug)]
@@ -155,89 +67,69 @@ pub(crate) enum Inner {
     Stopped(TermNo),
 }
 
-pub(crate) struct Queued(True, u64, Happening);
-
-impl PartialEq for Queued {
-    fn eq(&self, other: &Queued) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for Queued {}
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Queued) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Queued {
-    fn cmp(&self, other: &Queued) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
-
-/// The world.
-pub struct World {
-    plan: Plan,
-    rng: Rng,
-    now: True,
-    next: u64,
-    queue: BinaryHeap<Reverse<Queued>>,
+pub(crate) struct World {
+    pub(crate) now: u64,
+    pub(crate) rng: Rng,
+    queue: Queue<Happening>,
     network: Network,
-    members: Vec<Member>,
-    oracle: Oracle,
-    outcome: Outcome,
-    transferred_at: Option<True>,
-    lines: Vec<String>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) checker: Checker,
+    counts: Counts,
+    pub(crate) transferred_at: Option<u64>,
+    steps: u64,
 }
 
-/// Runs a plan to its end, or to the first broken rule. The lines are there if the plan asks for a trace.
-pub fn run(plan: Plan) -> (Outcome, Vec<String>) {
-    let mut world = World::new(plan);
+/// Runs one seed to its end, or to the first broken rule.
+pub(crate) fn run(seed: u64, variant: Variant, tracing: bool) -> Outcome {
+    let flaws = if let Variant::Peers(flaw) = variant { PeerFlaws::only(flaw) } else { PeerFlaws::NONE };
+    let mut world = World::new(seed, settings(flaws), tracing);
     world.run();
-    (world.outcome, world.lines)
+    let World { mut checker, mut counts, steps, .. } = world;
+    counts.extend([("events", steps), ("terms", checker.terms), ("records committed", checker.records() as u64)]);
+    let (trace, violation) = checker.trace.finish();
+    Outcome { seed, violation, counts, trace }
+}
+
+/// Short times, and clocks that are as bad as the settings allow: five of a hundred.
+fn settings(flaws: PeerFlaws) -> ConsensusSettings {
+    ConsensusSettings {
+        election_min: Duration::from_millis(1_500),
+        election_max: Duration::from_millis(3_000),
+        heartbeat: Duration::from_millis(250),
+        drift_ppm: 50_000,
+        margin: Duration::from_millis(1),
+        grace: Duration::from_millis(300),
+        pre_vote: true,
+        positions: true,
+        flaws,
+    }
 }
 
 impl World {
-    fn new(plan: Plan) -> World {
-        let mut rng = Rng::from_number(plan.seed);
-        let settings = World::settings(plan.flaws);
+    fn new(seed: u64, settings: ConsensusSettings, tracing: bool) -> World {
+        let mut rng = Rng::from_number(seed);
+        let count = [5, 5, 5, 5, 5, 5, 3, 3, 4, 2][rng.below(10) as usize];
         let drift = i64::from(settings.drift_ppm);
-        let members = (0..plan.members).map(|who| {
-            let fast_ppm = match rng.below(3) {
+        let members = (0..count).map(|who| {
+            let ppm = match rng.below(3) {
                 0 => -drift,
                 1 => drift,
                 _ => rng.below(2 * drift as u64) as i64 - drift,
             };
-            let clock = HostClock { offset: rng.below(1 << 40), fast_ppm };
-            Member::new(who, plan.members, settings, clock, rng.fork())
+            let clock = LocalClock::new(rng.below(1 << 40), ppm);
+            Member::new(who, count, settings, clock, rng.fork())
         });
         let members = members.collect();
         World {
-            plan,
-            rng,
             now: 0,
-            next: 0,
-            queue: BinaryHeap::new(),
+            rng,
+            queue: Queue::new(),
             network: Network::default(),
             members,
-            oracle: Oracle::default(),
-            outcome: Outcome::default(),
+            checker: Checker::new(Trace::new(tracing)),
+            counts: Counts::new(),
             transferred_at: None,
-            lines: Vec::new(),
-        }
-    }
-
-    /// Short times, and clocks that are as bad as the settings allow: five of a hundred.
-    fn settings(flaws: PeerFlaws) -> ConsensusSettings {
-        ConsensusSettings {
-            election_min: Duration::from_millis(1_500),
-            election_max: Duration::from_millis(3_000),
-            heartbeat: Duration::from_millis(250),
-            drift_ppm: 50_000,
-            margin: Duration::from_millis(1),
-            grace: Duration::from_millis(300),
-            pre_vote: true,
-            positions: true,
-            flaws,
+            steps: 0,
         }
     }
 
@@ -246,32 +138,26 @@ impl World {
             self.boot(who, true);
         }
         self.at(500 * MS, Happening::Trouble);
-        while let Some(Reverse(Queued(at, _, happening))) = self.queue.pop() {
-            if at > TROUBLE + RECOVERY || self.oracle.broken().is_some() || self.outcome.steps == MAX_STEPS {
+        while let Some((at, happening)) = self.queue.pop() {
+            if at > TROUBLE + RECOVERY || self.checker.trace.is_broken() || self.steps == MAX_STEPS {
                 break;
             }
             self.now = at;
-            self.outcome.steps += 1;
+            self.steps += 1;
             self.happen(happening);
         }
-        if self.oracle.broken().is_none() {
+        if !self.checker.trace.is_broken() {
             self.check_progress();
         }
-        self.outcome.broken = self.oracle.broken().cloned();
-        self.outcome.elections = self.oracle.elections;
-        self.outcome.records = self.oracle.records();
     }
 
-    pub(crate) fn at(&mut self, when: True, happening: Happening) {
-        self.next += 1;
-        self.queue.push(Reverse(Queued(when, self.next, happening)));
+    pub(crate) fn at(&mut self, when: u64, happening: Happening) {
+        self.queue.push(when, happening);
     }
 
-    pub(crate) fn trace(&mut self, line: impl FnOnce() -> String) {
-        if self.plan.trace {
-            let line = format!("{:>11.6} {}", self.now as f64 / 1e9, line());
-            self.lines.push(line);
-        }
+    /// Counts what happened, for the report.
+    pub(crate) fn count(&mut self, what: &'static str, happened: bool) {
+        *self.counts.entry(what).or_default() += u64::from(happened);
     }
 
     fn happen(&mut self, happening: Happening) {
@@ -304,8 +190,11 @@ impl World {
     pub(crate) fn send(&mut self, from: usize, to: usize, packet: &Packet) {
         let about_election = matches!(packet, Packet::Peer(_));
         for at in self.network.arrivals(&mut self.rng, self.now, from, to, about_election) {
-            if at - self.now > LATE {
-                self.outcome.note_late(packet);
+            let late = at - self.now > LATE;
+            match packet {
+                Packet::Peer(Message::Vote { .. } | Message::Voted { .. }) => self.count("late votes", late),
+                Packet::Peer(Message::TimeoutNow { .. }) => self.count("late orders to stand", late),
+                _ => {}
             }
             self.at(at, Happening::Arrival { from, to, packet: packet.clone() });
         }
@@ -315,7 +204,7 @@ impl World {
         match packet {
             _ if self.members[to].machine.is_none() => {}
             Packet::Peer(message) => {
-                self.trace(|| format!("m{to} <- m{from} {message:?}"));
+                trace!(self, format!("m{to}"), "<- m{from} {message:?}");
                 self.input(to, Input::Message(MemberId(from as u16), message));
             }
             Packet::Data(data) => self.on_data(to, from, data),
@@ -327,9 +216,9 @@ impl World {
         if self.now >= TROUBLE {
             return self.mend();
         }
-        let leader = self.oracle.leader(self.now).map(|(who, _)| who);
+        let leader = self.checker.leader(self.now).map(|(who, _)| who);
         // A majority must keep its disks: what it does not know nobody does.
-        let whole = self.members.iter().filter(|member| member.is_whole(&self.oracle)).count();
+        let whole = self.members.iter().filter(|member| member.is_whole(&self.checker)).count();
         let may_wipe = whole > self.members.len() / 2 + 1 || whole == self.members.len();
         let fault = faults::draw(&mut self.rng, self.members.len(), leader, may_wipe);
         // A script is played to its end: another fault in the middle would spoil it.
@@ -343,8 +232,8 @@ impl World {
         if self.now >= TROUBLE {
             return;
         }
-        self.trace(|| format!("-- {fault:?}"));
-        let leader = self.oracle.leader(self.now).map(|(who, _)| who);
+        trace!(self, "world", "{fault:?}");
+        let leader = self.checker.leader(self.now).map(|(who, _)| who);
         match fault {
             Fault::Script(steps) => {
                 for (after, fault) in steps {
@@ -353,11 +242,11 @@ impl World {
             }
             Fault::Crash { who, wiped, down } => self.crash(who, wiped, down),
             Fault::Pause { who, span } => {
-                self.outcome.pauses += 1;
+                self.count("pauses", true);
                 self.members[who].paused_until = self.now + span;
             }
             Fault::Weather(network) => {
-                self.outcome.one_way_cuts += u64::from(network.is_one_way());
+                self.count("one-way cuts", network.is_one_way());
                 self.network = network;
             }
             Fault::Transfer(heir) => {
@@ -401,7 +290,7 @@ impl World {
     }
 
     fn mend(&mut self) {
-        self.trace(|| "-- everything is mended".into());
+        trace!(self, "world", "everything is mended");
         self.network.heal();
         for member in &mut self.members {
             member.paused_until = member.paused_until.min(self.now);
@@ -410,23 +299,23 @@ impl World {
 
     /// With the faults gone: one leader, known to all with its value, and everybody votes.
     fn check_progress(&mut self) {
-        let Some((leader, token)) = self.oracle.leader(self.now) else {
-            return self.oracle.breaks(Rule::Progress, self.now, "nobody leads, long after the last fault".into());
+        let Some((leader, token)) = self.checker.leader(self.now) else {
+            return self.checker.fail(self.now, "L1", "nobody leads, long after the last fault".into());
         };
         let value = self.members[leader].value.clone();
         let expected = (MemberId(leader as u16), token, value);
         for (who, member) in self.members.iter().enumerate() {
-            let reported = member.machine.as_ref().map(|machine| machine.report(member.clock.shows(self.now)));
+            let reported = member.machine.as_ref().map(|machine| machine.report(member.clock.read(self.now)));
             let reported = reported.and_then(|report| Some((report.leader?, report.term, report.value)));
             for knows in [&member.knows, &reported] {
                 if knows.as_ref() != Some(&expected) {
                     let seen = format!("m{who} knows {knows:?}, not {expected:?}");
-                    return self.oracle.breaks(Rule::Progress, self.now, seen);
+                    return self.checker.fail(self.now, "L1", seen);
                 }
             }
         }
         if let Some(who) = self.members.iter().position(|member| !member.votes) {
-            self.oracle.breaks(Rule::Progress, self.now, format!("m{who} does not vote, long after the last fault"));
+            self.checker.fail(self.now, "L1", format!("m{who} does not vote, long after the last fault"));
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use incumbent_core::{ForgottenBy, Proof, Rng, Settings};
+use incumbent_core::{Flaws, ForgottenBy, Proof, Rng, Settings};
 use incumbent_store::memory::Shape;
 
-use crate::variant::{Variant, WorldFlaw};
+use crate::variant::{AroundFlaw, Variant};
 
 /// What a run is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +88,11 @@ impl Scenario {
         };
         let ttl = Duration::from_millis([1_000, 3_000, 5_000, 15_000][rng.below(4) as usize]);
         let drift_ppm = [1_000, 10_000, 50_000][rng.below(3) as usize];
-        let mut settings = Settings { drift_ppm, flaws: variant.flaws(), ..Settings::for_ttl(ttl) };
-        if variant.has(WorldFlaw::DriftUnaccounted) {
+        let mut settings = Settings { drift_ppm, ..Settings::for_ttl(ttl) };
+        if let Variant::Core(flaw) = variant {
+            settings.flaws = Flaws::only(flaw);
+        }
+        if variant.has(AroundFlaw::DriftUnaccounted) {
             settings = Settings { drift_ppm: 0, margin: Duration::ZERO, ..settings };
         }
         let granted = match (kind, rng.below(6)) {

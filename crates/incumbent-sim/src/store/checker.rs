@@ -5,17 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use incumbent_core::{CandidacyId, Incarnation, LossReason, Nonce, Office, Timestamp, Token};
 
 use crate::clock::LocalClock;
-
-/// A rule that was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which rule.
-    pub rule: &'static str,
-    /// How.
-    pub text: String,
-    /// When, in nanoseconds of global time.
-    pub at: u64,
-}
+use crate::trace::Trace;
 
 /// A leader's own belief: from being elected until it is told otherwise, gives the office back, or its own clock
 /// reaches the deadline.
@@ -55,26 +45,17 @@ struct Record {
 pub(crate) struct Checker {
     elections: Vec<Record>,
     beliefs: Vec<Belief>,
-    violation: Option<Violation>,
+    pub(crate) trace: Trace,
     pub(crate) terms: u64,
 }
 
 impl Checker {
-    pub(crate) fn new(elections: usize) -> Checker {
-        Checker { elections: vec![Record::default(); elections], beliefs: Vec::new(), violation: None, terms: 0 }
+    pub(crate) fn new(elections: usize, trace: Trace) -> Checker {
+        Checker { elections: vec![Record::default(); elections], beliefs: Vec::new(), trace, terms: 0 }
     }
 
-    pub(crate) fn violation(&self) -> Option<&Violation> {
-        self.violation.as_ref()
-    }
-
-    pub(crate) fn take_violation(&mut self) -> Option<Violation> {
-        self.violation.take()
-    }
-
-    /// Notes the first broken rule.
     pub(crate) fn fail(&mut self, now: u64, rule: &'static str, text: String) {
-        self.violation.get_or_insert(Violation { rule, text, at: now });
+        self.trace.fail(now, rule, text);
     }
 
     pub(crate) fn beliefs(&self) -> &[Belief] {

@@ -2,17 +2,80 @@
 //! and for how long two are in it. The same plan gives the same run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::Duration;
 
-use incumbent_core::peers::{Group, Input, MemberId, Output, RankSettings, TermRules, Wish};
-use incumbent_core::{Command, Event, LossReason, Rng, TermNo, Timestamp};
+use bytes::Bytes;
+use incumbent_core::peers::bully::{self, Bully};
+use incumbent_core::peers::ring::{self, Ring};
+use incumbent_core::peers::{Group, Input, MemberId, Output, PulseMessage, RankSettings, TermRules, Wish};
+use incumbent_core::{Command, Event, LossReason, Refusal, Rng, TermNo, Timestamp};
 
-use crate::check::ranks::ByRank;
+use crate::queue::{Queue, When};
 
 /// How long a message is on its way.
 const DELAY: Duration = Duration::from_millis(2);
 /// No run takes more steps than this.
 const MAX_STEPS: usize = 2_000_000;
+
+/// An election by rank.
+pub trait ByRank: Clone + PartialEq + Eq + Hash + Debug + Send + Sync + Sized + 'static {
+    /// What its members say.
+    type Message: Clone + PartialEq + Eq + PartialOrd + Ord + Hash + Debug + Send + Sync;
+    /// A member that starts now.
+    fn start(now: Timestamp, group: Group, settings: RankSettings, rules: TermRules, rng: Rng) -> Option<Self>;
+    /// Something happened.
+    fn input(&mut self, now: Timestamp, input: Input<Self::Message>);
+    /// An operator wants something.
+    fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal>;
+    /// What is to be done.
+    fn output(&mut self) -> Option<Output<Self::Message>>;
+    /// When a tick is due.
+    fn timeout(&self) -> Option<Timestamp>;
+    /// Whether it has been chosen.
+    fn chosen(&self) -> bool;
+    /// Whether a message of this kind only notes something, so that its place among others of its unit of time is all the
+    /// same.
+    fn only_notes(message: &Self::Message) -> bool;
+    /// Whom it follows.
+    fn followed(&self, now: Timestamp) -> Option<MemberId>;
+}
+
+macro_rules! by_rank {
+    ($machine:ident, $message:ty, $notes:pat) => {
+        impl ByRank for $machine {
+            type Message = $message;
+            fn start(now: Timestamp, group: Group, settings: RankSettings, rules: TermRules, rng: Rng) -> Option<Self> {
+                $machine::new(now, group, settings, (Some(rules), Bytes::new()), rng).ok()
+            }
+            fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
+                self.wish(now, wish)
+            }
+            fn input(&mut self, now: Timestamp, input: Input<Self::Message>) {
+                self.handle(now, input);
+            }
+            fn output(&mut self) -> Option<Output<Self::Message>> {
+                self.poll_output()
+            }
+            fn timeout(&self) -> Option<Timestamp> {
+                self.poll_timeout()
+            }
+            fn chosen(&self) -> bool {
+                self.leads()
+            }
+            fn only_notes(message: &Self::Message) -> bool {
+                matches!(message, $notes)
+            }
+            fn followed(&self, now: Timestamp) -> Option<MemberId> {
+                self.follows(now)
+            }
+        }
+    };
+}
+
+by_rank!(Bully, bully::Message, bully::Message::Pulse(PulseMessage::Heard { .. }));
+by_rank!(Ring, ring::Message, ring::Message::Passed { .. } | ring::Message::Pulse(PulseMessage::Heard { .. }));
 
 /// What a run is made from.
 #[derive(Clone, Debug)]
@@ -81,15 +144,11 @@ enum Happening<M> {
     Said(MemberId, M),
 }
 
-/// A moment, and the order in which things of that moment came to be.
-type When = (Duration, u64);
-
 struct World<R: ByRank> {
     plan: Plan,
     now: Duration,
     members: BTreeMap<u16, R>,
-    queue: BTreeMap<When, (u16, Happening<R::Message>)>,
-    next: u64,
+    queue: Queue<(u16, Happening<R::Message>)>,
     /// The tick that each member waits for.
     armed: BTreeMap<u16, When>,
     in_office: BTreeSet<u16>,
@@ -105,8 +164,7 @@ pub fn run<R: ByRank>(plan: Plan) -> Outcome {
         plan,
         now: Duration::ZERO,
         members: BTreeMap::new(),
-        queue: BTreeMap::new(),
-        next: 0,
+        queue: Queue::new(),
         armed: BTreeMap::new(),
         in_office: BTreeSet::new(),
         asked_to_stop: BTreeSet::new(),
@@ -127,7 +185,8 @@ pub fn run<R: ByRank>(plan: Plan) -> Outcome {
         world.at(at, who, Happening::Asked);
     }
     for _ in 0..MAX_STEPS {
-        let Some(((at, _), (who, what))) = world.queue.pop_first() else { break };
+        let Some((at, (who, what))) = world.queue.pop() else { break };
+        let at = Duration::from_nanos(at);
         if at > world.plan.until {
             break;
         }
@@ -144,9 +203,8 @@ pub fn run<R: ByRank>(plan: Plan) -> Outcome {
 }
 
 impl<R: ByRank> World<R> {
-    fn at(&mut self, at: Duration, who: u16, what: Happening<R::Message>) {
-        self.next += 1;
-        self.queue.insert((at, self.next), (who, what));
+    fn at(&mut self, at: Duration, who: u16, what: Happening<R::Message>) -> When {
+        self.queue.push(at.as_nanos() as u64, (who, what))
     }
 
     fn time(&self) -> Timestamp {
@@ -209,9 +267,9 @@ impl<R: ByRank> World<R> {
         }
         if let Some(due) = self.members.get(&who).and_then(R::timeout) {
             let at = due.since(Timestamp::ZERO).max(self.now);
-            self.at(at, who, Happening::Tick);
-            if let Some(before) = self.armed.insert(who, (at, self.next)) {
-                self.queue.remove(&before);
+            let tick = self.at(at, who, Happening::Tick);
+            if let Some(before) = self.armed.insert(who, tick) {
+                self.queue.remove(before);
             }
         }
     }

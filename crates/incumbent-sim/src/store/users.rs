@@ -5,13 +5,13 @@ use incumbent_core::{
     CandidacyId, Candidate, Claim, Command, Event, Heir, Held, Input, LossReason, Successor, TermNo, Timestamp, Token,
 };
 
-use crate::checker::Belief;
-use crate::operator::{Operator, Wish};
-use crate::process::{Seat, Term};
-use crate::server::{Ask, QueryClient};
+use super::checker::Belief;
+use super::operator::{Operator, Wish};
+use super::process::{Seat, Term};
+use super::server::{Ask, QueryClient};
+use super::world::{Happening, World};
 use crate::trace::trace;
-use crate::variant::WorldFlaw;
-use crate::world::{Happening, World};
+use crate::variant::AroundFlaw;
 
 /// What a user does at a moment.
 #[derive(Clone, Copy, Debug)]
@@ -289,7 +289,7 @@ impl World {
     /// A write reaches the resource.
     pub(crate) fn write(&mut self, election: usize, token: Token) {
         let Some(level) = self.fences[election] else { return };
-        if token.get() >= level || self.variant.has(WorldFlaw::ResourceUnfenced) {
+        if token.get() >= level || self.variant.has(AroundFlaw::ResourceUnfenced) {
             self.fences[election] = Some(level.max(token.get()));
             self.checker.accepted(self.now, election, token);
         }
@@ -297,7 +297,7 @@ impl World {
 
     pub(crate) fn raise(&mut self, election: usize, token: Token) {
         if let Some(level) = &mut self.fences[election] {
-            let back = self.variant.has(WorldFlaw::FenceSetBack);
+            let back = self.variant.has(AroundFlaw::FenceSetBack);
             *level = if back { token.get() } else { token.get().max(*level) };
             let level = *level;
             self.checker.fence_moved(self.now, election, level);

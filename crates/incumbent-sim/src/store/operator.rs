@@ -7,7 +7,7 @@ use incumbent_core::{
     Answer, Cas, ElectionName, Ended, Entry, Fault, Handover, Heir, Line, Nonce, Office, Op, Paused, Rng, Token,
 };
 
-use crate::checker::Fields;
+use super::checker::Fields;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wish {

@@ -6,7 +6,17 @@
 //! random timeouts at or above the smallest is covered, and every pause), a disk finishes, a member crashes, restarts
 //! or comes back wiped, the leader transfers, and a unit of time passes.
 //!
-//! Time is counted in units that all clocks share: drift is left to the simulation.
+//! Time is counted in units that all clocks share: drift is left to the simulation. A promise lasts two units, a heartbeat
+//! is sent every unit; the exploration starts when the first timers are due. The bounds are on terms, units of time,
+//! crashes, lost disks and transfers.
+//!
+//! Three reductions keep the number of states in hand; that they hide nothing is argued where they are made, not checked:
+//! members that have done nothing are interchangeable, messages that can have no effect any more are forgotten, and which
+//! value a follower knows is left out. Pre-votes are off, which lets members stand more freely than production does.
+//!
+//! Not covered: clocks that run at different rates, more than three members, positions, values and observers; the
+//! simulation does that. After a restart a member abstains longer than the explored time; so votes after a restart are
+//! explored with abstention switched off, which only allows more, and there leases are not looked at.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,48 +26,48 @@ use bytes::Bytes;
 use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Position, Stored,
 };
-use incumbent_core::peers::{Group, MemberId, PeerFlaws, TermRules};
+use incumbent_core::peers::{Group, MemberId, PeerFlaw, PeerFlaws, TermRules};
 use incumbent_core::{Claim, Command, Event, Rng, Successor, Timestamp, Token};
-use stateright::{Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 /// One unit of time.
-pub const UNIT: Duration = Duration::from_secs(1);
+const UNIT: Duration = Duration::from_secs(1);
 
 /// How far the exploration goes. Within these bounds it leaves nothing out.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+struct Bounds {
     /// Members: two or three.
-    pub members: u16,
+    members: u16,
     /// The highest term.
-    pub terms: u64,
+    terms: u64,
     /// The last unit of time.
-    pub until: u64,
+    until: u64,
     /// Crashes, each of any member at any moment; a restart may follow at any later moment.
-    pub crashes: u8,
+    crashes: u8,
     /// Of these, how many lose the state on disk.
-    pub wipes: u8,
+    wipes: u8,
     /// Transfers, each to any other member.
-    pub transfers: u8,
+    transfers: u8,
     /// Whether a write to disk takes time in which other things happen.
-    pub slow_disks: bool,
+    slow_disks: bool,
     /// Whether any message may be delivered again at any time, as opposed to at most once.
-    pub doubling: bool,
+    doubling: bool,
 }
 
 /// The model: bounds, and the flaw to find, if any.
 #[derive(Clone, Debug)]
-pub struct ConsensusModel {
+struct ConsensusModel {
     /// How far to go.
-    pub bounds: Bounds,
+    bounds: Bounds,
     /// The flaws that are switched on.
-    pub flaws: PeerFlaws,
+    flaws: PeerFlaws,
     /// Whether two leases at a time are looked for. Not when abstention is switched off to see more votes.
-    pub leases: bool,
+    leases: bool,
 }
 
 /// Everything that there is at one moment.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Cluster {
+struct Cluster {
     nodes: Vec<Arc<Node>>,
     sent: BTreeSet<(MemberId, MemberId, Message)>,
     now: u64,
@@ -90,7 +100,7 @@ struct Node {
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
+enum Action {
     /// A message arrives.
     Deliver(MemberId, MemberId, Message),
     /// A timer fires.
@@ -243,7 +253,7 @@ impl Cluster {
     }
 
     /// The members that may believe now that they lead.
-    pub fn leaders(&self) -> usize {
+    fn leaders(&self) -> usize {
         let now = time(self.now);
         self.nodes.iter().filter(|node| node.office.is_some_and(|(_, deadline)| now < deadline)).count()
     }
@@ -390,4 +400,123 @@ impl Model for ConsensusModel {
         let term = |node: &Arc<Node>| node.machine.as_ref().map_or(0, Consensus::term);
         state.nodes.iter().all(|node| term(node) <= self.bounds.terms)
     }
+}
+
+const BASE: Bounds =
+    Bounds { members: 3, terms: 2, until: 4, crashes: 0, wipes: 0, transfers: 0, slow_disks: false, doubling: true };
+
+const SAFETY: [&str; 4] =
+    ["at most one leader per term", "terms never go back", "no vote is lost", "no two leases at a time"];
+
+/// Explores everything; nothing may be broken, and at least so many states must have been seen.
+fn holds(model: ConsensusModel, at_least: usize) {
+    let bounds = model.bounds;
+    let checker = model.checker().spawn_bfs().join();
+    assert!(checker.is_done());
+    for name in SAFETY {
+        if let Some(path) = checker.discovery(name) {
+            panic!("{name}: broken within {bounds:?}:\n{:#?}", path.into_actions());
+        }
+    }
+    assert!(checker.discovery("somebody leads").is_some(), "the check saw no leader at all");
+    let states = checker.unique_state_count();
+    println!("{states} states within {bounds:?}");
+    assert!(states >= at_least, "only {states} states: the bounds no longer mean what they did");
+}
+
+/// Explores until something is broken, which must happen.
+fn is_caught(bounds: Bounds, flaws: PeerFlaws, leases: bool) {
+    let model = ConsensusModel { bounds, flaws, leases };
+    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
+    let broken: Vec<_> = SAFETY.into_iter().filter(|name| checker.discovery(name).is_some()).collect();
+    assert!(!broken.is_empty(), "nothing is broken by {flaws:?} within {bounds:?}");
+}
+
+fn sound(bounds: Bounds) -> ConsensusModel {
+    ConsensusModel { bounds, flaws: PeerFlaws::NONE, leases: true }
+}
+
+#[test]
+fn three_terms_and_two_timeouts_without_crashes() {
+    holds(sound(Bounds { terms: 3, ..BASE }), 50_000);
+}
+
+#[test]
+fn a_crash_of_anyone_at_any_moment_and_a_restart_at_any_later_one() {
+    holds(sound(Bounds { crashes: 1, ..BASE }), 300_000);
+}
+
+#[test]
+fn a_transfer_to_anyone_and_a_crash_of_anyone() {
+    holds(sound(Bounds { until: 3, crashes: 1, transfers: 1, ..BASE }), 100_000);
+}
+
+#[test]
+fn two_transfers_and_three_terms() {
+    holds(sound(Bounds { terms: 3, until: 2, transfers: 2, ..BASE }), 1_000);
+}
+
+#[test]
+fn writes_to_disk_that_take_time_while_other_things_happen() {
+    holds(sound(Bounds { until: 3, crashes: 1, slow_disks: true, ..BASE }), 20_000);
+    holds(sound(Bounds { until: 3, transfers: 1, slow_disks: true, ..BASE }), 20_000);
+}
+
+/// Restarted members vote at once here, so that votes after a restart fit into the bounds: what votes must keep does not
+/// depend on abstention (leases do, and are not looked at).
+fn votes(bounds: Bounds) -> ConsensusModel {
+    ConsensusModel { bounds, flaws: PeerFlaws::only(PeerFlaw::NoAbstention), leases: false }
+}
+
+#[test]
+fn two_crashes_lose_no_vote() {
+    holds(votes(Bounds { until: 3, crashes: 2, ..BASE }), 50_000);
+}
+
+#[test]
+fn a_crash_with_slow_disks_loses_no_vote() {
+    holds(votes(Bounds { until: 3, crashes: 1, slow_disks: true, ..BASE }), 20_000);
+    holds(votes(Bounds { until: 2, crashes: 2, slow_disks: true, ..BASE }), 5_000);
+}
+
+#[test]
+fn a_member_that_lost_its_disk_breaks_no_vote() {
+    holds(votes(Bounds { until: 3, crashes: 1, wipes: 1, ..BASE }), 100_000);
+}
+
+#[test]
+fn the_check_finds_a_vote_that_is_not_persisted() {
+    let flaws = PeerFlaws::only(PeerFlaw::NoAbstention).and(PeerFlaw::VoteNotPersisted);
+    is_caught(Bounds { until: 2, crashes: 1, ..BASE }, flaws, false);
+}
+
+#[test]
+fn the_check_finds_a_wiped_member_that_starts_afresh() {
+    let flaws = PeerFlaws::only(PeerFlaw::NoAbstention).and(PeerFlaw::WipedStartsAfresh);
+    is_caught(Bounds { until: 3, crashes: 1, wipes: 1, ..BASE }, flaws, false);
+}
+
+#[test]
+fn the_check_finds_a_lease_from_the_response() {
+    is_caught(BASE, PeerFlaws::only(PeerFlaw::LeaseFromResponse), true);
+}
+
+#[test]
+fn the_check_finds_a_restart_without_abstention() {
+    is_caught(Bounds { crashes: 1, ..BASE }, PeerFlaws::only(PeerFlaw::NoAbstention), true);
+}
+
+#[test]
+fn the_check_finds_voters_that_break_their_promise() {
+    is_caught(BASE, PeerFlaws::only(PeerFlaw::NoStickyVoters), true);
+}
+
+#[test]
+fn the_check_finds_a_lease_kept_after_a_transfer() {
+    is_caught(Bounds { until: 3, transfers: 1, ..BASE }, PeerFlaws::only(PeerFlaw::LeaseKeptAfterTransfer), true);
+}
+
+#[test]
+fn the_check_finds_a_winner_in_office_without_a_promise() {
+    is_caught(BASE, PeerFlaws::only(PeerFlaw::ElectedUnconfirmed), true);
 }

@@ -10,24 +10,25 @@ use incumbent_core::peers::consensus::{
 use incumbent_core::peers::{Group, MemberId, TermRules, Wish};
 use incumbent_core::{Claim, Command, Event, Fault as Failure, LossReason, Rng, TermNo, Token};
 
-use super::clock::{HostClock, True};
+use super::checker::Checker;
 use super::faults::Fault;
 use super::network::{MS, Network};
-use super::oracle::{Oracle, Rule};
 use super::records::{Data, Ledger, Records};
-use super::{Happening, Inner, Packet, World};
+use super::world::{Happening, Inner, Packet, World};
+use crate::clock::LocalClock;
+use crate::trace::trace;
 
 /// One member and its host.
 pub(crate) struct Member {
     who: usize,
     of: usize,
     settings: ConsensusSettings,
-    pub(crate) clock: HostClock,
+    pub(crate) clock: LocalClock,
     rng: Rng,
     pub(crate) life: u32,
     /// `None`: down.
     pub(crate) machine: Option<Consensus>,
-    pub(crate) paused_until: True,
+    pub(crate) paused_until: u64,
     disk: Option<Stored>,
     writing: VecDeque<(PersistId, Stored)>,
     records: Records,
@@ -48,7 +49,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(who: usize, of: usize, settings: ConsensusSettings, clock: HostClock, rng: Rng) -> Member {
+    pub(crate) fn new(who: usize, of: usize, settings: ConsensusSettings, clock: LocalClock, rng: Rng) -> Member {
         Member {
             who,
             of,
@@ -75,13 +76,13 @@ impl Member {
     }
 
     /// Up, with its disk, taking part, and with every committed record: so that another may lose its own.
-    pub(crate) fn is_whole(&self, oracle: &Oracle) -> bool {
-        oracle.is_complete(self.records.log())
+    pub(crate) fn is_whole(&self, checker: &Checker) -> bool {
+        checker.is_complete(self.records.log())
             && self.machine.as_ref().is_some_and(|machine| machine.role() != PeerRole::Rejoining)
             && self.votes
     }
 
-    fn start(&mut self, now: True, first: bool) -> Option<Consensus> {
+    fn start(&mut self, now: u64, first: bool) -> Option<Consensus> {
         let boot = match self.disk {
             Some(stored) => Boot::Restarted(stored),
             None if first => Boot::New,
@@ -90,7 +91,7 @@ impl Member {
         let group = Group::new(MemberId(self.who as u16), (0..self.of as u16).map(MemberId)).ok()?;
         let rng = self.rng.fork();
         let candidate = (Some(self.draw_rules()), self.value.clone());
-        Consensus::new(self.clock.shows(now), group, self.settings, boot, candidate, rng).ok()
+        Consensus::new(self.clock.read(now), group, self.settings, boot, candidate, rng).ok()
     }
 
     /// Half of all candidates have fences, and a third hold on to their office until their work has stopped.
@@ -109,14 +110,14 @@ impl World {
         }
         member.life += 1;
         member.machine = member.start(now, first);
-        self.trace(|| format!("m{who} starts"));
+        trace!(self, format!("m{who}"), "starts");
         let position = self.members[who].records.position();
         self.input(who, Input::Position(position));
     }
 
     pub(crate) fn crash(&mut self, who: usize, wiped: bool, down: u64) {
         let now = self.now;
-        self.oracle.ended(who);
+        self.checker.ended(who);
         let member = &mut self.members[who];
         if member.machine.take().is_none() {
             return;
@@ -130,7 +131,7 @@ impl World {
         member.paused_until = now;
         if wiped {
             (member.disk, member.records, member.wiped) = (None, Records::default(), true);
-            self.oracle.wiped(who);
+            self.checker.wiped(who);
         }
         self.at(now + down, Happening::Restart(who));
     }
@@ -168,14 +169,14 @@ impl World {
                 self.members[who].stands = true;
                 let rules = self.members[who].draw_rules();
                 let value = self.members[who].value.clone();
-                self.trace(|| format!("m{who} has another candidate"));
+                trace!(self, format!("m{who}"), "has another candidate");
                 self.input(who, Input::Stand(rules, value));
             }
             Inner::Fences(token) => self.raise_fences(who, token),
             Inner::Stopped(term) => {
                 if self.members[who].work.is_some_and(|(now, _)| now == term) {
                     self.members[who].work = None;
-                    self.trace(|| format!("m{who} has stopped its work"));
+                    trace!(self, format!("m{who}"), "has stopped its work");
                     self.input(who, Input::Command(Command::Release));
                 }
             }
@@ -195,29 +196,29 @@ impl World {
             Command::Release => member.work = None,
             _ => {}
         }
-        self.trace(|| format!("m{who} is told {command:?}"));
+        trace!(self, format!("m{who}"), "is told {command:?}");
         self.input(who, Input::Command(command));
     }
 
     fn wish(&mut self, who: usize, wish: Wish) {
         let member = &mut self.members[who];
-        let shown = member.clock.shows(self.now);
+        let shown = member.clock.read(self.now);
         let Some(machine) = member.machine.as_mut() else { return };
         let answer = machine.wish(shown, wish);
-        self.outcome.wishes += u64::from(answer.is_ok());
-        self.trace(|| format!("m{who} is asked for {wish:?}: {answer:?}"));
+        self.count("wishes granted", answer.is_ok());
+        trace!(self, format!("m{who}"), "is asked for {wish:?}: {answer:?}");
         // Does what follows from it.
         self.input(who, Input::Tick);
     }
 
     fn raise_fences(&mut self, who: usize, token: Token) {
         let fails = self.members[who].rng.below(8) == 0;
-        let result = match !fails && self.oracle.raise_fence(token.get()) {
+        let result = match !fails && self.checker.raise_fence(token.get()) {
             true => Ok(()),
             false => Err(Failure::Unavailable),
         };
-        self.outcome.fences += u64::from(result.is_ok());
-        self.trace(|| format!("m{who} raises its fences to {token}: {result:?}"));
+        self.count("fences raised", result.is_ok());
+        trace!(self, format!("m{who}"), "raises its fences to {token}: {result:?}");
         self.input(who, Input::Fences(token, result));
     }
 
@@ -236,7 +237,7 @@ impl World {
     /// Hands something to a machine and does what it says.
     pub(crate) fn input(&mut self, who: usize, input: Input) {
         let member = &mut self.members[who];
-        let shown = member.clock.shows(self.now);
+        let shown = member.clock.read(self.now);
         let Some(machine) = member.machine.as_mut() else { return };
         machine.handle(shown, input);
         let leads = machine.role() == PeerRole::Leader;
@@ -244,13 +245,13 @@ impl World {
         let won = leads && !std::mem::replace(&mut member.led, leads);
         member.led = leads;
         if won {
-            self.trace(|| format!("m{who} wins the vote of term {term}"));
+            trace!(self, format!("m{who}"), "wins the vote of term {term}");
         }
         while let Some(output) = self.members[who].machine.as_mut().and_then(Consensus::poll_output) {
             self.act(who, output);
         }
         if won {
-            self.oracle.won(self.now, who, term);
+            self.checker.won(self.now, who, term);
             self.mute_winner(who);
         }
         self.arm(who);
@@ -274,7 +275,7 @@ impl World {
         let Some(due) = member.machine.as_ref().and_then(Consensus::poll_timeout) else { return };
         member.timer += 1;
         let late = member.rng.below(3 * MS);
-        let at = member.clock.true_time_of(due).max(self.now) + late;
+        let at = member.clock.when(due).max(self.now) + late;
         let (life, timer) = (member.life, member.timer);
         self.at(at, Happening::Within { who, life, what: Inner::Timer(timer) });
     }
@@ -283,12 +284,12 @@ impl World {
         let (now, life) = (self.now, self.members[who].life);
         match output {
             Output::Send(to, message) => {
-                self.oracle.said(now, who, to, &message);
+                self.checker.said(now, who, to, &message);
                 if let Message::TimeoutNow { .. } = message {
                     let member = &self.members[who];
-                    self.oracle.gives_up(now, who, member.rules.hold_until_stopped && member.work.is_some());
+                    self.checker.gives_up(now, who, member.rules.hold_until_stopped && member.work.is_some());
                 }
-                self.trace(|| format!("m{who} -> {to:?} {message:?}"));
+                trace!(self, format!("m{who}"), "-> {to:?} {message:?}");
                 self.send(who, usize::from(to.0), &Packet::Peer(message));
             }
             Output::Persist(id, stored) => {
@@ -314,7 +315,7 @@ impl World {
     }
 
     fn on_event(&mut self, who: usize, event: Event) {
-        self.trace(|| format!("m{who} ** {event:?}"));
+        trace!(self, format!("m{who}"), "** {event:?}");
         let now = self.now;
         let member = &mut self.members[who];
         match event {
@@ -323,8 +324,8 @@ impl World {
                 self.on_elected(who, &claim, deadline);
             }
             Event::Deadline(deadline) => {
-                let until = member.clock.true_time_of(deadline);
-                self.oracle.extended(now, who, until);
+                let until = member.clock.when(deadline);
+                self.checker.extended(now, who, until);
             }
             Event::Stopping { .. } => self.stop_work(who),
             Event::Unelected(why) => self.on_unelected(who, why),
@@ -336,7 +337,8 @@ impl World {
             Event::NotVoting(_) => member.votes = false,
             Event::Voting => {
                 member.votes = true;
-                self.outcome.rejoined += u64::from(std::mem::take(&mut member.wiped));
+                let rejoined = std::mem::take(&mut member.wiped);
+                self.count("wiped members back", rejoined);
             }
             _ => {}
         }
@@ -345,17 +347,16 @@ impl World {
     fn on_elected(&mut self, who: usize, claim: &Claim, deadline: incumbent_core::Timestamp) {
         let (now, member) = (self.now, &mut self.members[who]);
         let token = claim.token().map_or(0, Token::get);
-        let until = member.clock.true_time_of(deadline);
+        let until = member.clock.when(deadline);
         member.knows = Some((MemberId(who as u16), token, member.value.clone()));
         member.ledger = Some(Ledger::new(token));
         let (log, life, fenced) = (member.records.log().clone(), member.life, member.rules.fenced);
-        if self.transferred_at.take().is_some_and(|at| now - at < 100 * MS) {
-            self.outcome.transfers += 1;
-        }
+        let transferred = self.transferred_at.take().is_some_and(|at| now - at < 100 * MS);
+        self.count("transfers", transferred);
         if fenced {
-            self.oracle.fenced(now, who, token);
+            self.checker.fenced(now, who, token);
         }
-        self.oracle.elected(now, who, life, token, until, &log);
+        self.checker.elected(now, who, life, token, until, &log);
         self.write(who);
     }
 
@@ -366,10 +367,11 @@ impl World {
         if why == LossReason::Transferred && member.work.is_some_and(|(_, due)| !due) {
             member.work = None;
         }
-        self.outcome.deadlines += u64::from(why == LossReason::LocalDeadline);
-        self.outcome.held += u64::from(member.rules.hold_until_stopped && member.work.is_some());
-        if !self.oracle.ended(who) {
-            self.oracle.breaks(Rule::S6NoRevival, now, format!("m{who} left an office that it did not hold"));
+        let held = member.rules.hold_until_stopped && member.work.is_some();
+        self.count("terms without a quorum", why == LossReason::LocalDeadline);
+        self.count("offices held", held);
+        if !self.checker.ended(who) {
+            self.checker.fail(now, "S6", format!("m{who} left an office that it did not hold"));
         }
         self.stop_work(who);
     }
@@ -377,7 +379,7 @@ impl World {
     /// The application of a member in office writes a record and sends its log to the others; again and again.
     fn write(&mut self, who: usize) {
         let (now, id) = (self.now, self.rng.next_u64());
-        let leads = self.oracle.leader(now).map(|(leader, _)| leader) == Some(who);
+        let leads = self.checker.leader(now).map(|(leader, _)| leader) == Some(who);
         let member = &mut self.members[who];
         let Some(token) = member.ledger.as_ref().map(|ledger| ledger.token).filter(|_| leads) else { return };
         if !member.records.write(token, id) {
@@ -415,7 +417,7 @@ impl World {
         // The log may have been taken over from another leader since.
         let own = log.get(committed.wrapping_sub(1)).is_some_and(|record| record.token == token);
         if own {
-            self.oracle.committed(self.now, who, &log[..committed]);
+            self.checker.committed(self.now, who, &log[..committed]);
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use incumbent_core::{Answer, Attempt, CallId, CandidacyId, Cas, Epoch, Fault, Hint, Input, Op, Place, Token, WatchId};
 
-use crate::checker::{Fields, Withdrawal};
-use crate::process::{FirstInLine, Message};
-use crate::server::{Ask, QueryClient, Reply, held_in};
+use super::checker::{Fields, Withdrawal};
+use super::process::{FirstInLine, Message};
+use super::server::{Ask, QueryClient, Reply, held_in};
+use super::world::{Happening, Request, World};
 use crate::trace::trace;
-use crate::variant::WorldFlaw;
-use crate::world::{Happening, Request, World};
+use crate::variant::AroundFlaw;
 
 /// No seat gets this far.
 const NOBODYS_CALL: u64 = u64::MAX - 1;
@@ -62,7 +62,7 @@ impl World {
             return;
         }
         if matches!(from, QueryClient::Process { process, .. } if self.on_stale_server.contains(process)) {
-            if let (Ask::Renew(attempt, ..), true) = (ask, self.variant.has(WorldFlaw::StaleServerBelieved)) {
+            if let (Ask::Renew(attempt, ..), true) = (ask, self.variant.has(AroundFlaw::StaleServerBelieved)) {
                 let reply = self.server.acknowledge(*attempt);
                 self.reply(*from, reply);
             }
@@ -74,7 +74,7 @@ impl World {
             }
             return;
         }
-        if let (Ask::Call(_, _, _, Op::Enlist(..)), true) = (ask, self.variant.has(WorldFlaw::TokenDrawnEarly)) {
+        if let (Ask::Call(_, _, _, Op::Enlist(..)), true) = (ask, self.variant.has(AroundFlaw::TokenDrawnEarly)) {
             let token = self.server.table.draw_token();
             let delay = self.rng.below(self.scenario.ttl() / 20);
             return self.after(delay, Happening::BecomeVisible(Box::new(request), token));

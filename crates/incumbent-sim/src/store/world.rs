@@ -1,51 +1,30 @@
 //! The event loop: one queue, ordered by global time and then by when a thing was put there.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 
 use incumbent_core::{Answer, CandidacyId, ElectionName, Event, Fault, Input, Output, Participant, Rng, Token};
 
-use crate::checker::{Checker, Violation};
+use super::checker::Checker;
+use super::faults::Mishap;
+use super::operator::Operator;
+use super::process::{Message, Process};
+use super::scenario::{Kind, Scenario, Weather};
+use super::server::{Ask, QueryClient, Server, Watch, at};
+use super::users::Deed;
 use crate::clock::LocalClock;
-use crate::faults::Mishap;
-use crate::operator::Operator;
-use crate::process::{Message, Process};
-use crate::scenario::{Kind, Scenario, Weather};
-use crate::server::{Ask, QueryClient, Server, Watch, at};
+use crate::queue::Queue;
+use crate::report::{Counts, Outcome};
 use crate::trace::{Trace, trace};
-use crate::users::Deed;
 use crate::variant::Variant;
 
-/// What one run came to.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The seed that it can be replayed from.
-    pub seed: u64,
-    /// The first rule that was broken.
-    pub violation: Option<Violation>,
-    /// How many events it took.
-    pub events: u64,
-    /// How many terms began.
-    pub terms: u64,
-    /// What happened, if it was asked for.
-    pub trace: String,
-}
-
 /// Runs one seed to its end, or to the first broken rule.
-pub fn run(seed: u64, variant: Variant, tracing: bool) -> Outcome {
-    if let Variant::Library(flaw) = variant {
-        return crate::library::run(seed, flaw, tracing);
-    }
+pub(crate) fn run(seed: u64, variant: Variant, tracing: bool) -> Outcome {
     let mut world = World::new(seed, variant, tracing);
     world.start();
     world.run();
-    Outcome {
-        seed,
-        violation: world.checker.take_violation(),
-        events: world.events,
-        terms: world.checker.terms,
-        trace: world.trace.into_text(),
-    }
+    let counts = Counts::from([("events", world.events), ("terms", world.checker.terms)]);
+    let (trace, violation) = world.checker.trace.finish();
+    Outcome { seed, violation, counts, trace }
 }
 
 /// No run gets here: a bound on the loop.
@@ -92,29 +71,6 @@ pub(crate) enum Phase {
     },
 }
 
-struct Scheduled {
-    at: u64,
-    order: u64,
-    what: Happening,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Scheduled) -> bool {
-        self.order == other.order
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Scheduled) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Scheduled) -> Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
 pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) scenario: Scenario,
@@ -127,7 +83,6 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) operators: Vec<Operator>,
     pub(crate) checker: Checker,
-    pub(crate) trace: Trace,
     pub(crate) weather: Weather,
     /// Those that cannot reach the server.
     pub(crate) cut_off: BTreeSet<usize>,
@@ -141,8 +96,7 @@ pub(crate) struct World {
     /// Everyone leaves.
     pub(crate) closing: bool,
     pub(crate) changes_when_settled: Vec<u64>,
-    queue: BinaryHeap<Reverse<Scheduled>>,
-    order: u64,
+    queue: Queue<Happening>,
     events: u64,
     expiry: Option<u64>,
     over: bool,
@@ -168,8 +122,7 @@ impl World {
             server: Server::new(scenario.shape, scenario.granted, scenario.proof, variant),
             processes: (0..scenario.processes).map(|_| Process::new(clock(&mut rng))).collect(),
             operators: Vec::new(),
-            checker: Checker::new(scenario.elections),
-            trace: Trace::new(tracing),
+            checker: Checker::new(scenario.elections, Trace::new(tracing)),
             weather: scenario.weather,
             cut_off: BTreeSet::new(),
             on_stale_server: BTreeSet::new(),
@@ -178,8 +131,7 @@ impl World {
             under_operation: true,
             closing: false,
             changes_when_settled: Vec::new(),
-            queue: BinaryHeap::new(),
-            order: 0,
+            queue: Queue::new(),
             events: 0,
             expiry: None,
             over: false,
@@ -203,7 +155,7 @@ impl World {
     }
 
     fn run(&mut self) {
-        while let Some(Reverse(Scheduled { at, what, .. })) = self.queue.pop() {
+        while let Some((at, what)) = self.queue.pop() {
             debug_assert!(at >= self.now, "time does not run backwards");
             self.now = at;
             self.events += 1;
@@ -211,12 +163,9 @@ impl World {
             if self.events >= MOST_EVENTS {
                 self.fail("SPIN", "the run does not end".into());
             }
-            if self.over || self.checker.violation().is_some() {
+            if self.over || self.checker.trace.is_broken() {
                 break;
             }
-        }
-        if let Some(violation) = self.checker.violation().cloned() {
-            trace!(self, "CHECK", "{}: {}", violation.rule, violation.text);
         }
     }
 
@@ -246,8 +195,7 @@ impl World {
     }
 
     pub(crate) fn after(&mut self, delay: u64, what: Happening) {
-        self.order += 1;
-        self.queue.push(Reverse(Scheduled { at: self.now.saturating_add(delay), order: self.order, what }));
+        self.queue.push(self.now.saturating_add(delay), what);
     }
 
     pub(crate) fn fail(&mut self, rule: &'static str, text: String) {

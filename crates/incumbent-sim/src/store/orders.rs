@@ -2,8 +2,8 @@
 
 use incumbent_core::Token;
 
-use crate::operator::Wish;
-use crate::world::{Happening, Phase, World};
+use super::operator::Wish;
+use super::world::{Happening, Phase, World};
 
 impl World {
     pub(crate) fn give_order(&mut self) {

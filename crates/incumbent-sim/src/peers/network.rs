@@ -4,33 +4,31 @@ use std::collections::BTreeSet;
 
 use incumbent_core::Rng;
 
-use super::clock::True;
-
 /// A millisecond, in nanoseconds.
-pub const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// What the network does to messages at present.
 #[derive(Clone, Debug, Default)]
-pub struct Network {
+pub(crate) struct Network {
     /// Directions that are cut: from, to.
-    pub cut: BTreeSet<(usize, usize)>,
+    pub(crate) cut: BTreeSet<(usize, usize)>,
     /// Directions in which elections are not heard, but records are.
-    pub muffled: BTreeSet<(usize, usize)>,
+    pub(crate) muffled: BTreeSet<(usize, usize)>,
     /// A host that everything reaches late, by up to so many milliseconds.
-    pub slow_to: Option<(usize, u64)>,
+    pub(crate) slow_to: Option<(usize, u64)>,
     /// Lost, of a thousand.
-    pub lost: u64,
+    pub(crate) lost: u64,
     /// Doubled, of a thousand.
-    pub doubled: u64,
+    pub(crate) doubled: u64,
     /// Late, of a thousand.
-    pub late: u64,
+    pub(crate) late: u64,
     /// How late a late message may be, in milliseconds.
-    pub late_by_ms: u64,
+    pub(crate) late_by_ms: u64,
 }
 
 impl Network {
     /// When a message arrives: not at all, once, or twice.
-    pub fn arrivals(&self, rng: &mut Rng, now: True, from: usize, to: usize, about_election: bool) -> Vec<True> {
+    pub(crate) fn arrivals(&self, rng: &mut Rng, now: u64, from: usize, to: usize, about_election: bool) -> Vec<u64> {
         let muffled = about_election && self.muffled.contains(&(from, to));
         if muffled || self.cut.contains(&(from, to)) || rng.below(1000) < self.lost {
             return Vec::new();
@@ -46,31 +44,31 @@ impl Network {
     }
 
     /// Cuts the hosts in two.
-    pub fn split(&mut self, side: impl Fn(usize) -> bool, hosts: usize) {
+    pub(crate) fn split(&mut self, side: impl Fn(usize) -> bool, hosts: usize) {
         let pairs = (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to)));
         self.cut = pairs.filter(|(from, to)| side(*from) != side(*to)).collect();
     }
 
     /// Nobody hears this host.
-    pub fn mute(host: usize, hosts: usize) -> Network {
+    pub(crate) fn mute(host: usize, hosts: usize) -> Network {
         let cut = (0..hosts).filter(|other| *other != host).map(|other| (host, other)).collect();
         Network { cut, ..Network::default() }
     }
 
     /// Nobody hears this host, and it hears nobody.
-    pub fn isolate(host: usize, hosts: usize) -> Network {
+    pub(crate) fn isolate(host: usize, hosts: usize) -> Network {
         let mut network = Network::default();
         network.split(|other| other == host, hosts);
         network
     }
 
     /// Whether somebody does not hear one by whom it is heard.
-    pub fn is_one_way(&self) -> bool {
+    pub(crate) fn is_one_way(&self) -> bool {
         self.cut.iter().any(|(from, to)| from != to && !self.cut.contains(&(*to, *from)))
     }
 
     /// As good as it gets.
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         *self = Network::default();
     }
 }

@@ -8,16 +8,16 @@ use incumbent_core::peers::consensus::Position;
 
 /// One record: the token under which it was written, and what tells it from every other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// The token of the leader that wrote it.
-    pub token: u64,
+    pub(crate) token: u64,
     /// Unique.
-    pub id: u64,
+    pub(crate) id: u64,
 }
 
 /// What members say to each other about records.
 #[derive(Clone, Debug)]
-pub enum Data {
+pub(crate) enum Data {
     /// The leader's whole log, under its token.
     Log(u64, Arc<Vec<Record>>),
     /// That log is durable here, up to this position.
@@ -26,7 +26,7 @@ pub enum Data {
 
 /// The data path of one member. All of it is durable.
 #[derive(Clone, Debug, Default)]
-pub struct Records {
+pub(crate) struct Records {
     log: Arc<Vec<Record>>,
     /// Records sent under lower tokens are refused.
     floor: u64,
@@ -34,23 +34,23 @@ pub struct Records {
 
 impl Records {
     /// How far the log reaches.
-    pub fn position(&self) -> Position {
+    pub(crate) fn position(&self) -> Position {
         position(&self.log)
     }
 
     /// The log.
-    pub fn log(&self) -> &Arc<Vec<Record>> {
+    pub(crate) fn log(&self) -> &Arc<Vec<Record>> {
         &self.log
     }
 
     /// Refuses lower tokens from now on, and reads the position, in one step.
-    pub fn seal(&mut self, token: u64) -> Position {
+    pub(crate) fn seal(&mut self, token: u64) -> Position {
         self.floor = self.floor.max(token);
         self.position()
     }
 
     /// Writes a record as the leader. Refused if a vote was given to a later one.
-    pub fn write(&mut self, token: u64, id: u64) -> bool {
+    pub(crate) fn write(&mut self, token: u64, id: u64) -> bool {
         if token < self.floor {
             return false;
         }
@@ -59,7 +59,7 @@ impl Records {
     }
 
     /// Takes over a leader's log. The answer is what to acknowledge.
-    pub fn take_over(&mut self, token: u64, log: &Arc<Vec<Record>>) -> Option<Position> {
+    pub(crate) fn take_over(&mut self, token: u64, log: &Arc<Vec<Record>>) -> Option<Position> {
         if token < self.floor {
             return None;
         }
@@ -78,20 +78,20 @@ fn position(log: &[Record]) -> Position {
 
 /// What a leader knows of who has stored its records.
 #[derive(Clone, Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     /// The leader's token.
-    pub token: u64,
+    pub(crate) token: u64,
     stored: BTreeMap<usize, u64>,
 }
 
 impl Ledger {
     /// The ledger of a leader that has just been elected.
-    pub fn new(token: u64) -> Ledger {
+    pub(crate) fn new(token: u64) -> Ledger {
         Ledger { token, stored: BTreeMap::new() }
     }
 
     /// Notes that a member has stored records up to here. Only a record of the leader's own token counts.
-    pub fn note(&mut self, member: usize, position: Position) {
+    pub(crate) fn note(&mut self, member: usize, position: Position) {
         if position.token == self.token {
             let index = self.stored.entry(member).or_default();
             *index = (*index).max(position.index);
@@ -99,7 +99,7 @@ impl Ledger {
     }
 
     /// How many records are committed, with this many members a majority.
-    pub fn committed(&self, quorum: usize) -> usize {
+    pub(crate) fn committed(&self, quorum: usize) -> usize {
         let mut indexes: Vec<_> = self.stored.values().copied().collect();
         indexes.sort_unstable_by(|a, b| b.cmp(a));
         indexes.get(quorum - 1).map_or(0, |index| *index as usize)

@@ -5,124 +5,64 @@
 //! partition. What is looked at is the end: long after the last fault, who leads?
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
-use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use incumbent_core::peers::bully::{self, Bully};
-use incumbent_core::peers::ring::{self, Ring};
-use incumbent_core::peers::{Group, Input, MemberId, Output, PeerFlaws, PulseMessage, RankSettings, TermRules, Wish};
-use incumbent_core::{Command, Event, Refusal, Rng, Timestamp};
-use stateright::{Model, Property};
+use incumbent_core::peers::bully::Bully;
+use incumbent_core::peers::ring::Ring;
+use incumbent_core::peers::{Group, Input, MemberId, Output, RankSettings, TermRules};
+use incumbent_core::{Command, Event, Rng, Timestamp};
+use incumbent_sim::ranks::ByRank;
+use stateright::{Checker, Model, Property};
 
 /// One unit of time.
-pub const UNIT: Duration = Duration::from_secs(1);
-
-/// An election by rank.
-pub trait ByRank: Clone + PartialEq + Eq + Hash + Debug + Send + Sync + Sized + 'static {
-    /// What its members say.
-    type Message: Clone + PartialEq + Eq + PartialOrd + Ord + Hash + Debug + Send + Sync;
-    /// A member that starts now.
-    fn start(now: Timestamp, group: Group, settings: RankSettings, rules: TermRules, rng: Rng) -> Option<Self>;
-    /// Something happened.
-    fn input(&mut self, now: Timestamp, input: Input<Self::Message>);
-    /// An operator wants something.
-    fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal>;
-    /// What is to be done.
-    fn output(&mut self) -> Option<Output<Self::Message>>;
-    /// When a tick is due.
-    fn timeout(&self) -> Option<Timestamp>;
-    /// Whether it has been chosen.
-    fn chosen(&self) -> bool;
-    /// Whether a message of this kind only notes something, so that its place among others of its unit of time is all the
-    /// same.
-    fn only_notes(message: &Self::Message) -> bool;
-    /// Whom it follows.
-    fn followed(&self, now: Timestamp) -> Option<MemberId>;
-}
-
-macro_rules! by_rank {
-    ($machine:ident, $message:ty, $notes:pat) => {
-        impl ByRank for $machine {
-            type Message = $message;
-            fn start(now: Timestamp, group: Group, settings: RankSettings, rules: TermRules, rng: Rng) -> Option<Self> {
-                $machine::new(now, group, settings, (Some(rules), Bytes::new()), rng).ok()
-            }
-            fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
-                self.wish(now, wish)
-            }
-            fn input(&mut self, now: Timestamp, input: Input<Self::Message>) {
-                self.handle(now, input);
-            }
-            fn output(&mut self) -> Option<Output<Self::Message>> {
-                self.poll_output()
-            }
-            fn timeout(&self) -> Option<Timestamp> {
-                self.poll_timeout()
-            }
-            fn chosen(&self) -> bool {
-                self.leads()
-            }
-            fn only_notes(message: &Self::Message) -> bool {
-                matches!(message, $notes)
-            }
-            fn followed(&self, now: Timestamp) -> Option<MemberId> {
-                self.follows(now)
-            }
-        }
-    };
-}
-
-by_rank!(Bully, bully::Message, bully::Message::Pulse(PulseMessage::Heard { .. }));
-by_rank!(Ring, ring::Message, ring::Message::Passed { .. } | ring::Message::Pulse(PulseMessage::Heard { .. }));
+const UNIT: Duration = Duration::from_secs(1);
 
 /// How far the exploration goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+struct Bounds {
     /// Members.
-    pub members: u16,
+    members: u16,
     /// Units of time in which all start and agree, in one order, before everything is tried. Zero: the start is explored
     /// too, with all elections that it begins at once.
-    pub settled: u64,
+    settled: u64,
     /// Faults happen before this unit of time.
-    pub trouble: u64,
+    trouble: u64,
     /// The last unit of time, at which all must agree.
-    pub until: u64,
+    until: u64,
     /// Crashes, each of any member.
-    pub crashes: u8,
+    crashes: u8,
     /// Restarts of those that crashed.
-    pub restarts: u8,
+    restarts: u8,
     /// Messages that are lost.
-    pub losses: u8,
+    losses: u8,
     /// Whether the highest member is cut off at some moment, for good.
-    pub partition: bool,
+    partition: bool,
     /// The majority rule.
-    pub majority: bool,
+    majority: bool,
     /// Whether higher ranks take over.
-    pub take_over: bool,
+    take_over: bool,
 }
 
 /// The model.
 #[derive(Clone, Debug)]
-pub struct RankModel<R> {
+struct RankModel<R> {
     /// How far to go.
-    pub bounds: Bounds,
+    bounds: Bounds,
     machine: PhantomData<R>,
 }
 
 impl<R> RankModel<R> {
     /// A model within these bounds.
-    pub fn new(bounds: Bounds) -> RankModel<R> {
+    fn new(bounds: Bounds) -> RankModel<R> {
         RankModel { bounds, machine: PhantomData }
     }
 }
 
 /// Everything that there is at one moment.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Peers<R: ByRank> {
+struct Peers<R: ByRank> {
     nodes: Vec<Arc<Node<R>>>,
     flying: BTreeSet<(MemberId, MemberId, R::Message)>,
     now: u64,
@@ -140,7 +80,7 @@ struct Node<R> {
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action<M> {
+enum Action<M> {
     /// A message arrives.
     Deliver(MemberId, MemberId, M),
     /// A message is lost.
@@ -201,18 +141,18 @@ impl<R: ByRank> Peers<R> {
     }
 
     /// Members that have been chosen.
-    pub fn leaders(&self) -> Vec<usize> {
+    fn leaders(&self) -> Vec<usize> {
         let chosen = |at: &usize| self.nodes[*at].machine.as_ref().is_some_and(R::chosen);
         (0..self.nodes.len()).filter(chosen).collect()
     }
 
     /// Members in office.
-    pub fn in_office(&self) -> usize {
+    fn in_office(&self) -> usize {
         self.nodes.iter().filter(|node| node.in_office).count()
     }
 
     /// Whether one leads and all others that live follow it.
-    pub fn agrees(&self) -> bool {
+    fn agrees(&self) -> bool {
         let &[leader] = self.leaders().as_slice() else { return false };
         let follows =
             |machine: &R| machine.chosen() || machine.followed(time(self.now)) == Some(MemberId(leader as u16));
@@ -233,7 +173,7 @@ impl<R: ByRank> RankModel<R> {
             grace: Duration::ZERO,
             majority: self.bounds.majority,
             take_over: self.bounds.take_over,
-            flaws: PeerFlaws::NONE,
+            ..RankSettings::default()
         };
         let group = Group::new(MemberId(at as u16), (0..self.bounds.members).map(MemberId)).ok()?;
         R::start(time(now), group, settings, TermRules::default(), Rng::from_number(now))
@@ -356,4 +296,99 @@ impl<R: ByRank> Model for RankModel<R> {
             }),
         ]
     }
+}
+
+const BASE: Bounds = Bounds {
+    members: 3,
+    settled: 3,
+    trouble: 7,
+    until: 18,
+    crashes: 1,
+    restarts: 1,
+    losses: 0,
+    partition: false,
+    majority: false,
+    take_over: true,
+};
+
+const ALWAYS: [&str; 3] =
+    ["all agree in the end", "the highest leads in the end", "with the majority rule one is in office in the end"];
+
+/// Explores everything. The answer is whether two were found in office in the end.
+fn explore<R: ByRank>(bounds: Bounds) -> bool {
+    let checker = RankModel::<R>::new(bounds).checker().spawn_bfs().join();
+    for name in ALWAYS {
+        if let Some(path) = checker.discovery(name) {
+            let last = format!("{:#?}", path.last_state());
+            panic!("{name}: broken within {bounds:?}:\n{:#?}\n{last}", path.into_actions());
+        }
+    }
+    assert!(checker.discovery("the end is reached").is_some(), "the check never came to an end");
+    println!("{} states within {bounds:?}", checker.unique_state_count());
+    checker.discovery("two are in office in the end").is_some()
+}
+
+#[test]
+fn bully_members_agree_on_the_highest_after_a_crash_and_a_restart() {
+    assert!(!explore::<Bully>(BASE));
+}
+
+#[test]
+fn bully_members_that_all_start_at_once_agree() {
+    assert!(!explore::<Bully>(Bounds { settled: 0, trouble: 3, until: 12, ..BASE }));
+}
+
+#[test]
+fn bully_members_agree_after_lost_messages() {
+    assert!(!explore::<Bully>(Bounds { crashes: 0, losses: 2, ..BASE }));
+}
+
+#[test]
+fn bully_members_that_do_not_take_over_agree() {
+    assert!(!explore::<Bully>(Bounds { take_over: false, ..BASE }));
+}
+
+#[test]
+fn a_partition_gives_a_bully_election_two_leaders() {
+    assert!(explore::<Bully>(Bounds { crashes: 0, partition: true, ..BASE }));
+}
+
+#[test]
+fn with_the_majority_rule_a_partitioned_bully_election_ends_with_one() {
+    assert!(!explore::<Bully>(Bounds { crashes: 0, partition: true, majority: true, ..BASE }));
+}
+
+#[test]
+fn ring_members_agree_on_the_highest_after_a_crash_and_a_restart() {
+    assert!(!explore::<Ring>(BASE));
+}
+
+#[test]
+fn ring_members_that_all_start_at_once_agree() {
+    assert!(!explore::<Ring>(Bounds { settled: 0, trouble: 0, until: 12, crashes: 0, ..BASE }));
+}
+
+#[test]
+fn ring_members_agree_after_lost_messages() {
+    assert!(!explore::<Ring>(Bounds { crashes: 0, losses: 3, ..BASE }));
+}
+
+#[test]
+fn a_ring_election_survives_the_death_of_the_leader_and_of_the_starter() {
+    assert!(!explore::<Ring>(Bounds { members: 4, crashes: 2, restarts: 0, ..BASE }));
+}
+
+#[test]
+fn ring_members_that_do_not_take_over_agree() {
+    assert!(!explore::<Ring>(Bounds { take_over: false, ..BASE }));
+}
+
+#[test]
+fn a_partition_gives_a_ring_election_two_leaders() {
+    assert!(explore::<Ring>(Bounds { crashes: 0, partition: true, ..BASE }));
+}
+
+#[test]
+fn with_the_majority_rule_a_partitioned_ring_election_ends_with_one() {
+    assert!(!explore::<Ring>(Bounds { crashes: 0, partition: true, majority: true, ..BASE }));
 }

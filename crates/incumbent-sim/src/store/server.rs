@@ -11,7 +11,7 @@ use incumbent_core::{
 };
 use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
 
-use crate::variant::{Variant, WorldFlaw};
+use crate::variant::{AroundFlaw, Variant};
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -217,11 +217,11 @@ impl Server {
     /// What clients are told of what an answer proves.
     fn told_proof(&self, answered: Proof) -> Proof {
         match self.proof {
-            Proof::Earlier { .. } if self.variant.has(WorldFlaw::AnswerTakenForProof) => answered,
-            Proof::Earlier { apart, .. } if self.variant.has(WorldFlaw::OpeningTakenForProof) => {
+            Proof::Earlier { .. } if self.variant.has(AroundFlaw::AnswerTakenForProof) => answered,
+            Proof::Earlier { apart, .. } if self.variant.has(AroundFlaw::OpeningTakenForProof) => {
                 Proof::Earlier { apart, opening_proves: true }
             }
-            Proof::Earlier { opening_proves, .. } if self.variant.has(WorldFlaw::RenewalsTooClose) => {
+            Proof::Earlier { opening_proves, .. } if self.variant.has(AroundFlaw::RenewalsTooClose) => {
                 Proof::Earlier { apart: Duration::ZERO, opening_proves }
             }
             proof => proof,
@@ -274,7 +274,7 @@ impl Server {
             }
             Op::Withdraw(held, heir) => {
                 let newest = self.newest.get(&(key()?, held.election.clone()));
-                let unguarded = self.variant.has(WorldFlaw::WithdrawalUnguarded);
+                let unguarded = self.variant.has(AroundFlaw::WithdrawalUnguarded);
                 let which = newest.filter(|_| unguarded).unwrap_or(held);
                 let cas = self.table.withdraw(now_at, key()?, which, heir.as_ref()).map_err(|error| error.fault())?;
                 Ok(Answer::Cas(cas))
@@ -285,7 +285,7 @@ impl Server {
             }
             Op::Line(election, limit) => Ok(Answer::Line(Box::new(self.table.line(now_at, election, *limit)))),
             Op::SetOffice(election, was, to) => {
-                let overwrite = self.variant.has(WorldFlaw::OfficeOverwritten);
+                let overwrite = self.variant.has(AroundFlaw::OfficeOverwritten);
                 let was = if overwrite { self.office(now, election).version } else { *was };
                 Ok(Answer::Cas(self.table.set_office(now_at, election, was, to)))
             }
@@ -301,7 +301,7 @@ impl Server {
         election: &ElectionName,
         entry: &NewEntry,
     ) -> Result<Standing, Fault> {
-        if self.variant.has(WorldFlaw::TokenFromTheLine) {
+        if self.variant.has(AroundFlaw::TokenFromTheLine) {
             let newest = self.line(now, election).last().map_or(0, |last| last.token.get());
             if let Some(token) = Token::new(newest + 1) {
                 let answer = self.table.enlist_with_token(at(now), key, election, entry, token);
@@ -313,10 +313,10 @@ impl Server {
 
     fn evict(&mut self, now: u64, election: &ElectionName, seen: &Entry) -> Cas {
         let line = self.line(now, election);
-        let of_the_first = self.variant.has(WorldFlaw::EvictionOfTheFirst);
+        let of_the_first = self.variant.has(AroundFlaw::EvictionOfTheFirst);
         let instead = if of_the_first {
             line.first()
-        } else if self.variant.has(WorldFlaw::EvictionUnguarded) {
+        } else if self.variant.has(AroundFlaw::EvictionUnguarded) {
             line.iter().find(|entry| entry.token == seen.token)
         } else {
             None

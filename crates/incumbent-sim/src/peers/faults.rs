@@ -6,7 +6,7 @@ use super::network::{MS, Network};
 
 /// Something that happens to the world from outside.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// A member stops; it restarts after this long.
     Crash {
         /// Which.
@@ -45,7 +45,7 @@ pub enum Fault {
 }
 
 /// Draws a fault among this many hosts. `leader` is a likely victim.
-pub fn draw(rng: &mut Rng, hosts: usize, leader: Option<usize>, may_wipe: bool) -> Fault {
+pub(crate) fn draw(rng: &mut Rng, hosts: usize, leader: Option<usize>, may_wipe: bool) -> Fault {
     let anyone = rng.below(hosts as u64) as usize;
     let who = if rng.below(2) == 0 { leader.unwrap_or(anyone) } else { anyone };
     match rng.below(100) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use incumbent_core::peers::bully::Bully;
 use incumbent_core::peers::ring::Ring;
 use incumbent_core::peers::{PeerFlaw, PeerFlaws, RankSettings};
-use incumbent_peers_sim::links::{Outcome, Plan, run};
+use incumbent_sim::ranks::{Outcome, Plan, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::{CandidacyId, Entry, Epoch, ForgottenBy, Hint, Input, Office};
 
-use crate::scenario::{Kind, Weather};
-use crate::server::at;
+use super::scenario::{Kind, Weather};
+use super::server::at;
+use super::users::Deed;
+use super::world::{Happening, Phase, World};
 use crate::trace::trace;
-use crate::users::Deed;
-use crate::variant::WorldFlaw;
-use crate::world::{Happening, Phase, World};
+use crate::variant::AroundFlaw;
 
 /// What goes wrong at a moment.
 #[derive(Clone, Debug)]
@@ -166,7 +166,7 @@ impl World {
             return;
         }
         state.paused = true;
-        if suspend && self.variant.has(WorldFlaw::ClockStopsInSuspend) {
+        if suspend && self.variant.has(AroundFlaw::ClockStopsInSuspend) {
             state.suspended = true;
             state.clock.freeze(self.now);
         }
@@ -180,7 +180,7 @@ impl World {
         let state = &self.processes[process];
         let session = state.session().filter(|_| state.machine.is_some() && !state.paused);
         let Some(session) = session.filter(|_| self.scenario.shape.forgotten_by == ForgottenBy::Store) else { return };
-        if !self.variant.has(WorldFlaw::ReconnectUnnoticed) {
+        if !self.variant.has(AroundFlaw::ReconnectUnnoticed) {
             self.command(process, Input::Shortened(Epoch(state.epoch), Duration::ZERO));
         }
         self.server.reattach(self.now, session);
@@ -192,7 +192,7 @@ impl World {
         for ((process, boot, seat), watch) in self.server.drop_watches(of) {
             if self.chance(600) {
                 let delay = self.rng.below(self.scenario.ttl() / 10);
-                let wake = Box::new(crate::process::Message::Input(Input::Wake(seat, watch, Hint::Lost)));
+                let wake = Box::new(super::process::Message::Input(Input::Wake(seat, watch, Hint::Lost)));
                 self.after(delay, Happening::Deliver { process, boot, message: wake });
             }
         }
@@ -221,7 +221,7 @@ impl World {
         let back = -(self.rng.below(self.scenario.ttl()) as i64);
         let clock = &mut self.processes[process].clock;
         clock.set_rate(self.now, ppm);
-        if self.variant.has(WorldFlaw::ClockSetBack) {
+        if self.variant.has(AroundFlaw::ClockSetBack) {
             clock.step(self.now, back);
         }
         if !self.processes[process].paused {
@@ -344,7 +344,7 @@ impl World {
         for election in 0..self.names.len() {
             for entry in self.server.line(self.now, &self.names[election].clone()) {
                 let maker = self.checker.maker(election, entry.token);
-                let lives = |(process, boot, ..): crate::checker::Maker| {
+                let lives = |(process, boot, ..): super::checker::Maker| {
                     let process = &self.processes[process];
                     process.boot == boot && process.machine.is_some() && !process.paused
                 };
@@ -375,7 +375,7 @@ impl World {
     }
 
     pub(crate) fn believed_leader(&self, election: usize) -> Option<incumbent_core::Token> {
-        let in_office = |belief: &&crate::checker::Belief| {
+        let in_office = |belief: &&super::checker::Belief| {
             belief.election == election && self.processes[belief.process].clock.read(self.now) < belief.deadline
         };
         self.checker.beliefs().iter().find(in_office).map(|belief| belief.token)

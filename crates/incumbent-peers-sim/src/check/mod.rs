@@ -1,4 +1,0 @@
-//! Exhaustive checks within bounds.
-
-pub mod consensus;
-pub mod ranks;
