@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use incumbent::store::escape::{Digits, escape};
 use incumbent::store::url::{redacted, secrets};
 
 use crate::args::StoreArgs;
@@ -52,26 +53,8 @@ impl StoreUrl {
     /// A file store in this directory.
     pub(crate) fn in_directory(directory: &Path) -> StoreUrl {
         let mut url = String::from("file://");
-        for byte in directory.as_os_str().as_bytes() {
-            match byte {
-                b'a'..=b'z'
-                | b'A'..=b'Z'
-                | b'0'..=b'9'
-                | b'/'
-                | b'-'
-                | b'_'
-                | b'.'
-                | b'~'
-                | b'+'
-                | b','
-                | b'@'
-                | b'='
-                | b':' => {
-                    url.push(char::from(*byte));
-                }
-                _ => url.push_str(&format!("%{byte:02x}")),
-            }
-        }
+        let stays = |c: char| c.is_ascii_alphanumeric() || "/-_.~+,@=:".contains(c);
+        url.push_str(&escape(directory.as_os_str().as_bytes(), Digits::Lower, stays));
         StoreUrl { url, named: false }
     }
 

@@ -1,10 +1,9 @@
 //! Where things are in etcd: Go's place for the line, a place of our own for everything else.
 
-use std::fmt::Write;
-
 use std::sync::Arc;
 
-use incumbent_store::{ElectionName, EntryId, Incarnation, Token, record};
+use incumbent_store::escape::{Digits, escape, unescape};
+use incumbent_store::{ElectionName, EntryId, Incarnation, Token};
 
 /// The names of all keys. Knows nothing of requests.
 #[derive(Clone, Debug)]
@@ -97,7 +96,8 @@ impl Keys {
     /// The place of our own. No election's name can hold `//`, so no line of ours contains it; and what may follow a
     /// name after a `/` is escaped, so that one election's place does not contain another's.
     fn own(&self, election: &ElectionName) -> String {
-        format!("{}//incumbent/{}", self.prefix, election.as_str().replace('%', "%25").replace('/', "%2F"))
+        let name = escape(election.as_str(), Digits::Upper, |character| !matches!(character, '%' | '/'));
+        format!("{}//incumbent/{name}", self.prefix)
     }
 }
 
@@ -128,14 +128,9 @@ pub(crate) struct Owner {
 impl Owner {
     /// The last part of the key.
     pub(crate) fn suffix(&self) -> Vec<u8> {
-        let mut suffix = format!("{:x}.{}.", self.lease, self.incarnation);
-        for byte in self.name.bytes() {
-            match byte {
-                b'/' | b'%' | 0..=0x20 | 0x7f.. => _ = write!(suffix, "%{byte:02x}"),
-                _ => suffix.push(char::from(byte)),
-            }
-        }
-        suffix.into_bytes()
+        let stays = |character: char| character.is_ascii_graphic() && !matches!(character, '/' | '%');
+        let name = escape(&*self.name, Digits::Lower, stays);
+        format!("{:x}.{}.{name}", self.lease, self.incarnation).into_bytes()
     }
 
     /// `None`: another library has other customs.
@@ -143,7 +138,7 @@ impl Owner {
         let mut parts = std::str::from_utf8(suffix).ok()?.splitn(3, '.');
         let lease = i64::from_str_radix(parts.next()?, 16).ok()?;
         let incarnation = parts.next()?.parse().ok()?;
-        let name = String::from_utf8(record::unescape(parts.next()?)?).ok()?;
+        let name = String::from_utf8(unescape(parts.next()?)?).ok()?;
         let owner = Owner { lease, incarnation, name: name.into() };
         // Exactly as we write it: one owner, one key.
         (owner.suffix() == suffix).then_some(owner)
@@ -161,21 +156,14 @@ pub(crate) fn lease_of(suffix: &[u8]) -> Option<i64> {
 /// An entry's name: an enlistment that arrives twice makes the same key again, so the name holds
 /// the token, too.
 pub(crate) fn id_of(suffix: &[u8], token: Token) -> EntryId {
-    let mut id = String::with_capacity(suffix.len() + 21);
-    for byte in suffix {
-        match byte {
-            b'%' | b'@' | 0..=0x20 | 0x7f.. => _ = write!(id, "%{byte:02x}"),
-            _ => id.push(char::from(*byte)),
-        }
-    }
-    _ = write!(id, "@{token}");
-    EntryId::new(id)
+    let stays = |character: char| character.is_ascii_graphic() && !matches!(character, '%' | '@');
+    EntryId::new(format!("{}@{token}", escape(suffix, Digits::Lower, stays)))
 }
 
 /// The last part of the entry's key, and its token. `None`: no store of this kind made this name.
 pub(crate) fn parse_id(id: &EntryId) -> Option<(Vec<u8>, Token)> {
     let (suffix, token) = id.as_str().rsplit_once('@')?;
-    Some((record::unescape(suffix)?, Token::new(token.parse().ok()?)?))
+    Some((unescape(suffix)?, Token::new(token.parse().ok()?)?))
 }
 
 #[cfg(test)]

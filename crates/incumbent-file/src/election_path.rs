@@ -1,6 +1,7 @@
 //! Where in the directory an election is held: names of elections as names of files.
 
 use incumbent_store::ElectionName;
+use incumbent_store::escape::{Digits, file_name, file_name_pieces};
 
 /// The directory that holds all elections.
 pub(crate) const ELECTIONS: &str = "elections";
@@ -13,27 +14,9 @@ const PIECE_BYTES: usize = 240;
 /// meet on a file system that folds case or Unicode. What is too long for one name goes on in a directory below; a
 /// `+` at the end says so. Nothing is hashed: two elections never share a directory.
 pub(crate) fn path_of(election: &ElectionName) -> String {
-    let mut encoded = String::new();
-    for (at, byte) in election.as_str().bytes().enumerate() {
-        match byte {
-            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => encoded.push(byte.into()),
-            b'.' if at > 0 => encoded.push('.'),
-            _ => encoded.push_str(&format!("%{byte:02x}")),
-        }
-    }
-    let mut path = String::from(ELECTIONS);
-    let mut rest = encoded.as_str();
-    // It is all ASCII: it can be cut anywhere.
-    while rest.len() > PIECE_BYTES {
-        let (piece, more) = rest.split_at(PIECE_BYTES);
-        path.push('/');
-        path.push_str(piece);
-        path.push('+');
-        rest = more;
-    }
-    path.push('/');
-    path.push_str(rest);
-    path
+    let plain = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
+    let name = file_name(election.as_str(), Digits::Lower, plain);
+    format!("{ELECTIONS}/{}", file_name_pieces(&name, PIECE_BYTES).join("/"))
 }
 
 /// Whether a directory below `elections` only leads to longer names.

@@ -10,6 +10,7 @@
 mod clock;
 mod duration;
 mod error;
+pub mod escape;
 pub mod memory;
 mod promises;
 mod random;

@@ -9,7 +9,7 @@
 use std::fmt;
 
 use crate::error::StoreError;
-use crate::record::unescape;
+use crate::escape::unescape;
 
 /// The parts of a store's URL as they are written: nothing is decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! Where things are in ZooKeeper's tree. Knows nothing of requests.
 
-use std::fmt::Write;
-
+use incumbent_store::escape::{Digits, escape};
 use incumbent_store::{ElectionName, EntryId, StoreError, Token};
 
 use crate::dialect::{Dialect, looks_like_an_entry};
@@ -41,7 +40,7 @@ impl Paths {
             }
             path.push('/');
             if !self.dialect.is_foreign() {
-                escape(segment, &mut path);
+                path.push_str(&node_name(segment));
             } else if segment.chars().any(is_refused) {
                 return Err(refused(name, "it has a character that ZooKeeper does not take"));
             } else {
@@ -81,17 +80,12 @@ impl Paths {
     }
 
     pub(crate) fn office(&self, election: &ElectionName) -> String {
-        let mut path = self.offices();
-        path.push('/');
-        escape(election.as_str(), &mut path);
-        path
+        format!("{}/{}", self.offices(), node_name(election.as_str()))
     }
 
     /// What our candidates say about themselves where the entries follow another library's customs.
     pub(crate) fn candidates(&self, election: &ElectionName) -> String {
-        let mut path = format!("{}/candidates/", self.own());
-        escape(election.as_str(), &mut path);
-        path
+        format!("{}/candidates/{}", self.own(), node_name(election.as_str()))
     }
 
     /// The record of the entry with this name, which this session owns.
@@ -113,17 +107,9 @@ fn is_refused(character: char) -> bool {
     character.is_control() || matches!(u32::from(character), 0xe000..=0xf8ff | 0xfff0..)
 }
 
-fn escape(name: &str, path: &mut String) {
-    let mut bytes = [0; 4];
-    for character in name.chars() {
-        if character == '/' || character == '%' || is_refused(character) {
-            for byte in character.encode_utf8(&mut bytes).bytes() {
-                _ = write!(path, "%{byte:02X}");
-            }
-        } else {
-            path.push(character);
-        }
-    }
+/// As one node's name.
+fn node_name(name: &str) -> String {
+    escape(name, Digits::Upper, |character| !matches!(character, '/' | '%') && !is_refused(character))
 }
 
 /// An entry's name for everyone else: the node and the change that made it. Another node of the

@@ -147,7 +147,7 @@ mod file {
 
     use incumbent_file::{FileOptions, FileStore, Ttl};
     use incumbent_store::Store;
-    use incumbent_store::record::unescape;
+    use incumbent_store::escape::unescape;
     use incumbent_store::url::Parts;
 
     use super::Place;

@@ -18,7 +18,7 @@ use incumbent_core::{
 };
 
 pub use mark::{Mark, Marked};
-pub use text::{Lines, parse, unescape};
+pub use text::{Lines, parse};
 
 /// What a candidate says about itself beyond its value.
 #[derive(Clone, Debug, PartialEq, Eq)]

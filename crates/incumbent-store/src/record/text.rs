@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::escape::{Digits, escape, unescape};
+
 /// The first line of every record. Another number means another format.
 const HEADER: &str = "incumbent 1";
 
@@ -23,7 +25,8 @@ impl Lines {
 
     /// Adds a word, which has no space in it, and any value.
     pub fn add(&mut self, word: &str, value: impl ToString) {
-        _ = writeln!(self.0, "{word} {}", escape(&value.to_string()));
+        let stays = |character: char| character != '%' && !character.is_ascii_control();
+        _ = writeln!(self.0, "{word} {}", escape(value.to_string(), Digits::Lower, stays));
     }
 
     /// The record.
@@ -46,38 +49,6 @@ pub fn parse(record: &[u8]) -> Option<Vec<(&str, String)>> {
         .collect()
 }
 
-fn escape(value: &str) -> String {
-    let mut escaped = String::with_capacity(value.len());
-    for character in value.chars() {
-        if character == '%' || (character.is_ascii_control()) {
-            _ = write!(escaped, "%{:02x}", character as u32);
-        } else {
-            escaped.push(character);
-        }
-    }
-    escaped
-}
-
-/// Undoes `%` followed by two hexadecimal digits.
-pub fn unescape(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        if *first != b'%' {
-            bytes.push(*first);
-            rest = tail;
-            continue;
-        }
-        let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = &tail[2..];
-    }
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,14 +67,6 @@ mod tests {
     fn what_is_not_ours_is_not_read() {
         for record in [&b""[..], b"incumbent 2\n", b"incumbent 1\nword\n", b"incumbent 1\na %f\n", b"\xff"] {
             assert_eq!(parse(record), None, "{record:?}");
-        }
-    }
-
-    #[test]
-    fn a_percent_sign_needs_two_hexadecimal_digits() {
-        assert_eq!(unescape("%41b"), Some(b"Ab".to_vec()));
-        for bad in ["%", "%4", "%zz", "%+1", "%é"] {
-            assert_eq!(unescape(bad), None, "{bad}");
         }
     }
 }

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use incumbent_core::{ElectionName, StoreId, Token};
+use incumbent_store::escape::{Digits, file_name, file_name_pieces};
 use incumbent_store::record::Mark;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstatfs, mkdirat, openat, renameat, statat};
 
@@ -20,7 +21,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// More than any mark needs.
 const MAX_FILE_BYTES: u64 = 4096;
 /// The longest part of an encoded name in one file name; with its suffix it stays below the 255 of a file system.
-const CHUNK_BYTES: usize = 200;
+const PIECE_BYTES: usize = 200;
 const MAGIC: &str = "incumbent-fence";
 const VERSION: u32 = 1;
 
@@ -46,18 +47,13 @@ impl MarkFile {
     pub(super) fn open(root: &Path, election: &ElectionName, any_filesystem: bool) -> Result<MarkFile, FenceError> {
         let (mut dir, mut dir_path) = (open_root(root)?, root.to_owned());
         check_directory(&dir, root, any_filesystem)?;
-        let encoded = encode_name(election.as_str());
-        let mut stem = encoded.as_str();
-        // A name too long for one file name goes on below a directory. The plus sign, which no encoded name has,
-        // tells such a directory from every file.
-        while stem.len() > CHUNK_BYTES {
-            let (chunk, rest) = stem.split_at(CHUNK_BYTES);
-            let name = format!("{chunk}+");
+        let mut pieces = file_name_pieces(&stem_of(election), PIECE_BYTES);
+        let stem = pieces.pop().unwrap_or_default();
+        for name in pieces {
             dir_path.push(&name);
             dir = open_child_directory(&dir, &name).map_err(|e| FenceError::io(about("opening", &dir_path), e))?;
-            stem = rest;
         }
-        Ok(MarkFile { election: election.clone(), dir, dir_path, stem: stem.to_owned() })
+        Ok(MarkFile { election: election.clone(), dir, dir_path, stem })
     }
 
     /// Waits for the lock, for a second at most: whoever holds it has a few small writes to make.
@@ -250,18 +246,9 @@ fn is_shared_filesystem(kind: u64) -> bool {
     matches!(kind & 0xffff_ffff, 0x6969 | 0xff53_4d42 | 0xfe53_4d42 | 0x0102_1997 | 0x6573_5546)
 }
 
-/// A file name for every election name, and never the same one for two: everything but letters, digits, `-`, `_` and
-/// inner dots is written as `%` and two digits.
-fn encode_name(name: &str) -> String {
-    let mut encoded = String::with_capacity(name.len());
-    for (at, byte) in name.bytes().enumerate() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => encoded.push(char::from(byte)),
-            b'.' if at > 0 => encoded.push('.'),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
+/// What the files of an election are called, and never the same for two.
+fn stem_of(election: &ElectionName) -> String {
+    file_name(election.as_str(), Digits::Upper, |character| character.is_ascii_alphanumeric())
 }
 
 /// Text, so that an operator can read it. The last line is the CRC-32 of all that stands before it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use incumbent_core::peers::MAX_MEMBERS;
 use incumbent_peers::{Algorithm, Member, MemberId, Members, Rules, Secret};
+use incumbent_store::escape::unescape;
 use incumbent_store::parse_duration;
-use incumbent_store::record::unescape;
 use incumbent_store::url::Parts;
 
 use super::group::{Group, SecretFrom};
