@@ -10,6 +10,7 @@
 //! - The rest is the vocabulary that machines and stores share.
 
 mod backoff;
+pub mod binary;
 mod candidacy;
 mod entry;
 mod flaw;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use incumbent_store::binary::{ReadError, Reader, Writer, checksum};
 use incumbent_store::record::{decode_office, encode_office};
 use incumbent_store::{Incarnation, Nonce, Office, StoreError, Version};
 
@@ -64,17 +65,17 @@ pub(crate) struct OfficeRecord {
 pub(crate) trait Record: Sized {
     const KIND: &'static str;
     fn put(&self, out: &mut Writer);
-    fn take(from: &mut Reader<'_>) -> Option<Self>;
+    fn take(from: &mut Reader<'_>) -> Result<Self, ReadError>;
 
     fn encode(&self) -> Vec<u8> {
-        let mut body = Writer(Vec::new());
+        let mut body = Writer::default();
         self.put(&mut body);
-        let mut out = format!("incumbent {} {FORMAT}\n", Self::KIND).into_bytes();
-        out.extend_from_slice(&(body.0.len() as u32).to_le_bytes());
-        out.extend_from_slice(&body.0);
-        let sum = checksum(&out);
-        out.extend_from_slice(&sum.to_le_bytes());
-        out
+        let body = body.into_bytes();
+        let mut out = Writer::default();
+        out.bytes(format!("incumbent {} {FORMAT}\n", Self::KIND).as_bytes()).u32(body.len() as u32).bytes(&body);
+        let sum = checksum(out.as_bytes().iter().copied());
+        out.u64(sum);
+        out.into_bytes()
     }
 
     /// Reads a whole file.
@@ -88,10 +89,10 @@ pub(crate) trait Record: Sized {
     /// Reads the frame, and returns what follows it.
     fn decode_front<'a>(bytes: &'a [u8], disk: &Disk, path: &str) -> Result<(Self, &'a [u8]), StoreError> {
         let (body, rest) = unframe(bytes, Self::KIND).map_err(|why| corrupt(disk, path, why))?;
-        let mut reader = Reader(body);
-        match Self::take(&mut reader) {
-            Some(record) if reader.0.is_empty() => Ok((record, rest)),
-            _ => Err(corrupt(disk, path, "its fields make no sense")),
+        let mut reader = Reader::new(body);
+        match Self::take(&mut reader).and_then(|record| reader.end().map(|()| record)) {
+            Ok(record) => Ok((record, rest)),
+            Err(_) => Err(corrupt(disk, path, "its fields make no sense")),
         }
     }
 }
@@ -125,35 +126,29 @@ fn unframe<'a>(bytes: &'a [u8], kind: &str) -> Result<(&'a [u8], &'a [u8]), Stri
         }
         _ => return Err(format!("it is no {kind} of incumbent")),
     }
-    let body_at = end + 1 + 4;
-    let length = bytes.get(end + 1..body_at).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
-    let sum_at = length.and_then(|length| body_at.checked_add(length as usize)).ok_or("it is truncated")?;
-    let sum = bytes.get(sum_at..sum_at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-    match sum {
-        None => Err("it is truncated".into()),
-        Some(sum) if sum != checksum(&bytes[..sum_at]) => Err("its checksum is wrong".into()),
-        Some(_) => Ok((&bytes[body_at..sum_at], &bytes[sum_at + 8..])),
+    let mut reader = Reader::new(&bytes[end + 1..]);
+    let body = reader.u32().and_then(|length| reader.bytes(length as usize)).map_err(|_| "it is truncated")?;
+    let sum_at = bytes.len() - reader.rest().len();
+    match reader.u64() {
+        Err(_) => Err("it is truncated".into()),
+        Ok(sum) if sum != checksum(bytes[..sum_at].iter().copied()) => Err("its checksum is wrong".into()),
+        Ok(_) => Ok((body, reader.rest())),
     }
 }
 
-/// FNV-1a: it finds accidents, and nobody but us can write here.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// The bytes of a heartbeat: the number and its complement, since a reader may come in the middle of a write.
-pub(crate) fn encode_beat(beat: u64) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&beat.to_le_bytes());
-    bytes[8..].copy_from_slice(&(!beat).to_le_bytes());
-    bytes
+/// The bytes of a heartbeat: the number and its complement, since a reader may come in the middle of
+/// a write.
+pub(crate) fn encode_beat(beat: u64) -> Vec<u8> {
+    let mut writer = Writer::with_capacity(16);
+    writer.u64(beat).u64(!beat);
+    writer.into_bytes()
 }
 
 /// The heartbeat, unless it is half written.
 pub(crate) fn decode_beat(bytes: &[u8]) -> Option<u64> {
-    let beat = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
-    let check = u64::from_le_bytes(bytes.get(8..)?.try_into().ok()?);
-    (beat == !check).then_some(beat)
+    let mut reader = Reader::new(bytes);
+    let (beat, check) = (reader.u64().ok()?, reader.u64().ok()?);
+    (beat == !check && reader.end().is_ok()).then_some(beat)
 }
 
 impl Record for Identity {
@@ -163,8 +158,8 @@ impl Record for Identity {
         out.u128(self.id);
     }
 
-    fn take(from: &mut Reader<'_>) -> Option<Identity> {
-        Some(Identity { id: from.u128()? })
+    fn take(from: &mut Reader<'_>) -> Result<Identity, ReadError> {
+        Ok(Identity { id: from.u128()? })
     }
 }
 
@@ -176,13 +171,13 @@ impl Record for SessionRecord {
         out.u64(self.pid.into());
         out.u64(self.pid_namespace);
         out.u128(self.clock);
-        out.option(self.observed.as_ref(), |out, ttl| out.duration(*ttl));
+        out.option(self.observed, Writer::duration);
     }
 
-    fn take(from: &mut Reader<'_>) -> Option<SessionRecord> {
-        Some(SessionRecord {
+    fn take(from: &mut Reader<'_>) -> Result<SessionRecord, ReadError> {
+        Ok(SessionRecord {
             id: from.u128()?,
-            pid: from.u64()?.try_into().ok()?,
+            pid: from.u64()?.try_into().map_err(|_| ReadError::OutOfBounds)?,
             pid_namespace: from.u64()?,
             clock: from.u128()?,
             observed: from.option(Reader::duration)?,
@@ -196,17 +191,17 @@ impl Record for EntryRecord {
     fn put(&self, out: &mut Writer) {
         out.u128(self.session);
         out.u128(self.incarnation.to_bits());
-        out.bytes(self.name.as_bytes());
-        out.bytes(&self.value);
+        out.block(self.name.as_bytes());
+        out.block(&self.value);
         out.u64(self.enlisted_at);
     }
 
-    fn take(from: &mut Reader<'_>) -> Option<EntryRecord> {
-        Some(EntryRecord {
+    fn take(from: &mut Reader<'_>) -> Result<EntryRecord, ReadError> {
+        Ok(EntryRecord {
             session: from.u128()?,
             incarnation: Incarnation::from_bits(from.u128()?),
-            name: from.text()?,
-            value: Bytes::copy_from_slice(from.bytes()?),
+            name: text(from)?,
+            value: Bytes::copy_from_slice(from.block()?),
             enlisted_at: from.u64()?,
         })
     }
@@ -216,13 +211,13 @@ impl Record for Said {
     const KIND: &'static str = "value";
 
     fn put(&self, out: &mut Writer) {
-        out.option(self.ready.as_ref(), |out, ready| out.u64(ready.0));
-        out.bytes(&self.value);
+        out.option(self.ready, |out, ready| out.u64(ready.0));
+        out.block(&self.value);
     }
 
-    fn take(from: &mut Reader<'_>) -> Option<Said> {
+    fn take(from: &mut Reader<'_>) -> Result<Said, ReadError> {
         let ready = from.option(Reader::u64)?.map(Nonce);
-        Some(Said { value: Bytes::copy_from_slice(from.bytes()?), ready })
+        Ok(Said { value: Bytes::copy_from_slice(from.block()?), ready })
     }
 }
 
@@ -232,84 +227,16 @@ impl Record for OfficeRecord {
     fn put(&self, out: &mut Writer) {
         out.u128(self.boot);
         out.u64(self.tombstone_until_nanos);
-        out.bytes(&encode_office(&self.office));
+        out.block(&encode_office(&self.office));
     }
 
-    fn take(from: &mut Reader<'_>) -> Option<OfficeRecord> {
+    fn take(from: &mut Reader<'_>) -> Result<OfficeRecord, ReadError> {
         let (boot, tombstone_until_nanos) = (from.u128()?, from.u64()?);
-        let office = decode_office(from.bytes()?, Version::NONE)?;
-        Some(OfficeRecord { office, boot, tombstone_until_nanos })
+        let office = decode_office(from.block()?, Version::NONE).ok_or(ReadError::OutOfBounds)?;
+        Ok(OfficeRecord { office, boot, tombstone_until_nanos })
     }
 }
 
-/// Fields in, bytes out.
-pub(crate) struct Writer(Vec<u8>);
-
-impl Writer {
-    fn u64(&mut self, number: u64) {
-        self.0.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn u128(&mut self, number: u128) {
-        self.0.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn duration(&mut self, duration: Duration) {
-        self.u64(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.u64(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn option<T>(&mut self, some: Option<&T>, put: impl FnOnce(&mut Writer, &T)) {
-        self.0.push(some.is_some().into());
-        if let Some(some) = some {
-            put(self, some);
-        }
-    }
-}
-
-/// Bytes in, fields out; `None` where they do not fit.
-pub(crate) struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn u64(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*number))
-    }
-
-    fn u128(&mut self) -> Option<u128> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u128::from_le_bytes(*number))
-    }
-
-    fn duration(&mut self) -> Option<Duration> {
-        self.u64().map(Duration::from_nanos)
-    }
-
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.u64()?).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    fn text(&mut self) -> Option<Arc<str>> {
-        self.bytes().and_then(|bytes| std::str::from_utf8(bytes).ok()).map(Arc::from)
-    }
-
-    /// The outer `None`: it does not fit.
-    fn option<T>(&mut self, take: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<Option<T>> {
-        let (there, rest) = self.0.split_first()?;
-        self.0 = rest;
-        match there {
-            0 => Some(None),
-            1 => take(self).map(Some),
-            _ => None,
-        }
-    }
+fn text(from: &mut Reader<'_>) -> Result<Arc<str>, ReadError> {
+    std::str::from_utf8(from.block()?).map(Arc::from).map_err(|_| ReadError::OutOfBounds)
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use incumbent_core::Timestamp;
+use incumbent_core::binary::{ReadError, Reader, Writer};
 
 use crate::spec::{CommandSpec, Exit, NotStarted, Step};
 
@@ -69,56 +70,41 @@ impl Order {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         match self {
-            Order::Hello { terminal } => out.tag(1).flag(*terminal),
+            Order::Hello { terminal } => out.u8(1).flag(*terminal),
             Order::Spawn { spec, deadline, foreground } => {
-                out.tag(2).number(deadline.as_nanos()).flag(*foreground).duration(spec.leftover_grace);
-                out.number(spec.argv.len() as u64);
-                for arg in &spec.argv {
-                    out.bytes(arg.as_bytes());
-                }
-                out.number(spec.env.len() as u64);
-                for (name, value) in &spec.env {
-                    out.bytes(name.as_bytes()).bytes(value.as_bytes());
-                }
-                out.number(spec.env_removed.len() as u64);
-                for name in &spec.env_removed {
-                    out.bytes(name.as_bytes());
-                }
-                match &spec.cwd {
-                    Some(cwd) => out.flag(true).bytes(cwd.as_os_str().as_bytes()),
-                    None => out.flag(false),
-                }
+                write_spec(out.u8(2).u64(deadline.as_nanos()).flag(*foreground), spec);
+                &mut out
             }
-            Order::Deadline(deadline) => out.tag(3).number(deadline.as_nanos()),
-            Order::Terminate { grace } => out.tag(4).duration(*grace),
-            Order::Kill => out.tag(5),
-            Order::Signal(signal) => out.tag(6).number(*signal as u32 as u64),
-            Order::Hold => out.tag(7),
-            Order::LetGo => out.tag(8),
-            Order::InFile => out.tag(9),
+            Order::Deadline(deadline) => out.u8(3).u64(deadline.as_nanos()),
+            Order::Terminate { grace } => out.u8(4).duration(*grace),
+            Order::Kill => out.u8(5),
+            Order::Signal(signal) => out.u8(6).u64(bits(*signal)),
+            Order::Hold => out.u8(7),
+            Order::LetGo => out.u8(8),
+            Order::InFile => out.u8(9),
         };
-        out.0
+        out.into_bytes()
     }
 
     pub(crate) fn decode(frame: &[u8]) -> Result<Order, Malformed> {
-        let mut read = Reader(frame);
-        let order = match read.tag()? {
+        let mut read = Reader::new(frame);
+        let order = match read.u8()? {
             1 => Order::Hello { terminal: read.flag()? },
             2 => {
-                let deadline = Timestamp::from_nanos(read.number()?);
+                let deadline = Timestamp::from_nanos(read.u64()?);
                 let foreground = read.flag()?;
-                Order::Spawn { deadline, foreground, spec: read.spec()? }
+                Order::Spawn { deadline, foreground, spec: read_spec(&mut read)? }
             }
-            3 => Order::Deadline(Timestamp::from_nanos(read.number()?)),
+            3 => Order::Deadline(Timestamp::from_nanos(read.u64()?)),
             4 => Order::Terminate { grace: read.duration()? },
             5 => Order::Kill,
-            6 => Order::Signal(read.int()?),
+            6 => Order::Signal(int(&mut read)?),
             7 => Order::Hold,
             8 => Order::LetGo,
             9 => Order::InFile,
             _ => return Err(Malformed),
         };
-        read.end(order)
+        Ok(read.end().map(|()| order)?)
     }
 }
 
@@ -126,136 +112,100 @@ impl Report {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         match *self {
-            Report::Heard(orders) => out.tag(1).number(orders),
-            Report::Started { pid } => out.tag(2).int(pid),
-            Report::NotStarted(NotStarted { step, errno }) => out.tag(3).tag(step as u8).int(errno),
-            Report::Exited(Exit::Code(code)) => out.tag(4).int(code),
-            Report::Exited(Exit::Signal(signal)) => out.tag(5).int(signal),
-            Report::Killing => out.tag(6),
-            Report::Empty => out.tag(7),
-            Report::LeftBehind(processes) => out.tag(8).number(processes),
-            Report::Lent => out.tag(9),
+            Report::Heard(orders) => out.u8(1).u64(orders),
+            Report::Started { pid } => out.u8(2).u64(bits(pid)),
+            Report::NotStarted(NotStarted { step, errno }) => out.u8(3).u8(step as u8).u64(bits(errno)),
+            Report::Exited(Exit::Code(code)) => out.u8(4).u64(bits(code)),
+            Report::Exited(Exit::Signal(signal)) => out.u8(5).u64(bits(signal)),
+            Report::Killing => out.u8(6),
+            Report::Empty => out.u8(7),
+            Report::LeftBehind(processes) => out.u8(8).u64(processes),
+            Report::Lent => out.u8(9),
         };
-        out.0
+        out.into_bytes()
     }
 
     pub(crate) fn decode(frame: &[u8]) -> Result<Report, Malformed> {
-        let mut read = Reader(frame);
-        let report = match read.tag()? {
-            1 => Report::Heard(read.number()?),
-            2 => Report::Started { pid: read.int()? },
+        let mut read = Reader::new(frame);
+        let report = match read.u8()? {
+            1 => Report::Heard(read.u64()?),
+            2 => Report::Started { pid: int(&mut read)? },
             3 => {
                 let steps = [Step::Deadline, Step::Process, Step::Directory, Step::Program];
-                let tag = read.tag()?;
+                let tag = read.u8()?;
                 let step = steps.into_iter().find(|step| *step as u8 == tag).ok_or(Malformed)?;
-                Report::NotStarted(NotStarted { step, errno: read.int()? })
+                Report::NotStarted(NotStarted { step, errno: int(&mut read)? })
             }
-            4 => Report::Exited(Exit::Code(read.int()?)),
-            5 => Report::Exited(Exit::Signal(read.int()?)),
+            4 => Report::Exited(Exit::Code(int(&mut read)?)),
+            5 => Report::Exited(Exit::Signal(int(&mut read)?)),
             6 => Report::Killing,
             7 => Report::Empty,
-            8 => Report::LeftBehind(read.number()?),
+            8 => Report::LeftBehind(read.u64()?),
             9 => Report::Lent,
             _ => return Err(Malformed),
         };
-        read.end(report)
+        Ok(read.end().map(|()| report)?)
     }
 }
 
-#[derive(Default)]
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn tag(&mut self, tag: u8) -> &mut Writer {
-        self.0.push(tag);
-        self
-    }
-
-    fn flag(&mut self, flag: bool) -> &mut Writer {
-        self.tag(flag.into())
-    }
-
-    fn number(&mut self, number: u64) -> &mut Writer {
-        self.0.extend_from_slice(&number.to_le_bytes());
-        self
-    }
-
-    fn int(&mut self, int: i32) -> &mut Writer {
-        self.number(int as u32 as u64)
-    }
-
-    fn duration(&mut self, duration: Duration) -> &mut Writer {
-        self.number(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) -> &mut Writer {
-        self.number(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-        self
+impl From<ReadError> for Malformed {
+    fn from(_: ReadError) -> Malformed {
+        Malformed
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+/// Numbers of processes, signals and errors are not negative, but nothing here depends on it.
+fn int(reader: &mut Reader<'_>) -> Result<i32, Malformed> {
+    u32::try_from(reader.u64()?).map(|int| int as i32).map_err(|_| Malformed)
+}
 
-impl Reader<'_> {
-    fn take(&mut self, count: usize) -> Result<&[u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(taken)
-    }
+fn bits(int: i32) -> u64 {
+    (int as u32).into()
+}
 
-    fn tag(&mut self) -> Result<u8, Malformed> {
-        Ok(self.take(1)?[0])
+fn write_list<'a>(out: &mut Writer, items: impl ExactSizeIterator<Item = &'a OsString>) {
+    out.u64(items.len() as u64);
+    for item in items {
+        out.block(item.as_bytes());
     }
+}
 
-    fn flag(&mut self) -> Result<bool, Malformed> {
-        match self.tag()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(Malformed),
-        }
+fn read_list<T>(
+    reader: &mut Reader<'_>,
+    mut read: impl FnMut(&mut Reader<'_>) -> Result<T, ReadError>,
+) -> Result<Vec<T>, Malformed> {
+    let count = usize::try_from(reader.u64()?).map_err(|_| Malformed)?;
+    // Each takes eight bytes at least: more than can follow is nonsense, and nothing is reserved
+    // for it.
+    if count > reader.rest().len() / 8 {
+        return Err(Malformed);
     }
+    Ok((0..count).map(|_| read(reader)).collect::<Result<_, _>>()?)
+}
 
-    fn number(&mut self) -> Result<u64, Malformed> {
-        let bytes = self.take(8)?.try_into().map_err(|_| Malformed)?;
-        Ok(u64::from_le_bytes(bytes))
-    }
+fn os_string(reader: &mut Reader<'_>) -> Result<OsString, ReadError> {
+    Ok(OsString::from_vec(reader.block()?.to_vec()))
+}
 
-    fn int(&mut self) -> Result<i32, Malformed> {
-        u32::try_from(self.number()?).map(|int| int as i32).map_err(|_| Malformed)
+fn write_spec(out: &mut Writer, spec: &CommandSpec) {
+    out.duration(spec.leftover_grace);
+    write_list(out, spec.argv.iter());
+    out.u64(spec.env.len() as u64);
+    for (name, value) in &spec.env {
+        out.block(name.as_bytes()).block(value.as_bytes());
     }
+    write_list(out, spec.env_removed.iter());
+    out.option(spec.cwd.as_ref(), |out, cwd| out.block(cwd.as_os_str().as_bytes()));
+}
 
-    fn duration(&mut self) -> Result<Duration, Malformed> {
-        Ok(Duration::from_nanos(self.number()?))
-    }
-
-    /// A count of things that take at least eight bytes each: more than can follow is nonsense, and
-    /// nothing is reserved for it.
-    fn count(&mut self) -> Result<usize, Malformed> {
-        let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
-        if count > self.0.len() / 8 { Err(Malformed) } else { Ok(count) }
-    }
-
-    fn os_string(&mut self) -> Result<OsString, Malformed> {
-        let length = usize::try_from(self.number()?).map_err(|_| Malformed)?;
-        Ok(OsString::from_vec(self.take(length)?.to_vec()))
-    }
-
-    fn spec(&mut self) -> Result<CommandSpec, Malformed> {
-        let leftover_grace = self.duration()?;
-        let args = self.count()?;
-        let argv = (0..args).map(|_| self.os_string()).collect::<Result<_, _>>()?;
-        let vars = self.count()?;
-        let env = (0..vars).map(|_| Ok((self.os_string()?, self.os_string()?))).collect::<Result<_, Malformed>>()?;
-        let removed = self.count()?;
-        let env_removed = (0..removed).map(|_| self.os_string()).collect::<Result<_, _>>()?;
-        let cwd = if self.flag()? { Some(PathBuf::from(self.os_string()?)) } else { None };
-        Ok(CommandSpec { argv, env, env_removed, cwd, leftover_grace })
-    }
-
-    fn end<T>(self, value: T) -> Result<T, Malformed> {
-        if self.0.is_empty() { Ok(value) } else { Err(Malformed) }
-    }
+fn read_spec(reader: &mut Reader<'_>) -> Result<CommandSpec, Malformed> {
+    Ok(CommandSpec {
+        leftover_grace: reader.duration()?,
+        argv: read_list(reader, os_string)?,
+        env: read_list(reader, |reader| Ok((os_string(reader)?, os_string(reader)?)))?,
+        env_removed: read_list(reader, os_string)?,
+        cwd: reader.option(os_string)?.map(PathBuf::from),
+    })
 }
 
 #[cfg(test)]

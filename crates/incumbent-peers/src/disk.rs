@@ -9,8 +9,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use incumbent_core::binary::{ReadError, Reader, Writer};
 use incumbent_core::peers::MemberId;
-use incumbent_core::peers::consensus::{STORED_BYTES, Stored};
+use incumbent_core::peers::consensus::Stored;
 use incumbent_store::random;
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
@@ -124,23 +125,14 @@ fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 fn encode(group: u64, me: MemberId, record: &Record) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(512);
-    bytes.extend(MAGIC);
-    bytes.extend(group.to_le_bytes());
-    bytes.extend(me.0.to_le_bytes());
-    bytes.extend(record.disk.0);
-    bytes.push(u8::from(record.charter.is_some()));
-    if let Some(charter) = &record.charter {
-        bytes.extend((charter.0.len() as u16).to_le_bytes());
-        for (member, disk) in &charter.0 {
-            bytes.extend(member.0.to_le_bytes());
-            bytes.extend(disk.0);
-        }
-    }
-    bytes.push(u8::from(record.stored.is_some()));
-    if let Some(stored) = &record.stored {
-        bytes.extend(stored.encode(group, me));
-    }
+    let mut out = Writer::with_capacity(512);
+    out.bytes(&MAGIC).u64(group).member(me).bytes(&record.disk.0);
+    out.option(record.charter.as_ref(), |out, Charter(disks)| {
+        out.u16(disks.len() as u16);
+        disks.iter().fold(out, |out, (member, disk)| out.member(*member).bytes(&disk.0))
+    });
+    out.option(record.stored.as_ref(), |out, stored| out.bytes(&stored.encode(group, me)));
+    let mut bytes = out.into_bytes();
     let checksum = Sha256::digest(&bytes);
     bytes.extend(&checksum[..CHECKSUM_BYTES]);
     bytes
@@ -155,35 +147,20 @@ fn decode(bytes: &[u8]) -> Result<(u64, MemberId, Record), &'static str> {
 }
 
 fn read_body(body: &[u8]) -> Option<(u64, MemberId, Record)> {
-    let rest = body.strip_prefix(&MAGIC)?;
-    let (group, rest) = rest.split_first_chunk()?;
-    let (me, rest) = rest.split_first_chunk()?;
-    let (disk, rest) = rest.split_first_chunk()?;
-    let (group, me) = (u64::from_le_bytes(*group), MemberId(u16::from_le_bytes(*me)));
-    let (charter, rest) = match rest.split_first()? {
-        (0, rest) => (None, rest),
-        (1, rest) => {
-            let (len, mut rest) = rest.split_first_chunk()?;
-            if *len == [0; 2] {
-                return None;
-            }
-            let mut charter = Charter::default();
-            for _ in 0..u16::from_le_bytes(*len) {
-                let (member, after) = rest.split_first_chunk()?;
-                let (disk, after) = after.split_first_chunk()?;
-                charter.0.insert(MemberId(u16::from_le_bytes(*member)), DiskId(*disk));
-                rest = after;
-            }
-            (Some(charter), rest)
-        }
-        _ => return None,
+    let mut reader = Reader::new(body.strip_prefix(&MAGIC)?);
+    let (group, me, disk) = (reader.u64().ok()?, reader.member().ok()?, DiskId(reader.array().ok()?));
+    let charter = reader.option(read_charter).ok()?;
+    let stored = match reader.flag().ok()? {
+        true => Some(Stored::decode(reader.rest(), group, me)?),
+        false => reader.end().ok().map(|()| None)?,
     };
-    let stored = match rest.split_first()? {
-        (0, []) => None,
-        (1, stored) if stored.len() == STORED_BYTES => Some(Stored::decode(stored, group, me)?),
-        _ => return None,
-    };
-    Some((group, me, Record { disk: DiskId(*disk), charter, stored }))
+    Some((group, me, Record { disk, charter, stored }))
+}
+
+fn read_charter(reader: &mut Reader<'_>) -> Result<Charter, ReadError> {
+    let len = reader.u16()?;
+    let disks = (0..len).map(|_| Ok((reader.member()?, DiskId(reader.array()?)))).collect::<Result<_, _>>()?;
+    if len == 0 { Err(ReadError::OutOfBounds) } else { Ok(Charter(disks)) }
 }
 
 #[cfg(test)]

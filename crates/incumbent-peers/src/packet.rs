@@ -3,8 +3,9 @@
 //!
 //! A packet is `channel u8, contents`. Reading is strict: there is one way to write a packet, and only that is read.
 
+use incumbent_core::binary::{ReadError, Reader, Writer};
 use incumbent_core::peers::consensus::{Message, PeerRole};
-use incumbent_core::peers::wire::{Body, Frame, MAX_FRAME_BYTES, Reader, WireError, Writer};
+use incumbent_core::peers::wire::{Body, Frame, MAX_FRAME_BYTES, WireError};
 use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, PulseMessage, bully, ring};
 use incumbent_core::{MAX_VALUE_BYTES, Nonce, StoreId, Token};
 
@@ -46,52 +47,13 @@ impl Packet {
     pub(crate) fn encode(&self) -> Result<Vec<u8>, WireError> {
         let mut out = Writer::with_capacity(96);
         match self {
-            Packet::Peer(frame) => {
-                out.u8(PEER);
-                out.bytes(&frame.encode()?);
-            }
-            Packet::Founding(report) => {
-                out.u8(FOUNDING);
-                write_report(&mut out, report)?;
-            }
-            Packet::Query(nonce, query) => {
-                out.u8(QUERY);
-                out.u64(nonce.0);
-                match query {
-                    Query::Status => out.u8(0),
-                    Query::Resign => out.u8(1),
-                    Query::Transfer(heir) => {
-                        out.u8(2);
-                        out.member(*heir);
-                    }
-                    Query::Found => out.u8(3),
-                    Query::Readmit => out.u8(4),
-                }
-            }
-            Packet::Answer(nonce, answer) => {
-                out.u8(ANSWER);
-                out.u64(nonce.0);
-                match answer {
-                    Answer::Accepted => out.u8(0),
-                    Answer::Refused(why) => {
-                        out.u8(1);
-                        out.u8(*why as u8);
-                    }
-                    Answer::Status(status) => {
-                        out.u8(2);
-                        write_status(&mut out, status)?;
-                    }
-                }
-            }
-            Packet::Ping(number) => {
-                out.u8(PING);
-                out.u64(*number);
-            }
-            Packet::Pong(number) => {
-                out.u8(PONG);
-                out.u64(*number);
-            }
-        }
+            Packet::Peer(frame) => out.u8(PEER).bytes(&frame.encode()?),
+            Packet::Founding(report) => write_report(out.u8(FOUNDING), report)?,
+            Packet::Query(nonce, query) => write_query(out.u8(QUERY).u64(nonce.0), query),
+            Packet::Answer(nonce, answer) => write_answer(out.u8(ANSWER).u64(nonce.0), answer)?,
+            Packet::Ping(number) => out.u8(PING).u64(*number),
+            Packet::Pong(number) => out.u8(PONG).u64(*number),
+        };
         Ok(out.into_bytes())
     }
 
@@ -197,37 +159,43 @@ fn summary_of(kind: &str, body: &Body) -> String {
     }
 }
 
-fn write_report(out: &mut Writer, report: &DiskReport) -> Result<(), WireError> {
-    out.u8(u8::from(report.asks));
-    out.bytes(&report.disk.0);
+fn write_report<'w>(out: &'w mut Writer, report: &DiskReport) -> Result<&'w mut Writer, WireError> {
+    out.flag(report.asks).bytes(&report.disk.0);
     match &report.progress {
-        Progress::Blank => out.u8(0),
-        Progress::Accepted(charter) => {
-            out.u8(1);
-            write_charter(out, charter)?;
-        }
-        Progress::Seated(charter) => {
-            out.u8(2);
-            write_charter(out, charter)?;
-        }
-        Progress::Lost => out.u8(3),
+        Progress::Blank => Ok(out.u8(0)),
+        Progress::Accepted(charter) => write_charter(out.u8(1), charter),
+        Progress::Seated(charter) => write_charter(out.u8(2), charter),
+        Progress::Lost => Ok(out.u8(3)),
     }
-    Ok(())
 }
 
-fn write_charter(out: &mut Writer, charter: &Charter) -> Result<(), WireError> {
+fn write_charter<'w>(out: &'w mut Writer, charter: &Charter) -> Result<&'w mut Writer, WireError> {
     if !(1..=MAX_MEMBERS).contains(&charter.0.len()) {
         return Err(WireError::OutOfBounds);
     }
     out.u8(charter.0.len() as u8);
-    for (member, disk) in &charter.0 {
-        out.member(*member);
-        out.bytes(&disk.0);
-    }
-    Ok(())
+    Ok(charter.0.iter().fold(out, |out, (member, disk)| out.member(*member).bytes(&disk.0)))
 }
 
-fn write_status(out: &mut Writer, status: &Status) -> Result<(), WireError> {
+fn write_query<'w>(out: &'w mut Writer, query: &Query) -> &'w mut Writer {
+    match query {
+        Query::Status => out.u8(0),
+        Query::Resign => out.u8(1),
+        Query::Transfer(heir) => out.u8(2).member(*heir),
+        Query::Found => out.u8(3),
+        Query::Readmit => out.u8(4),
+    }
+}
+
+fn write_answer<'w>(out: &'w mut Writer, answer: &Answer) -> Result<&'w mut Writer, WireError> {
+    match answer {
+        Answer::Accepted => Ok(out.u8(0)),
+        Answer::Refused(why) => Ok(out.u8(1).u8(*why as u8)),
+        Answer::Status(status) => write_status(out.u8(2), status),
+    }
+}
+
+fn write_status<'w>(out: &'w mut Writer, status: &Status) -> Result<&'w mut Writer, WireError> {
     out.member(status.member);
     out.u8(match status.algorithm {
         Algorithm::Bully => 0,
@@ -235,30 +203,23 @@ fn write_status(out: &mut Writer, status: &Status) -> Result<(), WireError> {
         Algorithm::Consensus => 2,
     });
     out.u8(ROLES.iter().position(|role| *role == status.role).unwrap_or(0) as u8);
-    out.u64(status.term);
-    out.u64(status.led_term);
-    out.u8(u8::from(status.leader.is_some()));
+    out.u64(status.term).u64(status.led_term).flag(status.leader.is_some());
     if let Some(leader) = &status.leader {
-        out.member(leader.member);
-        out.u64(leader.term.map_or(0, Token::get));
-        out.value(&leader.value)?;
+        out.member(leader.member).u64(leader.term.map_or(0, Token::get)).value(&leader.value)?;
     }
-    for flag in [status.in_office, status.stands, status.forming] {
-        out.u8(u8::from(flag));
-    }
+    out.flag(status.in_office).flag(status.stands).flag(status.forming);
     let reason = |why: Abstention| ABSTENTIONS.iter().position(|known| *known == why).map_or(0, |at| at as u8 + 1);
     out.u8(status.not_voting.map_or(0, reason));
     out.u8(status.waits_for.len().min(MAX_MEMBERS) as u8);
-    status.waits_for.iter().take(MAX_MEMBERS).for_each(|member| out.member(*member));
-    out.value(&status.value)?;
+    let waits_for = status.waits_for.iter().take(MAX_MEMBERS);
+    waits_for.fold(&mut *out, |out, member| out.member(*member)).value(&status.value)?;
     let identity = status.identity.as_ref().map_or("", StoreId::as_str);
     if identity.len() > MAX_IDENTITY_BYTES {
         return Err(WireError::OutOfBounds);
     }
-    out.u8(identity.len() as u8);
-    out.bytes(identity.as_bytes());
-    Ok(())
+    Ok(out.u8(identity.len() as u8).bytes(identity.as_bytes()))
 }
+
 /// Roles by their number on the wire.
 const ROLES: [PeerRole; 6] =
     [PeerRole::Follower, PeerRole::Rejoining, PeerRole::Sounding, PeerRole::Candidate, PeerRole::Leader, PeerRole::Out];
@@ -267,7 +228,7 @@ const ABSTENTIONS: [Abstention; 4] =
     [Abstention::StateLost, Abstention::StateLostAlone, Abstention::Restarted, Abstention::CannotPersist];
 
 fn read_report(reader: &mut Reader<'_>) -> Result<DiskReport, WireError> {
-    let (asks, disk) = (reader.flag()?, DiskId(reader.take()?));
+    let (asks, disk) = (reader.flag()?, DiskId(reader.array()?));
     let progress = match reader.u8()? {
         0 => Progress::Blank,
         1 => Progress::Accepted(read_charter(reader)?),
@@ -285,7 +246,7 @@ fn read_charter(reader: &mut Reader<'_>) -> Result<Charter, WireError> {
     }
     let mut charter = Charter::default();
     for _ in 0..len {
-        let (member, disk) = (reader.member()?, DiskId(reader.take()?));
+        let (member, disk) = (reader.member()?, DiskId(reader.array()?));
         if charter.0.last_key_value().is_some_and(|(last, _)| *last >= member) {
             return Err(WireError::OutOfBounds);
         }
@@ -327,7 +288,7 @@ fn read_status(reader: &mut Reader<'_>) -> Result<Status, WireError> {
     };
     let role = *ROLES.get(usize::from(reader.u8()?)).ok_or(WireError::OutOfBounds)?;
     let [term, led_term] = [reader.term_or_zero()?, reader.term_or_zero()?];
-    let leader = reader.flag()?.then(|| read_leader(reader)).transpose()?;
+    let leader = reader.option(read_leader)?;
     let [in_office, stands, forming] = [reader.flag()?, reader.flag()?, reader.flag()?];
     let not_voting = match usize::from(reader.u8()?) {
         0 => None,
@@ -361,9 +322,10 @@ fn read_status(reader: &mut Reader<'_>) -> Result<Status, WireError> {
     })
 }
 
-fn read_leader(reader: &mut Reader<'_>) -> Result<LeaderView, WireError> {
+fn read_leader(reader: &mut Reader<'_>) -> Result<LeaderView, ReadError> {
     Ok(LeaderView { member: reader.member()?, term: Token::new(reader.term_or_zero()?), value: reader.value()? })
 }
+
 #[cfg(test)]
 pub(crate) mod tests {
     use bytes::Bytes;

@@ -25,7 +25,7 @@ pub use incumbent_core::{
     Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Handover, Head, Heir, Held, Incarnation,
     LONGEST, LastTerm, Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry, Nonce,
     Observed, Office, Paused, Place, Proof, Refusal, Renewal, Seen, Standing, StillBehind, StoreId, Timestamp, Token,
-    Version, Watched, check_candidate_name, check_value,
+    Version, Watched, binary, check_candidate_name, check_value,
 };
 pub use promises::{LineKind, Promises, TokenStrength};
 pub use random::{random, random_id, random_words};

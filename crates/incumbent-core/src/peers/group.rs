@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::binary::checksum;
+
 /// The most members that a group may have: a quorum of more costs more than it saves.
 pub const MAX_MEMBERS: usize = 32;
 
@@ -87,11 +89,6 @@ impl Group {
         let members = self.members.iter().flat_map(|member| member.0.to_le_bytes());
         checksum(election.bytes().chain([0xff]).chain(members))
     }
-}
-
-/// FNV-1a: for finding damage and mix-ups, not for security.
-pub(crate) fn checksum(bytes: impl IntoIterator<Item = u8>) -> u64 {
-    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// Why a list of members is refused.

@@ -11,12 +11,11 @@ use super::consensus::{self, Position};
 use super::group::{MAX_MEMBERS, MemberId};
 use super::pulse::PulseMessage;
 use super::ring;
+use crate::binary::{ReadError, Reader, Writer};
 use crate::entry::Token;
 use crate::name::MAX_VALUE_BYTES;
 
 mod words;
-
-pub use words::{Reader, Writer};
 
 /// The version that is written, and the only one that is read.
 pub const VERSION: u8 = 2;
@@ -84,6 +83,16 @@ pub enum WireError {
     OutOfBounds,
 }
 
+impl From<ReadError> for WireError {
+    fn from(error: ReadError) -> WireError {
+        match error {
+            ReadError::CutShort => WireError::CutShort,
+            ReadError::OutOfBounds => WireError::OutOfBounds,
+            ReadError::Trailing { bytes } => WireError::Trailing { bytes },
+        }
+    }
+}
+
 impl Frame {
     /// The sender's number where it is not a member.
     pub const OUTSIDER: MemberId = MemberId(u16::MAX);
@@ -91,14 +100,12 @@ impl Frame {
     /// The frame as bytes, or [`WireError::OutOfBounds`] if a value or list is larger than any reader accepts.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
         let mut writer = Writer::with_capacity(64);
-        writer.u8(VERSION);
-        writer.u64(self.group);
-        writer.member(self.from);
+        writer.u8(VERSION).u64(self.group).member(self.from);
         match &self.body {
             Body::Consensus(message) => writer.consensus(message)?,
             Body::Bully(message) => writer.bully(message)?,
             Body::Ring(message) => writer.ring(message)?,
-        }
+        };
         Ok(writer.into_bytes())
     }
 
@@ -148,166 +155,94 @@ mod kind {
 }
 
 impl Writer {
-    fn optional_member(&mut self, member: Option<MemberId>) {
-        self.u8(u8::from(member.is_some()));
-        if let Some(member) = member {
-            self.member(member);
+    fn position(&mut self, position: Position) -> &mut Writer {
+        self.u64(position.token).u64(position.index)
+    }
+
+    fn optional_value(&mut self, value: Option<&Bytes>) -> Result<&mut Writer, WireError> {
+        match value {
+            Some(value) => self.flag(true).value(value),
+            None => Ok(self.flag(false)),
         }
     }
 
-    fn position(&mut self, position: Position) {
-        self.u64(position.token);
-        self.u64(position.index);
-    }
-
-    fn optional_value(&mut self, value: Option<&Bytes>) -> Result<(), WireError> {
-        self.u8(u8::from(value.is_some()));
-        value.map_or(Ok(()), |value| self.value(value))
-    }
-
-    fn members(&mut self, members: &[MemberId]) -> Result<(), WireError> {
+    fn members(&mut self, members: &[MemberId]) -> Result<&mut Writer, WireError> {
         if members.len() > MAX_MEMBERS {
             return Err(WireError::OutOfBounds);
         }
         self.u8(members.len() as u8);
-        members.iter().for_each(|member| self.member(*member));
-        Ok(())
+        Ok(members.iter().fold(self, |writer, member| writer.member(*member)))
     }
 
-    fn consensus(&mut self, message: &consensus::Message) -> Result<(), WireError> {
+    fn consensus(&mut self, message: &consensus::Message) -> Result<&mut Writer, WireError> {
         use consensus::Message;
-        match message {
+        Ok(match message {
             Message::PreVote { term, round, position } => {
-                self.u8(kind::PRE_VOTE);
-                self.u64(term.get());
-                self.u64(*round);
-                self.position(*position);
+                self.u8(kind::PRE_VOTE).u64(term.get()).u64(*round).position(*position)
             }
             Message::PreVoted { round, term, granted } => {
-                self.u8(kind::PRE_VOTED);
-                self.u64(*round);
-                self.u64(*term);
-                self.u8(u8::from(*granted));
+                self.u8(kind::PRE_VOTED).u64(*round).u64(*term).flag(*granted)
             }
             Message::Vote { term, position, forfeited } => {
-                self.u8(kind::VOTE);
-                self.u64(term.get());
-                self.position(*position);
-                self.u64(forfeited.map_or(0, Token::get));
+                self.u8(kind::VOTE).u64(term.get()).position(*position).u64(forfeited.map_or(0, Token::get))
             }
-            Message::Voted { term, granted } => {
-                self.u8(kind::VOTED);
-                self.u64(term.get());
-                self.u8(u8::from(*granted));
-            }
+            Message::Voted { term, granted } => self.u8(kind::VOTED).u64(term.get()).flag(*granted),
             Message::Heartbeat { term, echo, in_office, version, value } => {
-                self.u8(kind::HEARTBEAT);
-                self.u64(term.get());
-                self.u64(*echo);
-                self.u8(u8::from(*in_office));
-                self.u64(*version);
-                self.optional_value(value.as_ref())?;
+                self.u8(kind::HEARTBEAT).u64(term.get()).u64(*echo).flag(*in_office).u64(*version);
+                self.optional_value(value.as_ref())?
             }
             Message::Ack { term, echo, promise, position, version, stands } => {
-                self.u8(kind::ACK);
-                self.u64(term.get());
-                self.u64(*echo);
-                self.u64(*promise);
-                self.position(*position);
-                self.u64(*version);
-                self.u8(u8::from(*stands));
+                self.u8(kind::ACK).u64(term.get()).u64(*echo).u64(*promise);
+                self.position(*position).u64(*version).flag(*stands)
             }
-            Message::Stale { term } => {
-                self.u8(kind::STALE);
-                self.u64(term.get());
-            }
-            Message::TimeoutNow { term } => {
-                self.u8(kind::TIMEOUT_NOW);
-                self.u64(term.get());
-            }
-            Message::AskTerm { nonce } => {
-                self.u8(kind::ASK_TERM);
-                self.u64(nonce.0);
-            }
+            Message::Stale { term } => self.u8(kind::STALE).u64(term.get()),
+            Message::TimeoutNow { term } => self.u8(kind::TIMEOUT_NOW).u64(term.get()),
+            Message::AskTerm { nonce } => self.u8(kind::ASK_TERM).u64(nonce.0),
             Message::TellTerm { nonce, term, position } => {
-                self.u8(kind::TELL_TERM);
-                self.u64(nonce.0);
-                self.u64(*term);
-                self.position(*position);
+                self.u8(kind::TELL_TERM).u64(nonce.0).u64(*term).position(*position)
             }
-            Message::LostToo { nonce } => {
-                self.u8(kind::LOST_TOO);
-                self.u64(nonce.0);
-            }
-        }
-        Ok(())
+            Message::LostToo { nonce } => self.u8(kind::LOST_TOO).u64(nonce.0),
+        })
     }
 
-    fn pulse(&mut self, base: u8, message: &PulseMessage) -> Result<(), WireError> {
-        match message {
+    fn pulse(&mut self, base: u8, message: &PulseMessage) -> Result<&mut Writer, WireError> {
+        Ok(match message {
             PulseMessage::Beat { echo, version, value, grace } => {
-                self.u8(base + kind::BEAT);
-                self.u64(*echo);
-                self.u64(*version);
-                self.optional_value(value.as_ref())?;
-                self.u64(*grace);
+                self.u8(base + kind::BEAT).u64(*echo).u64(*version).optional_value(value.as_ref())?.u64(*grace)
             }
-            PulseMessage::Heard { echo, version } => {
-                self.u8(base + kind::HEARD);
-                self.u64(*echo);
-                self.u64(*version);
-            }
-            PulseMessage::Leaving { grace } => {
-                self.u8(base + kind::LEAVING);
-                self.u64(*grace);
-            }
+            PulseMessage::Heard { echo, version } => self.u8(base + kind::HEARD).u64(*echo).u64(*version),
+            PulseMessage::Leaving { grace } => self.u8(base + kind::LEAVING).u64(*grace),
             PulseMessage::Left => self.u8(base + kind::LEFT),
-        }
-        Ok(())
+        })
     }
 
-    fn bully(&mut self, message: &bully::Message) -> Result<(), WireError> {
+    fn bully(&mut self, message: &bully::Message) -> Result<&mut Writer, WireError> {
         use bully::Message;
         match message {
-            Message::Election => self.u8(kind::BULLY + kind::ELECTION),
-            Message::Alive => self.u8(kind::BULLY + kind::ALIVE_OR_PASSED),
-            Message::Coordinator => self.u8(kind::BULLY + kind::COORDINATOR),
-            Message::Pulse(message) => self.pulse(kind::BULLY, message)?,
+            Message::Election => Ok(self.u8(kind::BULLY + kind::ELECTION)),
+            Message::Alive => Ok(self.u8(kind::BULLY + kind::ALIVE_OR_PASSED)),
+            Message::Coordinator => Ok(self.u8(kind::BULLY + kind::COORDINATOR)),
+            Message::Pulse(message) => self.pulse(kind::BULLY, message),
         }
-        Ok(())
     }
 
-    fn ring(&mut self, message: &ring::Message) -> Result<(), WireError> {
+    fn ring(&mut self, message: &ring::Message) -> Result<&mut Writer, WireError> {
         use ring::Message;
-        match message {
+        Ok(match message {
             Message::Election { hop, starter, seen, best } => {
-                self.u8(kind::RING + kind::ELECTION);
-                self.u64(*hop);
-                self.member(*starter);
-                self.members(seen)?;
-                self.optional_member(*best);
+                self.u8(kind::RING + kind::ELECTION).u64(*hop).member(*starter).members(seen)?;
+                self.option(*best, Writer::member)
             }
-            Message::Passed { hop } => {
-                self.u8(kind::RING + kind::ALIVE_OR_PASSED);
-                self.u64(*hop);
-            }
+            Message::Passed { hop } => self.u8(kind::RING + kind::ALIVE_OR_PASSED).u64(*hop),
             Message::Coordinator { hop, leader, seen } => {
-                self.u8(kind::RING + kind::COORDINATOR);
-                self.u64(*hop);
-                self.member(*leader);
-                self.members(seen)?;
+                self.u8(kind::RING + kind::COORDINATOR).u64(*hop).member(*leader).members(seen)?
             }
             Message::Pulse(message) => self.pulse(kind::RING, message)?,
-        }
-        Ok(())
+        })
     }
 }
 
 impl Reader<'_> {
-    fn optional_member(&mut self) -> Result<Option<MemberId>, WireError> {
-        self.flag()?.then(|| self.member()).transpose()
-    }
-
     /// A term that somebody may lead.
     fn term(&mut self) -> Result<Token, WireError> {
         Token::new(self.u64()?).ok_or(WireError::OutOfBounds)
@@ -317,16 +252,12 @@ impl Reader<'_> {
         Ok(Position { token: self.term_or_zero()?, index: self.u64()? })
     }
 
-    fn optional_value(&mut self) -> Result<Option<Bytes>, WireError> {
-        self.flag()?.then(|| self.value()).transpose()
-    }
-
     fn members(&mut self) -> Result<Vec<MemberId>, WireError> {
         let len = usize::from(self.u8()?);
         if len > MAX_MEMBERS {
             return Err(WireError::OutOfBounds);
         }
-        (0..len).map(|_| self.member()).collect()
+        Ok((0..len).map(|_| self.member()).collect::<Result<_, _>>()?)
     }
 
     fn body(&mut self, kind: u8) -> Result<Body, WireError> {
@@ -355,7 +286,7 @@ impl Reader<'_> {
                 echo: self.u64()?,
                 in_office: self.flag()?,
                 version: self.u64()?,
-                value: self.optional_value()?,
+                value: self.option(Reader::value)?,
             },
             kind::ACK => Message::Ack {
                 term: self.term()?,
@@ -381,7 +312,7 @@ impl Reader<'_> {
             kind::BEAT => PulseMessage::Beat {
                 echo: self.u64()?,
                 version: self.u64()?,
-                value: self.optional_value()?,
+                value: self.option(Reader::value)?,
                 grace: self.u64()?,
             },
             kind::HEARD => PulseMessage::Heard { echo: self.u64()?, version: self.u64()? },
@@ -408,7 +339,7 @@ impl Reader<'_> {
                 hop: self.u64()?,
                 starter: self.member()?,
                 seen: self.members()?,
-                best: self.optional_member()?,
+                best: self.option(Reader::member)?,
             },
             kind::ALIVE_OR_PASSED => Message::Passed { hop: self.u64()? },
             kind::COORDINATOR => {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use incumbent_core::{ElectionName, LONGEST, Settings};
 use incumbent_peers::{Algorithm, ConfigError, GroupConfig, Member, MemberId, Members, Rules, Secret};
 use incumbent_store::StoreError;
+use incumbent_store::binary::checksum;
+use incumbent_store::escape::{Digits, file_name};
 
 use crate::backend::PATIENCE;
 use crate::error::ConnectError;
@@ -347,24 +349,12 @@ fn make_private(directory: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// As a file's name: letters, digits and a few signs stay, all else is written in hexadecimal. A long one is cut, and told
-/// from others by a checksum.
+/// The name of a file. A long one is cut, and told from others by a checksum.
 fn escaped(text: &str) -> String {
-    let mut name = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
-            b'.' if !name.is_empty() => name.push('.'),
-            _ => name.push_str(&format!("%{byte:02x}")),
-        }
-    }
+    let mut name = file_name(text, Digits::Lower, |character| character.is_ascii_alphanumeric());
     if name.len() > 200 {
-        // FNV-1a, 64 bits.
-        let sum = text
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         name.truncate(180);
-        name.push_str(&format!("~{sum:016x}"));
+        name.push_str(&format!("~{:016x}", checksum(text.bytes())));
     }
     name
 }

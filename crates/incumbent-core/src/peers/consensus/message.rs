@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::binary::{ReadError, Reader, Writer, checksum};
 use crate::entry::{Nonce, Token};
-use crate::peers::group::{MemberId, checksum};
+use crate::peers::group::MemberId;
 use crate::time::Timestamp;
 
 /// How far a member's records reach: the election restriction made general.
@@ -183,54 +184,50 @@ pub struct Stored {
 
 const STORED_MAGIC: [u8; 8] = *b"incumb\0\x01";
 /// The length of [`Stored::encode`]'s answer.
-pub const STORED_BYTES: usize = 8 + 8 + 2 + 8 + 1 + 2 + 8 + 8 + 8 + 8;
+const STORED_BYTES: usize = 8 + 8 + 2 + 8 + 1 + 2 + 8 + 8 + 8 + 8;
 
 impl Stored {
     /// The bytes to write, for this member of this group. Write them to a new file, flush it, rename it into place,
     /// flush the directory; only then say [`Input::Persisted`](super::Input::Persisted).
-    pub fn encode(&self, group: u64, me: MemberId) -> [u8; STORED_BYTES] {
+    pub fn encode(&self, group: u64, me: MemberId) -> Vec<u8> {
         let (kind, voted) = match self.ballot {
             Ballot::Free => (0, 0),
             Ballot::For(member) => (1, member.0),
             Ballot::Forfeit => (2, 0),
         };
-        let abstain = u64::try_from(self.abstain.as_nanos()).unwrap_or(u64::MAX);
-        let mut bytes = Vec::with_capacity(STORED_BYTES);
-        bytes.extend(STORED_MAGIC);
-        bytes.extend(group.to_le_bytes());
-        bytes.extend(me.0.to_le_bytes());
-        bytes.extend(self.term.to_le_bytes());
-        bytes.push(kind);
-        bytes.extend(u16::to_le_bytes(voted));
-        for number in [abstain, self.catch_up.token, self.catch_up.index] {
-            bytes.extend(number.to_le_bytes());
-        }
-        bytes.extend(checksum(bytes.iter().copied()).to_le_bytes());
-        let mut array = [0; STORED_BYTES];
-        array.copy_from_slice(&bytes);
-        array
+        let mut writer = Writer::with_capacity(STORED_BYTES);
+        writer.bytes(&STORED_MAGIC).u64(group).member(me).u64(self.term).u8(kind).u16(voted);
+        writer.duration(self.abstain).u64(self.catch_up.token).u64(self.catch_up.index);
+        let sum = checksum(writer.as_bytes().iter().copied());
+        writer.u64(sum);
+        writer.into_bytes()
     }
 
     /// Reads what [`Stored::encode`] made. `None` for anything else: damaged, cut short, another member's, another
     /// group's. Boot from that as [`Boot::Lost`].
     pub fn decode(bytes: &[u8], group: u64, me: MemberId) -> Option<Stored> {
-        let bytes: &[u8; STORED_BYTES] = bytes.try_into().ok()?;
-        let number = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let (body, _) = bytes.split_at(STORED_BYTES - 8);
-        let sound = body.starts_with(&STORED_MAGIC) && number(STORED_BYTES - 8)? == checksum(body.iter().copied());
-        if !sound || number(8)? != group || short(16) != me.0 {
+        let (body, sum) = bytes.split_last_chunk()?;
+        let body =
+            body.strip_prefix(&STORED_MAGIC).filter(|_| checksum(body.iter().copied()) == u64::from_le_bytes(*sum));
+        let mut reader = Reader::new(body?);
+        if (reader.u64().ok()?, reader.member().ok()?) != (group, me) {
             return None;
         }
-        let ballot = match bytes[26] {
+        let stored = Stored::read(&mut reader).ok()?;
+        reader.end().ok().map(|()| stored)
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Stored, ReadError> {
+        let term = reader.term_or_zero()?;
+        let (kind, voted) = (reader.u8()?, reader.member()?);
+        let ballot = match kind {
             0 => Ballot::Free,
-            1 => Ballot::For(MemberId(short(27))),
+            1 => Ballot::For(voted),
             2 => Ballot::Forfeit,
-            _ => return None,
+            _ => return Err(ReadError::OutOfBounds),
         };
-        let catch_up = Position { token: number(37)?, index: number(45)? };
-        let term = number(18)?;
-        (term <= Token::MAX).then_some(Stored { term, ballot, abstain: Duration::from_nanos(number(29)?), catch_up })
+        let abstain = reader.duration()?;
+        Ok(Stored { term, ballot, abstain, catch_up: Position { token: reader.u64()?, index: reader.u64()? } })
     }
 }
 
@@ -296,7 +293,7 @@ mod tests {
     fn every_flipped_bit_every_cut_and_every_mix_up_is_found() {
         let good = stored().encode(11, MemberId(1));
         for bit in 0..STORED_BYTES * 8 {
-            let mut bad = good;
+            let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Stored::decode(&bad, 11, MemberId(1)), None, "bit {bit}");
         }

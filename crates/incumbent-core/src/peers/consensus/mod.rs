@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use message::{Ballot, Boot, Message, PersistId, Position, Report, STORED_BYTES, SealId, Stored};
+pub use message::{Ballot, Boot, Message, PersistId, Position, Report, SealId, Stored};
 pub use rejoin::TERMS_SKIPPED;
 pub use settings::{ConsensusSettings, ConsensusSettingsError};
 
