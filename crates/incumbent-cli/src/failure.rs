@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use incumbent::peers::MemberError;
 use incumbent::store::{Fault, StoreError};
 use incumbent::{CandidacyError, ConnectError, OperatorError, ReadError, StandError, TransferRefused};
 use rustix::io::Errno;
@@ -127,7 +128,7 @@ impl From<ConnectError> for Failure {
             | ConnectError::Group(_)
             | ConnectError::GraceTooLong { .. }
             | ConnectError::NoTtl
-            | ConnectError::Url { .. }
+            | ConnectError::Url(_)
             | ConnectError::NotBuiltIn { .. } => Failure::usage(error.to_string()),
             error => Failure::error(error.to_string()),
         }
@@ -167,7 +168,10 @@ impl From<CandidacyError> for Failure {
         match error {
             CandidacyError::Store(error) => error.into(),
             CandidacyError::Settings(_) => Failure::usage(error.to_string()),
-            CandidacyError::NoMember { .. } => Failure::error(error.to_string())
+            CandidacyError::Member(MemberError::AnotherName { .. } | MemberError::Unnamed) => {
+                Failure::usage(error.to_string())
+            }
+            CandidacyError::Member(ref why) if why.is_taken() => Failure::error(error.to_string())
                 .next("look whether another process is this member already, and at `incumbent status`"),
             error => Failure::error(error.to_string()),
         }

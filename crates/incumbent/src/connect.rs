@@ -7,7 +7,7 @@ use incumbent_store::Store;
 use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::url::Parts;
 
-use crate::error::ConnectError;
+use crate::error::{ConnectError, UrlError};
 
 /// A kind of store that a URL can name, or of group of peers.
 #[derive(Clone, Copy, Debug)]
@@ -100,9 +100,8 @@ pub(crate) struct Place<'a> {
 /// What the URL's scheme stands for.
 pub(crate) fn find(url: &str) -> Result<Open, ConnectError> {
     let Some(Parts { scheme, .. }) = Parts::split(url) else {
-        let example = known().last().unwrap_or("memory");
-        let directory = if cfg!(feature = "file") { ", or file:///path for a directory" } else { "" };
-        return Err(ConnectError::Url { what: format!("it has no scheme; write e.g. {example}://...{directory}") });
+        let example = if cfg!(feature = "file") { "file:///path for a directory" } else { MEMORY.example };
+        return Err(UrlError::NoScheme { example }.into());
     };
     let scheme = scheme.to_owned();
     match KINDS.iter().find(|kind| kind.scheme == scheme) {
@@ -129,12 +128,21 @@ fn memory(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
 
 #[cfg(feature = "etcd")]
 fn etcd(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
-    Ok(Arc::new(incumbent_etcd::EtcdStore::from_url(place.url)?))
+    Ok(Arc::new(incumbent_etcd::EtcdStore::from_url(place.url).map_err(of_url)?))
 }
 
 #[cfg(feature = "zookeeper")]
 fn zookeeper(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
-    Ok(Arc::new(incumbent_zookeeper::ZooKeeperStore::from_url(place.url)?))
+    Ok(Arc::new(incumbent_zookeeper::ZooKeeperStore::from_url(place.url).map_err(of_url)?))
+}
+
+/// A store misused by its URL: the URL is malformed.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+fn of_url(error: incumbent_store::StoreError) -> ConnectError {
+    match error {
+        incumbent_store::StoreError::Misuse { what } => UrlError::Refused { what }.into(),
+        error => error.into(),
+    }
 }
 
 /// `file:///absolute/path?ttl=none&network=allow`
@@ -151,10 +159,10 @@ mod file {
     use incumbent_store::url::Parts;
 
     use super::Place;
-    use crate::error::ConnectError;
+    use crate::error::{ConnectError, UrlError};
 
     pub(super) fn open(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
-        let (path, options) = parse(place.url).map_err(|what| ConnectError::Url { what })?;
+        let (path, options) = parse(place.url)?;
         // Whatever else keeps us from it is for the store to say.
         let missing = || path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
         if !place.make && missing() {
@@ -163,10 +171,10 @@ mod file {
         Ok(Arc::new(FileStore::open_with(path, options)?))
     }
 
-    fn parse(url: &str) -> Result<(PathBuf, FileOptions), String> {
-        let relative = "a file store needs an absolute path, with three slashes: file:///path/to/directory";
+    fn parse(url: &str) -> Result<(PathBuf, FileOptions), UrlError> {
+        let relative = || place("a file store needs an absolute path, with three slashes: file:///path/to/directory");
         let parts = Parts::split(url).filter(|parts| matches!(parts.authority, "" | "localhost"));
-        let parts = parts.filter(|parts| !parts.path.is_empty()).ok_or(relative)?;
+        let parts = parts.filter(|parts| !parts.path.is_empty()).ok_or_else(relative)?;
         let mut options = FileOptions::new();
         for option in parts.options() {
             options = match option {
@@ -174,7 +182,7 @@ mod file {
                 ("network", Some("allow")) => options.allow_network_fs(true),
                 (word, value) => {
                     let option = value.map_or_else(|| word.to_owned(), |value| format!("{word}={value}"));
-                    return Err(format!("a file store knows ttl=none and network=allow, not {option:?}"));
+                    return Err(UrlError::UnknownOption { option, known: "ttl=none and network=allow" });
                 }
             };
         }
@@ -182,9 +190,13 @@ mod file {
     }
 
     /// `%20` and the like. No path has a zero byte in it.
-    fn decode(path: &str) -> Result<Vec<u8>, String> {
-        let what = "a percent sign in the path needs two hexadecimal digits after it, as in %20";
-        unescape(path).filter(|bytes| !bytes.contains(&0)).ok_or_else(|| what.into())
+    fn decode(path: &str) -> Result<Vec<u8>, UrlError> {
+        let what = || place("a percent sign in the path needs two hexadecimal digits after it, as in %20");
+        unescape(path).filter(|bytes| !bytes.contains(&0)).ok_or_else(what)
+    }
+
+    fn place(expected: &str) -> UrlError {
+        UrlError::Place { expected: expected.to_owned() }
     }
 
     #[cfg(test)]
@@ -205,7 +217,7 @@ mod file {
         fn settings_are_known_ones() {
             assert_eq!(parse("file:///var?ttl=none").unwrap().1.ttl, Ttl::None);
             assert!(parse("file:///var?network=allow&ttl=none").unwrap().1.allow_network_fs);
-            assert!(parse("file:///var?ttl=5s").unwrap_err().contains("ttl=5s"));
+            assert!(parse("file:///var?ttl=5s").unwrap_err().to_string().contains("ttl=5s"));
         }
     }
 }
@@ -213,6 +225,31 @@ mod file {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(all(feature = "file", feature = "etcd", feature = "zookeeper", feature = "peers"))]
+    fn a_program_can_tell_what_is_wrong_with_a_url() {
+        let refused = |url: &str| match find(url) {
+            Ok(Open::Store(open)) => open(Place { url, make: false }).map(|_| ()).unwrap_err(),
+            Ok(Open::Peers) => crate::peers::Group::from_url(url).map(|_| ()).unwrap_err(),
+            Err(error) => error,
+        };
+        for url in ["etcd://host:99999", "zk://host:port", "etcds://host"] {
+            assert!(matches!(refused(url), ConnectError::Url(UrlError::Refused { .. })), "{url}");
+        }
+        assert!(matches!(refused("nonsense"), ConnectError::Url(UrlError::NoScheme { .. })));
+        assert!(matches!(refused("file://relative"), ConnectError::Url(UrlError::Place { .. })));
+        for url in ["file:///var?colour=red", "ring://?colour=red"] {
+            let ConnectError::Url(UrlError::UnknownOption { option, .. }) = refused(url) else { panic!("{url}") };
+            assert!(option.starts_with("colour"), "{option}");
+        }
+        let ConnectError::Url(UrlError::Option { option, .. }) = refused("ring://?rank=x") else { panic!() };
+        assert_eq!(option, "rank");
+        let elsewhere = refused("consensus://?members=10.0.0.1:1,10.0.0.2:1");
+        assert!(matches!(elsewhere, ConnectError::Url(UrlError::MissingOption { option: "secret-file", .. })));
+        let no_file = refused("consensus://?secret-file=/nonexistent/secret");
+        assert!(matches!(no_file, ConnectError::Url(UrlError::Group(crate::peers::ConfigError::SecretFile { .. }))));
+    }
 
     #[test]
     fn what_was_not_built_in_is_distinguished_from_what_does_not_exist() {

@@ -54,11 +54,8 @@ pub enum ConnectError {
         known: String,
     },
     /// The URL is malformed.
-    #[error("malformed store URL: {what}")]
-    Url {
-        /// What is wrong with it. Never the URL itself, which may carry a password.
-        what: String,
-    },
+    #[error("malformed store URL: {0}")]
+    Url(#[from] UrlError),
     /// There is no such directory, and whoever only reads does not make one.
     #[error("there is no directory {}", .path.display())]
     Missing {
@@ -104,6 +101,59 @@ pub enum ConnectError {
     System(#[source] Arc<io::Error>),
 }
 
+/// What is wrong with the URL of a store or of a group of peers. It never holds the URL itself, which
+/// may carry a password.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// Nothing says which kind of store it is.
+    #[error("it has no scheme; write e.g. {example}")]
+    NoScheme {
+        /// What could be written instead.
+        example: &'static str,
+    },
+    /// What follows the scheme names no place where such a store can be.
+    #[error("{expected}")]
+    Place {
+        /// What has to be written there.
+        expected: String,
+    },
+    /// This kind of store has no such option.
+    #[error("it has no option {option:?}: it knows {known}")]
+    UnknownOption {
+        /// Its name.
+        option: String,
+        /// The options that it has.
+        known: &'static str,
+    },
+    /// An option cannot have this value, or cannot be given here.
+    #[error("{option}: {expected}")]
+    Option {
+        /// Its name.
+        option: String,
+        /// What it has to be.
+        expected: String,
+    },
+    /// An option is needed.
+    #[error("it needs the option {option}: {why}")]
+    MissingOption {
+        /// Its name.
+        option: &'static str,
+        /// What for.
+        why: &'static str,
+    },
+    /// What it says makes no group of peers, or a file that it names cannot be used.
+    #[cfg(feature = "peers")]
+    #[error(transparent)]
+    Group(#[from] incumbent_peers::ConfigError),
+    /// The store, which reads its own URLs, refuses it.
+    #[error("{what}")]
+    Refused {
+        /// Why.
+        what: String,
+    },
+}
+
 /// Why a candidate could not stand.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -139,11 +189,9 @@ pub enum CandidacyError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// This process cannot be a member of the group of peers.
-    #[error("this process cannot be a member of the group: {what}")]
-    NoMember {
-        /// Why.
-        what: String,
-    },
+    #[cfg(feature = "peers")]
+    #[error("this process cannot be a member of the group: {0}")]
+    Member(#[from] MemberError),
     /// Another store answers under the same address: tokens of the old one cannot be compared with its own.
     #[error(
         "the store was replaced: it was {was}, and is {is} now; whether old tokens still count is an operator's decision"
@@ -154,6 +202,60 @@ pub enum CandidacyError {
         /// The identity now.
         is: incumbent_store::StoreId,
     },
+}
+
+/// Why a process cannot be a member of a group of peers.
+#[cfg(feature = "peers")]
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemberError {
+    /// The candidate has the name of another member than the one that this process is.
+    #[error("it is {is:?}, and {named:?} is another member")]
+    AnotherName {
+        /// What this process is, by `rank` or `listen`, or since an earlier candidate stood.
+        is: String,
+        /// The candidate's name.
+        named: String,
+    },
+    /// Nothing says which member this process is.
+    #[error("it has to say which one it is: by &rank= or &listen= in the URL, or by a name that is in the list")]
+    Unnamed,
+    /// Every member runs already, in other processes of this host.
+    #[error("all {members} members run already")]
+    AllRun {
+        /// How many there are.
+        members: usize,
+    },
+    /// It cannot start. [`StartError`](incumbent_peers::StartError) says whether its address or its
+    /// directory are in use.
+    #[error(transparent)]
+    Start(Arc<incumbent_peers::StartError>),
+    /// It has ended by itself. A candidate that stands again starts it anew.
+    #[error("it has ended")]
+    Ended,
+}
+
+#[cfg(feature = "peers")]
+impl MemberError {
+    /// Whether another process is this member, so that waiting, or another member, may help.
+    pub fn is_taken(&self) -> bool {
+        match self {
+            MemberError::AllRun { .. } => true,
+            MemberError::Start(error) => is_taken(error),
+            _ => false,
+        }
+    }
+}
+
+/// Whether another process is the member that did not start.
+#[cfg(feature = "peers")]
+pub(crate) fn is_taken(error: &incumbent_peers::StartError) -> bool {
+    use incumbent_peers::StartError;
+    match error {
+        StartError::Listen { why, .. } => why.kind() == io::ErrorKind::AddrInUse,
+        StartError::Locked { .. } => true,
+        _ => false,
+    }
 }
 
 /// Why giving the office back is not certain.

@@ -123,7 +123,7 @@ pub use connect::{StoreKind, store_kinds};
 pub use election::{Election, Fenced, Fencing, Unfenced};
 pub use error::{
     CandidacyError, CloseError, ConnectError, LeadershipLost, OperatorError, ProclaimError, ReadError, ResignError,
-    StandError, TransferError, TransferRefused, Unfinished,
+    StandError, TransferError, TransferRefused, Unfinished, UrlError,
 };
 pub use fence::{Fence, FenceError, FencingToken};
 #[doc(hidden)]

@@ -18,7 +18,7 @@ use incumbent_store::{Clock, StoreError};
 
 use super::fences::Fences;
 use super::{Side, Told};
-use crate::error::CandidacyError;
+use crate::error::{CandidacyError, MemberError};
 use crate::fence::{FenceError, FencingToken};
 use crate::hooks::Hooks;
 use crate::peers::{GroupElection, start};
@@ -107,10 +107,8 @@ impl GroupSide {
         if let Member::Yes(node) = &self.member
             && members.by_name(&candidate.name).is_some_and(|named| named.id != node.me())
         {
-            let (is, name) = (members.name(node.me()), &candidate.name);
-            return Err(CandidacyError::NoMember {
-                what: format!("it is {is:?} already, and {name:?} is another member"),
-            });
+            let (is, named) = (members.name(node.me()).to_string(), candidate.name.to_string());
+            return Err(MemberError::AnotherName { is, named }.into());
         }
         Ok(())
     }
@@ -294,7 +292,7 @@ impl GroupSide {
         if self.closing {
             self.shut(*node);
         } else {
-            self.fail(CandidacyError::NoMember { what: "the member has ended".to_owned() });
+            self.fail(MemberError::Ended.into());
         }
     }
 
@@ -328,7 +326,7 @@ impl Side for GroupSide {
         let rules = TermRules { fenced, hold_until_stopped };
         let fences = Fences::new(election.clone(), fences);
         if let Member::Yes(node) = &mut self.member {
-            node.stand(rules, value).map_err(|error| CandidacyError::NoMember { what: error.to_string() })?;
+            node.stand(rules, value).map_err(StoreError::from)?;
         } else {
             self.member = Member::Starting;
             let (bond, clock) = (self.bond.clone(), self.clock.clone());

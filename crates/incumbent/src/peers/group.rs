@@ -11,7 +11,7 @@ use incumbent_store::binary::checksum;
 use incumbent_store::escape::{Digits, file_name};
 
 use crate::backend::PATIENCE;
-use crate::error::ConnectError;
+use crate::error::{CandidacyError, ConnectError, MemberError};
 
 /// A group of peers, and which of them this process is if it stands. Made from a URL, or here.
 ///
@@ -185,14 +185,13 @@ impl Group {
     }
 
     /// Which member a process is that stands under this name.
-    pub(super) fn slots(&self, name: &str) -> Result<MemberChoice, StoreError> {
+    pub(super) fn slots(&self, name: &str) -> Result<MemberChoice, CandidacyError> {
         let named = self.members.by_name(name);
         if let Some(told) = self.told()? {
             return match named {
-                Some(named) if named.id != told.id => Err(misuse(format!(
-                    "{name:?} is the name of another member: this process is {:?}, by what rank and listen say",
-                    told.name
-                ))),
+                Some(named) if named.id != told.id => {
+                    Err(MemberError::AnotherName { is: told.name.to_string(), named: name.to_owned() }.into())
+                }
                 _ => Ok(MemberChoice::One(told.id)),
             };
         }
@@ -203,10 +202,7 @@ impl Group {
         match all[..] {
             [only] => Ok(MemberChoice::One(only)),
             _ if self.is_local() => Ok(MemberChoice::FirstFree(all)),
-            _ => Err(misuse(
-                "who stands is a member, and has to say which: by &rank= or &listen= in the URL, or by the name that the list gives it"
-                    .to_owned(),
-            )),
+            _ => Err(MemberError::Unnamed.into()),
         }
     }
 

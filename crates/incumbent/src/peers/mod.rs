@@ -47,6 +47,7 @@ mod promises;
 mod start;
 mod url;
 
+pub use crate::error::MemberError;
 pub use group::Group;
 pub(crate) use group::GroupElection;
 pub(crate) use group_client::GroupClient;
@@ -54,6 +55,7 @@ pub(crate) use group_client::GroupClient;
 pub use incumbent_peers::Tls;
 pub use incumbent_peers::{
     Abstention, Algorithm, ConfigError, ConsensusSettings, Member, MemberId, Members, RankSettings, Rules, Secret,
+    StartError,
 };
 pub(crate) use start::start;
 

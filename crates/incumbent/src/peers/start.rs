@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use incumbent_core::ElectionName;
-use incumbent_peers::{Node, NodeConfig, StartError, TermRules};
+use incumbent_peers::{Node, NodeConfig, TermRules};
 use incumbent_store::Clock;
 
 use super::group::{GroupElection, MemberChoice};
-use crate::error::CandidacyError;
+use crate::error::{CandidacyError, MemberError, is_taken};
 
 /// Starts the member that one who stands under this name is.
 pub(crate) async fn start(
@@ -37,18 +37,8 @@ pub(crate) async fn start(
             Err(error) if may_skip && is_taken(&error) => {
                 tracing::debug!(%error, "another process is this member");
             }
-            Err(error) => return Err(CandidacyError::NoMember { what: error.to_string() }),
+            Err(error) => return Err(MemberError::Start(Arc::new(error)).into()),
         }
     }
-    let what = format!("all {} members of the group run already", ids.len());
-    Err(CandidacyError::NoMember { what })
-}
-
-/// Whether another process is this member.
-fn is_taken(error: &StartError) -> bool {
-    match error {
-        StartError::Listen { why, .. } => why.kind() == std::io::ErrorKind::AddrInUse,
-        StartError::Locked { .. } => true,
-        _ => false,
-    }
+    Err(MemberError::AllRun { members: ids.len() }.into())
 }

@@ -12,7 +12,7 @@ use incumbent_store::parse_duration;
 use incumbent_store::url::Parts;
 
 use super::group::{Group, SecretFrom};
-use crate::error::ConnectError;
+use crate::error::{ConnectError, UrlError};
 
 /// Where the members of a group are that only says how many they are.
 const FIRST_ADDRESS: &str = "127.0.0.1:7411";
@@ -43,28 +43,40 @@ pub(super) fn parse(url: &str) -> Result<Group, ConnectError> {
         let known = "consensus, bully and ring among peers".to_owned();
         return Err(ConnectError::UnknownScheme { scheme: scheme.to_owned(), known });
     };
-    group(algorithm, parts).map_err(|what| ConnectError::Url { what })
+    let group = group(algorithm, parts)?;
+    group.check()?;
+    Ok(group)
 }
 
-fn group(algorithm: Algorithm, parts: Parts<'_>) -> Result<Group, String> {
+fn group(algorithm: Algorithm, parts: Parts<'_>) -> Result<Group, UrlError> {
     if !matches!(parts.path, "" | "/") {
-        return Err(format!(
+        let expected = format!(
             "a {algorithm} URL has no path: members are listed as in {algorithm}://?members=a=HOST:PORT,b=HOST:PORT"
-        ));
+        );
+        return Err(UrlError::Place { expected });
     }
     let query = read_query(algorithm, parts)?;
     let members = members(parts.authority, query.members)?;
     let rules = rules(algorithm, &query)?;
-    rules.check().map_err(|error| error.to_string())?;
+    rules.check()?;
     let secret = match &query.secret_file {
-        Some(path) => SecretFrom::Given(Secret::read(path).map_err(|error| error.to_string())?),
+        Some(path) => SecretFrom::Given(Secret::read(path)?),
         None => SecretFrom::OfThisUser,
     };
     let (listen, rank) = (query.listen.map(str::to_owned), query.rank.map(MemberId));
     let tls = match (query.tls_ca, query.tls_cert, query.tls_key) {
         (None, None, None) => None,
         (Some(ca), Some(cert), Some(key)) => Some(tls(&ca, &cert, &key)?),
-        _ => return Err("TLS needs all three: tls-ca, tls-cert and tls-key".to_owned()),
+        (ca, cert, _) => {
+            let missing = if ca.is_none() {
+                "tls-ca"
+            } else if cert.is_none() {
+                "tls-cert"
+            } else {
+                "tls-key"
+            };
+            return Err(missing_option(missing, "TLS needs all three: tls-ca, tls-cert and tls-key"));
+        }
     };
     #[cfg(not(feature = "peers-tls"))]
     let _: Option<()> = tls;
@@ -79,27 +91,32 @@ fn group(algorithm: Algorithm, parts: Parts<'_>) -> Result<Group, String> {
         tls,
     };
     if matches!(group.secret, SecretFrom::OfThisUser) && !group.is_local() {
-        return Err(
-            "members on other hosts share a secret: write one to a file that others cannot read, the same on every \
-                    host, and name it with &secret-file="
-                .to_owned(),
-        );
+        let why = "members on other hosts share a secret: write one to a file that others cannot read, the same on \
+                   every host, and name it with &secret-file=";
+        return Err(missing_option("secret-file", why));
     }
-    group.check().map_err(|error| error.to_string())?;
     Ok(group)
 }
 
 #[cfg(feature = "peers-tls")]
-fn tls(ca: &Path, cert: &Path, key: &Path) -> Result<incumbent_peers::Tls, String> {
-    incumbent_peers::Tls::read(ca, cert, key).map_err(|error| error.to_string())
+fn tls(ca: &Path, cert: &Path, key: &Path) -> Result<incumbent_peers::Tls, UrlError> {
+    Ok(incumbent_peers::Tls::read(ca, cert, key)?)
 }
 
 #[cfg(not(feature = "peers-tls"))]
-fn tls(_ca: &Path, _cert: &Path, _key: &Path) -> Result<(), String> {
-    Err("this build has no TLS between peers".to_owned())
+fn tls(_ca: &Path, _cert: &Path, _key: &Path) -> Result<(), UrlError> {
+    Err(bad_option("tls-ca", "this build has no TLS between peers: build it with the cargo feature `peers-tls`"))
 }
 
-fn read_query<'a>(algorithm: Algorithm, parts: Parts<'a>) -> Result<Query<'a>, String> {
+fn missing_option(option: &'static str, why: &'static str) -> UrlError {
+    UrlError::MissingOption { option, why }
+}
+
+fn bad_option(option: &str, expected: impl Into<String>) -> UrlError {
+    UrlError::Option { option: option.to_owned(), expected: expected.into() }
+}
+
+fn read_query<'a>(algorithm: Algorithm, parts: Parts<'a>) -> Result<Query<'a>, UrlError> {
     let mut query = Query::default();
     for (name, value) in parts.options() {
         let value = value.unwrap_or_default();
@@ -107,23 +124,27 @@ fn read_query<'a>(algorithm: Algorithm, parts: Parts<'a>) -> Result<Query<'a>, S
         match name {
             "members" => query.members = Some(value),
             "listen" => query.listen = Some(value),
-            "rank" => query.rank = Some(value.parse().map_err(|_| format!("rank is a number, not {value:?}"))?),
+            "rank" => {
+                query.rank = Some(value.parse().map_err(|_| bad_option(name, format!("a number, not {value:?}")))?)
+            }
             "data" if fenced => query.data = Some(absolute(name, value)?),
-            "data" => return Err(format!("a {algorithm} election writes nothing down: it takes no data directory")),
+            "data" => {
+                let why = format!("a {algorithm} election writes nothing down: it takes no data directory");
+                return Err(bad_option(name, why));
+            }
             "secret-file" => query.secret_file = Some(absolute(name, value)?),
             "tls-ca" => query.tls_ca = Some(absolute(name, value)?),
             "tls-cert" => query.tls_cert = Some(absolute(name, value)?),
             "tls-key" => query.tls_key = Some(absolute(name, value)?),
             "timeout" => {
-                let malformed = || format!("a timeout is written as 1500ms, 5s or 2m, not {value:?}");
+                let malformed = || bad_option(name, format!("it is written as 1500ms, 5s or 2m, not {value:?}"));
                 query.timeout = Some(parse_duration(value).ok_or_else(malformed)?);
             }
             "majority" if !fenced => query.majority = Some(yes_or_no(name, value)?),
             "takeover" if !fenced => query.takeover = Some(yes_or_no(name, value)?),
             "majority" | "takeover" => {
-                return Err(format!(
-                    "{name} is for bully and ring: consensus always needs a majority, and never takes over"
-                ));
+                let why = "it is for bully and ring: consensus always needs a majority, and never takes over";
+                return Err(bad_option(name, why));
             }
             _ => return Err(unknown(algorithm, name)),
         }
@@ -132,48 +153,52 @@ fn read_query<'a>(algorithm: Algorithm, parts: Parts<'a>) -> Result<Query<'a>, S
 }
 
 /// The setting's name only: what stands behind it may be a secret that was written in the wrong place.
-fn unknown(algorithm: Algorithm, name: &str) -> String {
-    let more = if algorithm.is_fenced() { "data" } else { "majority, takeover" };
-    format!(
-        "a {algorithm} URL knows members, listen, rank, secret-file, timeout, tls-ca, tls-cert, tls-key, {more}; not {name:?}"
-    )
+fn unknown(algorithm: Algorithm, name: &str) -> UrlError {
+    let known = if algorithm.is_fenced() {
+        "members, listen, rank, secret-file, timeout, tls-ca, tls-cert, tls-key and data"
+    } else {
+        "members, listen, rank, secret-file, timeout, tls-ca, tls-cert, tls-key, majority and takeover"
+    };
+    UrlError::UnknownOption { option: name.to_owned(), known }
 }
 
-fn members(authority: &str, list: Option<&str>) -> Result<Members, String> {
+fn members(authority: &str, list: Option<&str>) -> Result<Members, UrlError> {
+    let place = |expected: String| UrlError::Place { expected };
     let count = match list {
         Some(list) => match list.parse::<u16>() {
             Ok(count) => count,
             Err(_) if !authority.is_empty() => {
-                return Err(format!(
+                return Err(place(format!(
                     "the members are listed, so {authority:?} before the question mark says nothing more"
-                ));
+                )));
             }
-            Err(_) => return Members::parse(list).map_err(|error| error.to_string()),
+            Err(_) => return Ok(Members::parse(list)?),
         },
         None => USUAL_MEMBERS,
     };
     let first = if authority.is_empty() { FIRST_ADDRESS } else { authority };
-    let no_address = || format!("{first:?} is no address: it has to be host:port");
+    let no_address = || place(format!("{first:?} is no address: it has to be host:port"));
     let (host, port) = first.rsplit_once(':').ok_or_else(no_address)?;
     let port: u16 = port.parse().map_err(|_| no_address())?;
     if count == 0 || usize::from(count) > MAX_MEMBERS || port.checked_add(count - 1).is_none() {
-        return Err(format!(
+        return Err(place(format!(
             "a group has 1 to {MAX_MEMBERS} members, at ports up to 65535: {count} from {first} do not fit"
-        ));
+        )));
     }
     let member = |place: u16| {
         let address: std::sync::Arc<str> = format!("{host}:{}", port + place).into();
         Member { id: MemberId(place + 1), name: address.clone(), address }
     };
-    Members::new((0..count).map(member)).map_err(|error| error.to_string())
+    Ok(Members::new((0..count).map(member))?)
 }
 
 /// All times are shares of the timeout, in the proportions of the defaults.
-fn rules(algorithm: Algorithm, query: &Query<'_>) -> Result<Rules, String> {
+fn rules(algorithm: Algorithm, query: &Query<'_>) -> Result<Rules, UrlError> {
     let mut rules = Rules::defaults(algorithm);
     if let Some(timeout) = query.timeout {
         if !TIMEOUTS.contains(&timeout) {
-            return Err(format!("a timeout is between {:?} and {:?}", TIMEOUTS.start(), TIMEOUTS.end()));
+            let expected = format!("it is between {:?} and {:?}", TIMEOUTS.start(), TIMEOUTS.end());
+            return Err(bad_option("timeout", expected));
         }
         match &mut rules {
             Rules::Bully(rules) | Rules::Ring(rules) => {
@@ -198,20 +223,20 @@ fn rules(algorithm: Algorithm, query: &Query<'_>) -> Result<Rules, String> {
     Ok(rules)
 }
 
-fn yes_or_no(name: &str, value: &str) -> Result<bool, String> {
+fn yes_or_no(name: &str, value: &str) -> Result<bool, UrlError> {
     match value {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err(format!("{name} is yes or no, not {value:?}")),
+        _ => Err(bad_option(name, format!("yes or no, not {value:?}"))),
     }
 }
 
 /// A path, with `%20` and the like. No path has a zero byte in it.
-fn absolute(name: &str, text: &str) -> Result<PathBuf, String> {
-    let what = || format!("a percent sign in {name} needs two hexadecimal digits after it, as in %20");
+fn absolute(name: &str, text: &str) -> Result<PathBuf, UrlError> {
+    let what = || bad_option(name, "a percent sign needs two hexadecimal digits after it, as in %20");
     let bytes = unescape(text).filter(|bytes| !bytes.contains(&0)).ok_or_else(what)?;
     let path = PathBuf::from(OsString::from_vec(bytes));
-    if path.is_absolute() { Ok(path) } else { Err(format!("{name} needs an absolute path")) }
+    if path.is_absolute() { Ok(path) } else { Err(bad_option(name, "it needs an absolute path")) }
 }
 
 #[cfg(test)]
