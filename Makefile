@@ -18,7 +18,7 @@ LIBRARY_FAULT_SEEDS ?= 20000
 # What has to be installed, as groups of scripts/setup.
 BUILD_NEEDS := build rust
 LINT_NEEDS := $(BUILD_NEEDS) lint
-TEST_NEEDS := $(BUILD_NEEDS) etcd zookeeper curator kazoo redis
+TEST_NEEDS := $(BUILD_NEEDS) etcd zookeeper curator kazoo redis postgres pgbouncer
 FAULT_NEEDS := $(TEST_NEEDS)
 
 # Crates with fault tests that use real processes, behind their feature `faults`: one line each.

@@ -1,11 +1,13 @@
 //! Real servers for tests: on free ports of the loopback address, in folders of their own, gone with the test.
 
 mod etcd;
+mod postgres;
 mod process;
 mod redis;
 mod zookeeper;
 
 pub use etcd::{EtcdCluster, EtcdNode};
+pub use postgres::{PgBouncer, PostgresServer};
 pub use process::{Process, Scratch, free_port};
 pub use redis::RedisServer;
 pub use zookeeper::{ZooKeeperBuilder, ZooKeeperEnsemble, ZooKeeperNode};

@@ -53,6 +53,12 @@ impl Process {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
+    /// Whether it has ended by itself. Nobody has reaped it yet, so its pid is still its own.
+    pub fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
+    }
+
     /// Stops it in its tracks: connections stay, nothing answers.
     pub fn pause(&self) {
         kill_process(self.pid, Signal::STOP).expect("it is ours");
@@ -61,12 +67,6 @@ impl Process {
     /// Lets it go on.
     pub fn resume(&self) {
         kill_process(self.pid, Signal::CONT).expect("it is ours");
-    }
-
-    /// Whether it has ended by itself. Nobody has reaped it yet, so its pid is still its own.
-    pub fn has_ended(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
     }
 
     /// Kills it without warning, and waits until it is gone.
