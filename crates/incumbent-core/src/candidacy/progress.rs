@@ -154,14 +154,11 @@ impl Candidacy {
         match command {
             Command::Release => self.on_release(out),
             Command::Leave => self.wishes.leave = true,
-            Command::Proclaim(number, value) => {
+            Command::Proclaim(number, value) if self.term().is_some() => {
                 self.who.value = value.clone();
-                if self.term().is_some() {
-                    self.wishes.proclaim = Some((number, value));
-                } else {
-                    self.event(Event::Proclaimed(number, Cas::Refused), out);
-                }
+                self.wishes.proclaim = Some((number, value));
             }
+            Command::Proclaim(number, _) => self.event(Event::Proclaimed(number, Cas::Refused), out),
             Command::Transfer(Successor::Member(_), _) => {
                 self.event(Event::TransferRefused(Refusal::NotAMember), out);
             }

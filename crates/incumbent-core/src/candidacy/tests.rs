@@ -430,3 +430,13 @@ fn a_lost_hint_about_the_heir_is_made_up_for_by_the_periodic_look() {
     }
     panic!("{looks} looks, {lines} lines");
 }
+
+#[test]
+fn a_proclamation_that_is_refused_is_not_published_later() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    driven.feed(Input::Command(SEAT, Command::Proclaim(1, "new".into())));
+    assert_eq!(driven.events.last(), Some(&Event::Proclaimed(1, Cas::Refused)));
+    driven.fails(Fault::Unavailable);
+    driven.wait(SECOND * 2);
+    assert!(matches!(driven.asks(), Op::Enlist(_, entry) if entry.value.is_empty()), "{:?}", driven.asks());
+}

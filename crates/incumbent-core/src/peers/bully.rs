@@ -227,6 +227,7 @@ mod tests {
     use super::*;
     use crate::machine::{Claim, Command, Event, LossReason, TermNo};
     use crate::peers::flaw::PeerFlaws;
+    use crate::standing::Cas;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -480,5 +481,21 @@ mod tests {
         let told = events(&outputs);
         assert!(!told.iter().any(|event| matches!(event, Event::Elected { .. })), "{told:?}");
         assert!(outputs.iter().any(|output| matches!(output, Output::Closed)));
+    }
+
+    #[test]
+    fn a_proclamation_that_is_refused_is_not_advertised_later() {
+        let mut highest = member(5, PATIENT);
+        hears(&mut highest, at(0), 4, beat());
+        highest.handle(at(1), Input::Command(Command::Proclaim(7, "new".into())));
+        assert_eq!(events(&said(&mut highest)), [&Event::Proclaimed(7, Cas::Refused)]);
+        highest.handle(at(1_501), Input::Tick);
+        let outputs = said(&mut highest);
+        let values = |output: &Output<Message>| match output {
+            Output::Send(_, Message::Pulse(PulseMessage::Beat { value, .. })) => value.clone(),
+            _ => None,
+        };
+        let advertised: Vec<_> = outputs.iter().filter_map(values).collect();
+        assert_eq!(advertised, vec![Bytes::new(); 4], "{outputs:?}");
     }
 }

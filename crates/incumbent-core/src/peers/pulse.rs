@@ -556,11 +556,11 @@ impl<M: From<PulseMessage>> Pulse<M> {
                 self.carry_out(now, step);
             }
             Command::Transfer(..) => self.event(Event::TransferRefused(Refusal::RankDecides)),
-            Command::Proclaim(number, value) => {
+            Command::Proclaim(number, value) if self.tenure.in_office() => {
                 self.set_value(now, value);
-                let seen = if self.tenure.in_office() { Cas::Done } else { Cas::Refused };
-                self.event(Event::Proclaimed(number, seen));
+                self.event(Event::Proclaimed(number, Cas::Done));
             }
+            Command::Proclaim(number, _) => self.event(Event::Proclaimed(number, Cas::Refused)),
             Command::Healthy(healthy) => {
                 self.healthy = healthy;
                 if !healthy {

@@ -8,7 +8,7 @@ use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Stored,
 };
 use incumbent_core::peers::{Group, MemberId, TermRules, Wish};
-use incumbent_core::{Claim, Command, Event, Fault as Failure, LossReason, Rng, TermNo, Token};
+use incumbent_core::{Cas, Claim, Command, Event, Fault as Failure, LossReason, Rng, TermNo, Token};
 
 use super::checker::Checker;
 use super::faults::Fault;
@@ -184,17 +184,9 @@ impl World {
     }
 
     fn command_now(&mut self, who: usize, command: Command) {
-        let member = &mut self.members[who];
-        match &command {
-            Command::Proclaim(_, value) => {
-                member.value = value.clone();
-                if let Some(known) = member.knows.as_mut().filter(|known| usize::from(known.0.0) == who) {
-                    known.2 = value.clone();
-                }
-            }
+        if command == Command::Release {
             // Its work has stopped first.
-            Command::Release => member.work = None,
-            _ => {}
+            self.members[who].work = None;
         }
         trace!(self, format!("m{who}"), "is told {command:?}");
         self.input(who, Input::Command(command));
@@ -333,6 +325,13 @@ impl World {
                 member.knows = Some((leader, term.map_or(0, Token::get), value));
             }
             Event::Vacant => member.knows = None,
+            // Values are proclaimed under themselves as their numbers.
+            Event::Proclaimed(number, Cas::Done) => {
+                member.value = number.to_string().into();
+                if let Some(known) = member.knows.as_mut().filter(|known| usize::from(known.0.0) == who) {
+                    known.2 = member.value.clone();
+                }
+            }
             Event::Done { .. } => member.stands = false,
             Event::NotVoting(_) => member.votes = false,
             Event::Voting => {

@@ -217,11 +217,13 @@ impl Consensus {
         self.beat(now);
     }
 
-    /// Those who ask are told the value from now on.
+    /// Those who ask are told the value from now on, if this member is in office.
     pub(super) fn on_proclaim(&mut self, now: Timestamp, number: u64, value: Bytes) {
+        if !self.tenure.in_office() {
+            return self.event(Event::Proclaimed(number, Cas::Refused));
+        }
         self.set_value(now, value);
-        let seen = if self.tenure.in_office() { Cas::Done } else { Cas::Refused };
-        self.event(Event::Proclaimed(number, seen));
+        self.event(Event::Proclaimed(number, Cas::Done));
     }
 
     pub(super) fn set_value(&mut self, now: Timestamp, value: Bytes) {

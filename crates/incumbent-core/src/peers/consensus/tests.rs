@@ -716,3 +716,14 @@ fn a_candidate_that_leaves_leads_on_until_its_term_is_over_and_its_member_still_
     members[1].handle(now, Input::Command(Command::Proclaim(3, "new".into())));
     assert!(talk(&mut members, now).contains(&(1, Event::Proclaimed(3, Cas::Done))));
 }
+
+#[test]
+fn a_proclamation_that_is_refused_is_not_advertised_later() {
+    let (mut members, now) = with_leader();
+    members[1].handle(now, Input::Command(Command::Proclaim(7, "new".into())));
+    assert!(talk(&mut members, now).contains(&(1, Event::Proclaimed(7, Cas::Refused))));
+    let transfer = Command::Transfer(Successor::Member(MemberId(1)), PATIENCE);
+    members[0].handle(now, Input::Command(transfer));
+    talk(&mut members, now);
+    assert_eq!(members[2].report(now).value, "value 1");
+}
