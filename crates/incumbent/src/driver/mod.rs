@@ -192,12 +192,11 @@ impl<S: Side> Driver<S> {
                 if command == Command::Leave {
                     self.give_back_unclaimed(cx, seat);
                 }
-                let refused = matches!(command, Command::Transfer(..)).then(|| self.refused_transfers(seat));
-                self.take_in(cx, seat, command);
-                // Most of those that cannot be carried out are refused at once.
-                if refused.is_some_and(|before| before == self.refused_transfers(seat)) {
+                // Before the term may end by it. A refusal takes it back.
+                if let Command::Transfer(..) = command {
                     self.note_ceding(seat, true);
                 }
+                self.take_in(cx, seat, command);
             }
             Some(Request::Release(seat, term)) => {
                 let last = self.seats.get(&seat).and_then(|chair| chair.term.as_ref());
@@ -264,10 +263,6 @@ impl<S: Side> Driver<S> {
         if unclaimed.is_some() {
             self.take_in(cx, seat, Command::Release);
         }
-    }
-
-    fn refused_transfers(&self, seat: CandidacyId) -> u64 {
-        self.seats.get(&seat).map_or(0, |chair| chair.shared.state().refused.0)
     }
 
     fn note_ceding(&self, seat: CandidacyId, ceding: bool) {

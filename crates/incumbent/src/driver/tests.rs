@@ -5,11 +5,11 @@ use std::sync::{Mutex, OnceLock};
 use std::task::Waker;
 
 use bytes::Bytes;
-use incumbent_core::{Candidate, ElectionName, LossReason, Rng, StoreId, TermNo, Token};
+use incumbent_core::{Candidate, ElectionName, LossReason, Refusal, Rng, StoreId, Successor, TermNo, Token};
 use incumbent_store::TokioClock;
 
 use super::*;
-use crate::port::{CandidacyState, Port};
+use crate::port::{CandidacyState, Port, TermState};
 
 const SEAT: CandidacyId = CandidacyId(0);
 
@@ -18,15 +18,20 @@ enum Says {
     Event(Event),
     /// Something that lets another leader begin.
     Send(&'static str),
+    /// Nothing: whether the user hands over is looked up.
+    Look,
 }
 
-/// A machine that says what a test wants, and more once it is told that the work has stopped.
+/// A machine that says what a test wants, and more once it is told that the work has stopped, or is handed over.
 struct Script {
     queue: VecDeque<Says>,
     when_released: Vec<Says>,
     /// What was sent, and how far the candidacy had come by then.
     sent: Arc<Mutex<Vec<(&'static str, Role)>>>,
     seat: Arc<CandidacyState>,
+    term: Option<Arc<TermState>>,
+    /// Whether the user was handing over, at each [`Says::Look`].
+    ceding: Vec<bool>,
 }
 
 impl Side for Script {
@@ -34,7 +39,7 @@ impl Side for Script {
         Ok(())
     }
     fn command(&mut self, _: CandidacyId, command: Command) {
-        if command == Command::Release {
+        if matches!(command, Command::Release | Command::Transfer(..)) {
             self.queue.extend(self.when_released.drain(..));
         }
     }
@@ -50,6 +55,7 @@ impl Side for Script {
         loop {
             match self.queue.pop_front()? {
                 Says::Event(event) => return Some(Told::Event(SEAT, event)),
+                Says::Look => self.ceding.extend(self.term.as_ref().map(|term| term.ceding.load(Ordering::Acquire))),
                 Says::Send(what) => {
                     let role = self.seat.state().role.clone();
                     self.sent.lock().unwrap_or_else(|error| panic!("{error}")).push((what, role));
@@ -76,12 +82,13 @@ fn elected() -> Says {
     Says::Event(Event::Elected { term: TermNo(1), claim: Claim::Term(token), deadline: Timestamp::MAX })
 }
 
-/// Drives a machine that says this, then this once the work has stopped. What was sent, and when.
-fn sent(says: Vec<Says>, when_released: Vec<Says>, claimed: bool) -> (Vec<(&'static str, Role)>, Arc<CandidacyState>) {
+/// Drives a machine that leads, and says this once the work has stopped.
+fn leading(when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<CandidacyState>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let (port, requests) = Port::new(clock.clone(), Rng::from_number(1), Flaws::default());
-    let (seat, sent) = (CandidacyState::new(Arc::new(OnceLock::new())), Arc::new(Mutex::new(Vec::new())));
-    let side = Script { queue: [elected()].into(), when_released, sent: sent.clone(), seat: seat.clone() };
+    let (seat, sent) = (CandidacyState::new(Arc::new(OnceLock::new())), Arc::default());
+    let queue = [elected()].into();
+    let side = Script { queue, when_released, sent, seat: seat.clone(), term: None, ceding: Vec::new() };
     let mut driver = Driver::new(side, clock, requests, Settings::default(), Flaws::default())
         .unwrap_or_else(|error| panic!("{error}"));
     let candidate = Candidate {
@@ -94,15 +101,39 @@ fn sent(says: Vec<Says>, when_released: Vec<Says>, claimed: bool) -> (Vec<(&'sta
     };
     let stand = Stand { seat: SEAT, candidate, fences: Vec::new(), shared: seat.clone() };
     assert!(port.send(Request::Stand(Box::new(stand))));
-    let mut cx = Context::from_waker(Waker::noop());
-    assert!(driver.poll(&mut cx).is_pending());
+    assert!(driver.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    (driver, port, seat)
+}
+
+/// Drives a machine that says this, then this once the work has stopped. What was sent, and when.
+fn sent(says: Vec<Says>, when_released: Vec<Says>, claimed: bool) -> (Vec<(&'static str, Role)>, Arc<CandidacyState>) {
+    let (mut driver, _port, seat) = leading(when_released);
     if claimed {
         assert!(seat.state().elected.take().is_some());
     }
     driver.side.queue.extend(says);
-    assert!(driver.poll(&mut cx).is_pending());
-    let sent = std::mem::take(&mut *sent.lock().unwrap_or_else(|error| panic!("{error}")));
+    assert!(driver.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let sent = std::mem::take(&mut *driver.side.sent.lock().unwrap_or_else(|error| panic!("{error}")));
     (sent, seat)
+}
+
+/// Hands over to a machine that says this. Whether the user was seen handing over, at each look.
+fn handed_over(says: Vec<Says>) -> Vec<bool> {
+    let (mut driver, port, seat) = leading(says);
+    driver.side.term = seat.state().elected.take();
+    assert!(port.command(SEAT, Command::Transfer(Successor::Member(MemberId(2)), Duration::MAX)));
+    assert!(driver.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let term = driver.side.term.as_ref().unwrap_or_else(|| panic!("a term"));
+    driver.side.ceding.push(term.ceding.load(Ordering::Acquire));
+    std::mem::take(&mut driver.side.ceding)
+}
+
+#[tokio::test]
+async fn a_term_that_ends_by_the_transfer_of_its_user_is_known_to_end_so() {
+    let says = vec![Says::Look, Says::Event(Event::Unelected(LossReason::Transferred)), Says::Look];
+    assert_eq!(handed_over(says), [true; 3]);
+    let refused = Says::Event(Event::TransferRefused(Refusal::HeirUnfit));
+    assert_eq!(handed_over(vec![Says::Look, refused]), [true, false]);
 }
 
 #[tokio::test]
