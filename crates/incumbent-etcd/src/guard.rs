@@ -1,13 +1,12 @@
 //! Writes to etcd itself that only a sitting leader can make.
 
-use incumbent_store::record::{Mark, Marked};
-use incumbent_store::{ElectionName, StoreError, StoreId, Token};
+use incumbent_store::{ElectionName, StoreError, Token};
 
 use crate::EtcdStore;
 use crate::error::Effect;
 use crate::keys;
-use crate::rpc::{Compare, RequestOp, TxnRequest, With};
-use crate::txn::{self, Answer, changed, created, leased};
+use crate::rpc::{RequestOp, TxnRequest};
+use crate::txn::{self, created, leased};
 
 /// A write that is committed in one step with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +29,7 @@ impl EtcdWrite {
     }
 }
 
-fn operations(writes: impl Into<Vec<EtcdWrite>>) -> Vec<RequestOp> {
+pub(crate) fn operations(writes: impl Into<Vec<EtcdWrite>>) -> Vec<RequestOp> {
     writes.into().into_iter().map(|EtcdWrite(operation)| operation).collect()
 }
 
@@ -103,103 +102,5 @@ impl EtcdStore {
         });
         let Some((key, Some(lease))) = ours else { return Ok(None) };
         Ok(Some(EntryGuard { key, create_revision, lease }))
-    }
-}
-
-/// A mark in etcd that keeps older leaders out: in the same cluster as the election or in another.
-///
-/// Every write compares the mark in the same step. `incumbent` makes a fence of it.
-#[derive(Clone, Debug)]
-pub struct EtcdMark {
-    store: EtcdStore,
-    election: ElectionName,
-    key: Vec<u8>,
-}
-
-impl EtcdMark {
-    /// A mark at `key` for the leaders of `election`.
-    pub fn new(store: &EtcdStore, election: &ElectionName, key: impl Into<Vec<u8>>) -> EtcdMark {
-        EtcdMark { store: store.clone(), election: election.clone(), key: key.into() }
-    }
-
-    /// The election whose leaders it knows.
-    pub fn election(&self) -> &ElectionName {
-        &self.election
-    }
-
-    /// Raises the mark to `token`, if it is not there already.
-    pub async fn raise(&self, store: &StoreId, token: Token) -> Result<Marked, StoreError> {
-        for _ in 0..Mark::MAX_RAISES {
-            let (mark, changed) = self.read().await?;
-            if let Some(said) = mark.and_then(|mark| mark.says(store, token)) {
-                return Ok(said);
-            }
-            if self.replace(changed, &Mark { store: store.clone(), token: Some(token) }).await? {
-                return Ok(Marked::Done);
-            }
-        }
-        Err(Mark::keeps_changing())
-    }
-
-    /// Commits `writes` if the mark stands at `token`, in one step. A mark that is lower is raised first.
-    pub async fn write(
-        &self,
-        store: &StoreId,
-        token: Token,
-        writes: impl Into<Vec<EtcdWrite>>,
-    ) -> Result<Marked, StoreError> {
-        let success = operations(writes);
-        let mark = Mark { store: store.clone(), token: Some(token) }.encode(&self.election);
-        for _ in 0..2 {
-            let txn = TxnRequest {
-                compare: vec![Compare::equal(self.key.clone(), With::Value(mark.clone()))],
-                success: success.clone(),
-                failure: vec![self.store.inner.up_to_date()],
-            };
-            let answer = self.store.inner.endpoints.txn("writing behind a mark", Effect::Write, txn).await?;
-            if answer.succeeded {
-                return Ok(Marked::Done);
-            }
-            match self.raise(store, token).await? {
-                Marked::Done => {}
-                refused => return Ok(refused),
-            }
-        }
-        Err(Mark::keeps_changing())
-    }
-
-    /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from the
-    /// first one. Make sure that no leader of the old store still runs.
-    pub async fn reset(&self, store: &StoreId) -> Result<(), StoreError> {
-        for _ in 0..Mark::MAX_RAISES {
-            let (_, changed) = self.read_raw().await?;
-            if self.replace(changed, &Mark { store: store.clone(), token: None }).await? {
-                return Ok(());
-            }
-        }
-        Err(Mark::keeps_changing())
-    }
-
-    async fn read(&self) -> Result<(Option<Mark>, i64), StoreError> {
-        let (raw, changed) = self.read_raw().await?;
-        let Some(raw) = raw else { return Ok((None, changed)) };
-        let place = format!("{:?}", String::from_utf8_lossy(&self.key));
-        Ok((Some(Mark::decode(&raw, &self.election, &place)?), changed))
-    }
-
-    async fn read_raw(&self) -> Result<(Option<Vec<u8>>, i64), StoreError> {
-        let mut answer: Answer = self.store.inner.read("reading a mark", [txn::get(self.key.clone())]).await?;
-        let found = answer.next_one()?;
-        let changed = found.as_ref().map_or(0, |kv| kv.mod_revision);
-        Ok((found.map(|kv| kv.value), changed))
-    }
-
-    async fn replace(&self, was: i64, mark: &Mark) -> Result<bool, StoreError> {
-        let txn = TxnRequest {
-            compare: vec![changed(&self.key, was)],
-            success: vec![RequestOp::put(self.key.clone(), mark.encode(&self.election), 0)],
-            failure: vec![],
-        };
-        Ok(self.store.inner.endpoints.txn("raising a mark", Effect::Write, txn).await?.succeeded)
     }
 }

@@ -74,6 +74,7 @@ mod connect;
 mod endpoints;
 mod enlist;
 mod error;
+mod fence;
 #[cfg(test)]
 mod fuzz;
 mod guard;
@@ -89,7 +90,8 @@ mod store;
 mod txn;
 mod watcher;
 
-pub use guard::{EntryGuard, EtcdMark, EtcdWrite, Guarded};
+pub use fence::EtcdFence;
+pub use guard::{EntryGuard, EtcdWrite, Guarded};
 pub use options::EtcdOptions;
 pub use store::EtcdStore;
 pub use tonic::transport::Channel;

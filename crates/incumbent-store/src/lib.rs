@@ -11,6 +11,7 @@ mod clock;
 mod duration;
 mod error;
 pub mod escape;
+pub mod fence;
 pub mod memory;
 mod promises;
 mod random;

@@ -133,6 +133,7 @@ mod armed;
 mod connection;
 mod dialect;
 mod fault;
+mod fence;
 #[cfg(test)]
 mod fuzz;
 mod guard;
@@ -147,7 +148,8 @@ mod store;
 mod watcher;
 
 pub use dialect::Dialect;
-pub use guard::{Guarded, ZooKeeperMark};
+pub use fence::ZooKeeperFence;
+pub use guard::Guarded;
 pub use options::{Access, ZooKeeperOptions};
 pub use store::ZooKeeperStore;
 pub use zookeeper_client;

@@ -501,9 +501,7 @@ impl Inner {
     }
 
     async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
-        let client = self.client().await?;
-        let done = or_cut(&client, Effect::Write, self.evict_on(&client, election, seen)).await;
-        self.on_shared(done, client.session_id()).await
+        self.on_shared(Effect::Write, |client| async move { self.evict_on(&client, election, seen).await }).await
     }
 
     async fn evict_on(&self, client: &Client, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
@@ -565,8 +563,23 @@ impl Inner {
         }
     }
 
+    /// Makes a call on the shared connection, and gives up with it.
+    pub(crate) async fn on_shared<T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        effect: Effect,
+        call: impl FnOnce(Client) -> F,
+    ) -> Result<T, StoreError> {
+        let client = self.client().await?;
+        let done = or_cut(&client, effect, call(client.clone())).await;
+        self.shared_outcome(done, client.session_id()).await
+    }
+
     /// What goes wrong on the shared connection is no session's end.
-    pub(crate) async fn on_shared<T>(&self, done: Result<T, StoreError>, session: SessionId) -> Result<T, StoreError> {
+    pub(crate) async fn shared_outcome<T>(
+        &self,
+        done: Result<T, StoreError>,
+        session: SessionId,
+    ) -> Result<T, StoreError> {
         match done {
             Err(StoreError::SessionGone) => {
                 self.give_up(session).await;
@@ -578,16 +591,13 @@ impl Inner {
     }
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
-        let client = self.client().await?;
-        let reader = Reader::new(self, &client, election)?;
-        let done = or_cut(&client, Effect::None, reader.line(limit)).await;
-        self.on_shared(done, client.session_id()).await
+        let read = |client| async move { Reader::new(self, &client, election)?.line(limit).await };
+        self.on_shared(Effect::None, read).await
     }
 
     async fn set_office(&self, election: &ElectionName, was: Version, to: &Office) -> Result<Cas, StoreError> {
-        let client = self.client().await?;
-        let done = or_cut(&client, Effect::Write, self.set_office_on(&client, election, was, to)).await;
-        self.on_shared(done, client.session_id()).await
+        self.on_shared(Effect::Write, |client| async move { self.set_office_on(&client, election, was, to).await })
+            .await
     }
 }
 
@@ -610,11 +620,7 @@ impl Store for ZooKeeperStore {
     }
 
     fn identity(&self) -> Fut<'_, StoreId> {
-        Box::pin(async move {
-            let client = self.inner.client().await?;
-            let done = or_cut(&client, Effect::None, self.inner.store_id(&client)).await;
-            self.inner.on_shared(done, client.session_id()).await
-        })
+        Box::pin(self.inner.on_shared(Effect::None, move |client| async move { self.inner.store_id(&client).await }))
     }
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {

@@ -62,7 +62,7 @@ pub(crate) fn watch_election(inner: Arc<Inner>, election: ElectionName, seen: Se
             done = maybe(seen.last.as_ref().map(|last| watch.gone(last))) => done,
             lost = cut(&mut state) => Err(lost),
         };
-        inner.on_shared(done, session).await
+        inner.shared_outcome(done, session).await
     })
 }
 

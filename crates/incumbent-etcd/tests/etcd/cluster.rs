@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use incumbent_etcd::rpc::LeaseGrantRequest;
-use incumbent_etcd::{EtcdMark, EtcdOptions, EtcdStore};
+use incumbent_etcd::{EtcdFence, EtcdOptions, EtcdStore};
+use incumbent_store::fence::FencingToken;
 use incumbent_store::{Store, StoreError, Version};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::EtcdCluster;
@@ -51,9 +52,9 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     session.renew(std::slice::from_ref(&held)).await.unwrap();
     let lease = lease_of(&held);
     let other = raw(&endpoints);
-    let mark = EtcdMark::new(&store, &election, "mark/no-quorum");
-    let (store_id, token) = (session.store_id(), held.token);
-    mark.write(&store_id, token, []).await.unwrap();
+    let fence = EtcdFence::new(&store, &election, "mark/no-quorum");
+    let token = FencingToken::new(held.token, session.store_id());
+    fence.write(&token, []).await.unwrap();
 
     let others: Vec<_> = (0..3).filter(|number| *number != leader).collect();
     others.iter().for_each(|number| cluster.nodes()[*number].pause());
@@ -64,7 +65,7 @@ async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     assert!(!matches!(renewal, Ok(Ok(_))), "{renewal:?}");
     // Nor is a write behind a mark answered from what this one knows, even if there is nothing to
     // write.
-    let written = tokio::time::timeout(Duration::from_secs(1), mark.write(&store_id, token, [])).await;
+    let written = tokio::time::timeout(Duration::from_secs(1), fence.write(&token, [])).await;
     assert!(!matches!(written, Ok(Ok(_))), "{written:?}");
 
     others.iter().for_each(|number| cluster.nodes()[*number].resume());

@@ -8,7 +8,8 @@ use incumbent_core::{
 };
 use incumbent_testkit::fuzz::fuzz;
 
-use super::{CandidateRecord, Mark, decode_office, encode_office};
+use super::{CandidateRecord, decode_office, encode_office};
+use crate::fence::Mark;
 
 fn text(rng: &mut Rng) -> String {
     let characters = ['a', 'Z', '0', ' ', '\n', '%', '/', 'ü', '\0', '\u{2028}', '\r'];

@@ -5,7 +5,6 @@
 
 #[cfg(test)]
 mod fuzz;
-mod mark;
 mod text;
 
 use std::collections::BTreeMap;
@@ -17,7 +16,6 @@ use incumbent_core::{
     Ended, EntryId, Handover, Heir, Incarnation, LastTerm, Nonce, Office, Paused, Refusal, Token, Version,
 };
 
-pub use mark::{Mark, Marked};
 pub use text::{Lines, parse};
 
 /// What a candidate says about itself beyond its value.

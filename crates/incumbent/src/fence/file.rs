@@ -5,10 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use incumbent_core::{ElectionName, StoreId};
-use incumbent_store::record::Mark;
+use incumbent_store::fence::{Mark, check_election, log_reset};
 
-use super::mark::{self, check_election, log_reset};
-use super::mark_file::{Locked, MarkFile, replace_file};
+use super::mark_file::{Locked, MarkFile, io_error, replace_file};
 use super::{BoxFuture, Fence, FenceError, FencingToken};
 
 /// Guards what the processes of one host write, for one election. Its mark survives crashes and power cuts.
@@ -91,12 +90,12 @@ impl FileFence {
     pub fn replace_file(&self, token: &FencingToken, path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), FenceError> {
         let path = path.as_ref();
         self.write(token, || replace_file(path, bytes))?
-            .map_err(|error| FenceError::io(format!("replacing {}", path.display()), error))
+            .map_err(|error| io_error(format!("replacing {}", path.display()), error))
     }
 
     /// The highest token that was shown, if there was one.
     pub fn mark(&self) -> Result<Option<FencingToken>, FenceError> {
-        Ok(self.inner.files.lock()?.read()?.as_ref().and_then(mark::fencing_token))
+        Ok(self.inner.files.lock()?.read()?.as_ref().and_then(Mark::fencing_token))
     }
 
     /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from
@@ -106,7 +105,7 @@ impl FileFence {
     /// backup), the fence can no longer tell that leader's token from a good one. It is logged as a warning. A damaged
     /// mark is not overwritten: look at the file that the error names, and move it away first.
     pub fn reset(&self, store: &StoreId, reason: &str) -> Result<(), FenceError> {
-        let mark = mark::reset(store, reason)?;
+        let mark = Mark::reset(store, reason)?;
         let locked = self.inner.files.lock()?;
         let was = locked.read()?;
         log_reset(&self.inner.election, was.as_ref(), store, reason);
@@ -127,7 +126,7 @@ impl Inner {
     /// Lets the token through, and the mark is on disk when it returns.
     fn admit(&self, locked: &Locked<'_>, token: &FencingToken) -> Result<(), FenceError> {
         let found = locked.read()?;
-        let mark = mark::admit(found.as_ref(), token)?;
+        let mark = Mark::admit(found.as_ref(), token)?;
         // A mark that we find but did not write may have been renamed into place by a process that died before it
         // could sync the directory: a power cut would take it back after we have relied on it. So it is written again.
         if found.as_ref() == Some(&mark) && *self.durable() == found {

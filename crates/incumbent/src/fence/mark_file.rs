@@ -6,12 +6,13 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use incumbent_core::{ElectionName, StoreId, Token};
 use incumbent_store::escape::{Digits, file_name, file_name_pieces};
-use incumbent_store::record::Mark;
+use incumbent_store::fence::Mark;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstatfs, mkdirat, openat, renameat, statat};
 
 use super::FenceError;
@@ -51,7 +52,7 @@ impl MarkFile {
         let stem = pieces.pop().unwrap_or_default();
         for name in pieces {
             dir_path.push(&name);
-            dir = open_child_directory(&dir, &name).map_err(|e| FenceError::io(about("opening", &dir_path), e))?;
+            dir = open_child_directory(&dir, &name).map_err(|e| io_error(about("opening", &dir_path), e))?;
         }
         Ok(MarkFile { election: election.clone(), dir, dir_path, stem })
     }
@@ -72,7 +73,7 @@ impl MarkFile {
                     let what = format!("{} is locked by another process or thread", path.display());
                     return Err(FenceError::Unavailable { what, source: None });
                 }
-                Err(error) => return Err(FenceError::io(about("locking", &path), error)),
+                Err(error) => return Err(io_error(about("locking", &path), error)),
             }
         }
     }
@@ -127,7 +128,7 @@ impl Locked<'_> {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 Err(FenceError::Corrupt { what: format!("{}: it is not text", path.display()) })
             }
-            Err(error) => Err(FenceError::io(about("reading", &path), error)),
+            Err(error) => Err(io_error(about("reading", &path), error)),
         }
     }
 
@@ -137,7 +138,7 @@ impl Locked<'_> {
         self.prepare(mark)
             .and_then(|()| self.publish())
             .and_then(|()| self.files.dir.sync_all())
-            .map_err(|error| FenceError::io(about("writing", &path), error))
+            .map_err(|error| io_error(about("writing", &path), error))
     }
 
     /// The new mark, complete and on disk before anybody can see it. One name is enough, since we hold the lock; what
@@ -181,6 +182,22 @@ pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     dir.sync_all()
 }
 
+/// Sorts an I/O error by whether waiting can cure it.
+pub(super) fn io_error(what: impl Into<String>, source: io::Error) -> FenceError {
+    use io::ErrorKind::*;
+    let what = what.into();
+    // A symbolic link where none may be.
+    let linked = rustix::io::Errno::from_io_error(&source) == Some(rustix::io::Errno::LOOP);
+    match source.kind() {
+        _ if linked => FenceError::Denied { what, source: Some(Arc::new(source)) },
+        PermissionDenied | ReadOnlyFilesystem | NotADirectory | IsADirectory | Unsupported => {
+            FenceError::Denied { what, source: Some(Arc::new(source)) }
+        }
+        InvalidFilename => FenceError::Limit { what: format!("{what}: {source}") },
+        _ => FenceError::Unavailable { what, source: Some(Arc::new(source)) },
+    }
+}
+
 fn about(doing: &str, path: &Path) -> String {
     format!("{doing} {}", path.display())
 }
@@ -201,7 +218,7 @@ fn open_root(root: &Path) -> Result<File, FenceError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(File::from(rustix::fs::open(root, flags, Mode::empty())?))
     };
-    open().map_err(|error| FenceError::io(about("opening the directory", root), error))
+    open().map_err(|error| io_error(about("opening the directory", root), error))
 }
 
 fn parent_of(path: &Path) -> &Path {
@@ -225,7 +242,7 @@ fn open_child_directory(dir: &File, name: &str) -> io::Result<File> {
 /// Refuses a directory in which somebody else could take the mark back, or where a lock may not hold.
 fn check_directory(dir: &File, path: &Path, any_filesystem: bool) -> Result<(), FenceError> {
     let denied = |why: &str| FenceError::Denied { what: format!("{} {why}", path.display()), source: None };
-    let unreadable = |error| FenceError::io(about("looking at", path), error);
+    let unreadable = |error| io_error(about("looking at", path), error);
     let seen = dir.metadata().map_err(unreadable)?;
     if seen.uid() != rustix::process::geteuid().as_raw() {
         return Err(denied("belongs to another user"));
@@ -320,6 +337,12 @@ mod tests {
 
     fn open(folder: &Folder, name: &str) -> MarkFile {
         MarkFile::open(folder.path(), &election(name), false).unwrap()
+    }
+
+    #[test]
+    fn a_full_disk_is_transient_and_a_missing_permission_is_not() {
+        assert!(io_error("writing", io::ErrorKind::StorageFull.into()).is_transient());
+        assert!(!io_error("writing", io::ErrorKind::PermissionDenied.into()).is_transient());
     }
 
     #[test]

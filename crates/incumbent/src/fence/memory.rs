@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
 use incumbent_core::{ElectionName, StoreId};
-use incumbent_store::record::Mark;
+use incumbent_store::fence::{Mark, check_election, log_reset};
 
-use super::mark::{self, check_election, log_reset};
 use super::{BoxFuture, Fence, FenceError, FencingToken};
 
 /// Guards a value of this process for one election. Its mark lives as long as it does.
@@ -56,7 +55,7 @@ impl<T> MemoryFence<T> {
     /// With an older token nothing happens: `work` is not called. Everybody else waits while it runs, so keep it short.
     pub fn write<R>(&self, token: &FencingToken, work: impl FnOnce(&mut T) -> R) -> Result<R, FenceError> {
         let mut guarded = self.lock()?;
-        guarded.mark = Some(mark::admit(guarded.mark.as_ref(), token)?);
+        guarded.mark = Some(Mark::admit(guarded.mark.as_ref(), token)?);
         Ok(work(&mut guarded.value))
     }
 
@@ -67,7 +66,7 @@ impl<T> MemoryFence<T> {
 
     /// The highest token that was shown, if there was one.
     pub fn mark(&self) -> Result<Option<FencingToken>, FenceError> {
-        Ok(self.lock()?.mark.as_ref().and_then(mark::fencing_token))
+        Ok(self.lock()?.mark.as_ref().and_then(Mark::fencing_token))
     }
 
     /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from
@@ -76,7 +75,7 @@ impl<T> MemoryFence<T> {
     /// Make sure that no leader of the old store still runs: where the identity of the store is the same (a restored
     /// backup), the fence can no longer tell that leader's token from a good one. It is logged as a warning.
     pub fn reset(&self, store: &StoreId, reason: &str) -> Result<(), FenceError> {
-        let mark = mark::reset(store, reason)?;
+        let mark = Mark::reset(store, reason)?;
         let mut guarded = self.lock()?;
         log_reset(&self.election, guarded.mark.as_ref(), store, reason);
         guarded.mark = Some(mark);

@@ -1,11 +1,11 @@
 //! What a fence can refuse or fail with, by who has to act.
 
 use std::error::Error;
-use std::io;
 use std::sync::Arc;
 
 use incumbent_core::{Fault, StoreId, Token};
-use incumbent_store::{StoreError, with_causes};
+
+use crate::{StoreError, with_causes};
 
 /// Why a fence was not raised, or a write not made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -121,25 +121,16 @@ impl FenceError {
         }
     }
 
-    /// Sorts an I/O error by whether waiting can cure it.
-    pub(super) fn io(what: impl Into<String>, source: io::Error) -> FenceError {
-        use io::ErrorKind::*;
-        let what = what.into();
-        // A symbolic link where none may be.
-        let linked = rustix::io::Errno::from_io_error(&source) == Some(rustix::io::Errno::LOOP);
-        match source.kind() {
-            _ if linked => FenceError::Denied { what, source: Some(Arc::new(source)) },
-            PermissionDenied | ReadOnlyFilesystem | NotADirectory | IsADirectory | Unsupported => {
-                FenceError::Denied { what, source: Some(Arc::new(source)) }
-            }
-            InvalidFilename => FenceError::Limit { what: format!("{what}: {source}") },
-            _ => FenceError::Unavailable { what, source: Some(Arc::new(source)) },
-        }
+    /// Others were faster, again and again.
+    pub fn mark_keeps_changing() -> FenceError {
+        FenceError::Unavailable { what: "the mark keeps changing".to_owned(), source: None }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     fn token(number: u64) -> Token {
@@ -155,12 +146,6 @@ mod tests {
         let stale = FenceError::Stale { token: token(1), mark: token(2) };
         assert!(!stale.is_transient());
         assert_eq!(stale.fault(), Fault::Permanent);
-    }
-
-    #[test]
-    fn a_full_disk_is_transient_and_a_missing_permission_is_not() {
-        assert!(FenceError::io("writing", io::ErrorKind::StorageFull.into()).is_transient());
-        assert!(!FenceError::io("writing", io::ErrorKind::PermissionDenied.into()).is_transient());
     }
 
     #[test]
