@@ -54,8 +54,7 @@ pub(crate) use group_client::GroupClient;
 #[cfg(feature = "peers-tls")]
 pub use incumbent_peers::Tls;
 pub use incumbent_peers::{
-    Abstention, Algorithm, ConfigError, ConsensusSettings, Member, MemberId, Members, RankSettings, Rules, Secret,
-    StartError,
+    Algorithm, ConfigError, ConsensusSettings, Member, MemberId, Members, RankSettings, Rules, Secret, StartError,
 };
 pub(crate) use start::start;
 
