@@ -110,6 +110,11 @@ fn promised(opened: &Opened) -> Promises {
             .into(),
     );
     promises.caveats.push(
+        "Containers with a boot id or a time namespace of their own share no clock: there each candidate that is stopped, \
+         and not dead, is replaced within two TTLs."
+            .into(),
+    );
+    promises.caveats.push(
         "If the directory is moved, removed or replaced while somebody leads, the kernel says so and the office is lost at \
          once. It does not if one above it is moved or its file system is unmounted: then the next renewal finds it, a third \
          of the TTL later at the latest, and until then there may be a leader in each. A container does not see its host \

@@ -35,11 +35,11 @@ impl Bounds {
         let ttl = settings.ttl.max(promises.smallest_ttl);
         let sent_at = Timestamp::ZERO;
         let believes = Lease::opened(settings, &Liveness::new(ttl), sent_at, sent_at).deadline().since(sent_at);
-        // Rivals look once in a TTL: the last sign of life may be read a TTL late, and then its
-        // silence is timed.
+        // Rivals time the silence by a clock of their own, which may be slow. That they may share
+        // no clock, and then see signs of life a TTL late, is a caveat of the store.
         let noticed = match promises.forgotten_by {
             ForgottenBy::Store => ttl,
-            ForgottenBy::Rivals => stretch(ttl, settings.drift_ppm) * 2,
+            ForgottenBy::Rivals => stretch(ttl, settings.drift_ppm),
         };
         let told = if promises.watches { Duration::ZERO } else { settings.renew_every };
         Bounds {
@@ -249,6 +249,6 @@ mod tests {
         let mut observed = leased;
         observed.forgotten_by = ForgottenBy::Rivals;
         observed.watches = false;
-        assert_eq!(Bounds::new(&settings, &observed).failover, Duration::from_secs(35));
+        assert_eq!(Bounds::new(&settings, &observed).failover, Duration::from_secs(20));
     }
 }

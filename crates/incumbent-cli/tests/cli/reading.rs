@@ -290,6 +290,10 @@ fn explain_reckons_with_the_times_that_were_given() {
     assert_eq!((&json["ttl_ms"], &json["grace_ms"]), (&json!(30_000), &json!(5_000)));
     assert_eq!(json["tokens"], "durable");
     assert_eq!(json["worst_overlap_ms"], 0);
+    // One TTL, by a clock that may be slow by 0.1 %; two where candidates share no clock.
+    assert_eq!(json["worst_failover_ms"], 30_030);
+    let caveats = json["caveats"].to_string();
+    assert!(caveats.contains("share no clock") && caveats.contains("two TTLs"), "{caveats}");
     // 30 s, less 0.1 % drift, less a fiftieth as margin.
     assert_eq!(json["believes_ms"], 29_370);
     assert_eq!(json["tolerated_outage_ms"], 29_370 - 5_000 - 10_000);
