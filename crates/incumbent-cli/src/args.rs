@@ -33,48 +33,59 @@ Exit codes:
 const EXAMPLES: &str = "\
 Examples:
     incumbent demo                                see it work, in 10 seconds
-    incumbent run jobs/nightly -- ./nightly.sh    one at a time does it
+    incumbent run jobs/nightly -- ./nightly.sh    only one of them runs
     incumbent status jobs/nightly                 who leads, or why nobody does
-    incumbent transfer jobs/nightly --to node-2   hand over to that one
+    incumbent transfer jobs/nightly --to node-2   hand the office to node-2
 
 ";
 
-/// All kinds of stores, and how to get those that are not in this build.
+/// A line for each kind of store, or of group, and how to get those that are not in this build.
+fn kinds(are_peers: bool) -> String {
+    let kinds = incumbent::store_kinds().iter().filter(|kind| (kind.feature == "peers") == are_peers);
+    let width = if are_peers { 38 } else { 28 };
+    let lines = kinds.map(|kind| match kind.is_built_in() {
+        true => format!("    {:width$} {}\n", kind.example, kind.about),
+        false => format!("    {:width$} not in this build: cargo feature `{}`\n", kind.example, kind.feature),
+    });
+    lines.collect()
+}
+
 fn stores() -> String {
-    let stores = incumbent::store_kinds().iter().filter(|kind| kind.feature != "peers");
-    let lines: String = stores
-        .map(|kind| match kind.is_built_in() {
-            true => format!("    {:28} {}\n", kind.example, kind.about),
-            false => format!("    {:28} not in this build: cargo feature `{}`\n", kind.example, kind.feature),
-        })
-        .collect();
     format!(
         "\
 Stores:
-{lines}Other dialects of ZooKeeper are curator-selector, kazoo and go-leaderelection.
-With ?ttl=none in a directory, a leader that is stopped but alive is never
-replaced. Without --store, --store-file or INCUMBENT_STORE it is a directory of
-this user: `incumbent` in $XDG_STATE_HOME, or in ~/.local/state.
+{}Other dialects of ZooKeeper are curator-selector, kazoo and go-leaderelection.
+With ?ttl=none, a leader in a directory that is stopped but alive is never
+replaced. Without --store, --store-file or INCUMBENT_STORE the store is a
+directory of this user: `incumbent` in $XDG_STATE_HOME, or in ~/.local/state.
 
-"
+",
+        kinds(false)
     )
 }
 
-const PEERS: &str = "\
+fn peers() -> String {
+    format!(
+        "\
 Peers, with no store:
-    consensus://127.0.0.1:7411?members=3    three members on this host
-    consensus://?members=a=10.0.0.1:7411,b=...&rank=1&secret-file=/etc/secret
-    bully://...  ring://...    no tokens, and two halves of a network have two
-                               leaders
-A store is the better choice where there is one. One group holds one election.
-`run --forever` and `campaign` are its members, which are long-lived; everybody
-else asks them. Settings: members, listen or rank (which member this is: the
-name in the list does, too), data (where consensus writes down its votes),
-secret-file, timeout (1500ms unless given); for bully and ring majority=yes and
-takeover=no. Peers cannot pause, resume, depose or end; bully and ring cannot
-transfer. `incumbent explain` says what they promise.
+{}    consensus://?members=a=10.0.0.1:7411,b=...&rank=1&secret-file=/etc/secret
+A store is the better choice where there is one. A group holds one election;
+with bully and ring, two halves of a network have two leaders. `run --forever`
+and `campaign` are members, and long-lived; all other verbs ask them. Options:
+    members                    how many on this host, or NAME=HOST:PORT,...
+    rank, listen               which member this is; or a --name in the list
+    timeout                    how long a leader may be silent: 1500ms
+    secret-file                needed where members are on several hosts
+    tls-ca, tls-cert, tls-key  files for mutual TLS
+    data                       the directory where consensus keeps its votes
+    majority=yes, takeover=no  for bully and ring
+Peers cannot pause, resume, depose or end; bully and ring cannot transfer.
+`incumbent explain` says what they promise.
 
-";
+",
+        kinds(true)
+    )
+}
 
 /// Leader election: one of many leads, and a leader that has lost office can do no harm.
 ///
@@ -83,7 +94,7 @@ transfer. `incumbent explain` says what they promise.
 /// to can refuse the late writes of a former leader.
 #[derive(Debug, Parser)]
 #[command(name = "incumbent", version, styles = STYLES, max_term_width = 110)]
-#[command(after_long_help = format!("{EXAMPLES}{}{PEERS}{EXIT_CODES}", stores()))]
+#[command(after_long_help = format!("{EXAMPLES}{}{}{EXIT_CODES}", stores(), peers()))]
 #[command(
     after_help = "`incumbent --help` has examples, stores and exit codes; `incumbent VERB --help` has those of a verb."
 )]
@@ -672,6 +683,22 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_that_a_group_knows_is_named() {
+        use incumbent::peers::Group;
+        use incumbent::{ConnectError, UrlError};
+
+        let help = peers();
+        for scheme in ["consensus", "bully", "ring"] {
+            let refused = Group::from_url(&format!("{scheme}://?nonsense=1")).unwrap_err();
+            let ConnectError::Url(UrlError::UnknownOption { known, .. }) = refused else { panic!("{refused}") };
+            for option in known.split([',', ' ']).filter(|word| !matches!(*word, "" | "and")) {
+                assert!(help.contains(option), "{option}");
+            }
+            assert!(help.contains(&format!("{scheme}://")), "{scheme}");
+        }
     }
 
     #[test]

@@ -59,11 +59,11 @@ const MEMORY: StoreKind = StoreKind {
 #[rustfmt::skip]
 const KINDS: &[StoreKind] = &[
     MEMORY,
-    kind!("consensus", "consensus://127.0.0.1:7411?members=3", "peers: a majority votes", "peers", Open::Peers),
-    kind!("bully", "bully://127.0.0.1:7411?members=3", "peers: the highest rank leads", "peers", Open::Peers),
-    kind!("ring", "ring://127.0.0.1:7411?members=3", "peers: the highest rank leads", "peers", Open::Peers),
+    kind!("consensus", "consensus://127.0.0.1:7411?members=3", "a majority of the members votes", "peers", Open::Peers),
+    kind!("bully", "bully://127.0.0.1:7411?members=3", "the highest rank leads, with no token", "peers", Open::Peers),
+    kind!("ring", "ring://127.0.0.1:7411?members=3", "the highest rank leads, with no token", "peers", Open::Peers),
     kind!("file", "file:///path", "a directory on this host, of one user", "file", Open::Store(file::open)),
-    kind!("etcd", "etcd://a:2379,b:2379", "etcd, in line with `etcdctl elect` and Go's", "etcd", Open::Store(etcd)),
+    kind!("etcd", "etcd://a:2379,b:2379", "etcd, shared with `etcdctl elect` and Go", "etcd", Open::Store(etcd)),
     kind!("etcds", "etcds://a:2379?ca=FILE", "over TLS; cert and key are files, too", "etcd-tls", Open::Store(etcd)),
     kind!("zk", "zk://a:2181,b:2181/chroot", "ZooKeeper; ?dialect=curator-latch and others", "zookeeper", Open::Store(zookeeper)),
     kind!("zks", "zks://a:2181?ca=FILE", "over TLS; cert and key are files, too", "zookeeper-tls", Open::Store(zookeeper)),
