@@ -93,11 +93,12 @@ fn weather(rng: &mut Rng, hosts: usize, victim: usize) -> Network {
 /// Faults that are rarely met by chance and that the protocol has a rule for.
 fn script(rng: &mut Rng, hosts: usize, leader: usize, may_wipe: bool) -> Fault {
     let others: Vec<_> = (1..hosts).map(|step| (leader + step) % hosts).collect();
-    Fault::Script(match rng.below(5) {
+    Fault::Script(match rng.below(6) {
         0 => voters_forget(rng, hosts, leader, &others),
         1 => heir_is_cut_off(rng, hosts, &others),
         2 => answers_come_late(rng, hosts, leader),
         3 => order_to_stand_comes_late(rng, &others),
+        4 => one_link_is_broken(rng, leader, &others),
         _ => electors_restart(rng, hosts, leader, &others, may_wipe),
     })
 }
@@ -119,12 +120,15 @@ fn voters_forget(rng: &mut Rng, hosts: usize, leader: usize, others: &[usize]) -
     steps
 }
 
-/// The heir is cut off as it stands, and comes back when another leads.
+/// The heir is cut off as it stands, or its votes come late, also when another leads.
 fn heir_is_cut_off(rng: &mut Rng, hosts: usize, others: &[usize]) -> Vec<(u64, Fault)> {
     let heir = others[rng.below(others.len() as u64) as usize];
+    let slow_to = Some((heir, 1_500 + rng.below(1_500)));
+    let cut = rng.below(2) == 0;
+    let network = if cut { Network::isolate(heir, hosts) } else { Network { slow_to, ..Network::default() } };
     vec![
         (0, Fault::Transfer(heir)),
-        (rng.below(30) * MS, Fault::Weather(Network::isolate(heir, hosts))),
+        (rng.below(30) * MS, Fault::Weather(network)),
         ((1_500 + rng.below(6_000)) * MS, Fault::Weather(Network::default())),
     ]
 }
@@ -148,6 +152,17 @@ fn order_to_stand_comes_late(rng: &mut Rng, others: &[usize]) -> Vec<(u64, Fault
         (0, Fault::Weather(Network { slow_to, ..Network::default() })),
         (0, Fault::Transfer(heir)),
         ((500 + rng.below(6_000)) * MS, Fault::Weather(Network::default())),
+    ]
+}
+
+/// The leader and one member do not hear each other, and everybody else hears both: that member stands, and the voters
+/// are bound by what they promised.
+fn one_link_is_broken(rng: &mut Rng, leader: usize, others: &[usize]) -> Vec<(u64, Fault)> {
+    let member = others[rng.below(others.len() as u64) as usize];
+    let muffled = [(leader, member), (member, leader)].into();
+    vec![
+        (0, Fault::Weather(Network { muffled, ..Network::default() })),
+        ((3_000 + rng.below(4_000)) * MS, Fault::Weather(Network::default())),
     ]
 }
 
