@@ -49,6 +49,14 @@ impl Scene {
         self.client().await.election("e").unwrap().candidate("a").stand().await.unwrap()
     }
 
+    /// One that has led and left, and has its session still.
+    async fn client_after_a_term(&self) -> Client {
+        let client = self.client().await;
+        let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+        lead(&mut seat).await.resign().await.unwrap();
+        client
+    }
+
     async fn values(&self) -> Vec<String> {
         let line = self.store.line(&ElectionName::new("e").unwrap(), 100).await.unwrap();
         line.entries.iter().map(|entry| String::from_utf8(entry.value.to_vec()).unwrap()).collect()
@@ -114,16 +122,26 @@ async fn what_was_given_up_is_dropped_before_the_next_begins() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_could_not_end_its_session_says_so() {
-    for mishap in [Mishap::Refuse, Mishap::LoseAnswer, Mishap::Hang] {
+    let cases = [
+        (Mishap::Refuse, CloseError::Unconfirmed),
+        (Mishap::LoseAnswer, CloseError::Unconfirmed),
+        (Mishap::Hang, CloseError::TimedOut { waited: TTL }),
+    ];
+    for (mishap, error) in cases {
         let scene = Scene::new();
-        let client = scene.client().await;
-        let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
-        lead(&mut seat).await.resign().await.unwrap();
-        drop(seat);
+        let client = scene.client_after_a_term().await;
         scene.faults.next(Call::Close, mishap);
-        assert_eq!(client.clone().close(TTL).await, Err(CloseError::Unconfirmed), "{mishap:?}");
-        assert_eq!(client.close(TTL).await, Err(CloseError::Unconfirmed), "{mishap:?}: nor when it is asked again");
+        assert_eq!(client.clone().close(TTL).await, Err(error.clone()), "{mishap:?}");
+        assert_eq!(client.close(TTL).await, Err(error), "{mishap:?}: nor when it is asked again");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_slow_to_end_has_as_long_as_its_user_waits() {
+    let scene = Scene::new();
+    let client = scene.client_after_a_term().await;
+    scene.faults.next(Call::Close, Mishap::DelayAnswer(TTL * 5));
+    client.close(TTL * 10).await.expect("it was slow, and it was done");
 }
 
 #[tokio::test(start_paused = true)]

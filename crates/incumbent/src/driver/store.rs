@@ -192,7 +192,9 @@ impl StoreSide {
     fn discard(&mut self, session: Arc<dyn Session>) {
         let within = self.settings.renew_every;
         self.begin(Box::pin(async move {
-            close(session, within).await;
+            if tokio::time::timeout(within, close(session)).await.is_err() {
+                tracing::debug!("closing a session that nobody uses took too long");
+            }
             Done::Discarded
         }));
     }
@@ -306,8 +308,9 @@ impl StoreSide {
     fn close_session(&mut self, epoch: Epoch) {
         if let Some(session) = self.session_of(epoch) {
             self.closing_session = true;
-            let within = self.settings.renew_every;
-            self.begin(Box::pin(async move { Done::Closed(close(session, within).await) }));
+            // No bound of its own: whoever closes a client says how long to wait, and once every handle is gone the
+            // driver goes, too.
+            self.begin(Box::pin(async move { Done::Closed(close(session).await) }));
         }
     }
 
@@ -455,13 +458,12 @@ async fn awaken(seat: CandidacyId, watch: WatchId, wake: incumbent_store::Wake) 
 }
 
 /// Closes a session. One that cannot be closed now expires later.
-async fn close(session: Arc<dyn Session>, within: Duration) -> bool {
-    match tokio::time::timeout(within, session.close()).await {
-        Ok(Ok(())) => return true,
-        Ok(Err(error)) => tracing::debug!(%error, "closing the session failed"),
-        Err(_) => tracing::debug!("closing the session took too long"),
+async fn close(session: Arc<dyn Session>) -> bool {
+    let closed = session.close().await;
+    if let Err(error) = &closed {
+        tracing::debug!(%error, "closing the session failed");
     }
-    false
+    closed.is_ok()
 }
 
 async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Result<Answer, StoreError> {
