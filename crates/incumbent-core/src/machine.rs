@@ -153,7 +153,8 @@ pub enum Output {
     CloseSession(Epoch),
     /// Make one call. The seat's earlier one has been answered or given up.
     Call(CandidacyId, CallId, Option<Epoch>, Op),
-    /// The answer to the seat's call is no longer wanted: drop it, with all that it holds.
+    /// The answer to the seat's call is no longer wanted: drop it, with all that it holds. That [`Op::RaiseFences`] is
+    /// dropped is said all the same, with [`Input::Answer`]: fences are the user's, and may take their time.
     GiveUpCall(CandidacyId),
     /// Watch. It replaces the seat's earlier watch.
     Watch {
@@ -212,7 +213,7 @@ pub enum Op {
     SetOffice(ElectionName, Version, Box<Office>),
     /// `Store::evict`
     Evict(ElectionName, Box<Entry>),
-    /// Raise every fence of this seat to this token.
+    /// Raise every fence of this seat to this token. It is answered when nothing of it is left, and not before.
     RaiseFences(Token),
 }
 

@@ -480,27 +480,34 @@ impl Fence for Blocking {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_fence_that_blocks_stops_no_heartbeat() {
+async fn a_fence_that_blocks_stops_no_vote_and_keeps_nobody_else_out_of_office() {
     let hall = Hall::new(Algorithm::Consensus);
     let (let_go, gate) = mpsc::channel();
     let (raised, begun) = (Mutex::default(), Notify::new());
     let fence = Arc::new(Blocking { raised, begun, gate: Mutex::new(gate) });
-    let mut others = Vec::new();
-    for name in ["b", "c"] {
-        let seat = hall.stand(name).await;
-        seat.set_healthy(false);
-        others.push(seat);
-    }
+    let mut b = hall.stand("b").await;
+    b.set_healthy(false);
+    let third = hall.client("c");
+    let c = within("standing", third.election("jobs/x").unwrap().candidate("c").stand()).await.unwrap();
+    c.set_healthy(false);
     let group = hall.group().rank(1).data(hall.folder.join("a"));
     let client = Client::builder().with_group(group).unwrap();
     let candidate = client.election("jobs/x").unwrap().candidate("a").fence(fence.clone());
     let mut seat = within("standing", candidate.stand()).await.unwrap();
     within("the fence", fence.begun.notified()).await;
-    // No lease lasts as long as this, unless it is kept alive.
-    tokio::time::sleep(TIMEOUT * 2).await;
+    // With the third gone, nobody is elected without the vote of the one whose fence blocks.
+    assert!(third.close(PATIENCE).await);
+    b.set_healthy(true);
+    let office = within("an office for another", b.elected()).await.unwrap().unwrap();
+    let token = office.token_if_any().unwrap().clone();
+    assert_eq!(fence.raised.lock().unwrap().len(), 1, "one that blocks is not begun a second time beside it");
+    // It may stand again when the fence is free.
     let_go.send(()).unwrap();
+    drop(let_go);
+    b.set_healthy(false);
+    within("a resignation", office.resign()).await.unwrap();
     let office = within("an office", seat.elected()).await.unwrap().unwrap();
-    assert_eq!(*fence.raised.lock().unwrap(), [office.token().clone()], "it was the same term all the time");
+    assert!(office.token().get() > token.get());
 }
 
 #[tokio::test]

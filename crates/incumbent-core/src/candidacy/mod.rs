@@ -61,6 +61,11 @@ pub(crate) struct Candidacy {
     cursor: Cursor,
     call: Option<Call>,
     next_call: u64,
+    /// The raise of fences that is out. It may have been given up, and is then being dropped: the next one waits for it,
+    /// and so does the next entry.
+    raise: Option<CallId>,
+    /// When to make room for the next in line, if the fences are not raised by then.
+    raise_by: Option<Timestamp>,
     backoff: Backoff,
     watch: Option<WatchId>,
     /// From watches that were lost. Reads go well meanwhile, and must not end it: each would arm a
@@ -192,6 +197,8 @@ impl Candidacy {
             cursor: Cursor::default(),
             call: None,
             next_call: 0,
+            raise: None,
+            raise_by: None,
             backoff: Backoff::default(),
             watch: None,
             watch_backoff: Backoff::default(),
@@ -328,7 +335,7 @@ impl Candidacy {
                 self.backoff.until().or_else(|| [watch, self.next_look()].into_iter().flatten().min())
             }
         };
-        [self.tenure.next_timeout(), work].into_iter().flatten().min()
+        [self.tenure.next_timeout(), self.raise_by, work].into_iter().flatten().min()
     }
 
     /// When to look again although nothing told us to.
@@ -385,7 +392,7 @@ impl Candidacy {
     fn may_rejoin(&self) -> bool {
         let lost_an_entry = self.next_call > 0;
         let flawed = lost_an_entry && self.settings.flaws.has(Flaw::NoRejoin);
-        self.session.is_some() && !self.session_ends && self.tenure.is_settled() && !flawed
+        self.session.is_some() && !self.session_ends && self.tenure.is_settled() && self.raise.is_none() && !flawed
     }
 
     /// Whether the election ended after our first contact with it.
@@ -402,6 +409,10 @@ impl Candidacy {
     fn call(&mut self, now: Timestamp, op: Op, out: &mut Outbox) {
         let id = CallId(self.next_call);
         self.next_call += 1;
+        if let Op::RaiseFences(_) = op {
+            self.raise = Some(id);
+            self.raise_by.get_or_insert(now + self.settings.ttl);
+        }
         out.push(Output::Call(self.seat, id, self.session, op.clone()));
         self.call = Some(Call { id, op, sent_at: now, until: now + self.settings.renew_every });
     }

@@ -31,7 +31,9 @@ impl Candidacy {
                     self.arm(now, out);
                 }
             }
-            State::Office(held) if self.tenure.is_taking() => self.call(now, Op::RaiseFences(held.token), out),
+            State::Office(held) if self.tenure.is_taking() && self.raise.is_none() => {
+                self.call(now, Op::RaiseFences(held.token), out);
+            }
             State::Office(_) if self.tenure.serves() => self.step_leading(now, out),
             State::Office(_) | State::Done => {}
             State::Withdrawing(held, heir) => self.call(now, Op::Withdraw(held.clone(), heir.clone()), out),
@@ -39,7 +41,9 @@ impl Candidacy {
     }
 
     fn heed_bars(&mut self, now: Timestamp, out: &mut Outbox) {
-        let Some(why) = self.must_leave_line() else { return };
+        // Fences that answer nobody here may answer the next in line.
+        let too_late = self.raise_by.is_some_and(|by| now >= by).then_some(LossReason::Refused);
+        let Some(why) = self.must_leave_line().or(too_late) else { return };
         match &self.state {
             // A seat that was let go leads on until its term is over, and so does one on a session
             // that is to be replaced.
@@ -208,6 +212,7 @@ impl Candidacy {
     }
 
     pub(super) fn on_answer(&mut self, now: Timestamp, id: CallId, answer: Result<Answer, Fault>, out: &mut Outbox) {
+        self.raise.take_if(|raise| *raise == id);
         let Some(call) = self.call.take_if(|call| call.id == id) else { return };
         let answer = match answer {
             Ok(answer) => answer,
@@ -262,6 +267,7 @@ impl Candidacy {
                 if news {
                     self.event(Event::Following(Box::new(ahead.clone())), out);
                 }
+                self.raise_by = None;
                 let look_again_at = look_again.map(|wait| now + wait);
                 self.state =
                     State::Following(Following { held, ahead, since, read_at: now, look_again_at, trying: false });

@@ -53,6 +53,7 @@ impl Candidacy {
             self.state = State::Unproven(held);
             return;
         }
+        self.raise_by = None;
         self.disarm(out);
         let (term, claim) = (self.tenure.term(), Claim::Entry(held));
         self.event(Event::Elected { term, claim, deadline: self.tenure.deadline() }, out);
@@ -186,6 +187,7 @@ impl Candidacy {
         self.disarm(out);
         // A call about the entry that is gone has no answer worth having.
         self.give_up_call(out);
+        self.raise_by = None;
         self.look = false;
         self.state = State::Out;
     }
@@ -193,6 +195,7 @@ impl Candidacy {
     pub(super) fn withdraw(&mut self, held: Held, heir: Option<EntryId>, out: &mut Outbox) {
         self.disarm(out);
         self.give_up_call(out);
+        self.raise_by = None;
         self.look = false;
         self.state = State::Withdrawing(held, heir);
     }

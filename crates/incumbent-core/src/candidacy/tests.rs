@@ -30,6 +30,10 @@ struct Driven {
 impl Driven {
     /// In a session of ten seconds, with its enlistment on the way.
     fn standing(forgotten_by: ForgottenBy) -> Driven {
+        Driven::standing_fenced(forgotten_by, false)
+    }
+
+    fn standing_fenced(forgotten_by: ForgottenBy, fenced: bool) -> Driven {
         let settings = Settings { drift_ppm: 0, margin: Duration::ZERO, ..Settings::for_ttl(SECOND * 10) };
         let mut driven = Driven {
             machine: Participant::new(settings, [1; 4]),
@@ -46,7 +50,7 @@ impl Driven {
             election: election(),
             name: "c".into(),
             value: Bytes::new(),
-            fenced: false,
+            fenced,
             hold_until_stopped: false,
             first_contact: None,
         };
@@ -439,4 +443,66 @@ fn a_proclamation_that_is_refused_is_not_published_later() {
     driven.fails(Fault::Unavailable);
     driven.wait(SECOND * 2);
     assert!(matches!(driven.asks(), Op::Enlist(_, entry) if entry.value.is_empty()), "{:?}", driven.asks());
+}
+
+/// First in line, with its fences being raised: who makes that call, and what it holds.
+fn raising() -> (Driven, Held, CallId) {
+    let mut driven = Driven::standing_fenced(ForgottenBy::Store, true);
+    let held = driven.held(5);
+    driven.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert_eq!(*driven.asks(), Op::RaiseFences(held.token));
+    let raise = driven.call.take().unwrap().0;
+    (driven, held, raise)
+}
+
+/// Lets this much time pass, with a session that lives and a store that says that we are first. The first call that is
+/// not a look.
+fn next_call(driven: &mut Driven, held: &Held, within: Duration) -> Option<Op> {
+    let until = driven.now + within;
+    while driven.now < until {
+        driven.wait(SECOND / 10);
+        if driven.renewal.is_some() {
+            driven.renewed();
+        }
+        match driven.call.as_ref().map(|(_, op)| op.clone()) {
+            Some(Op::Standing(..)) => driven.answer(standing(Place::Leading(held.clone()), Office::default())),
+            Some(op) => return Some(op),
+            None => {}
+        }
+    }
+    None
+}
+
+#[test]
+fn a_fence_that_hangs_is_raised_again_once_it_is_dropped() {
+    let (mut driven, held, raise) = raising();
+    assert_eq!(next_call(&mut driven, &held, SECOND * 5), None, "the first is not dropped yet");
+    driven.feed(Input::Answer(SEAT, raise, Err(Fault::OutcomeUnknown)));
+    let again = driven.call.as_ref().map(|(_, op)| op.clone()).or_else(|| next_call(&mut driven, &held, SECOND * 5));
+    assert_eq!(again, Some(Op::RaiseFences(held.token)));
+    driven.answer(Answer::Raised);
+    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })));
+}
+
+#[test]
+fn who_cannot_raise_its_fences_for_a_ttl_makes_room_and_stands_again_once_they_are_free() {
+    let (mut driven, held, raise) = raising();
+    assert_eq!(next_call(&mut driven, &held, SECOND * 11), Some(Op::Withdraw(held.clone(), None)));
+    driven.answer(Answer::Cas(Cas::Done));
+    assert_eq!(next_call(&mut driven, &held, SECOND * 60), None, "it would be first again, and in the way");
+    driven.feed(Input::Answer(SEAT, raise, Err(Fault::OutcomeUnknown)));
+    assert!(matches!(driven.asks(), Op::Enlist(..)), "{:?}", driven.asks());
+    assert!(!driven.events.iter().any(|event| matches!(event, Event::Elected { .. })));
+}
+
+#[test]
+fn who_cannot_raise_its_fences_for_a_ttl_makes_room_also_where_they_answer_each_time() {
+    let (mut driven, held, raise) = raising();
+    driven.feed(Input::Answer(SEAT, raise, Err(Fault::Unavailable)));
+    let began = driven.now;
+    while next_call(&mut driven, &held, SECOND * 11) == Some(Op::RaiseFences(held.token)) {
+        driven.fails(Fault::Unavailable);
+    }
+    assert_eq!(*driven.asks(), Op::Withdraw(held, None));
+    assert!(driven.now.since(began) <= SECOND * 11);
 }

@@ -30,6 +30,10 @@ pub enum PeerFlaw {
     FirstTermBelieved,
     /// The user sees the leadership before the fences are raised.
     FencesRaisedLate,
+    /// A fence that hangs is waited for for as long as the lease is kept.
+    HungFenceAwaited,
+    /// Fences are raised anew before an earlier raise is dropped.
+    FencesRaisedBeside,
     /// The office is given up before the work has stopped.
     ReleasedBeforeStopped,
     /// Ring: a result is followed before its winner is heard, and the winner learns of it only on
@@ -43,7 +47,7 @@ pub enum PeerFlaw {
 
 impl PeerFlaw {
     /// Every flaw of consensus.
-    pub const ALL: [PeerFlaw; 13] = [
+    pub const ALL: [PeerFlaw; 15] = [
         PeerFlaw::VoteNotPersisted,
         PeerFlaw::LeaseFromResponse,
         PeerFlaw::NoAbstention,
@@ -56,6 +60,8 @@ impl PeerFlaw {
         PeerFlaw::DriftIgnored,
         PeerFlaw::FirstTermBelieved,
         PeerFlaw::FencesRaisedLate,
+        PeerFlaw::HungFenceAwaited,
+        PeerFlaw::FencesRaisedBeside,
         PeerFlaw::ReleasedBeforeStopped,
     ];
     /// Every flaw of bully and ring.

@@ -30,7 +30,7 @@ pub enum Input<M> {
     Stand(TermRules, Bytes),
     /// The user wants something.
     Command(Command),
-    /// The answer to [`Output::RaiseFences`].
+    /// The answer to [`Output::RaiseFences`]: nothing of that raise is left.
     Fences(Token, Result<(), Fault>),
     /// Drain, leave office, and take no part from then on. [`Output::Closed`] follows.
     Close,
@@ -76,8 +76,10 @@ pub enum Output<M> {
     Persist(PersistId, Stored),
     /// Refuse records of lower tokens from now on, durably, then read the position: one step. See [`Position`].
     Seal(SealId, Token),
-    /// Raise every fence of the candidate to this token, then say [`Input::Fences`].
+    /// Raise every fence of the candidate to this token, then say [`Input::Fences`]. One raise is out at a time.
     RaiseFences(Token),
+    /// The raise that is out is no longer wanted: drop it. [`Input::Fences`] says when that is done, not before.
+    GiveUpFences(Token),
     /// Tell the user.
     Event(Event),
     /// This member takes no part any more. Nothing follows.
@@ -92,6 +94,7 @@ impl<M> Output<M> {
             Output::Persist(id, stored) => Output::Persist(id, stored),
             Output::Seal(id, token) => Output::Seal(id, token),
             Output::RaiseFences(token) => Output::RaiseFences(token),
+            Output::GiveUpFences(token) => Output::GiveUpFences(token),
             Output::Event(event) => Output::Event(event),
             Output::Closed => Output::Closed,
         }

@@ -51,6 +51,8 @@ pub enum Told {
     Event(Event),
     /// Raise every fence to this token, then say [`Node::fences`].
     RaiseFences(Token),
+    /// Drop the raise that is out, then say [`Node::fences`], too: not before nothing is left of it.
+    GiveUpFences(Token),
     /// With [`positions`](incumbent_core::peers::consensus::ConsensusSettings::positions) only: refuse records of lower
     /// tokens from now on, durably, then read the position and say [`Node::sealed`]. Without an answer this member neither
     /// votes nor stands in that term.
@@ -319,6 +321,7 @@ impl Node {
                 Output::Persist(id, stored) => self.persist(id, stored),
                 Output::Seal(id, token) => return Some(Told::Seal(id, token)),
                 Output::RaiseFences(token) => return Some(Told::RaiseFences(token)),
+                Output::GiveUpFences(token) => return Some(Told::GiveUpFences(token)),
                 Output::Event(event) => {
                     self.note(&event);
                     return Some(Told::Event(event));

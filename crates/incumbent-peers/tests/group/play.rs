@@ -244,6 +244,7 @@ async fn live(mut node: Node, mut orders: mpsc::UnboundedReceiver<Order>, user: 
                     node.sealed(seal, sealed.1);
                 }
                 Told::RaiseFences(token) => node.fences(token, Ok(())),
+                Told::GiveUpFences(_) => {}
                 Told::Closed => return node.shut().await,
             },
             order = orders.recv() => match order {

@@ -14,7 +14,7 @@ use super::checker::Checker;
 use super::faults::Fault;
 use super::network::{MS, Network};
 use super::records::{Data, Ledger, Records};
-use super::world::{Happening, Inner, Packet, World};
+use super::world::{Happening, Inner, Packet, TROUBLE, World};
 use crate::clock::LocalClock;
 use crate::trace::trace;
 
@@ -41,6 +41,8 @@ pub(crate) struct Member {
     rules: TermRules,
     /// The term that it works in, and whether the end of that work is due.
     work: Option<(TermNo, bool)>,
+    /// Numbers the raises of its fences; and whether the last one is out.
+    raise: (u64, bool),
     /// What it advertises.
     pub(crate) value: Bytes,
     /// Who leads, in which term, and with which value, as far as its user knows.
@@ -69,6 +71,7 @@ impl Member {
             stands: true,
             rules: TermRules::default(),
             work: None,
+            raise: (0, false),
             value: Bytes::from(format!("value of m{who}")),
             knows: None,
             votes: true,
@@ -127,7 +130,7 @@ impl World {
         let last = member.writing.drain(..).take(done).next_back();
         member.disk = last.map(|(_, stored)| stored).or(member.disk);
         (member.ledger, member.led, member.knows, member.votes) = (None, false, None, true);
-        (member.work, member.stands) = (None, true);
+        (member.work, member.stands, member.raise.1) = (None, true, false);
         member.paused_until = now;
         if wiped {
             (member.disk, member.records, member.wiped) = (None, Records::default(), true);
@@ -172,7 +175,11 @@ impl World {
                 trace!(self, format!("m{who}"), "has another candidate");
                 self.input(who, Input::Stand(rules, value));
             }
-            Inner::Fences(token) => self.raise_fences(who, token),
+            Inner::Fences(raise, token, dropped) if self.members[who].raise == (raise, true) => {
+                self.members[who].raise.1 = false;
+                self.raise_fences(who, token, dropped);
+            }
+            Inner::Fences(..) => {}
             Inner::Stopped(term) => {
                 if self.members[who].work.is_some_and(|(now, _)| now == term) {
                     self.members[who].work = None;
@@ -203,8 +210,8 @@ impl World {
         self.input(who, Input::Tick);
     }
 
-    fn raise_fences(&mut self, who: usize, token: Token) {
-        let fails = self.members[who].rng.below(8) == 0;
+    fn raise_fences(&mut self, who: usize, token: Token, dropped: bool) {
+        let fails = dropped || self.members[who].rng.below(8) == 0;
         let result = match !fails && self.checker.raise_fence(token.get()) {
             true => Ok(()),
             false => Err(Failure::Unavailable),
@@ -295,11 +302,25 @@ impl World {
                 self.at(at, Happening::Within { who, life, what: Inner::Sealed(id, token.get()) });
             }
             Output::RaiseFences(token) => {
-                // Now and then it takes longer than the lease lasts.
-                let rng = &mut self.members[who].rng;
+                if std::mem::replace(&mut self.members[who].raise.1, true) {
+                    let seen = format!("m{who} raises its fences to {token} while an earlier raise is not dropped");
+                    self.checker.fail(now, "RAISE", seen);
+                }
+                // Now and then it takes longer than the lease lasts, or hangs until it is dropped.
+                let Member { rng, raise, .. } = &mut self.members[who];
+                raise.0 += 1;
                 let longest = if rng.below(8) == 0 { 2_500 } else { 40 };
-                let at = now + rng.below(longest) * MS;
-                self.at(at, Happening::Within { who, life, what: Inner::Fences(token) });
+                let (at, raise) = (now + rng.below(longest) * MS, raise.0);
+                if rng.below(8) > 0 || now >= TROUBLE {
+                    self.at(at, Happening::Within { who, life, what: Inner::Fences(raise, token, false) });
+                }
+            }
+            Output::GiveUpFences(token) => {
+                // Now and then it blocks, and cannot be dropped.
+                let Member { rng, raise, .. } = &mut self.members[who];
+                let longest = if rng.below(4) == 0 { 12_000 } else { 10 };
+                let (at, raise) = (now + rng.below(longest) * MS, raise.0);
+                self.at(at, Happening::Within { who, life, what: Inner::Fences(raise, token, true) });
             }
             Output::Event(event) => self.on_event(who, event),
             Output::Closed => {}

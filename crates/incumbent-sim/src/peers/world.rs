@@ -18,7 +18,7 @@ use crate::trace::{Trace, trace};
 use crate::variant::Variant;
 
 /// How long things go wrong.
-const TROUBLE: u64 = 60_000 * MS;
+pub(crate) const TROUBLE: u64 = 60_000 * MS;
 /// How long the world has after that to get well.
 const RECOVERY: u64 = 20_000 * MS;
 /// A message that takes longer than this is late: the usual ones take a few milliseconds.
@@ -62,7 +62,8 @@ pub(crate) enum Inner {
     Wish(Wish),
     /// Another candidate comes.
     Stand,
-    Fences(Token),
+    /// This raise is over, or dropped if `true`.
+    Fences(u64, Token, bool),
     /// The work of this term has stopped.
     Stopped(TermNo),
 }

@@ -3,7 +3,7 @@
 use incumbent_core::{Answer, Attempt, CallId, CandidacyId, Cas, Epoch, Fault, Hint, Input, Op, Place, Token, WatchId};
 
 use super::checker::{Fields, Withdrawal};
-use super::process::{FirstInLine, Message};
+use super::process::{FirstInLine, Message, Process};
 use super::server::{Ask, QueryClient, Reply, held_in};
 use super::world::{Happening, Request, World};
 use crate::trace::trace;
@@ -241,6 +241,7 @@ impl World {
         if let Some(state) = self.processes[process].seats.get_mut(&seat) {
             state.last_call = call.0;
             state.answered_at = None;
+            state.raise = matches!(op, Op::RaiseFences(_)).then_some(call);
             if let Op::Withdraw(held, _) = &op {
                 state.last_withdrawn = Some(held.clone());
             }
@@ -261,6 +262,17 @@ impl World {
         }
         let session = epoch.and_then(|epoch| self.processes[process].sessions.get(&epoch.0).copied());
         self.send(QueryClient::Process { process, boot }, Ask::Call(seat, call, session, op));
+    }
+
+    /// A raise of fences that was given up is said to be dropped, sooner or later.
+    pub(crate) fn drop_raise(&mut self, process: usize, seat: CandidacyId) {
+        let Process { boot, seats, .. } = &mut self.processes[process];
+        let (boot, raise) = (*boot, seats.get_mut(&seat).and_then(|seat| seat.raise.take()));
+        if let Some(call) = raise {
+            let message = Message::Input(Input::Answer(seat, call, Err(Fault::OutcomeUnknown)));
+            let delay = self.delay();
+            self.after(delay, Happening::Deliver { process, boot, message: Box::new(message) });
+        }
     }
 
     /// Notes what an answer said, as it reaches the one who acts on it.

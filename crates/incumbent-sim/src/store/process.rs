@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use incumbent_core::{Attempt, CandidacyId, Held, Input, Liveness, Nonce, Participant, TermNo, Timestamp, Token};
+use incumbent_core::{
+    Attempt, CallId, CandidacyId, Held, Input, Liveness, Nonce, Participant, TermNo, Timestamp, Token,
+};
 use incumbent_store::memory::SessionKey;
 
 use crate::clock::LocalClock;
@@ -31,6 +33,8 @@ pub(crate) struct Seat {
     /// When the one that was sent last was first answered.
     pub(crate) answered_at: Option<u64>,
     pub(crate) last_executed: u64,
+    /// The raise of fences that is out.
+    pub(crate) raise: Option<CallId>,
     pub(crate) last_withdrawn: Option<Held>,
     pub(crate) first_contact: Option<Option<Nonce>>,
     /// What the last answer said that put this seat first in line.

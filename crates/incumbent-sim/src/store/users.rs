@@ -118,6 +118,7 @@ impl World {
             last_call: u64::MAX,
             answered_at: None,
             last_executed: u64::MAX,
+            raise: None,
             last_withdrawn: None,
             first_contact,
             first_in_line: None,

@@ -363,7 +363,8 @@ impl World {
                 self.send(from, Ask::Watch(Watch { seat, watch, what, from: cursor }));
             }
             // What was given up may still arrive: the network drops nothing for it.
-            Output::GiveUpAttempt(_) | Output::GiveUpCall(_) => {}
+            Output::GiveUpAttempt(_) => {}
+            Output::GiveUpCall(seat) => self.drop_raise(process, seat),
             Output::Unwatch(seat) => self.server.unwatch((process, boot, seat)),
             Output::Event(seat, event) => self.on_event(process, seat, event),
             Output::SettingsRefused(error) => self.fail("SETTINGS", error.to_string()),

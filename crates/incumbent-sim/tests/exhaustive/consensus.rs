@@ -217,7 +217,7 @@ impl Cluster {
                         machine.handle(time(self.now), Input::Command(Command::Release));
                     }
                 }
-                Some(Output::RaiseFences(_) | Output::Closed) => {}
+                Some(Output::RaiseFences(_) | Output::GiveUpFences(_) | Output::Closed) => {}
             }
         }
     }

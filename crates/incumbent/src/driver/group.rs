@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::AbortHandle;
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::{Abstention, MemberId};
 use incumbent_core::{CandidacyId, Candidate, Claim, Command, Event, Fault, LossReason, StoreId, Timestamp, Token};
@@ -49,6 +50,8 @@ pub(crate) struct GroupSide {
     /// What is to be told that the member has not said.
     told: VecDeque<Told>,
     work: FuturesUnordered<Work>,
+    /// The raise of fences that is out and wanted.
+    raise: Option<(Token, AbortHandle)>,
     closing: bool,
     /// When a member that does not leave is torn down all the same.
     shut_at: Option<Timestamp>,
@@ -89,6 +92,7 @@ impl GroupSide {
             follows: None,
             told: VecDeque::new(),
             work: FuturesUnordered::new(),
+            raise: None,
             closing: false,
             shut_at: None,
         }
@@ -196,21 +200,7 @@ impl GroupSide {
     fn on_done(&mut self, done: Done) {
         match done {
             Done::Started(result) => self.on_started(result),
-            Done::Raised(seat, token, result) => {
-                let store = self.store_id();
-                let Some(place) = self.seat.as_mut().filter(|place| place.id == seat) else { return };
-                let result = result.map_err(|error| {
-                    tracing::debug!(%error, "a fence could not be raised");
-                    let (fault, error) = place.fences.on_error(&store, error);
-                    if fault == Fault::Permanent {
-                        place.error = Some(error);
-                    }
-                    fault
-                });
-                if let Member::Yes(node) = &mut self.member {
-                    node.fences(token, result);
-                }
-            }
+            Done::Raised(seat, token, result) => self.on_raised(seat, token, result),
             Done::Shut => {
                 // A group keeps nothing of one who has left.
                 let seat = self.seat.as_ref().map(|place| Told::Event(place.id, Event::Done { certain: true }));
@@ -220,14 +210,47 @@ impl GroupSide {
         }
     }
 
+    fn on_raised(&mut self, seat: CandidacyId, token: Token, result: Result<(), FenceError>) {
+        let store = self.store_id();
+        let wanted = self.raise.take_if(|(out, _)| *out == token).is_some();
+        let result = result.map_err(|error| match &mut self.seat {
+            Some(place) if wanted && place.id == seat => {
+                tracing::debug!(%error, "a fence could not be raised");
+                let (fault, error) = place.fences.on_error(&store, token, error);
+                if fault == Fault::Permanent {
+                    place.error = Some(error);
+                }
+                fault
+            }
+            _ => Fault::OutcomeUnknown,
+        });
+        self.answer_fences(token, result);
+    }
+
+    fn answer_fences(&mut self, token: Token, result: Result<(), Fault>) {
+        if let Member::Yes(node) = &mut self.member {
+            node.fences(token, result);
+        }
+    }
+
     fn on_said(&mut self, said: Said) {
         match said {
             Said::Event(event) => self.on_event(event),
             Said::RaiseFences(token) => {
                 let token_of_group = FencingToken::new(token, self.store_id());
-                let Some(place) = &self.seat else { return };
-                let (seat, raised) = (place.id, place.fences.raise(&self.hooks, token_of_group));
+                let Some(place) = &self.seat else {
+                    // Nobody is left to raise them for.
+                    return self.answer_fences(token, Err(Fault::OutcomeUnknown));
+                };
+                let (seat, (raise, raised)) = (place.id, place.fences.raise(&self.hooks, token_of_group));
+                self.raise = Some((token, raise));
                 self.work.push(Box::pin(async move { Done::Raised(seat, token, raised.await) }));
+            }
+            Said::GiveUpFences(token) => {
+                tracing::debug!(%token, "the raise of the fences is given up");
+                if let Some((_, raise)) = self.raise.take() {
+                    raise.abort();
+                }
             }
             // A group with positions is refused to clients, which have no records.
             Said::Seal(..) => {}
@@ -239,9 +262,6 @@ impl GroupSide {
         match &event {
             Event::Led { leader, term, .. } => {
                 self.follows = Some((*leader, *term));
-                if let Some(place) = &mut self.seat {
-                    place.fences.forget();
-                }
                 return self.show();
             }
             Event::Vacant => {
@@ -254,10 +274,7 @@ impl GroupSide {
         }
         let Some(place) = &mut self.seat else { return };
         match &event {
-            Event::Elected { .. } => {
-                place.fences.forget();
-                (place.in_office, place.at_work) = (true, true);
-            }
+            Event::Elected { .. } => (place.in_office, place.at_work) = (true, true),
             Event::TransferRefused(_) => place.ceding = false,
             Event::Unelected(why) => {
                 place.in_office = false;

@@ -14,7 +14,7 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::MemberId;
 use incumbent_core::{
     Answer, Attempt, CallId, CandidacyId, Claim, Command, Cursor, Epoch, Event, Fault, Hint, Input, Op, Output,
-    Participant, Renewal, Settings, Timestamp, WatchFor, WatchId,
+    Participant, Renewal, Settings, Timestamp, Token, WatchFor, WatchId,
 };
 use incumbent_store::{Clock, Session, Store, StoreError, StoreId};
 
@@ -48,7 +48,7 @@ enum Done {
 /// Why a call failed: the store or a fence said so.
 enum CallError {
     Store(StoreError),
-    Fence(FenceError),
+    Fence(Token, FenceError),
 }
 
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
@@ -70,8 +70,8 @@ pub(crate) struct StoreSide {
     closed: Option<bool>,
     /// The opening or renewal that is out.
     attempt: Option<AbortHandle>,
-    /// The call of each candidacy that is out.
-    calls: BTreeMap<CandidacyId, AbortHandle>,
+    /// The call of each candidacy that is out and wanted.
+    calls: BTreeMap<CandidacyId, (CallId, AbortHandle)>,
     seats: BTreeMap<CandidacyId, Place>,
     /// Why no session can be had, for those who fail for it.
     session_error: Option<CandidacyError>,
@@ -147,8 +147,14 @@ impl StoreSide {
                 self.take_in(Input::Renewed(attempt, answer));
             }
             Done::Answer(seat, call, result) => {
-                self.calls.remove(&seat);
-                let answer = result.map_err(|error| self.on_call_error(seat, error));
+                let wanted = self.calls.get(&seat).is_some_and(|(out, _)| *out == call);
+                if wanted {
+                    self.calls.remove(&seat);
+                }
+                let answer = result.map_err(|error| match wanted {
+                    true => self.on_call_error(seat, error),
+                    false => Fault::OutcomeUnknown,
+                });
                 self.take_in(Input::Answer(seat, call, answer));
             }
             Done::Wake(seat, watch, hint) => self.take_in(Input::Wake(seat, watch, hint)),
@@ -214,11 +220,11 @@ impl StoreSide {
         let place = self.seats.get_mut(&seat);
         let (fault, error) = match (error, &self.store_id) {
             (CallError::Store(error), _) => (error.fault(), CandidacyError::Store(error)),
-            (CallError::Fence(error), Some(store)) => match place {
-                Some(place) => place.fences.on_error(store, error),
+            (CallError::Fence(token, error), Some(store)) => match place {
+                Some(place) => place.fences.on_error(store, token, error),
                 None => (error.fault(), CandidacyError::Fence(error)),
             },
-            (CallError::Fence(error), None) => (error.fault(), CandidacyError::Fence(error)),
+            (CallError::Fence(_, error), None) => (error.fault(), CandidacyError::Fence(error)),
         };
         tracing::debug!(?seat, %error, "call failed");
         if fault == Fault::Permanent
@@ -315,29 +321,30 @@ impl StoreSide {
     }
 
     fn give_up_call(&mut self, seat: CandidacyId) {
-        if let Some(call) = self.calls.remove(&seat) {
+        if let Some((_, call)) = self.calls.remove(&seat) {
             call.abort();
         }
     }
 
     fn call(&mut self, seat: CandidacyId, call: CallId, epoch: Option<Epoch>, op: Op) {
         let session = epoch.and_then(|epoch| self.session_of(epoch));
-        let work: Work = match (op, self.seats.get(&seat), &self.store_id) {
+        let handle = match (op, self.seats.get(&seat), &self.store_id) {
             (Op::RaiseFences(token), Some(place), Some(store)) => {
-                let raised = place.fences.raise(&self.hooks, FencingToken::new(token, store.clone()));
-                Box::pin(async move {
+                let (handle, raised) = place.fences.raise(&self.hooks, FencingToken::new(token, store.clone()));
+                // Given up, it is answered all the same, once nothing is left of it.
+                self.begin(Box::pin(async move {
                     let raised = raised.await.map(|()| Answer::Raised);
-                    Done::Answer(seat, call, raised.map_err(CallError::Fence))
-                })
+                    Done::Answer(seat, call, raised.map_err(|error| CallError::Fence(token, error)))
+                }));
+                handle
             }
             (op, ..) => {
                 let store = self.store.clone();
                 let ask = async move { ask(&*store, session, op).await.map_err(CallError::Store) };
-                Box::pin(async move { Done::Answer(seat, call, ask.await) })
+                self.begin(Box::pin(async move { Done::Answer(seat, call, ask.await) }))
             }
         };
-        let handle = self.begin(work);
-        self.calls.insert(seat, handle);
+        self.calls.insert(seat, (call, handle));
     }
 
     fn begin(&mut self, work: Work) -> AbortHandle {

@@ -48,7 +48,7 @@ use crate::time::Timestamp;
 use disk::Disk;
 use message::{Contact, Known};
 use rejoin::Rejoining;
-use term::Leading;
+use term::{Leading, Raise};
 use vote::Asked;
 
 /// What happened.
@@ -87,6 +87,8 @@ pub struct Consensus {
     value: Bytes,
     /// The office of this member's candidate.
     tenure: Tenure<MemberId>,
+    /// The raise of fences that is out.
+    raise: Option<Raise>,
     /// How the candidate stands, if there is one.
     candidate: Option<TermRules>,
     /// The candidate does not stand again, and goes once its work has stopped.
@@ -174,6 +176,7 @@ impl Consensus {
             position: Position::NONE,
             value,
             tenure: Tenure::new(Rules { grace: settings.grace, hold_until_stopped }),
+            raise: None,
             candidate,
             leaving: false,
             healthy: true,
@@ -242,6 +245,7 @@ impl Consensus {
             }
             Input::Readmit => self.on_readmitted(),
         }
+        self.tend_fences(now);
         self.say_abstention(now);
         self.finish_leaving();
         self.close_if_idle();
@@ -391,9 +395,11 @@ impl Consensus {
         }
     }
 
-    /// Whether there is a candidate that may lead. One whose last work has not stopped yet may not.
+    /// Whether there is a candidate that may lead. One whose last work has not stopped yet may not, and neither may one
+    /// whose fences are still being raised for an earlier term.
     fn is_fit(&self) -> bool {
-        self.candidate.is_some() && !self.leaving && self.healthy && !self.closing && self.tenure.is_settled()
+        let free = self.tenure.is_settled() && self.raise.is_none();
+        self.candidate.is_some() && !self.leaving && self.healthy && !self.closing && free
     }
 
     /// A higher term is known: whatever this member was, it is a follower in that term.

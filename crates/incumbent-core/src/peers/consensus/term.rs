@@ -13,6 +13,7 @@ use crate::office::Refusal;
 use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
 use crate::peers::machine::Wish;
+use crate::settings::LONGEST;
 use crate::standing::{Cas, Fault};
 use crate::tenure::{Step, Then};
 use crate::time::Timestamp;
@@ -21,6 +22,10 @@ use crate::time::Timestamp;
 /// the heir stands: more than a timeout.
 const HEIR_BEATS: u32 = 8;
 
+/// How many of the longest election timeouts a member has to raise its fences. Then another one is to lead, whose fences
+/// may answer. A single try may take one of them.
+const TIMEOUTS_TO_RAISE: u32 = 2;
+
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Leading {
     since: Timestamp,
@@ -28,9 +33,19 @@ pub(super) struct Leading {
     promises: BTreeMap<MemberId, Promise>,
     beat_at: Timestamp,
     version: u64,
-    /// When to try the fences again that could not be raised.
+    /// When to raise the fences, if they are wanted and not raised yet.
     raise_at: Option<Timestamp>,
+    /// When to let another member lead, if the fences are not raised by then.
+    raise_by: Option<Timestamp>,
     handing: Option<Handing>,
+}
+
+/// A raise of fences that has not been answered. It may be of an earlier term.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Raise {
+    token: Token,
+    /// `None`: it is given up, and is being dropped.
+    give_up_at: Option<Timestamp>,
 }
 
 /// A handover that waits for its heir.
@@ -64,6 +79,7 @@ impl Consensus {
             beat_at: now,
             version: 1,
             raise_at: None,
+            raise_by: None,
             handing: None,
         });
         self.beat(now);
@@ -75,19 +91,26 @@ impl Consensus {
 
     pub(super) fn next_timeout_of(&self, leading: &Leading) -> Timestamp {
         let tenure = if self.tenure.is_settled() { Some(self.stands_at) } else { self.tenure.next_timeout() };
-        [tenure, leading.raise_at].into_iter().flatten().fold(leading.beat_at, Timestamp::min)
+        let raise = match &self.raise {
+            Some(raise) => raise.give_up_at,
+            None => leading.raise_at,
+        };
+        let raise_by = leading.raise_by.filter(|_| self.tenure.is_taking());
+        [tenure, raise, raise_by].into_iter().flatten().fold(leading.beat_at, Timestamp::min)
     }
 
     /// Lets time pass for a leader: heartbeats, and the ends of the term.
     pub(super) fn lead_on(&mut self, now: Timestamp) {
         let step = self.tenure.on_time(now);
         self.carry_out(now, step);
-        if now >= self.tenure.deadline() {
-            self.tenure.step_back();
-        }
         let Role::Leader(leading) = &mut self.role else { return };
-        if leading.raise_at.take_if(|at| now >= *at).is_some() && self.tenure.is_taking() {
-            self.raise_fences();
+        if self.tenure.is_taking() && now >= self.tenure.deadline() {
+            self.tenure.step_back();
+            leading.raise_at = None;
+        }
+        if self.tenure.is_taking() && leading.raise_by.is_some_and(|by| now >= by) {
+            let step = self.tenure.must_stop(now, LossReason::Resigned, None);
+            return self.carry_out(now, step);
         }
         let due = matches!(&self.role, Role::Leader(leading) if now >= leading.beat_at);
         self.beat(now);
@@ -171,29 +194,61 @@ impl Consensus {
             return;
         }
         let fenced = self.candidate.is_some_and(|rules| rules.fenced);
-        if fenced {
-            self.raise_fences();
+        let raise_by = now + self.time_to_raise(TIMEOUTS_TO_RAISE);
+        if let Role::Leader(leading) = &mut self.role
+            && fenced
+        {
+            leading.raise_at = Some(now);
+            leading.raise_by.get_or_insert(raise_by);
         }
         if !fenced || self.settings.flaws.has(PeerFlaw::FencesRaisedLate) {
             self.take_office(now);
         }
     }
 
-    fn raise_fences(&mut self) {
-        if let Some(token) = Token::new(self.stored.term) {
-            self.disk.push(Output::RaiseFences(token));
+    /// Begins the raise that is due, and gives up the one that is no longer wanted or takes too long. One that was given
+    /// up may be in the user's hands for as long as it likes: the next one waits for it, and so does the next candidacy.
+    pub(super) fn tend_fences(&mut self, now: Timestamp) {
+        let raise_at = if let Role::Leader(leading) = &self.role { leading.raise_at } else { None };
+        let give_up_at = now + self.time_to_raise(1);
+        match &mut self.raise {
+            Some(raise) if raise.give_up_at.is_some_and(|at| raise_at.is_none() || now >= at) => {
+                raise.give_up_at = None;
+                let token = raise.token;
+                self.disk.push(Output::GiveUpFences(token));
+                if self.settings.flaws.has(PeerFlaw::FencesRaisedBeside) {
+                    self.raise = None;
+                }
+            }
+            None if raise_at.is_some_and(|at| now >= at) => {
+                let Some(token) = Token::new(self.stored.term) else { return };
+                self.raise = Some(Raise { token, give_up_at: Some(give_up_at) });
+                self.disk.push(Output::RaiseFences(token));
+            }
+            _ => {}
         }
     }
 
-    /// The fences are raised, or could not be: then they are tried again for as long as the lease lasts.
+    fn time_to_raise(&self, timeouts: u32) -> Duration {
+        match self.settings.flaws.has(PeerFlaw::HungFenceAwaited) {
+            true => LONGEST,
+            false => self.settings.election_max.saturating_mul(timeouts),
+        }
+    }
+
+    /// The fences are raised, or could not be: then they are tried again, until another is to lead.
     pub(super) fn on_fences(&mut self, now: Timestamp, token: Token, result: Result<(), Fault>) {
+        self.raise.take_if(|raise| raise.token == token);
         let rest = self.settings.heartbeat;
         let Role::Leader(leading) = &mut self.role else { return };
         if token.get() != self.stored.term || !self.tenure.is_taking() {
             return;
         }
         match result {
-            Ok(()) => self.take_office(now),
+            Ok(()) => {
+                leading.raise_at = None;
+                self.take_office(now);
+            }
             Err(Fault::Permanent) => self.fail_candidate(now),
             Err(_) => leading.raise_at = Some(now + rest),
         }

@@ -727,3 +727,108 @@ fn a_proclamation_that_is_refused_is_not_advertised_later() {
     talk(&mut members, now);
     assert_eq!(members[2].report(now).value, "value 1");
 }
+
+/// A group of which everybody has fences. The first member is about to be elected in term 1: its fences are being raised.
+fn with_fences_out() -> (Vec<Consensus>, Timestamp) {
+    let mut members: Vec<_> = (0..3).map(fresh).collect();
+    for member in &mut members {
+        let fenced = TermRules { fenced: true, ..TermRules::default() };
+        member.handle(at(0), Input::Stand(fenced, Bytes::new()));
+    }
+    talk(&mut members, at(0));
+    let now = members[0].poll_timeout().unwrap();
+    members[0].handle(now, Input::Tick);
+    assert_eq!(talk_of_fences(&mut members, now), [(0, Output::RaiseFences(term(1)))]);
+    (members, now)
+}
+
+/// As [`talk`]; the answer is what was said about fences.
+fn talk_of_fences(members: &mut [Consensus], now: Timestamp) -> Vec<(u16, Output)> {
+    let mut fences = Vec::new();
+    let mut flying = VecDeque::new();
+    loop {
+        for member in members.iter_mut() {
+            let me = member.group().me();
+            for output in outputs(member, now) {
+                match output {
+                    Output::Send(to, message) => flying.push_back((me, to, message)),
+                    Output::RaiseFences(_) | Output::GiveUpFences(_) => fences.push((me.0, output)),
+                    _ => {}
+                }
+            }
+        }
+        let Some((from, to, message)) = flying.pop_front() else { return fences };
+        members[usize::from(to.0)].handle(now, Input::Message(from, message));
+    }
+}
+
+/// Lets time pass until something is said about fences.
+fn until_fences(members: &mut [Consensus], now: &mut Timestamp) -> Vec<(u16, Output)> {
+    let until = *now + PATIENCE;
+    while *now < until {
+        *now = members.iter().filter_map(Consensus::poll_timeout).min().unwrap().max(*now + MS);
+        members.iter_mut().for_each(|member| member.handle(*now, Input::Tick));
+        let said = talk_of_fences(members, *now);
+        if !said.is_empty() {
+            return said;
+        }
+    }
+    Vec::new()
+}
+
+#[test]
+fn a_fence_that_hangs_is_given_up_and_raised_again_once_it_is_dropped() {
+    let (mut members, mut now) = with_fences_out();
+    let began = now;
+    assert_eq!(until_fences(&mut members, &mut now), [(0, Output::GiveUpFences(term(1)))]);
+    assert!(now.since(began) <= ConsensusSettings::default().election_max + MS * 10);
+    members[0].handle(now, Input::Fences(term(1), Err(Fault::Unavailable)));
+    assert_eq!(until_fences(&mut members, &mut now), [(0, Output::RaiseFences(term(1)))], "the same term");
+    members[0].handle(now, Input::Fences(term(1), Ok(())));
+    talk(&mut members, now);
+    assert_eq!(members[0].office(), Some(term(1)));
+}
+
+#[test]
+fn a_member_whose_fence_cannot_be_dropped_lets_another_lead_and_does_not_stand() {
+    let (mut members, mut now) = with_fences_out();
+    assert_eq!(until_fences(&mut members, &mut now), [(0, Output::GiveUpFences(term(1)))]);
+    // It is never dropped: another one raises its fences instead.
+    let said = until_fences(&mut members, &mut now);
+    let [(other, Output::RaiseFences(token))] = said[..] else { panic!("{said:?}") };
+    assert!(other != 0 && token == term(2), "{said:?}");
+    members[usize::from(other)].handle(now, Input::Fences(token, Ok(())));
+    talk(&mut members, now);
+    assert_eq!(members[usize::from(other)].office(), Some(token));
+    // With the leader gone, only those stand whose fences are free.
+    members.retain(|member| member.group().me() != MemberId(other));
+    let told = pass(&mut members, &mut now, PATIENCE);
+    assert_eq!(members[0].role(), PeerRole::Follower, "{told:?}");
+}
+
+#[test]
+fn a_member_whose_fences_fail_again_and_again_lets_another_lead() {
+    let (mut members, mut now) = with_fences_out();
+    let began = now;
+    let other = loop {
+        members[0].handle(now, Input::Fences(term(1), Err(Fault::Unavailable)));
+        match until_fences(&mut members, &mut now)[..] {
+            [(0, Output::RaiseFences(token))] => assert_eq!(token, term(1)),
+            [(other, Output::RaiseFences(_))] => break other,
+            ref said => panic!("{said:?}"),
+        }
+    };
+    assert!(other != 0);
+    assert!(now.since(began) <= ConsensusSettings::default().election_max * 4, "{:?}", now.since(began));
+}
+
+#[test]
+fn what_fences_say_of_an_earlier_term_is_not_taken_for_this_one() {
+    let (mut members, mut now) = with_fences_out();
+    members[0].handle(now, Input::Message(MemberId(1), Message::Stale { term: term(4) }));
+    assert_eq!(talk_of_fences(&mut members, now), [(0, Output::GiveUpFences(term(1)))], "nobody waits for it");
+    members[0].handle(now, Input::Fences(term(1), Ok(())));
+    assert_eq!(members[0].office(), None);
+    let said = until_fences(&mut members, &mut now);
+    assert!(matches!(said[..], [(_, Output::RaiseFences(_))]), "{said:?}");
+}

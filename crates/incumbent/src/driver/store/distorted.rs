@@ -31,7 +31,7 @@ impl StoreSide {
                 self.distorted.to_drop.extend(self.attempt.take());
             }
             (DriverFlaw::DroppedLate, Output::GiveUpCall(seat)) => {
-                self.distorted.to_drop.extend(self.calls.remove(&seat));
+                self.distorted.to_drop.extend(self.calls.remove(&seat).map(|(_, call)| call));
             }
             (DriverFlaw::DroppedLate, output) if begins => {
                 self.carry_out(output);
@@ -39,7 +39,7 @@ impl StoreSide {
             }
             (DriverFlaw::OfficeBeforeFences, Output::Call(seat, call, _, Op::RaiseFences(token))) => {
                 let place = self.seats.get(&seat)?;
-                let raised = place.fences.raise(&self.hooks, FencingToken::new(token, self.store_id.clone()?));
+                let (_, raised) = place.fences.raise(&self.hooks, FencingToken::new(token, self.store_id.clone()?));
                 self.begin(Box::pin(async move {
                     let _ = raised.await;
                     Done::Discarded
