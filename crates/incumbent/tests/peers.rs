@@ -496,7 +496,7 @@ async fn a_fence_that_blocks_stops_no_vote_and_keeps_nobody_else_out_of_office()
     let mut seat = within("standing", candidate.stand()).await.unwrap();
     within("the fence", fence.begun.notified()).await;
     // With the third gone, nobody is elected without the vote of the one whose fence blocks.
-    assert!(third.close(PATIENCE).await);
+    third.close(PATIENCE).await.unwrap();
     b.set_healthy(true);
     let office = within("an office for another", b.elected()).await.unwrap().unwrap();
     let token = office.token_if_any().unwrap().clone();
