@@ -93,12 +93,13 @@ fn weather(rng: &mut Rng, hosts: usize, victim: usize) -> Network {
 /// Faults that are rarely met by chance and that the protocol has a rule for.
 fn script(rng: &mut Rng, hosts: usize, leader: usize, may_wipe: bool) -> Fault {
     let others: Vec<_> = (1..hosts).map(|step| (leader + step) % hosts).collect();
-    Fault::Script(match rng.below(6) {
+    Fault::Script(match rng.below(7) {
         0 => voters_forget(rng, hosts, leader, &others),
         1 => heir_is_cut_off(rng, hosts, &others),
         2 => answers_come_late(rng, hosts, leader),
         3 => order_to_stand_comes_late(rng, &others),
         4 => one_link_is_broken(rng, leader, &others),
+        5 => heir_stands_still(rng, &others),
         _ => electors_restart(rng, hosts, leader, &others, may_wipe),
     })
 }
@@ -120,17 +121,21 @@ fn voters_forget(rng: &mut Rng, hosts: usize, leader: usize, others: &[usize]) -
     steps
 }
 
-/// The heir is cut off as it stands, or its votes come late, also when another leads.
+/// The heir is cut off as it stands, and comes back when another leads.
 fn heir_is_cut_off(rng: &mut Rng, hosts: usize, others: &[usize]) -> Vec<(u64, Fault)> {
     let heir = others[rng.below(others.len() as u64) as usize];
-    let slow_to = Some((heir, 1_500 + rng.below(1_500)));
-    let cut = rng.below(2) == 0;
-    let network = if cut { Network::isolate(heir, hosts) } else { Network { slow_to, ..Network::default() } };
     vec![
         (0, Fault::Transfer(heir)),
-        (rng.below(30) * MS, Fault::Weather(network)),
+        (rng.below(30) * MS, Fault::Weather(Network::isolate(heir, hosts))),
         ((1_500 + rng.below(6_000)) * MS, Fault::Weather(Network::default())),
     ]
+}
+
+/// The heir has asked for votes and stands still: it finds them when another leads.
+fn heir_stands_still(rng: &mut Rng, others: &[usize]) -> Vec<(u64, Fault)> {
+    let heir = others[rng.below(others.len() as u64) as usize];
+    let pause = Fault::Pause { who: heir, span: (2_000 + rng.below(3_000)) * MS };
+    vec![(0, Fault::Transfer(heir)), ((10 + rng.below(30)) * MS, pause)]
 }
 
 /// Acknowledgements reach the leader late, also after it is no longer heard.
