@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use crate::backoff::Backoff;
-use crate::flaw::Flaw;
 use crate::lease::Lease;
 use crate::rng::Rng;
 use crate::settings::{Settings, SettingsError};
@@ -214,8 +213,7 @@ impl Keeper {
         // Where an answer proves only an earlier renewal, twice as many keep the newest proof as
         // fresh.
         let renew_every = if matches!(liveness.proof, Proof::Earlier { .. }) { renew_every / 2 } else { renew_every };
-        let rarely = self.settings.flaws.has(Flaw::RenewsTooRarely);
-        let renew_every = if rarely { liveness.ttl * 9 / 10 } else { renew_every };
+        let renew_every = self.settings.policy.renew_every(renew_every, liveness.ttl);
         let (rest, renew_at) = (liveness.rest, sent_at + renew_every);
         self.state = State::Open { epoch, lease, rest, renew_every, renew_at, renewing: None, ends: Ends::Never };
         Change::Up(session)
@@ -232,11 +230,10 @@ impl Keeper {
         let Some(tried) = renewing.take_if(|tried| tried.attempt == attempt) else { return Change::Nothing };
         match answer {
             Ok(renewal) => {
-                let from_answer = self.settings.flaws.has(Flaw::DeadlineFromAnswer);
                 // One that is to be replaced is kept for what is still to be removed, and believed
                 // no longer.
                 if *ends == Ends::Never {
-                    lease.renewed(if from_answer { now } else { tried.sent_at }, now, renewal.ttl);
+                    lease.renewed(self.settings.policy.deadline_from(tried.sent_at, now), now, renewal.ttl);
                 }
                 self.backoff.succeeded();
                 Change::Renewed { epoch: *epoch, deadline: lease.deadline(), renewal }

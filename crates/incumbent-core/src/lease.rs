@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::flaw::Flaw;
 use crate::settings::{Settings, shrink};
 use crate::standing::{Liveness, Proof};
 use crate::time::Timestamp;
@@ -108,8 +107,7 @@ impl Lease {
     fn count(&mut self) {
         let ttl = self.renewals.iter().map(|renewal| renewal.ttl_granted).min();
         if let (Some(proven), Some(ttl), true) = (self.renewals.front(), ttl, self.proven) {
-            let flawed = self.settings.flaws.has(Flaw::TtlAsAsked);
-            let ttl = if flawed { self.settings.ttl } else { ttl };
+            let ttl = self.settings.policy.ttl(self.settings.ttl, ttl);
             self.deadline = proven.sent_at + shrink(ttl, self.settings.drift_ppm) - self.margin;
         }
     }

@@ -13,7 +13,6 @@ mod backoff;
 pub mod binary;
 mod candidacy;
 mod entry;
-mod flaw;
 mod keeper;
 mod lease;
 mod machine;
@@ -22,6 +21,7 @@ mod office;
 mod outbox;
 mod participant;
 pub mod peers;
+mod policy;
 mod rng;
 mod settings;
 mod standing;
@@ -29,7 +29,6 @@ mod tenure;
 mod time;
 
 pub use entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Observed, Token, TokenOutOfRange, Version};
-pub use flaw::{Flaw, Flaws};
 pub use keeper::{Attempt, Epoch};
 pub use lease::Lease;
 pub use machine::{
@@ -39,6 +38,8 @@ pub use machine::{
 pub use name::{ElectionName, MAX_LINE, MAX_NAME_BYTES, MAX_VALUE_BYTES, NameError, check_candidate_name, check_value};
 pub use office::{Ended, Handover, Heir, LastTerm, MAX_REASON_BYTES, Office, Paused, Refusal};
 pub use participant::Participant;
+#[doc(hidden)]
+pub use policy::{Flaw, Policy};
 pub use rng::Rng;
 pub use settings::{LONGEST, Settings, SettingsError, Shortfall, stretch};
 pub use standing::{

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::candidacy::{Candidacy, SeatInput};
 use crate::entry::Held;
-use crate::flaw::Flaw;
 use crate::keeper::{Change, Epoch, Keeper, Order};
 use crate::machine::{CandidacyId, Candidate, Event, Input, Output};
 use crate::name::ElectionName;
@@ -179,8 +178,8 @@ impl Participant {
     }
 
     fn on_renewal(&mut self, now: Timestamp, epoch: Epoch, deadline: Timestamp, renewal: Renewal) {
-        let blind = self.settings.flaws.has(Flaw::OwnEntryUnchecked);
-        let gone: BTreeSet<&Held> = renewal.gone.iter().filter(|_| !blind).collect();
+        let looks = self.settings.policy.checks_own_entry();
+        let gone: BTreeSet<&Held> = renewal.gone.iter().filter(|_| looks).collect();
         let unproven: BTreeSet<&Held> = renewal.unproven.iter().collect();
         for seat in self.seat_ids() {
             let entry = self.seats.get(&seat).and_then(|candidacy| candidacy.entry());
@@ -196,7 +195,7 @@ impl Participant {
                 self.tell(now, seat, SeatInput::StillBehind(seen));
             }
         }
-        if self.settings.flaws.has(Flaw::EnlistmentUnsettled) {
+        if !self.settings.policy.settles_enlistments() {
             return;
         }
         for stray in renewal.stray.into_iter().take(MAX_STRAYS) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::flaw::Flaws;
+use crate::policy::Policy;
 
 /// A lost hint and a failed call must not cost more for a longer TTL: that says how long a dead leader may stay, no more.
 const LONGEST_UNTIL_REREAD: Duration = Duration::from_secs(30);
@@ -28,8 +28,9 @@ pub struct Settings {
     pub margin: Duration,
     /// How often a candidate looks again although nothing told it to: hints get lost.
     pub reread_every: Duration,
-    /// Known-bad variants, for the simulation.
-    pub flaws: Flaws,
+    /// For simulations only.
+    #[doc(hidden)]
+    pub policy: Policy,
 }
 
 impl Settings {
@@ -42,7 +43,7 @@ impl Settings {
             drift_ppm: 1_000,
             margin: ttl / 50,
             reread_every: ttl.saturating_mul(2).min(LONGEST_UNTIL_REREAD),
-            flaws: Flaws::NONE,
+            policy: Policy::SOUND,
         }
     }
 

@@ -137,16 +137,13 @@ fn many(world: World, variant: Variant, from: u64, seeds: u64) -> bool {
 fn flaws(world: World, from: u64, most: u64) -> bool {
     let variants = world.variants();
     let mut missed = 0;
-    println!("{world}: {:<24} {:<9} {:>6}  how", "known-bad variant", "broke", "seeds");
     for variant in &variants {
-        let name = variant.to_string();
+        println!("{world}, {variant}: {}", variant.what());
         match catch(world, *variant, from, most) {
-            Some((seed, violation)) => {
-                println!("{world}: {name:<24} {:<9} {:>6}  {}", violation.rule, seed - from + 1, violation.text);
-            }
+            Some((seed, violation)) => println!("  caught with seed {seed}: {violation}"),
             None => {
                 missed += 1;
-                println!("{world}: {name:<24} NOT CAUGHT in {most} seeds");
+                println!("  NOT CAUGHT in {most} seeds");
             }
         }
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use incumbent::DriverFlaw;
-use incumbent_core::Flaw;
-use incumbent_core::peers::PeerFlaw;
+use incumbent_core::peers::ConsensusFlaw;
+use incumbent_core::{Flaw, known_flaws};
 
 /// A simulated world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,66 +29,46 @@ pub enum Variant {
     /// The library's driver or its handles have one.
     Driver(DriverFlaw),
     /// The machine of a member has one.
-    Peers(PeerFlaw),
+    Peers(ConsensusFlaw),
 }
 
-/// One way in which what surrounds the machines can be wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AroundFlaw {
-    /// A token is drawn first and becomes visible later.
-    TokenDrawnEarly,
-    /// A token is one more than the newest in line, so that it starts again when the line is empty.
-    TokenFromTheLine,
-    /// A stale server acknowledges renewals that change nothing, and that is taken for a proof of life.
-    StaleServerBelieved,
-    /// An answered renewal is taken for a proof of life in a store where it proves only the one before.
-    AnswerTakenForProof,
-    /// The opening of a session is taken for a proof of life where it is none.
-    OpeningTakenForProof,
-    /// A renewal is taken to prove the one before it, however soon it follows.
-    RenewalsTooClose,
-    /// A connection is lost and made again, to a server that counts a shorter TTL, and nobody
-    /// notices.
-    ReconnectUnnoticed,
-    /// The clock stops while the host is suspended.
-    ClockStopsInSuspend,
-    /// The clock is the wall clock, which people and daemons set back.
-    ClockSetBack,
-    /// Clocks run at different rates, and nobody accounts for it.
-    DriftUnaccounted,
-    /// Evicting compares no versions: one that has shown life since goes too.
-    EvictionUnguarded,
-    /// Evicting removes the first in line, not the entry that was seen.
-    EvictionOfTheFirst,
-    /// Withdrawing removes whatever entry the session has in that election.
-    WithdrawalUnguarded,
-    /// The office record is written without comparing its version.
-    OfficeOverwritten,
-    /// A fence is set to the token that comes, not to the largest that came.
-    FenceSetBack,
-    /// A resource compares no tokens.
-    ResourceUnfenced,
-}
-
-impl AroundFlaw {
-    const ALL: [AroundFlaw; 16] = [
-        AroundFlaw::TokenDrawnEarly,
-        AroundFlaw::TokenFromTheLine,
-        AroundFlaw::StaleServerBelieved,
-        AroundFlaw::AnswerTakenForProof,
-        AroundFlaw::OpeningTakenForProof,
-        AroundFlaw::RenewalsTooClose,
-        AroundFlaw::ReconnectUnnoticed,
-        AroundFlaw::ClockStopsInSuspend,
-        AroundFlaw::ClockSetBack,
-        AroundFlaw::DriftUnaccounted,
-        AroundFlaw::EvictionUnguarded,
-        AroundFlaw::EvictionOfTheFirst,
-        AroundFlaw::WithdrawalUnguarded,
-        AroundFlaw::OfficeOverwritten,
-        AroundFlaw::FenceSetBack,
-        AroundFlaw::ResourceUnfenced,
-    ];
+known_flaws! {
+    /// One way in which what surrounds the machines can be wrong.
+    pub enum AroundFlaw {
+        /// A token is drawn first and becomes visible later.
+        TokenDrawnEarly,
+        /// A token is one more than the newest in line, so that it starts again when the line is empty.
+        TokenFromTheLine,
+        /// A stale server acknowledges renewals that change nothing, and that is taken for a proof of life.
+        StaleServerBelieved,
+        /// An answered renewal is taken for a proof of life in a store where it proves only the one before.
+        AnswerTakenForProof,
+        /// The opening of a session is taken for a proof of life where it is none.
+        OpeningTakenForProof,
+        /// A renewal is taken to prove the one before it, however soon it follows.
+        RenewalsTooClose,
+        /// A connection is lost and made again, to a server that counts a shorter TTL, and nobody
+        /// notices.
+        ReconnectUnnoticed,
+        /// The clock stops while the host is suspended.
+        ClockStopsInSuspend,
+        /// The clock is the wall clock, which people and daemons set back.
+        ClockSetBack,
+        /// Clocks run at different rates, and nobody accounts for it.
+        DriftUnaccounted,
+        /// Evicting compares no versions: one that has shown life since goes too.
+        EvictionUnguarded,
+        /// Evicting removes the first in line, not the entry that was seen.
+        EvictionOfTheFirst,
+        /// Withdrawing removes whatever entry the session has in that election.
+        WithdrawalUnguarded,
+        /// The office record is written without comparing its version.
+        OfficeOverwritten,
+        /// A fence is set to the token that comes, not to the largest that came.
+        FenceSetBack,
+        /// A resource compares no tokens.
+        ResourceUnfenced,
+    }
 }
 
 impl World {
@@ -104,16 +84,27 @@ impl World {
     pub fn variants(self) -> Vec<Variant> {
         match self {
             World::Store => {
-                let core = Flaw::ALL.into_iter().map(Variant::Core);
-                core.chain(AroundFlaw::ALL.into_iter().map(Variant::Around)).collect()
+                let core = Flaw::ALL.iter().copied().map(Variant::Core);
+                core.chain(AroundFlaw::ALL.iter().copied().map(Variant::Around)).collect()
             }
-            World::Library => DriverFlaw::ALL.into_iter().map(Variant::Driver).collect(),
-            World::Peers => PeerFlaw::ALL.into_iter().map(Variant::Peers).collect(),
+            World::Library => DriverFlaw::ALL.iter().copied().map(Variant::Driver).collect(),
+            World::Peers => ConsensusFlaw::ALL.iter().copied().map(Variant::Peers).collect(),
         }
     }
 }
 
 impl Variant {
+    /// What it does wrong.
+    pub fn what(self) -> &'static str {
+        match self {
+            Variant::Sound => "Nothing is wrong.",
+            Variant::Core(flaw) => flaw.what(),
+            Variant::Around(flaw) => flaw.what(),
+            Variant::Driver(flaw) => flaw.what(),
+            Variant::Peers(flaw) => flaw.what(),
+        }
+    }
+
     pub(crate) fn has(self, flaw: AroundFlaw) -> bool {
         self == Variant::Around(flaw)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use incumbent_core::peers::bully::Bully;
 use incumbent_core::peers::ring::Ring;
-use incumbent_core::peers::{PeerFlaw, PeerFlaws, RankSettings};
+use incumbent_core::peers::{RankFlaw, RankPolicy, RankSettings};
 use incumbent_sim::ranks::{Outcome, Plan, run};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -24,13 +24,16 @@ fn play(algorithm: Algorithm, plan: Plan) -> Outcome {
     }
 }
 
-fn flawed(flaw: Option<PeerFlaw>) -> RankSettings {
-    RankSettings { flaws: flaw.map_or(PeerFlaws::NONE, PeerFlaws::only), ..RankSettings::default() }
+fn flawed(flaw: Option<RankFlaw>) -> RankSettings {
+    RankSettings {
+        policy: flaw.map_or(RankPolicy::SOUND, |flaw| RankPolicy::SOUND.with(flaw)),
+        ..RankSettings::default()
+    }
 }
 
 /// The most elections in two minutes, of all groups with one link that is broken in one or in both
 /// directions before the highest rank starts.
-fn most_elections(algorithm: Algorithm, flaw: Option<PeerFlaw>) -> (usize, String) {
+fn most_elections(algorithm: Algorithm, flaw: Option<RankFlaw>) -> (usize, String) {
     let mut most = (0, String::new());
     for members in [3, 5] {
         for majority in [false, true] {
@@ -63,12 +66,12 @@ fn one_broken_link_does_not_make_leaders_change_for_ever() {
 
 #[test]
 fn a_ring_that_follows_results_before_the_winner_is_heard_is_caught() {
-    let (elections, _) = most_elections(Algorithm::Ring, Some(PeerFlaw::ResultFollowed));
+    let (elections, _) = most_elections(Algorithm::Ring, Some(RankFlaw::ResultFollowed));
     assert!(elections > 20, "{elections}");
 }
 
 /// The highest rank comes later than the others, and takes over.
-fn take_over(algorithm: Algorithm, members: u16, work: Duration, flaw: Option<PeerFlaw>) -> Outcome {
+fn take_over(algorithm: Algorithm, members: u16, work: Duration, flaw: Option<RankFlaw>) -> Outcome {
     let mut plan = Plan::new(members, flawed(flaw));
     plan.starts.insert(members, SECOND * 5);
     plan.work = work;
@@ -94,13 +97,13 @@ fn who_takes_over_waits_for_the_work_of_the_one_before_which_gets_its_grace() {
 #[test]
 fn a_take_over_at_once_is_caught() {
     for algorithm in BOTH {
-        let outcome = take_over(algorithm, 3, SECOND / 10, Some(PeerFlaw::TakenOverAtOnce));
+        let outcome = take_over(algorithm, 3, SECOND / 10, Some(RankFlaw::TakenOverAtOnce));
         assert!(outcome.overlap > Duration::ZERO && !outcome.unasked.is_empty(), "{algorithm:?}: {outcome:?}");
     }
 }
 
 /// The highest rank leads and resigns; whoever leads after it ends a minute later.
-fn resignation(algorithm: Algorithm, members: u16, flaw: Option<PeerFlaw>) -> Outcome {
+fn resignation(algorithm: Algorithm, members: u16, flaw: Option<RankFlaw>) -> Outcome {
     let mut plan = Plan::new(members, flawed(flaw));
     plan.resigns.push((members, SECOND * 10));
     plan.crashes.insert(members - 1, SECOND * 70);
@@ -123,14 +126,14 @@ fn a_resignation_lasts_for_as_long_as_the_next_one_leads() {
 #[test]
 fn a_resignation_that_is_forgotten_is_caught() {
     for algorithm in BOTH {
-        let outcome = resignation(algorithm, 3, Some(PeerFlaw::ResignationForgotten));
+        let outcome = resignation(algorithm, 3, Some(RankFlaw::ResignationForgotten));
         assert!(outcome.elected.iter().filter(|(_, who)| *who == 3).count() > 1, "{algorithm:?}");
         assert!(outcome.elected[2].0 < SECOND * 70, "{algorithm:?}: {outcome:?}");
     }
 }
 
 /// The highest rank leads, and is asked to give the office back; its work takes long to stop.
-fn asked_to_resign(algorithm: Algorithm, hold: bool, flaw: Option<PeerFlaw>) -> Outcome {
+fn asked_to_resign(algorithm: Algorithm, hold: bool, flaw: Option<RankFlaw>) -> Outcome {
     let mut plan = Plan::new(3, RankSettings { grace: SECOND * 3, ..flawed(flaw) });
     plan.asked.push((3, SECOND * 10));
     plan.work = if hold { SECOND * 20 } else { SECOND * 2 };
@@ -154,7 +157,7 @@ fn a_leader_that_is_asked_to_resign_is_followed_by_another_when_its_work_has_sto
 #[test]
 fn an_office_given_up_before_the_work_has_stopped_is_caught() {
     for algorithm in BOTH {
-        let outcome = asked_to_resign(algorithm, false, Some(PeerFlaw::ReleasedBeforeStopped));
+        let outcome = asked_to_resign(algorithm, false, Some(RankFlaw::ReleasedBeforeStopped));
         assert!(outcome.overlap > Duration::ZERO, "{algorithm:?}: {outcome:?}");
     }
 }

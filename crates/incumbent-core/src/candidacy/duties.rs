@@ -2,7 +2,6 @@
 
 use super::{Candidacy, Following, State};
 use crate::entry::Held;
-use crate::flaw::Flaw;
 use crate::machine::{Event, LossReason, Op};
 use crate::name::MAX_LINE;
 use crate::office::{Handover, Office, Refusal};
@@ -18,7 +17,7 @@ impl Candidacy {
         }
         let Some(handover) = self.handover_to_carry_out(held).cloned() else {
             // Carried out, refused or withdrawn: there is nothing to give up any more, and no alarm for it.
-            if !self.settings.flaws.has(Flaw::AlarmLeftBehind) {
+            if self.settings.policy.clears_alarms() {
                 self.handover.seen = None;
             }
             return self.leftovers(held);
@@ -57,7 +56,7 @@ impl Candidacy {
     }
 
     fn handover_to_carry_out(&self, held: &Held) -> Option<&Handover> {
-        if self.settings.flaws.has(Flaw::HandoverNotVoid) {
+        if !self.settings.policy.knows_void_handovers() {
             return self.office.handover.as_ref();
         }
         self.office.handover_from(held.token).filter(|handover| self.handover.unable != Some(handover.nonce))
@@ -155,7 +154,7 @@ impl Candidacy {
             None => Refusal::HeirGone,
             Some(0) if behind[0].ready == Some(handover.nonce) => {
                 let ours = self.wishes.transfer.as_ref().is_some_and(|(_, _, nonce)| *nonce == handover.nonce);
-                let guard = (!self.settings.flaws.has(Flaw::HandoverUnguarded)).then(|| heir.entry.clone());
+                let guard = self.settings.policy.guards_handovers().then(|| heir.entry.clone());
                 return match (ours, guard) {
                     (true, Some(guard)) => self.cede(guard, out),
                     (_, guard) => self.drain(now, LossReason::Transferred, guard, out),
@@ -181,8 +180,7 @@ impl Candidacy {
             return (next && !said)
                 .then(|| Op::Publish(held.clone(), self.published, self.who.value.clone(), Some(nonce)));
         }
-        let stays = self.settings.flaws.has(Flaw::NobodyStepsAside);
-        let between = handover.from < held.token && held.token < heir.token && !stays;
+        let between = handover.from < held.token && held.token < heir.token && self.settings.policy.steps_aside();
         let settled = self.handover.stepped_aside == Some(nonce) || self.handover.found_void == Some(nonce);
         // Whether the one that is asked leads at all: else the notice is void, and our place is ours.
         (between && !settled).then(|| Op::Line(self.who.election.clone(), 1))

@@ -6,6 +6,7 @@
 //! never came leads through the same code as the happy path.
 
 mod duties;
+mod flawed;
 mod progress;
 mod term;
 #[cfg(test)]
@@ -18,7 +19,6 @@ use bytes::Bytes;
 
 use crate::backoff::Backoff;
 use crate::entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Token, Version};
-use crate::flaw::Flaw;
 use crate::keeper::{Epoch, Session};
 use crate::machine::{
     Answer, CallId, CandidacyId, Candidate, Command, Event, Hint, LossReason, Op, Output, WatchFor, WatchId,
@@ -340,7 +340,7 @@ impl Candidacy {
 
     /// When to look again although nothing told us to.
     fn next_look(&self) -> Option<Timestamp> {
-        let reread = (!self.settings.flaws.has(Flaw::NoPeriodicReread)).then_some(self.reread_at);
+        let reread = self.settings.policy.rereads().then_some(self.reread_at);
         match &self.state {
             State::Out => match self.barred() {
                 Some(LossReason::Paused) => reread,
@@ -372,7 +372,7 @@ impl Candidacy {
             Some(LossReason::Refused)
         } else if self.wishes.close {
             Some(LossReason::Closing)
-        } else if self.office.paused.is_some() && !self.settings.flaws.has(Flaw::PauseIgnored) {
+        } else if self.office.paused.is_some() && self.settings.policy.heeds_pauses() {
             Some(LossReason::Paused)
         } else if self.wishes.unhealthy {
             Some(LossReason::Unhealthy)
@@ -390,16 +390,16 @@ impl Candidacy {
 
     /// Whether only time keeps this candidate out of the line.
     fn may_rejoin(&self) -> bool {
-        let lost_an_entry = self.next_call > 0;
-        let flawed = lost_an_entry && self.settings.flaws.has(Flaw::NoRejoin);
-        self.session.is_some() && !self.session_ends && self.tenure.is_settled() && self.raise.is_none() && !flawed
+        let first_time = self.next_call == 0;
+        let free = self.tenure.is_settled() && self.raise.is_none();
+        self.session.is_some() && !self.session_ends && free && (first_time || self.settings.policy.rejoins())
     }
 
     /// Whether the election ended after our first contact with it.
     fn has_ended(&self) -> bool {
         let tombstone = self.office.ended.as_ref().map(|ended| ended.id);
         let at_first = self.who.first_contact.flatten();
-        tombstone.is_some() && tombstone != at_first && !self.settings.flaws.has(Flaw::EndIgnored)
+        tombstone.is_some() && tombstone != at_first && self.settings.policy.heeds_ends()
     }
 
     fn new_entry(&self) -> NewEntry {

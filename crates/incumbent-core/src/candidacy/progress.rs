@@ -2,7 +2,6 @@
 
 use super::{Call, Candidacy, Following, State};
 use crate::entry::{Entry, Held, Nonce, Version};
-use crate::flaw::Flaw;
 use crate::machine::{Answer, CallId, Command, Event, Hint, LossReason, Op, Successor, WatchId};
 use crate::office::{Office, Refusal};
 use crate::outbox::Outbox;
@@ -55,16 +54,12 @@ impl Candidacy {
                 self.withdraw(held, None, out);
             }
             // The try under way is settled first: it may have made us an entry.
-            State::Following(Following { held: None, trying: true, .. })
-                if !self.settings.flaws.has(Flaw::TryUnsettled) =>
-            {
+            State::Following(Following { held: None, trying: true, .. }) if self.settings.policy.settles_tries() => {
                 self.state = State::Enlisting { stray: None, sent: true };
             }
             State::Following(Following { held: None, .. }) => self.leave_line(out),
             State::Enlisting { sent: false, .. } => self.leave_line(out),
-            State::Enlisting { sent: true, .. } if self.settings.flaws.has(Flaw::EnlistmentUnsettled) => {
-                self.leave_line(out)
-            }
+            State::Enlisting { sent: true, .. } if !self.settings.policy.settles_enlistments() => self.leave_line(out),
             _ => {}
         }
     }
@@ -109,7 +104,7 @@ impl Candidacy {
         // A look comes before an eviction: nearly always the one ahead has renewed since it was
         // last read, and after an eviction only a look tells who is ahead now.
         let unread = silent_until.is_some_and(|at| following.read_at < at);
-        if self.look || due || (unread && !self.settings.flaws.has(Flaw::RivalTimedFromSend)) {
+        if self.look || due || (unread && self.settings.policy.reads_before_evicting()) {
             return match following.held.clone() {
                 Some(held) => {
                     let behind = following.ahead.id.clone();
@@ -203,11 +198,8 @@ impl Candidacy {
             }
             Hint::Lost => self.on_watch_lost(now),
         }
-        if self.settings.flaws.has(Flaw::WinWithoutVerifying)
-            && let State::Following(Following { held: Some(held), .. }) = &self.state
-        {
-            let held = held.clone();
-            self.on_first_in_line(now, held, out);
+        if !self.settings.policy.verifies_wins() {
+            self.win_unverified(now, out);
         }
     }
 
@@ -261,7 +253,7 @@ impl Candidacy {
                 if self.term().is_some() {
                     return self.lose(LossReason::Superseded, out);
                 }
-                let seen_at = if self.settings.flaws.has(Flaw::RivalTimedFromSend) { call.sent_at } else { now };
+                let seen_at = self.settings.policy.rival_timed_from(call.sent_at, now);
                 let since = self.silent_since(&ahead, seen_at);
                 let news = !matches!(&self.state, State::Following(before) if before.ahead.token == ahead.token);
                 if news {
@@ -273,7 +265,7 @@ impl Candidacy {
                     State::Following(Following { held, ahead, since, read_at: now, look_again_at, trying: false });
             }
             Place::Gone => {
-                if !(self.term().is_some() && self.settings.flaws.has(Flaw::OwnEntryUnchecked)) {
+                if self.term().is_none() || self.settings.policy.checks_own_entry() {
                     self.on_entry_gone(now, out);
                 }
             }
@@ -302,8 +294,8 @@ impl Candidacy {
     /// stopped in a row have been silent at the same time, and are evicted one right after the
     /// other; else each is timed once it is directly ahead.
     fn silent_since(&self, ahead: &Entry, seen_at: Timestamp) -> Timestamp {
-        let in_turn = self.settings.flaws.has(Flaw::SilenceCountedInTurn);
-        if let Some(silent) = ahead.observed.and_then(|observed| observed.silent).filter(|_| !in_turn) {
+        let at_once = self.settings.policy.counts_silence_at_once();
+        if let Some(silent) = ahead.observed.and_then(|observed| observed.silent).filter(|_| at_once) {
             return seen_at - silent;
         }
         match &self.state {
@@ -326,8 +318,8 @@ impl Candidacy {
         if self.office.paused.is_some() && !was_paused {
             self.event(Event::Out(LossReason::Paused), out);
         }
-        let never = self.settings.flaws.has(Flaw::NoPeriodicReread);
-        self.reread_at = if never { Timestamp::MAX } else { now + self.rng.jitter(self.settings.reread_every) };
+        let reread_at = now + self.rng.jitter(self.settings.reread_every);
+        self.reread_at = if self.settings.policy.rereads() { reread_at } else { Timestamp::MAX };
     }
 
     fn on_withdrawal(&mut self, now: Timestamp, withdrawn: &Held, guarded: bool, cas: Cas, out: &mut Outbox) {
@@ -384,7 +376,7 @@ impl Candidacy {
                 }
                 self.finish(false, out);
             }
-            (Op::Withdraw(..), _) if self.settings.flaws.has(Flaw::WithdrawalForgotten) => self.on_withdrawn(now, out),
+            (Op::Withdraw(..), _) if !self.settings.policy.repeats_withdrawals() => self.on_withdrawn(now, out),
             (Op::Enlist(..), Fault::Permanent) => {
                 // Nothing was written; a place that is tried for again and again may be ours to leave all the same.
                 if let State::Enlisting { sent, .. } = &mut self.state {

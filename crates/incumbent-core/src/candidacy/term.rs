@@ -2,7 +2,6 @@
 
 use super::{Candidacy, Following, State};
 use crate::entry::{EntryId, Held};
-use crate::flaw::Flaw;
 use crate::machine::{Claim, Event, LossReason};
 use crate::office::Refusal;
 use crate::outbox::Outbox;
@@ -22,7 +21,7 @@ impl Candidacy {
     }
 
     fn check_deadline(&mut self, now: Timestamp, out: &mut Outbox) {
-        if !self.settings.flaws.has(Flaw::RenewalRevives) {
+        if self.settings.policy.ends_at_the_deadline() {
             let step = self.tenure.on_time(now);
             self.carry_out(step, out);
         }
@@ -36,7 +35,7 @@ impl Candidacy {
             self.state = State::Unproven(held);
         } else {
             self.state = State::Office(held);
-            if !self.who.fenced || self.settings.flaws.has(Flaw::FencesRaisedLate) {
+            if !self.who.fenced || !self.settings.policy.raises_fences_first() {
                 self.take_office(now, out);
             }
         }
@@ -94,16 +93,8 @@ impl Candidacy {
 
     /// Asks the user to stop the work.
     pub(super) fn drain(&mut self, now: Timestamp, why: LossReason, heir: Option<EntryId>, out: &mut Outbox) {
-        let step = self.tenure.must_stop(now, why, heir.clone());
-        let asked = matches!(step, Some(Step::Stopping { .. }));
+        let step = self.tenure.must_stop(now, why, heir);
         self.carry_out(step, out);
-        if asked
-            && self.settings.flaws.has(Flaw::ReleaseBeforeStop)
-            && let State::Office(held) = &self.state
-        {
-            let held = held.clone();
-            self.withdraw(held, heir, out);
-        }
     }
 
     /// The work has stopped, says the user.
@@ -135,6 +126,9 @@ impl Candidacy {
                 self.event(Event::Stopping { why, hard_stop }, out);
                 self.refuse_own_transfer(Refusal::Leaving, out);
                 self.disarm(out);
+                if !self.settings.policy.stops_before_release() {
+                    self.withdraw(held, None, out);
+                }
             }
             Step::Unelected(why, then) => {
                 self.refuse_own_transfer(Refusal::Leaving, out);

@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
     use crate::machine::{Claim, Command, Event, LossReason, TermNo};
-    use crate::peers::flaw::PeerFlaws;
+    use crate::peers::policy::RankPolicy;
     use crate::standing::Cas;
 
     const MS: Duration = Duration::from_millis(1);
@@ -264,7 +264,7 @@ mod tests {
         grace: Duration::from_millis(500),
         majority: false,
         take_over: false,
-        flaws: PeerFlaws::NONE,
+        policy: RankPolicy::SOUND,
     };
 
     #[test]

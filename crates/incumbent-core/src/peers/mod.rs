@@ -9,16 +9,17 @@
 
 pub mod bully;
 pub mod consensus;
-mod flaw;
 mod group;
 mod machine;
 mod member;
+mod policy;
 mod pulse;
 pub mod ring;
 pub mod wire;
 
-pub use flaw::{PeerFlaw, PeerFlaws};
 pub use group::{Group, GroupError, MAX_MEMBERS, MemberId};
 pub use machine::{Abstention, Input, Output, TermRules, Wish};
 pub use member::Member;
+#[doc(hidden)]
+pub use policy::{ConsensusFlaw, ConsensusPolicy, RankFlaw, RankPolicy};
 pub use pulse::{PulseMessage, RankSettings, RankSettingsError};

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::flaw::{PeerFlaw, PeerFlaws};
 use super::group::{Group, MemberId};
 use super::machine::{Input, Output, TermRules, Wish};
+use super::policy::RankPolicy;
 use crate::machine::{Claim, Command, Event, LossReason};
 use crate::office::Refusal;
 use crate::rng::Rng;
@@ -33,8 +33,9 @@ pub struct RankSettings {
     /// Whether a member takes over from a healthy leader of lower rank: the textbook's rule, at the price of a change
     /// of leader whenever a higher rank returns.
     pub take_over: bool,
-    /// Known-bad variants, for the simulation.
-    pub flaws: PeerFlaws,
+    /// For simulations only.
+    #[doc(hidden)]
+    pub policy: RankPolicy,
 }
 
 impl Default for RankSettings {
@@ -46,7 +47,7 @@ impl Default for RankSettings {
             grace: Duration::from_millis(500),
             majority: false,
             take_over: true,
-            flaws: PeerFlaws::NONE,
+            policy: RankPolicy::SOUND,
         }
     }
 }
@@ -379,9 +380,9 @@ impl<M: From<PulseMessage>> Pulse<M> {
 
     /// Another has been chosen and says so itself. The work of a sitting leader gets its grace.
     pub(super) fn follow(&mut self, now: Timestamp, leader: MemberId) {
-        let step = match self.settings.flaws.has(PeerFlaw::TakenOverAtOnce) {
-            true => self.tenure.claim_gone(LossReason::Superseded),
-            false => self.tenure.must_stop(now, LossReason::Superseded, None),
+        let step = match self.settings.policy.waits_for_the_loser() {
+            true => self.tenure.must_stop(now, LossReason::Superseded, None),
+            false => self.tenure.claim_gone(LossReason::Superseded),
         };
         self.post = Post::Listening { leader: Some(leader), heard_at: now };
         self.carry_out(now, step);
@@ -396,7 +397,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
             None => {}
             Some(Step::Stopping { why, hard_stop }) => {
                 self.event(Event::Stopping { why, hard_stop });
-                if self.settings.flaws.has(PeerFlaw::ReleasedBeforeStopped) {
+                if !self.settings.policy.stops_before_release() {
                     self.give_up(now, why);
                 }
             }
@@ -416,7 +417,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
     /// may answer again; else another is to lead, or does so already.
     fn give_up(&mut self, now: Timestamp, why: LossReason) {
         self.event(Event::Released);
-        self.resigned = why == LossReason::Resigned && !self.settings.flaws.has(PeerFlaw::ResignationForgotten);
+        self.resigned = why == LossReason::Resigned && self.settings.policy.remembers_resignations();
         match self.post {
             Post::Leading { .. } if why == LossReason::LocalDeadline => {}
             Post::Leading { .. } => {
@@ -513,7 +514,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
             if deadline > self.tenure.deadline() && self.tenure.prove(deadline) {
                 self.event(Event::Deadline(deadline));
             }
-        } else if !may_be_led || self.settings.flaws.has(PeerFlaw::TakenOverAtOnce) {
+        } else if !may_be_led || !self.settings.policy.waits_for_the_loser() {
             self.take_office(now, deadline);
         }
     }

@@ -8,7 +8,6 @@
 
 use bytes::Bytes;
 
-use super::flaw::PeerFlaw;
 use super::group::{Group, MAX_MEMBERS, MemberId};
 use super::machine::{Input, Output, TermRules, Wish};
 use super::pulse::{Due, Pulse, PulseMessage, RankSettings, RankSettingsError};
@@ -300,7 +299,7 @@ impl Ring {
 
     /// Whether the word of others makes a leader: a known-bad variant.
     fn follows_results(&self) -> bool {
-        self.pulse.settings.flaws.has(PeerFlaw::ResultFollowed)
+        !self.pulse.settings.policy.waits_for_the_winner()
     }
 
     /// Takes a result in. Only the winner acts on it: one that never hears of its election must not

@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use incumbent_core::ElectionName;
-use incumbent_core::peers::PeerFlaw;
+use incumbent_core::peers::ConsensusFlaw;
 use incumbent_peers::{Algorithm, GroupConfig, MemberId, Members, PeerRole, QueryClient, Secret};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{Process, Scratch};
@@ -23,7 +23,7 @@ const BETWEEN: Duration = Duration::from_millis(10);
 
 pub(crate) struct Cluster {
     algorithm: Algorithm,
-    flaw: Option<PeerFlaw>,
+    flaw: Option<ConsensusFlaw>,
     addresses: BTreeMap<Who, String>,
     links: BTreeMap<(Who, Who), Proxy>,
     /// Those that run, stopped or not.
@@ -43,7 +43,7 @@ impl Cluster {
     }
 
     /// The same with members that are wrong on purpose.
-    pub(crate) async fn start_flawed(algorithm: Algorithm, count: Who, flaw: Option<PeerFlaw>) -> Cluster {
+    pub(crate) async fn start_flawed(algorithm: Algorithm, count: Who, flaw: Option<ConsensusFlaw>) -> Cluster {
         let scratch = Scratch::new("peers");
         let secret = Secret::read_or_create(&scratch.path().join("secret")).unwrap();
         let addresses: BTreeMap<Who, String> = (1..=count).map(|who| (who, address(who))).collect();

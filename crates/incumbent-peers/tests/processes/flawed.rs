@@ -1,6 +1,6 @@
 //! Members that are wrong on purpose: the judge of all other tests here must catch them.
 
-use incumbent_core::peers::PeerFlaw;
+use incumbent_core::peers::ConsensusFlaw;
 use incumbent_peers::{Algorithm, MemberId};
 use incumbent_testkit::proxy::Way;
 
@@ -11,7 +11,7 @@ const CHANCES: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_hands_over_and_leads_on_is_caught() {
-    let flaw = Some(PeerFlaw::LeaseKeptAfterTransfer);
+    let flaw = Some(ConsensusFlaw::LeaseKeptAfterTransfer);
     let mut cluster = Cluster::start_flawed(Algorithm::Consensus, 5, flaw).await;
     for _ in 0..CHANCES {
         let (leader, term) = cluster.agreed().await;
@@ -31,7 +31,7 @@ async fn a_leader_that_hands_over_and_leads_on_is_caught() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn voters_that_break_their_promise_are_caught() {
-    let flaw = Some(PeerFlaw::NoStickyVoters);
+    let flaw = Some(ConsensusFlaw::NoStickyVoters);
     let mut cluster = Cluster::start_flawed(Algorithm::Consensus, 5, flaw).await;
     for _ in 0..CHANCES {
         let (leader, term) = cluster.agreed().await;

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use incumbent_core::peers::{PeerFlaw, PeerFlaws};
+use incumbent_core::peers::{ConsensusFlaw, ConsensusPolicy};
 use incumbent_core::{Command, ElectionName, Event, Timestamp, Token};
 use incumbent_peers::{
     Algorithm, ConsensusSettings, GroupConfig, LinkSettings, MemberId, Members, Node, NodeConfig, RankSettings, Rules,
@@ -58,13 +58,13 @@ impl Diary {
 }
 
 /// One that is wrong on purpose shows that the tests look.
-fn flaws(name: &str) -> PeerFlaws {
-    let flaw = PeerFlaw::ALL.into_iter().find(|flaw| format!("{flaw:?}") == name);
-    flaw.map_or(PeerFlaws::NONE, PeerFlaws::only)
+fn policy(name: &str) -> ConsensusPolicy {
+    let flaw = ConsensusFlaw::ALL.iter().find(|flaw| format!("{flaw:?}") == name);
+    flaw.map_or(ConsensusPolicy::SOUND, |flaw| ConsensusPolicy::SOUND.with(*flaw))
 }
 
 /// Short, so that much happens in little time.
-fn rules(algorithm: Algorithm, flaws: PeerFlaws) -> Rules {
+fn rules(algorithm: Algorithm, policy: ConsensusPolicy) -> Rules {
     let ms = Duration::from_millis;
     let ranks = RankSettings {
         heartbeat: ms(100),
@@ -82,7 +82,7 @@ fn rules(algorithm: Algorithm, flaws: PeerFlaws) -> Rules {
             heartbeat: ms(100),
             margin: ms(20),
             grace: ms(100),
-            flaws,
+            policy,
             ..ConsensusSettings::default()
         }),
     }
@@ -100,7 +100,7 @@ fn config([algorithm, flaw, me, members, listen, folder]: &[String; 6]) -> NodeC
         backoff_max: Duration::from_millis(300),
         ..LinkSettings::default()
     };
-    let mut config = NodeConfig::new(group, MemberId(me.parse().unwrap()), rules(algorithm, flaws(flaw)));
+    let mut config = NodeConfig::new(group, MemberId(me.parse().unwrap()), rules(algorithm, policy(flaw)));
     config.listen = Some(listen.clone());
     config.data = algorithm.is_fenced().then(|| folder.join(format!("data-{me}")));
     config.value = format!("value of {me}").into();

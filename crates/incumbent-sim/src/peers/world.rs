@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use incumbent_core::peers::consensus::{ConsensusSettings, Input, Message};
-use incumbent_core::peers::{MemberId, PeerFlaws, Wish};
+use incumbent_core::peers::{ConsensusPolicy, MemberId, Wish};
 use incumbent_core::{Command, Rng, Successor, TermNo, Token};
 
 use super::checker::Checker;
@@ -82,8 +82,9 @@ pub(crate) struct World {
 
 /// Runs one seed to its end, or to the first broken rule.
 pub(crate) fn run(seed: u64, variant: Variant, tracing: bool) -> Outcome {
-    let flaws = if let Variant::Peers(flaw) = variant { PeerFlaws::only(flaw) } else { PeerFlaws::NONE };
-    let mut world = World::new(seed, settings(flaws), tracing);
+    let sound = ConsensusPolicy::SOUND;
+    let policy = if let Variant::Peers(flaw) = variant { sound.with(flaw) } else { sound };
+    let mut world = World::new(seed, settings(policy), tracing);
     world.run();
     let World { mut checker, mut counts, steps, .. } = world;
     counts.extend([("events", steps), ("terms", checker.terms), ("records committed", checker.records() as u64)]);
@@ -92,7 +93,7 @@ pub(crate) fn run(seed: u64, variant: Variant, tracing: bool) -> Outcome {
 }
 
 /// Short times, and clocks that are as bad as the settings allow: five of a hundred.
-fn settings(flaws: PeerFlaws) -> ConsensusSettings {
+fn settings(policy: ConsensusPolicy) -> ConsensusSettings {
     ConsensusSettings {
         election_min: Duration::from_millis(1_500),
         election_max: Duration::from_millis(3_000),
@@ -102,7 +103,7 @@ fn settings(flaws: PeerFlaws) -> ConsensusSettings {
         grace: Duration::from_millis(300),
         pre_vote: true,
         positions: true,
-        flaws,
+        policy,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent_core::{Flaws, ForgottenBy, Proof, Rng, Settings};
+use incumbent_core::{ForgottenBy, Policy, Proof, Rng, Settings};
 use incumbent_store::memory::Shape;
 
 use crate::variant::{AroundFlaw, Variant};
@@ -90,7 +90,7 @@ impl Scenario {
         let drift_ppm = [1_000, 10_000, 50_000][rng.below(3) as usize];
         let mut settings = Settings { drift_ppm, ..Settings::for_ttl(ttl) };
         if let Variant::Core(flaw) = variant {
-            settings.flaws = Flaws::only(flaw);
+            settings.policy = Policy::SOUND.with(flaw);
         }
         if variant.has(AroundFlaw::DriftUnaccounted) {
             settings = Settings { drift_ppm: 0, margin: Duration::ZERO, ..settings };

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Position, Stored,
 };
-use incumbent_core::peers::{Group, MemberId, PeerFlaw, PeerFlaws, TermRules};
+use incumbent_core::peers::{ConsensusFlaw, ConsensusPolicy, Group, MemberId, TermRules};
 use incumbent_core::{Claim, Command, Event, Rng, Successor, Timestamp, Token};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -59,8 +59,8 @@ struct Bounds {
 struct ConsensusModel {
     /// How far to go.
     bounds: Bounds,
-    /// The flaws that are switched on.
-    flaws: PeerFlaws,
+    /// The policy that are switched on.
+    policy: ConsensusPolicy,
     /// Whether two leases at a time are looked for. Not when abstention is switched off to see more votes.
     leases: bool,
 }
@@ -130,7 +130,7 @@ impl ConsensusModel {
             // Without it any member may stand whenever its timer fires: more than what pre-votes allow.
             pre_vote: false,
             positions: false,
-            flaws: self.flaws,
+            policy: self.policy,
         }
     }
 
@@ -402,6 +402,8 @@ impl Model for ConsensusModel {
     }
 }
 
+const SOUND: ConsensusPolicy = ConsensusPolicy::SOUND;
+
 const BASE: Bounds =
     Bounds { members: 3, terms: 2, until: 4, crashes: 0, wipes: 0, transfers: 0, slow_disks: false, doubling: true };
 
@@ -425,15 +427,15 @@ fn holds(model: ConsensusModel, at_least: usize) {
 }
 
 /// Explores until something is broken, which must happen.
-fn is_caught(bounds: Bounds, flaws: PeerFlaws, leases: bool) {
-    let model = ConsensusModel { bounds, flaws, leases };
+fn is_caught(bounds: Bounds, policy: ConsensusPolicy, leases: bool) {
+    let model = ConsensusModel { bounds, policy, leases };
     let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
     let broken: Vec<_> = SAFETY.into_iter().filter(|name| checker.discovery(name).is_some()).collect();
-    assert!(!broken.is_empty(), "nothing is broken by {flaws:?} within {bounds:?}");
+    assert!(!broken.is_empty(), "nothing is broken by {policy:?} within {bounds:?}");
 }
 
 fn sound(bounds: Bounds) -> ConsensusModel {
-    ConsensusModel { bounds, flaws: PeerFlaws::NONE, leases: true }
+    ConsensusModel { bounds, policy: SOUND, leases: true }
 }
 
 #[test]
@@ -465,7 +467,7 @@ fn writes_to_disk_that_take_time_while_other_things_happen() {
 /// Restarted members vote at once here, so that votes after a restart fit into the bounds: what votes must keep does not
 /// depend on abstention (leases do, and are not looked at).
 fn votes(bounds: Bounds) -> ConsensusModel {
-    ConsensusModel { bounds, flaws: PeerFlaws::only(PeerFlaw::NoAbstention), leases: false }
+    ConsensusModel { bounds, policy: SOUND.with(ConsensusFlaw::NoAbstention), leases: false }
 }
 
 #[test]
@@ -486,37 +488,37 @@ fn a_member_that_lost_its_disk_breaks_no_vote() {
 
 #[test]
 fn the_check_finds_a_vote_that_is_not_persisted() {
-    let flaws = PeerFlaws::only(PeerFlaw::NoAbstention).and(PeerFlaw::VoteNotPersisted);
-    is_caught(Bounds { until: 2, crashes: 1, ..BASE }, flaws, false);
+    let policy = SOUND.with(ConsensusFlaw::NoAbstention).with(ConsensusFlaw::VoteNotPersisted);
+    is_caught(Bounds { until: 2, crashes: 1, ..BASE }, policy, false);
 }
 
 #[test]
 fn the_check_finds_a_wiped_member_that_starts_afresh() {
-    let flaws = PeerFlaws::only(PeerFlaw::NoAbstention).and(PeerFlaw::WipedStartsAfresh);
-    is_caught(Bounds { until: 3, crashes: 1, wipes: 1, ..BASE }, flaws, false);
+    let policy = SOUND.with(ConsensusFlaw::NoAbstention).with(ConsensusFlaw::WipedStartsAfresh);
+    is_caught(Bounds { until: 3, crashes: 1, wipes: 1, ..BASE }, policy, false);
 }
 
 #[test]
 fn the_check_finds_a_lease_from_the_response() {
-    is_caught(BASE, PeerFlaws::only(PeerFlaw::LeaseFromResponse), true);
+    is_caught(BASE, SOUND.with(ConsensusFlaw::LeaseFromResponse), true);
 }
 
 #[test]
 fn the_check_finds_a_restart_without_abstention() {
-    is_caught(Bounds { crashes: 1, ..BASE }, PeerFlaws::only(PeerFlaw::NoAbstention), true);
+    is_caught(Bounds { crashes: 1, ..BASE }, SOUND.with(ConsensusFlaw::NoAbstention), true);
 }
 
 #[test]
 fn the_check_finds_voters_that_break_their_promise() {
-    is_caught(BASE, PeerFlaws::only(PeerFlaw::NoStickyVoters), true);
+    is_caught(BASE, SOUND.with(ConsensusFlaw::NoStickyVoters), true);
 }
 
 #[test]
 fn the_check_finds_a_lease_kept_after_a_transfer() {
-    is_caught(Bounds { until: 3, transfers: 1, ..BASE }, PeerFlaws::only(PeerFlaw::LeaseKeptAfterTransfer), true);
+    is_caught(Bounds { until: 3, transfers: 1, ..BASE }, SOUND.with(ConsensusFlaw::LeaseKeptAfterTransfer), true);
 }
 
 #[test]
 fn the_check_finds_a_winner_in_office_without_a_promise() {
-    is_caught(BASE, PeerFlaws::only(PeerFlaw::ElectedUnconfirmed), true);
+    is_caught(BASE, SOUND.with(ConsensusFlaw::ElectedUnconfirmed), true);
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{
-    Answer, Attempt, CallId, CandidacyId, Candidate, Claim, Command, ElectionName, Event, Fault, Flaw, Flaws, Handover,
-    Held, Hint, Input, Nonce, Office, Op, Output, Participant, Paused, Settings, StoreId, Timestamp, Token, WatchFor,
+    Answer, Attempt, CallId, CandidacyId, Candidate, Claim, Command, ElectionName, Event, Fault, Flaw, Handover, Held,
+    Hint, Input, Nonce, Office, Op, Output, Participant, Paused, Policy, Settings, StoreId, Timestamp, Token, WatchFor,
     WatchId,
 };
 use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
@@ -27,7 +27,7 @@ const SEAT: CandidacyId = CandidacyId(0);
 struct Bounds {
     candidates: usize,
     shape: Shape,
-    flaws: Flaws,
+    policy: Policy,
     steps: u64,
     losses: u8,
     late: usize,
@@ -286,7 +286,7 @@ impl Model for Bounds {
     type Action = Act;
 
     fn init_states(&self) -> Vec<World> {
-        let settings = Settings { drift_ppm: 0, flaws: self.flaws, ..Settings::for_ttl(TTL) };
+        let settings = Settings { drift_ppm: 0, policy: self.policy, ..Settings::for_ttl(TTL) };
         let processes = (0..self.candidates).map(|index| Process {
             machine: Participant::new(settings, [index as u64 + 1; 4]),
             sessions: BTreeMap::new(),
@@ -437,7 +437,7 @@ fn check(bounds: Bounds) {
 const CALM: Bounds = Bounds {
     candidates: 2,
     shape: Shape::FAIR,
-    flaws: Flaws::NONE,
+    policy: Policy::SOUND,
     steps: 6,
     losses: 0,
     late: 0,
@@ -479,8 +479,8 @@ fn two_candidates_that_time_each_other_never_both_lead() {
 
 #[test]
 fn one_that_takes_a_hint_for_a_victory_is_found() {
-    let flaws = Flaws::only(Flaw::WinWithoutVerifying);
-    let bounds = Bounds { flaws, requests_to_resign: 1, steps: 0, ..CALM };
+    let policy = Policy::SOUND.with(Flaw::WinWithoutVerifying);
+    let bounds = Bounds { policy, requests_to_resign: 1, steps: 0, ..CALM };
     let checker = bounds.checker().threads(2).spawn_bfs().join();
     assert!(checker.discovery("at most one believes to lead").is_some());
 }

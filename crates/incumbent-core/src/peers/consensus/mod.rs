@@ -38,7 +38,6 @@ pub use settings::{ConsensusSettings, ConsensusSettingsError};
 use crate::entry::Token;
 use crate::machine::{Command, Event, LossReason, Successor};
 use crate::office::Refusal;
-use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::{Group, MemberId};
 use crate::peers::machine::{Abstention, TermRules};
 use crate::rng::Rng;
@@ -151,7 +150,7 @@ impl Consensus {
     ) -> Result<Consensus, ConsensusSettingsError> {
         settings.check()?;
         let boot = match boot {
-            Boot::Lost if settings.flaws.has(PeerFlaw::WipedStartsAfresh) => Boot::New,
+            Boot::Lost if !settings.policy.rejoins_when_wiped() => Boot::New,
             boot => boot,
         };
         let stored = match boot {
@@ -190,7 +189,7 @@ impl Consensus {
     fn boot(&mut self, now: Timestamp, boot: Boot) {
         // A promise of an earlier life was as long as the settings of that life said.
         let abstain = self.stored.abstain.max(self.settings.election_max);
-        if boot != Boot::New && !self.settings.flaws.has(PeerFlaw::NoAbstention) {
+        if boot != Boot::New && self.settings.policy.abstains() {
             self.abstains_until = now + stretch(abstain, self.settings.drift_ppm);
         }
         match boot {

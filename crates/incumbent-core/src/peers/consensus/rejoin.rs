@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::message::{Ballot, Message, Position};
 use super::{Consensus, Role};
 use crate::entry::{Nonce, Token};
-use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
 use crate::time::Timestamp;
 
@@ -103,7 +102,7 @@ impl Consensus {
         let (told, lost) = (rejoining.told.len(), rejoining.lost.len());
         let by_all = told == others;
         let by_majority = told + lost == others && told >= quorum;
-        let believes = self.settings.flaws.has(PeerFlaw::FirstTermBelieved);
+        let believes = !self.settings.policy.asks_enough_members();
         if rejoining.learnt || told == 0 || !(by_all || by_majority || rejoining.readmitted || believes) {
             return;
         }

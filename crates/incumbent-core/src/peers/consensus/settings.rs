@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::peers::flaw::{PeerFlaw, PeerFlaws};
+use crate::peers::policy::ConsensusPolicy;
 
 /// The times of one member. Members may differ: each says in its acknowledgements how long its promise lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -26,8 +26,9 @@ pub struct ConsensusSettings {
     pub pre_vote: bool,
     /// Whether the application has records whose [`Position`](super::Position) restricts who may be elected.
     pub positions: bool,
-    /// Known-bad variants, for the simulation.
-    pub flaws: PeerFlaws,
+    /// For simulations only.
+    #[doc(hidden)]
+    pub policy: ConsensusPolicy,
 }
 
 impl ConsensusSettings {
@@ -62,7 +63,7 @@ impl ConsensusSettings {
     /// The follower's clock may be fast, so that its promise is over early, and the leader's slow, so that it
     /// notices late.
     pub fn lease_of(&self, promise: Duration) -> Duration {
-        let ppm = if self.flaws.has(PeerFlaw::DriftIgnored) { 0 } else { u128::from(self.drift_ppm.min(999_999)) };
+        let ppm = if self.policy.counts_drift() { u128::from(self.drift_ppm.min(999_999)) } else { 0 };
         let nanos = promise.as_nanos().saturating_mul(1_000_000 - ppm) / (1_000_000 + ppm);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
@@ -79,7 +80,7 @@ impl Default for ConsensusSettings {
             grace: Duration::from_millis(500),
             pre_vote: true,
             positions: false,
-            flaws: PeerFlaws::NONE,
+            policy: ConsensusPolicy::SOUND,
         }
     }
 }

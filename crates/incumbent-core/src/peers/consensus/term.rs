@@ -10,7 +10,6 @@ use super::{Consensus, Input, Output, Role};
 use crate::entry::Token;
 use crate::machine::{Claim, Event, LossReason};
 use crate::office::Refusal;
-use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
 use crate::peers::machine::Wish;
 use crate::settings::LONGEST;
@@ -83,7 +82,7 @@ impl Consensus {
             handing: None,
         });
         self.beat(now);
-        if self.settings.flaws.has(PeerFlaw::ElectedUnconfirmed) {
+        if !self.settings.policy.waits_for_promises() {
             self.begin(now, now + self.settings.lease_of(self.settings.election_min) - self.settings.margin);
         }
         self.look_at_lease(now);
@@ -156,7 +155,7 @@ impl Consensus {
         if term.get() != self.stored.term || sent_at < leading.since || sent_at > now {
             return;
         }
-        let counts_from = if self.settings.flaws.has(PeerFlaw::LeaseFromResponse) { now } else { sent_at };
+        let counts_from = self.settings.policy.lease_from(sent_at, now);
         let known = leading.promises.entry(from).or_default();
         known.until = known.until.max(counts_from + self.settings.lease_of(promise));
         known.position = position;
@@ -201,7 +200,7 @@ impl Consensus {
             leading.raise_at = Some(now);
             leading.raise_by.get_or_insert(raise_by);
         }
-        if !fenced || self.settings.flaws.has(PeerFlaw::FencesRaisedLate) {
+        if !fenced || !self.settings.policy.raises_fences_first() {
             self.take_office(now);
         }
     }
@@ -216,7 +215,7 @@ impl Consensus {
                 raise.give_up_at = None;
                 let token = raise.token;
                 self.disk.push(Output::GiveUpFences(token));
-                if self.settings.flaws.has(PeerFlaw::FencesRaisedBeside) {
+                if !self.settings.policy.raises_fences_once() {
                     self.raise = None;
                 }
             }
@@ -230,9 +229,9 @@ impl Consensus {
     }
 
     fn time_to_raise(&self, timeouts: u32) -> Duration {
-        match self.settings.flaws.has(PeerFlaw::HungFenceAwaited) {
-            true => LONGEST,
-            false => self.settings.election_max.saturating_mul(timeouts),
+        match self.settings.policy.gives_up_hung_fences() {
+            true => self.settings.election_max.saturating_mul(timeouts),
+            false => LONGEST,
         }
     }
 
@@ -356,7 +355,7 @@ impl Consensus {
             Some(Step::Stopping { why, hard_stop }) => {
                 self.event(Event::Stopping { why, hard_stop });
                 self.refuse_handing(Refusal::Leaving);
-                if self.settings.flaws.has(PeerFlaw::ReleasedBeforeStopped) {
+                if !self.settings.policy.stops_before_release() {
                     self.forfeit(now, why, None);
                 }
             }
@@ -449,7 +448,7 @@ impl Consensus {
                 }
             }
             Some(why) if by_user => self.event(Event::TransferRefused(why)),
-            None if self.settings.flaws.has(PeerFlaw::LeaseKeptAfterTransfer) => self.let_stand(heir),
+            None if !self.settings.policy.forfeits_the_lease() => self.let_stand(heir),
             None if by_user => {
                 let step = self.tenure.cede(heir);
                 self.carry_out(now, step);

@@ -6,7 +6,6 @@ use super::message::{Ballot, Contact, Message, Position, SealId};
 use super::{Consensus, Output, Role};
 use crate::entry::Token;
 use crate::machine::{Event, LossReason};
-use crate::peers::flaw::PeerFlaw;
 use crate::peers::group::MemberId;
 use crate::time::Timestamp;
 
@@ -55,7 +54,7 @@ impl Consensus {
     pub(super) fn on_silence(&mut self, now: Timestamp) {
         match &self.role {
             Role::Leader(_) if self.tenure.is_settled() => self.become_follower(now),
-            Role::Candidate { forfeited: Some(_), .. } if self.settings.flaws.has(PeerFlaw::ForcedVoteRetried) => {
+            Role::Candidate { forfeited: Some(_), .. } if !self.settings.policy.stands_forced_once() => {
                 self.stand(now, Token::new(self.stored.term));
             }
             Role::Follower | Role::Sounding { .. } | Role::Candidate { .. } => self.sound_out(now),
@@ -198,7 +197,7 @@ impl Consensus {
     }
 
     fn adopt_for_vote(&mut self, now: Timestamp, term: Token) {
-        if term.get() > self.stored.term && self.settings.flaws.has(PeerFlaw::VoteNotPersisted) {
+        if term.get() > self.stored.term && !self.settings.policy.persists_votes() {
             self.lose(now, LossReason::Superseded);
             self.become_follower(now);
             (self.stored.term, self.stored.ballot) = (term.get(), Ballot::Free);
@@ -215,7 +214,7 @@ impl Consensus {
             && self.reaches(theirs, ours);
         if granted {
             self.stored.ballot = Ballot::For(by);
-            if !self.settings.flaws.has(PeerFlaw::VoteNotPersisted) {
+            if self.settings.policy.persists_votes() {
                 self.persist();
             }
             self.become_follower(now);
@@ -227,18 +226,16 @@ impl Consensus {
     /// Whether a candidate has all that this member may have helped to commit, also in a life whose records are lost.
     fn reaches(&self, theirs: Position, ours: Position) -> bool {
         let ours = ours.max(self.stored.catch_up);
-        if self.settings.flaws.has(PeerFlaw::IndexOnlyPosition) { theirs.index >= ours.index } else { theirs >= ours }
+        if self.settings.policy.compares_tokens() { theirs >= ours } else { theirs.index >= ours.index }
     }
 
     /// Whether a promise keeps us from voting: our own lease, or one that we acknowledged. A leader that has forfeited
     /// its lease frees those who last heard a leader in exactly its term.
     pub(super) fn is_bound(&self, now: Timestamp, forfeited: Option<Token>) -> bool {
-        if self.settings.flaws.has(PeerFlaw::NoStickyVoters) {
-            return false;
-        }
         let leads = matches!(self.role, Role::Leader(_)) && self.tenure.has_claim();
         let freed = |contact: &Contact| forfeited == Some(contact.term);
-        leads || self.contact.is_some_and(|contact| now < contact.promised_until && !freed(&contact))
+        let promised = self.contact.is_some_and(|contact| now < contact.promised_until && !freed(&contact));
+        (leads || promised) && self.settings.policy.keeps_promises()
     }
 
     pub(super) fn on_voted(&mut self, now: Timestamp, from: MemberId, term: Token, granted: bool) {
