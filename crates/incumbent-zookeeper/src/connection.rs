@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use incumbent_store::{Cursor, ElectionName, StoreError};
 use zookeeper_client::{Client, SessionState, Stat, StateWatcher};
 
-use crate::fault::Effect;
+use crate::error::Effect;
 
 /// The newest change that any answer to this store has shown.
 ///
@@ -95,7 +95,7 @@ pub(crate) enum News {
 
 /// The connection of a session.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct SessionConnection {
     /// `None`: the session is over.
     client: Mutex<Option<Client>>,
     /// In which elections a watch on this connection has told of a change that nobody has looked at
@@ -103,9 +103,9 @@ pub(crate) struct Lane {
     woken: Mutex<BTreeMap<ElectionName, News>>,
 }
 
-impl Lane {
-    pub(crate) fn new(client: Client) -> Lane {
-        Lane { client: Mutex::new(Some(client)), woken: Mutex::default() }
+impl SessionConnection {
+    pub(crate) fn new(client: Client) -> SessionConnection {
+        SessionConnection { client: Mutex::new(Some(client)), woken: Mutex::default() }
     }
 
     pub(crate) fn client(&self) -> Result<Client, StoreError> {

@@ -5,7 +5,7 @@ use incumbent_store::{ElectionName, StoreError, StoreId};
 use zookeeper_client::{Client, CreateMode, Error, MultiWriter};
 
 use crate::ZooKeeperStore;
-use crate::fault::{Effect, found, sort};
+use crate::error::{Effect, found, reading, sort, writing};
 use crate::store::of_multi;
 
 /// Guards what is written to ZooKeeper: every write checks the mark in the same transaction.
@@ -73,7 +73,7 @@ impl ZooKeeperFence {
             let committed = {
                 let mut writer = client.new_multi_writer();
                 let filled = writer.add_check_version(&self.path, version).and_then(|()| fill(&mut writer));
-                filled.map_err(|error| sort(error, Effect::None, "writing behind a mark"))?;
+                filled.map_err(reading("writing behind a mark"))?;
                 writer.commit()
             };
             match committed.await.map_err(of_multi) {
@@ -116,7 +116,7 @@ impl ZooKeeperFence {
 
     async fn read(&self, client: &Client) -> Result<Option<(Vec<u8>, i32)>, StoreError> {
         let (sync, node) = tokio::join!(client.sync(&self.path), client.get_data(&self.path));
-        sync.map_err(|error| sort(error, Effect::None, "catching up"))?;
+        sync.map_err(reading("catching up"))?;
         Ok(found(node, "reading a mark")?.map(|(data, stat)| (data, stat.version)))
     }
 
@@ -130,7 +130,7 @@ impl ZooKeeperFence {
         match written {
             Ok(stat) => Ok(Some(stat.version)),
             Err(Error::BadVersion | Error::NodeExists | Error::NoNode) => Ok(None),
-            Err(error) => Err(sort(error, Effect::Write, "raising a mark")),
+            Err(error) => Err(writing("raising a mark")(error)),
         }
     }
 

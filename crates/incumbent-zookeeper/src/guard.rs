@@ -4,7 +4,7 @@ use incumbent_store::{ElectionName, StoreError, Token};
 use zookeeper_client::{Client, Error, MultiWriteResult, MultiWriter};
 
 use crate::ZooKeeperStore;
-use crate::fault::{Effect, sort};
+use crate::error::{Effect, reading, sort};
 use crate::line::Reader;
 use crate::paths::zxid;
 use crate::store::of_multi;
@@ -58,7 +58,7 @@ impl ZooKeeperStore {
         let committed = {
             let mut writer = client.new_multi_writer();
             let filled = writer.add_check_version(&path, -1).and_then(|()| fill(&mut writer));
-            filled.map_err(|error| sort(error, Effect::None, "writing under guard"))?;
+            filled.map_err(reading("writing under guard"))?;
             writer.commit()
         };
         match committed.await.map_err(of_multi) {
@@ -92,12 +92,11 @@ impl ZooKeeperStore {
             return Ok(Some(reader.path_of(&name)));
         }
         let (sync, children) = tokio::join!(client.sync(self.inner.paths.root()), client.get_children(&reader.path));
-        sync.map_err(|error| sort(error, Effect::None, "catching up"))?;
+        sync.map_err(reading("catching up"))?;
         // A leader is first, but one who is about to be may ask, too.
         for child in reader.children(children)?.line {
             let path = reader.path_of(&child.name);
-            let stat =
-                client.check_stat(&path).await.map_err(|error| sort(error, Effect::None, "looking for the entry"))?;
+            let stat = client.check_stat(&path).await.map_err(reading("looking for the entry"))?;
             match stat {
                 Some(stat) if stat.czxid == zxid(token) => return Ok(Some(path)),
                 // The line is in the order of tokens.

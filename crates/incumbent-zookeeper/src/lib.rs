@@ -129,18 +129,20 @@
 //!
 //! Needs ZooKeeper 3.6 or newer.
 
-mod armed;
 mod connection;
 mod dialect;
-mod fault;
+mod enlist;
+mod error;
 mod fence;
 #[cfg(test)]
 mod fuzz;
 mod guard;
 mod line;
+mod lingering_watch;
 mod node;
 mod office;
 mod options;
+mod own_entries;
 mod paths;
 mod servers;
 mod session;

@@ -11,12 +11,12 @@ use incumbent_store::{Cursor, ElectionName, Entry, Line, Office, StoreError};
 use zookeeper_client::{Client, Error, MultiReadResult, Stat};
 
 use crate::dialect::{Child, Dialect};
-use crate::fault::{Effect, found, sort};
+use crate::error::{Effect, found, reading, sort};
 use crate::node::{self, Node};
 use crate::store::Inner;
 
 /// How often a line is read again because it has changed while it was read.
-const LOOKS: usize = 8;
+const MAX_READS: usize = 8;
 /// How many nodes are asked for before the first answer is waited for.
 const AT_ONCE: usize = 256;
 
@@ -64,21 +64,21 @@ impl<'a> Reader<'a> {
         let node = found(self.client.get_data(&self.path_of(name)).await, "reading an entry")?;
         let Some(node) = node else { return Ok(None) };
         self.inner.seen.note(&node.1);
-        let beside = self.beside(name, &node).await?;
-        let entry = node::entry(name, &node, beside.as_ref())?;
+        let record = self.candidate_record(name, &node).await?;
+        let entry = node::entry(name, &node, record.as_ref())?;
         Ok(Some((entry, node.1)))
     }
 
     /// What our candidate says about itself, where the entry itself follows another library's
     /// customs.
-    pub(crate) async fn beside(&self, name: &str, node: &Node) -> Result<Option<Node>, StoreError> {
+    pub(crate) async fn candidate_record(&self, name: &str, node: &Node) -> Result<Option<Node>, StoreError> {
         if !self.dialect().is_foreign() {
             return Ok(None);
         }
         let path = self.inner.paths.candidate(self.election, name, node.1.ephemeral_owner);
-        let beside = found(self.client.get_data(&path).await, "reading a candidate's record")?;
-        beside.iter().for_each(|(_, stat)| self.inner.seen.note(stat));
-        Ok(beside)
+        let record = found(self.client.get_data(&path).await, "reading a candidate's record")?;
+        record.iter().for_each(|(_, stat)| self.inner.seen.note(stat));
+        Ok(record)
     }
 
     /// The oldest entries and the office record.
@@ -89,11 +89,11 @@ impl<'a> Reader<'a> {
     pub(crate) async fn line(&self, limit: usize) -> Result<Line, StoreError> {
         let Reader { client, inner, election, path } = self;
         let office_path = inner.paths.office(election);
-        let mut looked = None;
-        for _ in 0..LOOKS {
+        let mut last = None;
+        for _ in 0..MAX_READS {
             let before = inner.seen.cursor();
             let (sync, children) = tokio::join!(client.sync(inner.paths.root()), client.get_children(path));
-            sync.map_err(|error| sort(error, Effect::None, "catching up"))?;
+            sync.map_err(reading("catching up"))?;
             let children = self.children(children)?;
             // What follows is no older than the list.
             let cursor = before.max(Cursor(children.changed.unsigned_abs()));
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
                 }
             }
             let (office, stat) = tokio::join!(client.get_data(&office_path), client.check_stat(path));
-            let stat = stat.map_err(|error| sort(error, Effect::None, "reading the line"))?;
+            let stat = stat.map_err(reading("reading the line"))?;
             let office = found(office, "reading the office record")?;
             let office = inner.office_from(client, election, office).await?;
             // With an end of ours the mark that others look at is ours, too.
@@ -122,11 +122,11 @@ impl<'a> Reader<'a> {
             if still {
                 return Ok(line);
             }
-            looked = Some(line);
+            last = Some(line);
         }
         // A line that never stands still. What is in this one was there, and what has come since
         // wakes those who watch.
-        looked.ok_or_else(|| StoreError::Unavailable { what: "reading the line".to_owned(), source: None })
+        last.ok_or_else(|| StoreError::Unavailable { what: "reading the line".to_owned(), source: None })
     }
 
     /// Nobody is left in an election that has ended: nothing else is to be left either. Whoever
@@ -136,15 +136,15 @@ impl<'a> Reader<'a> {
         if let Some(mark) = mark {
             _ = self.client.delete(&self.path_of(mark), None).await;
         }
-        let beside = self.inner.paths.candidates(self.election);
-        _ = tokio::join!(self.client.delete(&self.path, None), self.client.delete(&beside, None));
+        let records = self.inner.paths.candidates(self.election);
+        _ = tokio::join!(self.client.delete(&self.path, None), self.client.delete(&records, None));
     }
 
     /// The office record, and what go-leaderelection's mark of the end adds to it.
     pub(crate) async fn with_end(&self, office: Office, children: &Children) -> Result<Office, StoreError> {
         let Some(done) = children.done.as_deref().filter(|_| office.ended.is_none()) else { return Ok(office) };
         let stat = self.client.check_stat(&self.path_of(done)).await;
-        let stat = stat.map_err(|error| sort(error, Effect::None, "reading the mark of the end"))?;
+        let stat = stat.map_err(reading("reading the mark of the end"))?;
         Ok(match stat {
             Some(stat) => Office { ended: Some(crate::store::ended_by(stat.czxid)), ..office },
             None => office,
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
     /// Reads list, office record and our own entry, in this order and with one request, which is on
     /// its way before this returns. With our own entry there in the end, it was there when the
     /// record was read, and nothing older than what the list shows was.
-    pub(crate) fn glance(&self, own: Option<&str>) -> Result<Glancing<'a>, StoreError> {
+    pub(crate) fn read_once(&self, own: Option<&str>) -> Result<PendingRead<'a>, StoreError> {
         let mut reader = self.client.new_multi_reader();
         let mut added = reader
             .add_get_children(&self.path)
@@ -162,10 +162,10 @@ impl<'a> Reader<'a> {
         if let Some(own) = own {
             added = added.and_then(|()| reader.add_get_data(&self.path_of(own)));
         }
-        added.map_err(|error| sort(error, Effect::None, WHAT))?;
+        added.map_err(reading(WHAT))?;
         let read = reader.commit();
         Ok(Box::pin(async move {
-            let mut results = read.await.map_err(|error| sort(error, Effect::None, WHAT))?.into_iter();
+            let mut results = read.await.map_err(reading(WHAT))?.into_iter();
             let names = match results.next() {
                 Some(MultiReadResult::Children { children }) => Some(children),
                 other => {
@@ -173,35 +173,39 @@ impl<'a> Reader<'a> {
                     None
                 }
             };
-            Ok(Glance { names, office: node_of(results.next())?, own: node_of(results.next())?.map(|(_, stat)| stat) })
+            Ok(LineRead {
+                names,
+                office: node_of(results.next())?,
+                own: node_of(results.next())?.map(|(_, stat)| stat),
+            })
         }))
     }
 
     /// What a candidate sees. `fresh`: the connection has told something that is newer than
     /// whatever the caller knows of.
-    pub(crate) async fn look(&self, own: &str, fresh: bool) -> Result<Look, StoreError> {
+    pub(crate) async fn view(&self, own: &str, fresh: bool) -> Result<View, StoreError> {
         let cursor = self.inner.seen.cursor();
-        let glance = match fresh {
-            true => self.glance(Some(own))?.await?,
+        let read = match fresh {
+            true => self.read_once(Some(own))?.await?,
             false => {
                 let sync = self.client.sync(self.inner.paths.root());
-                let (sync, glance) = tokio::join!(sync, self.glance(Some(own))?);
-                sync.map_err(|error| sort(error, Effect::None, "catching up"))?;
-                glance?
+                let (sync, read) = tokio::join!(sync, self.read_once(Some(own))?);
+                sync.map_err(reading("catching up"))?;
+                read?
             }
         };
-        self.looked(glance, cursor).await
+        self.interpret(read, cursor).await
     }
 
     /// What a candidate sees that was behind `ahead`, with one request and without the line.
     /// `None`: the one ahead is gone, or our own entry is.
-    pub(crate) async fn look_ahead(
+    pub(crate) async fn view_ahead(
         &self,
         own: &str,
         is_own: impl Fn(&Stat) -> bool,
         ahead: (&str, i64),
         fresh: bool,
-    ) -> Result<Option<LookAhead>, StoreError> {
+    ) -> Result<Option<ViewAhead>, StoreError> {
         let cursor = self.inner.seen.cursor();
         let sync = (!fresh).then(|| self.client.sync(self.inner.paths.root()));
         let mut reader = self.client.new_multi_reader();
@@ -209,12 +213,12 @@ impl<'a> Reader<'a> {
             .add_get_data(&self.inner.paths.office(self.election))
             .and_then(|()| reader.add_get_data(&self.path_of(own)))
             .and_then(|()| reader.add_get_data(&self.path_of(ahead.0)));
-        added.map_err(|error| sort(error, Effect::None, WHAT))?;
+        added.map_err(reading(WHAT))?;
         let read = reader.commit();
         if let Some(sync) = sync {
-            sync.await.map_err(|error| sort(error, Effect::None, "catching up"))?;
+            sync.await.map_err(reading("catching up"))?;
         }
-        let mut results = read.await.map_err(|error| sort(error, Effect::None, WHAT))?.into_iter();
+        let mut results = read.await.map_err(reading(WHAT))?.into_iter();
         let mut next = || node_of(results.next());
         let (office, own, node) = (next()?, next()?, next()?);
         let Some(node) = node.filter(|(_, stat)| stat.czxid == ahead.1) else { return Ok(None) };
@@ -223,18 +227,18 @@ impl<'a> Reader<'a> {
         }
         node::check_ephemeral(&self.path, ahead.0, &node.1)?;
         self.inner.seen.note(&node.1);
-        let beside = self.beside(ahead.0, &node).await?;
-        let entry = node::entry(ahead.0, &node, beside.as_ref())?;
+        let record = self.candidate_record(ahead.0, &node).await?;
+        let entry = node::entry(ahead.0, &node, record.as_ref())?;
         let office = self.inner.office_from(self.client, self.election, office).await?;
-        Ok(Some(LookAhead { entry, office, cursor }))
+        Ok(Some(ViewAhead { entry, office, cursor }))
     }
 
-    pub(crate) async fn looked(&self, glance: Glance, cursor: Cursor) -> Result<Look, StoreError> {
-        let vanished = glance.names.is_none();
-        let children = self.sorted(glance.names.unwrap_or_default())?;
-        let office = self.inner.office_from(self.client, self.election, glance.office).await?;
+    pub(crate) async fn interpret(&self, read: LineRead, cursor: Cursor) -> Result<View, StoreError> {
+        let vanished = read.names.is_none();
+        let children = self.sorted(read.names.unwrap_or_default())?;
+        let office = self.inner.office_from(self.client, self.election, read.office).await?;
         let office = self.with_end(office, &children).await?;
-        Ok(Look { children, office, own: glance.own, cursor, vanished })
+        Ok(View { children, office, own: read.own, cursor, vanished })
     }
 }
 
@@ -251,11 +255,11 @@ fn node_of(result: Option<MultiReadResult>) -> Result<Option<Node>, StoreError> 
 }
 
 /// A look at a line that is on its way.
-type Glancing<'a> = Pin<Box<dyn Future<Output = Result<Glance, StoreError>> + Send + 'a>>;
+type PendingRead<'a> = Pin<Box<dyn Future<Output = Result<LineRead, StoreError>> + Send + 'a>>;
 
 /// What was read with one request.
 #[derive(Debug)]
-pub(crate) struct Glance {
+pub(crate) struct LineRead {
     /// `None`: there is no node.
     names: Option<Vec<String>>,
     office: Option<Node>,
@@ -283,7 +287,7 @@ impl Children {
 
 /// What a follower sees while the one ahead is there.
 #[derive(Debug)]
-pub(crate) struct LookAhead {
+pub(crate) struct ViewAhead {
     pub(crate) entry: Entry,
     pub(crate) office: Office,
     pub(crate) cursor: Cursor,
@@ -291,7 +295,7 @@ pub(crate) struct LookAhead {
 
 /// What a candidate sees.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct View {
     pub(crate) children: Children,
     pub(crate) office: Office,
     pub(crate) own: Option<Stat>,

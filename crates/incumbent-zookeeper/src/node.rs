@@ -27,11 +27,11 @@ pub(crate) fn unframe(data: &[u8]) -> Option<(CandidateRecord, Bytes)> {
 
 /// The entry as others see it: the node in line, and beside it, in a foreign dialect, what our
 /// candidate says about itself.
-pub(crate) fn entry(name: &str, (data, stat): &Node, beside: Option<&Node>) -> Result<Entry, StoreError> {
-    let beside = beside.filter(|(_, other)| is_about(other, stat));
+pub(crate) fn entry(name: &str, (data, stat): &Node, record: Option<&Node>) -> Result<Entry, StoreError> {
+    let record = record.filter(|(_, other)| is_about(other, stat));
     let token = token_of(stat.czxid)?;
-    let ours = unframe(beside.map_or(data, |(data, _)| data));
-    let version = beside.map_or(stat.mzxid, |(_, other)| other.mzxid.max(stat.mzxid));
+    let ours = unframe(record.map_or(data, |(data, _)| data));
+    let version = record.map_or(stat.mzxid, |(_, other)| other.mzxid.max(stat.mzxid));
     let (record, value) = match ours {
         Some((record, value)) => (Some(record), value),
         None => (None, Bytes::copy_from_slice(data)),

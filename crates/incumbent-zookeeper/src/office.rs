@@ -11,7 +11,7 @@ use incumbent_store::{Cas, ElectionName, Ended, Office, StoreError, Version};
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
 
 use crate::dialect::DONE;
-use crate::fault::{Effect, found, sort};
+use crate::error::{Effect, found, reading, sort};
 use crate::node::Node;
 use crate::store::Inner;
 
@@ -104,7 +104,7 @@ impl Inner {
             }
             other => other,
         };
-        let stat = stat.map_err(|error| sort(error, Effect::None, "asking for the time"))?;
+        let stat = stat.map_err(reading("asking for the time"))?;
         self.seen.note(&stat);
         let passed = Duration::from_millis(u64::try_from(stat.mtime.saturating_sub(since)).unwrap_or(0));
         Ok(passed >= ended.keep)
@@ -121,7 +121,7 @@ impl Inner {
         for _ in 0..ATTEMPTS {
             // In this order: what is removed after the first answer fails the check.
             let (guard, record) = tokio::join!(client.check_stat(&above), self.read_office(client, election));
-            let guard = guard.map_err(|error| sort(error, Effect::None, "reading the office record"))?;
+            let guard = guard.map_err(reading("reading the office record"))?;
             let record = record?;
             if record.office.version != was {
                 return Ok(Cas::Refused);

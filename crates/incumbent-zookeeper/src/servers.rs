@@ -19,7 +19,7 @@ use incumbent_store::{StoreError, random_words};
 use tokio::net::TcpStream;
 use zookeeper_client::{Client, Connector, Error, SessionInfo, StateWatcher};
 
-use crate::fault::{Effect, sort};
+use crate::error::{Effect, sort};
 
 /// The shortest session that is asked for, to learn which is the shortest that is granted: two
 /// ticks, unless somebody has set it otherwise.
@@ -36,23 +36,23 @@ const STAGGER: Duration = Duration::from_secs(1);
 
 /// What one server grants, or all of them do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Limit {
+pub(crate) struct Granted {
     /// The longest session.
-    pub(crate) longest: Duration,
+    pub(crate) timeout: Duration,
     /// The unit in which its time passes.
     pub(crate) tick: Duration,
 }
 
-impl Limit {
+impl Granted {
     /// What both of two servers grant.
-    fn and(self, other: Limit) -> Limit {
-        Limit { longest: self.longest.min(other.longest), tick: self.tick.max(other.tick) }
+    fn and(self, other: Granted) -> Granted {
+        Granted { timeout: self.timeout.min(other.timeout), tick: self.tick.max(other.tick) }
     }
 
     /// What is left of a TTL that was counted on, if a server has this limit. A longer tick takes
     /// more of it.
-    fn leaves(self, counted: Limit) -> Duration {
-        self.longest.min(counted.longest).saturating_sub(self.tick.saturating_sub(counted.tick))
+    fn leaves(self, counted: Granted) -> Duration {
+        self.timeout.min(counted.timeout).saturating_sub(self.tick.saturating_sub(counted.tick))
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Servers {
     names: Vec<String>,
     tls: bool,
     /// As the user says: then no server is asked for it.
-    longest: Option<Duration>,
+    max_timeout: Option<Duration>,
     tick: Option<Duration>,
     /// By address.
     asked: Mutex<BTreeMap<String, Asked>>,
@@ -70,7 +70,7 @@ pub(crate) struct Servers {
 
 /// What is known of a server.
 struct Asked {
-    limit: Limit,
+    limit: Granted,
     /// With which it was asked. To take a session over costs the ensemble no write, to open one
     /// does.
     session: SessionInfo,
@@ -81,10 +81,10 @@ impl Servers {
         connector: Connector,
         names: Vec<String>,
         tls: bool,
-        longest: Option<Duration>,
+        max_timeout: Option<Duration>,
         tick: Option<Duration>,
     ) -> Servers {
-        Servers { connector, names, tls, longest, tick, asked: Mutex::default() }
+        Servers { connector, names, tls, max_timeout, tick, asked: Mutex::default() }
     }
 
     pub(crate) fn names(&self) -> String {
@@ -176,7 +176,7 @@ impl Servers {
 
     /// Whether the user has said it all, so that no server is asked.
     pub(crate) fn is_declared(&self) -> bool {
-        self.longest.is_some() && self.tick.is_some()
+        self.max_timeout.is_some() && self.tick.is_some()
     }
 
     /// What all servers grant, as far as they can be asked. Sessions of up to `ttl` and a tick are
@@ -184,9 +184,9 @@ impl Servers {
     ///
     /// One that does not answer costs a moment. What it said last counts then; one that has never
     /// said anything does not count, and no session is moved to it.
-    pub(crate) async fn limit(&self, ttl: Duration) -> Result<Limit, StoreError> {
-        if let (Some(longest), Some(tick)) = (self.longest, self.tick) {
-            return Ok(Limit { longest, tick });
+    pub(crate) async fn limit(&self, ttl: Duration) -> Result<Granted, StoreError> {
+        if let (Some(timeout), Some(tick)) = (self.max_timeout, self.tick) {
+            return Ok(Granted { timeout, tick });
         }
         let patience = (ttl / PATIENCE_SHARE).min(LONGEST_PATIENCE);
         let addresses = self.addresses(patience).await;
@@ -209,18 +209,18 @@ impl Servers {
 
     /// What is known of the servers at these addresses. The others are forgotten, their names having
     /// moved; unless a name could not be looked up, and any of them may be behind it.
-    fn known(&self, addresses: &[String]) -> Option<Limit> {
+    fn known(&self, addresses: &[String]) -> Option<Granted> {
         let mut asked = self.asked();
         let unresolved = |address: &String| !self.tls && address.parse::<SocketAddr>().is_err();
         if !addresses.iter().any(unresolved) {
             asked.retain(|address, _| addresses.contains(address));
         }
-        asked.values().map(|asked| asked.limit).reduce(Limit::and)
+        asked.values().map(|asked| asked.limit).reduce(Granted::and)
     }
 
     /// What the servers that have answered so far said last.
-    pub(crate) fn last_said(&self) -> Option<Limit> {
-        self.asked().values().map(|asked| asked.limit).reduce(Limit::and)
+    pub(crate) fn last_said(&self) -> Option<Granted> {
+        self.asked().values().map(|asked| asked.limit).reduce(Granted::and)
     }
 
     /// A session may be moved to whatever is behind a name. A certificate, though, is for a name:
@@ -239,18 +239,18 @@ impl Servers {
     }
 
     /// Asks one server, with a connection that ends at once.
-    async fn ask(&self, address: &str, ttl: Duration) -> Result<Limit, Error> {
+    async fn ask(&self, address: &str, ttl: Duration) -> Result<Granted, Error> {
         let mut session = self.asked().get(address).map(|asked| asked.session.clone());
         let tick = match self.tick {
             Some(tick) => tick,
             None => self.granted(address, SHORTEST, &mut session).await? / 2,
         };
-        let longest = match self.longest {
-            Some(longest) => longest,
+        let timeout = match self.max_timeout {
+            Some(timeout) => timeout,
             // No tick that leaves anything of the TTL is longer than the TTL itself.
             None => self.granted(address, ttl.saturating_mul(2).min(LONGEST), &mut session).await?,
         };
-        let limit = Limit { longest, tick };
+        let limit = Granted { timeout, tick };
         if let Some(session) = session {
             self.asked().insert(address.to_owned(), Asked { limit, session });
         }
@@ -283,7 +283,7 @@ impl Servers {
     ///
     /// Whenever the connection is lost or made again, and once per TTL. Never, where the user has
     /// said what to count on.
-    pub(crate) async fn shortened(&self, mut state: StateWatcher, counted: Limit, ttl: Duration) -> Duration {
+    pub(crate) async fn shortened(&self, mut state: StateWatcher, counted: Granted, ttl: Duration) -> Duration {
         if self.is_declared() {
             return std::future::pending().await;
         }
@@ -307,13 +307,13 @@ impl Servers {
     }
 
     /// Asks all servers once, and no longer than for the TTL.
-    async fn leaves_less(&self, counted: Limit, ttl: Duration) -> Option<Duration> {
+    async fn leaves_less(&self, counted: Granted, ttl: Duration) -> Option<Duration> {
         let asking = async {
             let addresses = self.addresses(ttl / PATIENCE_SHARE).await;
             let mut asking: FuturesUnordered<_> = addresses.iter().map(|address| self.ask(address, ttl)).collect();
             while let Some(answer) = asking.next().await {
                 let left = answer.ok().map(|limit| limit.leaves(counted));
-                if let Some(left) = left.filter(|left| *left < counted.longest) {
+                if let Some(left) = left.filter(|left| *left < counted.timeout) {
                     return Some(left);
                 }
             }
@@ -341,8 +341,8 @@ async fn secure(_connector: Connector, _servers: &str) -> Result<Client, Error> 
 mod tests {
     use super::*;
 
-    const fn limit(longest: u64, tick: u64) -> Limit {
-        Limit { longest: Duration::from_secs(longest), tick: Duration::from_secs(tick) }
+    const fn limit(timeout: u64, tick: u64) -> Granted {
+        Granted { timeout: Duration::from_secs(timeout), tick: Duration::from_secs(tick) }
     }
 
     #[test]

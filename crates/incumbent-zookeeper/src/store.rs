@@ -18,12 +18,12 @@ use zookeeper_client::{
 
 use crate::connection::{HighestZxid, check_up, or_cut};
 use crate::dialect::Dialect;
-use crate::fault::{Effect, found, sort};
+use crate::error::{Effect, found, sort, writing};
 use crate::line::Reader;
 use crate::node::is_about;
 use crate::options::{Access, SCHEME, ZooKeeperOptions};
 use crate::paths::{Paths, ancestors, parse_id, zxid};
-use crate::servers::{Limit, Servers};
+use crate::servers::{Granted, Servers};
 use crate::session::ZooKeeperSession;
 use crate::watcher;
 
@@ -94,7 +94,7 @@ struct Given {
     /// As the user says: nobody can be asked.
     tick: Duration,
     /// As the user says: what every server grants that the connection may be made to.
-    longest: Option<Duration>,
+    max_timeout: Option<Duration>,
     /// Since the store was made.
     lost: Mutex<Lost>,
 }
@@ -117,12 +117,12 @@ impl Given {
 }
 
 /// What a session is opened on.
-pub(crate) struct SessionConnection {
+pub(crate) struct GrantedConnection {
     pub(crate) client: Client,
     /// Whether the connection is the session's own.
     pub(crate) owned: bool,
     /// What is counted on.
-    pub(crate) counted: Limit,
+    pub(crate) counted: Granted,
     /// Who tells when that is no longer true.
     pub(crate) timeout_watch: TimeoutWatch,
 }
@@ -245,15 +245,15 @@ impl ZooKeeperStore {
 }
 
 impl Source {
-    fn given(client: Client, tick: Duration, longest: Option<Duration>) -> Source {
+    fn given(client: Client, tick: Duration, max_timeout: Option<Duration>) -> Source {
         let lost = Mutex::new(Lost { state: client.state_watcher(), lost: false });
-        Source::Given(Box::new(Given { client, tick, longest, lost }))
+        Source::Given(Box::new(Given { client, tick, max_timeout, lost }))
     }
 }
 
 impl TimeoutWatch {
     /// Resolves when less can be counted on than `counted`: with how much.
-    pub(crate) async fn shortened(self, counted: Limit) -> Duration {
+    pub(crate) async fn shortened(self, counted: Granted) -> Duration {
         match self {
             TimeoutWatch::Never => std::future::pending().await,
             TimeoutWatch::Connection(mut state) => {
@@ -403,7 +403,7 @@ impl Inner {
     }
 
     /// What a session with this TTL is opened on.
-    pub(crate) async fn session_connection(&self, ttl: Duration) -> Result<SessionConnection, StoreError> {
+    pub(crate) async fn granted_connection(&self, ttl: Duration) -> Result<GrantedConnection, StoreError> {
         match &self.source {
             Source::Given(given) => {
                 let client = given.client.clone();
@@ -411,15 +411,15 @@ impl Inner {
                 let state = client.state_watcher();
                 check_given(&client)?;
                 let granted = client.session_timeout();
-                let (longest, timeout_watch) = match given.longest {
+                let (timeout, timeout_watch) = match given.max_timeout {
                     Some(longest) => (longest.min(granted), TimeoutWatch::Never),
                     None if given.was_lost() => return Err(nobody_knows()),
                     None => (granted, TimeoutWatch::Connection(state)),
                 };
-                Ok(SessionConnection {
+                Ok(GrantedConnection {
                     client,
                     owned: false,
-                    counted: Limit { longest, tick: given.tick },
+                    counted: Granted { timeout, tick: given.tick },
                     timeout_watch,
                 })
             }
@@ -427,10 +427,10 @@ impl Inner {
                 let limit = servers.limit(ttl).await?;
                 // What the tick takes from it is asked for on top; and no more than all grant, so
                 // that all grant the same.
-                let client = servers.connect(ttl.saturating_add(limit.tick).min(limit.longest)).await?;
-                let counted = Limit { longest: client.session_timeout().min(limit.longest), ..limit };
+                let client = servers.connect(ttl.saturating_add(limit.tick).min(limit.timeout)).await?;
+                let counted = Granted { timeout: client.session_timeout().min(limit.timeout), ..limit };
                 let timeout_watch = TimeoutWatch::Servers(servers.clone(), client.state_watcher(), ttl);
-                Ok(SessionConnection { client, owned: true, counted, timeout_watch })
+                Ok(GrantedConnection { client, owned: true, counted, timeout_watch })
             }
         }
     }
@@ -487,7 +487,7 @@ impl Inner {
     /// What remains of it that each server has a longest session of its own.
     fn caveat_of_timeouts(&self) -> String {
         let (declared, asked) = match &self.source {
-            Source::Given(given) => (given.longest.is_some(), "Losing the connection ends every term on it."),
+            Source::Given(given) => (given.max_timeout.is_some(), "Losing the connection ends every term on it."),
             Source::Dialled(servers) => (
                 servers.is_declared(),
                 "Each server is asked for the longest session that it grants (maxSessionTimeout). One that lowers it, and \
@@ -528,22 +528,22 @@ impl Inner {
         seen: Option<&Entry>,
     ) -> Result<Cas, StoreError> {
         let path = reader.path_of(name);
-        let beside_path = self.paths.candidate(reader.election, name, stat.ephemeral_owner);
+        let record_path = self.paths.candidate(reader.election, name, stat.ephemeral_owner);
         let foreign = self.paths.dialect().is_foreign();
-        let beside = match foreign {
-            true => found(reader.client.check_stat(&beside_path).await, "reading a candidate's record")?.flatten(),
+        let record = match foreign {
+            true => found(reader.client.check_stat(&record_path).await, "reading a candidate's record")?.flatten(),
             false => None,
         };
         // Left by another entry.
-        let beside = beside.filter(|beside| is_about(beside, stat));
+        let record = record.filter(|record| is_about(record, stat));
         let version = seen.map(|_| stat.version);
-        let deleted = match beside {
+        let deleted = match record {
             None => reader.client.delete(&path, version).await,
-            Some(beside) => {
+            Some(record) => {
                 let mut writer = reader.client.new_multi_writer();
                 let added = writer
                     .add_delete(&path, version)
-                    .and_then(|()| writer.add_delete(&beside_path, seen.map(|_| beside.version)));
+                    .and_then(|()| writer.add_delete(&record_path, seen.map(|_| record.version)));
                 match added {
                     Ok(()) => writer.commit().await.map(|_| ()).map_err(Error::from),
                     Err(error) => Err(error),
@@ -557,9 +557,9 @@ impl Inner {
             Err(Error::NoNode) => match reader.client.delete(&path, version).await {
                 Ok(()) | Err(Error::NoNode) => Ok(Cas::Done),
                 Err(Error::BadVersion) => Ok(Cas::Refused),
-                Err(error) => Err(sort(error, Effect::Write, "removing an entry")),
+                Err(error) => Err(writing("removing an entry")(error)),
             },
-            Err(error) => Err(sort(error, Effect::Write, "removing an entry")),
+            Err(error) => Err(writing("removing an entry")(error)),
         }
     }
 
@@ -625,7 +625,7 @@ impl Store for ZooKeeperStore {
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         Box::pin(async move {
-            let connection = self.inner.session_connection(ttl).await?;
+            let connection = self.inner.granted_connection(ttl).await?;
             let session = ZooKeeperSession::open(self.inner.clone(), connection).await?;
             Ok(Arc::new(session) as Arc<dyn Session>)
         })

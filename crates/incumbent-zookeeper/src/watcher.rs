@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use incumbent_store::{Cursor, ElectionName, EntryId, Head, Seen, StoreError, Version, Wake, Watched};
 use zookeeper_client::{Client, Error, EventType, SessionId, Stat, StateWatcher};
 
-use crate::armed::Armed;
-use crate::connection::{Lane, News, cut, is_after};
+use crate::connection::{News, SessionConnection, cut, is_after};
 use crate::dialect::Dialect;
-use crate::fault::{Effect, sort};
+use crate::error::{Effect, sort};
+use crate::lingering_watch::LingeringWatch;
 use crate::paths::{parse_id, zxid};
 use crate::store::Inner;
 
@@ -21,11 +21,16 @@ use crate::store::Inner;
 /// on it need no catching up.
 ///
 /// No client is held while nothing happens: a watch keeps no session alive.
-pub(crate) fn watch_entry(inner: Arc<Inner>, lane: Arc<Lane>, watched: Watched, from: Cursor) -> Wake {
+pub(crate) fn watch_entry(
+    inner: Arc<Inner>,
+    connection: Arc<SessionConnection>,
+    watched: Watched,
+    from: Cursor,
+) -> Wake {
     let counted = Counted::new(inner);
     Box::pin(async move {
         let election = &watched.held.election;
-        let watch = Watch::new(&counted.0, election, Some(lane.clone()), from)?;
+        let watch = Watch::new(&counted.0, election, Some(connection.clone()), from)?;
         let (mut state, _) = watch.state().await?;
         let Watched { held, office, ahead, heir, .. } = &watched;
         let others = async {
@@ -43,7 +48,7 @@ pub(crate) fn watch_entry(inner: Arc<Inner>, lane: Arc<Lane>, watched: Watched, 
             lost = cut(&mut state) => (Err(lost), News::Other),
         };
         if done.is_ok() {
-            lane.wake(election, news);
+            connection.wake(election, news);
         }
         done
     })
@@ -96,7 +101,7 @@ struct Watch<'a> {
     /// The node whose children the entries are.
     path: String,
     /// The connection to watch on; `None`: the shared one.
-    lane: Option<Arc<Lane>>,
+    connection: Option<Arc<SessionConnection>>,
     from: Cursor,
 }
 
@@ -104,10 +109,10 @@ impl<'a> Watch<'a> {
     fn new(
         inner: &'a Inner,
         election: &'a ElectionName,
-        lane: Option<Arc<Lane>>,
+        connection: Option<Arc<SessionConnection>>,
         from: Cursor,
     ) -> Result<Watch<'a>, StoreError> {
-        Ok(Watch { inner, election, path: inner.paths.election(election)?, lane, from })
+        Ok(Watch { inner, election, path: inner.paths.election(election)?, connection, from })
     }
 
     /// Who tells when the connection is lost.
@@ -121,8 +126,8 @@ impl<'a> Watch<'a> {
     }
 
     async fn client(&self) -> Result<Client, StoreError> {
-        match &self.lane {
-            Some(lane) => lane.client(),
+        match &self.connection {
+            Some(connection) => connection.client(),
             None => self.inner.client().await,
         }
     }
@@ -132,11 +137,11 @@ impl<'a> Watch<'a> {
     }
 
     /// Looks at a node, and at it again when it has changed.
-    async fn arm(&self, path: &str) -> Result<(Option<Stat>, Armed), StoreError> {
+    async fn arm(&self, path: &str) -> Result<(Option<Stat>, LingeringWatch), StoreError> {
         let client = self.client().await?;
         let (stat, watcher) = client.check_and_watch_stat(path).await.map_err(lost)?;
         stat.iter().for_each(|stat| self.inner.seen.note(stat));
-        Ok((stat, Armed::new(watcher)))
+        Ok((stat, LingeringWatch::new(watcher)))
     }
 
     fn path_of(&self, name: &str) -> String {
@@ -169,16 +174,16 @@ impl<'a> Watch<'a> {
     }
 
     /// Until the entry changes, or what our candidate says beside it.
-    async fn either(&self, watcher: Armed, name: &str, entry: &Stat) -> Result<(), StoreError> {
+    async fn either(&self, watcher: LingeringWatch, name: &str, entry: &Stat) -> Result<(), StoreError> {
         tokio::select! {
             _ = watcher => Ok(()),
-            done = self.beside(name, entry) => done,
+            done = self.candidate_record(name, entry) => done,
         }
     }
 
     /// Until what our candidate says beside its entry changes. Never, where it says everything in
     /// the entry.
-    async fn beside(&self, name: &str, entry: &Stat) -> Result<(), StoreError> {
+    async fn candidate_record(&self, name: &str, entry: &Stat) -> Result<(), StoreError> {
         if !self.dialect().is_foreign() {
             return std::future::pending().await;
         }
@@ -203,12 +208,12 @@ impl<'a> Watch<'a> {
     }
 
     /// The children, and a watch on them. `None`: there is no node.
-    async fn arm_line(&self) -> Result<Option<(Vec<String>, Stat, Armed)>, StoreError> {
+    async fn arm_line(&self) -> Result<Option<(Vec<String>, Stat, LingeringWatch)>, StoreError> {
         let client = self.client().await?;
         match client.get_and_watch_children(&self.path).await {
             Ok((names, stat, watcher)) => {
                 self.inner.seen.note(&stat);
-                Ok(Some((names, stat, Armed::new(watcher))))
+                Ok(Some((names, stat, LingeringWatch::new(watcher))))
             }
             Err(Error::NoNode) => Ok(None),
             Err(error) => Err(lost(error)),

@@ -17,15 +17,15 @@ const LINGER: Duration = Duration::from_secs(1);
 /// up when something has happened, and then other requests are in a hurry: on the same connection
 /// they would wait for the answer to that one (the client leaves Nagle's algorithm on). So a watch
 /// that is given up lives on for a while; many fire in that time.
-pub(crate) struct Armed(Option<Pin<Box<dyn Future<Output = WatchedEvent> + Send>>>);
+pub(crate) struct LingeringWatch(Option<Pin<Box<dyn Future<Output = WatchedEvent> + Send>>>);
 
-impl Armed {
-    pub(crate) fn new(watcher: OneshotWatcher) -> Armed {
-        Armed(Some(Box::pin(watcher.changed())))
+impl LingeringWatch {
+    pub(crate) fn new(watcher: OneshotWatcher) -> LingeringWatch {
+        LingeringWatch(Some(Box::pin(watcher.changed())))
     }
 }
 
-impl Future for Armed {
+impl Future for LingeringWatch {
     type Output = WatchedEvent;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WatchedEvent> {
@@ -36,7 +36,7 @@ impl Future for Armed {
     }
 }
 
-impl Drop for Armed {
+impl Drop for LingeringWatch {
     fn drop(&mut self) {
         let Some(fires) = self.0.take() else { return };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -46,8 +46,8 @@ impl Drop for Armed {
     }
 }
 
-impl fmt::Debug for Armed {
+impl fmt::Debug for LingeringWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Armed").field(&self.0.is_some()).finish()
+        f.debug_tuple("LingeringWatch").field(&self.0.is_some()).finish()
     }
 }

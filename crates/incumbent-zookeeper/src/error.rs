@@ -6,7 +6,7 @@ use std::sync::Arc;
 use incumbent_store::StoreError;
 use zookeeper_client::Error;
 
-/// What a request does when it arrives.
+/// Whether a request has side effects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     /// It reads, or repeating it is the same as doing it once.
@@ -35,6 +35,16 @@ pub(crate) fn sort(error: Error, effect: Effect, what: &str) -> StoreError {
             Effect::Write => StoreError::unknown(what, error),
         },
     }
+}
+
+/// For what only reads: see [`sort`].
+pub(crate) fn reading(what: &str) -> impl Fn(Error) -> StoreError {
+    move |error| sort(error, Effect::None, what)
+}
+
+/// For what writes: see [`sort`].
+pub(crate) fn writing(what: &str) -> impl Fn(Error) -> StoreError {
+    move |error| sort(error, Effect::Write, what)
 }
 
 /// What is not there is no error.
