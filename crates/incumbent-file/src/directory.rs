@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 use crate::disk::{Disk, Lock};
 use crate::election_dir::ElectionDir;
 use crate::election_path::{ELECTIONS, goes_on};
-use crate::floor::Floor;
+use crate::high_water_mark::HighWaterMark;
 use crate::options::FileOptions;
 use crate::record::{Identity, Record, corrupt};
 use crate::time::Time;
@@ -20,7 +20,7 @@ use crate::workers::Workers;
 
 pub(crate) const SESSIONS: &str = "sessions";
 pub(crate) const EVICTIONS: &str = "evictions";
-pub(crate) const BELLS: &str = "bells";
+pub(crate) const WAITERS: &str = "bells";
 const TRASH: &str = "trash";
 const IDENTITY: &str = "incumbent";
 /// What a new identity is called until it is linked to its name.
@@ -76,25 +76,26 @@ const NETWORK: [(u32, &str); 17] = [
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) disk: Disk,
-    pub(crate) floor: Floor,
+    pub(crate) high_water_mark: HighWaterMark,
     pub(crate) options: FileOptions,
     pub(crate) id: StoreId,
     pub(crate) time: Time,
     /// In which namespace this process's pid means something. Zero: unknown.
     pub(crate) pid_namespace: u64,
-    chores: Mutex<Vec<Chore>>,
-    /// Held by whoever does chores, so that who comes next knows that they are done.
-    broom: Mutex<()>,
+    cleanups: Mutex<Vec<Cleanup>>,
+    /// Held while cleaning up: the next caller knows that what was left before is done.
+    cleaning: Mutex<()>,
 }
 
-/// What nobody has to wait for: deleting takes milliseconds on some disks, and is nothing that anyone can see.
+/// What no call has to wait for: deleting takes milliseconds on some disks, and changes nothing that
+/// can be seen.
 #[derive(Debug)]
-enum Chore {
+enum Cleanup {
     Delete(String),
     Tidy { election: String, gone: u64 },
 }
 
-/// The dead who left many at once, by election: each election is read once for all of them.
+/// The entries that are gone, by election: each election is read once for all of them.
 type Gone = BTreeMap<String, BTreeSet<u64>>;
 
 impl Directory {
@@ -105,7 +106,7 @@ impl Directory {
         check(&disk, options)?;
         let id = match read_identity(&disk)? {
             Some(id) => id,
-            None => found(&disk)?,
+            None => create_store(&disk)?,
         };
         Directory::with(disk, id, options, time)
     }
@@ -126,19 +127,19 @@ impl Directory {
 
     fn with(disk: Disk, id: u128, options: FileOptions, time: Time) -> Result<Directory, StoreError> {
         forget_other_identities(&disk)?;
-        let floor = Floor::default();
-        floor.read(&disk)?;
+        let high_water_mark = HighWaterMark::default();
+        high_water_mark.read(&disk)?;
         let pid_namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
         let id = StoreId::new(format!("{id:032x}"));
         Ok(Directory {
             disk,
-            floor,
+            high_water_mark,
             options,
             id,
             time,
             pid_namespace,
-            chores: Mutex::default(),
-            broom: Mutex::default(),
+            cleanups: Mutex::default(),
+            cleaning: Mutex::default(),
         })
     }
 
@@ -160,42 +161,42 @@ impl Directory {
             Err(error) if error.is_missing() => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        self.chores().push(Chore::Delete(trash));
+        self.cleanups().push(Cleanup::Delete(trash));
         Ok(true)
     }
 
     /// Leaves it for later to tidy up after an entry.
     pub(crate) fn tidy_later(&self, election: &str, gone: u64) {
-        self.chores().push(Chore::Tidy { election: election.to_owned(), gone });
+        self.cleanups().push(Cleanup::Tidy { election: election.to_owned(), gone });
     }
 
-    /// Has done by others what was left for later, if anything was.
-    pub(crate) fn do_chores_later(self: &Arc<Directory>, workers: &Workers) {
-        if !self.chores().is_empty() {
+    /// Has a worker do what was left for later, if anything was.
+    pub(crate) fn clean_up_later(self: &Arc<Directory>, workers: &Workers) {
+        if !self.cleanups().is_empty() {
             let directory = self.clone();
-            workers.later(move || directory.do_chores());
+            workers.later(move || directory.clean_up());
         }
     }
 
     /// Does what was left for later. If it does not come to it, a sweep does.
-    pub(crate) fn do_chores(&self) {
-        let _broom = self.broom.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn clean_up(&self) {
+        let _cleaning = self.cleaning.lock().unwrap_or_else(PoisonError::into_inner);
         // Tidying up takes things out of sight, too; it leaves nothing to tidy up.
         for _ in 0..2 {
-            let chores = std::mem::take(&mut *self.chores());
+            let cleanups = std::mem::take(&mut *self.cleanups());
             let mut gone_from = Gone::new();
-            for chore in chores {
-                match chore {
-                    Chore::Delete(path) => self.delete(&path, TRASH_DEPTH),
-                    Chore::Tidy { election, gone } => drop(gone_from.entry(election).or_default().insert(gone)),
+            for cleanup in cleanups {
+                match cleanup {
+                    Cleanup::Delete(path) => self.delete(&path, TRASH_DEPTH),
+                    Cleanup::Tidy { election, gone } => drop(gone_from.entry(election).or_default().insert(gone)),
                 }
             }
             gone_from.into_iter().for_each(|(election, gone)| ElectionDir::at(self, election).tidy(&gone));
         }
     }
 
-    fn chores(&self) -> MutexGuard<'_, Vec<Chore>> {
-        self.chores.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cleanups(&self) -> MutexGuard<'_, Vec<Cleanup>> {
+        self.cleanups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes what nobody can see any more. What cannot be deleted now is left for the next sweep.
@@ -216,7 +217,7 @@ impl Directory {
     ///
     /// A session's file goes last: it is what says that there is something to look for.
     pub(crate) fn sweep(&self, all: bool) -> Result<(), StoreError> {
-        self.do_chores();
+        self.clean_up();
         let (dead, living) = self.sessions()?;
         for name in self.disk.list(EVICTIONS)?.unwrap_or_default() {
             let of_living = name.split('.').next().is_some_and(|session| living.contains(session));
@@ -225,8 +226,8 @@ impl Directory {
                 let _ = self.discard(&format!("{EVICTIONS}/{name}"));
             }
         }
-        for name in self.disk.list(BELLS)?.unwrap_or_default() {
-            let path = format!("{BELLS}/{name}");
+        for name in self.disk.list(WAITERS)?.unwrap_or_default() {
+            let path = format!("{WAITERS}/{name}");
             if let Ok(false) = self.disk.write_pipe(&path, &[]) {
                 self.disk.remove_file(&path)?;
             }
@@ -235,7 +236,7 @@ impl Directory {
             dead.iter().try_for_each(|name| self.disk.remove_file(&format!("{SESSIONS}/{name}")))?;
         }
         let trash = self.disk.list(TRASH)?.unwrap_or_default();
-        self.chores().extend(trash.into_iter().map(|name| Chore::Delete(format!("{TRASH}/{name}"))));
+        self.cleanups().extend(trash.into_iter().map(|name| Cleanup::Delete(format!("{TRASH}/{name}"))));
         Ok(())
     }
 
@@ -275,7 +276,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        self.do_chores();
+        self.clean_up();
     }
 }
 
@@ -389,20 +390,21 @@ fn read_identity(disk: &Disk) -> Result<Option<u128>, StoreError> {
 
 /// Makes a store of an empty directory. Of those who race to do it, one identity wins.
 ///
-/// Everything else is laid first: a directory with an identity and no floor is damaged, not new.
-fn found(disk: &Disk) -> Result<u128, StoreError> {
+/// Everything else is made first: a directory with an identity and no high-water mark is damaged, not
+/// new.
+fn create_store(disk: &Disk) -> Result<u128, StoreError> {
     let ours = |name: &str| {
-        [SESSIONS, EVICTIONS, TRASH, BELLS, ELECTIONS, "floor", IDENTITY].contains(&name)
+        [SESSIONS, EVICTIONS, TRASH, WAITERS, ELECTIONS, "floor", IDENTITY].contains(&name)
             || name.starts_with(NEW_IDENTITY)
     };
     if let Some(name) = disk.list(".")?.unwrap_or_default().iter().find(|name| !ours(name)) {
         let what = format!("{} holds {name}: it is neither empty nor a store", disk.path().display());
         return Err(StoreError::Foreign { what });
     }
-    for dir in [SESSIONS, EVICTIONS, TRASH, BELLS, ELECTIONS] {
+    for dir in [SESSIONS, EVICTIONS, TRASH, WAITERS, ELECTIONS] {
         disk.make_dir(dir)?;
     }
-    Floor::lay(disk)?;
+    HighWaterMark::create(disk)?;
     let path = format!("{NEW_IDENTITY}{:032x}", random_id()?);
     let file = disk.create(&path)?;
     disk.write(&file, &path, &Identity { id: random_id()? }.encode())?;

@@ -5,7 +5,7 @@
 //!                  office/<n>/record    the office record; the largest n counts
 //!                  said/<n>.<k>         what the candidate with token n published last
 //!                  aims/<sequence>.<n>.<id>/record     prepared, not visible yet
-//!                  bells/<what>.<id>.<number>       somebody waits for this, without notifications from the kernel
+//!                  bells/<what>.<id>.<number>       a store waits for this, without notifications from the kernel
 //! ```
 //!
 //! An entry leaves the line by one rename, and where that rename leads says under which condition it may go:
@@ -23,14 +23,19 @@ use incumbent_store::{
     random_id,
 };
 
-use crate::directory::{BELLS, Directory, EVICTIONS};
+use crate::directory::{Directory, EVICTIONS, WAITERS};
 use crate::disk::{Disk, Lock};
 use crate::election_path::above;
 use crate::office::Tip;
 use crate::owner::{Owner, Owners, owner, session_name};
-use crate::record::{EntryRecord, Record, Said, corrupt};
+use crate::record::{EntryRecord, Publication, Record, corrupt};
 use crate::sequence::{RECORD, Sequence, TRIES};
 use crate::wake_pipe::News;
+
+/// What candidates have published.
+pub(crate) const PUBLICATIONS: &str = "said";
+/// What is prepared and not visible yet.
+pub(crate) const STAGED: &str = "aims";
 
 /// Where one election is held.
 #[derive(Debug)]
@@ -39,13 +44,13 @@ pub(crate) struct ElectionDir<'a> {
     path: String,
 }
 
-/// What stood in an election's directory at one moment.
+/// What was in an election's directory at one moment.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Snapshot {
     pub(crate) tip: Tip,
     pub(crate) line: Vec<u64>,
     /// How often each candidate has published something; those that never did are missing.
-    pub(crate) said: BTreeMap<u64, u64>,
+    pub(crate) publications: BTreeMap<u64, u64>,
 }
 
 impl<'a> ElectionDir<'a> {
@@ -74,10 +79,10 @@ impl<'a> ElectionDir<'a> {
         for _ in 0..TRIES {
             let mut dirs: Vec<_> = above(&self.path).map(str::to_owned).collect();
             dirs.push(self.path.clone());
-            dirs.extend(["line", "office", "said", "aims", BELLS].map(|name| self.sub(name)));
+            dirs.extend(["line", "office", PUBLICATIONS, STAGED, WAITERS].map(|name| self.sub(name)));
             match dirs.iter().try_for_each(|dir| self.disk().make_dir(dir).map(drop)) {
                 Ok(()) => return Ok(()),
-                // Somebody tidied up in between. If the root itself is gone, trying again does not help.
+                // Another process tidied up in between. If the root itself is gone, trying again does not help.
                 Err(error) if error.is_missing() && self.disk().exists(crate::election_path::ELECTIONS)? => {}
                 Err(error) => return Err(error.into()),
             }
@@ -89,13 +94,13 @@ impl<'a> ElectionDir<'a> {
     ///
     /// Three directories are read, one after the other, and yet it is one moment, the one at which the line was read:
     /// the office record was the same before and after, and no number of it ever comes back.
-    pub(crate) fn seen(&self) -> Result<Seen, StoreError> {
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, StoreError> {
         for _ in 0..TRIES {
             let tip = self.tip()?;
-            let said = self.said()?;
+            let publications = self.publications()?;
             let line = self.numbers(Sequence::Line)?;
             if self.numbers(Sequence::Office)?.last().copied().unwrap_or(0) == tip.number {
-                return Ok(Seen { tip, line, said });
+                return Ok(Snapshot { tip, line, publications });
             }
         }
         Err(self.too_busy())
@@ -113,38 +118,39 @@ impl<'a> ElectionDir<'a> {
             return Ok(standing);
         }
         for _ in 0..TRIES {
-            let seen = self.seen()?;
-            let stand = |place| seen.standing(held, place);
-            let Ok(at) = seen.line.binary_search(&held.token.get()) else { return Ok(stand(Place::Gone)) };
-            for number in seen.line[..at].iter().rev() {
-                if let Some(ahead) = self.living_entry(*number, &seen.said, &Owners::default())? {
+            let snapshot = self.snapshot()?;
+            let stand = |place| snapshot.standing(held, place);
+            let Ok(at) = snapshot.line.binary_search(&held.token.get()) else { return Ok(stand(Place::Gone)) };
+            for number in snapshot.line[..at].iter().rev() {
+                if let Some(ahead) = self.living_entry(*number, &snapshot.publications, &Owners::default())? {
                     return Ok(stand(Place::behind(Some(held.clone()), ahead, None)));
                 }
             }
             if at == 0 {
-                // Whoever leads acts with this token: it must not be given again, whatever happens to the host.
-                self.directory.floor.raise_durably(self.disk(), held.token.get())?;
+                // A leader acts with this token: it must not be given again, whatever happens to the
+                // host.
+                self.directory.high_water_mark.raise_durably(self.disk(), held.token.get())?;
                 return Ok(stand(Place::Leading(held.clone())));
             }
         }
         Err(self.too_busy())
     }
 
-    /// `None`: one of the two is not there, or somebody wrote to the office record meanwhile.
+    /// `None`: one of the two is not there, or the office record was written meanwhile.
     fn standing_behind(&self, held: &Held, behind: u64) -> Result<Option<Standing>, StoreError> {
-        let (tip, said) = (self.tip()?, self.said()?);
-        let Some(ahead) = self.living_entry(behind, &said, &Owners::default())? else { return Ok(None) };
+        let (tip, publications) = (self.tip()?, self.publications()?);
+        let Some(ahead) = self.living_entry(behind, &publications, &Owners::default())? else { return Ok(None) };
         let in_line = behind < held.token.get() && self.has(held.token.get())?;
         if !in_line || self.numbers(Sequence::Office)?.last().copied().unwrap_or(0) != tip.number {
             return Ok(None);
         }
         let place = Place::behind(Some(held.clone()), ahead, None);
-        Ok(Some(standing(held, place, &tip, &said)))
+        Ok(Some(standing(held, place, &tip, &publications)))
     }
 
     /// Our entry is not there, or not ours.
     pub(crate) fn standing_gone(&self, held: &Held) -> Result<Standing, StoreError> {
-        Ok(self.seen()?.standing(held, Place::Gone))
+        Ok(self.snapshot()?.standing(held, Place::Gone))
     }
 
     /// Who is first in line.
@@ -160,12 +166,12 @@ impl<'a> ElectionDir<'a> {
 
     /// The oldest `limit` of those who live.
     pub(crate) fn line(&self, limit: usize) -> Result<Line, StoreError> {
-        let seen = self.seen()?;
+        let snapshot = self.snapshot()?;
         let owners = Owners::default();
         let mut entries = Vec::new();
         let mut more = false;
-        for number in &seen.line {
-            let entry = match self.living_entry(*number, &seen.said, &owners) {
+        for number in &snapshot.line {
+            let entry = match self.living_entry(*number, &snapshot.publications, &owners) {
                 // A dead one that cannot be removed (a disk that is full, or may only be read) is
                 // not in line for all that.
                 Err(_) if !self.lives(*number)? => continue,
@@ -178,23 +184,23 @@ impl<'a> ElectionDir<'a> {
             }
             entries.push(entry);
         }
-        let cursor = cursor_of(&seen.said);
+        let cursor = cursor_of(&snapshot.publications);
         if let Some(newest) = entries.last() {
-            match self.directory.floor.raise_durably(self.disk(), newest.token.get()) {
+            match self.directory.high_water_mark.raise_durably(self.disk(), newest.token.get()) {
                 // Who may only read learns of a token no earlier than its owner, who has seen to
                 // that.
                 Err(StoreError::Denied { .. }) => {}
                 raised => raised?,
             }
         }
-        Ok(Line::new(entries, more, seen.tip.office, cursor))
+        Ok(Line::new(entries, more, snapshot.tip.office, cursor))
     }
 
     /// The entry as others see it; `None` if it is not there. A certainly dead one is removed.
     pub(crate) fn living_entry(
         &self,
         number: u64,
-        said: &BTreeMap<u64, u64>,
+        publications: &BTreeMap<u64, u64>,
         owners: &Owners,
     ) -> Result<Option<Entry>, StoreError> {
         let Some(record) = self.entry_record(number)? else { return Ok(None) };
@@ -206,7 +212,7 @@ impl<'a> ElectionDir<'a> {
                 Ok(None)
             }
             Owner::Living { record: session, beat } => {
-                let times = said.get(&number).copied().unwrap_or(0);
+                let times = publications.get(&number).copied().unwrap_or(0);
                 let shared = session.clock == self.directory.time.shared && session.clock != 0;
                 let silent = shared.then(|| now.since(Timestamp::from_nanos(beat.max(record.enlisted_at))));
                 let observed = session.observed.map(|ttl| {
@@ -230,16 +236,16 @@ impl<'a> ElectionDir<'a> {
         let path = self.numbered(Sequence::Line, number);
         let token = Token::new(number).ok_or_else(|| corrupt(self.disk(), &path, "it is no token"))?;
         for _ in 0..TRIES {
-            let said = match times {
-                0 => Some(Said { value: record.value.clone(), ready: None }),
-                times => self.read_said(number, times)?,
+            let publication = match times {
+                0 => Some(Publication { value: record.value.clone(), ready: None }),
+                times => self.read_publication(number, times)?,
             };
-            if let Some(said) = said {
+            if let Some(publication) = publication {
                 let mut entry = Entry::new(id_of(token), token);
                 entry.incarnation = Some(record.incarnation);
                 entry.name = Some(record.name);
-                entry.value = said.value;
-                entry.ready = said.ready;
+                entry.value = publication.value;
+                entry.ready = publication.ready;
                 // Both only grow, so their sum changes whenever one of them does.
                 entry.version = Version(beat.wrapping_add(times));
                 entry.observed = observed;
@@ -249,7 +255,7 @@ impl<'a> ElectionDir<'a> {
             if !self.disk().exists(&path)? {
                 return Ok(None);
             }
-            times = self.said()?.get(&number).copied().unwrap_or(0);
+            times = self.publications()?.get(&number).copied().unwrap_or(0);
         }
         Err(self.too_busy())
     }
@@ -279,7 +285,7 @@ impl<'a> ElectionDir<'a> {
     /// Removes an entry that is ours or whose owner is dead.
     pub(crate) fn remove(&self, number: u64) -> Result<(), StoreError> {
         if self.take_out(Sequence::Line, number)? {
-            self.ring(&[News::Gone(number), News::Line]);
+            self.wake(&[News::Gone(number), News::Line]);
         }
         self.directory.tidy_later(&self.path, number);
         Ok(())
@@ -301,7 +307,7 @@ impl<'a> ElectionDir<'a> {
             Err(error) if error.is_missing() => return Ok(Cas::Done),
             Err(error) => return Err(error.into()),
         }
-        self.ring(&[News::Gone(number), News::Line]);
+        self.wake(&[News::Gone(number), News::Line]);
         // If it stays there, it goes with the heir's entry.
         let _ = self.directory.discard(&inside);
         self.directory.tidy_later(&self.path, number);
@@ -313,7 +319,7 @@ impl<'a> ElectionDir<'a> {
         let Some(record) = self.entry_record(number)? else { return Ok(Cas::Done) };
         // Followers ask once in a TTL, and nearly always it has renewed meanwhile: then nothing is
         // written.
-        match self.living_entry(number, &self.said()?, &Owners::default())? {
+        match self.living_entry(number, &self.publications()?, &Owners::default())? {
             None => return Ok(Cas::Done),
             Some(entry) if entry.version != seen => return Ok(Cas::Refused),
             Some(_) => {}
@@ -330,15 +336,15 @@ impl<'a> ElectionDir<'a> {
     }
 
     fn evict_into(&self, dir: &str, number: u64, seen: Version) -> Result<Cas, StoreError> {
-        let said = self.said()?;
-        let Some(entry) = self.living_entry(number, &said, &Owners::default())? else { return Ok(Cas::Done) };
+        let publications = self.publications()?;
+        let Some(entry) = self.living_entry(number, &publications, &Owners::default())? else { return Ok(Cas::Done) };
         if entry.version != seen {
             return Ok(Cas::Refused);
         }
         self.close_numbers(Sequence::Line, number)?;
         match self.disk().rename(&self.numbered(Sequence::Line, number), &format!("{dir}/{number}")) {
             Ok(()) => {
-                self.ring(&[News::Gone(number), News::Line]);
+                self.wake(&[News::Gone(number), News::Line]);
                 Ok(Cas::Done)
             }
             // Its owner has renewed, or it is gone.
@@ -361,26 +367,27 @@ impl<'a> ElectionDir<'a> {
     }
 
     /// How often each candidate has published something.
-    pub(crate) fn said(&self) -> Result<BTreeMap<u64, u64>, StoreError> {
-        let mut said = BTreeMap::new();
-        for name in self.disk().list(&self.sub("said"))?.unwrap_or_default() {
-            if let Some((number, times)) = said_name(&name) {
-                let newest: &mut u64 = said.entry(number).or_default();
+    pub(crate) fn publications(&self) -> Result<BTreeMap<u64, u64>, StoreError> {
+        let mut publications = BTreeMap::new();
+        for name in self.disk().list(&self.sub(PUBLICATIONS))?.unwrap_or_default() {
+            if let Some((number, times)) = parse_publication_name(&name) {
+                let newest: &mut u64 = publications.entry(number).or_default();
                 *newest = times.max(*newest);
             }
         }
-        Ok(said)
+        Ok(publications)
     }
 
-    fn read_said(&self, number: u64, times: u64) -> Result<Option<Said>, StoreError> {
-        let path = self.said_path(number, times);
+    fn read_publication(&self, number: u64, times: u64) -> Result<Option<Publication>, StoreError> {
+        let path = self.publication_path(number, times);
         let bytes = self.disk().read(&path)?;
-        bytes.map(|bytes| Said::decode(&bytes, self.disk(), &path)).transpose()
+        bytes.map(|bytes| Publication::decode(&bytes, self.disk(), &path)).transpose()
     }
 
-    /// Writes down what a candidate says for the `times`th time. Not synced: it dies with the candidate.
-    pub(crate) fn say(&self, number: u64, times: u64, said: &Said) -> Result<(), StoreError> {
-        let path = self.said_path(number, times);
+    /// Writes down what a candidate publishes for the `times`th time. Not synced: it dies with the
+    /// candidate.
+    pub(crate) fn publish(&self, number: u64, times: u64, publication: &Publication) -> Result<(), StoreError> {
+        let path = self.publication_path(number, times);
         let new = format!("{path}.new");
         self.disk().remove_file(&new)?;
         let file = match self.disk().create(&new) {
@@ -390,32 +397,32 @@ impl<'a> ElectionDir<'a> {
             }
             created => created?,
         };
-        self.disk().write(&file, &new, &said.encode())?;
+        self.disk().write(&file, &new, &publication.encode())?;
         self.disk().rename(&new, &path)?;
-        self.ring(&[News::Said]);
+        self.wake(&[News::Published]);
         if times > 1 {
-            self.disk().remove_file(&self.said_path(number, times - 1))?;
+            self.disk().remove_file(&self.publication_path(number, times - 1))?;
         }
         Ok(())
     }
 
-    fn said_path(&self, number: u64, times: u64) -> String {
-        self.sub(&format!("said/{number}.{times}"))
+    fn publication_path(&self, number: u64, times: u64) -> String {
+        self.sub(&format!("{PUBLICATIONS}/{number}.{times}"))
     }
 
-    /// Removes what the entries `gone` have said, and the election's directory if nothing is left
+    /// Removes what the entries `gone` have published, and the election's directory if nothing is left
     /// in it.
     ///
     /// It changes nothing that anyone can see, so what fails is left for the next who tidies up.
     pub(crate) fn tidy(&self, gone: &BTreeSet<u64>) {
-        let said = self.disk().list(&self.sub("said")).ok().flatten().unwrap_or_default();
-        // The line is read after what was said: of an entry that is not there by then, everything may go.
+        let published = self.disk().list(&self.sub(PUBLICATIONS)).ok().flatten().unwrap_or_default();
+        // The line is read after what was published: of an entry that is not there by then, everything may go.
         let Ok(line) = self.numbers(Sequence::Line) else { return };
         let is_over = |number: u64| line.is_empty() || (gone.contains(&number) && line.binary_search(&number).is_err());
-        for name in said {
+        for name in published {
             let number = name.split('.').next().and_then(|number| number.parse().ok());
             if number.is_some_and(is_over) {
-                let _ = self.disk().remove_file(&self.sub(&format!("said/{name}")));
+                let _ = self.disk().remove_file(&self.sub(&format!("{PUBLICATIONS}/{name}")));
             }
         }
         if line.is_empty() {
@@ -424,18 +431,18 @@ impl<'a> ElectionDir<'a> {
     }
 
     fn tidy_dirs(&self) {
-        if self.tidy_office().is_err() || self.take_down_bells() {
+        if self.tidy_office().is_err() || self.remove_dead_waiters() {
             return;
         }
-        for name in self.disk().list(&self.sub("aims")).ok().flatten().unwrap_or_default() {
-            let dir = self.sub(&format!("aims/{name}"));
+        for name in self.disk().list(&self.sub(STAGED)).ok().flatten().unwrap_or_default() {
+            let dir = self.sub(&format!("{STAGED}/{name}"));
             match self.disk().probe(&format!("{dir}/{RECORD}")) {
                 Ok((Lock::Free | Lock::Missing, _)) => drop(self.directory.discard(&dir)),
-                // Somebody is about to come.
+                // An enlistment or an office record is being written.
                 _ => return,
             }
         }
-        let own = ["office", "line", "aims", "said", BELLS].map(|name| self.sub(name));
+        let own = ["office", "line", STAGED, PUBLICATIONS, WAITERS].map(|name| self.sub(name));
         let dirs = own.iter().map(String::as_str).chain([self.path.as_str()]).chain(above(&self.path).rev());
         for dir in dirs {
             match self.disk().remove_dir(dir) {
@@ -446,29 +453,29 @@ impl<'a> ElectionDir<'a> {
     }
 }
 
-impl Seen {
+impl Snapshot {
     /// Where this entry stands.
     fn standing(&self, held: &Held, place: Place) -> Standing {
-        standing(held, place, &self.tip, &self.said)
+        standing(held, place, &self.tip, &self.publications)
     }
 }
 
-fn standing(held: &Held, place: Place, tip: &Tip, said: &BTreeMap<u64, u64>) -> Standing {
-    let mut standing = Standing::new(place, tip.office.clone(), cursor_of(said));
-    standing.published = published(held.token.get(), said);
+fn standing(held: &Held, place: Place, tip: &Tip, publications: &BTreeMap<u64, u64>) -> Standing {
+    let mut standing = Standing::new(place, tip.office.clone(), cursor_of(publications));
+    standing.published = published(held.token.get(), publications);
     standing
 }
 
-/// The version of what the entry with this token says: how often it has published something.
-pub(crate) fn published(number: u64, said: &BTreeMap<u64, u64>) -> Version {
-    Version(said.get(&number).copied().unwrap_or(0))
+/// The version of what the entry with this token has published: how often it did.
+pub(crate) fn published(number: u64, publications: &BTreeMap<u64, u64>) -> Version {
+    Version(publications.get(&number).copied().unwrap_or(0))
 }
 
-/// What everybody says, cut down to a cursor. Two states that follow each other never look the
+/// What all candidates have published, cut down to a cursor. Two states that follow each other never look the
 /// same; others hardly ever do, and then a hint is lost, which is why candidates look again now and
 /// then anyway.
-pub(crate) fn cursor_of(said: &BTreeMap<u64, u64>) -> Cursor {
-    let mixed = said.iter().map(|(number, times)| {
+pub(crate) fn cursor_of(publications: &BTreeMap<u64, u64>) -> Cursor {
+    let mixed = publications.iter().map(|(number, times)| {
         let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(*times).wrapping_mul(0xd6e8_feb8_6659_fd93);
         word ^ (word >> 32)
     });
@@ -486,7 +493,7 @@ pub(crate) fn number_of(id: &EntryId) -> Option<u64> {
 }
 
 /// `<n>.<k>`; what is still being written has a third part.
-fn said_name(name: &str) -> Option<(u64, u64)> {
+fn parse_publication_name(name: &str) -> Option<(u64, u64)> {
     let (number, times) = name.split_once('.')?;
     Some((number.parse().ok()?, times.parse().ok()?))
 }

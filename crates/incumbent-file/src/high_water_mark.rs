@@ -1,9 +1,10 @@
-//! The floor: the one number per directory below which nothing is ever drawn again.
+//! The high-water mark: the one number per directory up to which nothing is ever drawn again.
 //!
-//! It is kept as names of empty files, `floor/<n>`, and the largest counts. So raising it is one atomic step that
-//! cannot be undone by anyone who comes late: a process that was stopped while it raised the floor to 11 adds a name
-//! that no longer matters when others have raised it to 50. A file that is replaced by rename would go back to 11.
-//! And nothing can be torn, since nothing stands in the files.
+//! It is kept as names of empty files, `floor/<n>`, and the largest counts. So raising it is one
+//! atomic step that cannot be undone by a process that comes late: one that was stopped while it
+//! raised the mark to 11 adds a name that no longer matters when others have raised it to 50. A file
+//! that is replaced by rename would go back to 11. And nothing can be torn, since the files are
+//! empty.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,27 +17,27 @@ const DIR: &str = "floor";
 /// A reading can come between a raise and the removal of the older names, and see neither.
 const READS: usize = 100;
 
-/// Whether a number can have been drawn: numbers are drawn one by one, and nobody lives to see the
-/// last ones. A forged entry with one of those would raise the floor to where nothing is left to
+/// Whether a number can have been drawn: numbers are drawn one by one, and no store lives to see the
+/// last ones. A forged entry with one of those would raise the mark to where nothing is left to
 /// draw, for ever.
 pub(crate) fn is_drawn(number: u64) -> bool {
     (1..=Token::MAX - (1 << 32)).contains(&number)
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Floor {
+pub(crate) struct HighWaterMark {
     /// What this process knows it to be at least.
     seen: AtomicU64,
     /// What this process knows to be on the disk.
     durable: AtomicU64,
 }
 
-impl Floor {
-    /// Lays the floor of a new directory.
-    pub(crate) fn lay(disk: &Disk) -> Result<(), StoreError> {
+impl HighWaterMark {
+    /// Makes that of a new directory.
+    pub(crate) fn create(disk: &Disk) -> Result<(), StoreError> {
         disk.make_dir(DIR)?;
         if disk.list(DIR)?.is_some_and(|names| names.is_empty()) {
-            disk.touch("floor/0")?;
+            disk.touch(&format!("{DIR}/0"))?;
         }
         Ok(disk.sync_dir(DIR)?)
     }
@@ -73,7 +74,7 @@ impl Floor {
             return Err(corrupt(disk, DIR, "it is empty: tokens could be given twice"));
         };
         self.durable.fetch_max(*largest, Ordering::SeqCst);
-        // From the smallest up: whoever reads in between never sees less than was there before.
+        // From the smallest up: a reader in between never sees less than was there before.
         older.iter().try_for_each(|number| Ok(disk.remove_file(&format!("{DIR}/{number}"))?))
     }
 }

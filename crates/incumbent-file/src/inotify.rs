@@ -1,7 +1,8 @@
 //! One file notification instance per store, for any number of waiters, read by one task.
 //!
-//! It knows inodes and bells. What is watched is always the one inode that matters (an entry, a session's file, an
-//! office sequence), never a directory in which others come and go, so that only those are woken who wait for what changed.
+//! It knows inodes and wakeups. What is watched is always the one inode that matters (an entry, a
+//! session's file, an office sequence), never a directory in which others come and go, so that only
+//! those waits are woken that concern what changed.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,7 +27,8 @@ pub(crate) struct Inotify {
     /// The root of the store: when it goes, everybody is told.
     root: PathBuf,
     state: Mutex<State>,
-    /// Apart from the state: a task that is spawned on a runtime which is ending says its last words at once.
+    /// Apart from the state: a task that is spawned on a runtime which is ending is dropped at once,
+    /// and takes the state's lock.
     reader: Mutex<Option<AbortHandle>>,
 }
 
@@ -35,39 +37,39 @@ struct State {
     inotify: Option<Arc<OwnedFd>>,
     /// The watch on the root.
     root: Option<i32>,
-    bells: HashMap<i32, Vec<Arc<Bell>>>,
+    wakeups: HashMap<i32, Vec<Arc<Wakeup>>>,
 }
 
-/// What a waiter waits on. It stays rung until it is thrown away.
+/// What a wait waits on. It stays woken until it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rung: Notify,
-    /// A file was closed by who had it open for writing: perhaps its owner died.
+pub(crate) struct Wakeup {
+    woken: Notify,
+    /// A file that was open for writing was closed: perhaps its owner died.
     closed: AtomicBool,
-    /// Nobody will ring any more.
+    /// Nothing will wake it any more.
     lost: AtomicBool,
 }
 
-impl Bell {
-    pub(crate) async fn rung(&self) {
-        self.rung.notified().await;
+impl Wakeup {
+    pub(crate) async fn woken(&self) {
+        self.woken.notified().await;
     }
 
-    pub(crate) fn ring(&self) {
-        self.rung.notify_one();
+    pub(crate) fn wake(&self) {
+        self.woken.notify_one();
     }
 
-    /// Says that nobody will ring any more.
+    /// Says that nothing will wake it any more.
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::SeqCst);
-        self.ring();
+        self.wake();
     }
 
     pub(crate) fn was_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Fails if nobody will ring any more.
+    /// Fails if nothing will wake it any more.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         match self.lost.load(Ordering::SeqCst) {
             true => Err(StoreError::Unavailable { what: "the watch was lost".into(), source: None }),
@@ -85,7 +87,7 @@ pub(crate) enum Kind {
     Traffic,
     /// This directory itself goes.
     Itself,
-    /// Whoever has this file open closes it, or it is removed.
+    /// A process that has this file open closes it, or it is removed.
     Holder,
 }
 
@@ -121,18 +123,18 @@ impl Inotify {
         self.enabled && self.state().instance(&self.root).is_ok()
     }
 
-    /// Rings `bell` whenever something happens to the inode at `path`, until what is returned is dropped.
-    pub(crate) fn arm(
+    /// Wakes `wakeup` whenever something happens to the inode at `path`, until what is returned is dropped.
+    pub(crate) fn watch(
         self: &Arc<Inotify>,
         runtime: &Handle,
         path: PathBuf,
         what: Kind,
-        bell: &Arc<Bell>,
-    ) -> Result<Armed, Unwatched> {
+        wakeup: &Arc<Wakeup>,
+    ) -> Result<InotifyWatch, Unwatched> {
         if !self.enabled {
             return Err(Unwatched::Exhausted);
         }
-        let (inotify, armed) = {
+        let (inotify, guard) = {
             let mut state = self.state();
             let inotify = state.instance(&self.root).map_err(|_| Unwatched::Exhausted)?;
             let flags = what.flags() | WatchFlags::MASK_ADD | WatchFlags::DONT_FOLLOW;
@@ -140,45 +142,45 @@ impl Inotify {
                 Errno::NOENT | Errno::NOTDIR => Unwatched::Missing,
                 _ => Unwatched::Exhausted,
             })?;
-            state.bells.entry(watch).or_default().push(bell.clone());
-            (inotify, Armed { inotify: self.clone(), watch, bell: bell.clone() })
+            state.wakeups.entry(watch).or_default().push(wakeup.clone());
+            (inotify, InotifyWatch { inotify: self.clone(), watch, wakeup: wakeup.clone() })
         };
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if reader.as_ref().is_none_or(AbortHandle::is_finished) {
-            let task = runtime.spawn(read(LastWords(Arc::downgrade(self)), inotify));
+            let task = runtime.spawn(read(LostOnDrop(Arc::downgrade(self)), inotify));
             *reader = Some(task.abort_handle());
         }
-        Ok(armed)
+        Ok(guard)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self, watch: i32, events: ReadFlags) {
+    fn wake(&self, watch: i32, events: ReadFlags) {
         let mut state = self.state();
         let root = state.root == Some(watch);
         if root && events.contains(ReadFlags::IGNORED) {
             state.root = None;
         }
         if root || events.contains(ReadFlags::QUEUE_OVERFLOW) {
-            state.bells.values().flatten().for_each(|bell| bell.ring());
+            state.wakeups.values().flatten().for_each(|wakeup| wakeup.wake());
             return;
         }
-        for bell in state.bells.get(&watch).into_iter().flatten() {
+        for wakeup in state.wakeups.get(&watch).into_iter().flatten() {
             if events.contains(ReadFlags::CLOSE_WRITE) {
-                bell.closed.store(true, Ordering::SeqCst);
+                wakeup.closed.store(true, Ordering::SeqCst);
             }
-            bell.ring();
+            wakeup.wake();
         }
         if events.contains(ReadFlags::IGNORED) {
             // The inode is gone, and the kernel has forgotten the watch.
-            state.bells.remove(&watch);
+            state.wakeups.remove(&watch);
         }
     }
 
     fn lose_all(&self) {
-        self.state().bells.values().flatten().for_each(|bell| bell.lose());
+        self.state().wakeups.values().flatten().for_each(|wakeup| wakeup.lose());
     }
 }
 
@@ -212,24 +214,24 @@ impl Drop for Inotify {
     }
 }
 
-/// A bell on an inode.
+/// A wakeup on an inode.
 #[derive(Debug)]
-pub(crate) struct Armed {
+pub(crate) struct InotifyWatch {
     inotify: Arc<Inotify>,
     watch: i32,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
 }
 
-impl Drop for Armed {
+impl Drop for InotifyWatch {
     fn drop(&mut self) {
         let mut state = self.inotify.state();
-        let Some(bells) = state.bells.get_mut(&self.watch) else { return };
+        let Some(wakeups) = state.wakeups.get_mut(&self.watch) else { return };
         // One only: a waiter may wait for the same inode twice.
-        if let Some(at) = bells.iter().position(|bell| Arc::ptr_eq(bell, &self.bell)) {
-            bells.swap_remove(at);
+        if let Some(at) = wakeups.iter().position(|wakeup| Arc::ptr_eq(wakeup, &self.wakeup)) {
+            wakeups.swap_remove(at);
         }
-        if bells.is_empty() {
-            state.bells.remove(&self.watch);
+        if wakeups.is_empty() {
+            state.wakeups.remove(&self.watch);
             if let Some(inotify) = &state.inotify {
                 // It fails if the inode is gone: then the kernel has forgotten the watch by itself.
                 let _ = remove_watch(inotify, self.watch);
@@ -239,9 +241,9 @@ impl Drop for Armed {
 }
 
 /// Tells everyone if the task ends, be it because its runtime does.
-struct LastWords(Weak<Inotify>);
+struct LostOnDrop(Weak<Inotify>);
 
-impl Drop for LastWords {
+impl Drop for LostOnDrop {
     fn drop(&mut self) {
         if let Some(inotify) = self.0.upgrade() {
             inotify.lose_all();
@@ -250,7 +252,7 @@ impl Drop for LastWords {
 }
 
 /// Reads events for as long as there is somebody to tell.
-async fn read(told: LastWords, inotify: Arc<OwnedFd>) {
+async fn read(told: LostOnDrop, inotify: Arc<OwnedFd>) {
     #[allow(deprecated, reason = "its successor is unsafe, for descriptors that change hands; an OwnedFd cannot")]
     let Ok(events) = AsyncFd::with_interest(inotify, Interest::READABLE) else { return };
     loop {
@@ -261,7 +263,7 @@ async fn read(told: LastWords, inotify: Arc<OwnedFd>) {
             loop {
                 let event = reader.next().map_err(io::Error::from)?;
                 let Some(told) = told.0.upgrade() else { return Ok(()) };
-                told.ring(event.wd(), event.events());
+                told.wake(event.wd(), event.events());
             }
         });
         match read {
@@ -285,54 +287,54 @@ mod tests {
     fn bells_are_lost_when_the_runtime_ends_that_reads_for_them_and_the_next_one_is_served_anew() {
         let inotify = Arc::new(Inotify::new(true, "/".into()));
         let (first, second) = (runtime(), runtime());
-        let bell = Arc::new(Bell::default());
-        let armed = inotify.arm(first.handle(), std::env::temp_dir(), Kind::Arrivals, &bell).unwrap();
+        let wakeup = Arc::new(Wakeup::default());
+        let watch = inotify.watch(first.handle(), std::env::temp_dir(), Kind::Arrivals, &wakeup).unwrap();
         drop(first);
-        second.block_on(bell.rung());
-        assert!(bell.check().is_err());
-        drop(armed);
+        second.block_on(wakeup.woken());
+        assert!(wakeup.check().is_err());
+        drop(watch);
 
-        let bell = Arc::new(Bell::default());
+        let wakeup = Arc::new(Wakeup::default());
         let path = std::env::temp_dir().join(format!("incumbent-inotify-{}", std::process::id()));
-        let _armed = inotify.arm(second.handle(), std::env::temp_dir(), Kind::Arrivals, &bell).unwrap();
+        let _watch = inotify.watch(second.handle(), std::env::temp_dir(), Kind::Arrivals, &wakeup).unwrap();
         std::fs::write(&path, "").unwrap();
-        second.block_on(bell.rung());
+        second.block_on(wakeup.woken());
         std::fs::remove_file(&path).unwrap();
-        assert!(bell.check().is_ok());
+        assert!(wakeup.check().is_ok());
     }
 
     #[test]
-    fn a_bell_that_is_armed_on_a_runtime_that_has_ended_is_lost_at_once() {
+    fn a_wakeup_on_a_runtime_that_has_ended_is_lost_at_once() {
         let inotify = Arc::new(Inotify::new(true, "/".into()));
         let (first, second) = (runtime(), runtime());
         let ended = first.handle().clone();
         drop(first);
-        let bell = Arc::new(Bell::default());
-        let _armed = inotify.arm(&ended, std::env::temp_dir(), Kind::Itself, &bell).unwrap();
-        second.block_on(bell.rung());
-        assert!(bell.check().is_err());
+        let wakeup = Arc::new(Wakeup::default());
+        let _watch = inotify.watch(&ended, std::env::temp_dir(), Kind::Itself, &wakeup).unwrap();
+        second.block_on(wakeup.woken());
+        assert!(wakeup.check().is_err());
     }
 
     #[test]
-    fn bells_that_were_dropped_leave_no_watch_behind() {
+    fn wakeups_that_were_dropped_leave_no_watch_behind() {
         let inotify = Arc::new(Inotify::new(true, "/".into()));
         let runtime = runtime();
-        let bell = Arc::new(Bell::default());
-        let arm = || inotify.arm(runtime.handle(), std::env::temp_dir(), Kind::Itself, &bell).unwrap();
-        let armed = [arm(), arm()];
-        assert_eq!(inotify.state().bells.values().map(Vec::len).sum::<usize>(), 2);
-        drop(armed);
-        assert!(inotify.state().bells.is_empty());
+        let wakeup = Arc::new(Wakeup::default());
+        let begin = || inotify.watch(runtime.handle(), std::env::temp_dir(), Kind::Itself, &wakeup).unwrap();
+        let watch = [begin(), begin()];
+        assert_eq!(inotify.state().wakeups.values().map(Vec::len).sum::<usize>(), 2);
+        drop(watch);
+        assert!(inotify.state().wakeups.is_empty());
     }
 
     #[test]
     fn what_is_not_there_and_what_is_turned_off_are_told_apart() {
         let runtime = runtime();
-        let bell = Arc::new(Bell::default());
+        let wakeup = Arc::new(Wakeup::default());
         for (enabled, why) in [(true, Unwatched::Missing), (false, Unwatched::Exhausted)] {
             let inotify = Arc::new(Inotify::new(enabled, "/".into()));
-            let armed = inotify.arm(runtime.handle(), "/no/such/file".into(), Kind::Holder, &bell);
-            assert_eq!(armed.unwrap_err(), why);
+            let watch = inotify.watch(runtime.handle(), "/no/such/file".into(), Kind::Holder, &wakeup);
+            assert_eq!(watch.unwrap_err(), why);
         }
     }
 }

@@ -6,7 +6,7 @@
 //!             sessions/<id>    one file per session, locked for as long as its process lives; with a heartbeat
 //!             elections/<name> one directory per election in which somebody stands or something is noted
 //!             evictions/ trash/    on their way out
-//!             bells/           for those who wait without notifications from the kernel
+//!             bells/           for stores that wait without notifications from the kernel
 //! ```
 //!
 //! - **A process that dies is replaced at once.** Its session is an open file with a lock, which the kernel releases however
@@ -18,7 +18,7 @@
 //!   stopped are evicted at the same time. (Containers with a boot id or a time namespace of their
 //!   own are timed one after the other, as each comes to be directly ahead.)
 //! - **A token never comes twice and never goes back**: not after a crash, not after a reboot, not when an election is
-//!   removed and made again. Before a token is given to anyone, the floor is on the disk.
+//!   removed and made again. Before a token is given to anyone, the high-water mark is on the disk.
 //! - **Nobody holds up anybody.** No lock is held across a step; whoever is stopped or killed between any two system
 //!   calls leaves a directory in which all others go on. See the module `sequence`.
 //! - **A directory that is no longer at its path has no leader.** Before every answer one `stat`
@@ -27,14 +27,14 @@
 //!   go on in what is at the path once that is a store. Where one above it was moved, or its file
 //!   system lazily unmounted, the next renewal finds that; until then there may be a leader in
 //!   each. See the module `root`.
-//! - **Nothing is left** at the end but the identity and the floor.
+//! - **Nothing is left** at the end but the identity and the high-water mark.
 //!
 //! # From the seam to the directory
 //! | method | what is done |
 //! | --- | --- |
 //! | `open_session` | create, lock, then make visible in `sessions/` |
 //! | `renew` | write a heartbeat into the session file, take back what rivals were about to evict, look at the entries |
-//! | `enlist` | prepare a small directory, aim it at a number above floor and line, `rename` it to `line/<n>`; n + 1 if taken |
+//! | `enlist` | stage a small directory, reserve a number above the high-water mark and the line, `rename` it to `line/<n>`; n + 1 if taken |
 //! | `standing` | while the one that we were behind lives: that one; else list `line/`, drop the dead, compare |
 //! | `publish` | write the next of the entry's numbered records, if the last one is the one that was seen |
 //! | `withdraw` | `rename` the entry away; with an heir, into the heir's entry, which fails if that is gone |
@@ -54,7 +54,7 @@ mod disk;
 mod election_dir;
 mod election_path;
 mod fault;
-mod floor;
+mod high_water_mark;
 mod inotify;
 mod office;
 mod options;

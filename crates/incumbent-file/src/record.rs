@@ -1,7 +1,8 @@
-//! What stands in the files: how it is framed, checked and refused.
+//! What the files contain: how it is framed, checked and refused.
 //!
-//! A file is a line for people (`incumbent entry 1`), a length, the fields, and a checksum. So a torn, truncated or
-//! foreign file is told from a whole one, and one of a later version from a damaged one.
+//! A file is a line for people (`incumbent entry 1`), a length, the fields, and a checksum. So a
+//! torn, truncated or foreign file can be told from a whole one, and one of a later version from a
+//! damaged one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,9 +47,9 @@ pub(crate) struct EntryRecord {
     pub(crate) enlisted_at: u64,
 }
 
-/// What a candidate has said since.
+/// What a candidate has published since.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Said {
+pub(crate) struct Publication {
     pub(crate) value: Bytes,
     pub(crate) ready: Option<Nonce>,
 }
@@ -207,7 +208,7 @@ impl Record for EntryRecord {
     }
 }
 
-impl Record for Said {
+impl Record for Publication {
     const KIND: &'static str = "value";
 
     fn put(&self, out: &mut Writer) {
@@ -215,9 +216,9 @@ impl Record for Said {
         out.block(&self.value);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Said, ReadError> {
+    fn take(from: &mut Reader<'_>) -> Result<Publication, ReadError> {
         let ready = from.option(Reader::u64)?.map(Nonce);
-        Ok(Said { value: Bytes::copy_from_slice(from.block()?), ready })
+        Ok(Publication { value: Bytes::copy_from_slice(from.block()?), ready })
     }
 }
 

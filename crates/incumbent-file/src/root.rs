@@ -114,7 +114,7 @@ impl Root {
             answer
         });
         let answer = answer.await;
-        self.opened().directory.do_chores_later(&self.workers);
+        self.opened().directory.clean_up_later(&self.workers);
         answer
     }
 

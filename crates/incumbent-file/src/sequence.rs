@@ -1,25 +1,30 @@
-//! A sequence: a directory whose entries carry numbers that grow in the order in which they appear, for ever.
+//! A sequence: a directory whose entries carry numbers that grow in the order in which they appear,
+//! for ever.
 //!
-//! Each election has two, the line and the office record. On both, drawing a number and becoming visible is one step,
-//! no number comes twice, and none appears below one that was there before, although no lock is ever held: whoever is
-//! stopped or killed between any two system calls holds up nobody.
+//! Each election has two, the line and the office record. On both, drawing a number and becoming
+//! visible is one step, no number comes twice, and none appears below one that was there before,
+//! although no lock is ever held: a process that is stopped or killed between any two system calls
+//! holds up no other.
 //!
-//! A new entry is prepared aside, in `aims`, as a small directory. Its name there says which number it aims at, and
-//! the step that appends it is one rename from that name to `<sequence>/<n>`. The rename fails if the number is taken (the
-//! directory there is not empty), and it fails if the name in `aims` is no longer there. The latter is how those who
-//! are too late are stopped. To *close* the numbers up to k is to
+//! A new entry is staged aside, in `aims`, as a small directory. Its name there says which number it
+//! reserves, and the step that appends it is one rename from that name to `<sequence>/<n>`. The
+//! rename fails if the number is taken (the directory there is not empty), and it fails if the
+//! staged name is no longer there. The latter is how a process that is too late is stopped. To
+//! *close* the numbers up to k is to
 //!
-//! 1. raise the floor to k, then
-//! 2. rename everything in `aims` that aims at k or less, so that it aims at nothing.
+//! 1. raise the high-water mark to k, then
+//! 2. rename every staged entry that reserves k or less, so that it reserves nothing.
 //!
-//! Whoever appends n closes n - 1 first. Whoever takes n out of its sequence closes n first. And whoever has taken aim at n
-//! looks at the floor after that, and goes on only if the floor is below n.
+//! A process that appends n closes n - 1 first. One that takes n out of its sequence closes n first.
+//! And one that has reserved n reads the high-water mark after that, and goes on only if the mark is
+//! below n.
 //!
-//! Why it holds: say that somebody appends n although k >= n was closed before. It looked at the floor after taking
-//! aim and found it below n, so before step 1. So its aim was there before step 2, which lists what aims, and the
-//! aim was renamed before the closing was over. Its own rename came later and found no such name. Hence nothing is appended
-//! at n after n was closed: no number comes back after it was taken out (it was closed then), and none appears below
-//! a larger one (which closed it before it was appended).
+//! Why it holds: say that n is appended although k >= n was closed before. Its process read the
+//! high-water mark after it had reserved n and found it below n, so before step 1. So its
+//! reservation was there before step 2, which lists what is staged, and was renamed before the
+//! closing was over. Its own rename came later and found no such name. Hence nothing is appended at
+//! n after n was closed: no number comes back after it was taken out (it was closed then), and none
+//! appears below a larger one (which closed it before it was appended).
 //!
 //! The same makes a compare-and-set of the office record: see [`ElectionDir::append`].
 
@@ -27,8 +32,8 @@ use incumbent_store::{StoreError, Token, random_id};
 use rustix::fd::OwnedFd;
 
 use crate::disk::DiskError;
-use crate::election_dir::ElectionDir;
-use crate::floor::is_drawn;
+use crate::election_dir::{ElectionDir, STAGED};
+use crate::high_water_mark::is_drawn;
 use crate::record::corrupt;
 use crate::wake_pipe::News;
 
@@ -77,16 +82,13 @@ impl ElectionDir<'_> {
 
     /// Nothing is appended at `up_to` or below from now on.
     pub(crate) fn close_numbers(&self, sequence: Sequence, up_to: u64) -> Result<(), StoreError> {
-        self.directory().floor.raise(self.disk(), up_to)?;
-        for name in self.disk().list(&self.sub("aims"))?.unwrap_or_default() {
-            let Some(aim) = Aim::parse(&name).filter(|aim| aim.sequence == sequence && (1..=up_to).contains(&aim.at))
-            else {
-                continue;
-            };
-            let at_nothing = Aim { at: 0, ..aim };
-            match self.disk().rename(&self.aim_path(&aim), &self.aim_path(&at_nothing)) {
+        self.directory().high_water_mark.raise(self.disk(), up_to)?;
+        for name in self.disk().list(&self.sub(STAGED))?.unwrap_or_default() {
+            let too_low = |name: &StagedName| name.sequence == sequence && (1..=up_to).contains(&name.reserved);
+            let Some(name) = StagedName::parse(&name).filter(too_low) else { continue };
+            match self.disk().rename(&self.staged_path(&name), &self.staged_path(&name.unreserved())) {
                 Ok(()) => {}
-                // It was appended, or aims at something else by now.
+                // It was appended, or reserves another number by now.
                 Err(error) if error.is_missing() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -94,7 +96,7 @@ impl ElectionDir<'_> {
         Ok(())
     }
 
-    /// Takes a number off its sequence. Whether it was there.
+    /// Takes a number out of its sequence. Whether it was there.
     pub(crate) fn take_out(&self, sequence: Sequence, number: u64) -> Result<bool, StoreError> {
         self.close_numbers(sequence, number)?;
         self.directory().discard(&self.numbered(sequence, number))
@@ -102,8 +104,9 @@ impl ElectionDir<'_> {
 
     /// Appends a record to a sequence, in one step with drawing its number; `None` if `still` says no.
     ///
-    /// What `still` has seen of the sequence's newest record is so until the record is appended: the numbers below were
-    /// closed before it looked, and whoever appends a larger number closes ours first, so that we start again.
+    /// What `still` has seen of the sequence's newest record is so until the record is appended: the
+    /// numbers below were closed before it looked, and a process that appends a larger number closes
+    /// ours first, so that we start again.
     pub(crate) fn append(
         &self,
         sequence: Sequence,
@@ -117,21 +120,22 @@ impl ElectionDir<'_> {
             if !still()? {
                 return Ok(None);
             }
-            if !prepared.take_aim(next)? {
+            if !prepared.reserve(next)? {
                 prepared = self.prepare(sequence, record)?;
                 continue;
             }
-            if self.directory().floor.read(self.disk())? >= next {
+            if self.directory().high_water_mark.read(self.disk())? >= next {
                 continue;
             }
             match self.disk().rename(&prepared.path(), &self.numbered(sequence, next)) {
                 Ok(()) => {
                     prepared.appended = true;
-                    self.ring(&[sequence.news()]);
+                    self.wake(&[sequence.news()]);
                     return Ok(Some(next));
                 }
                 Err(error) if error.is_taken() => {}
-                // Our aim was taken from us, or the election's directory was removed because it was empty.
+                // Our number was closed, or the election's directory was removed because it was
+                // empty.
                 Err(error) if error.is_missing() => self.make()?,
                 Err(error) => return Err(error.into()),
             }
@@ -140,8 +144,8 @@ impl ElectionDir<'_> {
     }
 
     fn next_number(&self, sequence: Sequence) -> Result<u64, StoreError> {
-        let floor = self.directory().floor.read(self.disk())?;
-        let next = self.numbers(sequence)?.last().copied().unwrap_or(0).max(floor).saturating_add(1);
+        let mark = self.directory().high_water_mark.read(self.disk())?;
+        let next = self.numbers(sequence)?.last().copied().unwrap_or(0).max(mark).saturating_add(1);
         if next > Token::MAX {
             return Err(StoreError::Limit { what: format!("there is no token above {}", Token::MAX) });
         }
@@ -150,7 +154,7 @@ impl ElectionDir<'_> {
 
     fn prepare(&self, sequence: Sequence, record: &[u8]) -> Result<Prepared<'_>, StoreError> {
         for _ in 0..TRIES {
-            match self.try_prepare(Aim { sequence, at: 0, id: random_id()? }, record) {
+            match self.try_prepare(StagedName { sequence, reserved: 0, id: random_id()? }, record) {
                 Ok(Some(prepared)) => return Ok(prepared),
                 Ok(None) => {}
                 // The election's directory is not there yet, or was removed because it was empty.
@@ -161,13 +165,14 @@ impl ElectionDir<'_> {
         Err(self.too_busy())
     }
 
-    /// Writes all of it down before it gets a number: after a power cut there is no half entry in line.
+    /// Writes all of it down before it gets a number: after a power cut there is no half entry in
+    /// line.
     ///
-    /// The lock says that its writer lives: nobody else removes it then.
-    fn try_prepare(&self, aim: Aim, record: &[u8]) -> Result<Option<Prepared<'_>>, DiskError> {
-        let dir = self.aim_path(&aim);
+    /// The lock says that its writer lives: no other process removes it then.
+    fn try_prepare(&self, name: StagedName, record: &[u8]) -> Result<Option<Prepared<'_>>, DiskError> {
+        let dir = self.staged_path(&name);
         self.disk().make_dir(&dir)?;
-        let mut prepared = Prepared { election_dir: self, aim, appended: false, lock: None };
+        let mut prepared = Prepared { election_dir: self, name, appended: false, lock: None };
         let path = format!("{dir}/{RECORD}");
         let file = self.disk().create(&path)?;
         if !self.disk().lock(&file, &path)? {
@@ -184,8 +189,8 @@ impl ElectionDir<'_> {
         self.sub(&format!("{}/{number}", sequence.name()))
     }
 
-    fn aim_path(&self, aim: &Aim) -> String {
-        self.sub(&format!("aims/{}.{}.{:032x}", aim.sequence.name(), aim.at, aim.id))
+    fn staged_path(&self, name: &StagedName) -> String {
+        self.sub(&format!("{STAGED}/{}.{}.{:032x}", name.sequence.name(), name.reserved, name.id))
     }
 
     pub(crate) fn too_busy(&self) -> StoreError {
@@ -194,49 +199,53 @@ impl ElectionDir<'_> {
     }
 }
 
-/// The name of something prepared.
+/// The name of a staged entry.
 #[derive(Clone, Copy, Debug)]
-struct Aim {
+struct StagedName {
     sequence: Sequence,
-    /// Zero: at nothing.
-    at: u64,
+    /// Zero: no number.
+    reserved: u64,
     id: u128,
 }
 
-impl Aim {
-    fn parse(name: &str) -> Option<Aim> {
+impl StagedName {
+    fn parse(name: &str) -> Option<StagedName> {
         let mut parts = name.split('.');
         let sequence = [Sequence::Line, Sequence::Office]
             .into_iter()
             .find(|sequence| parts.clone().next() == Some(sequence.name()))?;
-        let at = parts.nth(1)?.parse().ok()?;
+        let reserved = parts.nth(1)?.parse().ok()?;
         let id = u128::from_str_radix(parts.next()?, 16).ok()?;
-        Some(Aim { sequence, at, id })
+        Some(StagedName { sequence, reserved, id })
+    }
+
+    fn unreserved(self) -> StagedName {
+        StagedName { reserved: 0, ..self }
     }
 }
 
 /// A record that is written down and waits for its number. Dropped before it has one, it is removed.
 struct Prepared<'a> {
     election_dir: &'a ElectionDir<'a>,
-    aim: Aim,
+    name: StagedName,
     appended: bool,
     lock: Option<OwnedFd>,
 }
 
 impl Prepared<'_> {
     fn path(&self) -> String {
-        self.election_dir.aim_path(&self.aim)
+        self.election_dir.staged_path(&self.name)
     }
 
-    /// Whether it aims at `number` now; if not, it was removed.
-    fn take_aim(&mut self, number: u64) -> Result<bool, StoreError> {
-        let aim = Aim { at: number, ..self.aim };
-        let to = self.election_dir.aim_path(&aim);
-        // Where it should be, and where somebody who closed its number has put it.
-        for from in [self.aim, Aim { at: 0, ..self.aim }] {
-            match self.election_dir.disk().rename(&self.election_dir.aim_path(&from), &to) {
+    /// Whether it reserves `number` now; if not, it was removed.
+    fn reserve(&mut self, number: u64) -> Result<bool, StoreError> {
+        let name = StagedName { reserved: number, ..self.name };
+        let to = self.election_dir.staged_path(&name);
+        // Where it should be, and where a process that closed its number has put it.
+        for from in [self.name, self.name.unreserved()] {
+            match self.election_dir.disk().rename(&self.election_dir.staged_path(&from), &to) {
                 Ok(()) => {
-                    self.aim = aim;
+                    self.name = name;
                     return Ok(true);
                 }
                 Err(error) if error.is_missing() => {}
@@ -252,9 +261,9 @@ impl Drop for Prepared<'_> {
         if self.appended {
             return;
         }
-        for aim in [self.aim, Aim { at: 0, ..self.aim }] {
-            // What is left is removed by whoever tidies up: its lock is free now.
-            let _ = self.election_dir.directory().discard(&self.election_dir.aim_path(&aim));
+        for name in [self.name, self.name.unreserved()] {
+            // What is left goes when the election is tidied up: its lock is free now.
+            let _ = self.election_dir.directory().discard(&self.election_dir.staged_path(&name));
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::election_dir::{ElectionDir, id_of, number_of, published};
 use crate::election_path::path_of;
 use crate::options::Ttl;
 use crate::owner::{Owners, session_name};
-use crate::record::{EntryRecord, Record, Said, SessionRecord, encode_beat};
+use crate::record::{EntryRecord, Publication, Record, SessionRecord, encode_beat};
 use crate::root::{Opened, unknown};
 use crate::sequence::{Sequence, TRIES};
 use crate::watch::Watch;
@@ -29,8 +29,8 @@ use crate::workers::Workers;
 
 /// Below this, waking up, writing and stopping in time take too large a part of it.
 pub(crate) const SMALLEST_TTL: Duration = Duration::from_millis(200);
-/// Calls about the same election wait for each other, in one of this many lanes.
-const LANES: usize = 64;
+/// Calls about the same election wait for each other, at one of this many locks.
+const ELECTION_LOCKS: usize = 64;
 
 /// The session of one process in one directory.
 pub(crate) struct FileSession {
@@ -48,18 +48,18 @@ struct Inner {
     ttl: Duration,
     /// The locked file. It stays open until all of this is dropped; once its name is gone, the lock means nothing.
     file: OwnedFd,
-    /// Whoever changes an entry holds it for reading, so that no change comes after the end.
+    /// Held for reading by a call that changes an entry, so that no change comes after the end.
     open: RwLock<bool>,
     /// Where the heartbeat stands in the file, and the last one written.
     beat_at: u64,
     beat: Mutex<u64>,
-    entries: Mutex<BTreeMap<ElectionName, Mine>>,
-    lanes: [Mutex<()>; LANES],
+    entries: Mutex<BTreeMap<ElectionName, OwnEntry>>,
+    election_locks: [Mutex<()>; ELECTION_LOCKS],
 }
 
 /// An entry of ours.
 #[derive(Clone, Debug)]
-struct Mine {
+struct OwnEntry {
     held: Held,
     /// The entry that was ahead when we last looked, for a renewal to look at: nothing ever comes
     /// between the two.
@@ -105,11 +105,11 @@ impl FileSession {
                         beat_at,
                         beat: Mutex::new(beat),
                         entries: Mutex::default(),
-                        lanes: std::array::from_fn(|_| Mutex::default()),
+                        election_locks: std::array::from_fn(|_| Mutex::default()),
                     };
                     return Ok(FileSession { inner: Arc::new(inner), opened, workers, renewals });
                 }
-                // Somebody who sweeps has found it before it was locked, and took it for a dead one's.
+                // A sweep has found it before it was locked, and took it for that of a dead process.
                 Ok(None) => {}
                 Err(error) if error.is_missing() && directory.disk.exists(SESSIONS)? => {}
                 Err(error) => return Err(error.into()),
@@ -132,7 +132,7 @@ impl FileSession {
             let answer = job(&inner);
             if inner.directory.is_in_place().map_err(unknown)? { answer } else { Err(StoreError::SessionGone) }
         });
-        self.and_chores(answer.await)
+        self.and_clean_up(answer.await)
     }
 
     /// Runs `job` in the directory, wherever it is by now: for taking back what is ours.
@@ -142,11 +142,11 @@ impl FileSession {
         job: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let inner = self.inner.clone();
-        self.and_chores(self.workers.run(what, move || job(&inner)).await)
+        self.and_clean_up(self.workers.run(what, move || job(&inner)).await)
     }
 
-    fn and_chores<T>(&self, answer: T) -> T {
-        self.inner.directory.do_chores_later(&self.workers);
+    fn and_clean_up<T>(&self, answer: T) -> T {
+        self.inner.directory.clean_up_later(&self.workers);
         answer
     }
 }
@@ -204,8 +204,8 @@ impl Session for FileSession {
         value: &'a Bytes,
         ready: Option<Nonce>,
     ) -> Fut<'a, Option<Version>> {
-        let (held, said) = (held.clone(), Said { value: value.clone(), ready });
-        Box::pin(self.run(&self.workers, "publishing", move |inner| inner.publish(&held, was, &said)))
+        let (held, publication) = (held.clone(), Publication { value: value.clone(), ready });
+        Box::pin(self.run(&self.workers, "publishing", move |inner| inner.publish(&held, was, &publication)))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {
@@ -244,7 +244,7 @@ impl Inner {
             }
         }
         let others: Vec<_> =
-            lock(&self.entries).values().map(|mine| &mine.held).filter(|mine| !held.contains(mine)).cloned().collect();
+            lock(&self.entries).values().map(|own| &own.held).filter(|own| !held.contains(own)).cloned().collect();
         for other in others {
             if self.still_has(&other)? {
                 renewal.stray.push(other);
@@ -259,12 +259,11 @@ impl Inner {
     /// wake-up for it beside the heartbeat, however long the line is. What is not as it was, or
     /// cannot be read, the candidate finds for itself.
     fn still_behind(&self, held: &Held) -> Result<Option<StillBehind>, StoreError> {
-        let ahead =
-            lock(&self.entries).get(&held.election).filter(|mine| mine.held == *held).and_then(|mine| mine.ahead);
+        let ahead = lock(&self.entries).get(&held.election).filter(|own| own.held == *held).and_then(|own| own.ahead);
         let Some(ahead) = ahead else { return Ok(None) };
         let election_dir = self.election_dir(&held.election);
         let office = election_dir.tip()?.office.version;
-        let ahead = election_dir.living_entry(ahead, &election_dir.said()?, &Owners::default())?;
+        let ahead = election_dir.living_entry(ahead, &election_dir.publications()?, &Owners::default())?;
         Ok(ahead.map(|ahead| StillBehind::new(held.clone(), ahead, office)))
     }
 
@@ -286,7 +285,7 @@ impl Inner {
         check_candidate_name(&entry.name)?;
         check_value(&entry.value)?;
         let _alive = self.alive()?;
-        let _lane = self.lane(election);
+        let _locked = self.lock_election(election);
         let election_dir = self.election_dir(election);
         if let Some(held) = self.entry_in(election)
             && self.still_has(&held)?
@@ -294,7 +293,7 @@ impl Inner {
             if held.incarnation != entry.incarnation {
                 return Err(StoreError::AlreadyInLine(held));
             }
-            return self.stand(&election_dir, &held);
+            return self.durable_standing(&election_dir, &held);
         }
         let record = EntryRecord {
             session: self.id,
@@ -306,8 +305,8 @@ impl Inner {
         let number = election_dir.append(Sequence::Line, &record.encode(), || Ok(true))?;
         let Some(token) = number.and_then(Token::new) else { return Err(election_dir.too_busy()) };
         let held = Held::new(election.clone(), id_of(token), token, entry.incarnation);
-        lock(&self.entries).insert(election.clone(), Mine { held: held.clone(), ahead: None });
-        self.stand(&election_dir, &held).inspect_err(|error| {
+        lock(&self.entries).insert(election.clone(), OwnEntry { held: held.clone(), ahead: None });
+        self.durable_standing(&election_dir, &held).inspect_err(|error| {
             // Trying again will not help, so nobody will: an entry of which its owner knows nothing must not stay.
             if error.fault() == Fault::Permanent && election_dir.remove(held.token.get()).is_ok() {
                 self.forget(&held);
@@ -317,16 +316,21 @@ impl Inner {
 
     /// Where we stand, once our token is one that is never given again. It is in line already, so what fails here
     /// leaves the outcome unknown.
-    fn stand(&self, election_dir: &ElectionDir<'_>, held: &Held) -> Result<Standing, StoreError> {
-        let durable = self.directory.floor.raise_durably(&self.directory.disk, held.token.get());
-        durable.and_then(|()| self.look(election_dir, held, None)).map_err(unknown)
+    fn durable_standing(&self, election_dir: &ElectionDir<'_>, held: &Held) -> Result<Standing, StoreError> {
+        let durable = self.directory.high_water_mark.raise_durably(&self.directory.disk, held.token.get());
+        durable.and_then(|()| self.note_standing(election_dir, held, None)).map_err(unknown)
     }
 
     /// Where an entry of ours stands, and notes who is ahead of it.
-    fn look(&self, election_dir: &ElectionDir<'_>, held: &Held, behind: Option<u64>) -> Result<Standing, StoreError> {
+    fn note_standing(
+        &self,
+        election_dir: &ElectionDir<'_>,
+        held: &Held,
+        behind: Option<u64>,
+    ) -> Result<Standing, StoreError> {
         let standing = election_dir.standing(held, behind)?;
-        if let Some(mine) = lock(&self.entries).get_mut(&held.election).filter(|mine| mine.held == *held) {
-            mine.ahead = match &standing.place {
+        if let Some(own) = lock(&self.entries).get_mut(&held.election).filter(|own| own.held == *held) {
+            own.ahead = match &standing.place {
                 Place::Behind { ahead, .. } => Some(ahead.token.get()),
                 Place::Leading(_) | Place::Gone => None,
             };
@@ -338,23 +342,23 @@ impl Inner {
         let _alive = self.alive()?;
         let election_dir = self.election_dir(&held.election);
         if self.entry_in(&held.election).as_ref() == Some(held) {
-            return self.look(&election_dir, held, behind);
+            return self.note_standing(&election_dir, held, behind);
         }
         election_dir.standing_gone(held)
     }
 
     /// Nobody else publishes for our entry, and calls about one election come one after the other:
     /// what is there now is still there when it is replaced.
-    fn publish(&self, held: &Held, was: Version, said: &Said) -> Result<Option<Version>, StoreError> {
-        check_value(&said.value)?;
+    fn publish(&self, held: &Held, was: Version, publication: &Publication) -> Result<Option<Version>, StoreError> {
+        check_value(&publication.value)?;
         let _alive = self.alive()?;
-        let _lane = self.lane(&held.election);
+        let _locked = self.lock_election(&held.election);
         let election_dir = self.election_dir(&held.election);
-        if !self.still_has(held)? || published(held.token.get(), &election_dir.said()?) != was {
+        if !self.still_has(held)? || published(held.token.get(), &election_dir.publications()?) != was {
             return Ok(None);
         }
         let times = was.0 + 1;
-        election_dir.say(held.token.get(), times, said)?;
+        election_dir.publish(held.token.get(), times, publication)?;
         // Who evicts compares this, too.
         self.cancel_evictions()?;
         if !self.still_has(held)? {
@@ -366,7 +370,7 @@ impl Inner {
 
     fn withdraw(&self, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
         let _alive = self.alive()?;
-        let _lane = self.lane(&held.election);
+        let _locked = self.lock_election(&held.election);
         if !self.still_has(held)? {
             return Ok(Cas::Done);
         }
@@ -383,12 +387,12 @@ impl Inner {
     }
 
     fn close(&self) -> Result<(), StoreError> {
-        // Waits for those who are changing an entry.
+        // Waits for calls that are changing an entry.
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if !*open {
             return Ok(());
         }
-        let entries: Vec<_> = lock(&self.entries).values().map(|mine| mine.held.clone()).collect();
+        let entries: Vec<_> = lock(&self.entries).values().map(|own| own.held.clone()).collect();
         for held in entries {
             self.election_dir(&held.election).remove(held.token.get())?;
             self.forget(&held);
@@ -396,10 +400,10 @@ impl Inner {
         self.directory.disk.remove_file(&format!("{SESSIONS}/{}", session_name(self.id)))?;
         *open = false;
         drop(open);
-        // The last one out looks into every corner.
+        // The last session to close sweeps every election.
         let deserted = self.directory.is_deserted()?;
         self.directory.sweep(deserted)?;
-        self.directory.do_chores();
+        self.directory.clean_up();
         Ok(())
     }
 
@@ -413,13 +417,13 @@ impl Inner {
     }
 
     /// A call whose future was dropped goes on: the next about the same election waits for it.
-    fn lane(&self, election: &ElectionName) -> MutexGuard<'_, ()> {
+    fn lock_election(&self, election: &ElectionName) -> MutexGuard<'_, ()> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(election);
-        lock(&self.lanes[(hash % LANES as u64) as usize])
+        lock(&self.election_locks[(hash % ELECTION_LOCKS as u64) as usize])
     }
 
     fn entry_in(&self, election: &ElectionName) -> Option<Held> {
-        lock(&self.entries).get(election).map(|mine| mine.held.clone())
+        lock(&self.entries).get(election).map(|own| own.held.clone())
     }
 
     /// Whether the entry is ours and still there. No token comes twice: if it is there, it is the same one.
@@ -436,14 +440,15 @@ impl Inner {
 
     fn forget(&self, held: &Held) {
         let mut entries = lock(&self.entries);
-        if entries.get(&held.election).is_some_and(|mine| mine.held == *held) {
+        if entries.get(&held.election).is_some_and(|own| own.held == *held) {
             entries.remove(&held.election);
         }
     }
 }
 
 impl Drop for Inner {
-    /// Whoever drops a session without closing it is gone at once, too. What fails here, others sweep up.
+    /// A session that is dropped without being closed is gone at once, too. What fails here is swept up
+    /// by others.
     fn drop(&mut self) {
         let _ = self.close();
     }

@@ -1,13 +1,15 @@
-//! Bells that other processes ring, for those who get no notifications from the kernel.
+//! Wake-ups by other processes, for stores that get no notifications from the kernel.
 //!
-//! The kernel gives each user few notification instances (128 by default), and one of a thousand waiting processes may get
-//! none. Such a store has one pipe in `bells/<id>`. Where it waits for something, it hangs a second name of that pipe:
-//! `elections/<name>/bells/<what>.<id>.<number>`. Whoever changes something lists what hangs there (mostly nothing),
-//! and writes the number into each pipe that asked for this change. So nobody looks again and again, and nobody is
+//! The kernel gives each user few notification instances (128 by default), and one of a thousand
+//! waiting processes may get none. Such a store has one pipe in `bells/<id>`. Where it waits for
+//! something, it registers a second name of that pipe: `elections/<name>/bells/<what>.<id>.<number>`.
+//! A process that changes something lists what is registered there (mostly nothing), and writes the
+//! number into each pipe that asked for this change. So no store looks again and again, and none is
 //! woken by what does not concern it.
 //!
-//! It is a hint that can be lost, where somebody changes what is not its own and dies before it rings. (If it was its own
-//! entry, its death is told by the kernel.) Those who wait look again by themselves now and then, for such cases.
+//! It is a hint that can be lost, where a process changes what is not its own and dies before it
+//! writes. (If it was its own entry, its death is told by the kernel.) For such cases those who wait
+//! look again by themselves now and then.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -20,20 +22,20 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::directory::{BELLS, Directory};
+use crate::directory::{Directory, WAITERS};
 use crate::disk::DiskError;
 use crate::election_dir::ElectionDir;
-use crate::inotify::Bell;
+use crate::inotify::Wakeup;
 
-/// What somebody waits for in an election.
+/// What a store waits for in an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// The entry with this token left the line.
     Gone(u64),
-    /// Somebody came or left.
+    /// An entry came or left.
     Line,
-    /// Somebody published something.
-    Said,
+    /// A candidate published something.
+    Published,
     /// The office record changed.
     Office,
 }
@@ -43,25 +45,26 @@ impl News {
         match self {
             News::Gone(number) => format!("gone-{number}"),
             News::Line => "line".into(),
-            News::Said => "said".into(),
+            News::Published => "said".into(),
             News::Office => "office".into(),
         }
     }
 }
 
-/// The one pipe of a store, and who in this process waits on it.
+/// The one pipe of a store, and the waits of this process on it.
 #[derive(Debug)]
 pub(crate) struct WakePipe {
     directory: Arc<Directory>,
     state: Mutex<State>,
-    /// Apart from the state: a task that is spawned on a runtime which is ending says its last words at once.
+    /// Apart from the state: a task that is spawned on a runtime which is ending is dropped at once,
+    /// and takes the state's lock.
     reader: Mutex<Option<AbortHandle>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     pipe: Option<Pipe>,
-    bells: HashMap<u64, Arc<Bell>>,
+    wakeups: HashMap<u64, Arc<Wakeup>>,
     last: u64,
 }
 
@@ -76,30 +79,30 @@ impl WakePipe {
         WakePipe { directory, state: Mutex::default(), reader: Mutex::default() }
     }
 
-    /// Rings `bell` at this news, until what is returned is dropped.
-    pub(crate) fn hang(
+    /// Wakes `wakeup` at this news, until what is returned is dropped.
+    pub(crate) fn register(
         self: &Arc<WakePipe>,
         runtime: &Handle,
         election_dir: &ElectionDir<'_>,
         news: News,
-        bell: &Arc<Bell>,
-    ) -> Result<Hung, DiskError> {
+        wakeup: &Arc<Wakeup>,
+    ) -> Result<Registration, DiskError> {
         let pipe = self.pipe()?;
-        let hung = {
+        let registration = {
             let mut state = self.state();
             state.last += 1;
             let number = state.last;
-            let path = election_dir.sub(&format!("{BELLS}/{}.{:032x}.{number}", news.name(), pipe.id));
+            let path = election_dir.sub(&format!("{WAITERS}/{}.{:032x}.{number}", news.name(), pipe.id));
             self.directory.disk.link(&path_of(pipe.id), &path)?;
-            state.bells.insert(number, bell.clone());
-            Hung { wake_pipe: self.clone(), number, path, election_dir: election_dir.path().to_owned() }
+            state.wakeups.insert(number, wakeup.clone());
+            Registration { wake_pipe: self.clone(), number, path, election_dir: election_dir.path().to_owned() }
         };
         let mut reader = self.reader();
         if reader.as_ref().is_none_or(AbortHandle::is_finished) {
-            let task = runtime.spawn(read(LastWords(Arc::downgrade(self)), pipe.end));
+            let task = runtime.spawn(read(LostOnDrop(Arc::downgrade(self)), pipe.end));
             *reader = Some(task.abort_handle());
         }
-        Ok(hung)
+        Ok(registration)
     }
 
     fn pipe(&self) -> Result<Pipe, DiskError> {
@@ -108,14 +111,14 @@ impl WakePipe {
         if let Some(pipe) = state.pipe.clone().filter(there) {
             return Ok(pipe);
         }
-        // None yet, or somebody who swept took it for a dead one's before it was open.
+        // None yet, or a sweep took it for that of a dead process before it was open.
         // Without randomness, the second of two pipes finds its name taken, and is not made.
         let id = random_id().unwrap_or_default();
         let end = Arc::new(self.directory.disk.make_pipe(&path_of(id))?);
         let pipe = Pipe { id, end };
         state.pipe = Some(pipe.clone());
         drop(state);
-        // Who waits on the old pipe is told so, and asks again.
+        // Waits on the old pipe are lost, and begun again.
         let old = self.reader().take();
         if let Some(old) = old {
             old.abort();
@@ -131,14 +134,14 @@ impl WakePipe {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self, number: u64) {
-        if let Some(bell) = self.state().bells.get(&number) {
-            bell.ring();
+    fn wake(&self, number: u64) {
+        if let Some(wakeup) = self.state().wakeups.get(&number) {
+            wakeup.wake();
         }
     }
 
     fn lose_all(&self) {
-        self.state().bells.values().for_each(|bell| bell.lose());
+        self.state().wakeups.values().for_each(|wakeup| wakeup.lose());
     }
 }
 
@@ -150,40 +153,41 @@ impl Drop for WakePipe {
         }
         let pipe = self.state().pipe.take();
         if let Some(pipe) = pipe {
-            // What is left is swept: nobody has it open.
+            // What is left is swept: no process has it open.
             let _ = self.directory.disk.remove_file(&path_of(pipe.id));
         }
     }
 }
 
-/// A bell that hangs in an election.
+/// A wakeup that is registered in an election.
 #[derive(Debug)]
-pub(crate) struct Hung {
+pub(crate) struct Registration {
     wake_pipe: Arc<WakePipe>,
     number: u64,
     path: String,
     election_dir: String,
 }
 
-impl Drop for Hung {
+impl Drop for Registration {
     fn drop(&mut self) {
-        self.wake_pipe.state().bells.remove(&self.number);
+        self.wake_pipe.state().wakeups.remove(&self.number);
         let _ = self.wake_pipe.directory.disk.remove_file(&self.path);
         // It may have been all that was left in the election.
         let election_dir = ElectionDir::at(&self.wake_pipe.directory, self.election_dir.clone());
-        if self.wake_pipe.directory.disk.remove_dir(&election_dir.sub(BELLS)).is_ok() {
+        if self.wake_pipe.directory.disk.remove_dir(&election_dir.sub(WAITERS)).is_ok() {
             election_dir.tidy(&BTreeSet::new());
         }
     }
 }
 
 impl ElectionDir<'_> {
-    /// Tells those who wait for this. Whoever cannot be told is dead, and its bell is taken down.
-    pub(crate) fn ring(&self, news: &[News]) {
+    /// Wakes the stores that wait for this. One that cannot be woken is dead, and its registration is
+    /// removed.
+    pub(crate) fn wake(&self, news: &[News]) {
         let wanted: Vec<_> = news.iter().map(|news| news.name()).collect();
-        for (name, number) in self.bells() {
+        for (name, number) in self.waiters() {
             if name.split('.').next().is_some_and(|what| wanted.iter().any(|wanted| wanted == what)) {
-                let path = self.sub(&format!("{BELLS}/{name}"));
+                let path = self.sub(&format!("{WAITERS}/{name}"));
                 if let Ok(false) = self.disk().write_pipe(&path, &number.to_le_bytes()) {
                     let _ = self.disk().remove_file(&path);
                 }
@@ -191,11 +195,11 @@ impl ElectionDir<'_> {
         }
     }
 
-    /// Takes down the bells of the dead. Whether any is left.
-    pub(crate) fn take_down_bells(&self) -> bool {
+    /// Removes the registrations of dead processes. Whether any is left.
+    pub(crate) fn remove_dead_waiters(&self) -> bool {
         let mut left = false;
-        for (name, _) in self.bells() {
-            let path = self.sub(&format!("{BELLS}/{name}"));
+        for (name, _) in self.waiters() {
+            let path = self.sub(&format!("{WAITERS}/{name}"));
             match self.disk().write_pipe(&path, &[]) {
                 Ok(false) => drop(self.disk().remove_file(&path)),
                 _ => left = true,
@@ -204,20 +208,20 @@ impl ElectionDir<'_> {
         left
     }
 
-    fn bells(&self) -> Vec<(String, u64)> {
-        let names = self.disk().list(&self.sub(BELLS)).ok().flatten().unwrap_or_default();
+    fn waiters(&self) -> Vec<(String, u64)> {
+        let names = self.disk().list(&self.sub(WAITERS)).ok().flatten().unwrap_or_default();
         names.into_iter().filter_map(|name| Some((name.clone(), name.rsplit('.').next()?.parse().ok()?))).collect()
     }
 }
 
 fn path_of(id: u128) -> String {
-    format!("{BELLS}/{id:032x}")
+    format!("{WAITERS}/{id:032x}")
 }
 
-/// Tells everyone if the task ends, be it because its runtime does.
-struct LastWords(Weak<WakePipe>);
+/// Tells all waits if the task ends, be it because its runtime does.
+struct LostOnDrop(Weak<WakePipe>);
 
-impl Drop for LastWords {
+impl Drop for LostOnDrop {
     fn drop(&mut self) {
         if let Some(wake_pipe) = self.0.upgrade() {
             wake_pipe.lose_all();
@@ -226,7 +230,7 @@ impl Drop for LastWords {
 }
 
 /// Reads numbers for as long as the pipe is there.
-async fn read(wake_pipe: LastWords, pipe: Arc<OwnedFd>) {
+async fn read(wake_pipe: LostOnDrop, pipe: Arc<OwnedFd>) {
     #[allow(deprecated, reason = "its successor is unsafe, for descriptors that change hands; an OwnedFd cannot")]
     let Ok(pipe) = AsyncFd::with_interest(pipe, Interest::READABLE) else { return };
     let mut numbers = [0; 8 * 512];
@@ -242,7 +246,7 @@ async fn read(wake_pipe: LastWords, pipe: Arc<OwnedFd>) {
         let Some(wake_pipe) = wake_pipe.0.upgrade() else { return };
         // Numbers are written whole, so that they are read whole.
         for number in numbers[..read].chunks_exact(8) {
-            wake_pipe.ring(number.try_into().map_or(0, u64::from_le_bytes));
+            wake_pipe.wake(number.try_into().map_or(0, u64::from_le_bytes));
         }
     }
 }

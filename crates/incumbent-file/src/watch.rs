@@ -1,13 +1,13 @@
 //! Waiting for a change, without a thread and without looking again and again.
 //!
-//! A watch first arms a bell on the inodes that it waits for, then looks whether anything has
-//! changed already. The kernel rings when an entry leaves the line, when a session's file is closed
+//! A watch first registers a wakeup on the inodes that it waits for, then looks whether anything has
+//! changed already. The kernel wakes it when an entry leaves the line, when a session's file is closed
 //! because its process died, when an office record appears. That is a hint: the file is closed a
 //! moment before its lock is free, so after a close the watch looks a few times more, ever more
 //! slowly, before it waits again.
 //!
-//! Where the host has no notifications left, deaths are told by a descriptor of the process, and everything else by
-//! whoever changes it: see [`crate::wake_pipe`].
+//! Where the host has no notifications left, deaths are told by a descriptor of the process, and
+//! everything else by the process that changes it: see [`crate::wake_pipe`].
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -24,13 +24,13 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use crate::directory::SESSIONS;
-use crate::election_dir::{ElectionDir, cursor_of, number_of};
+use crate::election_dir::{ElectionDir, PUBLICATIONS, cursor_of, number_of};
 use crate::election_path::{ELECTIONS, above, path_of};
-use crate::inotify::{Armed, Bell, Kind, Unwatched};
+use crate::inotify::{InotifyWatch, Kind, Unwatched, Wakeup};
 use crate::owner::{Owner, owner, session_name};
 use crate::root::Opened;
 use crate::sequence::Sequence;
-use crate::wake_pipe::{Hung, News};
+use crate::wake_pipe::{News, Registration};
 use crate::workers::Workers;
 
 /// How long to wait for a lock that should be free already: doubled each time, half a second in all.
@@ -48,28 +48,30 @@ pub(crate) struct Watch {
     from: Cursor,
 }
 
-/// What one who waits has seen.
+/// What the caller has seen.
 struct Awaited {
     office: Version,
     /// Entries that were there. `None`: one with a name that no entry has.
     there: Vec<Option<u64>>,
-    /// Who was first in line, for those to whom it matters.
+    /// The first in line, where it matters.
     head: Option<Option<u64>>,
-    /// Whether it matters what anyone says.
-    words: bool,
+    /// Whether it matters what candidates publish.
+    publications: bool,
     /// A session tells its owner that the directory is no longer the one at its path; nobody else
     /// is told otherwise.
     has_session: bool,
 }
 
-enum Look {
+/// What was found when the watch began.
+enum Begun {
     Changed,
     /// The directory is no longer the one at its path.
     Displaced(StoreError),
-    /// The kernel rings when something happens.
-    Armed(Arc<Bell>, Vec<Armed>),
-    /// Whoever changes something rings, and these become readable when an owner dies. `false`: not all is told.
-    Hung(Arc<Bell>, Vec<Hung>, Vec<OwnedFd>, bool),
+    /// The kernel wakes it when something happens.
+    ByKernel(Arc<Wakeup>, Vec<InotifyWatch>),
+    /// The process that changes something wakes it, and these descriptors become readable when an
+    /// owner dies. `false`: not all is told.
+    ByOthers(Arc<Wakeup>, Vec<Registration>, Vec<OwnedFd>, bool),
 }
 
 impl Watch {
@@ -77,7 +79,7 @@ impl Watch {
     pub(crate) fn of_entry(opened: Arc<Opened>, workers: Arc<Workers>, watched: &Watched, from: Cursor) -> Watch {
         let Watched { held, office, ahead, heir, .. } = watched;
         let there = [Some(&held.entry), ahead.as_ref(), heir.as_ref()].into_iter().flatten().map(number_of).collect();
-        let what = Awaited { office: *office, there, head: None, words: heir.is_some(), has_session: true };
+        let what = Awaited { office: *office, there, head: None, publications: heir.is_some(), has_session: true };
         Watch { opened, workers, path: path_of(&held.election), what, from }
     }
 
@@ -95,8 +97,8 @@ impl Watch {
             Head::Is(id) => Some(number_of(id)),
         };
         let there = seen.last.iter().map(number_of).collect();
-        let words = matches!(seen.head, Head::Is(_));
-        let what = Awaited { office: seen.office, there, head, words, has_session: false };
+        let publications = matches!(seen.head, Head::Is(_));
+        let what = Awaited { office: seen.office, there, head, publications, has_session: false };
         Watch { opened, workers, path: path_of(election), what, from }
     }
 
@@ -104,26 +106,26 @@ impl Watch {
     pub(crate) async fn wait(self) -> Result<(), StoreError> {
         let watch = Arc::new(self);
         loop {
-            match watch.clone().arm().await? {
-                Look::Changed => return Ok(()),
-                Look::Displaced(_) if watch.what.has_session => return Ok(()),
-                Look::Displaced(error) => return Err(error),
-                Look::Armed(bell, _armed) => {
-                    bell.rung().await;
-                    bell.check()?;
-                    if bell.was_closed() && watch.settles().await? {
+            match watch.clone().begin().await? {
+                Begun::Changed => return Ok(()),
+                Begun::Displaced(_) if watch.what.has_session => return Ok(()),
+                Begun::Displaced(error) => return Err(error),
+                Begun::ByKernel(wakeup, _watches) => {
+                    wakeup.woken().await;
+                    wakeup.check()?;
+                    if wakeup.was_closed() && watch.settles().await? {
                         return Ok(());
                     }
                 }
-                Look::Hung(bell, _hung, deaths, all_told) => {
-                    let told = rung_or_died(&bell, deaths);
+                Begun::ByOthers(wakeup, _registrations, deaths, all_told) => {
+                    let told = woken_or_died(&wakeup, deaths);
                     let died = if all_told { told.await } else { timeout(LOOK_OFTEN, told).await.unwrap_or(false) };
-                    bell.check()?;
+                    wakeup.check()?;
                     if died {
                         if watch.settles().await? {
                             return Ok(());
                         }
-                        // Somebody else keeps the lock of the one who died: one of its children.
+                        // Another process keeps the lock of the one that died: one of its children.
                         sleep(LOOK_OFTEN).await;
                     }
                 }
@@ -131,29 +133,29 @@ impl Watch {
         }
     }
 
-    /// Arms first and looks afterwards, so that nothing falls in between.
-    async fn arm(self: Arc<Watch>) -> Result<Look, StoreError> {
+    /// Registers first and looks afterwards, so that nothing falls in between.
+    async fn begin(self: Arc<Watch>) -> Result<Begun, StoreError> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(StoreError::Misuse { what: "watching needs a tokio runtime".into() });
         };
         let watch = self.clone();
-        let look = self.workers.run("watching", move || {
-            let bell = Arc::new(Bell::default());
-            let look = watch.arm_any(&runtime, bell);
+        let begun = self.workers.run("watching", move || {
+            let wakeup = Arc::new(Wakeup::default());
+            let begun = watch.register(&runtime, wakeup);
             let changed = watch.changed();
             // Whatever went wrong in a directory that is not there any more, that is why.
             if let Err(error) = watch.opened.directory.must_be_in_place() {
-                return Ok(Look::Displaced(error));
+                return Ok(Begun::Displaced(error));
             }
-            Ok(if changed? { Look::Changed } else { look? })
+            Ok(if changed? { Begun::Changed } else { begun? })
         });
-        look.await
+        begun.await
     }
 
-    fn arm_any(&self, runtime: &Handle, bell: Arc<Bell>) -> Result<Look, StoreError> {
-        match self.arm_all(runtime, &bell)? {
-            Some(armed) => Ok(Look::Armed(bell, armed)),
-            None => self.hang_all(runtime, bell),
+    fn register(&self, runtime: &Handle, wakeup: Arc<Wakeup>) -> Result<Begun, StoreError> {
+        match self.register_with_kernel(runtime, &wakeup)? {
+            Some(watches) => Ok(Begun::ByKernel(wakeup, watches)),
+            None => self.register_with_others(runtime, wakeup),
         }
     }
 
@@ -173,18 +175,22 @@ impl Watch {
         ElectionDir::at(&self.opened.directory, self.path.clone())
     }
 
-    /// The bells on all that is waited for; `None` if one of them cannot be had.
-    fn arm_all(&self, runtime: &Handle, bell: &Arc<Bell>) -> Result<Option<Vec<Armed>>, StoreError> {
-        let mut armed = Vec::new();
+    /// `None`: one of the inodes cannot be watched.
+    fn register_with_kernel(
+        &self,
+        runtime: &Handle,
+        wakeup: &Arc<Wakeup>,
+    ) -> Result<Option<Vec<InotifyWatch>>, StoreError> {
+        let mut watches = Vec::new();
         for (path, what) in self.inodes()? {
-            // Where something is not there yet, whoever makes it has to pass through what is above it.
+            // What is not there yet is made in a directory above it.
             let dirs =
                 [path.as_str(), self.path.as_str()].into_iter().chain(above(&self.path).rev()).chain([ELECTIONS]);
             for (at, dir) in dirs.enumerate() {
                 let what = if at == 0 { what } else { Kind::Arrivals };
-                match self.opened.inotify.arm(runtime, self.opened.directory.disk.full(dir), what, bell) {
-                    Ok(bell) => {
-                        armed.push(bell);
+                match self.opened.inotify.watch(runtime, self.opened.directory.disk.full(dir), what, wakeup) {
+                    Ok(watch) => {
+                        watches.push(watch);
                         break;
                     }
                     Err(Unwatched::Missing) => {}
@@ -192,36 +198,36 @@ impl Watch {
                 }
             }
         }
-        Ok(Some(armed))
+        Ok(Some(watches))
     }
 
-    /// The bells that others ring. Where they cannot be hung, it looks often.
-    fn hang_all(&self, runtime: &Handle, bell: Arc<Bell>) -> Result<Look, StoreError> {
+    /// Where it cannot be registered, the watch looks often.
+    fn register_with_others(&self, runtime: &Handle, wakeup: Arc<Wakeup>) -> Result<Begun, StoreError> {
         let election_dir = self.election_dir();
-        let mut hung = Vec::new();
+        let mut registrations = Vec::new();
         let (deaths, mut all_told) = self.deaths()?;
         for news in self.news() {
-            let hang = || self.opened.wake_pipe.hang(runtime, &election_dir, news, &bell);
-            let made = match hang() {
+            let register = || self.opened.wake_pipe.register(runtime, &election_dir, news, &wakeup);
+            let made = match register() {
                 Err(error) if error.is_missing() => {
                     election_dir.make()?;
-                    hang()
+                    register()
                 }
                 made => made,
             };
             match made {
-                Ok(bell) => hung.push(bell),
+                Ok(registration) => registrations.push(registration),
                 Err(_) => all_told = false,
             }
         }
-        Ok(Look::Hung(bell, hung, deaths, all_told))
+        Ok(Begun::ByOthers(wakeup, registrations, deaths, all_told))
     }
 
     fn news(&self) -> Vec<News> {
         let gone = self.what.there.iter().flatten().copied().map(News::Gone);
         let line = self.what.head.map(|_| News::Line);
-        let said = self.what.words.then_some(News::Said);
-        [News::Office].into_iter().chain(gone).chain(line).chain(said).collect()
+        let published = self.what.publications.then_some(News::Published);
+        [News::Office].into_iter().chain(gone).chain(line).chain(published).collect()
     }
 
     fn inodes(&self) -> Result<Vec<(String, Kind)>, StoreError> {
@@ -230,8 +236,8 @@ impl Watch {
         if self.what.head.is_some() {
             inodes.push((election_dir.sub(Sequence::Line.name()), Kind::Traffic));
         }
-        if self.what.words {
-            inodes.push((election_dir.sub("said"), Kind::Arrivals));
+        if self.what.publications {
+            inodes.push((election_dir.sub(PUBLICATIONS), Kind::Arrivals));
         }
         for number in self.entries() {
             inodes.push((election_dir.numbered(Sequence::Line, number), Kind::Itself));
@@ -281,19 +287,19 @@ impl Watch {
         {
             return Ok(true);
         }
-        Ok((self.what.words && cursor_of(&election_dir.said()?) != self.from)
+        Ok((self.what.publications && cursor_of(&election_dir.publications()?) != self.from)
             || election_dir.office_differs(self.what.office)?)
     }
 }
 
-/// Returns when the bell rings, or (with `true`) when one of the descriptors becomes readable.
-async fn rung_or_died(bell: &Bell, descriptors: Vec<OwnedFd>) -> bool {
+/// Returns when the wakeup is woken, or (with `true`) when one of the descriptors becomes readable.
+async fn woken_or_died(wakeup: &Wakeup, descriptors: Vec<OwnedFd>) -> bool {
     #[allow(deprecated, reason = "its successor is unsafe, for descriptors that change hands; an OwnedFd cannot")]
     let readable = |fd| AsyncFd::with_interest(fd, Interest::READABLE);
     let descriptors: Vec<_> = descriptors.into_iter().filter_map(|fd| readable(fd).ok()).collect();
-    let mut rung = pin!(bell.rung());
+    let mut woken = pin!(wakeup.woken());
     poll_fn(|cx| {
-        if rung.as_mut().poll(cx).is_ready() {
+        if woken.as_mut().poll(cx).is_ready() {
             return Poll::Ready(false);
         }
         let ready = |fd: &AsyncFd<OwnedFd>| fd.poll_read_ready(cx).is_ready();
