@@ -75,13 +75,14 @@ fuzz: ## Feed the decoders of what comes from outside with nonsense, each for FU
 .PHONY: bench
 bench: ## Measure the heart on the memory store, each line beside a yardstick
 	@scripts/setup $(BUILD_NEEDS)
-	@$(CARGO) run --release --quiet --locked -p incumbent-bench --bin heart
+	@mkdir -p target
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --bin heart | tee target/bench-heart.md
 
 .PHONY: bench-file
 bench-file: ## Measure the directory as a store, beside flock(1) on the same machine
 	@scripts/setup $(BUILD_NEEDS)
 	@$(CARGO) build --release --quiet --locked -p incumbent-cli
-	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features file --bin file -- target/release/incumbent
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features file --bin file -- target/release/incumbent | tee target/bench-file.md
 
 .PHONY: demo
 demo: ## See it work: real processes, a killed leader, a stopped one, a refused late write
@@ -93,20 +94,24 @@ bench-etcd: ## Measure elections on etcd beside Go's, in one run; the chart is t
 	@scripts/setup $(BUILD_NEEDS) etcd go etcd_peer
 	@mkdir -p target
 	@GO111MODULE=off GOPATH=/usr/share/gocode go build -o target/etcd-peer bench/peers/etcd/main.go
-	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features etcd --bin etcd -- target/etcd-peer target/bench-etcd.svg
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features etcd --bin etcd -- target/etcd-peer target/bench-etcd.svg | tee target/bench-etcd.md
 
 .PHONY: bench-zookeeper
 bench-zookeeper: ## Measure elections on ZooKeeper beside Curator's and kazoo's; the chart is target/bench-zookeeper.svg
 	@scripts/setup $(BUILD_NEEDS) zookeeper curator kazoo
 	@mkdir -p target/curator-peer
 	@javac -cp /usr/share/java/curator-recipes.jar -d target/curator-peer bench/peers/curator/Peer.java
-	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features zookeeper --bin zookeeper -- target/curator-peer bench/peers/kazoo/peer.py target/bench-zookeeper.svg
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features zookeeper --bin zookeeper -- target/curator-peer bench/peers/kazoo/peer.py target/bench-zookeeper.svg | tee target/bench-zookeeper.md
 
 .PHONY: bench-peers
 bench-peers: ## Measure elections among peers; the charts are target/bench-peers-times.svg and -messages.svg
 	@scripts/setup $(BUILD_NEEDS)
 	@mkdir -p target
-	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features peers --bin peers -- target/bench-peers-times.svg target/bench-peers-messages.svg
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features peers --bin peers -- target/bench-peers-times.svg target/bench-peers-messages.svg | tee target/bench-peers.md
+
+.PHONY: bench-page
+bench-page: ## Put the tables and charts of the benchmarks that were run here into docs/how-fast.md
+	@scripts/how-fast
 
 # For scripts/lint.
 .PHONY: fault-crates

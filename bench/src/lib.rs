@@ -45,21 +45,21 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The table as text.
+    /// The table as Markdown that is also aligned for a terminal, under its title.
     pub fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width =
             |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-        let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        let mut text = format!("\n{}\n", self.title);
+        let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0).max(3)).collect();
+        let mut text = format!("\n{}:\n\n", self.title);
         for (number, row) in self.rows.iter().enumerate() {
             for (cell, width) in row.iter().zip(&widths) {
-                let _ = write!(text, "  {cell:<width$}");
+                let _ = write!(text, "| {cell:<width$} ");
             }
-            text.push('\n');
+            text.push_str("|\n");
             if number == 0 {
-                let _ =
-                    writeln!(text, "  {}", "-".repeat(widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1)));
+                widths.iter().for_each(|width| text.push_str(&format!("| {} ", "-".repeat(*width))));
+                text.push_str("|\n");
             }
         }
         text
