@@ -154,7 +154,11 @@ impl Node {
                 }
             }
             Some(ours) if ours != charter && !std::mem::replace(&mut paper.mixed_up, true) => {
-                tracing::error!("a member belongs to another founding of this group: a disk was mixed up");
+                tracing::error!(
+                    "another member belongs to another founding of this group: a disk was mixed up, or the founding was \
+                     given up while one that it was complete for was away. Move the data of the one that is alone with its \
+                     founding aside, and start it again: it comes back as one that lost its state"
+                );
             }
             Some(_) => {}
         }
