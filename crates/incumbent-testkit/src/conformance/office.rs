@@ -114,7 +114,7 @@ async fn write_own_field(store: &dyn Store, election: &ElectionName, writer: u32
         match writer {
             0 => {
                 let before = office.paused.replace(Paused { reason: round.to_string().into() });
-                assert_eq!(before.map_or("0".into(), |paused| paused.reason), (round - 1).to_string().into());
+                assert_eq!(before.map_or("0".into(), |paused| paused.reason).to_string(), (round - 1).to_string());
             }
             1 => {
                 let handover = Handover { nonce: Nonce(round), ..full(None).handover.unwrap() };

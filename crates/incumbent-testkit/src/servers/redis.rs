@@ -124,8 +124,8 @@ impl RedisServer {
         self.process.iter().for_each(Process::resume);
     }
 
-    /// Runs Redis' own command, and what it said. What contains an error is no reason to panic: only the caller knows
-    /// what it asked for.
+    /// Runs Redis' own command, and what it said. What contains an error is no reason to panic:
+    /// only the caller knows what it asked for.
     pub fn cli(&self, args: &[&str]) -> String {
         let output = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(args).output();
         let output = output.expect("redis-cli");
@@ -145,8 +145,8 @@ impl RedisServer {
         false
     }
 
-    /// Whether it speaks, be it only to ask for a password. One that reads its data in says so, and does not count; with
-    /// TLS it answers nothing to this, but takes the connection.
+    /// Whether it speaks, be it only to ask for a password. One that reads its data in says so, and
+    /// does not count; with TLS it answers nothing to this, but takes the connection.
     async fn answers(&self) -> bool {
         let answer = async {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;

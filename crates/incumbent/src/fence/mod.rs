@@ -11,7 +11,7 @@
 //! - [`MemoryFence`] guards a value in this process.
 //! - [`FileFence`] keeps its mark in a directory, across crashes, for files and for work of this host.
 //! - `EtcdFence` (with the feature `etcd`) keeps its mark in etcd, and guards what is written there; so does
-//!   `ZooKeeperFence` (with the feature `zookeeper`) in ZooKeeper.
+//!   `ZooKeeperFence` (with the feature `zookeeper`) in ZooKeeper and `RedisFence` (with the feature `redis`) in Redis.
 //! - A database is its own best fence: implement [`Fence`] with an `UPDATE .. SET mark = $1 WHERE mark <= $1`, and
 //!   put the same condition into the transaction of every write.
 //!
@@ -24,6 +24,8 @@ mod memory;
 pub use file::FileFence;
 #[cfg(feature = "etcd")]
 pub use incumbent_etcd::EtcdFence;
+#[cfg(feature = "redis")]
+pub use incumbent_redis::RedisFence;
 pub use incumbent_store::fence::{BoxFuture, ElectionName, Fence, FenceError, FencingToken, StoreId, Token};
 #[cfg(feature = "zookeeper")]
 pub use incumbent_zookeeper::ZooKeeperFence;

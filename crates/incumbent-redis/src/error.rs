@@ -1,0 +1,117 @@
+//! From Redis' errors to ours: who has to act, and whether the step can have been made.
+
+use std::sync::Arc;
+
+use incumbent_store::StoreError;
+use redis::{ErrorKind, RedisError};
+
+/// Whether a step has effects that its caller depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Effect {
+    /// It reads, or repeating it is the same as doing it once.
+    None,
+    /// It writes.
+    Write,
+}
+
+/// Refused by the server before anything was done.
+const REFUSED: [&str; 10] = [
+    "READONLY",
+    "INCREPLICA",
+    "LOADING",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "BUSY",
+    "OOM",
+    "NOREPLICAS",
+    "MISCONF",
+];
+
+/// Sorts what a step failed with. Commands that do not wait for an answer are sent at most once.
+pub(crate) fn sort(error: RedisError, effect: Effect, what: &str) -> StoreError {
+    if is_denied(&error) {
+        return StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(error)) };
+    }
+    match error.code() {
+        Some(code) if REFUSED.contains(&code) => StoreError::unavailable(what, error),
+        Some("INCFORMAT") => StoreError::Foreign {
+            what: format!(
+                "the elections in this Redis are written in format {}, which this version does not know: use a newer \
+                 one",
+                error.detail().unwrap_or("unknown")
+            ),
+        },
+        Some("WRONGTYPE") => {
+            StoreError::Foreign { what: format!("{what}: a key of ours holds something else: {error}") }
+        }
+        Some("MOVED" | "ASK" | "CROSSSLOT") => StoreError::Misuse {
+            what: format!("{what}: this server is a member of a cluster, which is not supported: {error}"),
+        },
+        Some(_) => StoreError::Misuse { what: format!("{what}: {error}") },
+        // Whether it was sent cannot be told from whether its answer was lost.
+        None if effect == Effect::Write => StoreError::unknown(what, error),
+        None => StoreError::unavailable(what, error),
+    }
+}
+
+/// Sorts what a dial failed with: nothing was asked for yet.
+pub(crate) fn sort_dial(error: RedisError, what: &str) -> StoreError {
+    if error.kind() == ErrorKind::InvalidClientConfig {
+        return StoreError::Misuse { what: format!("{what}: {error}") };
+    }
+    sort(error, Effect::None, what)
+}
+
+fn is_denied(error: &RedisError) -> bool {
+    let by_code = matches!(error.code(), Some("NOPERM" | "NOAUTH" | "WRONGPASS"));
+    by_code || error.kind() == ErrorKind::AuthenticationFailed
+}
+
+/// Whether the connection is of no use any more: it is lost, or leads to a server that is not the
+/// primary.
+pub(crate) fn ends_connection(error: &RedisError) -> bool {
+    error.code().is_none() || matches!(error.code(), Some("READONLY" | "INCREPLICA"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: &str) -> RedisError {
+        redis::make_extension_error(code.to_owned(), Some("details".to_owned()))
+    }
+
+    fn cut() -> RedisError {
+        RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe))
+    }
+
+    #[test]
+    fn a_write_that_may_have_arrived_has_an_unknown_outcome_and_a_read_has_none() {
+        assert!(matches!(sort(cut(), Effect::Write, "w"), StoreError::OutcomeUnknown { .. }));
+        assert!(matches!(sort(cut(), Effect::None, "r"), StoreError::Unavailable { .. }));
+        assert!(ends_connection(&cut()));
+    }
+
+    #[test]
+    fn what_the_server_refused_changed_nothing() {
+        for code in REFUSED {
+            let sorted = sort(said(code), Effect::Write, "w");
+            assert!(matches!(sorted, StoreError::Unavailable { .. }), "{code}: {sorted:?}");
+        }
+        assert!(ends_connection(&said("INCREPLICA")) && !ends_connection(&said("OOM")));
+    }
+
+    #[test]
+    fn what_trying_again_cannot_cure_says_who_has_to_act() {
+        for code in ["NOPERM", "NOAUTH", "WRONGPASS"] {
+            assert!(matches!(sort(said(code), Effect::Write, "w"), StoreError::Denied { .. }), "{code}");
+        }
+        for code in ["WRONGTYPE", "INCFORMAT"] {
+            assert!(matches!(sort(said(code), Effect::Write, "w"), StoreError::Foreign { .. }), "{code}");
+        }
+        let newer = sort(redis::make_extension_error("INCFORMAT".into(), Some("2".into())), Effect::None, "r");
+        assert!(newer.to_string().contains("format 2"), "{newer}");
+        assert!(matches!(sort(said("ERR"), Effect::Write, "w"), StoreError::Misuse { .. }));
+    }
+}

@@ -1,0 +1,181 @@
+//! What a server says of its own configuration, and what can be promised on it.
+
+use std::collections::HashMap;
+
+use incumbent_store::StoreError;
+
+/// A server that evicts keys at will takes the line, the tokens and the identity with them.
+pub(crate) fn refuse_eviction(memory: &str) -> Result<(), StoreError> {
+    match field(memory, "maxmemory_policy") {
+        Some(policy) if policy.starts_with("allkeys") => Err(StoreError::Misuse {
+            what: format!(
+                "the server evicts any key when its memory is full (maxmemory-policy {policy}), elections among them: \
+                 set it to noeviction or a volatile-* policy, or add eviction=allow to the URL to take the risk"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A field of what `INFO` answers.
+pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// What the promises depend on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// `None`: it could not be read.
+    pub(crate) config: Option<HashMap<String, String>>,
+    pub(crate) replicas: u64,
+    pub(crate) is_cluster: bool,
+    pub(crate) appends: bool,
+    pub(crate) evicts: Option<String>,
+}
+
+impl Server {
+    /// From what `INFO` and `CONFIG GET` answer.
+    pub(crate) fn read(info: &str, config: Option<HashMap<String, String>>) -> Server {
+        let is = |name, value| field(info, name) == Some(value);
+        let policy = field(info, "maxmemory_policy").filter(|policy| policy.starts_with("allkeys"));
+        Server {
+            config,
+            replicas: field(info, "connected_slaves").and_then(|count| count.parse().ok()).unwrap_or(0),
+            is_cluster: is("cluster_enabled", "1"),
+            appends: is("aof_enabled", "1"),
+            evicts: policy.map(str::to_owned),
+        }
+    }
+
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.config.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// Nothing that was answered can be lost: the one case in which tokens never go back.
+    pub(crate) fn keeps_everything(&self) -> bool {
+        let alone = self.replicas == 0 && !self.is_cluster && self.evicts.is_none();
+        alone && self.appends && self.setting("appendfsync") == Some("always")
+    }
+
+    /// What can be lost, and what to set against it, one sentence each.
+    pub(crate) fn caveats(&self) -> Vec<String> {
+        let mut caveats = vec![
+            "A wall clock of the server that jumps ahead may cost a session that does not renew up to half the shortest \
+             TTL."
+                .to_owned(),
+            "After a restart or a failover of the server nobody new takes office for the longest TTL, and those who \
+             wait enlist again: whether something was lost cannot be told. Tokens grow all the same."
+                .to_owned(),
+        ];
+        if let Some(policy) = &self.evicts {
+            caveats.push(format!(
+                "The server evicts any key when its memory is full ({policy}): leaders may be lost, and two may lead."
+            ));
+        }
+        if !self.keeps_everything() {
+            caveats.push(self.loses());
+        }
+        if self.replicas > 0 {
+            caveats.push(self.failover());
+        }
+        caveats
+    }
+
+    fn loses(&self) -> String {
+        match (self.appends, self.setting("appendfsync")) {
+            _ if self.config.is_none() => {
+                "The server does not let us read its configuration (CONFIG GET): the weakest \
+                is assumed."
+                    .to_owned()
+            }
+            (true, Some("always")) => "Each write is on the server's disk before it is answered, but a replica that \
+                takes over may lack the newest."
+                .to_owned(),
+            (true, Some("everysec")) => "A crash of the server's host loses up to a second of writes (appendfsync \
+                everysec): set appendfsync to always."
+                .to_owned(),
+            (true, _) => {
+                "A crash of the server's host loses what the system has not written yet (appendfsync no): set \
+                appendfsync to always."
+                    .to_owned()
+            }
+            (false, _) if self.setting("save").is_some_and(|save| !save.is_empty()) => "A restart of the server loses \
+                everything since its last snapshot: set appendonly to yes and appendfsync to always."
+                .to_owned(),
+            (false, _) => {
+                "The server writes nothing to a disk: a restart founds the store anew (store_reset), and two \
+                may lead for up to a TTL. Set appendonly to yes and appendfsync to always."
+                    .to_owned()
+            }
+        }
+    }
+
+    fn failover(&self) -> String {
+        let waited_for = self.setting("min-replicas-to-write").and_then(|count| count.parse().ok()).unwrap_or(0);
+        if waited_for >= self.replicas {
+            format!(
+                "Writes stop when a replica is more than {} s behind (min-replicas-to-write {waited_for}): keep the \
+                 time after which a failover begins two seconds above that.",
+                self.setting("min-replicas-max-lag").unwrap_or("10")
+            )
+        } else {
+            format!(
+                "A primary that was replaced goes on answering until it is told, and two may lead for as long: set \
+                 min-replicas-to-write to {} and min-replicas-max-lag to a few seconds.",
+                self.replicas
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALONE: &str = "# Memory\r\nmaxmemory_policy:noeviction\r\n# Persistence\r\naof_enabled:1\r\n\
+        # Replication\r\nrole:master\r\nconnected_slaves:0\r\n# Cluster\r\ncluster_enabled:0\r\n";
+
+    fn config(pairs: &[(&str, &str)]) -> Option<HashMap<String, String>> {
+        Some(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn only_a_server_that_is_alone_and_writes_before_it_answers_keeps_everything() {
+        let always = || config(&[("appendfsync", "always")]);
+        assert!(Server::read(ALONE, always()).keeps_everything());
+        assert!(!Server::read(ALONE, config(&[("appendfsync", "everysec")])).keeps_everything());
+        assert!(!Server::read(ALONE, None).keeps_everything(), "what cannot be read is not believed");
+        for (was, is) in [
+            ("connected_slaves:0", "connected_slaves:1"),
+            ("aof_enabled:1", "aof_enabled:0"),
+            ("cluster_enabled:0", "cluster_enabled:1"),
+            ("policy:noeviction", "policy:allkeys-lru"),
+        ] {
+            assert!(!Server::read(&ALONE.replace(was, is), always()).keeps_everything(), "{is}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_lost_is_said_with_what_to_set() {
+        let said = |info: &str, config| Server::read(info, config).caveats().join(" ");
+        assert!(said(ALONE, None).contains("CONFIG GET"));
+        assert!(said(ALONE, config(&[("appendfsync", "everysec")])).contains("up to a second"));
+        let unwritten = ALONE.replace("aof_enabled:1", "aof_enabled:0");
+        assert!(said(&unwritten, config(&[("save", "")])).contains("founds the store anew"));
+        assert!(said(&unwritten, config(&[("save", "3600 1")])).contains("snapshot"));
+        let replicated = ALONE.replace("connected_slaves:0", "connected_slaves:2");
+        let lag = |count| {
+            config(&[("appendfsync", "always"), ("min-replicas-to-write", count), ("min-replicas-max-lag", "3")])
+        };
+        assert!(said(&replicated, lag("1")).contains("set min-replicas-to-write to 2"));
+        assert!(said(&replicated, lag("2")).contains("more than 3 s behind"));
+        assert!(!said(ALONE, config(&[("appendfsync", "always")])).contains("founds"));
+    }
+
+    #[test]
+    fn a_server_that_evicts_any_key_is_refused() {
+        assert!(refuse_eviction("maxmemory_policy:volatile-lru\r\n").is_ok());
+        let refused = refuse_eviction("maxmemory_policy:allkeys-lru\r\n").unwrap_err().to_string();
+        assert!(refused.contains("allkeys-lru") && refused.contains("eviction=allow"), "{refused}");
+    }
+}

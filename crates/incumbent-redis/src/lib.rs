@@ -1,0 +1,96 @@
+//! Leader election on Redis: a fair line, tokens that grow, and promises that are read from the
+//! server.
+//!
+//! # Where things are
+//! Eight keys, which share a hash tag; `{incumbent}` unless the option `prefix` says otherwise.
+//! Tokens, versions and cursors are points on one counter of changes, written with 16 digits, so
+//! that they compare as text.
+//!
+//! | key | type | what |
+//! | --- | --- | --- |
+//! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `hold` (until when nobody new takes office) |
+//! | `{incumbent}:s` | sorted set | sessions, by when they expire. A session is called after a change and its TTL |
+//! | `{incumbent}:l` | sorted set, all scores 0 | the lines: `election \0 token` |
+//! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, readiness and value |
+//! | `{incumbent}:p` | sorted set, all scores 0 | what a session holds: `session \0 election \0 token incarnation`; and `T ttl session`, for the shortest and the longest TTL |
+//! | `{incumbent}:o` | hash | the office records: version, end of the tombstone, record with the tombstone and without |
+//! | `{incumbent}:z` | sorted set | tombstones, by when they go |
+//! | `{incumbent}:h` | hash | the entry of each election that was last told that it leads |
+//!
+//! No key has a TTL, and each holds a member that says nothing, so that all are there always. If
+//! one is not, somebody deleted or evicted it, or the server was emptied: the next step founds the
+//! store anew, and everybody is told by its new identity. No part can vanish in silence, and no
+//! script touches a key that it was not given.
+//!
+//! # From the seam to Redis
+//! | method | requests |
+//! | --- | --- |
+//! | `open_session`, `renew`, `enlist`, `standing`, `publish`, `withdraw`, `close`, `set_office`, `evict`, `identity` | one script each (`src/scripts`), sent once; the text of a script only where the server does not know it yet |
+//! | `line` | a script for each page of 500 entries or 1 MiB. If anything changes in between, it begins again with pages of twice the size |
+//! | `watch` | `SUBSCRIBE` on a connection of its own, then one script that asks what has changed since |
+//! | `promises` | `INFO`, `CONFIG GET` and the identity |
+//!
+//! Channels: `{incumbent}:e:<election>\0<token>` when an entry is gone or says something else,
+//! `{incumbent}:h:<election>` when the first in line does, `{incumbent}:o:<election>` when the
+//! office record does. A follower hears of the one ahead and of nobody else. Since nothing expires
+//! at the server unless it is asked something, a follower also looks again when the time of the one
+//! ahead has passed.
+//!
+//! # What every script does first
+//! - **Is this the primary?** A script that writes nothing runs on a replica, too, and would make a
+//!   leader of what is no longer so.
+//! - **Is it the same history?** `master_replid` becomes another with every restart and every
+//!   failover, and then the newest changes may be lost. So the counter leaps by 2^28; entries that
+//!   were never told that they lead are dropped, and come again with a token above the leap; nobody
+//!   takes office for the longest TTL, since a leader that is forgotten may still believe in its
+//!   deadline; and every session gets a full TTL again. Whatever a primary still gives that was
+//!   replaced is below all of that, and a fence refuses it. (The first replica of a server, and the
+//!   last that has been gone for an hour, change the history as well.)
+//! - **Does it know less than we do?** Then an old copy was put back into a running server, and the
+//!   store is founded anew.
+//! - **What time is it?** The store has a clock of its own, which follows the server's wall clock
+//!   by steps of at most half the shortest TTL. A wall clock that jumps ahead expires nobody who
+//!   renews in time; one that jumps back gives the dead no more time; and an outage costs no
+//!   session its life.
+//! - **Who is due to go?** Up to 200 sessions and tombstones. Whoever depends on one looks at that
+//!   one itself: nobody leads past an expired entry that is still there.
+//!
+//! # What it takes care of
+//! - **Nothing fails half-way.** A script is not rolled back. So nothing that can fail comes after
+//!   the first write, and news are published with `pcall`: a user without rights on the channels
+//!   makes whole steps.
+//! - **Full memory.** Renewals, standings, withdrawals, evictions and the end of a session are made
+//!   even then; what would need more memory is refused before anything was written.
+//! - **Two connections.** The server closes one with subscriptions when too much waits on it; steps
+//!   have their own. Neither repeats anything: a write that was sent and not answered is
+//!   [`OutcomeUnknown`](incumbent_store::StoreError::OutcomeUnknown). A connection on which an
+//!   answer was awaited in vain for a second is not used again.
+//! - **Versions.** Another format than this version's is refused with a sentence, and left alone.
+//!
+//! # Rights
+//! The least that a user needs: `~{incumbent}* &{incumbent}* +evalsha +eval +info +time +exists
+//! +type +del +hmget +hget +hset +hdel +hexists +zadd +zrem +zscore +zrangebylex +zrevrangebylex
+//! +zrangebyscore +publish +subscribe +unsubscribe +hello +ping`, with `+select` for another
+//! database than 0, and `+config|get` for promises that are better than the weakest. A fence needs
+//! its mark's key, what it guards, and the commands on them.
+//!
+//! Needs Redis 7.0 or newer.
+
+mod answer;
+mod entry;
+mod error;
+mod fence;
+mod info;
+mod keys;
+mod lazy;
+mod link;
+mod news;
+mod options;
+mod session;
+mod step;
+mod store;
+
+pub use fence::{GuardedScript, RedisFence, RedisWrite};
+pub use options::RedisOptions;
+pub use redis;
+pub use store::RedisStore;

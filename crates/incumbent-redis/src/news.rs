@@ -1,0 +1,269 @@
+//! News: who waits for what, and the connection of its own on which it comes.
+//!
+//! A connection with subscriptions is one that the server closes when too much waits on it, and
+//! what comes on it says only that something happened. So steps have another one, and whoever waits
+//! asks what has changed once the server has confirmed that news would come. When the connection is
+//! lost, everybody is told, and reads again.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use incumbent_store::StoreError;
+use redis::aio::MultiplexedConnection;
+use redis::{PushInfo, PushKind, RedisError, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::{Effect, sort};
+use crate::lazy::Lazy;
+use crate::link::Link;
+
+/// How long the server may take to confirm that news will come. After that the connection is taken
+/// for dead.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What somebody waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Interest {
+    pub(crate) channel: Vec<u8>,
+    pub(crate) on: On,
+}
+
+/// Which news of a channel count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum On {
+    Any,
+    /// Only that the entry is gone, not that it says something else.
+    Gone,
+}
+
+/// Everybody who waits.
+pub(crate) struct News {
+    link: Arc<Link>,
+    feed: Lazy<Feed>,
+    waiting: Mutex<Waiting>,
+}
+
+/// Where to ask for channels.
+type Feed = mpsc::UnboundedSender<Order>;
+
+enum Order {
+    /// Somebody waits for these, and is told when the server has confirmed them.
+    Want(Vec<Vec<u8>>, oneshot::Sender<()>),
+    /// Nobody waits for these on that account any more.
+    Leave(Vec<Vec<u8>>),
+}
+
+#[derive(Default)]
+struct Waiting {
+    next: u64,
+    /// By the waiter's number.
+    told: HashMap<u64, oneshot::Sender<Result<(), StoreError>>>,
+    /// By channel.
+    interests: HashMap<Vec<u8>, Vec<(u64, On)>>,
+}
+
+impl News {
+    pub(crate) fn new(link: Arc<Link>) -> Arc<News> {
+        Arc::new(News { link, feed: Lazy::new(), waiting: Mutex::default() })
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().told.len()
+    }
+
+    /// Waits for the first of these. `has_changed` is asked once news would come.
+    pub(crate) async fn wait(
+        self: Arc<News>,
+        interests: Vec<Interest>,
+        has_changed: impl Future<Output = Result<bool, StoreError>>,
+    ) -> Result<(), StoreError> {
+        let (mut waiter, told) = Waiter::register(&self, interests);
+        waiter.subscribe().await?;
+        if has_changed.await? {
+            return Ok(());
+        }
+        told.await.unwrap_or_else(|_| Err(lost()))
+    }
+
+    async fn feed(self: &Arc<News>) -> Result<(u64, Feed), StoreError> {
+        let open = |generation| {
+            let news = Arc::downgrade(self);
+            let hear = {
+                let news = news.clone();
+                move |push| hear(&news, generation, push)
+            };
+            let connection = self.link.news(hear);
+            let test = self.link.keys.test_channel();
+            async move {
+                let mut connection = connection.await?;
+                // A user without rights on our channels is told now. It also keeps the connection
+                // in the state of one that has subscriptions.
+                connection.subscribe(&test).await.map_err(|error| sort(error, Effect::None, "subscribing to news"))?;
+                let (feed, orders) = mpsc::unbounded_channel();
+                tokio::spawn(keep(connection, orders));
+                Ok(feed)
+            }
+        };
+        self.feed.get(open).await
+    }
+
+    fn tell(&self, channel: &[u8], gone: bool) {
+        let mut waiting = self.lock();
+        let Some(interests) = waiting.interests.get(channel) else { return };
+        let concerned: Vec<_> =
+            interests.iter().filter(|(_, on)| gone || *on == On::Any).map(|(number, _)| *number).collect();
+        for told in concerned.iter().filter_map(|number| waiting.told.remove(number)).collect::<Vec<_>>() {
+            _ = told.send(Ok(()));
+        }
+    }
+
+    fn tell_all_that_news_are_lost(&self, generation: u64) {
+        self.feed.forget(generation);
+        for (_, told) in self.lock().told.drain() {
+            _ = told.send(Err(lost()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing in here panics half-way through a change.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("News").field("waiting", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// Called by the connection with all that the server says unasked.
+fn hear(news: &Weak<News>, generation: u64, push: PushInfo) -> Result<(), ()> {
+    let news = news.upgrade().ok_or(())?;
+    match (push.kind, push.data.as_slice()) {
+        (PushKind::Message, [Value::BulkString(channel), Value::BulkString(said)]) => {
+            news.tell(channel, said == b"gone")
+        }
+        (PushKind::Disconnection, _) => news.tell_all_that_news_are_lost(generation),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Somebody who waits. Dropped, it leaves nothing behind.
+struct Waiter {
+    news: Arc<News>,
+    number: u64,
+    channels: Vec<Vec<u8>>,
+    /// Where its channels were asked for.
+    feed: Option<Feed>,
+}
+
+impl Waiter {
+    fn register(news: &Arc<News>, interests: Vec<Interest>) -> (Waiter, oneshot::Receiver<Result<(), StoreError>>) {
+        let (tell, told) = oneshot::channel();
+        let mut waiting = news.lock();
+        waiting.next += 1;
+        let number = waiting.next;
+        waiting.told.insert(number, tell);
+        let mut channels = Vec::new();
+        for Interest { channel, on } in interests {
+            waiting.interests.entry(channel.clone()).or_default().push((number, on));
+            channels.push(channel);
+        }
+        drop(waiting);
+        (Waiter { news: news.clone(), number, channels, feed: None }, told)
+    }
+
+    /// Returns when the server has confirmed that news of all channels come.
+    async fn subscribe(&mut self) -> Result<(), StoreError> {
+        let (generation, feed) = self.news.feed().await?;
+        let (confirm, confirmed) = oneshot::channel();
+        let sent = feed.send(Order::Want(self.channels.clone(), confirm)).is_ok();
+        self.feed = Some(feed);
+        let confirmed = sent && matches!(tokio::time::timeout(CONFIRM_TIMEOUT, confirmed).await, Ok(Ok(())));
+        if !confirmed {
+            self.news.tell_all_that_news_are_lost(generation);
+            return Err(lost());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut waiting = self.news.lock();
+        waiting.told.remove(&self.number);
+        for channel in &self.channels {
+            let Some(interests) = waiting.interests.get_mut(channel) else { continue };
+            interests.retain(|(number, _)| *number != self.number);
+            if interests.is_empty() {
+                waiting.interests.remove(channel);
+            }
+        }
+        drop(waiting);
+        if let Some(feed) = &self.feed {
+            // If the connection is gone, so are its subscriptions.
+            _ = feed.send(Order::Leave(std::mem::take(&mut self.channels)));
+        }
+    }
+}
+
+/// Keeps the subscriptions of one connection as they are wanted, until it is lost or nobody has its
+/// feed any more. What is asked for at the same time travels together.
+async fn keep(mut connection: MultiplexedConnection, mut orders: mpsc::UnboundedReceiver<Order>) {
+    let mut wanted: HashMap<Vec<u8>, usize> = HashMap::new();
+    while let Some(order) = orders.recv().await {
+        let (mut fresh, mut left, mut confirmations) = (Vec::new(), HashSet::new(), Vec::new());
+        let mut next = Some(order);
+        while let Some(order) = next {
+            match order {
+                Order::Want(channels, confirm) => {
+                    for channel in channels {
+                        let count = wanted.entry(channel.clone()).or_default();
+                        *count += 1;
+                        // One that was left a moment ago is still subscribed to.
+                        if *count == 1 && !left.remove(&channel) {
+                            fresh.push(channel);
+                        }
+                    }
+                    confirmations.push(confirm);
+                }
+                Order::Leave(channels) => {
+                    for channel in channels {
+                        let Some(count) = wanted.get_mut(&channel) else { continue };
+                        *count -= 1;
+                        if *count == 0 {
+                            wanted.remove(&channel);
+                            left.insert(channel);
+                        }
+                    }
+                }
+            }
+            next = orders.try_recv().ok();
+        }
+        if confirm(&mut connection, &fresh, !confirmations.is_empty()).await.is_err() {
+            return;
+        }
+        confirmations.into_iter().for_each(|confirm| _ = confirm.send(()));
+        let left: Vec<_> = left.into_iter().collect();
+        if !left.is_empty() && connection.unsubscribe(&left).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Subscribes. Where nothing is to be added, the server still has to show that it is there.
+async fn confirm(connection: &mut MultiplexedConnection, fresh: &[Vec<u8>], asked: bool) -> Result<(), RedisError> {
+    match (fresh, asked) {
+        ([], true) => redis::cmd("PING").exec_async(connection).await,
+        ([], false) => Ok(()),
+        (fresh, _) => connection.subscribe(fresh).await,
+    }
+}
+
+fn lost() -> StoreError {
+    StoreError::Unavailable { what: "the connection for news was lost".to_owned(), source: None }
+}

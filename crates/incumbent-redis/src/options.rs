@@ -1,0 +1,160 @@
+//! How to reach a server: options, and the URL that holds them.
+
+use incumbent_store::StoreError;
+use incumbent_store::url::{Scheme, Url};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+
+use crate::error::sort_dial;
+
+const SCHEME: Scheme = Scheme { name: "redis", store: "a Redis store", port: 6379 };
+
+/// How elections are kept on a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RedisOptions {
+    pub(crate) prefix: String,
+    pub(crate) allow_eviction: bool,
+}
+
+impl Default for RedisOptions {
+    fn default() -> RedisOptions {
+        RedisOptions::new()
+    }
+}
+
+impl RedisOptions {
+    /// Keys begin with `{incumbent}:`, and a server that evicts any key is refused.
+    pub fn new() -> RedisOptions {
+        RedisOptions { prefix: "incumbent".to_owned(), allow_eviction: false }
+    }
+
+    /// The name of the store: its keys begin with it, in braces. Stores with different names know
+    /// nothing of each other.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> RedisOptions {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Whether a server will do that evicts any key when its memory is full (`maxmemory-policy
+    /// allkeys-*`). Elections are then lost with their keys.
+    pub fn allow_eviction(mut self, allow: bool) -> RedisOptions {
+        self.allow_eviction = allow;
+        self
+    }
+}
+
+/// The server and the options that a URL holds. What goes wrong is told without the password.
+pub(crate) fn parse_url(url: &str) -> Result<(Client, RedisOptions), StoreError> {
+    let url = SCHEME.read(url)?;
+    let [server] = url.servers.as_slice() else {
+        return Err(SCHEME.wrong("it names one server"));
+    };
+    let mut options = RedisOptions::new();
+    for (word, value) in &url.options {
+        options = match (word.as_str(), value.as_str()) {
+            ("prefix", prefix) => options.prefix(prefix),
+            ("eviction", "allow") => options.allow_eviction(true),
+            ("eviction", _) => return Err(SCHEME.wrong("the option eviction has one value: allow")),
+            _ => return Err(url.unknown_option(word)),
+        };
+    }
+    Ok((client(&url, server)?, options))
+}
+
+fn client(url: &Url, server: &str) -> Result<Client, StoreError> {
+    let wrong = |error| sort_dial(error, "the URL of a Redis store");
+    let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
+    // An address of IPv6 stands in brackets only where a port follows.
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = port.parse().map_err(|_| SCHEME.wrong("every server is host:port"))?;
+    let address = match &url.tls {
+        None => ConnectionAddr::Tcp(host, port),
+        Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+    };
+    let info = address.into_connection_info().map_err(wrong)?.set_redis_settings(settings(url)?);
+    open(info, url)
+}
+
+fn settings(url: &Url) -> Result<RedisConnectionInfo, StoreError> {
+    let mut settings = RedisConnectionInfo::default();
+    if let Some((user, password)) = &url.user {
+        settings = settings.set_password(password);
+        // `:password@` is the default user.
+        if !user.is_empty() {
+            settings = settings.set_username(user);
+        }
+    }
+    let database = url.path.trim_start_matches('/');
+    if !database.is_empty() {
+        let number = database.parse::<u32>();
+        let number = number.map_err(|_| SCHEME.wrong("its path is the number of a database, as in redis://host/2"))?;
+        settings = settings.set_db(number.into());
+    }
+    Ok(settings)
+}
+
+#[cfg(feature = "tls")]
+fn open(info: ConnectionInfo, url: &Url) -> Result<Client, StoreError> {
+    use redis::{ClientTlsConfig, TlsCertificates};
+
+    let Some(tls) = &url.tls else { return Client::open(info).map_err(|error| sort_dial(error, "the URL")) };
+    // With several kinds of cryptography in one program somebody has to choose. If the program has,
+    // this does nothing.
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let client_tls = tls.identity.as_ref().map(|(certificate, key)| ClientTlsConfig {
+        client_cert: certificate.clone().into_bytes(),
+        client_key: key.clone().into_bytes(),
+    });
+    let certificates = TlsCertificates { client_tls, root_cert: Some(tls.ca.clone().into_bytes()) };
+    Client::build_with_tls(info, certificates).map_err(|error| sort_dial(error, "the certificates for TLS"))
+}
+
+#[cfg(not(feature = "tls"))]
+fn open(info: ConnectionInfo, url: &Url) -> Result<Client, StoreError> {
+    if url.tls.is_some() {
+        return Err(StoreError::Misuse {
+            what: "this build does not speak TLS: it lacks the feature `tls`".to_owned(),
+        });
+    }
+    Client::open(info).map_err(|error| sort_dial(error, "the URL"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_the_server_is_who_we_are_and_which_database() {
+        let (client, options) = parse_url("redis://us%3Aer:p%40ss@a:1/2?prefix=team&eviction=allow").unwrap();
+        let info = client.get_connection_info();
+        assert_eq!(info.addr().to_string(), "a:1");
+        let settings = info.redis_settings();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("us:er"), Some("p@ss"), 2));
+        assert_eq!(options, RedisOptions::new().prefix("team").allow_eviction(true));
+
+        let (client, _) = parse_url("redis://:secret@[::1]").unwrap();
+        let info = client.get_connection_info();
+        assert_eq!(*info.addr(), ConnectionAddr::Tcp("::1".to_owned(), 6379));
+        assert_eq!((info.redis_settings().username(), info.redis_settings().password()), (None, Some("secret")));
+    }
+
+    #[test]
+    fn what_a_url_of_ours_cannot_say_is_refused() {
+        for (url, why) in [
+            ("etcd://host", "begins with redis:// or rediss://"),
+            ("redis://a,b", "one server"),
+            ("redis://host/jobs", "number of a database"),
+            ("redis://host?colour=red", "\"colour\" is not known"),
+            ("redis://host?eviction=yes", "eviction has one value"),
+            ("rediss://host", "needs the option ca"),
+        ] {
+            let said = parse_url(url).map(|_| ()).expect_err(url).to_string();
+            assert!(said.contains("the URL of a Redis store: ") && said.contains(why), "{url}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_printed() {
+        let (client, _) = parse_url("redis://me:hunter2@host").unwrap();
+        assert!(!format!("{client:?}").contains("hunter2"), "{client:?}");
+    }
+}

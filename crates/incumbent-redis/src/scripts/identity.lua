@@ -1,0 +1,2 @@
+-- Which store this is.
+return {'ok', id, change}

@@ -1,0 +1,43 @@
+-- A fence: refuses the writes of a leader that has lost office. Put this text before a script of
+-- your own, and what that writes is written in one step with the check, or not at all.
+--
+-- KEYS[1]  the mark. It never has a TTL, and on a cluster it is in the slot of what it guards:
+--          {orders}:mark beside {orders}:42
+-- ARGV[1]  'write', or 'raise' when a leader takes office: only that makes a mark
+-- ARGV[2]  the fencing token, in 19 digits with zeros before it, which compare as the numbers do
+-- ARGV[3]  the identity of the store that it came from, as in 41@redis-8c5f
+-- ARGV[4]  the election
+--
+-- For what follows, KEYS and ARGV are what comes after these. Refused with an error: FENCED, and
+-- where the mark stands, if a newer leader was here; FENCEREPLACED if the mark comes from another
+-- store; FENCEELECTION if it is another election's; FENCENOMARK if there is none.
+do
+  local mark = redis.call('GET', KEYS[1])
+  local token, from, of = ARGV[2], ARGV[3], ARGV[4]
+  if not string.match(token, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d$') then
+    return redis.error_reply('FENCETOKEN a token has 19 digits')
+  end
+  if not mark and ARGV[1] ~= 'raise' then
+    return redis.error_reply('FENCENOMARK there is no mark')
+  end
+  if mark then
+    local stands, its_store, its_election = string.match(mark, '^(%d+)\n([^\n]+)\n(.+)$')
+    if not stands or #stands ~= 19 then
+      return redis.error_reply('FENCEDAMAGED the mark cannot be read')
+    end
+    if its_election ~= of then
+      return redis.error_reply('FENCEELECTION ' .. its_election)
+    end
+    if its_store ~= from then
+      return redis.error_reply('FENCEREPLACED ' .. stands .. ' ' .. its_store)
+    end
+    if stands > token then
+      return redis.error_reply('FENCED ' .. stands)
+    end
+  end
+  local raised = token .. '\n' .. from .. '\n' .. of
+  if mark ~= raised then
+    redis.call('SET', KEYS[1], raised)
+  end
+end
+local KEYS, ARGV = {unpack(KEYS, 2)}, {unpack(ARGV, 5)}

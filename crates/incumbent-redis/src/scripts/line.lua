@@ -1,0 +1,18 @@
+-- A page of the line: so many entries after this token, and no more bytes than that. The server
+-- stands still meanwhile.
+local election, after, limit, bytes = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local from = after == '' and '[' .. election .. '\0' or '(' .. election .. '\0' .. after
+local keys = call('ZRANGEBYLEX', LINES, from, '(' .. election .. '\1', 'LIMIT', 0, limit + 1)
+local entries = {}
+local taken = 0
+for _, key in ipairs(keys) do
+  if taken == limit or bytes <= 0 then
+    break
+  end
+  local entry = call('HGET', ENTRIES, key)
+  entries[#entries + 1] = string.sub(key, -TOKEN)
+  entries[#entries + 1] = entry
+  taken, bytes = taken + 1, bytes - #entry
+end
+local version, record = office_of(election)
+return {'ok', id, change, version, record, taken < #keys and 'more' or '', entries}

@@ -1,0 +1,326 @@
+-- What every step begins with: is this the primary, is everything there, what time is it, who is
+-- due to go? And what the steps have in common. Nothing here may fail once something was written: a
+-- script is not rolled back.
+
+local META, SESSIONS, LINES, ENTRIES, PLACES, OFFICES, TOMBSTONES, LED = unpack(KEYS)
+-- An identity to found with, the store that the caller's session belongs to, and what the caller
+-- knows of which store.
+local FRESH, SESSION_STORE, KNOWN_STORE, KNOWN_CHANGE = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local FORMAT = '1'
+-- Widths of what is written with a fixed one.
+local TOKEN, TTL, SESSION, INCARNATION = 16, 11, 27, 32
+-- No failover loses more changes than this, and no store makes more in a second, on average.
+local LOST_AT_MOST, PER_SECOND = 2 ^ 28, 2 ^ 20
+-- A step that waited no longer than this need not ask how far the clock may advance. No TTL is
+-- shorter than twice this.
+local SHORT_MS = 50
+local EXPIRE_AT_ONCE = 200
+
+local call = redis.call
+
+local function digits(number)
+  return string.format('%016.0f', number)
+end
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local replication = call('INFO', 'replication')
+if not string.find(replication, 'role:master', 1, true) then
+  return redis.error_reply('INCREPLICA this server is a replica')
+end
+local lineage = string.match(replication, 'master_replid:(%x+)')
+local time = call('TIME')
+local seconds = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local wall = math.floor(seconds * 1000)
+-- Where the changes of a store would be by now that had made as many as it may, ever since 1970:
+-- below 2^53 until 2242.
+local change_by_clock = math.floor(seconds * PER_SECOND)
+
+local id, change, known_lineage, clock, clock_wall, hold
+
+-- Begins anew. Tokens go on from the wall clock and from what is known, so that they are higher
+-- than before even so.
+local function found()
+  local higher = math.max(change_by_clock, tonumber(KNOWN_CHANGE) + 1, tonumber(change or 0) + 1)
+  call('DEL', unpack(KEYS))
+  for _, key in ipairs({LINES, PLACES}) do
+    call('ZADD', key, 0, '')
+  end
+  for _, key in ipairs({SESSIONS, TOMBSTONES}) do
+    call('ZADD', key, '+inf', '')
+  end
+  for _, key in ipairs({ENTRIES, OFFICES, LED}) do
+    call('HSET', key, '', '')
+  end
+  id, change, known_lineage = FRESH, digits(higher), lineage
+  clock, clock_wall, hold = 0, wall, 0
+  call('HSET', META, 'format', FORMAT, 'id', id, 'change', change, 'lineage', lineage,
+    'clock', '0', 'wall', whole(wall), 'hold', '0')
+end
+
+local meta = call('HMGET', META, 'format', 'id', 'change', 'lineage', 'clock', 'wall', 'hold')
+if meta[1] and meta[1] ~= FORMAT then
+  return redis.error_reply('INCFORMAT ' .. meta[1])
+end
+id, change, known_lineage = meta[2], meta[3], meta[4]
+local is_whole = call('EXISTS', unpack(KEYS)) == #KEYS
+for field = 1, #meta do
+  is_whole = is_whole and meta[field]
+end
+if is_whole then
+  clock, clock_wall, hold = tonumber(meta[5]), tonumber(meta[6]), tonumber(meta[7])
+else
+  found()
+end
+
+-- The store's own clock, in milliseconds. It follows the wall clock by steps of at most half the
+-- shortest TTL: one that jumps ahead expires nobody who renews in time, and one that jumps back
+-- gives the dead no more time.
+local function advance_clock()
+  local passed = wall - clock_wall
+  local most = math.huge
+  if passed > SHORT_MS then
+    local shortest = call('ZRANGEBYLEX', PLACES, '[T', '(U', 'LIMIT', 0, 1)[1]
+    most = shortest and tonumber(string.sub(shortest, 2, 1 + TTL)) / 2 or math.huge
+  end
+  clock = clock + math.max(0, math.min(passed, math.floor(most)))
+  if passed < 0 or passed * 4 >= most then
+    call('HSET', META, 'clock', whole(clock), 'wall', whole(wall))
+  end
+end
+advance_clock()
+
+-- The next number: tokens, versions and the names of sessions are all drawn from here.
+local function draw()
+  change = digits(tonumber(change) + 1)
+  call('HSET', META, 'change', change)
+  return change
+end
+
+-- Only a hint: a user without rights on the channel must not be left with half a step.
+local function tell(kind, what, news)
+  redis.pcall('PUBLISH', string.sub(META, 1, -2) .. kind .. ':' .. what, news)
+end
+
+-- An entry: version, session, incarnation, length of the name in four hexadecimal digits, name,
+-- what the candidate says.
+local function version_of(entry)
+  return string.sub(entry, 1, TOKEN)
+end
+
+local function session_of(entry)
+  return string.sub(entry, TOKEN + 1, TOKEN + SESSION)
+end
+
+local function incarnation_of(entry)
+  return string.sub(entry, TOKEN + SESSION + 1, TOKEN + SESSION + INCARNATION)
+end
+
+-- What never changes of it.
+local function owner_and_name_of(entry)
+  local name = TOKEN + SESSION + INCARNATION + 4
+  return string.sub(entry, TOKEN + 1, name + tonumber(string.sub(entry, name - 3, name), 16))
+end
+
+local function first_of(election)
+  local key = call('ZRANGEBYLEX', LINES, '[' .. election .. '\0', '(' .. election .. '\1', 'LIMIT', 0, 1)[1]
+  return key and string.sub(key, -TOKEN)
+end
+
+-- Takes an entry out of line.
+local function remove(election, token)
+  local key = election .. '\0' .. token
+  local entry = call('HGET', ENTRIES, key)
+  if not entry then
+    call('ZREM', LINES, key)
+    return
+  end
+  local was_first = first_of(election) == token
+  draw()
+  call('ZREM', LINES, key)
+  call('HDEL', ENTRIES, key)
+  call('ZREM', PLACES, session_of(entry) .. '\0' .. key .. incarnation_of(entry))
+  if call('HGET', LED, election) == token then
+    call('HDEL', LED, election)
+  end
+  tell('e', key, 'gone')
+  if was_first then
+    tell('h', election, 'other')
+  end
+end
+
+-- Election, token and incarnation of a place.
+local function parse_place(place)
+  local incarnation = string.sub(place, -INCARNATION)
+  local token = string.sub(place, -TOKEN - INCARNATION, -INCARNATION - 1)
+  return string.sub(place, SESSION + 2, -TOKEN - INCARNATION - 2), token, incarnation
+end
+
+local function places_of(session)
+  return call('ZRANGEBYLEX', PLACES, '[' .. session .. '\0', '(' .. session .. '\1')
+end
+
+-- Token and incarnation of a session's entry in an election.
+local function place_in(session, election)
+  local prefix = session .. '\0' .. election
+  local place = call('ZRANGEBYLEX', PLACES, '[' .. prefix .. '\0', '(' .. prefix .. '\1', 'LIMIT', 0, 1)[1]
+  if place then
+    local _, token, incarnation = parse_place(place)
+    return token, incarnation
+  end
+end
+
+local function ttl_of(session)
+  return string.sub(session, -TTL)
+end
+
+local function drop_session(session)
+  call('ZREM', SESSIONS, session)
+  call('ZREM', PLACES, 'T' .. ttl_of(session) .. session)
+  for _, place in ipairs(places_of(session)) do
+    local election, token = parse_place(place)
+    remove(election, token)
+  end
+end
+
+-- Starts a session's TTL.
+local function extend(session)
+  call('ZADD', SESSIONS, whole(clock + tonumber(ttl_of(session))), session)
+end
+
+-- How long a session has yet; nil if it is gone. One whose time has passed is never revived.
+local function remaining_of(session)
+  local score = call('ZSCORE', SESSIONS, session)
+  if not score then
+    return
+  end
+  local remaining = tonumber(score) - clock
+  if remaining > 0 then
+    return remaining
+  end
+  drop_session(session)
+end
+
+-- Another history goes on from here: the server was restarted, or another one took over, and the
+-- newest changes may be lost. So tokens leap over those; entries that never led have to come again,
+-- above the leap; nobody takes office until every leader that may be forgotten has given up; and a
+-- failover costs no session its life.
+local function take_over()
+  change = digits(math.max(tonumber(change) + LOST_AT_MOST, change_by_clock))
+  call('HSET', META, 'change', change, 'lineage', lineage)
+  for _, key in ipairs(call('ZRANGEBYLEX', LINES, '(', '+')) do
+    local election, token = string.sub(key, 1, -TOKEN - 2), string.sub(key, -TOKEN)
+    if call('HGET', LED, election) ~= token then
+      remove(election, token)
+    end
+  end
+  local longest = call('ZREVRANGEBYLEX', PLACES, '(U', '[T', 'LIMIT', 0, 1)[1]
+  if longest then
+    hold = clock + tonumber(string.sub(longest, 2, 1 + TTL))
+    call('HSET', META, 'hold', whole(hold))
+  end
+  for _, session in ipairs(call('ZRANGEBYSCORE', SESSIONS, '-inf', '(+inf')) do
+    extend(session)
+  end
+end
+if known_lineage ~= lineage then
+  take_over()
+end
+-- Somebody put an old copy back into a running server: what comes now was there before, and is not
+-- to be trusted.
+if KNOWN_STORE == id and KNOWN_CHANGE > change then
+  found()
+end
+
+-- An office record: version, end of its tombstone, lengths of what follows but for the last, what
+-- tells one tombstone from another, the record, and the record without the tombstone.
+local function parse_office(row)
+  local ended, record = tonumber(string.sub(row, 33, 40)), tonumber(string.sub(row, 41, 48))
+  return {
+    version = string.sub(row, 1, 16),
+    ends = string.sub(row, 17, 32),
+    ended = string.sub(row, 49, 48 + ended),
+    record = string.sub(row, 49 + ended, 48 + ended + record),
+    after = string.sub(row, 49 + ended + record),
+  }
+end
+
+-- Version and record, as answers have them.
+local function office_of(election)
+  local row = call('HGET', OFFICES, election)
+  if not row then
+    return '', ''
+  end
+  local office = parse_office(row)
+  return office.version, office.record
+end
+
+local function write_office(election, record, ended, ends, after)
+  local version = draw()
+  if record == '' then
+    call('HDEL', OFFICES, election)
+  else
+    local lengths = string.format('%08.0f%08.0f', #ended, #record)
+    call('HSET', OFFICES, election, version .. ends .. lengths .. ended .. record .. after)
+  end
+  if record ~= '' and ended ~= '' then
+    call('ZADD', TOMBSTONES, whole(tonumber(ends)), election)
+  else
+    call('ZREM', TOMBSTONES, election)
+  end
+  tell('o', election, 'other')
+end
+
+-- A few at a time: whoever depends on one looks at that one itself.
+for _, session in ipairs(call('ZRANGEBYSCORE', SESSIONS, '-inf', whole(clock), 'LIMIT', 0, EXPIRE_AT_ONCE)) do
+  drop_session(session)
+end
+for _, election in ipairs(call('ZRANGEBYSCORE', TOMBSTONES, '-inf', whole(clock), 'LIMIT', 0, EXPIRE_AT_ONCE)) do
+  local office = parse_office(call('HGET', OFFICES, election))
+  write_office(election, office.after, '', digits(0), '')
+end
+
+if SESSION_STORE ~= '' and SESSION_STORE ~= id then
+  return {'reset', id, change}
+end
+
+-- The newest of those older than this token, what it says, and how long its session has yet. Those
+-- who are due go first: nobody leads past one of them while it is there.
+local function ahead_of(election, token)
+  while true do
+    local newest = '(' .. election .. '\0' .. token
+    local key = call('ZREVRANGEBYLEX', LINES, newest, '[' .. election .. '\0', 'LIMIT', 0, 1)[1]
+    if not key then
+      return
+    end
+    local entry = call('HGET', ENTRIES, key)
+    local remaining = entry and remaining_of(session_of(entry))
+    if remaining then
+      return string.sub(key, -TOKEN), entry, remaining
+    end
+    remove(election, string.sub(key, -TOKEN))
+  end
+end
+
+-- The only maker of leaders.
+local function standing(election, token, incarnation)
+  local entry = call('HGET', ENTRIES, election .. '\0' .. token)
+  local ahead, said, remaining = ahead_of(election, token)
+  local place = 'behind'
+  if not ahead then
+    place, ahead, said, remaining = 'leads', '', '', 0
+    if call('HGET', LED, election) ~= token then
+      if clock < hold then
+        return {'hold', id, change, whole(hold - clock)}
+      end
+      -- Survives a change of lineage.
+      call('HSET', LED, election, token)
+    end
+  end
+  local version, record = office_of(election)
+  local answer = {place, id, change, version, record, version_of(entry), token, incarnation}
+  answer[9], answer[10], answer[11] = ahead, said, whole(remaining)
+  return answer
+end

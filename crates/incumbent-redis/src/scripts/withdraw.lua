@@ -1,0 +1,10 @@
+-- Takes our entry out of line; with an heir, only while the heir's is there.
+local session, election, token, heir = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+if place_in(session, election) ~= token then
+  return {'ok', id, change}
+end
+if heir ~= '' and call('HEXISTS', ENTRIES, election .. '\0' .. heir) == 0 then
+  return {'refused', id, change}
+end
+remove(election, token)
+return {'ok', id, change}

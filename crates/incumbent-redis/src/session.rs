@@ -1,0 +1,197 @@
+//! A session: a name at the server, which forgets it when it is not renewed.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_store::{
+    Cas, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Place, Renewal, Session, Standing,
+    StoreError, StoreId, Token, Version, Wake, Watched, check_candidate_name, check_value,
+};
+
+use crate::answer::Answer;
+use crate::entry::{encode_name, encode_said};
+use crate::keys;
+use crate::step::{self, Step};
+use crate::store::Inner;
+
+/// Dropping it without closing it is what a process does that dies: its entries stay until the TTL
+/// has passed.
+pub(crate) struct RedisSession {
+    inner: Arc<Inner>,
+    /// Its name at the server.
+    name: String,
+    store: StoreId,
+    ttl: Duration,
+}
+
+impl RedisSession {
+    pub(crate) async fn open(inner: Arc<Inner>, ttl: Duration) -> Result<RedisSession, StoreError> {
+        // Scripts count whole milliseconds. What is granted is never more than what counts.
+        let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let mut answer = inner.link.run(&step::OPEN, None, &[keys::ttl_digits(millis).as_bytes()]).await?;
+        let name = answer.text()?;
+        Ok(RedisSession { inner, name, store: answer.store, ttl: Duration::from_millis(millis) })
+    }
+
+    /// A step on behalf of this session. `None`: the store was founded anew, and knows nothing of
+    /// it.
+    async fn step(&self, step: &'static Step, args: &[&[u8]]) -> Result<Option<Answer>, StoreError> {
+        let args: Vec<_> = [self.name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
+        let answer = self.inner.link.run(step, Some(&self.store), &args).await?;
+        Ok((answer.word != "reset").then_some(answer))
+    }
+
+    /// A step that only a living session can make.
+    async fn living_step(&self, step: &'static Step, args: &[&[u8]]) -> Result<Answer, StoreError> {
+        let answer = self.step(step, args).await?.filter(|answer| answer.word != "gone");
+        answer.ok_or(StoreError::SessionGone)
+    }
+
+    async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
+        let mut answer = self.living_step(&step::RENEW, &[]).await?;
+        let mut places = Vec::new();
+        for place in answer.list()? {
+            places.push(keys::parse_place(&place).ok_or_else(|| answer.strange())?);
+        }
+        let owned: HashSet<(&ElectionName, Token)> =
+            places.iter().map(|place| (&place.election, place.token)).collect();
+        let named: HashSet<(&ElectionName, Token)> = held.iter().map(|held| (&held.election, held.token)).collect();
+        let mut renewal = Renewal::alive(self.ttl);
+        renewal.gone.extend(held.iter().filter(|held| !owned.contains(&(&held.election, held.token))).cloned());
+        let stray = places.iter().filter(|place| !named.contains(&(&place.election, place.token)));
+        renewal.stray.extend(stray.cloned());
+        Ok(renewal)
+    }
+
+    async fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {
+        check_candidate_name(&entry.name)?;
+        check_value(&entry.value)?;
+        let incarnation = entry.incarnation.to_string();
+        let said = [encode_name(&entry.name), encode_said(None, &entry.value)].concat();
+        let args = [election.as_str().as_bytes(), incarnation.as_bytes(), &said];
+        let mut answer = self.living_step(&step::ENLIST, &args).await?;
+        if answer.word == "already" {
+            return Err(StoreError::AlreadyInLine(read_held(&mut answer, election)?));
+        }
+        read_standing(answer, election)
+    }
+
+    async fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
+        let args = [held.election.as_str().as_bytes(), held.entry.as_str().as_bytes()];
+        read_standing(self.living_step(&step::STANDING, &args).await?, &held.election)
+    }
+
+    async fn publish(
+        &self,
+        held: &Held,
+        was: Version,
+        value: &Bytes,
+        ready: Option<Nonce>,
+    ) -> Result<Option<Version>, StoreError> {
+        check_value(value)?;
+        let (was, said) = (keys::digits(was.0), encode_said(ready, value));
+        let args = [held.election.as_str().as_bytes(), held.entry.as_str().as_bytes(), was.as_bytes(), &said];
+        match self.step(&step::PUBLISH, &args).await? {
+            Some(mut answer) if answer.word == "ok" => Ok(Some(Version(answer.number()?))),
+            _ => Ok(None),
+        }
+    }
+
+    async fn withdraw(&self, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
+        let heir = heir.map_or("", EntryId::as_str);
+        let args = [held.election.as_str().as_bytes(), held.entry.as_str().as_bytes(), heir.as_bytes()];
+        let answer = self.step(&step::WITHDRAW, &args).await?;
+        Ok(if answer.is_some_and(|answer| answer.word == "refused") { Cas::Refused } else { Cas::Done })
+    }
+}
+
+/// What follows `already`, and where a standing says who we are.
+fn read_held(answer: &mut Answer, election: &ElectionName) -> Result<Held, StoreError> {
+    let (token, incarnation) = (answer.text()?, answer.text()?);
+    keys::held(election.as_str(), &token, &incarnation).ok_or_else(|| answer.strange())
+}
+
+fn read_standing(mut answer: Answer, election: &ElectionName) -> Result<Standing, StoreError> {
+    if answer.word == "hold" {
+        let wait = Duration::from_millis(answer.millis()?);
+        let what = format!(
+            "the server was restarted or replaced, and leaders that it no longer knows of may be in office: nobody \
+             takes office for another {wait:?}"
+        );
+        return Err(StoreError::Unavailable { what, source: None });
+    }
+    let (cursor, office) = (answer.cursor(), answer.office()?);
+    if answer.word == "lost" {
+        return Ok(Standing::new(Place::Gone, office, cursor));
+    }
+    let published = Version(answer.number()?);
+    let held = read_held(&mut answer, election)?;
+    let place = match answer.word.as_str() {
+        "leads" => Place::Leading(held),
+        "behind" => {
+            let (token, kept) = (answer.bytes()?, answer.bytes()?);
+            let ahead = answer.entry(&token, &kept)?;
+            // Nothing expires at the server unless somebody asks for something. A renewal in
+            // between makes this one look in vain, and then again.
+            let look_again = Duration::from_millis(answer.millis()? + 1);
+            Place::behind(Some(held), ahead, Some(look_again))
+        }
+        _ => return Err(answer.strange()),
+    };
+    let mut standing = Standing::new(place, office, cursor);
+    standing.published = published;
+    Ok(standing)
+}
+
+impl fmt::Debug for RedisSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisSession").field("name", &self.name).field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Session for RedisSession {
+    fn liveness(&self) -> Liveness {
+        Liveness::new(self.ttl)
+    }
+
+    fn store_id(&self) -> StoreId {
+        self.store.clone()
+    }
+
+    fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal> {
+        Box::pin(self.renew(held))
+    }
+
+    fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing> {
+        Box::pin(self.enlist(election, entry))
+    }
+
+    fn standing<'a>(&'a self, held: &'a Held, _behind: Option<&'a EntryId>) -> Fut<'a, Standing> {
+        Box::pin(self.standing(held))
+    }
+
+    fn watch(&self, watched: &Watched, from: Cursor) -> Wake {
+        self.inner.watch_entry(watched, from, self.store.clone())
+    }
+
+    fn publish<'a>(
+        &'a self,
+        held: &'a Held,
+        was: Version,
+        value: &'a Bytes,
+        ready: Option<Nonce>,
+    ) -> Fut<'a, Option<Version>> {
+        Box::pin(self.publish(held, was, value, ready))
+    }
+
+    fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {
+        Box::pin(self.withdraw(held, heir))
+    }
+
+    fn close(&self) -> Fut<'_, ()> {
+        Box::pin(async move { self.step(&step::CLOSE, &[]).await.map(|_| ()) })
+    }
+}

@@ -1,0 +1,299 @@
+//! The store: sessions, lines, watches and the office record.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_store::record::encode_office;
+use incumbent_store::{
+    Cas, Cursor, ElectionName, Entry, EntryId, Fut, Head, LONGEST, Line, Office, Promises, Seen, Session, Store,
+    StoreError, StoreId, TokenStrength, Version, Wake, Watched,
+};
+use redis::{Client, FromRedisValue, Value};
+
+use crate::error::{Effect, sort};
+use crate::info::Server;
+use crate::keys::{self, Keys};
+use crate::link::Link;
+use crate::news::{Interest, News, On};
+use crate::options::{self, RedisOptions};
+use crate::session::RedisSession;
+use crate::step;
+
+/// The smallest TTL: twice the time after which a script looks how far its clock may advance.
+const SMALLEST_TTL: Duration = Duration::from_millis(100);
+/// How many entries and bytes are read at a time: the server stands still meanwhile.
+const PAGE_ENTRIES: usize = 500;
+const PAGE_BYTES: usize = 1 << 20;
+/// How often reading a long line begins again, each time with pages of twice the size.
+const READINGS: u32 = 8;
+
+/// Elections in Redis.
+///
+/// Cheap to clone; clones share their two connections, one for steps and one for news.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use incumbent_redis::{RedisOptions, RedisStore};
+///
+/// // A server, which is dialled when it is needed.
+/// let store = RedisStore::from_url("redis://:password@10.0.0.1:6379/0")?;
+/// // Or as a client of your own reaches it.
+/// let client = redis::Client::open("redis://10.0.0.1")?;
+/// let store = RedisStore::new(&client, &RedisOptions::new().prefix("team"))?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RedisStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the handles, the sessions and the watches of one store share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) link: Arc<Link>,
+    news: Arc<News>,
+}
+
+impl RedisStore {
+    /// Elections on the server of this client. Connections are the store's own: the client says
+    /// where to, and who we are.
+    pub fn new(client: &Client, options: &RedisOptions) -> Result<RedisStore, StoreError> {
+        let keys = Keys::new(&options.prefix)?;
+        let link = Arc::new(Link::new(client, keys, options.allow_eviction)?);
+        let news = News::new(link.clone());
+        Ok(RedisStore { inner: Arc::new(Inner { link, news }) })
+    }
+
+    /// Elections on the server that a URL names:
+    /// `redis://[user:password@]host[:port][/database][?prefix=...&eviction=allow]`, and with TLS
+    /// `rediss://...?ca=FILE[&cert=FILE&key=FILE]`.
+    pub fn from_url(url: &str) -> Result<RedisStore, StoreError> {
+        let (client, options) = options::parse_url(url)?;
+        RedisStore::new(&client, &options)
+    }
+
+    /// For tests: how many watches are armed now.
+    #[doc(hidden)]
+    pub fn watches(&self) -> usize {
+        self.inner.news.len()
+    }
+}
+
+impl Inner {
+    async fn identity(&self) -> Result<StoreId, StoreError> {
+        Ok(self.link.run(&step::IDENTITY, None, &[]).await?.store)
+    }
+
+    async fn promises(&self) -> Result<Promises, StoreError> {
+        let server = self.server().await?;
+        let mut promises = Promises::new(self.identity().await?);
+        if !server.keeps_everything() {
+            promises.tokens = TokenStrength::Volatile;
+        }
+        promises.smallest_ttl = SMALLEST_TTL;
+        // Scripts count whole milliseconds, and whoever waits looks when the time of the one ahead
+        // has passed.
+        promises.granularity = Duration::from_millis(1);
+        promises.caveats = server.caveats();
+        Ok(promises)
+    }
+
+    async fn server(&self) -> Result<Server, StoreError> {
+        let what = "reading the server's configuration";
+        let info = self.link.ask(redis::cmd("INFO").arg("everything")).await?;
+        let info: Value = info.map_err(|error| sort(error, Effect::None, what))?;
+        let info = String::from_redis_value(info).unwrap_or_default();
+        let settings = ["appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag"];
+        // Not everybody may ask for this.
+        let config = self.link.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
+        let config = config.ok().and_then(|config| HashMap::from_redis_value(config).ok());
+        Ok(Server::read(&info, config))
+    }
+
+    async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
+        for reading in 0..READINGS {
+            if let Some(line) = self.read_line(election, limit, reading).await? {
+                return Ok(line);
+            }
+        }
+        let what = format!("reading the line of {election:?}: it changes faster than it can be read");
+        Err(StoreError::Unavailable { what, source: None })
+    }
+
+    /// Page after page. `None`: something has changed meanwhile, and what was read is not one
+    /// moment's.
+    async fn read_line(&self, election: &ElectionName, limit: usize, reading: u32) -> Result<Option<Line>, StoreError> {
+        let (page, bytes) = (PAGE_ENTRIES << reading, (PAGE_BYTES << reading).to_string());
+        let mut line: Option<(StoreId, Line)> = None;
+        loop {
+            let entries = line.as_ref().map_or(&[][..], |(_, line)| &line.entries);
+            let after = entries.last().map_or("", |entry| entry.id.as_str());
+            let size = page.min(limit - entries.len()).to_string();
+            let args = [election.as_str().as_bytes(), after.as_bytes(), size.as_bytes(), bytes.as_bytes()];
+            let mut answer = self.link.run(&step::LINE, None, &args).await?;
+            let (store, cursor) = (answer.store.clone(), answer.cursor());
+            let (office, more, rows) = (answer.office()?, answer.text()? == "more", answer.list()?);
+            let rows = rows.chunks_exact(2).map(|row| answer.entry(&row[0], &row[1]));
+            let rows = rows.collect::<Result<Vec<_>, _>>()?;
+            let line = match &mut line {
+                None => &mut line.insert((store, Line::new(rows, more, office, cursor))).1,
+                Some((first, line)) => {
+                    if *first != store || line.cursor != cursor {
+                        return Ok(None);
+                    }
+                    line.entries.extend(rows);
+                    line.more = more;
+                    line
+                }
+            };
+            if !line.more || line.entries.len() >= limit {
+                return Ok(Some(line.clone()));
+            }
+        }
+    }
+
+    async fn set_office(&self, election: &ElectionName, was: Version, to: &Office) -> Result<Cas, StoreError> {
+        let record = |office: &Office| if office.is_blank() { Vec::new() } else { encode_office(office) };
+        let was = if was == Version::NONE { String::new() } else { keys::digits(was.0) };
+        let (ended, keep) = to.ended.as_ref().map_or_else(Default::default, |ended| {
+            let keep = ended.keep.min(LONGEST).as_millis();
+            (format!("{} {keep}", ended.id.0), keep.to_string())
+        });
+        let after = record(&Office { ended: None, ..to.clone() });
+        let args: [&[u8]; 6] =
+            [election.as_str().as_bytes(), was.as_bytes(), &record(to), ended.as_bytes(), keep.as_bytes(), &after];
+        let answer = self.link.run(&step::SET_OFFICE, None, &args).await?;
+        match answer.word.as_str() {
+            "ok" => Ok(Cas::Done),
+            "refused" => Ok(Cas::Refused),
+            _ => Err(answer.strange()),
+        }
+    }
+
+    async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
+        if keys::token_of(&seen.id) != Some(seen.token) {
+            // No entry is called so, and so it is not there.
+            return Ok(Cas::Done);
+        }
+        let version = keys::digits(seen.version.0);
+        let args = [election.as_str().as_bytes(), seen.id.as_str().as_bytes(), version.as_bytes()];
+        let answer = self.link.run(&step::EVICT, None, &args).await?;
+        match answer.word.as_str() {
+            "ok" => Ok(Cas::Done),
+            "refused" => Ok(Cas::Refused),
+            _ => Err(answer.strange()),
+        }
+    }
+
+    fn office_changes(&self, election: &ElectionName) -> Interest {
+        Interest { channel: self.link.keys.office_channel(election), on: On::Any }
+    }
+
+    fn entry_changes(&self, election: &ElectionName, id: &EntryId, on: On) -> Interest {
+        Interest { channel: self.link.keys.entry_channel(election, id), on }
+    }
+
+    /// What one who has an entry waits for.
+    pub(crate) fn watch_entry(self: &Arc<Inner>, watched: &Watched, from: Cursor, store: StoreId) -> Wake {
+        let Watched { held, office, ahead, heir, .. } = watched;
+        let mut interests = vec![self.office_changes(&held.election)];
+        let gone: Vec<EntryId> = [Some(&held.entry), ahead.as_ref()].into_iter().flatten().cloned().collect();
+        interests.extend(gone.iter().map(|id| self.entry_changes(&held.election, id, On::Gone)));
+        interests.extend(heir.iter().map(|id| self.entry_changes(&held.election, id, On::Any)));
+        let seen = LookedAt { office: *office, from, head: String::new(), said: heir.clone(), gone };
+        self.watch(held.election.clone(), interests, seen, Some(store))
+    }
+
+    /// What one without an entry waits for.
+    fn watch_election(self: &Arc<Inner>, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        let mut interests = vec![self.office_changes(election)];
+        if seen.head != Head::Ignored {
+            interests.push(Interest { channel: self.link.keys.head_channel(election), on: On::Any });
+        }
+        interests.extend(seen.last.iter().map(|id| self.entry_changes(election, id, On::Gone)));
+        let (head, said) = match &seen.head {
+            Head::Ignored => (String::new(), None),
+            Head::Nobody => ("nobody".to_owned(), None),
+            Head::Is(id) => (id.as_str().to_owned(), Some(id.clone())),
+        };
+        let gone = seen.last.iter().cloned().collect();
+        let seen = LookedAt { office: seen.office, from, head, said, gone };
+        self.watch(election.clone(), interests, seen, None)
+    }
+
+    fn watch(
+        self: &Arc<Inner>,
+        election: ElectionName,
+        interests: Vec<Interest>,
+        seen: LookedAt,
+        store: Option<StoreId>,
+    ) -> Wake {
+        let (link, news) = (self.link.clone(), self.news.clone());
+        Box::pin(async move {
+            let args = seen.args(&election);
+            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+            let has_changed = async {
+                let answer = link.run(&step::CHANGED, store.as_ref(), &args).await?;
+                // Another store is another line.
+                Ok(answer.word != "same")
+            };
+            news.wait(interests, has_changed).await
+        })
+    }
+}
+
+/// What somebody saw who now waits for it to change.
+struct LookedAt {
+    office: Version,
+    from: Cursor,
+    /// The id of the first one; `nobody`, or nothing where it does not matter.
+    head: String,
+    /// This entry says something else.
+    said: Option<EntryId>,
+    /// One of these is gone.
+    gone: Vec<EntryId>,
+}
+
+impl LookedAt {
+    fn args(&self, election: &ElectionName) -> Vec<Vec<u8>> {
+        let office = if self.office == Version::NONE { String::new() } else { keys::digits(self.office.0) };
+        let said = self.said.as_ref().map_or("", EntryId::as_str);
+        let parts = [election.as_str(), &office, &keys::digits(self.from.0), &self.head, said];
+        let gone = self.gone.iter().map(EntryId::as_str);
+        parts.into_iter().chain(gone).map(|part| part.as_bytes().to_vec()).collect()
+    }
+}
+
+impl Store for RedisStore {
+    fn promises(&self) -> Fut<'_, Promises> {
+        Box::pin(self.inner.promises())
+    }
+
+    fn identity(&self) -> Fut<'_, StoreId> {
+        Box::pin(self.inner.identity())
+    }
+
+    fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
+        Box::pin(async move {
+            let session = RedisSession::open(self.inner.clone(), ttl.clamp(SMALLEST_TTL, LONGEST)).await?;
+            Ok(Arc::new(session) as Arc<dyn Session>)
+        })
+    }
+
+    fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
+        Box::pin(self.inner.line(election, limit))
+    }
+
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        self.inner.watch_election(election, seen, from)
+    }
+
+    fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
+        Box::pin(self.inner.set_office(election, was, to))
+    }
+
+    fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
+        Box::pin(self.inner.evict(election, seen))
+    }
+}

@@ -1,0 +1,72 @@
+//! Users, passwords and rights.
+
+use incumbent_redis::RedisStore;
+use incumbent_store::{Place, Store, StoreError, TokenStrength, Watched};
+use incumbent_testkit::servers::RedisServer;
+
+use crate::harness::{LONG, client, entry, held, jobs, lead, within};
+
+/// As the head of the crate says it.
+const RIGHTS: &str = "+evalsha +eval +info +time +exists +type +del +hmget +hget +hset +hdel +hexists +zadd +zrem \
+    +zscore +zrangebylex +zrevrangebylex +zrangebyscore +publish +subscribe +unsubscribe +hello +ping +select";
+
+fn add_user(server: &RedisServer, name: &str, rights: &str) {
+    let rule = format!("ACL SETUSER {name} on >pass ~{{incumbent}}* {rights}");
+    let words: Vec<_> = rule.split_whitespace().collect();
+    assert_eq!(server.cli(&words), "OK", "{rule}");
+}
+
+fn store_of(server: &RedisServer, user: &str) -> RedisStore {
+    RedisStore::from_url(&format!("redis://{user}:pass@{}", server.endpoint())).unwrap()
+}
+
+#[tokio::test]
+async fn the_least_rights_are_enough_for_everything() {
+    let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    add_user(&server, "least", &format!("&{{incumbent}}* {RIGHTS}"));
+    let store = store_of(&server, "least");
+    let promises = store.promises().await.unwrap();
+    assert_eq!(promises.tokens, TokenStrength::Volatile, "what cannot be read is not promised");
+    assert!(promises.caveats.join(" ").contains("CONFIG GET"), "{promises:?}");
+    let election = client(&store).await.election("jobs").unwrap();
+    let mut first = election.candidate("first").stand().await.unwrap();
+    let office = lead(&mut first).await;
+    let other = client(&store).await.election("jobs").unwrap();
+    let mut second = other.candidate("second").stand().await.unwrap();
+    within(office.resign()).await.unwrap();
+    drop(lead(&mut second).await);
+    within(other.operator().pause("a test", LONG)).await.unwrap();
+    // And one right more is enough for the promises.
+    add_user(&server, "more", &format!("&{{incumbent}}* {RIGHTS} +config|get"));
+    assert_eq!(store_of(&server, "more").promises().await.unwrap().tokens, TokenStrength::Durable);
+}
+
+#[tokio::test]
+async fn a_user_without_rights_on_the_channels_makes_whole_steps_and_is_told_when_it_waits() {
+    let server = RedisServer::start().await;
+    add_user(&server, "deaf", RIGHTS);
+    let store = store_of(&server, "deaf");
+    let session = store.open_session(LONG).await.unwrap();
+    let standing = session.enlist(&jobs(), &entry(1)).await.unwrap();
+    let leading = held(&standing);
+    assert_eq!(standing.place, Place::Leading(leading.clone()));
+    assert_eq!(session.renew(std::slice::from_ref(&leading)).await.unwrap().gone, []);
+    let wake = session.watch(&Watched::new(leading.clone(), standing.office.version), standing.cursor);
+    let told = within(wake).await;
+    assert!(matches!(told, Err(StoreError::Denied { .. })), "{told:?}");
+    session.withdraw(&leading, None).await.unwrap();
+    assert_eq!(store.line(&jobs(), 9).await.unwrap().entries, []);
+}
+
+#[tokio::test]
+async fn a_wrong_password_and_a_missing_right_are_denied_and_a_password_is_not_printed() {
+    let server = RedisServer::start_with(&["--requirepass", "hunter2"]).await;
+    let right = RedisStore::from_url(&format!("redis://:hunter2@{}/3", server.endpoint())).unwrap();
+    right.identity().await.unwrap();
+    assert!(!format!("{right:?}").contains("hunter2"), "{right:?}");
+    for url in [server.url(), format!("redis://:nonsense@{}", server.endpoint())] {
+        let refused = RedisStore::from_url(&url).unwrap().identity().await;
+        assert!(matches!(refused, Err(StoreError::Denied { .. })), "{url}: {refused:?}");
+        assert!(!format!("{refused:?}").contains("nonsense"), "{refused:?}");
+    }
+}

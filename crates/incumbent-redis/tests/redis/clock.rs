@@ -1,0 +1,56 @@
+//! The store's own clock. Steps of the server's wall clock are imitated where the store keeps it:
+//! what it was at the last step.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use incumbent_store::{Place, Store, StoreError};
+use incumbent_testkit::servers::RedisServer;
+
+use crate::harness::{Redis, TTL, entry, held, jobs, shared, until};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The wall clock jumps by so much, ahead if `ahead`.
+fn step_clock(server: &RedisServer, redis: &Redis, ahead: bool) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let was = if ahead { now - HOUR } else { now + HOUR };
+    server.cli(&["HSET", &redis.key("m"), "wall", &was.as_millis().to_string()]);
+}
+
+#[tokio::test]
+async fn a_wall_clock_that_jumps_expires_nobody_who_renews_and_gives_the_dead_no_more_time() {
+    let server = shared().await;
+    for ahead in [true, false] {
+        let redis = Redis::on(server);
+        let store = redis.open();
+        let (dead, living) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL * 4).await.unwrap());
+        let leading = held(&dead.enlist(&jobs(), &entry(1)).await.unwrap());
+        let waiting = held(&living.enlist(&jobs(), &entry(2)).await.unwrap());
+        for _ in 0..3 {
+            dead.renew(&[]).await.unwrap();
+            step_clock(server, &redis, ahead);
+            // Half the shortest TTL at most has passed for the store.
+            dead.renew(std::slice::from_ref(&leading)).await.unwrap();
+        }
+        until("the dead one is gone, and the living one leads", async || {
+            living.renew(std::slice::from_ref(&waiting)).await.unwrap();
+            matches!(living.standing(&waiting, None).await.unwrap().place, Place::Leading(_))
+        })
+        .await;
+        assert!(matches!(dead.renew(&[]).await, Err(StoreError::SessionGone)), "ahead: {ahead}");
+    }
+}
+
+#[tokio::test]
+async fn readers_alone_see_a_dead_leader_go() {
+    let redis = Redis::on(shared().await);
+    let store = redis.open();
+    let dead = store.open_session(TTL).await.unwrap();
+    dead.enlist(&jobs(), &entry(1)).await.unwrap();
+    // They come so rarely that each finds more time passed than the clock may advance by at once.
+    for _ in 0..4 {
+        step_clock(shared().await, &redis, true);
+        store.line(&jobs(), 9).await.unwrap();
+    }
+    assert_eq!(store.line(&jobs(), 9).await.unwrap().entries, []);
+}

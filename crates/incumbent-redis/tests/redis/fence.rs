@@ -1,0 +1,155 @@
+//! Writes that only a sitting leader can make.
+
+use std::sync::Arc;
+
+use incumbent_redis::redis::Value;
+use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
+use incumbent_store::fence::{Fence, FenceError, FencingToken};
+use incumbent_store::{ElectionName, StoreId, Token};
+use incumbent_testkit::conformance::unique;
+use incumbent_testkit::servers::RedisServer;
+
+use crate::harness::{Redis, client, jobs, lead, shared};
+
+fn token(number: u64) -> FencingToken {
+    FencingToken::new(Token::new(number).unwrap(), StoreId::new("some-store"))
+}
+
+/// A fence with keys of its own, and the names of its mark and of what it guards.
+struct Guarded {
+    server: &'static RedisServer,
+    store: RedisStore,
+    fence: RedisFence,
+    mark: String,
+    key: String,
+}
+
+async fn guarded() -> Guarded {
+    let server = shared().await;
+    let store = Redis::on(server).open();
+    let (mark, key) = (format!("mark-{:x}", unique()), format!("key-{:x}", unique()));
+    let fence = RedisFence::new(&store, &jobs(), mark.clone());
+    Guarded { server, store, fence, mark, key }
+}
+
+impl Guarded {
+    async fn raise(&self, to: u64) -> Result<(), FenceError> {
+        self.fence.raise(&jobs(), token(to)).await
+    }
+
+    fn get(&self) -> String {
+        self.server.cli(&["GET", &self.key])
+    }
+}
+
+#[tokio::test]
+async fn a_newer_token_writes_and_an_older_one_does_not_however_large_they_are() {
+    let guarded = guarded().await;
+    // Neighbours that are equal as floating-point numbers.
+    let (older, newer) = ((1 << 53), (1 << 53) + 1);
+    guarded.raise(older).await.unwrap();
+    let set = |value: &str| [RedisWrite::set(guarded.key.as_str(), value)];
+    guarded.fence.write(&token(older), set("older")).await.unwrap();
+    guarded.raise(newer).await.unwrap();
+    let refused = guarded.fence.write(&token(older), set("late")).await;
+    assert!(matches!(refused, Err(FenceError::Stale { mark, .. }) if mark.get() == newer), "{refused:?}");
+    assert_eq!(guarded.get(), "older", "nothing was written");
+    guarded.fence.write(&token(newer), set("newer")).await.unwrap();
+    // A token above the mark raises it.
+    guarded.fence.write(&token(newer + 8), set("newest")).await.unwrap();
+    assert!(matches!(guarded.raise(newer).await, Err(FenceError::Stale { .. })));
+    assert_eq!(guarded.get(), "newest");
+}
+
+#[tokio::test]
+async fn several_writes_are_one_step() {
+    let guarded = guarded().await;
+    guarded.raise(5).await.unwrap();
+    let hash = format!("{}-hash", guarded.key);
+    guarded.server.cli(&["SET", &guarded.key, "old"]);
+    let writes = [
+        RedisWrite::del(guarded.key.as_str()),
+        RedisWrite::hset(hash.as_str(), "field", "value"),
+        RedisWrite::new("HINCRBY", hash.as_str(), ["count".into(), "2".into()]),
+    ];
+    guarded.fence.write(&token(5), writes).await.unwrap();
+    assert_eq!(guarded.server.cli(&["EXISTS", &guarded.key]), "0");
+    assert_eq!(guarded.server.cli(&["HMGET", &hash, "field", "count"]), "value\n2");
+}
+
+#[tokio::test]
+async fn where_the_mark_is_gone_nobody_writes_until_it_is_raised_or_reset() {
+    let guarded = guarded().await;
+    let write = async |number| guarded.fence.write(&token(number), [RedisWrite::set(guarded.key.as_str(), "x")]).await;
+    let refused = write(5).await.unwrap_err().to_string();
+    assert!(refused.contains("there is no mark") && refused.contains(&guarded.mark), "{refused}");
+    guarded.raise(5).await.unwrap();
+    guarded.server.cli(&["DEL", &guarded.mark]);
+    assert!(write(4).await.is_err() && write(5).await.is_err());
+    assert_eq!(guarded.get(), "");
+    guarded.fence.reset(&StoreId::new("some-store"), "the mark was deleted").await.unwrap();
+    write(5).await.unwrap();
+    assert!(matches!(write(4).await, Err(FenceError::Stale { .. })));
+}
+
+#[tokio::test]
+async fn tokens_of_another_store_or_election_do_not_compare() {
+    let guarded = guarded().await;
+    guarded.raise(5).await.unwrap();
+    let other = FencingToken::new(Token::new(900).unwrap(), StoreId::new("another"));
+    let refused = guarded.fence.write(&other, [RedisWrite::del(guarded.key.as_str())]).await;
+    match refused {
+        Err(FenceError::StoreReplaced { mark, mark_store, .. }) => {
+            assert_eq!((mark, mark_store.as_str()), (Token::new(5), "some-store"));
+        }
+        other => panic!("{other:?}"),
+    }
+    guarded.fence.reset(&other.store, "restored from a backup").await.unwrap();
+    assert!(matches!(guarded.raise(900).await, Err(FenceError::StoreReplaced { mark: None, .. })));
+    let stranger = RedisFence::new(&guarded.store, &ElectionName::new("other").unwrap(), guarded.mark.as_str());
+    let refused = stranger.write(&other, [RedisWrite::del(guarded.key.as_str())]).await;
+    assert!(matches!(refused, Err(FenceError::Misuse { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_script_of_ones_own_has_its_own_keys_and_arguments_and_answers_what_it_likes() {
+    let guarded = guarded().await;
+    guarded.raise(5).await.unwrap();
+    let script = GuardedScript::new("return {redis.call('APPEND', KEYS[1], ARGV[1]), #KEYS, #ARGV}");
+    let (keys, args) = ([guarded.key.clone().into_bytes()], [b"abc".to_vec()]);
+    let answer = guarded.fence.run(&token(5), &script, &keys, &args).await.unwrap();
+    assert_eq!(answer, Value::Array(vec![Value::Int(3), Value::Int(1), Value::Int(1)]));
+    let refused = guarded.fence.run(&token(4), &script, &keys, &args).await;
+    assert!(matches!(refused, Err(FenceError::Stale { .. })), "{refused:?}");
+    assert_eq!(guarded.get(), "abc");
+}
+
+#[tokio::test]
+async fn other_languages_put_the_same_text_before_their_script() {
+    let guarded = guarded().await;
+    guarded.raise(5).await.unwrap();
+    let fence = include_str!("../../src/scripts/incumbent_fence.lua");
+    let text = format!("{fence}\nreturn redis.call('SET', KEYS[1], ARGV[1])");
+    let write = |number: u64, value: &str| {
+        let digits = format!("{number:019}");
+        let arguments = ["write", &digits, "some-store", "jobs/nightly", value];
+        let keys = ["EVAL", &text, "2", &guarded.mark, &guarded.key];
+        guarded.server.cli(&[&keys[..], &arguments].concat())
+    };
+    assert_eq!(write(6, "theirs"), "OK");
+    assert!(write(5, "late").contains("FENCED 0000000000000000006"));
+    assert_eq!(guarded.get(), "theirs");
+}
+
+#[tokio::test]
+async fn a_fence_is_raised_when_its_candidate_is_elected() {
+    let guarded = guarded().await;
+    let election = client(&guarded.store).await.election(jobs().as_str()).unwrap();
+    let mut candidacy = election.candidate("ours").fence(Arc::new(guarded.fence.clone())).stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
+    let shown = office.term().token().clone();
+    let mark = guarded.server.cli(&["GET", &guarded.mark]);
+    assert_eq!(mark, format!("{:019}\n{}\njobs/nightly", shown.token.get(), shown.store));
+    guarded.fence.write(&shown, [RedisWrite::set(guarded.key.as_str(), "led")]).await.unwrap();
+    assert_eq!(guarded.get(), "led");
+}

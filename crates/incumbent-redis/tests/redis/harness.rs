@@ -1,0 +1,86 @@
+//! Servers for the tests: one that all share, and servers of one's own.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use incumbent_redis::RedisStore;
+use incumbent_store::{ElectionName, Store};
+pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
+use incumbent_testkit::conformance::{Harness, unique};
+pub(crate) use incumbent_testkit::patience::{until, within};
+use incumbent_testkit::servers::RedisServer;
+use tokio::sync::OnceCell;
+
+/// Long enough for a slow machine.
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+/// So long that nothing expires while a test runs.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+/// The server that tests share which leave it as it is.
+pub(crate) async fn shared() -> &'static RedisServer {
+    static SERVER: OnceCell<RedisServer> = OnceCell::const_new();
+    SERVER.get_or_init(RedisServer::start).await
+}
+
+/// Stores with keys of their own, each with connections of its own.
+pub(crate) struct Redis {
+    url: String,
+    prefix: String,
+    stores: Mutex<Vec<RedisStore>>,
+}
+
+impl Redis {
+    pub(crate) fn on(server: &RedisServer) -> Redis {
+        Redis::at(&server.endpoint())
+    }
+
+    /// At `host:port`.
+    pub(crate) fn at(endpoint: &str) -> Redis {
+        let prefix = format!("test-{:016x}", unique());
+        Redis { url: format!("redis://{endpoint}?prefix={prefix}"), prefix, stores: Mutex::default() }
+    }
+
+    /// The same keys, at another address.
+    pub(crate) fn moved_to(&self, endpoint: &str) -> Redis {
+        let url = format!("redis://{endpoint}?prefix={}", self.prefix);
+        Redis { url, prefix: self.prefix.clone(), stores: Mutex::default() }
+    }
+
+    pub(crate) fn open(&self) -> RedisStore {
+        let store = RedisStore::from_url(&self.url).unwrap();
+        self.stores.lock().unwrap().push(store.clone());
+        store
+    }
+
+    /// One of our keys.
+    pub(crate) fn key(&self, key: &str) -> String {
+        format!("{{{}}}:{key}", self.prefix)
+    }
+}
+
+impl Harness for Redis {
+    async fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.open())
+    }
+
+    fn ttl(&self) -> Duration {
+        TTL
+    }
+
+    fn watches(&self) -> Option<usize> {
+        Some(self.stores.lock().unwrap().iter().map(RedisStore::watches).sum())
+    }
+
+    fn histories(&self) -> u32 {
+        200
+    }
+}
+
+/// The library on a store.
+pub(crate) async fn client(store: &RedisStore) -> incumbent::Client {
+    incumbent::Client::builder().ttl(TTL).with_store(store.clone()).await.unwrap()
+}
+
+pub(crate) fn jobs() -> ElectionName {
+    ElectionName::new("jobs/nightly").unwrap()
+}

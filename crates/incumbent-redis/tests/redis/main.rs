@@ -1,0 +1,13 @@
+//! The store against real servers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod access;
+mod clock;
+mod fence;
+mod harness;
+mod memory;
+mod outside;
+mod restarts;
+mod suites;
+mod weather;

@@ -1,0 +1,171 @@
+//! What others do to our keys, and servers that are not what they were.
+
+use incumbent::CandidacyError;
+use incumbent_store::{Cas, Place, Store, StoreError, Watched};
+use incumbent_testkit::servers::RedisServer;
+
+use crate::harness::{LONG, Redis, client, entry, held, jobs, lead, shared, until, within};
+
+#[tokio::test]
+async fn each_key_that_is_deleted_founds_the_store_anew_and_every_session_is_told() {
+    let server = shared().await;
+    for key in ["m", "s", "l", "e", "p", "o", "z", "h"] {
+        let redis = Redis::on(server);
+        let (store, other) = (redis.open(), redis.open());
+        let before = store.identity().await.unwrap();
+        let session = store.open_session(LONG).await.unwrap();
+        let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+        assert_eq!(server.cli(&["DEL", &redis.key(key)]), "1", "{key}");
+
+        let late = other.open_session(LONG).await.unwrap();
+        let newer = held(&late.enlist(&jobs(), &entry(2)).await.unwrap());
+        assert!(newer.token > leading.token, "{key}: tokens grow all the same");
+        assert_ne!(late.store_id(), before, "{key}");
+        assert_eq!(other.line(&jobs(), 9).await.unwrap().entries.len(), 1, "{key}: nothing is left of what was");
+
+        let renewed = session.renew(std::slice::from_ref(&leading)).await;
+        assert!(matches!(renewed, Err(StoreError::SessionGone)), "{key}: {renewed:?}");
+        let standing = session.standing(&leading, None).await;
+        assert!(matches!(standing, Err(StoreError::SessionGone)), "{key}: {standing:?}");
+        let woken = session.watch(&Watched::new(leading.clone(), Default::default()), Default::default());
+        within(woken).await.unwrap();
+        assert_eq!(session.withdraw(&leading, None).await.unwrap(), Cas::Done, "{key}: it is certainly gone");
+        session.close().await.unwrap();
+        assert_eq!(store.identity().await.unwrap(), late.store_id(), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn an_old_copy_that_is_put_back_into_a_running_server_is_not_believed() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    let before = session.store_id();
+    server.cli(&["COPY", &redis.key("m"), &redis.key("copy")]);
+    let drawn = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    server.cli(&["COPY", &redis.key("copy"), &redis.key("m"), "REPLACE"]);
+
+    assert_ne!(store.identity().await.unwrap(), before);
+    assert!(matches!(session.renew(&[]).await, Err(StoreError::SessionGone)));
+    let session = store.open_session(LONG).await.unwrap();
+    let next = held(&session.enlist(&jobs(), &entry(2)).await.unwrap());
+    assert!(next.token > drawn.token, "{next:?} after {drawn:?}");
+}
+
+#[tokio::test]
+async fn a_leader_whose_store_was_emptied_is_told_and_stands_again_with_a_higher_token() {
+    let server = RedisServer::start().await;
+    let store = Redis::on(&server).open();
+    let election = client(&store).await.election("jobs").unwrap();
+    let mut candidacy = election.candidate("ours").stand().await.unwrap();
+    let first = lead(&mut candidacy).await;
+    let before = first.term().token().clone();
+    assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    within(first.term().lost()).await;
+    drop(first);
+    let told = within(candidacy.elected()).await;
+    assert!(matches!(told, Err(CandidacyError::StoreReplaced { .. })), "{told:?}");
+    let election = client(&store).await.election("jobs").unwrap();
+    let mut candidacy = election.candidate("ours").stand().await.unwrap();
+    let after = lead(&mut candidacy).await.term().token().clone();
+    assert!(after.token > before.token && after.store != before.store, "{before} and then {after}");
+}
+
+#[tokio::test]
+async fn a_key_of_somebody_elses_is_named_and_left_alone() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    server.cli(&["SET", &redis.key("l"), "theirs"]);
+    match redis.open().open_session(LONG).await {
+        Err(StoreError::Foreign { what }) => {
+            assert!(what.contains(&redis.key("l")) && what.contains("prefix"), "{what}")
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.cli(&["GET", &redis.key("l")]), "theirs");
+    assert_eq!(server.cli(&["EXISTS", &redis.key("m")]), "0");
+}
+
+#[tokio::test]
+async fn what_a_newer_version_wrote_is_refused_with_a_sentence_and_left_alone() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    store.identity().await.unwrap();
+    server.cli(&["HSET", &redis.key("m"), "format", "2"]);
+    // Even if one of the keys that this version knows is not there.
+    server.cli(&["DEL", &redis.key("h")]);
+    match store.identity().await {
+        Err(StoreError::Foreign { what }) => assert!(what.contains("format 2") && what.contains("newer"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.cli(&["HGET", &redis.key("m"), "format"]), "2");
+    assert_eq!(server.cli(&["EXISTS", &redis.key("h")]), "0");
+}
+
+#[tokio::test]
+async fn a_replica_makes_nobody_a_leader_whether_or_not_it_takes_writes() {
+    let primary = RedisServer::start().await;
+    let redis = Redis::on(&primary);
+    let session = redis.open().open_session(LONG).await.unwrap();
+    session.enlist(&jobs(), &entry(1)).await.unwrap();
+    for writable in ["yes", "no"] {
+        let follows = ["--replicaof", &format!("127.0.0.1 {}", primary.port()), "--replica-read-only", writable];
+        let replica = RedisServer::start_with(&follows).await;
+        let synchronised = async || replica.cli(&["INFO", "replication"]).contains("master_link_status:up");
+        until("the replica has everything", synchronised).await;
+        assert_eq!(replica.cli(&["EXISTS", &redis.key("m")]), "1");
+        let store = redis.moved_to(&replica.endpoint()).open();
+        for answer in [store.identity().await.map(|_| ()), store.line(&jobs(), 9).await.map(|_| ())] {
+            assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{writable}: {answer:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_line_is_read_in_pages_and_is_one_moments() {
+    let store = Redis::on(shared().await).open();
+    let mut last = None;
+    for number in 0..1100 {
+        let session = store.open_session(LONG).await.unwrap();
+        last = Some(held(&session.enlist(&jobs(), &entry(number)).await.unwrap()));
+    }
+    let line = store.line(&jobs(), 10_000).await.unwrap();
+    assert!(line.entries.len() == 1100 && !line.more && line.entries.is_sorted_by_key(|entry| entry.token));
+    assert!(line.entries.last().unwrap().is(&last.unwrap()));
+    let part = store.line(&jobs(), 700).await.unwrap();
+    assert!(part.entries == line.entries[..700] && part.more);
+    // Nothing is missing where what they say is large.
+    let large = incumbent_store::ElectionName::new("large").unwrap();
+    for number in 0..40 {
+        let session = store.open_session(LONG).await.unwrap();
+        let entry = incumbent_store::NewEntry::new(entry(number).incarnation, "n", vec![7; 60_000]);
+        session.enlist(&large, &entry).await.unwrap();
+    }
+    let line = store.line(&large, 10_000).await.unwrap();
+    assert!(line.entries.len() == 40 && !line.more && line.entries.iter().all(|entry| entry.value.len() == 60_000));
+}
+
+#[tokio::test]
+async fn nobody_leads_past_more_of_the_dead_than_expire_at_once() {
+    let redis = Redis::on(shared().await);
+    let store = redis.open();
+    let last = store.open_session(LONG).await.unwrap();
+    for number in 0..450 {
+        let session = store.open_session(std::time::Duration::from_millis(300)).await.unwrap();
+        // Some have gone by the time others come.
+        session.enlist(&jobs(), &entry(number)).await.unwrap();
+    }
+    let waiting = held(&last.enlist(&jobs(), &entry(1000)).await.unwrap());
+    until("it leads", async || {
+        let standing = last.standing(&waiting, None).await.unwrap();
+        let ahead =
+            store.line(&jobs(), 10).await.unwrap().entries.iter().filter(|entry| entry.token < waiting.token).count();
+        assert!(!matches!(standing.place, Place::Leading(_)) || ahead == 0, "{ahead} are ahead");
+        matches!(standing.place, Place::Leading(_))
+    })
+    .await;
+    let line = store.line(&jobs(), 10).await.unwrap();
+    assert_eq!(line.seen().head, incumbent_store::Head::Is(waiting.entry.clone()));
+}

@@ -1,0 +1,95 @@
+//! Connections that are cut, stalled and refused; servers that are stopped.
+
+use std::time::Duration;
+
+use incumbent_store::{Store, StoreError, Watched};
+use incumbent_testkit::proxy::{Proxy, Way};
+use incumbent_testkit::servers::RedisServer;
+
+use crate::harness::{LONG, Redis, entry, held, jobs, shared, until, within};
+
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_has_an_unknown_outcome_and_can_be_repeated() {
+    let server = shared().await;
+    let proxy = Proxy::start(&server.endpoint()).await;
+    let redis = Redis::at(&proxy.endpoint());
+    let (store, onlooker) = (redis.open(), redis.moved_to(&server.endpoint()).open());
+    let session = store.open_session(LONG).await.unwrap();
+    proxy.set(Way::HoldAnswers);
+    let (election, new) = (jobs(), entry(1));
+    let cut = async {
+        until("it has arrived", async || !onlooker.line(&jobs(), 1).await.unwrap().entries.is_empty()).await;
+        proxy.reset();
+    };
+    let (lost, ()) = tokio::join!(session.enlist(&election, &new), cut);
+    assert!(matches!(lost, Err(StoreError::OutcomeUnknown { .. })), "{lost:?}");
+
+    // Nobody there: nothing was sent.
+    proxy.set(Way::Cut);
+    let refused = session.enlist(&election, &new).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    proxy.set(Way::Forward);
+    let again = held(&session.enlist(&election, &new).await.unwrap());
+    let line = onlooker.line(&jobs(), 9).await.unwrap();
+    assert!(line.entries.len() == 1 && line.entries[0].is(&again), "it was made once: {line:?}");
+}
+
+#[tokio::test]
+async fn a_renewal_whose_answer_is_lost_changed_nothing_that_counts() {
+    let proxy = Proxy::start(&shared().await.endpoint()).await;
+    let session = Redis::at(&proxy.endpoint()).open().open_session(LONG).await.unwrap();
+    proxy.set(Way::HoldAnswers);
+    let cut = async {
+        tokio::task::yield_now().await;
+        proxy.reset();
+    };
+    let (lost, ()) = tokio::join!(session.renew(&[]), cut);
+    assert!(matches!(lost, Err(StoreError::Unavailable { .. })), "{lost:?}");
+}
+
+#[tokio::test]
+async fn a_connection_that_went_silent_is_not_used_again() {
+    let proxy = Proxy::start(&shared().await.endpoint()).await;
+    let session = Redis::at(&proxy.endpoint()).open().open_session(LONG).await.unwrap();
+    let before = proxy.connections();
+    proxy.set(Way::Stall);
+    let given_up = tokio::time::timeout(Duration::from_millis(1500), session.renew(&[])).await;
+    assert!(given_up.is_err(), "nothing passes");
+    proxy.set(Way::Forward);
+    within(session.renew(&[])).await.unwrap();
+    assert_eq!(proxy.connections(), before + 1);
+}
+
+#[tokio::test]
+async fn whoever_waits_is_told_when_the_news_are_lost() {
+    let proxy = Proxy::start(&shared().await.endpoint()).await;
+    let store = Redis::at(&proxy.endpoint()).open();
+    let session = store.open_session(LONG).await.unwrap();
+    let standing = session.enlist(&jobs(), &entry(1)).await.unwrap();
+    let watched = Watched::new(held(&standing), standing.office.version);
+    let wake = tokio::spawn(session.watch(&watched, standing.cursor));
+    until("it waits", async || store.watches() == 1 && proxy.connections() == 2).await;
+    proxy.reset();
+    let told = within(wake).await.unwrap();
+    assert!(matches!(told, Err(StoreError::Unavailable { .. })), "{told:?}");
+    assert_eq!(store.watches(), 0);
+    // And the next watch is made on another connection.
+    until("steps are made again", async || session.renew(&[]).await.is_ok()).await;
+    let mut wake = tokio::spawn(session.watch(&watched, standing.cursor));
+    until("it waits again", async || store.watches() == 1 && proxy.connections() == 4).await;
+    session.withdraw(&watched.held, None).await.unwrap();
+    within(&mut wake).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_was_stopped_goes_on_with_what_it_had() {
+    let server = RedisServer::start().await;
+    let session = Redis::on(&server).open().open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    server.pause();
+    let given_up = tokio::time::timeout(Duration::from_millis(100), session.renew(&[])).await;
+    assert!(given_up.is_err(), "it is stopped");
+    server.resume();
+    let renewal = within(session.renew(std::slice::from_ref(&leading))).await.unwrap();
+    assert_eq!((renewal.gone, renewal.stray), (vec![], vec![]));
+}
