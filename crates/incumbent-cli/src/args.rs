@@ -25,8 +25,8 @@ Exit codes:
     0  done, or somebody leads
     1  error: refused, or something is broken
     2  the command line is wrong
-    3  no: nobody leads, or there is no such thing
-    4  not done in time, or nobody knows whether it was done
+    3  no: nobody leads, or nothing of that name is there
+    4  timed out, or the outcome is unknown
     5  the store is unavailable
 `incumbent run` has its own: see `incumbent run --help`.";
 
@@ -102,10 +102,10 @@ Peers cannot pause, resume, depose or end; bully and ring cannot transfer.
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Print nothing on standard error but errors
+    /// Print only errors on standard error
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
-    /// Print what is tried again, and why
+    /// Also print what is retried, and why
     #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Global options")]
     pub(crate) verbose: bool,
     #[command(subcommand)]
@@ -115,11 +115,11 @@ pub(crate) struct Cli {
 /// Which store.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// The store, e.g. zk://host:2181. All users of this host can see a password that is written
-    /// here
+    /// The store, e.g. zk://host:2181. A password written here is visible to every user of this
+    /// host
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) store: Option<String>,
-    /// A file whose first line is the store's URL: the place for one with a password
+    /// A file whose first line is the store's URL: use it for a URL with a password
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "store", value_hint = ValueHint::FilePath)]
     #[arg(help_heading = "Global options")]
     pub(crate) store_file: Option<PathBuf>,
@@ -190,19 +190,19 @@ pub(crate) struct Format {
 /// Who this candidate is, and its times.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CandidateArgs {
-    /// This candidate's name, for people [default: the host's name and the process number; in a
-    /// container also four digits]. Among peers, which member of the list this is
+    /// A name for this candidate that people recognize [default: host name and process id, in a
+    /// container with four random digits]. Among peers, the name of a member in the list
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub(crate) name: Option<String>,
     /// What this candidate advertises to others, e.g. its address
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) value: OsString,
-    /// How long this process may be silent before the office goes to the next in line [default:
-    /// 15s]. Not for peers, whose URL has a timeout
+    /// How long this process may be silent before the next in line takes over [default: 15s]. Not
+    /// for peers, whose URL has a timeout
     #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
     pub(crate) ttl: Option<Duration>,
-    /// How long the work may take to stop [default: a fifth of the TTL, so 3s; for peers a third of
-    /// the timeout]
+    /// How long the work may take to stop [default: a fifth of the TTL; for peers, a third of the
+    /// timeout]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) grace: Option<Duration>,
 }
@@ -210,41 +210,41 @@ pub(crate) struct CandidateArgs {
 /// How long to wait for an operator's act.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TimeoutArg {
-    /// Fail if it has not happened by then
+    /// Give up after this long
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 }
 
 /// Run a command while this process leads, and never in two places at once
 ///
-/// Gets in line, runs COMMAND once it is this process's turn, and exits as COMMAND did. If the
-/// office is lost, handed over or paused meanwhile, COMMAND is stopped, with everything that it has
-/// started, and this process goes back in line. The office is released only when no process of
-/// COMMAND is left, also if `incumbent` itself is killed or stopped.
+/// Waits in line, runs COMMAND when this process's turn comes, and exits as COMMAND did. If the
+/// office is lost, handed over or paused in the meantime, COMMAND and everything it started are
+/// stopped, and this process goes back in line. The office is released only once no process of
+/// COMMAND is left, even if `incumbent` itself is killed or stopped.
 ///
-/// A guardian process sees to that. If both are killed at once, or `incumbent` is stopped and its
-/// guardian killed, COMMAND's own process dies, but what it has started may live on, beside the
-/// next leader. On a directory it keeps the office for up to the TTL, unless it has closed the
-/// descriptor that it inherited for this. For the rest there is the token. In a container whose
-/// process 1 is `incumbent`, everything ends with it.
+/// A guardian process enforces this. If both are killed at once, or `incumbent` is stopped and its
+/// guardian killed, COMMAND's own process still dies, but processes it started may live on beside
+/// the next leader. With a directory as the store, they keep the office for up to the TTL, unless
+/// they have closed the descriptor that they inherited for this purpose. Elsewhere only the token
+/// protects you. In a container where `incumbent` is process 1, everything ends with it.
 ///
 /// COMMAND finds INCUMBENT_ELECTION, INCUMBENT_NAME and INCUMBENT_TOKEN in its environment. The
-/// token is higher than that of every earlier leader: give it to whatever COMMAND writes to, so
-/// that it can refuse an older one.
+/// token is higher than that of every earlier leader: pass it to whatever COMMAND writes to, so
+/// that writes with an older token can be refused.
 ///
 /// Among peers (consensus, bully, ring) this process is a member of the group for as long as it
 /// runs, and a group needs its members: use --forever there. With bully and ring there is no token,
-/// and no INCUMBENT_TOKEN.
+/// and INCUMBENT_TOKEN is not set.
 ///
 /// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and
 /// exit; a second one kills at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on
-/// to COMMAND. What was ignored at the start stays ignored. On a terminal, Ctrl-C and Ctrl-\ go to
-/// COMMAND alone: if it dies of that, so does `incumbent`, also with --forever. A COMMAND that
-/// catches Ctrl-C and exits has ended by itself: with --forever it starts again after a second, and
-/// a Ctrl-C in that second ends `incumbent`. One that does not heed Ctrl-C can be ended by Ctrl-\.
-/// Under systemd, Type=notify works: followers are ready, too.
+/// to COMMAND. Signals that were ignored at the start stay ignored. On a terminal, Ctrl-C and
+/// Ctrl-\ go to COMMAND alone: if they kill it, `incumbent` ends too, even with --forever. A COMMAND
+/// that catches Ctrl-C and exits counts as having ended by itself: with --forever it is restarted
+/// after a second, and a Ctrl-C within that second ends `incumbent`. A COMMAND that ignores Ctrl-C
+/// can be ended with Ctrl-\. Under systemd, Type=notify works: a follower counts as ready.
 ///
-/// COMMAND has to stay in the foreground: what it leaves behind when it ends is stopped.
+/// COMMAND has to stay in the foreground: anything it leaves running when it exits is stopped.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -255,10 +255,10 @@ Examples:
 
 Exit codes:
     COMMAND's own, or 128 + the signal that ended it
-    120  lost the office (with --exit-on-loss)
+    120  the office was lost (with --exit-on-loss)
     121  the election has ended
-    122  somebody else leads (or it is paused), with --try or within --wait;
-         or as -E says
+    122  not elected, with --try or --wait: somebody else leads, or the election
+         is paused; -E sets another code
     125  `incumbent` itself failed, or the store does not answer
     126  COMMAND cannot be executed
     127  COMMAND was not found
@@ -271,19 +271,19 @@ pub(crate) struct RunArgs {
     /// Do not wait: exit with 122 if somebody else leads
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) try_once: bool,
-    /// Exit with 122 if not elected for the first time by then
+    /// Exit with 122 unless elected for the first time within this time
     #[arg(long, value_name = "TIME", value_parser = parse_wait)]
     pub(crate) wait: Option<Duration>,
-    /// The exit code for "somebody else does it", with --try and --wait, instead of 122
+    /// The exit code for "not elected" with --try and --wait, instead of 122
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = 122, hide_default_value = true)]
     pub(crate) conflict_exit_code: u8,
     /// Exit with 120 when the office is lost, instead of going back in line
     #[arg(long)]
     pub(crate) exit_on_loss: bool,
-    /// Start COMMAND again whenever it has ended
+    /// Restart COMMAND whenever it exits
     #[arg(long)]
     pub(crate) forever: bool,
-    /// Keep this file while in line or in office: it says `following` or `leading TOKEN`
+    /// Keep this file up to date while in line or in office: `following` or `leading TOKEN`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ready_file: Option<PathBuf>,
     /// Run COMMAND with /bin/sh -c
@@ -294,15 +294,15 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Hold the office without a command: events on standard output, end of input resigns
+/// Hold the office without a command: prints events, and resigns at the end of its input
 ///
 /// For programs that are not written in Rust: start this, read its output line by line, and close
-/// its input to resign. After `stopping`, the work has the grace to stop; after `lost`, somebody
-/// else may lead. Exits with 0 when it has resigned or the election has ended.
+/// its input to resign. After `stopping`, the work has the grace period to stop; after `lost`,
+/// somebody else may lead. Exits with 0 when it has resigned or the election has ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Events with --json, one object a line:
-    {\"event\":\"following\",\"ahead\":\"node-1\",\"token\":7}      behind that one
+    {\"event\":\"following\",\"ahead\":\"node-1\",\"token\":7}      behind node-1
     {\"event\":\"elected\",\"token\":8,\"remaining_ms\":14685}    in office
     {\"event\":\"stopping\",\"reason\":\"transferred\"}           stop the work
     {\"event\":\"lost\",\"reason\":\"transferred\"}               the term is over
@@ -331,8 +331,8 @@ With --json:
     {\"v\":1,\"election\":\"jobs/nightly\",\"leader\":{\"name\":\"node-1\",
     \"id\":\"...\",\"value\":\"10.0.0.7:80\",\"token\":7},\"age_ms\":3}
 on one line. \"leader\" is null when nobody leads. A value that is not text
-comes as \"value_base64\". Members of a group of peers have no \"id\", and with
-bully and ring no \"token\": null.
+comes as \"value_base64\". For members of a group of peers \"id\" is null, and with
+bully and ring so is \"token\".
 
 Example:
     incumbent leader api/leader --json | jq -r .leader.value")]
@@ -350,9 +350,9 @@ With --json, on one line:
     {\"v\":1,\"election\":\"jobs/nightly\",\"candidates\":[
     {\"name\":\"node-1\",\"id\":\"...\",\"value\":\"\",\"token\":7,\"role\":\"leader\"},
     {\"name\":\"node-2\",\"id\":\"...\",\"value\":\"\",\"token\":9,\"role\":\"follower\"}]}
-A candidate that another library made may have no name and no id: null.
+Name and id are null for a candidate of another library that has none.
 Among peers these are the members that answer, the leader first if there is
-one; \"id\" is null, and so is \"token\" but for the leader of a consensus group.")]
+one; \"id\" is null, and \"token\" is null except for the leader with consensus.")]
 pub(crate) struct CandidatesArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
@@ -362,8 +362,8 @@ pub(crate) struct CandidatesArgs {
 
 /// Follow who leads, until the election ends
 ///
-/// One line for each change, flushed at once. What changed and changed back between two looks is
-/// not seen. It also ends when nobody reads its output any more.
+/// Prints one line per change, flushed at once. A change that is reverted between two reads is not
+/// seen. It also ends when nobody reads its output any more.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Events with --json, one object a line:
@@ -371,7 +371,7 @@ Events with --json, one object a line:
     {\"event\":\"vacant\"}
     {\"event\":\"paused\",\"reason\":\"maintenance\"}
     {\"event\":\"ended\"}          nothing follows; exits with 0
-    {\"event\":\"stale\"}          the store cannot be read: it may no longer be so
+    {\"event\":\"stale\"}          the store cannot be read: may be out of date
     {\"event\":\"current\"}        it can be read again
     {\"event\":\"store_reset\"}    another store answers: tokens start anew")]
 pub(crate) struct ObserveArgs {
@@ -390,12 +390,12 @@ With --json, on one line:
     {\"v\":1,\"election\":\"jobs/nightly\",\"store\":\"file:///...\",\"leader\":null,
     \"followers\":0,\"vacant_because\":\"paused\",\"paused\":{\"reason\":\"tea\"},
     \"handover\":null,\"ended\":false,\"age_ms\":3}
-\"ended\": it was ended a while ago; who is in line has not heard of it yet, or
-came since. \"vacant_because\" is there when nobody leads: paused, ended,
+\"ended\": it was ended a while ago; those in line have not heard of it yet, or
+came later. \"vacant_because\" is there when nobody leads: paused, ended,
 deposed or no_candidates; among peers forming, no_majority, state_lost,
-refused or electing. On a directory there is \"silent_ms\", too: for how long
-nothing has been heard of the leader. With peers there is
-\"group\":{\"members\":3,\"answering\":2,\"needed\":2}, too, with \"waits_for\",
+refused or electing. With a directory, \"silent_ms\" says how long ago the
+leader was last heard from. With peers there is also
+\"group\":{\"members\":3,\"answering\":2,\"needed\":2}, with \"waits_for\",
 \"not_voting\" and \"refusing\" where members are missing, have lost their votes
 or hold another election.")]
 pub(crate) struct StatusArgs {
@@ -407,17 +407,17 @@ pub(crate) struct StatusArgs {
 
 /// Make another candidate the leader
 ///
-/// Those between step aside, the leader stops its work and hands over. Returns when the heir leads;
-/// if it is refused, the leader leads on.
+/// Candidates between them step aside, and the leader stops its work and hands over. Returns once
+/// the heir leads; if the transfer is refused, the leader stays in office.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Example:
     incumbent transfer jobs/nightly --to node-2
-    incumbent transfer jobs/nightly --to 5a9c...    by its id")]
+    incumbent transfer jobs/nightly --to 5a9c...    by id")]
 pub(crate) struct TransferArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
-    /// The name or the id of the candidate that is to lead
+    /// The name or id of the candidate that should lead
     #[arg(long, value_name = "NAME_OR_ID")]
     pub(crate) to: String,
     #[command(flatten)]
@@ -428,12 +428,12 @@ pub(crate) struct TransferArgs {
 
 /// Make the leader step down and go to the end of the line
 ///
-/// Returns when it no longer leads. If nobody else is in line, it is elected again, with a new
+/// Returns once it no longer leads. If nobody else is in line, it is elected again, with a new
 /// token.
 ///
-/// Among bully and ring peers rank decides who leads next: the highest of the others. The one that
-/// resigned leaves it alone for as long as it leads, whatever their ranks, and stands again when
-/// nobody does. A member that is started anew takes over by its rank.
+/// With bully and ring, rank decides who leads next: the highest of the others. Whatever its own
+/// rank, the member that resigned does not take over from that leader, and stands again when nobody
+/// leads. A member that is restarted takes over by its rank.
 #[derive(Debug, Args)]
 pub(crate) struct ResignArgs {
     #[command(flatten)]
@@ -446,9 +446,9 @@ pub(crate) struct ResignArgs {
 
 /// Remove the leader without asking it
 ///
-/// For a leader that does not answer. Exactly the entry that was seen is removed. The former leader
-/// may go on until it notices, at its deadline at the latest: only what checks its token refuses it
-/// at once. `incumbent resign` asks first.
+/// For a leader that does not respond. Exactly the entry that was read is removed. The former leader
+/// may go on until it notices, at its deadline at the latest; only resources that check its token
+/// refuse it right away. `incumbent resign` asks the leader instead.
 #[derive(Debug, Args)]
 pub(crate) struct DeposeArgs {
     #[command(flatten)]
@@ -464,13 +464,13 @@ pub(crate) struct DeposeArgs {
 
 /// Let no candidate lead until `incumbent resume`
 ///
-/// The leader stops its work and leaves the line, and so do the others. Returns when the line is
+/// The leader stops its work and leaves the line, and so do the others. Returns once the line is
 /// empty. After `incumbent resume` they come back by themselves.
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
-    /// Why, for those who ask
+    /// Why: shown to everyone who asks
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
     #[command(flatten)]
@@ -493,7 +493,7 @@ pub(crate) struct ResumeArgs {
 /// End an election for all who take part
 ///
 /// All candidates stop, leave and do not come back: `incumbent run` exits with 121. A candidate
-/// that comes later starts afresh, and tokens still grow.
+/// that comes later starts afresh; its token is still higher than all before.
 #[derive(Debug, Args)]
 pub(crate) struct EndArgs {
     #[command(flatten)]
@@ -506,9 +506,8 @@ pub(crate) struct EndArgs {
 
 /// Tell a group of peers what only people can know
 ///
-/// A consensus group is safe because its members write down their votes. Where what was written is
-/// missing, a member cannot tell whether there never was anything or whether it was lost; you may
-/// know.
+/// A consensus group is safe because its members write down their votes. Where a member finds
+/// nothing written, it cannot tell whether it never voted or its votes were lost; you may know.
 #[derive(Debug, Args)]
 pub(crate) struct PeersArgs {
     #[command(subcommand)]
@@ -524,14 +523,14 @@ pub(crate) enum PeersAct {
 /// Begin without the members that never came
 ///
 /// The first election of a consensus group waits until all its members have been up at the same
-/// time, once. This has those that are up begin without the others: a majority at least. A
-/// member that comes later joins by itself.
+/// time, once. This lets the members that are up begin without the others; they must be a majority.
+/// A member that comes later joins by itself.
 ///
 /// It is also the way out if a member lost its directory while the group was being founded: the
-/// others give up what they had agreed to with it, and begin anew.
+/// others give up what they had agreed on with it, and begin anew.
 ///
 /// By doing so you assert that no member of this group has ever voted with a directory that still
-/// exists: not one that is down now, not one whose directory is elsewhere. If one has, there are
+/// exists: neither one that is down now nor one whose directory is elsewhere. If one has, there are
 /// two groups of the same name, each with a leader.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -549,18 +548,18 @@ pub(crate) struct FoundArgs {
 /// Have a member that lost its votes come back without the others
 ///
 /// A consensus member that has lost its directory votes again once ALL others have told it the
-/// highest term, or a majority, if the others say that they have lost theirs, too. If that cannot
-/// be (two of three were wiped, or one was wiped and another is gone for good), this has it come
-/// back with what those that answer know, one at least. Readmit one member: the others follow by
-/// themselves. Tokens begin a million higher than any that is known, and the member votes for
-/// no candidate until every promise that it may have made is over.
+/// highest term, or a majority has, if the others say that they lost theirs, too. If that is
+/// impossible (two of three were wiped, or one was wiped and another is gone for good), this lets
+/// it come back with what the members that answer know; one is enough. Readmit one member: the
+/// others follow by themselves. Tokens continue a million above the highest known one, and the
+/// member votes for nobody until every promise that it may have made is over.
 ///
 /// By doing so you assert that the process that had the lost votes is dead, and that fewer than a
-/// million elections were held that none of the members which answer has heard of. If more were
-/// held, a token may be used twice.
+/// million elections were held that no answering member has heard of. If more were held, a token
+/// may be used twice.
 ///
 /// If no member has its votes any more, there is nothing to come back to: empty the directories of
-/// all, and the group is founded anew, with another identity and with tokens from 1.
+/// all members, and the group is founded anew, with another identity and with tokens from 1.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Example:
@@ -569,7 +568,7 @@ Example:
 pub(crate) struct ReadmitArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
-    /// Which member, by its name in the list
+    /// The member, by its name in the list
     #[arg(long, value_name = "NAME")]
     pub(crate) member: String,
     #[command(flatten)]
@@ -580,18 +579,17 @@ pub(crate) struct ReadmitArgs {
 
 /// Show what this store and these times promise
 ///
-/// How long an office can stay empty after a crash, how long two leaders can overlap, what outage
-/// of the store a leader survives, and how far its tokens can be trusted.
+/// How long the office can stay empty after a crash, how long two leaders can overlap, how long an
+/// outage of the store a leader survives, and how far its tokens can be trusted.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// An election whose state is to be shown, too
+    /// Also show the state of this election
     #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
     pub(crate) election: Option<ElectionName>,
     /// The TTL to calculate with [default: 15s]. Not for peers, whose URL has a timeout
     #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
     pub(crate) ttl: Option<Duration>,
-    /// The grace to calculate with [default: a fifth of the TTL, so 3s; for peers a third of the
-    /// timeout]
+    /// The grace to calculate with [default: a fifth of the TTL; for peers, a third of the timeout]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) grace: Option<Duration>,
     #[command(flatten)]

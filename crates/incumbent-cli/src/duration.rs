@@ -7,7 +7,7 @@ use incumbent::store::{LONGEST, parse_duration as parse_with_unit};
 /// A duration that is not zero.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let span = read(text)?;
-    if span.is_zero() { Err("it must be longer than nothing, as in 15s".into()) } else { Ok(span) }
+    if span.is_zero() { Err("it must not be zero; write e.g. 15s".into()) } else { Ok(span) }
 }
 
 /// A command is killed 100 ms before its deadline, so that it is surely dead by then: nothing is
@@ -18,7 +18,7 @@ const SHORTEST_TTL: Duration = Duration::from_millis(200);
 pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
     let ttl = parse_duration(text)?;
     if ttl < SHORTEST_TTL {
-        Err("a TTL is 200ms at least: a shorter one leaves no time for any work".into())
+        Err("a TTL is at least 200ms: a shorter one leaves no time for any work".into())
     } else {
         Ok(ttl)
     }
@@ -27,7 +27,7 @@ pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
 /// How long to wait for one's turn. Not waiting at all is an option of its own.
 pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     let span = read(text)?;
-    if span.is_zero() { Err("write --try for not waiting at all".into()) } else { Ok(span) }
+    if span.is_zero() { Err("to not wait at all, use --try".into()) } else { Ok(span) }
 }
 
 /// A number alone is seconds, as for sleep(1) and flock(1).
@@ -35,8 +35,8 @@ fn read(text: &str) -> Result<Duration, String> {
     let is_number = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     let duration = if is_number { parse_with_unit(&format!("{text}s")) } else { parse_with_unit(text) };
     match duration {
-        None => Err(format!("write a time as in 15s, 250ms or 1m30s, not {text:?}")),
-        Some(duration) if duration > LONGEST => Err("it is longer than a year, which is the most".into()),
+        None => Err(format!("write a time like 15s, 250ms or 1m30s, not {text:?}")),
+        Some(duration) if duration > LONGEST => Err("a year is the maximum".into()),
         Some(duration) => Ok(duration),
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_ttl_leaves_time_for_work() {
         for short in ["1ms", "60ms", "199ms", "0.1"] {
-            assert!(parse_ttl(short).unwrap_err().contains("200ms at least"), "{short}");
+            assert!(parse_ttl(short).unwrap_err().contains("at least 200ms"), "{short}");
         }
         assert_eq!(parse_ttl("200ms"), Ok(SHORTEST_TTL));
     }

@@ -69,7 +69,7 @@ impl fmt::Display for Failure {
 
 /// What to do where no more files can be opened.
 pub(crate) const RAISE_FILE_LIMIT: &str =
-    "raise the limit of open files (`ulimit -n` shows that of this process), and try again";
+    "raise the limit on open files (`ulimit -n` shows that of this process), then try again";
 
 /// Whether this process, or the whole host, may open no more files.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
@@ -85,9 +85,11 @@ fn advice(error: &StoreError) -> Option<&'static str> {
         _ => None,
     };
     let by_cause = cause.and_then(|cause| match cause {
-        Errno::NOSPC => Some("make room where the store is (`df` and `df -i` show what is used up), and try again"),
+        Errno::NOSPC => Some("make room where the store is (`df` and `df -i` show what is full), then try again"),
         Errno::MFILE | Errno::NFILE => Some(RAISE_FILE_LIMIT),
-        Errno::FBIG => Some("files may not grow as large as the store needs them: raise `ulimit -f`, and try again"),
+        Errno::FBIG => {
+            Some("the store's files may not grow as large as they need to: raise `ulimit -f`, then try again")
+        }
         Errno::DQUOT => Some("this user's quota is used up where the store is: make room, or have it raised"),
         Errno::ROFS => {
             Some("the store is on a file system that is mounted read-only: remount it, or name another store")
@@ -99,10 +101,10 @@ fn advice(error: &StoreError) -> Option<&'static str> {
         _ => None,
     });
     by_cause.or_else(|| match (error, error.fault()) {
-        (_, Fault::Unavailable) => Some("look whether it runs and can be reached, and try again"),
-        (_, Fault::OutcomeUnknown) => Some("look at `incumbent status`, and repeat it if need be"),
+        (_, Fault::Unavailable) => Some("check that it is running and can be reached, then try again"),
+        (_, Fault::OutcomeUnknown) => Some("check `incumbent status`, and repeat the command if necessary"),
         (StoreError::Corrupt { .. }, _) => {
-            Some("nothing was deleted: stop all candidates, then repair or remove what it names")
+            Some("nothing was deleted: stop all candidates, then repair or remove what is named here")
         }
         (StoreError::Foreign { .. }, _) => Some("name another store with --store"),
         _ => None,
@@ -123,7 +125,7 @@ impl From<ConnectError> for Failure {
                 Failure::usage(error.to_string()).next("`incumbent --help` lists what can be written for --store")
             }
             ConnectError::Missing { .. } => Failure::new(Code::Unavailable, error.to_string())
-                .next("is its name right? `incumbent run` and `incumbent campaign` make it"),
+                .next("is the name right? `incumbent run` and `incumbent campaign` create it"),
             ConnectError::Settings(_)
             | ConnectError::Group(_)
             | ConnectError::GraceTooLong { .. }
@@ -172,7 +174,7 @@ impl From<CandidacyError> for Failure {
                 Failure::usage(error.to_string())
             }
             CandidacyError::Member(ref why) if why.is_taken() => Failure::error(error.to_string())
-                .next("look whether another process is this member already, and at `incumbent status`"),
+                .next("check whether another process is this member already; `incumbent status` helps"),
             error => Failure::error(error.to_string()),
         }
     }
@@ -198,7 +200,7 @@ impl Failure {
                 Failure::new(Code::No, text).next(format!("`incumbent status {election}` says why"))
             }
             OperatorError::NotLeading { .. } => {
-                Failure::new(Code::No, text).next(format!("`incumbent leader {election}` says who that is"))
+                Failure::new(Code::No, text).next(format!("`incumbent leader {election}` shows who does"))
             }
             OperatorError::NotPaused | OperatorError::AlreadyFounded | OperatorError::NotLost => {
                 Failure::new(Code::No, format!("{text}, so there is nothing to do"))
@@ -242,7 +244,7 @@ mod tests {
             (Errno::XDEV, "cross-device link", "overlayfs"),
             (Errno::MFILE, "Too many open files", "ulimit -n"),
             (Errno::FBIG, "File too large", "ulimit -f"),
-            (Errno::IO, "Input/output error", "look whether it runs"),
+            (Errno::IO, "Input/output error", "check that it is running"),
         ] {
             let failure = timed_out(errno);
             let text = failure.to_string();

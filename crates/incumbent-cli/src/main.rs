@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let is_run = matches!(cli.verb, Verb::Run(_));
     let done = catch_unwind(AssertUnwindSafe(|| act(cli.verb, &cli.store, cli.verbose, &mut console)));
     // Libraries below panic where the system refuses them what they cannot do without.
-    let done = done.unwrap_or_else(|_| Err(Failure::error("it cannot go on, for the reason above")));
+    let done = done.unwrap_or_else(|_| Err(Failure::error("cannot continue, for the reason above")));
     finish(done, &console, is_run)
 }
 

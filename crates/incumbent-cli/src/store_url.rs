@@ -83,13 +83,13 @@ impl StoreUrl {
                 Ok(store)
             }
             _ => Err(Failure::usage(format!("the first line of {} is empty", file.display()))
-                .next("it has to be the store's URL")),
+                .next("it must be the store's URL")),
         }
     }
 
     fn of_this_user() -> Result<StoreUrl, Failure> {
         if env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-            let what = "no store was named, and inside a Kubernetes pod a directory will not do: each replica would lead on its own disk";
+            let what = "no store was named, and a directory does not work inside a Kubernetes pod: each replica would lead on its own disk";
             return Err(
                 Failure::usage(what).next(format!("name a store that all replicas share, with --store or {VARIABLE}"))
             );
@@ -97,7 +97,7 @@ impl StoreUrl {
         let directory = state_directory()?;
         if let Some(parent) = directory.parent() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(|error| {
-                Failure::error(format!("cannot make the directory {}: {error}", parent.display()))
+                Failure::error(format!("cannot create the directory {}: {error}", parent.display()))
                     .next("name a store with --store")
             })?;
         }
@@ -142,10 +142,10 @@ fn state_directory() -> Result<PathBuf, Failure> {
     let state = state.or_else(|| env::var_os("HOME").and_then(absolute).map(|home| home.join(".local/state")));
     match state {
         Some(state) => Ok(state.join("incumbent")),
-        None => {
-            Err(Failure::usage("no store was named, and neither XDG_STATE_HOME nor HOME says where this user's is")
-                .next("name one with --store"))
-        }
+        None => Err(Failure::usage(
+            "no store was named, and neither XDG_STATE_HOME nor HOME is set to locate this user's own",
+        )
+        .next("name one with --store")),
     }
 }
 

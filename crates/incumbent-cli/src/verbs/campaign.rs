@@ -109,7 +109,7 @@ pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Cons
     // Also when the reader has gone, or something broke: the office is not left to expire.
     drop(election);
     if client.close(TIDY).await.is_err() {
-        console.warn("the store has not confirmed that this candidate left; what is left goes with its session");
+        console.warn("the store has not confirmed that this candidate left; anything left expires with its session");
     }
     writer.write(outcome?)?;
     Ok(0)

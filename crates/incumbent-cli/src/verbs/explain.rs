@@ -167,7 +167,7 @@ fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bou
         row("store", format!("{} (identity {})", printable(&store.to_string()), printable(promises.store.as_str()))),
         row("tokens", tokens(promises.tokens).into()),
         row("line", line(promises.line).into()),
-        row("changes", if promises.watches { "are told" } else { "have to be looked for" }.into()),
+        row("changes", if promises.watches { "are announced" } else { "are found by looking again" }.into()),
         String::new(),
         row(
             "times",
@@ -181,22 +181,22 @@ fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bou
         row(
             "worst failover",
             format!(
-                "{}: after a leader fell silent and nobody saw it die, the next one leads by then",
+                "{}: the next one leads by then after a leader fell silent without being seen to die",
                 number(bounds.failover)
             ),
         ),
         row(
             "worst overlap",
             format!(
-                "{}: a leader stops believing {} after it last asked to be renewed, before the next one can lead",
+                "{}: a leader stops relying on its office {} after it last asked for a renewal, before the next can lead",
                 paint.bold("none"),
                 show(bounds.believes)
             ),
         ),
-        row("", format!("(with clocks that drift by at most {} ppm from each other)", settings.drift_ppm)),
+        row("", format!("(as long as clocks drift apart by at most {} ppm)", settings.drift_ppm)),
         row(
             "store outage",
-            format!("{} are survived: a leader leads on if the store comes back by then", number(bounds.outage)),
+            format!("{} are survived: a leader stays in office if the store is back by then", number(bounds.outage)),
         ),
     ];
     page.extend(notes(promises, paint));
@@ -215,9 +215,9 @@ fn notes(promises: &Promises, paint: Paint) -> Vec<String> {
 fn tokens(strength: TokenStrength) -> &'static str {
     match strength {
         TokenStrength::None => "none: nothing can refuse the late writes of a former leader",
-        TokenStrength::Durable => "durable: they never go back, whatever is restarted",
+        TokenStrength::Durable => "durable: they never go back, whatever restarts",
         TokenStrength::Volatile => "volatile: a crash or a failover of the store may lose some, and then they repeat",
-        TokenStrength::Process => "of one process: they last as long as the process that keeps them",
+        TokenStrength::Process => "process-wide: they last as long as the process that holds them",
         _ => "of a kind that this version does not know",
     }
 }
@@ -225,7 +225,7 @@ fn tokens(strength: TokenStrength) -> &'static str {
 fn line(kind: LineKind) -> &'static str {
     match kind {
         LineKind::Fair => "first in, first out",
-        LineKind::Single => "none: whoever is quick gets the office",
+        LineKind::Single => "none: the first to try gets the office",
         LineKind::Votes => "none: a majority of the members votes",
         LineKind::Rank => "none: the member of the highest rank that answers leads",
         _ => "of a kind that this version does not know",

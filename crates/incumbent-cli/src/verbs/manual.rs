@@ -11,26 +11,26 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 use crate::args::EXIT_CODES;
 
 const ENVIRONMENT: &[(&str, &str)] = &[
-    ("INCUMBENT_STORE", "The store's URL, where neither --store nor --store-file is given."),
+    ("INCUMBENT_STORE", "The store's URL, if neither --store nor --store-file is given."),
     ("XDG_STATE_HOME, HOME", "Where this user's own store is, if none is named: see FILES."),
     (
         "INCUMBENT_ELECTION, INCUMBENT_NAME, INCUMBENT_TOKEN",
         "Set by `incumbent run` for COMMAND: the election, this candidate's name, and the fencing token of its term.",
     ),
-    ("NOTIFY_SOCKET", "Where `incumbent run` tells a service manager that it is ready, and whether it leads."),
+    ("NOTIFY_SOCKET", "Where `incumbent run` tells a service manager that it is ready and whether it leads."),
     (
         "NO_COLOR, TERM",
-        "There is no colour if NO_COLOR is set, if TERM is dumb or unset, or where there is no terminal.",
+        "Output has no colour if NO_COLOR is set, if TERM is dumb or unset, or if it is not a terminal.",
     ),
     (
         "KUBERNETES_SERVICE_HOST, container",
-        "Signs of a pod, where this user's own store is refused, and of a container, where it comes with a warning.",
+        "Signs of a pod, where this user's own store is refused, and of a container, where using it prints a warning.",
     ),
 ];
 
 const FILES: &[(&str, &str)] = &[(
     "$XDG_STATE_HOME/incumbent, or ~/.local/state/incumbent",
-    "This user's own store on this host. It is made by whoever stands first, and nobody else can read it.",
+    "This user's own store on this host. The first candidate creates it, readable by this user only.",
 )];
 
 /// One page: of the command, or of a verb. `verbs` are all there are.

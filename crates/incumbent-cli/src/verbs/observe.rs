@@ -79,7 +79,7 @@ fn words(observation: &Observation, paint: Paint) -> String {
         Observation::Paused { reason } if reason.is_empty() => paint.yellow("paused"),
         Observation::Paused { reason } => format!("{}  {}", paint.yellow("paused"), printable(reason)),
         Observation::Ended => paint.bold("ended"),
-        Observation::Stale => format!("{}   the store cannot be read: this may no longer be so", paint.red("stale")),
+        Observation::Stale => format!("{}   the store cannot be read: this may be out of date", paint.red("stale")),
         Observation::Current => format!("{}  the store can be read again", paint.green("current")),
         Observation::StoreReset => format!("{}  another store answers now: tokens start anew", paint.red("reset")),
         other => format!("{other:?}"),

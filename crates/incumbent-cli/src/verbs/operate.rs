@@ -21,7 +21,7 @@ use crate::output::{Console, out, out_json};
 use crate::store_url::StoreUrl;
 
 /// What to do when it is not known whether a single write was done.
-const OR_ELSE: &str = "look at `incumbent status`, and repeat it";
+const OR_ELSE: &str = "check `incumbent status`, and repeat the command";
 
 #[derive(Serialize)]
 struct Done<'a> {
@@ -141,7 +141,7 @@ pub(crate) async fn pause(args: PauseArgs, store: StoreUrl, console: &Console) -
     let act = Act::new("pause", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
     let or_else = format!(
-        "nobody new will lead, but somebody is still in line: `incumbent depose {0}` removes it, `incumbent resume {0}` takes the pause back",
+        "nobody new will lead, but a candidate is still in line: `incumbent depose {0}` removes it, `incumbent resume {0}` undoes the pause",
         quoted(act.name)
     );
     act.carry_out(operator.pause(&args.reason, args.patience.timeout), &or_else).await?;
@@ -159,13 +159,13 @@ pub(crate) async fn end(args: EndArgs, store: StoreUrl, console: &Console) -> Re
     let act = Act::new("end", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
     let or_else =
-        "the election has ended, but somebody is still in line and leaves when it hears of it, or with its session";
+        "the election has ended; candidates still in line leave when they hear of it, or when their sessions expire";
     act.carry_out(operator.end(args.patience.timeout), or_else).await?;
     act.report("ended", None).await
 }
 
 pub(crate) async fn peers(args: PeersArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let or_else = "it has been said; `incumbent status` shows what is still missing";
+    let or_else = "the request was delivered; `incumbent status` shows what is still missing";
     match args.act {
         PeersAct::Found(args) => {
             let act = Act::new("found", &args.target, args.patience, args.format, &store, console).await?;

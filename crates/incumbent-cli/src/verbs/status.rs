@@ -127,7 +127,7 @@ impl<'a> Vacancy<'a> {
         let name = quoted(name);
         match self {
             Vacancy::Paused => {
-                format!("Nobody leads because the election is paused. `incumbent resume {name}` lets it go on.")
+                format!("Nobody leads because the election is paused. `incumbent resume {name}` resumes it.")
             }
             Vacancy::Ended => format!(
                 "Nobody leads because the election was ended, and nobody has stood since. Whoever stands now starts \
@@ -240,7 +240,7 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
     if let Some(group) = &status.group {
         page.push(row("members", &format!("{} of {} answer", group.answering, group.members)));
         if !group.not_voting.is_empty() {
-            let text = format!("{}: their votes are lost, or cannot be written down", listed(&group.not_voting));
+            let text = format!("{}: their votes are lost, or cannot be written", listed(&group.not_voting));
             page.push(row("no vote", &paint.yellow(&text)));
         }
     }
@@ -255,7 +255,7 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
     if status.ended && !status.vacant {
         page.push(row(
             "ended",
-            &paint.yellow("yes: those who knew it leave as they hear of it, those who stood since lead on"),
+            &paint.yellow("yes: candidates from before leave as they hear of it; those that came later stay"),
         ));
     }
     page.extend(Vacancy::of(status).map(|vacancy| format!("\n{}", vacancy.sentence(name))));
@@ -293,7 +293,7 @@ fn named(one: &CandidateInfo) -> String {
 fn in_line(followers: &[CandidateInfo]) -> String {
     let named: Vec<_> = followers.iter().take(NAMED).map(named).collect();
     match followers.len() {
-        0 => "nobody else: if the leader goes, nobody takes over".to_owned(),
+        0 => "nobody else: if the leader leaves, nobody takes over".to_owned(),
         count if count > NAMED => format!("{}, and {} more", named.join(", "), count - NAMED),
         _ => named.join(", "),
     }

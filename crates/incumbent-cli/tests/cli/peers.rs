@@ -349,7 +349,7 @@ fn a_member_that_waits_in_vain_does_not_blame_a_store() {
     let said = group.host.run(wait);
     assert_eq!((said.code, said.out.as_str()), (Some(125), ""), "{said:?}");
     let last = said.err.lines().last().unwrap();
-    assert!(last.contains("have elected nobody in time") && last.contains("incumbent status jobs/x"), "{said:?}");
+    assert!(last.contains("the group elected nobody in time") && last.contains("incumbent status jobs/x"), "{said:?}");
     assert!(!last.contains("the store"), "{said:?}");
 }
 

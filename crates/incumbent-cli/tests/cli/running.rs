@@ -274,7 +274,7 @@ fn a_command_that_goes_to_the_background_is_told_not_to() {
     let host = Host::new();
     let line = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & exit 0";
     let said = host.ok(["run", "jobs/x", "--shell", "--", line]);
-    assert!(said.err.contains("one process behind") && said.err.contains("in the foreground"), "{said:?}");
+    assert!(said.err.contains("left one process running") && said.err.contains("in the foreground"), "{said:?}");
     // One that we stop has nothing to be told.
     let mut leader = host.start(["run", "jobs/x", "--shell", "--", "echo up; sleep 1000 & wait"]);
     assert_eq!(leader.line(), "up");

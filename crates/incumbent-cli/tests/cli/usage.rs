@@ -100,11 +100,11 @@ fn a_number_alone_is_seconds_and_times_without_measure_are_refused_with_a_senten
     assert_usage(&host.run(["run", "--wait", "0", "jobs/x", "--", "true"]), &["--try"]);
     for option in ["--ttl", "--grace", "--wait"] {
         for time in ["36525d", "99999999999999999999"] {
-            assert_usage(&host.run(["run", option, time, "jobs/x", "--", "true"]), &["longer than a year"]);
+            assert_usage(&host.run(["run", option, time, "jobs/x", "--", "true"]), &["a year is the maximum"]);
         }
     }
-    assert_usage(&host.run(["pause", "--timeout", "36525d", "jobs/x"]), &["longer than a year"]);
-    assert_usage(&host.run(["run", "--ttl", "1ms", "jobs/x", "--", "true"]), &["200ms at least"]);
+    assert_usage(&host.run(["pause", "--timeout", "36525d", "jobs/x"]), &["a year is the maximum"]);
+    assert_usage(&host.run(["run", "--ttl", "1ms", "jobs/x", "--", "true"]), &["at least 200ms"]);
     // The longest of all is taken as it is.
     host.ok(["run", "--ttl", "365d", "--wait", "365d", "jobs/x", "--", "true"]);
     host.ok(["end", "--timeout", "365d", "jobs/x"]);

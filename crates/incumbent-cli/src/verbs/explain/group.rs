@@ -174,10 +174,13 @@ fn consensus(rules: &ConsensusSettings, paint: Paint) -> Vec<String> {
                 precise(lease.believes)
             ),
         ),
-        row("", format!("(with clocks that drift by at most {} ppm each)", rules.drift_ppm)),
+        row("", format!("(as long as each clock drifts by at most {} ppm)", rules.drift_ppm)),
         row(
             "cut off",
-            format!("{} are survived: a leader leads on if a majority answers again by then", number(lease.outage)),
+            format!(
+                "{} are survived: a leader stays in office if a majority answers again by then",
+                number(lease.outage)
+            ),
         ),
     ]
 }

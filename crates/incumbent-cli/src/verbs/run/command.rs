@@ -167,7 +167,7 @@ impl CommandRun<'_> {
             Event::LeftBehind { processes } if processes > 0 && !course.is_stopping() => {
                 let left = if processes == 1 { "one process".into() } else { format!("{processes} processes") };
                 self.console.note(format!(
-                    "{} has ended and left {left} behind, to be stopped now: a command has to stay in the foreground",
+                    "{} exited and left {left} running, which will be stopped now: a command has to stay in the foreground",
                     self.program
                 ));
             }

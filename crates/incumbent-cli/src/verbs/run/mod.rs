@@ -57,7 +57,7 @@ pub(crate) fn run(args: RunArgs, store: StoreUrl, console: &Console) -> Result<u
     if args.shell && line > LONGEST_ARGUMENT {
         let what =
             format!("the line for --shell has {line} bytes, and no program can be given more than 128 KiB at once");
-        return Err(Failure::usage(what).next("put it in a file, and run that"));
+        return Err(Failure::usage(what).next("put it in a file and run that"));
     }
     // Before there are threads and descriptors that it could inherit.
     let guardian = start_guardian()?;
@@ -118,7 +118,7 @@ async fn take_part(
     supervisor.announcer.leave();
     *death = supervisor.death;
     if client.close(TIDY).await.is_err() {
-        console.warn("the store has not confirmed that this candidate left; what is left goes with its session");
+        console.warn("the store has not confirmed that this candidate left; anything left expires with its session");
     }
     done
 }
@@ -268,7 +268,7 @@ impl Supervisor<'_> {
                 self.announcer.following(&ahead);
             }
             Role::Out(LossReason::Paused) => {
-                let resume = format!("`incumbent resume {}` lets it go on", quoted(election));
+                let resume = format!("`incumbent resume {}` resumes it", quoted(election));
                 self.console.note(format!("{election} is paused: nobody leads; {resume}"));
                 self.announcer.following("nobody: the election is paused");
             }
@@ -385,14 +385,14 @@ impl Supervisor<'_> {
             return no_answer_of_store();
         }
         let status = format!("`incumbent status {}`", quoted(&self.args.target.election));
-        Failure::error(format!("the members of the group have elected nobody in time{}", last_error()))
+        Failure::error(format!("the group elected nobody in time{}", last_error()))
             .next(format!("{status}, with the same --store, says which members are missing"))
     }
 
     /// No command runs, so a dead guardian does no harm; but the next command needs one.
     async fn on_idle_guardian(&mut self, event: Option<Event>) -> Result<(), Failure> {
         if matches!(event, Some(Event::GuardianDied) | None) {
-            self.console.warn("the guardian was killed: starting another one");
+            self.console.warn("the guardian was killed; starting another one");
             self.replace_guardian().await?;
         }
         Ok(())
@@ -414,7 +414,7 @@ impl Supervisor<'_> {
 
 fn no_answer_of_store() -> Failure {
     Failure::error(format!("the store has not answered in time{}", last_error()))
-        .next("look whether it runs and can be written to, and try again")
+        .next("check that it is running and can be written to, then try again")
 }
 
 /// Why waiting would be needed.
