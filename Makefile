@@ -28,6 +28,7 @@ FAULT_CRATES := \
 	incumbent-file \
 	incumbent-guardian \
 	incumbent-peers \
+	incumbent-redis \
 	incumbent-zookeeper
 
 # Crates that read what others have written.

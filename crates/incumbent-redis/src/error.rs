@@ -15,12 +15,14 @@ pub(crate) enum Effect {
 }
 
 /// Refused by the server before anything was done.
-const REFUSED: [&str; 10] = [
+const REFUSED: [&str; 12] = [
     "READONLY",
     "INCREPLICA",
     "LOADING",
     "MASTERDOWN",
     "CLUSTERDOWN",
+    "MOVED",
+    "ASK",
     "TRYAGAIN",
     "BUSY",
     "OOM",
@@ -45,9 +47,6 @@ pub(crate) fn sort(error: RedisError, effect: Effect, what: &str) -> StoreError 
         Some("WRONGTYPE") => {
             StoreError::Foreign { what: format!("{what}: a key of ours holds something else: {error}") }
         }
-        Some("MOVED" | "ASK" | "CROSSSLOT") => StoreError::Misuse {
-            what: format!("{what}: this server is a member of a cluster, which is not supported: {error}"),
-        },
         Some(_) => StoreError::Misuse { what: format!("{what}: {error}") },
         // Whether it was sent cannot be told from whether its answer was lost.
         None if effect == Effect::Write => StoreError::unknown(what, error),
@@ -69,9 +68,9 @@ fn is_denied(error: &RedisError) -> bool {
 }
 
 /// Whether the connection is of no use any more: it is lost, or leads to a server that is not the
-/// primary.
+/// primary of our keys.
 pub(crate) fn ends_connection(error: &RedisError) -> bool {
-    error.code().is_none() || matches!(error.code(), Some("READONLY" | "INCREPLICA"))
+    error.code().is_none() || matches!(error.code(), Some("READONLY" | "INCREPLICA" | "MOVED"))
 }
 
 #[cfg(test)]

@@ -65,6 +65,10 @@
 //!   have their own. Neither repeats anything: a write that was sent and not answered is
 //!   [`OutcomeUnknown`](incumbent_store::StoreError::OutcomeUnknown). A connection on which an
 //!   answer was awaited in vain for a second is not used again.
+//! - **Finding the primary.** With every connection Sentinels are asked for it, or a member of a
+//!   cluster for the one that keeps our keys. A server that turns out to be a replica, or no longer
+//!   keeps them, is left; a step that it refused unread is made at the other, once. Several servers
+//!   that are no cluster are refused: each would have a leader of its own.
 //! - **Versions.** Another format than this version's is refused with a sentence, and left alone.
 //!
 //! # Rights
@@ -86,6 +90,7 @@ mod lazy;
 mod link;
 mod news;
 mod options;
+mod route;
 mod session;
 mod step;
 mod store;

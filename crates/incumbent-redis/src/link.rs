@@ -7,26 +7,24 @@ use std::time::Duration;
 
 use incumbent_store::{StoreError, StoreId, random_id};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ProtocolVersion, RedisError, ToRedisArgs, Value};
+use redis::{AsyncConnectionConfig, Cmd, RedisError, ToRedisArgs, Value};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::error::{ends_connection, sort, sort_dial};
-use crate::info::refuse_eviction;
-use crate::keys::{self, Keys, TYPES};
+use crate::error::{ends_connection, sort};
+use crate::keys::{self, Keys};
 use crate::lazy::Lazy;
+use crate::route::Route;
 use crate::step::{Code, Step};
 
-/// How long a connection may take to come up.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A connection on which a step was given up after this long may be dead without a word: the next
 /// step dials again.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 
-/// One server, and what we know of the store there.
+/// Where the server is, and what we know of the store there.
 #[derive(Debug)]
 pub(crate) struct Link {
-    client: Client,
+    route: Route,
     pub(crate) keys: Keys,
     allow_eviction: bool,
     connection: Lazy<MultiplexedConnection>,
@@ -43,14 +41,9 @@ struct Known {
 }
 
 impl Link {
-    pub(crate) fn new(client: &Client, keys: Keys, allow_eviction: bool) -> Result<Link, StoreError> {
-        // News come as pushes, which the older protocol does not have.
-        let info = client.get_connection_info();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        let client = Client::open(info.clone().set_redis_settings(settings));
-        let client = client.map_err(|error| sort_dial(error, "the address of the server"))?;
+    pub(crate) fn new(route: Route, keys: Keys, allow_eviction: bool) -> Result<Link, StoreError> {
         let fresh = FreshIds::new()?;
-        Ok(Link { client, keys, allow_eviction, connection: Lazy::new(), known: Mutex::default(), fresh })
+        Ok(Link { route, keys, allow_eviction, connection: Lazy::new(), known: Mutex::default(), fresh })
     }
 
     /// Makes a step, once. `session_store`: the store that the session of the caller belongs to.
@@ -96,7 +89,18 @@ impl Link {
 
     /// Sends a command, once. The inner error is the server's, or of the way to it; the outer one:
     /// it was not sent.
+    ///
+    /// A member of a cluster that no longer keeps our keys has done nothing: then the one that does
+    /// is asked, once.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
+        let answer = self.ask_once(command).await?;
+        if answer.as_ref().is_err_and(|error| error.code() == Some("MOVED")) {
+            return self.ask_once(command).await;
+        }
+        Ok(answer)
+    }
+
+    async fn ask_once(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
         let (generation, mut connection) = self.connection().await?;
         let mut call = Call { link: self, generation, since: Instant::now(), answered: false };
         let answer = command.query_async(&mut connection).await;
@@ -121,14 +125,7 @@ impl Link {
     }
 
     async fn connection(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
-        let dial = |_| {
-            let (client, keys, allow_eviction) = (self.client.clone(), self.keys.clone(), self.allow_eviction);
-            async move {
-                let mut connection = dial(&client, AsyncConnectionConfig::new()).await?;
-                greet(&mut connection, &keys, allow_eviction).await?;
-                Ok(connection)
-            }
-        };
+        let dial = |_| self.route.clone().connect(self.keys.clone(), self.allow_eviction);
         self.connection.get(dial).await
     }
 
@@ -137,44 +134,8 @@ impl Link {
         &self,
         hear: impl Fn(redis::PushInfo) -> Result<(), ()> + Send + Sync + 'static,
     ) -> impl Future<Output = Result<MultiplexedConnection, StoreError>> + Send + 'static {
-        let client = self.client.clone();
-        async move { dial(&client, AsyncConnectionConfig::new().set_push_sender(hear)).await }
+        self.route.clone().connect_for_news(AsyncConnectionConfig::new().set_push_sender(hear))
     }
-}
-
-async fn dial(client: &Client, config: AsyncConnectionConfig) -> Result<MultiplexedConnection, StoreError> {
-    // How long an answer may take is for the caller to say.
-    let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
-    let connection = client.get_multiplexed_async_connection_with_config(&config);
-    let what = || format!("connecting to {}", client.get_connection_info().addr());
-    // The client's own limit does not count what is said after the connection is there.
-    match tokio::time::timeout(CONNECT_TIMEOUT, connection).await {
-        Ok(connection) => connection.map_err(|error| sort_dial(error, &what())),
-        Err(elapsed) => Err(StoreError::unavailable(what(), elapsed)),
-    }
-}
-
-/// What has to be so before the first step: the server keeps what it is told, and nobody else uses
-/// our keys.
-async fn greet(connection: &mut MultiplexedConnection, keys: &Keys, allow_eviction: bool) -> Result<(), StoreError> {
-    let mut questions = redis::pipe();
-    questions.cmd("INFO").arg("memory");
-    keys.all().for_each(|key| {
-        questions.cmd("TYPE").arg(key);
-    });
-    let answers: Result<Vec<String>, RedisError> = questions.query_async(connection).await;
-    let answers = answers.map_err(|error| sort_dial(error, "looking at the server"))?;
-    let (memory, types) = answers.split_first().unzip();
-    if !allow_eviction {
-        refuse_eviction(memory.map_or("", String::as_str))?;
-    }
-    for ((key, is), should) in keys.all().zip(types.into_iter().flatten()).zip(TYPES) {
-        if is != "none" && is != should {
-            let what = format!("the key {key:?} is a {is} of somebody else's; choose another prefix (?prefix=...)");
-            return Err(StoreError::Foreign { what });
-        }
-    }
-    Ok(())
 }
 
 /// A step under way. Given up after a while, it takes its connection with it.

@@ -101,7 +101,9 @@ impl News {
                 let mut connection = connection.await?;
                 // A user without rights on our channels is told now. It also keeps the connection
                 // in the state of one that has subscriptions.
-                connection.subscribe(&test).await.map_err(|error| sort(error, Effect::None, "subscribing to news"))?;
+                let subscribed = tokio::time::timeout(CONFIRM_TIMEOUT, connection.subscribe(&test)).await;
+                let subscribed = subscribed.map_err(|_| lost())?;
+                subscribed.map_err(|error| sort(error, Effect::None, "subscribing to news"))?;
                 let (feed, orders) = mpsc::unbounded_channel();
                 tokio::spawn(keep(connection, orders));
                 Ok(feed)

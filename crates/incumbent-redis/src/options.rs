@@ -2,9 +2,10 @@
 
 use incumbent_store::StoreError;
 use incumbent_store::url::{Scheme, Url};
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use crate::error::sort_dial;
+use crate::route::Route;
 
 const SCHEME: Scheme = Scheme { name: "redis", store: "a Redis store", port: 6379 };
 
@@ -42,25 +43,43 @@ impl RedisOptions {
     }
 }
 
-/// The server and the options that a URL holds. What goes wrong is told without the password.
-pub(crate) fn parse_url(url: &str) -> Result<(Client, RedisOptions), StoreError> {
+/// The servers and the options that a URL holds. What goes wrong is told without the password.
+pub(crate) fn parse_url(url: &str) -> Result<(Route, RedisOptions), StoreError> {
     let url = SCHEME.read(url)?;
-    let [server] = url.servers.as_slice() else {
-        return Err(SCHEME.wrong("it names one server"));
-    };
     let mut options = RedisOptions::new();
+    let mut sentinel = None;
     for (word, value) in &url.options {
         options = match (word.as_str(), value.as_str()) {
             ("prefix", prefix) => options.prefix(prefix),
             ("eviction", "allow") => options.allow_eviction(true),
             ("eviction", _) => return Err(SCHEME.wrong("the option eviction has one value: allow")),
+            ("sentinel", name) => {
+                sentinel = Some(name.to_owned());
+                options
+            }
             _ => return Err(url.unknown_option(word)),
         };
     }
-    Ok((client(&url, server)?, options))
+    let clients = |settings: &RedisConnectionInfo| {
+        url.servers.iter().map(|server| client(&url, server, settings.clone())).collect::<Result<Vec<_>, _>>()
+    };
+    let servers = clients(&settings(&url)?)?;
+    let Some(name) = sentinel else { return Ok((Route::Servers(servers), options)) };
+    // Who we are at the primary is nobody's business at the Sentinels.
+    let sentinels = clients(&RedisConnectionInfo::default())?;
+    let primary = servers.into_iter().next().ok_or_else(|| SCHEME.wrong("it names no server"))?;
+    Ok((Route::Sentinels { sentinels, name, primary: Box::new(primary) }, options))
 }
 
-fn client(url: &Url, server: &str) -> Result<Client, StoreError> {
+/// News come as pushes, which the older protocol does not have.
+pub(crate) fn speaking_resp3(client: &Client) -> Result<Client, StoreError> {
+    let info = client.get_connection_info();
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    let client = Client::open(info.clone().set_redis_settings(settings));
+    client.map_err(|error| sort_dial(error, "the address of the server"))
+}
+
+fn client(url: &Url, server: &str, settings: RedisConnectionInfo) -> Result<Client, StoreError> {
     let wrong = |error| sort_dial(error, "the URL of a Redis store");
     let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
     // An address of IPv6 stands in brackets only where a port follows.
@@ -70,8 +89,8 @@ fn client(url: &Url, server: &str) -> Result<Client, StoreError> {
         None => ConnectionAddr::Tcp(host, port),
         Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
     };
-    let info = address.into_connection_info().map_err(wrong)?.set_redis_settings(settings(url)?);
-    open(info, url)
+    let info = address.into_connection_info().map_err(wrong)?.set_redis_settings(settings);
+    speaking_resp3(&open(info, url)?)
 }
 
 fn settings(url: &Url) -> Result<RedisConnectionInfo, StoreError> {
@@ -122,26 +141,46 @@ fn open(info: ConnectionInfo, url: &Url) -> Result<Client, StoreError> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_url_says_where_the_server_is_who_we_are_and_which_database() {
-        let (client, options) = parse_url("redis://us%3Aer:p%40ss@a:1/2?prefix=team&eviction=allow").unwrap();
-        let info = client.get_connection_info();
-        assert_eq!(info.addr().to_string(), "a:1");
-        let settings = info.redis_settings();
-        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("us:er"), Some("p@ss"), 2));
-        assert_eq!(options, RedisOptions::new().prefix("team").allow_eviction(true));
+    fn servers(url: &str) -> Vec<Client> {
+        match parse_url(url).unwrap().0 {
+            Route::Servers(servers) => servers,
+            other => panic!("{other:?}"),
+        }
+    }
 
-        let (client, _) = parse_url("redis://:secret@[::1]").unwrap();
-        let info = client.get_connection_info();
+    #[test]
+    fn a_url_says_where_the_servers_are_who_we_are_and_which_database() {
+        let url = "redis://us%3Aer:p%40ss@a:1,b/2?prefix=team&eviction=allow";
+        assert_eq!(parse_url(url).unwrap().1, RedisOptions::new().prefix("team").allow_eviction(true));
+        let named = servers(url);
+        let infos: Vec<_> = named.iter().map(Client::get_connection_info).collect();
+        assert_eq!(infos.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>(), ["a:1", "b:6379"]);
+        let settings = infos[1].redis_settings();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("us:er"), Some("p@ss"), 2));
+
+        let alone = servers("redis://:secret@[::1]").remove(0);
+        let info = alone.get_connection_info();
         assert_eq!(*info.addr(), ConnectionAddr::Tcp("::1".to_owned(), 6379));
         assert_eq!((info.redis_settings().username(), info.redis_settings().password()), (None, Some("secret")));
+    }
+
+    #[test]
+    fn sentinels_are_not_told_who_we_are_at_the_primary() {
+        match parse_url("redis://:secret@a:26379,b:26379/3?sentinel=mymaster").unwrap().0 {
+            Route::Sentinels { sentinels, name, primary } => {
+                assert_eq!((sentinels.len(), name.as_str()), (2, "mymaster"));
+                let password = |client: &Client| client.get_connection_info().redis_settings().password().is_some();
+                assert!(password(&primary) && !sentinels.iter().any(password));
+                assert_eq!(primary.get_connection_info().redis_settings().db(), 3);
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn what_a_url_of_ours_cannot_say_is_refused() {
         for (url, why) in [
             ("etcd://host", "begins with redis:// or rediss://"),
-            ("redis://a,b", "one server"),
             ("redis://host/jobs", "number of a database"),
             ("redis://host?colour=red", "\"colour\" is not known"),
             ("redis://host?eviction=yes", "eviction has one value"),
@@ -154,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_password_is_not_printed() {
-        let (client, _) = parse_url("redis://me:hunter2@host").unwrap();
-        assert!(!format!("{client:?}").contains("hunter2"), "{client:?}");
+        let (route, _) = parse_url("redis://me:hunter2@host").unwrap();
+        assert!(!format!("{route:?}").contains("hunter2"), "{route:?}");
     }
 }

@@ -154,7 +154,10 @@ impl fmt::Debug for RedisSession {
 
 impl Session for RedisSession {
     fn liveness(&self) -> Liveness {
-        Liveness::new(self.ttl)
+        let mut liveness = Liveness::new(self.ttl);
+        // Scripts count whole milliseconds, and cut off the rest when a TTL begins.
+        liveness.margin = Duration::from_millis(1);
+        liveness
     }
 
     fn store_id(&self) -> StoreId {

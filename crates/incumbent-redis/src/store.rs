@@ -17,6 +17,7 @@ use crate::keys::{self, Keys};
 use crate::link::Link;
 use crate::news::{Interest, News, On};
 use crate::options::{self, RedisOptions};
+use crate::route::Route;
 use crate::session::RedisSession;
 use crate::step;
 
@@ -59,8 +60,12 @@ impl RedisStore {
     /// Elections on the server of this client. Connections are the store's own: the client says
     /// where to, and who we are.
     pub fn new(client: &Client, options: &RedisOptions) -> Result<RedisStore, StoreError> {
+        RedisStore::over(Route::Servers(vec![options::speaking_resp3(client)?]), options)
+    }
+
+    fn over(route: Route, options: &RedisOptions) -> Result<RedisStore, StoreError> {
         let keys = Keys::new(&options.prefix)?;
-        let link = Arc::new(Link::new(client, keys, options.allow_eviction)?);
+        let link = Arc::new(Link::new(route, keys, options.allow_eviction)?);
         let news = News::new(link.clone());
         Ok(RedisStore { inner: Arc::new(Inner { link, news }) })
     }
@@ -68,9 +73,14 @@ impl RedisStore {
     /// Elections on the server that a URL names:
     /// `redis://[user:password@]host[:port][/database][?prefix=...&eviction=allow]`, and with TLS
     /// `rediss://...?ca=FILE[&cert=FILE&key=FILE]`.
+    ///
+    /// Several servers, `redis://a,b,c`, are members of a cluster, of which the one that keeps our
+    /// keys is asked. With `?sentinel=NAME` they are Sentinels, as in
+    /// `redis://a:26379,b:26379?sentinel=mymaster`, and the primary that they call so is asked;
+    /// user, password and database are the primary's.
     pub fn from_url(url: &str) -> Result<RedisStore, StoreError> {
-        let (client, options) = options::parse_url(url)?;
-        RedisStore::new(&client, &options)
+        let (route, options) = options::parse_url(url)?;
+        RedisStore::over(route, &options)
     }
 
     /// For tests: how many watches are armed now.

@@ -9,5 +9,8 @@ mod harness;
 mod memory;
 mod outside;
 mod restarts;
+mod route;
+#[cfg(feature = "faults")]
+mod storm;
 mod suites;
 mod weather;

@@ -1,5 +1,7 @@
 //! What others do to our keys, and servers that are not what they were.
 
+use std::collections::HashSet;
+
 use incumbent::CandidacyError;
 use incumbent_store::{Cas, Place, Store, StoreError, Watched};
 use incumbent_testkit::servers::RedisServer;
@@ -168,4 +170,34 @@ async fn nobody_leads_past_more_of_the_dead_than_expire_at_once() {
     .await;
     let line = store.line(&jobs(), 10).await.unwrap();
     assert_eq!(line.seen().head, incumbent_store::Head::Is(waiting.entry.clone()));
+}
+
+#[tokio::test]
+async fn a_long_line_that_changes_while_it_is_read_shows_nobody_twice() {
+    let redis = Redis::on(shared().await);
+    let (store, reader) = (redis.open(), redis.open());
+    let mut members = Vec::new();
+    for number in 0..600 {
+        let session = store.open_session(LONG).await.unwrap();
+        let held = held(&session.enlist(&jobs(), &entry(number)).await.unwrap());
+        members.push((session, held));
+    }
+    // One after the other goes from the front to the end, from one page to the next.
+    let moving = async {
+        for (session, held) in &members {
+            session.withdraw(held, None).await.unwrap();
+            session.enlist(&jobs(), &entry(held.incarnation.to_bits())).await.unwrap();
+        }
+    };
+    let reading = async {
+        loop {
+            let entries = reader.line(&jobs(), 10_000).await.unwrap().entries;
+            let who: HashSet<_> = entries.iter().map(|entry| entry.incarnation).collect();
+            assert_eq!(who.len(), entries.len(), "somebody is there twice");
+        }
+    };
+    tokio::select! {
+        () = moving => {}
+        () = reading => {}
+    }
 }

@@ -204,7 +204,14 @@ async fn a_failover_costs_neither_the_leader_its_office_nor_a_session_its_life()
     let session = store.open_session(TTL).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     pair.synchronised().await;
-    pair.promote();
+    pair.cut_off();
+    pair.replica.cli(&["REPLICAOF", "NO", "ONE"]);
+    // Its time has passed, as far as the new primary knows: the last renewals may be lost.
+    let (meta, sessions) = (pair.redis.key("m"), pair.redis.key("s"));
+    let clock = pair.replica.cli(&["HGET", &meta, "clock"]);
+    let name = pair.replica.cli(&["ZRANGE", &sessions, "0", "0"]);
+    assert_eq!(pair.replica.cli(&["ZADD", &sessions, "XX", "CH", &clock, &name]), "1");
+    pair.proxy.turn_to(&pair.replica.endpoint());
     renewed(&*session, &leading).await;
     let standing = within(session.standing(&leading, None)).await.unwrap();
     assert_eq!(standing.place, Place::Leading(leading));

@@ -44,6 +44,28 @@ impl RedisServer {
         RedisServer::start_in(args, || Scratch::on_disk("redis")).await
     }
 
+    /// Starts a Sentinel that replaces `primary`, which it calls `primary`, by a replica once that
+    /// has been silent for half a second.
+    pub async fn start_sentinel(primary: &RedisServer) -> RedisServer {
+        let monitor = format!(
+            "sentinel monitor primary 127.0.0.1 {} 1\nsentinel down-after-milliseconds primary 500\n",
+            primary.port
+        );
+        for _ in 0..STARTS {
+            let mut sentinel = RedisServer::prepare(&[], Scratch::new("sentinel"));
+            let folder = sentinel.scratch.path();
+            let config = folder.join("sentinel.conf");
+            let place = format!("port {}\nbind 127.0.0.1\ndir {}\n", sentinel.port, folder.display());
+            std::fs::write(&config, place + &monitor).expect("a file");
+            sentinel.args = vec![config.display().to_string(), "--sentinel".to_owned()];
+            sentinel.run();
+            if sentinel.answers_soon().await {
+                return sentinel;
+            }
+        }
+        panic!("a Sentinel does not start; is Redis installed (`scripts/setup redis`)?");
+    }
+
     async fn start_in(args: &[&str], scratch: impl Fn() -> Scratch) -> RedisServer {
         for _ in 0..STARTS {
             let mut server = RedisServer::prepare(args, scratch());

@@ -1,0 +1,194 @@
+//! Which server is the one to ask: one that is named, the primary that Sentinels name, or the
+//! member of a cluster that keeps our keys.
+
+use std::fmt;
+use std::time::Duration;
+
+use incumbent_store::StoreError;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisError};
+use tokio::time::error::Elapsed;
+
+use crate::error::{Effect, sort, sort_dial};
+use crate::info::{field, refuse_eviction};
+use crate::keys::{Keys, TYPES};
+
+/// How long a connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Where the primary is.
+#[derive(Clone)]
+pub(crate) enum Route {
+    /// One of these. If there are several, they are members of a cluster.
+    Servers(Vec<Client>),
+    /// Whichever these Sentinels call the primary of this name.
+    Sentinels {
+        sentinels: Vec<Client>,
+        name: String,
+        /// Who we are there; its address does not matter.
+        primary: Box<Client>,
+    },
+}
+
+impl Route {
+    /// A connection to the primary, looked up anew, for steps: the server keeps what it is told,
+    /// and nobody else uses our keys.
+    pub(crate) async fn connect(self, keys: Keys, allow_eviction: bool) -> Result<MultiplexedConnection, StoreError> {
+        let servers = self.servers().await?;
+        let is_cluster = servers.len() > 1;
+        first_of(servers, |server| reach(server, keys.clone(), allow_eviction, is_cluster)).await
+    }
+
+    /// A connection for news, which every member of a cluster hears.
+    pub(crate) async fn connect_for_news(
+        self,
+        config: AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, StoreError> {
+        first_of(self.servers().await?, |server| dial(server, config.clone())).await
+    }
+
+    async fn servers(&self) -> Result<Vec<Client>, StoreError> {
+        match self {
+            Route::Servers(servers) => Ok(servers.clone()),
+            Route::Sentinels { sentinels, name, primary } => {
+                let (host, port) = first_of(sentinels.clone(), |sentinel| ask_sentinel(sentinel, name.clone())).await?;
+                Ok(vec![at(primary, &host, port)?])
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = |clients: &[Client]| {
+            let addresses = clients.iter().map(|client| client.get_connection_info().addr().to_string());
+            addresses.collect::<Vec<_>>().join(",")
+        };
+        match self {
+            Route::Servers(servers) => f.write_str(&addresses(servers)),
+            Route::Sentinels { sentinels, name, .. } => write!(f, "{name} at {}", addresses(sentinels)),
+        }
+    }
+}
+
+fn silent(elapsed: Elapsed) -> StoreError {
+    StoreError::unavailable("the server says nothing", elapsed)
+}
+
+/// The answer of the first that can be reached. Asking another is no repetition: nothing has been
+/// done yet.
+async fn first_of<T, F>(clients: Vec<Client>, ask: impl Fn(Client) -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut failure = StoreError::Misuse { what: "no server is named".to_owned() };
+    for client in clients {
+        match ask(client).await {
+            Err(error @ StoreError::Unavailable { .. }) => failure = error,
+            done => return done,
+        }
+    }
+    Err(failure)
+}
+
+/// A connection to this server; or, since a member of a cluster knows who keeps our keys, to that one.
+async fn reach(
+    mut server: Client,
+    keys: Keys,
+    allow_eviction: bool,
+    is_cluster: bool,
+) -> Result<MultiplexedConnection, StoreError> {
+    for _ in 0..2 {
+        let mut connection = dial(server.clone(), AsyncConnectionConfig::new()).await?;
+        let greeting = greet(&mut connection, &keys, allow_eviction, is_cluster);
+        match tokio::time::timeout(CONNECT_TIMEOUT, greeting).await.map_err(silent)?? {
+            Greeting::Welcome => return Ok(connection),
+            Greeting::Moved(host, port) => server = at(&server, &host, port)?,
+        }
+    }
+    let what = "the members of the cluster do not agree who keeps our keys".to_owned();
+    Err(StoreError::Unavailable { what, source: None })
+}
+
+/// Where the primary of this name is.
+async fn ask_sentinel(sentinel: Client, name: String) -> Result<(String, u16), StoreError> {
+    let mut connection = dial(sentinel.clone(), AsyncConnectionConfig::new()).await?;
+    let mut question = redis::cmd("SENTINEL");
+    question.arg("get-master-addr-by-name").arg(&name);
+    let answer = tokio::time::timeout(CONNECT_TIMEOUT, question.query_async(&mut connection)).await;
+    let answer: Result<Option<(String, u16)>, RedisError> = answer.map_err(silent)?;
+    let address = answer.map_err(|error| sort(error, Effect::None, "asking a Sentinel for the primary"))?;
+    address.ok_or_else(|| StoreError::Unavailable {
+        what: format!("the Sentinel at {} knows no primary called {name:?}", sentinel.get_connection_info().addr()),
+        source: None,
+    })
+}
+
+/// The same as `client`, at another address. An empty host: at the same host.
+fn at(client: &Client, host: &str, port: u16) -> Result<Client, StoreError> {
+    let info = client.get_connection_info().clone();
+    let moved = |was: &str| if host.is_empty() { was.to_owned() } else { host.to_owned() };
+    let address = match info.addr() {
+        ConnectionAddr::TcpTls { host: was, insecure, tls_params, .. } => {
+            let (insecure, tls_params) = (*insecure, tls_params.clone());
+            ConnectionAddr::TcpTls { host: moved(was), port, insecure, tls_params }
+        }
+        ConnectionAddr::Tcp(was, _) => ConnectionAddr::Tcp(moved(was), port),
+        _ => ConnectionAddr::Tcp(moved("localhost"), port),
+    };
+    Client::open(info.set_addr(address)).map_err(|error| sort_dial(error, "the address of a server"))
+}
+
+async fn dial(client: Client, config: AsyncConnectionConfig) -> Result<MultiplexedConnection, StoreError> {
+    // How long an answer may take is for the caller to say.
+    let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    let what = || format!("connecting to {}", client.get_connection_info().addr());
+    // The client's own limit does not count what is said after the connection is there.
+    match tokio::time::timeout(CONNECT_TIMEOUT, connection).await {
+        Ok(connection) => connection.map_err(|error| sort_dial(error, &what())),
+        Err(elapsed) => Err(StoreError::unavailable(what(), elapsed)),
+    }
+}
+
+enum Greeting {
+    Welcome,
+    /// Another member of the cluster keeps our keys.
+    Moved(String, u16),
+}
+
+/// What has to be so before the first step.
+async fn greet(
+    connection: &mut MultiplexedConnection,
+    keys: &Keys,
+    allow_eviction: bool,
+    is_cluster: bool,
+) -> Result<Greeting, StoreError> {
+    let what = "looking at the server";
+    for (key, should) in keys.all().zip(TYPES) {
+        let is: Result<String, RedisError> = redis::cmd("TYPE").arg(&key).query_async(connection).await;
+        match is {
+            Ok(is) if is == "none" || is == should => {}
+            Ok(is) => {
+                let what = format!("the key {key:?} is a {is} of somebody else's; choose another prefix (?prefix=...)");
+                return Err(StoreError::Foreign { what });
+            }
+            Err(error) => match error.redirect_node() {
+                Some((host, port)) => return Ok(Greeting::Moved(host.to_owned(), port)),
+                None => return Err(sort_dial(error, what)),
+            },
+        }
+    }
+    let info: Result<String, RedisError> = redis::cmd("INFO").arg("everything").query_async(connection).await;
+    let info = info.map_err(|error| sort_dial(error, what))?;
+    if !allow_eviction {
+        refuse_eviction(&info)?;
+    }
+    if is_cluster && field(&info, "cluster_enabled") != Some("1") {
+        // Each would have elections of its own, and a leader of its own.
+        let what = "several servers are named, and one of them is no member of a cluster: name one, or Sentinels and the \
+                    name of their primary (?sentinel=...)";
+        return Err(StoreError::Misuse { what: what.to_owned() });
+    }
+    Ok(Greeting::Welcome)
+}

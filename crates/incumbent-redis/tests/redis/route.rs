@@ -1,0 +1,190 @@
+//! Primaries that are found: through Sentinels, and in a cluster.
+
+use std::time::Duration;
+
+use incumbent_redis::RedisStore;
+use incumbent_store::{Held, Place, Session, Store, StoreError, Watched};
+use incumbent_testkit::servers::{RedisServer, free_port};
+
+use crate::harness::{TTL, entry, held, jobs, until, within};
+
+/// A primary, its replica, and a Sentinel that replaces the one by the other.
+struct UnderSentinel {
+    primary: RedisServer,
+    replica: RedisServer,
+    sentinel: RedisServer,
+}
+
+impl UnderSentinel {
+    async fn start() -> UnderSentinel {
+        let primary = RedisServer::start().await;
+        let follows = format!("127.0.0.1 {}", primary.port());
+        let replica = RedisServer::start_with(&["--replicaof", &follows]).await;
+        let sentinel = RedisServer::start_sentinel(&primary).await;
+        let knows_both =
+            async || sentinel.cli(&["SENTINEL", "replicas", "primary"]).contains(&replica.port().to_string());
+        until("the Sentinel knows the replica", knows_both).await;
+        UnderSentinel { primary, replica, sentinel }
+    }
+
+    fn store(&self) -> RedisStore {
+        RedisStore::from_url(&format!("{}?sentinel=primary", self.sentinel.url())).unwrap()
+    }
+
+    /// Waits until what was written is in both places.
+    async fn synchronised(&self, key: &str) {
+        let dump = |server: &RedisServer| server.cli(&["HGETALL", key]);
+        until("the replica has everything", async || dump(&self.primary) == dump(&self.replica)).await;
+    }
+}
+
+/// Renews until it succeeds. A server that does not answer is given up.
+async fn renewed(session: &dyn Session, held: &Held) {
+    until("the session is renewed", async || {
+        let renewal = tokio::time::timeout(Duration::from_secs(2), session.renew(std::slice::from_ref(held))).await;
+        match renewal {
+            Ok(Ok(renewal)) => {
+                assert_eq!(renewal.gone, []);
+                true
+            }
+            Ok(Err(StoreError::Unavailable { .. })) | Err(_) => false,
+            Ok(Err(other)) => panic!("{other:?}"),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_leader_outlives_its_primary_and_leads_at_the_one_that_the_sentinels_choose() {
+    let mut servers = UnderSentinel::start().await;
+    let store = servers.store();
+    let session = store.open_session(TTL).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    servers.synchronised("{incumbent}:h").await;
+    let watched = Watched::new(leading.clone(), Default::default());
+    let lost = tokio::spawn(session.watch(&watched, Default::default()));
+
+    servers.primary.kill();
+
+    renewed(&*session, &leading).await;
+    let standing = within(session.standing(&leading, None)).await.unwrap();
+    assert_eq!(standing.place, Place::Leading(leading.clone()));
+    assert!(servers.replica.cli(&["ROLE"]).starts_with("master"));
+    // Whoever waited was told one way or another, and news come from the new primary.
+    drop(within(lost).await.unwrap());
+    let watched = Watched::new(leading.clone(), standing.office.version);
+    let mut wake = tokio::spawn(session.watch(&watched, standing.cursor));
+    until("it waits", async || store.watches() == 1).await;
+    session.withdraw(&leading, None).await.unwrap();
+    within(&mut wake).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_primary_that_was_stopped_and_replaced_makes_no_leader_when_it_is_woken() {
+    let servers = UnderSentinel::start().await;
+    let store = servers.store();
+    let session = store.open_session(TTL).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    servers.synchronised("{incumbent}:h").await;
+    servers.primary.pause();
+    renewed(&*session, &leading).await;
+    servers.primary.resume();
+    // It gives tokens of its own until it is told, all of them below those of the new one.
+    let old = RedisStore::from_url(&servers.primary.url()).unwrap();
+    let elsewhere = incumbent_store::ElectionName::new("elsewhere").unwrap();
+    let mut late = None;
+    if let Ok(left_behind) = old.open_session(TTL).await {
+        late = left_behind.enlist(&elsewhere, &entry(2)).await.ok().map(|standing| held(&standing).token);
+    }
+    let other = store.open_session(TTL).await.unwrap();
+    let next = held(&other.enlist(&jobs(), &entry(3)).await.unwrap());
+    assert!(Some(next.token) > late, "{next:?} after {late:?}");
+    until("it has been told", async || servers.primary.cli(&["ROLE"]).starts_with("slave")).await;
+    until("it answers no steps", async || matches!(old.identity().await, Err(StoreError::Unavailable { .. }))).await;
+    renewed(&*session, &leading).await;
+    assert_eq!(session.standing(&leading, None).await.unwrap().place, Place::Leading(leading));
+}
+
+#[tokio::test]
+async fn a_primary_that_no_sentinel_knows_is_named() {
+    let primary = RedisServer::start().await;
+    let sentinel = RedisServer::start_sentinel(&primary).await;
+    // The first one is not there: the next is asked.
+    let url = format!("redis://127.0.0.1:{},{}", free_port(), sentinel.endpoint());
+    RedisStore::from_url(&format!("{url}?sentinel=primary")).unwrap().identity().await.unwrap();
+    match RedisStore::from_url(&format!("{url}?sentinel=nobody")).unwrap().identity().await {
+        Err(error @ StoreError::Unavailable { .. }) => assert!(error.to_string().contains("\"nobody\""), "{error}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn several_servers_that_are_no_cluster_are_refused() {
+    let (one, other) = (RedisServer::start().await, RedisServer::start().await);
+    let store = RedisStore::from_url(&format!("redis://{},{}", one.endpoint(), other.endpoint())).unwrap();
+    match store.identity().await {
+        Err(StoreError::Misuse { what }) => assert!(what.contains("no member of a cluster"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Two members of a cluster, each with half of the slots.
+async fn cluster() -> [RedisServer; 2] {
+    let start = async || {
+        RedisServer::start_with(&["--cluster-enabled", "yes", "--cluster-port", &free_port().to_string()]).await
+    };
+    let nodes = [start().await, start().await];
+    nodes[0].cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"]);
+    nodes[1].cli(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"]);
+    let bus = nodes[1].cli(&["CONFIG", "GET", "cluster-port"]);
+    let bus = bus.lines().last().unwrap();
+    nodes[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &nodes[1].port().to_string(), bus]);
+    until("the cluster is whole", async || {
+        nodes.iter().all(|node| node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+    })
+    .await;
+    nodes
+}
+
+#[tokio::test]
+async fn in_a_cluster_the_member_that_keeps_our_keys_is_found_also_when_it_becomes_another() {
+    let nodes = cluster().await;
+    let slot = nodes[0].cli(&["CLUSTER", "KEYSLOT", "{incumbent}:m"]);
+    let slot_owner = usize::from(slot.parse::<u16>().unwrap() >= 8192);
+    let (from, to) = (&nodes[slot_owner], &nodes[1 - slot_owner]);
+    // The one that does not keep them is asked first.
+    let store = RedisStore::from_url(&format!("redis://{},{}", to.endpoint(), from.endpoint())).unwrap();
+    let (session, second) = (store.open_session(TTL * 10).await.unwrap(), store.open_session(TTL * 10).await.unwrap());
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let behind = second.enlist(&jobs(), &entry(2)).await.unwrap();
+    let mut watched = Watched::new(held(&behind), behind.office.version);
+    watched.ahead = Some(leading.entry.clone());
+    let wake = tokio::spawn(second.watch(&watched, behind.cursor));
+
+    let ids = [from, to].map(|node| node.cli(&["CLUSTER", "MYID"]));
+    to.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[0]]);
+    from.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]);
+    let migrate = |keys: &[&str]| {
+        let port = to.port().to_string();
+        let keys: Vec<_> = keys.iter().map(|key| format!("{{incumbent}}:{key}")).collect();
+        let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        command.extend(keys.iter().map(String::as_str));
+        assert_eq!(from.cli(&command), "OK");
+    };
+    migrate(&["m", "s", "l"]);
+    let between = session.withdraw(&leading, None).await;
+    assert!(matches!(between, Err(StoreError::Unavailable { .. })), "half of it has moved: {between:?}");
+    migrate(&["e", "p", "o", "z", "h"]);
+    for node in [to, from] {
+        node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]);
+    }
+
+    renewed(&*session, &leading).await;
+    let standing = session.standing(&leading, None).await.unwrap();
+    assert_eq!(standing.place, Place::Leading(leading.clone()), "nothing was changed");
+    // Another server is another history: whoever did not lead comes again, with a higher token.
+    within(wake).await.unwrap().ok();
+    assert_eq!(second.renew(&[]).await.unwrap().stray, []);
+    let again = held(&second.enlist(&jobs(), &entry(3)).await.unwrap());
+    assert!(again.token > held(&behind).token);
+}
