@@ -129,9 +129,6 @@ pub enum Refused {
     /// The heir could not stand now.
     #[error("the heir could not take office: it is unfit to lead, or does not vote yet")]
     HeirUnfit,
-    /// The leader's program does not listen to operators.
-    #[error("the leader's program takes no wishes")]
-    NotTaken,
     /// Another wish is being granted.
     #[error("the leader is busy with another wish")]
     Busy,
@@ -154,14 +151,13 @@ pub enum Refused {
 
 impl Refused {
     /// All reasons, by their number on the wire.
-    pub const ALL: [Refused; 13] = [
+    pub const ALL: [Refused; 12] = [
         Refused::NotInOffice,
         Refused::RankDecides,
         Refused::NotAMember,
         Refused::HeirSilent,
         Refused::HeirBehind,
         Refused::HeirUnfit,
-        Refused::NotTaken,
         Refused::Busy,
         Refused::Founded,
         Refused::TooFew,

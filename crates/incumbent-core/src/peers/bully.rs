@@ -3,12 +3,9 @@
 //! Whoever suspects the leader asks all higher ranks. An answer hands the election over to them; silence makes the
 //! asker leader. A partition has a leader in each part: no token, no promise.
 
-use bytes::Bytes;
-
-use super::group::{Group, MemberId};
-use super::machine::{Input, Output, TermRules, Wish};
-use super::pulse::{Due, Pulse, PulseMessage, RankSettings, RankSettingsError};
-use crate::office::Refusal;
+use super::group::MemberId;
+use super::pulse::{Pulse, PulseMessage};
+use super::rank::{Choice, RankMachine};
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
@@ -32,12 +29,11 @@ impl From<PulseMessage> for Message {
 }
 
 /// One member of a bully election.
-///
-/// After each [`Bully::handle`], take every [`Bully::poll_output`], in order, then wait until [`Bully::poll_timeout`] at the
-/// latest. A tick that comes early does nothing.
+pub type Bully = RankMachine<HighestAnswers>;
+
+/// How a bully election chooses: by asking.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Bully {
-    pulse: Pulse<Message>,
+pub struct HighestAnswers {
     stage: Stage,
 }
 
@@ -54,169 +50,121 @@ enum Stage {
     },
 }
 
-impl Bully {
-    /// A member that starts now, with or without a candidate, advertising `value`.
-    pub fn new(
-        now: Timestamp,
-        group: Group,
-        settings: RankSettings,
-        candidate: (Option<TermRules>, Bytes),
-        rng: Rng,
-    ) -> Result<Bully, RankSettingsError> {
-        settings.check()?;
-        let mut bully = Bully { pulse: Pulse::new(now, group, settings, candidate, rng), stage: Stage::Quiet };
-        if settings.take_over {
-            bully.ask(now);
-        }
-        Ok(bully)
+impl Choice for HighestAnswers {
+    type Message = Message;
+
+    fn new(_: &mut Rng) -> HighestAnswers {
+        HighestAnswers { stage: Stage::Quiet }
     }
 
-    /// Something happened, or time has passed.
-    pub fn handle(&mut self, now: Timestamp, input: Input<Message>) {
-        match self.pulse.take_in(now, input) {
-            Some(Due::Tick) => self.on_tick(now),
-            Some(Due::Message(from, message)) => self.on_message(now, from, message),
-            // It may take over, as one that starts may.
-            Some(Due::Stand) if self.pulse.settings.take_over => self.ask(now),
-            Some(Due::Stand) | None => {}
-        }
-        self.pulse.finish(now);
-    }
-
-    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads
-    /// next shows what came of it.
-    pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
-        self.handle(now, Input::Tick);
-        self.pulse.wish(now, wish)
-    }
-
-    /// What is to be done next.
-    pub fn poll_output(&mut self) -> Option<Output<Message>> {
-        self.pulse.pop()
-    }
-
-    /// When [`Input::Tick`] is due.
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let stage = match self.stage {
-            Stage::Asking { until } | Stage::Deferring { until } => Some(until),
-            Stage::Quiet => None,
-        };
-        self.pulse.next_timeout().map(|pulse| stage.map_or(pulse, |stage| stage.min(pulse)))
-    }
-
-    /// Whether this member has been chosen. It is in office only between its events.
-    pub fn leads(&self) -> bool {
-        self.pulse.leads()
-    }
-
-    /// The leader that this member follows.
-    pub fn follows(&self, now: Timestamp) -> Option<MemberId> {
-        self.pulse.healthy_leader(now)
-    }
-
-    fn on_tick(&mut self, now: Timestamp) {
-        match self.stage {
-            Stage::Asking { until } if now >= until => self.win(now),
-            Stage::Deferring { until } if now >= until => self.ask(now),
-            Stage::Quiet if self.pulse.suspects(now) => {
-                self.pulse.give_up_leader(now);
-                self.ask(now);
-            }
-            _ => {}
-        }
-        if self.pulse.suspects(now) {
-            // An election is under way: no second alarm.
-            self.pulse.give_up_leader(now);
-        }
+    fn pulse_of(message: Message) -> Result<PulseMessage, Message> {
+        if let Message::Pulse(message) = message { Ok(message) } else { Err(message) }
     }
 
     /// Asks all higher ranks. With none there, this member leads.
-    fn ask(&mut self, now: Timestamp) {
+    fn start(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
         self.stage = Stage::Quiet;
-        if !self.pulse.is_fit(now) || self.pulse.leads() {
+        if !pulse.is_fit(now) || pulse.leads() {
             return;
         }
-        let me = self.pulse.group.me();
-        let higher: Vec<_> = self.pulse.group.others().filter(|member| *member > me).collect();
+        let me = pulse.group.me();
+        let higher: Vec<_> = pulse.group.others().filter(|member| *member > me).collect();
         if higher.is_empty() {
-            return self.win(now);
+            return self.win(pulse, now);
         }
         for member in higher {
-            self.pulse.send(member, Message::Election);
+            pulse.send(member, Message::Election);
         }
-        self.stage = Stage::Asking { until: now + self.pulse.settings.answer_timeout };
+        self.stage = Stage::Asking { until: now + pulse.settings.answer_timeout };
     }
 
-    fn win(&mut self, now: Timestamp) {
+    fn end(&mut self) {
         self.stage = Stage::Quiet;
-        if !self.pulse.is_fit(now) {
-            return;
-        }
-        for member in self.pulse.group.others() {
-            self.pulse.send(member, Message::Coordinator);
-        }
-        self.pulse.lead(now);
-    }
-
-    fn on_message(&mut self, now: Timestamp, from: MemberId, message: Message) {
-        match message {
-            Message::Election => self.on_asked(now, from),
-            Message::Alive => {
-                if let Stage::Asking { .. } = self.stage {
-                    self.stage = Stage::Deferring { until: now + self.pulse.settings.leader_timeout };
-                }
-            }
-            Message::Coordinator => {
-                if self.accepts(now, from) {
-                    self.stage = Stage::Quiet;
-                    self.pulse.follow(now, from);
-                }
-            }
-            Message::Pulse(PulseMessage::Beat { echo, version, value, grace }) => {
-                self.pulse.note_beat(now, from, grace);
-                if self.accepts(now, from) {
-                    self.stage = Stage::Quiet;
-                    self.pulse.hear(now, from, echo, version, value);
-                }
-            }
-            Message::Pulse(PulseMessage::Heard { echo, version }) => self.pulse.on_heard(now, from, echo, version),
-            Message::Pulse(PulseMessage::Leaving { grace }) => self.pulse.on_leaving(now, from, grace),
-            Message::Pulse(PulseMessage::Left) => {
-                if self.pulse.on_left(now, from) {
-                    self.ask(now);
-                }
-            }
-        }
-    }
-
-    fn on_asked(&mut self, now: Timestamp, from: MemberId) {
-        if from > self.pulse.group.me() || !(self.pulse.leads() || self.pulse.is_fit(now)) {
-            return;
-        }
-        self.pulse.send(from, Message::Alive);
-        // The question may be an old one: whoever has just started does not know yet that somebody leads.
-        let keeps_leader = !self.pulse.takes_over(now) && self.pulse.may_be_led(now);
-        if self.pulse.leads() {
-            self.pulse.send(from, Message::Coordinator);
-        } else if self.stage == Stage::Quiet && !keeps_leader {
-            self.ask(now);
-        }
     }
 
     /// Whether to follow one who says that it leads. Of two leaders the higher stays.
-    fn accepts(&mut self, now: Timestamp, leader: MemberId) -> bool {
-        let me = self.pulse.group.me();
-        if self.pulse.leads() && leader < me {
-            self.pulse.send(leader, Message::Coordinator);
+    fn accepts(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, leader: MemberId) -> bool {
+        let me = pulse.group.me();
+        if pulse.leads() && leader < me {
+            pulse.send(leader, Message::Coordinator);
             return false;
         }
-        if leader < me && self.pulse.takes_over(now) {
+        if leader < me && pulse.takes_over(now) {
             if self.stage == Stage::Quiet {
-                self.ask(now);
+                self.start(pulse, now);
             }
             return false;
         }
-        self.pulse.healthy_leader(now).is_none_or(|followed| followed <= leader)
+        pulse.healthy_leader(now).is_none_or(|followed| followed <= leader)
+    }
+
+    fn on_tick(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
+        match self.stage {
+            Stage::Asking { until } if now >= until => self.win(pulse, now),
+            Stage::Deferring { until } if now >= until => self.start(pulse, now),
+            Stage::Quiet if pulse.suspects(now) => {
+                pulse.give_up_leader(now);
+                self.start(pulse, now);
+            }
+            _ => {}
+        }
+        if pulse.suspects(now) {
+            // An election is under way: no second alarm.
+            pulse.give_up_leader(now);
+        }
+    }
+
+    fn on_message(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, from: MemberId, message: Message) {
+        match message {
+            Message::Election => self.on_asked(pulse, now, from),
+            Message::Alive => {
+                if let Stage::Asking { .. } = self.stage {
+                    self.stage = Stage::Deferring { until: now + pulse.settings.leader_timeout };
+                }
+            }
+            Message::Coordinator => {
+                if self.accepts(pulse, now, from) {
+                    self.stage = Stage::Quiet;
+                    pulse.follow(now, from);
+                }
+            }
+            // The machine around it hears these.
+            Message::Pulse(_) => {}
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Timestamp> {
+        match self.stage {
+            Stage::Asking { until } | Stage::Deferring { until } => Some(until),
+            Stage::Quiet => None,
+        }
+    }
+}
+
+impl HighestAnswers {
+    fn win(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
+        self.stage = Stage::Quiet;
+        if !pulse.is_fit(now) {
+            return;
+        }
+        for member in pulse.group.others() {
+            pulse.send(member, Message::Coordinator);
+        }
+        pulse.lead(now);
+    }
+
+    fn on_asked(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, from: MemberId) {
+        if from > pulse.group.me() || !(pulse.leads() || pulse.is_fit(now)) {
+            return;
+        }
+        pulse.send(from, Message::Alive);
+        // The question may be an old one: whoever has just started does not know yet that somebody leads.
+        let keeps_leader = !pulse.takes_over(now) && pulse.may_be_led(now);
+        if pulse.leads() {
+            pulse.send(from, Message::Coordinator);
+        } else if self.stage == Stage::Quiet && !keeps_leader {
+            self.start(pulse, now);
+        }
     }
 }
 
@@ -224,9 +172,12 @@ impl Bully {
 mod tests {
     use std::time::Duration;
 
+    use bytes::Bytes;
+
     use super::*;
     use crate::machine::{Claim, Command, Event, LossReason, TermNo};
     use crate::peers::policy::RankPolicy;
+    use crate::peers::{Group, Input, Output, RankSettings, TermRules};
     use crate::standing::Cas;
 
     const MS: Duration = Duration::from_millis(1);

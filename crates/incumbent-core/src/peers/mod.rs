@@ -14,6 +14,7 @@ mod machine;
 mod member;
 mod policy;
 mod pulse;
+mod rank;
 pub mod ring;
 pub mod wire;
 
@@ -23,3 +24,4 @@ pub use member::Member;
 #[doc(hidden)]
 pub use policy::{ConsensusFlaw, ConsensusPolicy, RankFlaw, RankPolicy};
 pub use pulse::{PulseMessage, RankSettings, RankSettingsError};
+pub use rank::RankMachine;

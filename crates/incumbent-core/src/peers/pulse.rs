@@ -140,7 +140,7 @@ pub(super) enum Due<M> {
 
 /// The part of a member that beats and listens.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Pulse<M> {
+pub struct Pulse<M> {
     pub(super) group: Group,
     pub(super) settings: RankSettings,
     value: Bytes,

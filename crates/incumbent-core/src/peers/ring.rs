@@ -6,12 +6,9 @@
 //! winner is told directly, for the way round may end before it, and is followed once it is heard.
 //! A partition has a leader in each part: no token, no promise.
 
-use bytes::Bytes;
-
-use super::group::{Group, MAX_MEMBERS, MemberId};
-use super::machine::{Input, Output, TermRules, Wish};
-use super::pulse::{Due, Pulse, PulseMessage, RankSettings, RankSettingsError};
-use crate::office::Refusal;
+use super::group::{MAX_MEMBERS, MemberId};
+use super::pulse::{Pulse, PulseMessage};
+use super::rank::{Choice, RankMachine};
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
@@ -54,12 +51,11 @@ impl From<PulseMessage> for Message {
 }
 
 /// One member of a ring election.
-///
-/// After each [`Ring::handle`], take every [`Ring::poll_output`], in order, then wait until [`Ring::poll_timeout`] at the
-/// latest. A tick that comes early does nothing.
+pub type Ring = RankMachine<HighestOnTheList>;
+
+/// How a ring election chooses: by a list that goes round.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Ring {
-    pulse: Pulse<Message>,
+pub struct HighestOnTheList {
     /// The election under way: who started it, and until when it may take.
     election: Option<(MemberId, Timestamp)>,
     /// Messages that no neighbour has confirmed yet: at most one election and one result.
@@ -91,245 +87,202 @@ impl Passing {
     }
 }
 
-impl Ring {
-    /// A member that starts now, with or without a candidate, advertising `value`.
-    pub fn new(
-        now: Timestamp,
-        group: Group,
-        settings: RankSettings,
-        candidate: (Option<TermRules>, Bytes),
-        mut rng: Rng,
-    ) -> Result<Ring, RankSettingsError> {
-        settings.check()?;
+impl Choice for HighestOnTheList {
+    type Message = Message;
+
+    fn new(rng: &mut Rng) -> HighestOnTheList {
         // Numbers of one life are never taken for those of another.
-        let next_hop = rng.next_u64() >> 1;
-        let pulse = Pulse::new(now, group, settings, candidate, rng);
-        let mut ring = Ring { pulse, election: None, hops: Vec::new(), next_hop };
-        if settings.take_over {
-            ring.start(now);
-        }
-        Ok(ring)
+        HighestOnTheList { election: None, hops: Vec::new(), next_hop: rng.next_u64() >> 1 }
     }
 
-    /// Something happened, or time has passed.
-    pub fn handle(&mut self, now: Timestamp, input: Input<Message>) {
-        match self.pulse.take_in(now, input) {
-            Some(Due::Tick) => self.on_tick(now),
-            Some(Due::Message(from, message)) => self.on_message(now, from, message),
-            // It may take over, as one that starts may.
-            Some(Due::Stand) if self.pulse.settings.take_over => self.start(now),
-            Some(Due::Stand) | None => {}
-        }
-        self.pulse.finish(now);
-    }
-
-    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads
-    /// next shows what came of it.
-    pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
-        self.handle(now, Input::Tick);
-        self.pulse.wish(now, wish)
-    }
-
-    /// What is to be done next.
-    pub fn poll_output(&mut self) -> Option<Output<Message>> {
-        self.pulse.pop()
-    }
-
-    /// When [`Input::Tick`] is due.
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let pulse = self.pulse.next_timeout()?;
-        let hops = self.hops.iter().map(|hop| hop.until).min();
-        let election = self.election.map(|(_, until)| until);
-        Some([hops, election].into_iter().flatten().fold(pulse, Timestamp::min))
-    }
-
-    /// Whether this member has been chosen. It is in office only between its events.
-    pub fn leads(&self) -> bool {
-        self.pulse.leads()
-    }
-
-    /// The leader that this member follows.
-    pub fn follows(&self, now: Timestamp) -> Option<MemberId> {
-        self.pulse.healthy_leader(now)
-    }
-
-    fn on_tick(&mut self, now: Timestamp) {
-        self.skip_dead_neighbours(now);
-        let overdue = self.election.take_if(|(_, until)| now >= *until).is_some();
-        if overdue || self.pulse.suspects(now) {
-            self.pulse.give_up_leader(now);
-            self.start(now);
-        }
+    fn pulse_of(message: Message) -> Result<PulseMessage, Message> {
+        if let Message::Pulse(message) = message { Ok(message) } else { Err(message) }
     }
 
     /// Sends a new list on its way, unless an election is under way already.
-    fn start(&mut self, now: Timestamp) {
-        if self.election.is_some() || self.pulse.leads() {
+    fn start(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
+        if self.election.is_some() || pulse.leads() {
             return;
         }
-        let me = self.pulse.group.me();
-        self.election = Some((me, self.overdue_at(now)));
-        let best = self.pulse.is_fit(now).then_some(me);
-        self.pass(now, Passing::Election { starter: me, seen: vec![me], best });
+        let me = pulse.group.me();
+        self.election = Some((me, self.overdue_at(pulse, now)));
+        let best = pulse.is_fit(now).then_some(me);
+        self.pass(pulse, now, Passing::Election { starter: me, seen: vec![me], best });
     }
 
+    fn end(&mut self) {
+        self.election = None;
+    }
+
+    /// Whether to follow one who is said to lead. Of two leaders the higher stays.
+    fn accepts(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, leader: MemberId) -> bool {
+        let me = pulse.group.me();
+        if pulse.leads() {
+            return leader > me;
+        }
+        if leader < me && pulse.takes_over(now) {
+            self.start(pulse, now);
+            return false;
+        }
+        pulse.healthy_leader(now).is_none_or(|followed| followed <= leader)
+    }
+
+    fn on_tick(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
+        self.skip_dead_neighbours(pulse, now);
+        let overdue = self.election.take_if(|(_, until)| now >= *until).is_some();
+        if overdue || pulse.suspects(now) {
+            pulse.give_up_leader(now);
+            self.start(pulse, now);
+        }
+    }
+
+    fn on_message(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, from: MemberId, message: Message) {
+        match message {
+            Message::Election { hop, starter, seen, best } => {
+                pulse.send(from, Message::Passed { hop });
+                if self.is_sound(pulse, &seen, best) && pulse.group.contains(starter) {
+                    self.on_election(pulse, now, starter, seen, best);
+                }
+            }
+            Message::Coordinator { hop, leader, seen } => {
+                pulse.send(from, Message::Passed { hop });
+                if self.is_sound(pulse, &seen, Some(leader)) {
+                    self.on_result(pulse, now, leader, seen);
+                }
+            }
+            Message::Passed { hop } => self.hops.retain(|waiting| waiting.number != hop),
+            // The machine around it hears these.
+            Message::Pulse(_) => {}
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Timestamp> {
+        let hops = self.hops.iter().map(|hop| hop.until).min();
+        let election = self.election.map(|(_, until)| until);
+        [hops, election].into_iter().flatten().min()
+    }
+}
+
+impl HighestOnTheList {
     /// Every hop of an election may wait for every dead neighbour.
-    fn overdue_at(&self, now: Timestamp) -> Timestamp {
-        let members = u32::try_from(self.pulse.group.members().len()).unwrap_or(u32::MAX);
-        now + self.pulse.settings.answer_timeout.saturating_mul(members.saturating_mul(2))
+    fn overdue_at(&self, pulse: &Pulse<Message>, now: Timestamp) -> Timestamp {
+        let members = u32::try_from(pulse.group.members().len()).unwrap_or(u32::MAX);
+        now + pulse.settings.answer_timeout.saturating_mul(members.saturating_mul(2))
     }
 
     /// Hands a message to the next neighbour. It replaces an unconfirmed one of its kind.
-    fn pass(&mut self, now: Timestamp, message: Passing) {
+    fn pass(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, message: Passing) {
         let kind = std::mem::discriminant(&message);
         self.hops.retain(|hop| std::mem::discriminant(&hop.message) != kind);
-        self.try_hop(now, message, 0);
+        self.try_hop(pulse, now, message, 0);
     }
 
-    fn try_hop(&mut self, now: Timestamp, message: Passing, skipped: usize) {
-        let Some(neighbour) = self.pulse.group.after_me().nth(skipped) else {
-            return self.on_nobody_there(now, message);
+    fn try_hop(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, message: Passing, skipped: usize) {
+        let Some(neighbour) = pulse.group.after_me().nth(skipped) else {
+            return self.on_nobody_there(pulse, now, message);
         };
         let number = self.next_hop;
         self.next_hop += 1;
-        self.pulse.send(neighbour, message.clone().numbered(number));
-        let until = now + self.pulse.settings.answer_timeout;
+        pulse.send(neighbour, message.clone().numbered(number));
+        let until = now + pulse.settings.answer_timeout;
         self.hops.push(Hop { message, number, skipped, until });
     }
 
-    fn skip_dead_neighbours(&mut self, now: Timestamp) {
+    fn skip_dead_neighbours(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
         let (due, waiting) = std::mem::take(&mut self.hops).into_iter().partition(|hop| now >= hop.until);
         self.hops = waiting;
         let due: Vec<Hop> = due;
         for hop in due {
-            self.try_hop(now, hop.message, hop.skipped + 1);
+            self.try_hop(pulse, now, hop.message, hop.skipped + 1);
         }
     }
 
     /// All neighbours are dead: the list ends here.
-    fn on_nobody_there(&mut self, now: Timestamp, message: Passing) {
+    fn on_nobody_there(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, message: Passing) {
         if let Passing::Election { best, .. } = message {
-            self.conclude(now, best);
+            self.conclude(pulse, now, best);
         }
     }
 
-    fn on_message(&mut self, now: Timestamp, from: MemberId, message: Message) {
-        match message {
-            Message::Election { hop, starter, seen, best } => {
-                self.pulse.send(from, Message::Passed { hop });
-                if self.is_sound(&seen, best) && self.pulse.group.contains(starter) {
-                    self.on_election(now, starter, seen, best);
-                }
-            }
-            Message::Coordinator { hop, leader, seen } => {
-                self.pulse.send(from, Message::Passed { hop });
-                if self.is_sound(&seen, Some(leader)) {
-                    self.on_result(now, leader, seen);
-                }
-            }
-            Message::Passed { hop } => self.hops.retain(|waiting| waiting.number != hop),
-            Message::Pulse(PulseMessage::Beat { echo, version, value, grace }) => {
-                self.pulse.note_beat(now, from, grace);
-                if self.accepts(now, from) {
-                    self.election = None;
-                    self.pulse.hear(now, from, echo, version, value);
-                }
-            }
-            Message::Pulse(PulseMessage::Heard { echo, version }) => self.pulse.on_heard(now, from, echo, version),
-            Message::Pulse(PulseMessage::Leaving { grace }) => self.pulse.on_leaving(now, from, grace),
-            Message::Pulse(PulseMessage::Left) => {
-                if self.pulse.on_left(now, from) {
-                    self.start(now);
-                }
-            }
-        }
-    }
-
-    fn is_sound(&self, seen: &[MemberId], named: Option<MemberId>) -> bool {
-        let group = &self.pulse.group;
+    fn is_sound(&self, pulse: &Pulse<Message>, seen: &[MemberId], named: Option<MemberId>) -> bool {
+        let group = &pulse.group;
         seen.len() <= MAX_MEMBERS && seen.iter().chain(&named).all(|member| group.contains(*member))
     }
 
-    fn on_election(&mut self, now: Timestamp, starter: MemberId, mut seen: Vec<MemberId>, best: Option<MemberId>) {
-        let me = self.pulse.group.me();
-        if self.pulse.leads() && !self.pulse.settings.take_over {
+    fn on_election(
+        &mut self,
+        pulse: &mut Pulse<Message>,
+        now: Timestamp,
+        starter: MemberId,
+        mut seen: Vec<MemberId>,
+        best: Option<MemberId>,
+    ) {
+        let me = pulse.group.me();
+        if pulse.leads() && !pulse.settings.take_over {
             // The leader that was suspected is here and well.
-            return self.pass(now, Passing::Coordinator { leader: me, seen: vec![me] });
+            return self.pass(pulse, now, Passing::Coordinator { leader: me, seen: vec![me] });
         }
         if seen.contains(&me) {
-            return self.conclude(now, best);
+            return self.conclude(pulse, now, best);
         }
         if self.election.is_some_and(|(under_way, _)| under_way > starter) {
             // The other election goes on for both.
             return;
         }
-        self.election = Some((starter, self.overdue_at(now)));
+        self.election = Some((starter, self.overdue_at(pulse, now)));
         seen.push(me);
-        let best = best.max(self.pulse.is_fit(now).then_some(me));
-        self.pass(now, Passing::Election { starter, seen, best });
+        let best = best.max(pulse.is_fit(now).then_some(me));
+        self.pass(pulse, now, Passing::Election { starter, seen, best });
     }
 
     /// The list has been all the way round. The winner is told directly, too: the result's way
     /// round may end before it.
-    fn conclude(&mut self, now: Timestamp, best: Option<MemberId>) {
+    fn conclude(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, best: Option<MemberId>) {
         self.election = None;
         let Some(leader) = best else { return };
-        let me = self.pulse.group.me();
-        if leader != me && !self.follows_results() {
+        let me = pulse.group.me();
+        if leader != me && !self.follows_results(pulse) {
             let hop = self.next_hop;
             self.next_hop += 1;
-            let seen = self.pulse.group.members().iter().copied().filter(|member| *member != leader).collect();
-            self.pulse.send(leader, Message::Coordinator { hop, leader, seen });
+            let seen = pulse.group.members().iter().copied().filter(|member| *member != leader).collect();
+            pulse.send(leader, Message::Coordinator { hop, leader, seen });
         }
-        self.apply(now, leader);
-        self.pass(now, Passing::Coordinator { leader, seen: vec![me] });
+        self.apply(pulse, now, leader);
+        self.pass(pulse, now, Passing::Coordinator { leader, seen: vec![me] });
     }
 
-    fn on_result(&mut self, now: Timestamp, leader: MemberId, mut seen: Vec<MemberId>) {
-        let me = self.pulse.group.me();
+    fn on_result(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, leader: MemberId, mut seen: Vec<MemberId>) {
+        let me = pulse.group.me();
         if seen.contains(&me) {
             return;
         }
-        self.apply(now, leader);
+        self.apply(pulse, now, leader);
         seen.push(me);
-        if seen.len() < self.pulse.group.members().len() {
-            self.pass(now, Passing::Coordinator { leader, seen });
+        if seen.len() < pulse.group.members().len() {
+            self.pass(pulse, now, Passing::Coordinator { leader, seen });
         }
     }
 
     /// Whether the word of others makes a leader: a known-bad variant.
-    fn follows_results(&self) -> bool {
-        !self.pulse.settings.policy.waits_for_the_winner()
+    fn follows_results(&self, pulse: &Pulse<Message>) -> bool {
+        !pulse.settings.policy.waits_for_the_winner()
     }
 
     /// Takes a result in. Only the winner acts on it: one that never hears of its election must not
     /// be followed, and the leader that sits must not step down for it.
-    fn apply(&mut self, now: Timestamp, leader: MemberId) {
-        if leader == self.pulse.group.me() {
-            if self.pulse.is_fit(now) {
+    fn apply(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, leader: MemberId) {
+        if leader == pulse.group.me() {
+            if pulse.is_fit(now) {
                 self.election = None;
-                self.pulse.lead(now);
+                pulse.lead(now);
             }
-        } else if self.accepts(now, leader) {
+        } else if self.accepts(pulse, now, leader) {
             self.election = None;
-            if self.follows_results() {
-                self.pulse.follow(now, leader);
+            if self.follows_results(pulse) {
+                pulse.follow(now, leader);
             }
-            self.pulse.listen_anew(now);
+            pulse.listen_anew(now);
         }
-    }
-
-    /// Whether to follow one who is said to lead. Of two leaders the higher stays.
-    fn accepts(&mut self, now: Timestamp, leader: MemberId) -> bool {
-        let me = self.pulse.group.me();
-        if self.pulse.leads() {
-            return leader > me;
-        }
-        if leader < me && self.pulse.takes_over(now) {
-            self.start(now);
-            return false;
-        }
-        self.pulse.healthy_leader(now).is_none_or(|followed| followed <= leader)
     }
 }
 
@@ -337,8 +290,11 @@ impl Ring {
 mod tests {
     use std::time::Duration;
 
+    use bytes::Bytes;
+
     use super::*;
     use crate::machine::{Claim, Event, TermNo};
+    use crate::peers::{Group, Input, Output, RankSettings, TermRules};
 
     const MS: Duration = Duration::from_millis(1);
 
