@@ -100,8 +100,7 @@ impl<F: Fencing> Candidate<F> {
             hold_until_stopped: self.hold_until_stopped,
             first_contact: self.election.first_contact.get().copied(),
         };
-        let request =
-            Request::Stand(Box::new(Stand { seat: id, candidate, fences: self.fences, shared: shared.clone() }));
+        let request = Request::Stand(Box::new(Stand { id, candidate, fences: self.fences, shared: shared.clone() }));
         if !client.port.send(request) {
             return Err(CandidacyError::Closed.into());
         }

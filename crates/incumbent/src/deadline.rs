@@ -31,8 +31,8 @@ impl Deadline {
         Timestamp::from_nanos(self.0.load(Ordering::Acquire))
     }
 
-    /// Moves it, unless the term is over: a late answer never revives one. Whether it has moved.
-    pub(crate) fn extend(&self, to: Timestamp) -> bool {
+    /// Moves it, forward or back, unless the term is over: a late answer never revives one. Whether it has moved.
+    pub(crate) fn move_to(&self, to: Timestamp) -> bool {
         let mut seen = self.0.load(Ordering::Acquire);
         while seen != 0 {
             match self.0.compare_exchange_weak(seen, to.as_nanos(), Ordering::AcqRel, Ordering::Acquire) {

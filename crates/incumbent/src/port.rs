@@ -32,7 +32,7 @@ pub(crate) enum Request {
 /// A candidate that stands.
 #[derive(Debug)]
 pub(crate) struct Stand {
-    pub(crate) seat: CandidacyId,
+    pub(crate) id: CandidacyId,
     pub(crate) candidate: Candidate,
     pub(crate) fences: Vec<Arc<dyn Fence>>,
     pub(crate) shared: Arc<CandidacyState>,
@@ -263,9 +263,9 @@ impl TermState {
         self.session.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Moves the deadline, unless the term is over.
-    pub(crate) fn extend(&self, to: Timestamp) {
-        if self.deadline.extend(to) {
+    /// Moves the deadline, forward or back, unless the term is over.
+    pub(crate) fn move_to(&self, to: Timestamp) {
+        if self.deadline.move_to(to) {
             self.moved.notify_waiters();
         }
     }
@@ -319,7 +319,7 @@ mod tests {
         let term = term();
         assert_eq!(term.lapse(Timestamp::from_nanos(9)), Lapse::Serving);
         assert_eq!(term.lapse(Timestamp::from_nanos(10)), Lapse::Noticed);
-        term.extend(Timestamp::from_nanos(20));
+        term.move_to(Timestamp::from_nanos(20));
         assert_eq!(term.deadline(), Timestamp::ZERO);
         assert_eq!(term.lapse(Timestamp::from_nanos(1)), Lapse::Over);
     }
@@ -335,9 +335,9 @@ mod tests {
     #[test]
     fn a_deadline_moves_both_ways_while_the_term_lasts() {
         let term = term();
-        term.extend(Timestamp::from_nanos(20));
+        term.move_to(Timestamp::from_nanos(20));
         assert_eq!(term.lapse(Timestamp::from_nanos(15)), Lapse::Serving);
-        term.extend(Timestamp::from_nanos(12));
+        term.move_to(Timestamp::from_nanos(12));
         assert_eq!(term.lapse(Timestamp::from_nanos(15)), Lapse::Noticed);
     }
 }

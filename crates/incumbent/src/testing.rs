@@ -66,7 +66,7 @@ impl Control {
 
     /// Sets how long the term lasts from now on.
     pub fn set_remaining(&self, remaining: Duration) {
-        self.term.extend(self.clock.now() + remaining);
+        self.term.move_to(self.clock.now() + remaining);
     }
 
     /// Waits until the office has been given back.

@@ -27,7 +27,7 @@ fn what_a_user_has_seen_end_is_never_extended() {
     loom::model(|| {
         let deadline = deadline();
         let (renewed, again) = (deadline.clone(), deadline.clone());
-        let driver = thread::spawn(move || renewed.extend(at(20)));
+        let driver = thread::spawn(move || renewed.move_to(at(20)));
         let other = thread::spawn(move || again.lapse(at(10)));
         let seen = deadline.lapse(at(10));
         if seen != Lapse::Serving {
@@ -50,9 +50,9 @@ fn what_the_driver_has_ended_stays_ended() {
         let user = thread::spawn(move || (looked.lapse(at(10)), looked.lapse(at(5))));
         // Only the driver extends and ends, one after the other.
         let driver = thread::spawn(move || {
-            ended.extend(at(20));
+            ended.move_to(at(20));
             ended.end();
-            ended.extend(at(30))
+            ended.move_to(at(30))
         });
         let (first, then) = user.join().unwrap_or((Lapse::Over, Lapse::Over));
         assert!(first == Lapse::Serving || then == Lapse::Over, "{first:?}, then {then:?}");

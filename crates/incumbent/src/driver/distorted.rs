@@ -9,9 +9,9 @@ use crate::flaw::DriverFlaw;
 
 impl<S: Side> Driver<S> {
     /// Tells an event in a known-bad way, if it has one; else it comes back.
-    pub(super) fn distort(&mut self, cx: &mut Context<'_>, seat: CandidacyId, event: Event) -> Option<Event> {
-        let chair = self.seats.get(&seat);
-        let term = chair.and_then(|chair| chair.term.as_ref());
+    pub(super) fn distort(&mut self, cx: &mut Context<'_>, id: CandidacyId, event: Event) -> Option<Event> {
+        let handles = self.candidacies.get(&id);
+        let term = handles.and_then(|handles| handles.term.as_ref());
         match (self.flaws.on, event) {
             (Some(DriverFlaw::LapsedRevived), Event::Deadline(deadline)) => {
                 if let Some(term) = term {
@@ -19,13 +19,13 @@ impl<S: Side> Driver<S> {
                 }
             }
             (Some(DriverFlaw::ProclaimedByAnother), Event::Proclaimed(_, cas)) => {
-                if let (Some(chair), Some(term)) = (chair, term) {
-                    let all = chair.shared.state().proclaims;
+                if let (Some(handles), Some(term)) = (handles, term) {
+                    let all = handles.shared.state().proclaims;
                     term.proclaimed.change(|_| Some((all, cas == Cas::Done)));
                 }
             }
             (Some(DriverFlaw::EventsLate), event) => {
-                self.to_tell.push((seat, event));
+                self.to_tell.push((id, event));
                 cx.waker().wake_by_ref();
             }
             (_, event) => return Some(event),
@@ -35,8 +35,8 @@ impl<S: Side> Driver<S> {
 
     /// What should have been told in the last turn.
     pub(super) fn tell_late(&mut self, cx: &mut Context<'_>) {
-        for (seat, event) in std::mem::take(&mut self.to_tell) {
-            self.tell(cx, seat, event);
+        for (id, event) in std::mem::take(&mut self.to_tell) {
+            self.tell(cx, id, event);
         }
     }
 }

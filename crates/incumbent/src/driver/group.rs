@@ -44,7 +44,7 @@ pub(crate) struct GroupSide {
     clock: Arc<dyn Clock>,
     hooks: Hooks,
     member: Member,
-    seat: Option<Place>,
+    candidacy: Option<DrivenCandidacy>,
     /// Who leads, if it is another member.
     follows: Option<(MemberId, Option<Token>)>,
     /// What is to be told that the member has not said.
@@ -66,7 +66,7 @@ enum Member {
 }
 
 /// The candidate of this client. There is one at a time.
-struct Place {
+struct DrivenCandidacy {
     id: CandidacyId,
     shared: Arc<CandidacyState>,
     fences: Fences,
@@ -88,7 +88,7 @@ impl GroupSide {
             clock,
             hooks,
             member: Member::No,
-            seat: None,
+            candidacy: None,
             follows: None,
             told: VecDeque::new(),
             work: FuturesUnordered::new(),
@@ -104,7 +104,7 @@ impl GroupSide {
         if self.closing {
             return Err(CandidacyError::Closed);
         }
-        if self.seat.is_some() {
+        if self.candidacy.is_some() {
             return Err(CandidacyError::AlreadyInLine);
         }
         let members = self.bond.group.members();
@@ -130,10 +130,10 @@ impl GroupSide {
             }
         };
         self.member = Member::Yes(node);
-        self.show_seat();
-        if let Some(place) = &mut self.seat {
-            let (seat, waiting) = (place.id, std::mem::take(&mut place.waiting));
-            waiting.into_iter().for_each(|command| self.command(seat, command));
+        self.show_candidacy();
+        if let Some(candidacy) = &mut self.candidacy {
+            let (id, waiting) = (candidacy.id, std::mem::take(&mut candidacy.waiting));
+            waiting.into_iter().for_each(|command| self.command(id, command));
         }
         if self.closing {
             self.close_node();
@@ -147,28 +147,31 @@ impl GroupSide {
     }
 
     /// The candidate is known by its member's name, and sees whom it follows.
-    fn show_seat(&mut self) {
-        let (Member::Yes(node), Some(place)) = (&self.member, &self.seat) else { return };
-        let _ = place.shared.name.set(self.bond.group.members().name(node.me()).into());
+    fn show_candidacy(&mut self) {
+        let (Member::Yes(node), Some(candidacy)) = (&self.member, &self.candidacy) else { return };
+        let _ = candidacy.shared.name.set(self.bond.group.members().name(node.me()).into());
         self.show();
     }
 
     /// Whom a candidate that does not lead follows.
     fn show(&mut self) {
-        let Some(place) = self.seat.as_ref().filter(|place| !place.in_office && !place.at_work) else { return };
+        let Some(candidacy) = self.candidacy.as_ref().filter(|candidacy| !candidacy.in_office && !candidacy.at_work)
+        else {
+            return;
+        };
         let event = match self.follows {
-            _ if !place.healthy => Event::Out(LossReason::Unhealthy),
+            _ if !candidacy.healthy => Event::Out(LossReason::Unhealthy),
             Some((leader, term)) => Event::Led { leader, term, value: bytes::Bytes::new() },
             None => Event::Vacant,
         };
-        self.told.push_back(Told::Event(place.id, event));
+        self.told.push_back(Told::Event(candidacy.id, event));
     }
 
     /// The candidate cannot stand, for good.
     fn fail(&mut self, error: CandidacyError) {
-        if let Some(place) = &mut self.seat {
-            place.error.get_or_insert(error);
-            let id = place.id;
+        if let Some(candidacy) = &mut self.candidacy {
+            candidacy.error.get_or_insert(error);
+            let id = candidacy.id;
             self.told.extend([Event::Failed, Event::Done { certain: true }].map(|event| Told::Event(id, event)));
         }
     }
@@ -193,32 +196,33 @@ impl GroupSide {
     /// A candidacy that is over makes room for the next one.
     fn note_told(&mut self, told: &Told) {
         if let Told::Event(_, Event::Done { .. }) = told {
-            self.seat = None;
+            self.candidacy = None;
         }
     }
 
     fn on_done(&mut self, done: Done) {
         match done {
             Done::Started(result) => self.on_started(result),
-            Done::Raised(seat, token, result) => self.on_raised(seat, token, result),
+            Done::Raised(id, token, result) => self.on_raised(id, token, result),
             Done::Shut => {
                 // A group keeps nothing of one who has left.
-                let seat = self.seat.as_ref().map(|place| Told::Event(place.id, Event::Done { certain: true }));
-                self.told.extend(seat);
+                let id =
+                    self.candidacy.as_ref().map(|candidacy| Told::Event(candidacy.id, Event::Done { certain: true }));
+                self.told.extend(id);
                 self.told.push_back(Told::Closed(true));
             }
         }
     }
 
-    fn on_raised(&mut self, seat: CandidacyId, token: Token, result: Result<(), FenceError>) {
+    fn on_raised(&mut self, id: CandidacyId, token: Token, result: Result<(), FenceError>) {
         let store = self.store_id();
         let wanted = self.raise.take_if(|(out, _)| *out == token).is_some();
-        let result = result.map_err(|error| match &mut self.seat {
-            Some(place) if wanted && place.id == seat => {
+        let result = result.map_err(|error| match &mut self.candidacy {
+            Some(candidacy) if wanted && candidacy.id == id => {
                 tracing::debug!(%error, "a fence could not be raised");
-                let (fault, error) = place.fences.on_error(&store, token, error);
+                let (fault, error) = candidacy.fences.on_error(&store, token, error);
                 if fault == Fault::Permanent {
-                    place.error = Some(error);
+                    candidacy.error = Some(error);
                 }
                 fault
             }
@@ -238,13 +242,13 @@ impl GroupSide {
             Said::Event(event) => self.on_event(event),
             Said::RaiseFences(token) => {
                 let token_of_group = FencingToken::new(token, self.store_id());
-                let Some(place) = &self.seat else {
+                let Some(candidacy) = &self.candidacy else {
                     // Nobody is left to raise them for.
                     return self.answer_fences(token, Err(Fault::OutcomeUnknown));
                 };
-                let (seat, (raise, raised)) = (place.id, place.fences.raise(&self.hooks, token_of_group));
+                let (id, (raise, raised)) = (candidacy.id, candidacy.fences.raise(&self.hooks, token_of_group));
                 self.raise = Some((token, raise));
-                self.work.push(Box::pin(async move { Done::Raised(seat, token, raised.await) }));
+                self.work.push(Box::pin(async move { Done::Raised(id, token, raised.await) }));
             }
             Said::GiveUpFences(token) => {
                 tracing::debug!(%token, "the raise of the fences is given up");
@@ -272,18 +276,18 @@ impl GroupSide {
             Event::Elected { .. } => self.follows = None,
             _ => {}
         }
-        let Some(place) = &mut self.seat else { return };
+        let Some(candidacy) = &mut self.candidacy else { return };
         match &event {
-            Event::Elected { .. } => (place.in_office, place.at_work) = (true, true),
-            Event::TransferRefused(_) => place.ceding = false,
+            Event::Elected { .. } => (candidacy.in_office, candidacy.at_work) = (true, true),
+            Event::TransferRefused(_) => candidacy.ceding = false,
             Event::Unelected(why) => {
-                place.in_office = false;
-                place.at_work &= !(std::mem::take(&mut place.ceding) && *why == LossReason::Transferred);
+                candidacy.in_office = false;
+                candidacy.at_work &= !(std::mem::take(&mut candidacy.ceding) && *why == LossReason::Transferred);
             }
             _ => {}
         }
         let released = event == Event::Released;
-        self.told.push_back(Told::Event(place.id, event));
+        self.told.push_back(Told::Event(candidacy.id, event));
         if released {
             self.show();
         }
@@ -297,8 +301,8 @@ impl GroupSide {
             _ => return tracing::warn!(%why, "this member does not vote"),
         };
         tracing::error!(%why, "this member takes no part any more");
-        if let Some(place) = &mut self.seat {
-            place.error = Some(error.into());
+        if let Some(candidacy) = &mut self.candidacy {
+            candidacy.error = Some(error.into());
         }
     }
 
@@ -336,7 +340,7 @@ impl GroupSide {
 
 impl Side for GroupSide {
     fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError> {
-        let Stand { seat: id, candidate, fences, shared } = stand;
+        let Stand { id, candidate, fences, shared } = stand;
         self.check(&candidate)?;
         shared.on_first_contact(None);
         let Candidate { election, name, value, fenced, hold_until_stopped, .. } = candidate;
@@ -351,7 +355,7 @@ impl Side for GroupSide {
                 Done::Started(start(&bond, &election, &name, (rules, value), clock).await.map(Box::new))
             }));
         }
-        self.seat = Some(Place {
+        self.candidacy = Some(DrivenCandidacy {
             id,
             shared,
             fences,
@@ -362,24 +366,24 @@ impl Side for GroupSide {
             ceding: false,
             error: None,
         });
-        self.show_seat();
+        self.show_candidacy();
         Ok(())
     }
 
-    fn command(&mut self, seat: CandidacyId, command: Command) {
-        let Some(place) = self.seat.as_mut().filter(|place| place.id == seat) else { return };
+    fn command(&mut self, id: CandidacyId, command: Command) {
+        let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.id == id) else { return };
         if let Member::Starting = self.member {
-            return place.waiting.push(command);
+            return candidacy.waiting.push(command);
         }
         let shows = match command {
             Command::Healthy(healthy) => {
-                place.healthy = healthy;
+                candidacy.healthy = healthy;
                 true
             }
-            Command::Release => std::mem::take(&mut place.at_work),
+            Command::Release => std::mem::take(&mut candidacy.at_work),
             _ => false,
         };
-        place.ceding |= matches!(command, Command::Transfer(..));
+        candidacy.ceding |= matches!(command, Command::Transfer(..));
         self.command_node(command);
         if shows {
             self.show();
@@ -436,7 +440,7 @@ impl Side for GroupSide {
     }
 
     fn error(&mut self, _: CandidacyId) -> CandidacyError {
-        self.seat.as_mut().and_then(|place| place.error.take()).unwrap_or(CandidacyError::Closed)
+        self.candidacy.as_mut().and_then(|candidacy| candidacy.error.take()).unwrap_or(CandidacyError::Closed)
     }
 
     fn patience(&self) -> Duration {

@@ -7,12 +7,12 @@
 //! Telling one may give the machine something new to say (an office that nobody has taken is given back): then the rest of
 //! the queue is drained in there, in the same order, and the outer loop finds it empty.
 
-mod chair;
 #[cfg(feature = "flaws")]
 mod distorted;
 mod fences;
 #[cfg(feature = "peers")]
 mod group;
+mod handles;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ use crate::error::CandidacyError;
 use crate::fence::FencingToken;
 use crate::flaw::{DriverFlaw, Flaws};
 use crate::port::{Request, Stand};
-use chair::Chair;
+use handles::Handles;
 
 #[cfg(feature = "peers")]
 pub(crate) use group::GroupSide;
@@ -57,7 +57,7 @@ pub(crate) trait Side: Send + 'static {
     /// A candidate stands, or may not.
     fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError>;
     /// The user of a candidacy wants something.
-    fn command(&mut self, seat: CandidacyId, command: Command);
+    fn command(&mut self, id: CandidacyId, command: Command);
     /// Every candidacy leaves, and all is closed. [`Told::Closed`] follows.
     fn close(&mut self);
     /// Time has passed.
@@ -81,7 +81,7 @@ pub(crate) trait Side: Send + 'static {
     /// The name of a member.
     fn name_of(&self, member: MemberId) -> Arc<str>;
     /// Why a candidacy has failed.
-    fn error(&mut self, seat: CandidacyId) -> CandidacyError;
+    fn error(&mut self, id: CandidacyId) -> CandidacyError;
     /// How long cleaning up may take once every handle is gone.
     fn patience(&self) -> Duration;
 }
@@ -97,7 +97,7 @@ pub(crate) struct Driver<S> {
     hung_up: bool,
     /// Every handle is gone: when to stop cleaning up, whether or not that is done.
     give_up_at: Option<Timestamp>,
-    seats: BTreeMap<CandidacyId, Chair>,
+    candidacies: BTreeMap<CandidacyId, Handles>,
     closing: Vec<oneshot::Sender<bool>>,
     over: bool,
     flaws: Flaws,
@@ -123,7 +123,7 @@ impl<S: Side> Driver<S> {
             requests,
             hung_up: false,
             give_up_at: None,
-            seats: BTreeMap::new(),
+            candidacies: BTreeMap::new(),
             closing: Vec::new(),
             over: false,
             flaws,
@@ -188,20 +188,20 @@ impl<S: Side> Driver<S> {
     fn on_request(&mut self, cx: &mut Context<'_>, request: Option<Request>) {
         match request {
             Some(Request::Stand(stand)) => self.on_stand(*stand),
-            Some(Request::Command(seat, command)) => {
+            Some(Request::Command(id, command)) => {
                 if command == Command::Leave {
-                    self.give_back_unclaimed(cx, seat);
+                    self.give_back_unclaimed(cx, id);
                 }
                 // Before the term may end by it. A refusal takes it back.
                 if let Command::Transfer(..) = command {
-                    self.note_ceding(seat, true);
+                    self.note_ceding(id, true);
                 }
-                self.take_in(cx, seat, command);
+                self.take_in(cx, id, command);
             }
-            Some(Request::Release(seat, term)) => {
-                let last = self.seats.get(&seat).and_then(|chair| chair.term.as_ref());
+            Some(Request::Release(id, term)) => {
+                let last = self.candidacies.get(&id).and_then(|handles| handles.term.as_ref());
                 if last.is_some_and(|last| last.number == term) {
-                    self.take_in(cx, seat, Command::Release);
+                    self.take_in(cx, id, Command::Release);
                 }
             }
             Some(Request::Close(reply)) => {
@@ -218,10 +218,10 @@ impl<S: Side> Driver<S> {
     }
 
     fn on_stand(&mut self, stand: Stand) {
-        let (seat, shared, election) = (stand.seat, stand.shared.clone(), stand.candidate.election.clone());
+        let (id, shared, election) = (stand.id, stand.shared.clone(), stand.candidate.election.clone());
         match self.side.stand(stand) {
             Ok(()) => {
-                self.seats.insert(seat, Chair::new(election, shared));
+                self.candidacies.insert(id, Handles::new(election, shared));
             }
             Err(error) => shared.change(|state| {
                 state.failed = Some(error);
@@ -231,18 +231,18 @@ impl<S: Side> Driver<S> {
     }
 
     /// Hands something to the machine, and does all that follows from it.
-    fn take_in(&mut self, cx: &mut Context<'_>, seat: CandidacyId, command: Command) {
-        self.side.command(seat, command);
+    fn take_in(&mut self, cx: &mut Context<'_>, id: CandidacyId, command: Command) {
+        self.side.command(id, command);
         self.drain(cx);
     }
 
     fn drain(&mut self, cx: &mut Context<'_>) {
         while let Some(told) = self.side.next_told(cx) {
             match told {
-                Told::Event(seat, event) => {
+                Told::Event(id, event) => {
                     #[cfg(feature = "flaws")]
-                    let Some(event) = self.distort(cx, seat, event) else { continue };
-                    self.tell(cx, seat, event);
+                    let Some(event) = self.distort(cx, id, event) else { continue };
+                    self.tell(cx, id, event);
                 }
                 Told::Closed(closed) => self.on_closed(closed),
             }
@@ -258,69 +258,69 @@ impl<S: Side> Driver<S> {
     }
 
     /// An office that nobody has taken, and nobody will, is given back.
-    fn give_back_unclaimed(&mut self, cx: &mut Context<'_>, seat: CandidacyId) {
-        let unclaimed = self.seats.get(&seat).and_then(|chair| chair.shared.state().elected.take());
+    fn give_back_unclaimed(&mut self, cx: &mut Context<'_>, id: CandidacyId) {
+        let unclaimed = self.candidacies.get(&id).and_then(|handles| handles.shared.state().elected.take());
         if unclaimed.is_some() {
-            self.take_in(cx, seat, Command::Release);
+            self.take_in(cx, id, Command::Release);
         }
     }
 
-    fn note_ceding(&self, seat: CandidacyId, ceding: bool) {
-        if let Some(term) = self.seats.get(&seat).and_then(|chair| chair.term.as_ref()) {
+    fn note_ceding(&self, id: CandidacyId, ceding: bool) {
+        if let Some(term) = self.candidacies.get(&id).and_then(|handles| handles.term.as_ref()) {
             term.ceding.store(ceding, Ordering::Release);
         }
     }
 
-    fn tell(&mut self, cx: &mut Context<'_>, seat: CandidacyId, event: Event) {
-        let Some(chair) = self.seats.get_mut(&seat) else { return };
+    fn tell(&mut self, cx: &mut Context<'_>, id: CandidacyId, event: Event) {
+        let Some(handles) = self.candidacies.get_mut(&id) else { return };
         match event {
-            Event::FirstContact(tombstone) => chair.shared.on_first_contact(tombstone),
-            Event::Following(ahead) => chair.role(Role::Following { ahead: ahead.name, token: Some(ahead.token) }),
+            Event::FirstContact(tombstone) => handles.shared.on_first_contact(tombstone),
+            Event::Following(ahead) => handles.role(Role::Following { ahead: ahead.name, token: Some(ahead.token) }),
             Event::Led { leader, term, .. } => {
-                chair.role(Role::Following { ahead: Some(self.side.name_of(leader)), token: term });
+                handles.role(Role::Following { ahead: Some(self.side.name_of(leader)), token: term });
             }
-            Event::Vacant => chair.role(Role::Following { ahead: None, token: None }),
-            Event::Out(why) => chair.role(Role::Out(why)),
+            Event::Vacant => handles.role(Role::Following { ahead: None, token: None }),
+            Event::Out(why) => handles.role(Role::Out(why)),
             Event::Elected { term, claim, deadline } => {
                 let token = self.side.fencing_token(&claim);
-                chair.on_elected(term, token, deadline, self.side.session());
+                handles.on_elected(term, token, deadline, self.side.session());
             }
             Event::Deadline(deadline) => {
-                if let Some(term) = &chair.term {
-                    term.extend(deadline);
+                if let Some(term) = &handles.term {
+                    term.move_to(deadline);
                 }
             }
             Event::Stopping { why, hard_stop } => {
-                chair.on_stopping(why, hard_stop);
-                self.give_back_unclaimed(cx, seat);
+                handles.on_stopping(why, hard_stop);
+                self.give_back_unclaimed(cx, id);
             }
             Event::Unelected(why) => {
-                chair.on_unelected(why);
-                self.give_back_unclaimed(cx, seat);
+                handles.on_unelected(why);
+                self.give_back_unclaimed(cx, id);
             }
-            Event::Released => chair.released(true),
+            Event::Released => handles.released(true),
             Event::TransferRefused(why) => {
-                chair.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why.into())));
-                self.note_ceding(seat, false);
+                handles.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why.into())));
+                self.note_ceding(id, false);
             }
             Event::Proclaimed(number, cas) => {
-                if let Some(term) = &chair.term {
+                if let Some(term) = &handles.term {
                     term.proclaimed.change(|_| Some((number, cas == Cas::Done)));
                 }
             }
             Event::Ended => {
-                chair.shared.change(|state| state.ended = true);
-                chair.shared.tell(|| CandidacyEvent::Ended);
+                handles.shared.change(|state| state.ended = true);
+                handles.shared.tell(|| CandidacyEvent::Ended);
             }
             Event::Failed => {
-                let error = self.side.error(seat);
-                chair.shared.change(|state| state.failed = Some(error));
+                let error = self.side.error(id);
+                handles.shared.change(|state| state.failed = Some(error));
             }
             // Of the member, not of its candidate.
             Event::NotVoting(_) | Event::Voting => {}
             Event::Done { certain } => {
-                if let Some(chair) = self.seats.remove(&seat) {
-                    chair.finish(certain);
+                if let Some(handles) = self.candidacies.remove(&id) {
+                    handles.finish(certain);
                 }
             }
         }
@@ -340,8 +340,8 @@ impl<S> Drop for Driver<S> {
                 stand.shared.change(|state| state.done = Some(true));
             }
         }
-        for chair in std::mem::take(&mut self.seats).into_values() {
-            chair.finish(false);
+        for handles in std::mem::take(&mut self.candidacies).into_values() {
+            handles.finish(false);
         }
     }
 }

@@ -72,7 +72,7 @@ pub(crate) struct StoreSide {
     attempt: Option<AbortHandle>,
     /// The call of each candidacy that is out and wanted.
     calls: BTreeMap<CandidacyId, (CallId, AbortHandle)>,
-    seats: BTreeMap<CandidacyId, Place>,
+    candidacies: BTreeMap<CandidacyId, DrivenCandidacy>,
     /// Why no session can be had, for those who fail for it.
     session_error: Option<CandidacyError>,
     work: FuturesUnordered<Abortable<Work>>,
@@ -86,7 +86,7 @@ pub(crate) struct StoreSide {
 }
 
 /// What is kept for a candidacy.
-struct Place {
+struct DrivenCandidacy {
     fences: Fences,
     watch: Option<AbortHandle>,
     /// The watch that is to be begun next.
@@ -122,7 +122,7 @@ impl StoreSide {
             closed: None,
             attempt: None,
             calls: BTreeMap::new(),
-            seats: BTreeMap::new(),
+            candidacies: BTreeMap::new(),
             session_error: None,
             work: FuturesUnordered::new(),
             to_watch: Vec::new(),
@@ -146,18 +146,18 @@ impl StoreSide {
                 });
                 self.take_in(Input::Renewed(attempt, answer));
             }
-            Done::Answer(seat, call, result) => {
-                let wanted = self.calls.get(&seat).is_some_and(|(out, _)| *out == call);
+            Done::Answer(id, call, result) => {
+                let wanted = self.calls.get(&id).is_some_and(|(out, _)| *out == call);
                 if wanted {
-                    self.calls.remove(&seat);
+                    self.calls.remove(&id);
                 }
                 let answer = result.map_err(|error| match wanted {
-                    true => self.on_call_error(seat, error),
+                    true => self.on_call_error(id, error),
                     false => Fault::OutcomeUnknown,
                 });
-                self.take_in(Input::Answer(seat, call, answer));
+                self.take_in(Input::Answer(id, call, answer));
             }
-            Done::Wake(seat, watch, hint) => self.take_in(Input::Wake(seat, watch, hint)),
+            Done::Wake(id, watch, hint) => self.take_in(Input::Wake(id, watch, hint)),
             Done::Closed(closed) => self.closed = Some(closed),
             Done::Discarded => {}
             Done::Shortened(epoch, ttl) => {
@@ -216,21 +216,21 @@ impl StoreSide {
         Err(Fault::Permanent)
     }
 
-    fn on_call_error(&mut self, seat: CandidacyId, error: CallError) -> Fault {
-        let place = self.seats.get_mut(&seat);
+    fn on_call_error(&mut self, id: CandidacyId, error: CallError) -> Fault {
+        let candidacy = self.candidacies.get_mut(&id);
         let (fault, error) = match (error, &self.store_id) {
             (CallError::Store(error), _) => (error.fault(), CandidacyError::Store(error)),
-            (CallError::Fence(token, error), Some(store)) => match place {
-                Some(place) => place.fences.on_error(store, token, error),
+            (CallError::Fence(token, error), Some(store)) => match candidacy {
+                Some(candidacy) => candidacy.fences.on_error(store, token, error),
                 None => (error.fault(), CandidacyError::Fence(error)),
             },
             (CallError::Fence(_, error), None) => (error.fault(), CandidacyError::Fence(error)),
         };
-        tracing::debug!(?seat, %error, "call failed");
+        tracing::debug!(?id, %error, "call failed");
         if fault == Fault::Permanent
-            && let Some(place) = self.seats.get_mut(&seat)
+            && let Some(candidacy) = self.candidacies.get_mut(&id)
         {
-            place.error = Some(error);
+            candidacy.error = Some(error);
         }
         fault
     }
@@ -264,39 +264,39 @@ impl StoreSide {
                     self.closed = Some(true);
                 }
             }
-            Output::Call(seat, call, epoch, op) => self.call(seat, call, epoch, op),
-            Output::GiveUpCall(seat) => self.give_up_call(seat),
-            Output::Watch { seat, watch, what, from } => {
-                let place = self.seats.get_mut(&seat)?;
-                replace(&mut place.watch, None);
-                if place.to_watch.replace(ToWatch { watch, what, from }).is_none() {
-                    self.to_watch.push(seat);
+            Output::Call(id, call, epoch, op) => self.call(id, call, epoch, op),
+            Output::GiveUpCall(id) => self.give_up_call(id),
+            Output::Watch { seat: id, watch, what, from } => {
+                let candidacy = self.candidacies.get_mut(&id)?;
+                replace(&mut candidacy.watch, None);
+                if candidacy.to_watch.replace(ToWatch { watch, what, from }).is_none() {
+                    self.to_watch.push(id);
                 }
             }
-            Output::Unwatch(seat) => {
-                let place = self.seats.get_mut(&seat)?;
-                replace(&mut place.watch, None);
-                place.to_watch = None;
+            Output::Unwatch(id) => {
+                let candidacy = self.candidacies.get_mut(&id)?;
+                replace(&mut candidacy.watch, None);
+                candidacy.to_watch = None;
             }
-            Output::Event(seat, event) => {
-                self.note(seat, &event);
-                return Some(Told::Event(seat, event));
+            Output::Event(id, event) => {
+                self.note(id, &event);
+                return Some(Told::Event(id, event));
             }
             Output::SettingsRefused(error) => self.session_error = Some(error.into()),
         }
         None
     }
 
-    fn note(&mut self, seat: CandidacyId, event: &Event) {
+    fn note(&mut self, id: CandidacyId, event: &Event) {
         match event {
             Event::Following(_) => {
-                if let Some(place) = self.seats.get_mut(&seat) {
-                    place.fences.forget();
+                if let Some(candidacy) = self.candidacies.get_mut(&id) {
+                    candidacy.fences.forget();
                 }
             }
             Event::Done { .. } => {
-                if let Some(mut place) = self.seats.remove(&seat) {
-                    replace(&mut place.watch, None);
+                if let Some(mut candidacy) = self.candidacies.remove(&id) {
+                    replace(&mut candidacy.watch, None);
                 }
             }
             _ => {}
@@ -320,31 +320,31 @@ impl StoreSide {
         }
     }
 
-    fn give_up_call(&mut self, seat: CandidacyId) {
-        if let Some((_, call)) = self.calls.remove(&seat) {
+    fn give_up_call(&mut self, id: CandidacyId) {
+        if let Some((_, call)) = self.calls.remove(&id) {
             call.abort();
         }
     }
 
-    fn call(&mut self, seat: CandidacyId, call: CallId, epoch: Option<Epoch>, op: Op) {
+    fn call(&mut self, id: CandidacyId, call: CallId, epoch: Option<Epoch>, op: Op) {
         let session = epoch.and_then(|epoch| self.session_of(epoch));
-        let handle = match (op, self.seats.get(&seat), &self.store_id) {
-            (Op::RaiseFences(token), Some(place), Some(store)) => {
-                let (handle, raised) = place.fences.raise(&self.hooks, FencingToken::new(token, store.clone()));
+        let handle = match (op, self.candidacies.get(&id), &self.store_id) {
+            (Op::RaiseFences(token), Some(candidacy), Some(store)) => {
+                let (handle, raised) = candidacy.fences.raise(&self.hooks, FencingToken::new(token, store.clone()));
                 // Given up, it is answered all the same, once nothing is left of it.
                 self.begin(Box::pin(async move {
                     let raised = raised.await.map(|()| Answer::Raised);
-                    Done::Answer(seat, call, raised.map_err(|error| CallError::Fence(token, error)))
+                    Done::Answer(id, call, raised.map_err(|error| CallError::Fence(token, error)))
                 }));
                 handle
             }
             (op, ..) => {
                 let store = self.store.clone();
                 let ask = async move { ask(&*store, session, op).await.map_err(CallError::Store) };
-                self.begin(Box::pin(async move { Done::Answer(seat, call, ask.await) }))
+                self.begin(Box::pin(async move { Done::Answer(id, call, ask.await) }))
             }
         };
-        self.calls.insert(seat, (call, handle));
+        self.calls.insert(id, (call, handle));
     }
 
     fn begin(&mut self, work: Work) -> AbortHandle {
@@ -353,9 +353,9 @@ impl StoreSide {
         handle
     }
 
-    fn watch(&mut self, seat: CandidacyId) {
-        let Some(place) = self.seats.get_mut(&seat) else { return };
-        let Some(ToWatch { watch, what, from }) = place.to_watch.take() else { return };
+    fn watch(&mut self, id: CandidacyId) {
+        let Some(candidacy) = self.candidacies.get_mut(&id) else { return };
+        let Some(ToWatch { watch, what, from }) = candidacy.to_watch.take() else { return };
         let wake = match &what {
             WatchFor::Entry(epoch, watched) => match self.session_of(*epoch) {
                 Some(session) => session.watch(watched, from),
@@ -363,27 +363,27 @@ impl StoreSide {
             },
             WatchFor::Election(election, seen) => self.store.watch(election, seen, from),
         };
-        let handle = self.begin(Box::pin(awaken(seat, watch, wake)));
-        if let Some(place) = self.seats.get_mut(&seat) {
-            replace(&mut place.watch, Some(handle));
+        let handle = self.begin(Box::pin(awaken(id, watch, wake)));
+        if let Some(candidacy) = self.candidacies.get_mut(&id) {
+            replace(&mut candidacy.watch, Some(handle));
         }
     }
 }
 
 impl Side for StoreSide {
     fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError> {
-        let Stand { seat, candidate, fences, .. } = stand;
+        let Stand { id, candidate, fences, .. } = stand;
         if !self.participant.may_stand(&candidate.election) {
             return Err(CandidacyError::AlreadyInLine);
         }
         let fences = Fences::new(candidate.election.clone(), fences);
-        self.seats.insert(seat, Place { fences, watch: None, to_watch: None, error: None });
-        self.take_in(Input::Stand(seat, candidate));
+        self.candidacies.insert(id, DrivenCandidacy { fences, watch: None, to_watch: None, error: None });
+        self.take_in(Input::Stand(id, candidate));
         Ok(())
     }
 
-    fn command(&mut self, seat: CandidacyId, command: Command) {
-        self.take_in(Input::Command(seat, command));
+    fn command(&mut self, id: CandidacyId, command: Command) {
+        self.take_in(Input::Command(id, command));
     }
 
     fn close(&mut self) {
@@ -426,7 +426,7 @@ impl Side for StoreSide {
         }
         if std::mem::replace(&mut self.others_had_a_turn, true) {
             self.others_had_a_turn = false;
-            std::mem::take(&mut self.to_watch).into_iter().for_each(|seat| self.watch(seat));
+            std::mem::take(&mut self.to_watch).into_iter().for_each(|id| self.watch(id));
         }
         true
     }
@@ -443,8 +443,8 @@ impl Side for StoreSide {
         member.to_string().into()
     }
 
-    fn error(&mut self, seat: CandidacyId) -> CandidacyError {
-        let own = self.seats.get_mut(&seat).and_then(|place| place.error.take());
+    fn error(&mut self, id: CandidacyId) -> CandidacyError {
+        let own = self.candidacies.get_mut(&id).and_then(|candidacy| candidacy.error.take());
         own.or_else(|| self.session_error.clone()).unwrap_or(CandidacyError::Closed)
     }
 
@@ -453,15 +453,15 @@ impl Side for StoreSide {
     }
 }
 
-async fn awaken(seat: CandidacyId, watch: WatchId, wake: incumbent_store::Wake) -> Done {
+async fn awaken(id: CandidacyId, watch: WatchId, wake: incumbent_store::Wake) -> Done {
     let hint = match wake.await {
         Ok(()) => Hint::Changed,
         Err(error) => {
-            tracing::debug!(?seat, %error, "watch lost");
+            tracing::debug!(?id, %error, "watch lost");
             Hint::Lost
         }
     };
-    Done::Wake(seat, watch, hint)
+    Done::Wake(id, watch, hint)
 }
 
 /// Closes a session. One that cannot be closed now expires later.

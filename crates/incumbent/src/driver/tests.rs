@@ -11,7 +11,7 @@ use incumbent_store::TokioClock;
 use super::*;
 use crate::port::{CandidacyState, Port, TermState};
 
-const SEAT: CandidacyId = CandidacyId(0);
+const ID: CandidacyId = CandidacyId(0);
 
 /// What a machine says.
 enum Says {
@@ -28,7 +28,7 @@ struct Script {
     when_released: Vec<Says>,
     /// What was sent, and how far the candidacy had come by then.
     sent: Arc<Mutex<Vec<(&'static str, Role)>>>,
-    seat: Arc<CandidacyState>,
+    candidacy: Arc<CandidacyState>,
     term: Option<Arc<TermState>>,
     /// Whether the user was handing over, at each [`Says::Look`].
     ceding: Vec<bool>,
@@ -54,10 +54,10 @@ impl Side for Script {
     fn next_told(&mut self, _: &mut Context<'_>) -> Option<Told> {
         loop {
             match self.queue.pop_front()? {
-                Says::Event(event) => return Some(Told::Event(SEAT, event)),
+                Says::Event(event) => return Some(Told::Event(ID, event)),
                 Says::Look => self.ceding.extend(self.term.as_ref().map(|term| term.ceding.load(Ordering::Acquire))),
                 Says::Send(what) => {
-                    let role = self.seat.state().role.clone();
+                    let role = self.candidacy.state().role.clone();
                     self.sent.lock().unwrap_or_else(|error| panic!("{error}")).push((what, role));
                 }
             }
@@ -86,9 +86,9 @@ fn elected() -> Says {
 fn leading(when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<CandidacyState>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let (port, requests) = Port::new(clock.clone(), Rng::from_number(1), Flaws::default());
-    let (seat, sent) = (CandidacyState::new(Arc::new(OnceLock::new())), Arc::default());
+    let (candidacy, sent) = (CandidacyState::new(Arc::new(OnceLock::new())), Arc::default());
     let queue = [elected()].into();
-    let side = Script { queue, when_released, sent, seat: seat.clone(), term: None, ceding: Vec::new() };
+    let side = Script { queue, when_released, sent, candidacy: candidacy.clone(), term: None, ceding: Vec::new() };
     let mut driver = Driver::new(side, clock, requests, Settings::default(), Flaws::default())
         .unwrap_or_else(|error| panic!("{error}"));
     let candidate = Candidate {
@@ -99,29 +99,29 @@ fn leading(when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<CandidacyStat
         hold_until_stopped: false,
         first_contact: None,
     };
-    let stand = Stand { seat: SEAT, candidate, fences: Vec::new(), shared: seat.clone() };
+    let stand = Stand { id: ID, candidate, fences: Vec::new(), shared: candidacy.clone() };
     assert!(port.send(Request::Stand(Box::new(stand))));
     assert!(driver.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    (driver, port, seat)
+    (driver, port, candidacy)
 }
 
 /// Drives a machine that says this, then this once the work has stopped. What was sent, and when.
 fn sent(says: Vec<Says>, when_released: Vec<Says>, claimed: bool) -> (Vec<(&'static str, Role)>, Arc<CandidacyState>) {
-    let (mut driver, _port, seat) = leading(when_released);
+    let (mut driver, _port, candidacy) = leading(when_released);
     if claimed {
-        assert!(seat.state().elected.take().is_some());
+        assert!(candidacy.state().elected.take().is_some());
     }
     driver.side.queue.extend(says);
     assert!(driver.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let sent = std::mem::take(&mut *driver.side.sent.lock().unwrap_or_else(|error| panic!("{error}")));
-    (sent, seat)
+    (sent, candidacy)
 }
 
 /// Hands over to a machine that says this. Whether the user was seen handing over, at each look.
 fn handed_over(says: Vec<Says>) -> Vec<bool> {
-    let (mut driver, port, seat) = leading(says);
-    driver.side.term = seat.state().elected.take();
-    assert!(port.command(SEAT, Command::Transfer(Successor::Member(MemberId(2)), Duration::MAX)));
+    let (mut driver, port, candidacy) = leading(says);
+    driver.side.term = candidacy.state().elected.take();
+    assert!(port.command(ID, Command::Transfer(Successor::Member(MemberId(2)), Duration::MAX)));
     assert!(driver.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let term = driver.side.term.as_ref().unwrap_or_else(|| panic!("a term"));
     driver.side.ceding.push(term.ceding.load(Ordering::Acquire));
@@ -158,8 +158,8 @@ async fn what_follows_from_telling_an_event_keeps_its_place_in_the_queue() {
         Says::Send("what lets another begin"),
         Says::Event(Event::Vacant),
     ];
-    let (sent, seat) = sent(says, when_released, false);
+    let (sent, candidacy) = sent(says, when_released, false);
     let leads = Role::Leading { token: Token::new(7) };
     assert_eq!(sent, [("first", leads), ("what lets another begin", Role::Out(LossReason::Paused))]);
-    assert_eq!(seat.state().role, Role::Following { ahead: None, token: None });
+    assert_eq!(candidacy.state().role, Role::Following { ahead: None, token: None });
 }

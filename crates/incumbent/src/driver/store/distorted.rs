@@ -30,21 +30,21 @@ impl StoreSide {
             (DriverFlaw::DroppedLate, Output::GiveUpAttempt(_)) => {
                 self.distorted.to_drop.extend(self.attempt.take());
             }
-            (DriverFlaw::DroppedLate, Output::GiveUpCall(seat)) => {
-                self.distorted.to_drop.extend(self.calls.remove(&seat).map(|(_, call)| call));
+            (DriverFlaw::DroppedLate, Output::GiveUpCall(id)) => {
+                self.distorted.to_drop.extend(self.calls.remove(&id).map(|(_, call)| call));
             }
             (DriverFlaw::DroppedLate, output) if begins => {
                 self.carry_out(output);
                 self.distorted.to_drop.drain(..).for_each(|late| late.abort());
             }
-            (DriverFlaw::OfficeBeforeFences, Output::Call(seat, call, _, Op::RaiseFences(token))) => {
-                let place = self.seats.get(&seat)?;
-                let (_, raised) = place.fences.raise(&self.hooks, FencingToken::new(token, self.store_id.clone()?));
+            (DriverFlaw::OfficeBeforeFences, Output::Call(id, call, _, Op::RaiseFences(token))) => {
+                let candidacy = self.candidacies.get(&id)?;
+                let (_, raised) = candidacy.fences.raise(&self.hooks, FencingToken::new(token, self.store_id.clone()?));
                 self.begin(Box::pin(async move {
                     let _ = raised.await;
                     Done::Discarded
                 }));
-                self.begin(Box::pin(async move { Done::Answer(seat, call, Ok(Answer::Raised)) }));
+                self.begin(Box::pin(async move { Done::Answer(id, call, Ok(Answer::Raised)) }));
             }
             (_, output) => {
                 match &output {

@@ -9,15 +9,15 @@ use crate::candidacy::{CandidacyEvent, Role};
 use crate::fence::FencingToken;
 use crate::port::{CandidacyState, TermState};
 
-pub(super) struct Chair {
+pub(super) struct Handles {
     election: ElectionName,
     pub(super) shared: Arc<CandidacyState>,
     pub(super) term: Option<Arc<TermState>>,
 }
 
-impl Chair {
-    pub(super) fn new(election: ElectionName, shared: Arc<CandidacyState>) -> Chair {
-        Chair { election, shared, term: None }
+impl Handles {
+    pub(super) fn new(election: ElectionName, shared: Arc<CandidacyState>) -> Handles {
+        Handles { election, shared, term: None }
     }
 
     pub(super) fn role(&self, role: Role) {
