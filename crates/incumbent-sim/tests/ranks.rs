@@ -102,7 +102,7 @@ fn a_take_over_at_once_is_caught() {
     }
 }
 
-/// The highest rank leads and resigns; whoever leads after it ends a minute later.
+/// The highest rank leads and resigns; the one that leads after it ends a minute later.
 fn resignation(algorithm: Algorithm, members: u16, flaw: Option<RankFlaw>) -> Outcome {
     let mut plan = Plan::new(members, flawed(flaw));
     plan.resigns.push((members, SECOND * 10));

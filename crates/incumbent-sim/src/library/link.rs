@@ -164,7 +164,7 @@ impl Link {
             return;
         }
         self.0.way.until(|way| way != Way::Hung).await;
-        // Connections do not outlive the store, and whoever waits notices that.
+        // Connections do not outlive the store, and a caller that waits notices that.
         if self.0.server.generation() != generation {
             let _ = answer.send(Err(StoreError::OutcomeUnknown { what, source: None }));
             return;
@@ -189,7 +189,7 @@ impl Link {
             None if fate.noticed || replaced => {
                 drop(answer.send(Err(StoreError::OutcomeUnknown { what, source: None })))
             }
-            // Nobody ever answers: whoever asked gives up.
+            // No answer ever comes: the caller gives up.
             None => {}
         }
     }

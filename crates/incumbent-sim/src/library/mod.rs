@@ -9,11 +9,11 @@
 mod bystander;
 mod checker;
 mod clock;
+mod faults;
 mod fence;
 mod gate;
 mod host;
 mod link;
-mod mischief;
 mod plan;
 mod server;
 mod signal;

@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::bystander::{Orders, observe};
 use super::checker::Checker;
 use super::clock::HostClock;
+use super::faults::Faults;
 use super::fence::Resource;
 use super::gate::{DriverGate, Gate};
 use super::host::Boot;
 use super::link::{Link, LinkOf, Way};
-use super::mischief::Mischief;
 use super::plan::{Kind, Plan, Weather};
 use super::server::Server;
 use super::signal::Signal;
@@ -112,8 +112,8 @@ impl World {
             Kind::Quiet | Kind::Edge => sleep(self.plan.storm).await,
             Kind::Deaths => self.deaths().await,
             Kind::Storm => {
-                let mischief = Mischief { world: self.clone(), rng: self.fork() };
-                mischief.make().await;
+                let faults = Faults { world: self.clone(), rng: self.fork() };
+                faults.make().await;
             }
         }
         self.heal().await;

@@ -6,7 +6,7 @@ use super::network::{MS, Network};
 
 /// Something that happens to the world from outside.
 #[derive(Clone, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum Mishap {
     /// A member stops; it restarts after this long.
     Crash {
         /// Which.
@@ -25,7 +25,7 @@ pub(crate) enum Fault {
     },
     /// The network changes.
     Weather(Network),
-    /// The leader hands over to this member, whoever the leader is.
+    /// The leader of that moment hands over to this member.
     Transfer(usize),
     /// The leader gives the office back.
     Release,
@@ -40,28 +40,28 @@ pub(crate) enum Fault {
     },
     /// The leader proclaims another value.
     Proclaim(u64),
-    /// Faults that belong together, each so many nanoseconds from now.
-    Script(Vec<(u64, Fault)>),
+    /// Mishaps that belong together, each so many nanoseconds from now.
+    Script(Vec<(u64, Mishap)>),
 }
 
-/// Draws a fault among this many hosts. `leader` is a likely victim.
-pub(crate) fn draw(rng: &mut Rng, hosts: usize, leader: Option<usize>, may_wipe: bool) -> Fault {
+/// Draws a mishap among this many hosts. `leader` is a likely victim.
+pub(crate) fn draw(rng: &mut Rng, hosts: usize, leader: Option<usize>, may_wipe: bool) -> Mishap {
     let anyone = rng.below(hosts as u64) as usize;
     let who = if rng.below(2) == 0 { leader.unwrap_or(anyone) } else { anyone };
     match rng.below(100) {
-        0..14 => Fault::Crash { who, wiped: may_wipe && rng.below(4) == 0, down: rng.below(4_000) * MS },
+        0..14 => Mishap::Crash { who, wiped: may_wipe && rng.below(4) == 0, down: rng.below(4_000) * MS },
         // Gone for the blink of an eye: what was promised before still holds.
-        14..24 => Fault::Crash { who, wiped: false, down: rng.below(30) * MS },
-        24..36 => Fault::Pause { who, span: rng.below(5_000) * MS },
-        36..48 => Fault::Weather(weather(rng, hosts, who)),
+        14..24 => Mishap::Crash { who, wiped: false, down: rng.below(30) * MS },
+        24..36 => Mishap::Pause { who, span: rng.below(5_000) * MS },
+        36..48 => Mishap::Weather(weather(rng, hosts, who)),
         48..60 => script(rng, hosts, who, may_wipe),
-        60..68 => Fault::Weather(Network::default()),
-        68..80 => Fault::Transfer(anyone),
-        80..84 => Fault::Wish(Some(anyone)),
-        84..86 => Fault::Wish(None),
-        86..89 => Fault::Release,
-        89..92 => Fault::Leave { who, away: rng.below(3_000) * MS },
-        _ => Fault::Proclaim(rng.below(1_000_000)),
+        60..68 => Mishap::Weather(Network::default()),
+        68..80 => Mishap::Transfer(anyone),
+        80..84 => Mishap::Wish(Some(anyone)),
+        84..86 => Mishap::Wish(None),
+        86..89 => Mishap::Release,
+        89..92 => Mishap::Leave { who, away: rng.below(3_000) * MS },
+        _ => Mishap::Proclaim(rng.below(1_000_000)),
     }
 }
 
@@ -90,10 +90,10 @@ fn weather(rng: &mut Rng, hosts: usize, victim: usize) -> Network {
     network
 }
 
-/// Faults that are rarely met by chance and that the protocol has a rule for.
-fn script(rng: &mut Rng, hosts: usize, leader: usize, may_wipe: bool) -> Fault {
+/// Mishaps that are rarely met by chance and that the protocol has a rule for.
+fn script(rng: &mut Rng, hosts: usize, leader: usize, may_wipe: bool) -> Mishap {
     let others: Vec<_> = (1..hosts).map(|step| (leader + step) % hosts).collect();
-    Fault::Script(match rng.below(7) {
+    Mishap::Script(match rng.below(7) {
         0 => voters_forget(rng, hosts, leader, &others),
         1 => heir_is_cut_off(rng, hosts, &others),
         2 => answers_come_late(rng, hosts, leader),
@@ -104,89 +104,95 @@ fn script(rng: &mut Rng, hosts: usize, leader: usize, may_wipe: bool) -> Fault {
     })
 }
 
-fn blink(rng: &mut Rng, who: usize) -> Fault {
-    Fault::Crash { who, wiped: false, down: rng.below(30) * MS }
+fn blink(rng: &mut Rng, who: usize) -> Mishap {
+    Mishap::Crash { who, wiped: false, down: rng.below(30) * MS }
 }
 
 /// A member that hears no leader meets voters that forgot theirs, while the leader is cut off with a fresh lease.
-fn voters_forget(rng: &mut Rng, hosts: usize, leader: usize, others: &[usize]) -> Vec<(u64, Fault)> {
+fn voters_forget(rng: &mut Rng, hosts: usize, leader: usize, others: &[usize]) -> Vec<(u64, Mishap)> {
     let muffled = [(leader, others[0])].into();
     let at = (2_000 + rng.below(3_000)) * MS;
     let mut steps = vec![
-        (0, Fault::Weather(Network { muffled, ..Network::default() })),
-        (at, Fault::Weather(Network::isolate(leader, hosts))),
-        (at + 4_000 * MS, Fault::Weather(Network::default())),
+        (0, Mishap::Weather(Network { muffled, ..Network::default() })),
+        (at, Mishap::Weather(Network::isolate(leader, hosts))),
+        (at + 4_000 * MS, Mishap::Weather(Network::default())),
     ];
     steps.extend(others[1..].iter().map(|who| (at, blink(rng, *who))));
     steps
 }
 
 /// The heir is cut off as it stands, and comes back when another leads.
-fn heir_is_cut_off(rng: &mut Rng, hosts: usize, others: &[usize]) -> Vec<(u64, Fault)> {
+fn heir_is_cut_off(rng: &mut Rng, hosts: usize, others: &[usize]) -> Vec<(u64, Mishap)> {
     let heir = others[rng.below(others.len() as u64) as usize];
     vec![
-        (0, Fault::Transfer(heir)),
-        (rng.below(30) * MS, Fault::Weather(Network::isolate(heir, hosts))),
-        ((1_500 + rng.below(6_000)) * MS, Fault::Weather(Network::default())),
+        (0, Mishap::Transfer(heir)),
+        (rng.below(30) * MS, Mishap::Weather(Network::isolate(heir, hosts))),
+        ((1_500 + rng.below(6_000)) * MS, Mishap::Weather(Network::default())),
     ]
 }
 
 /// The heir has asked for votes and stands still: it finds them when another leads.
-fn heir_stands_still(rng: &mut Rng, others: &[usize]) -> Vec<(u64, Fault)> {
+fn heir_stands_still(rng: &mut Rng, others: &[usize]) -> Vec<(u64, Mishap)> {
     let heir = others[rng.below(others.len() as u64) as usize];
-    let pause = Fault::Pause { who: heir, span: (2_000 + rng.below(3_000)) * MS };
-    vec![(0, Fault::Transfer(heir)), ((10 + rng.below(30)) * MS, pause)]
+    let pause = Mishap::Pause { who: heir, span: (2_000 + rng.below(3_000)) * MS };
+    vec![(0, Mishap::Transfer(heir)), ((10 + rng.below(30)) * MS, pause)]
 }
 
 /// Acknowledgements reach the leader late, also after it is no longer heard.
-fn answers_come_late(rng: &mut Rng, hosts: usize, leader: usize) -> Vec<(u64, Fault)> {
+fn answers_come_late(rng: &mut Rng, hosts: usize, leader: usize) -> Vec<(u64, Mishap)> {
     let slow_to = Some((leader, 1_000 + rng.below(1_500)));
     let at = (500 + rng.below(3_000)) * MS;
     vec![
-        (0, Fault::Weather(Network { slow_to, ..Network::default() })),
-        (at, Fault::Weather(Network { slow_to, ..Network::mute(leader, hosts) })),
-        (at + 5_000 * MS, Fault::Weather(Network::default())),
+        (0, Mishap::Weather(Network { slow_to, ..Network::default() })),
+        (at, Mishap::Weather(Network { slow_to, ..Network::mute(leader, hosts) })),
+        (at + 5_000 * MS, Mishap::Weather(Network::default())),
     ]
 }
 
 /// What is said to the heir is slow from the moment of the handover on: it may hear of it when another leads.
-fn order_to_stand_comes_late(rng: &mut Rng, others: &[usize]) -> Vec<(u64, Fault)> {
+fn order_to_stand_comes_late(rng: &mut Rng, others: &[usize]) -> Vec<(u64, Mishap)> {
     let heir = others[rng.below(others.len() as u64) as usize];
     let slow_to = Some((heir, 1_000 + rng.below(5_000)));
     vec![
-        (0, Fault::Weather(Network { slow_to, ..Network::default() })),
-        (0, Fault::Transfer(heir)),
-        ((500 + rng.below(6_000)) * MS, Fault::Weather(Network::default())),
+        (0, Mishap::Weather(Network { slow_to, ..Network::default() })),
+        (0, Mishap::Transfer(heir)),
+        ((500 + rng.below(6_000)) * MS, Mishap::Weather(Network::default())),
     ]
 }
 
 /// The leader and one member do not hear each other, and everybody else hears both: that member stands, and the voters
 /// are bound by what they promised.
-fn one_link_is_broken(rng: &mut Rng, leader: usize, others: &[usize]) -> Vec<(u64, Fault)> {
+fn one_link_is_broken(rng: &mut Rng, leader: usize, others: &[usize]) -> Vec<(u64, Mishap)> {
     let member = others[rng.below(others.len() as u64) as usize];
     let muffled = [(leader, member), (member, leader)].into();
     vec![
-        (0, Fault::Weather(Network { muffled, ..Network::default() })),
-        ((3_000 + rng.below(4_000)) * MS, Fault::Weather(Network::default())),
+        (0, Mishap::Weather(Network { muffled, ..Network::default() })),
+        ((3_000 + rng.below(4_000)) * MS, Mishap::Weather(Network::default())),
     ]
 }
 
 /// A leader is elected by a bare majority; the rest of it restarts; then it meets those who never heard of that leader.
-fn electors_restart(rng: &mut Rng, hosts: usize, leader: usize, others: &[usize], may_wipe: bool) -> Vec<(u64, Fault)> {
+fn electors_restart(
+    rng: &mut Rng,
+    hosts: usize,
+    leader: usize,
+    others: &[usize],
+    may_wipe: bool,
+) -> Vec<(u64, Mishap)> {
     let (away, electors) = others.split_at(hosts / 2);
     let mut split = Network::default();
     split.split(|host| away.contains(&host), hosts);
     let at = (4_000 + rng.below(5_000)) * MS;
     let mut steps = vec![
-        (0, Fault::Weather(split)),
+        (0, Mishap::Weather(split)),
         (1_000 * MS, blink(rng, leader)),
-        (at, Fault::Weather(Network::isolate(leader, hosts))),
-        (at + 8_000 * MS, Fault::Weather(Network::default())),
+        (at, Mishap::Weather(Network::isolate(leader, hosts))),
+        (at + 8_000 * MS, Mishap::Weather(Network::default())),
     ];
     steps.extend(electors.iter().map(|who| (at, blink(rng, *who))));
     if may_wipe
         && rng.below(2) == 0
-        && let Some((_, Fault::Crash { wiped, .. })) = steps.last_mut()
+        && let Some((_, Mishap::Crash { wiped, .. })) = steps.last_mut()
     {
         *wiped = true;
     }

@@ -8,10 +8,10 @@ use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Stored,
 };
 use incumbent_core::peers::{Group, MemberId, TermRules, Wish};
-use incumbent_core::{Cas, Claim, Command, Event, Fault as Failure, LossReason, Rng, TermNo, Token};
+use incumbent_core::{Cas, Claim, Command, Event, Fault, LossReason, Rng, TermNo, Token};
 
 use super::checker::Checker;
-use super::faults::Fault;
+use super::faults::Mishap;
 use super::network::{MS, Network};
 use super::records::{Data, Ledger, Records};
 use super::world::{Happening, Inner, Packet, TROUBLE, World};
@@ -214,7 +214,7 @@ impl World {
         let fails = dropped || self.members[who].rng.below(8) == 0;
         let result = match !fails && self.checker.raise_fence(token.get()) {
             true => Ok(()),
-            false => Err(Failure::Unavailable),
+            false => Err(Fault::Unavailable),
         };
         self.count("fences raised", result.is_ok());
         trace!(self, format!("m{who}"), "raises its fences to {token}: {result:?}");
@@ -265,8 +265,8 @@ impl World {
         }
         let until = now + rng.below(2_500) * MS;
         let after = Network { late: rng.below(500), late_by_ms: 1_500, ..Network::default() };
-        self.at(now, Happening::Fault(Fault::Weather(Network::mute(who, hosts))));
-        self.at(until, Happening::Fault(Fault::Weather(after)));
+        self.at(now, Happening::Mishap(Mishap::Weather(Network::mute(who, hosts))));
+        self.at(until, Happening::Mishap(Mishap::Weather(after)));
     }
 
     fn arm(&mut self, who: usize) {
@@ -383,7 +383,7 @@ impl World {
     fn on_unelected(&mut self, who: usize, why: LossReason) {
         let (now, member) = (self.now, &mut self.members[who]);
         member.knows = None;
-        // Whoever hands over has stopped before; an operator's wish asks for that first.
+        // A leader that hands over has stopped before; an operator's wish asks for that first.
         if why == LossReason::Transferred && member.work.is_some_and(|(_, due)| !due) {
             member.work = None;
         }

@@ -7,7 +7,7 @@ use incumbent_core::peers::{ConsensusPolicy, MemberId, Wish};
 use incumbent_core::{Command, Rng, Successor, TermNo, Token};
 
 use super::checker::Checker;
-use super::faults::{self, Fault};
+use super::faults::{self, Mishap};
 use super::member::Member;
 use super::network::{MS, Network};
 use super::records::Data;
@@ -49,7 +49,7 @@ pub(crate) enum Happening {
     },
     Restart(usize),
     Trouble,
-    Fault(Fault),
+    Mishap(Mishap),
 }
 
 #[derive(Clone, Debug)]
@@ -184,7 +184,7 @@ impl World {
             }
             Happening::Restart(who) => self.boot(who, false),
             Happening::Trouble => self.trouble(),
-            Happening::Fault(fault) => self.inflict(fault),
+            Happening::Mishap(mishap) => self.inflict(mishap),
         }
     }
 
@@ -222,59 +222,59 @@ impl World {
         // A majority must keep its disks: what it does not know nobody does.
         let whole = self.members.iter().filter(|member| member.is_whole(&self.checker)).count();
         let may_wipe = whole > self.members.len() / 2 + 1 || whole == self.members.len();
-        let fault = faults::draw(&mut self.rng, self.members.len(), leader, may_wipe);
+        let mishap = faults::draw(&mut self.rng, self.members.len(), leader, may_wipe);
         // A script is played to its end: another fault in the middle would spoil it.
-        let script = if let Fault::Script(steps) = &fault { steps.iter().map(|step| step.0).max() } else { None };
+        let script = if let Mishap::Script(steps) = &mishap { steps.iter().map(|step| step.0).max() } else { None };
         let next = self.now + script.unwrap_or(0) + (50 + self.rng.below(1_500)) * MS;
         self.at(next.min(TROUBLE), Happening::Trouble);
-        self.inflict(fault);
+        self.inflict(mishap);
     }
 
-    fn inflict(&mut self, fault: Fault) {
+    fn inflict(&mut self, mishap: Mishap) {
         if self.now >= TROUBLE {
             return;
         }
-        trace!(self, "world", "{fault:?}");
+        trace!(self, "world", "{mishap:?}");
         let leader = self.checker.leader(self.now).map(|(who, _)| who);
-        match fault {
-            Fault::Script(steps) => {
-                for (after, fault) in steps {
-                    self.at(self.now + after, Happening::Fault(fault));
+        match mishap {
+            Mishap::Script(steps) => {
+                for (after, mishap) in steps {
+                    self.at(self.now + after, Happening::Mishap(mishap));
                 }
             }
-            Fault::Crash { who, wiped, down } => self.crash(who, wiped, down),
-            Fault::Pause { who, span } => {
+            Mishap::Crash { who, wiped, down } => self.crash(who, wiped, down),
+            Mishap::Pause { who, span } => {
                 self.count("pauses", true);
                 self.members[who].paused_until = self.now + span;
             }
-            Fault::Weather(network) => {
+            Mishap::Weather(network) => {
                 self.count("one-way cuts", network.is_one_way());
                 self.network = network;
             }
-            Fault::Transfer(heir) => {
+            Mishap::Transfer(heir) => {
                 if let Some(leader) = leader {
                     self.transferred_at = Some(self.now);
                     let heir = Successor::Member(MemberId(heir as u16));
                     self.command(leader, Command::Transfer(heir, Duration::from_secs(1)));
                 }
             }
-            Fault::Release => {
+            Mishap::Release => {
                 if let Some(leader) = leader {
                     self.command(leader, Command::Release);
                 }
             }
-            Fault::Wish(heir) => {
+            Mishap::Wish(heir) => {
                 if let Some(leader) = leader {
                     let wish = heir.map_or(Wish::Resign, |heir| Wish::Transfer(MemberId(heir as u16)));
                     self.unless_paused(leader, Inner::Wish(wish));
                 }
             }
-            Fault::Leave { who, away } => {
+            Mishap::Leave { who, away } => {
                 self.command(who, Command::Leave);
                 let life = self.members[who].life;
                 self.at(self.now + away, Happening::Within { who, life, what: Inner::Stand });
             }
-            Fault::Proclaim(value) => {
+            Mishap::Proclaim(value) => {
                 if let Some(leader) = leader {
                     self.command(leader, Command::Proclaim(value, value.to_string().into()));
                 }

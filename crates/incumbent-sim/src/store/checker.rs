@@ -132,7 +132,7 @@ impl Checker {
         if let Some(handover) = &is.handover {
             self.elections[election].asked.insert(handover.from);
         }
-        // Whoever leads later may take out what was said about a term before.
+        // A later leader may take out what was said about a term before.
         let over = is.deposed.is_none() && was.deposed < self.elections[election].head;
         let erased = [
             (!fields.handover && was.handover != is.handover, "handover"),

@@ -327,7 +327,7 @@ impl World {
         }
         for election in 0..self.names.len() {
             self.tidy_office(election);
-            // Whoever is not standing may do so now; at least one does.
+            // Those that do not stand may do so now; at least one does.
             let process = self.rng.below(self.processes.len() as u64) as usize;
             let boot = self.processes[process].boot;
             for wait in 1..4 {

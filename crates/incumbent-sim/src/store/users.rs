@@ -151,7 +151,7 @@ impl World {
     }
 
     fn release(&mut self, process: usize, seat: CandidacyId) {
-        // Whoever gives the office back no longer believes to have it.
+        // A user that gives the office back no longer believes to have it.
         if !self.processes[process].paused {
             let boot = self.processes[process].boot;
             self.checker.unelected((process, boot, seat));

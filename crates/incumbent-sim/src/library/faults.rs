@@ -12,7 +12,7 @@ use super::link::Way;
 use super::plan::Luck;
 use super::world::World;
 
-pub(crate) struct Mischief {
+pub(crate) struct Faults {
     pub(crate) world: Arc<World>,
     pub(crate) rng: Rng,
 }
@@ -29,7 +29,7 @@ enum Mishap {
     Close,
 }
 
-impl Mischief {
+impl Faults {
     pub(crate) async fn make(mut self) {
         let world = self.world.clone();
         let storm = world.plan.storm.as_nanos() as u64;
@@ -126,7 +126,7 @@ fn cut(boots: Vec<Arc<Boot>>, way: Way, lasts: Duration) {
     });
 }
 
-/// The driver is gone. Whoever waits for it is told: within the time that users take for other
+/// The driver is gone. Every task that waits for it is told, within the time that users take for other
 /// things.
 async fn all_are_told(world: Arc<World>, boot: Arc<Boot>) {
     let ttl = world.plan.longest_ttl();
