@@ -1,18 +1,20 @@
-//! What a consensus member never forgets: its disk's number, the charter that it has accepted, its term and its vote.
+//! What a consensus member never forgets: its disk's number, the charter that it has accepted, its
+//! term and its vote.
 //!
-//! One file, `member`, always replaced as a whole: written beside it, flushed, renamed, and the directory flushed. So after a
-//! crash it is the old one or the new one. A checksum finds damage; the group and the member are in it, so that a mix-up is
-//! found, too. The directory is locked for as long as the process lives.
+//! One file, `member`, always replaced as a whole: written beside it, flushed, renamed, and the
+//! directory flushed. So after a crash it is the old one or the new one. A checksum finds damage;
+//! the group and the member are in it, so that a mix-up is found, too. The directory is locked for
+//! as long as the process lives.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use incumbent_core::binary::{ReadError, Reader, Writer};
 use incumbent_core::peers::MemberId;
 use incumbent_core::peers::consensus::Stored;
-use incumbent_store::random;
+use incumbent_store::{random, replace_durably};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
@@ -92,12 +94,7 @@ impl Disk {
 
     /// Replaces the record, durably.
     pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
-        let draft = self.path.join(DRAFT);
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-        file.write_all(&encode(self.group, self.me, record))?;
-        file.sync_all()?;
-        std::fs::rename(&draft, self.path.join(FILE))?;
-        self.directory.sync_all()
+        replace_durably(&self.directory, FILE, DRAFT, &encode(self.group, self.me, record), None)
     }
 }
 

@@ -1,13 +1,15 @@
 //! The seam: what leader election needs of a coordination system.
 //!
-//! A store implements [`Store`] and [`Session`]. It makes one attempt per call, never retries, reads no [`Clock`]
-//! but the one that it was made with, and keeps no opinion about who should lead: the machines in `incumbent-core`
-//! do that. Whoever writes a store runs the conformance suite of `incumbent-testkit` against it.
+//! A store implements [`Store`] and [`Session`]. It makes one attempt per call, never retries,
+//! reads no [`Clock`] but the one that it was made with, and keeps no opinion about who should
+//! lead: the machines in `incumbent-core` do that. Whoever writes a store runs the conformance
+//! suite of `incumbent-testkit` against it.
 //!
-//! The words of the protocol ([`Entry`], [`Standing`], [`Office`] and so on) come from `incumbent-core` and are
-//! re-exported here, so that a store depends on this crate alone.
+//! The words of the protocol ([`Entry`], [`Standing`], [`Office`] and so on) come from
+//! `incumbent-core` and are re-exported here, so that a store depends on this crate alone.
 
 mod clock;
+mod durable;
 mod duration;
 mod error;
 pub mod escape;
@@ -20,6 +22,7 @@ mod seam;
 pub mod url;
 
 pub use clock::{Alarm, BootClock, Clock, TokioClock};
+pub use durable::replace_durably;
 pub use duration::parse_duration;
 pub use error::{StoreError, with_causes};
 pub use incumbent_core::{

@@ -1,9 +1,11 @@
-//! A mark on disk: where its file is, what is in it, and how it is replaced so that no crash takes it back.
+//! A mark on disk: where its file is, what is in it, and how it is replaced so that no crash takes
+//! it back.
 //!
-//! It compares no tokens: what may be written is decided above, under the lock that this file gives out.
+//! It compares no tokens: what may be written is decided above, under the lock that this file gives
+//! out.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 use incumbent_core::{ElectionName, StoreId, Token};
 use incumbent_store::escape::{Digits, file_name, file_name_pieces};
 use incumbent_store::fence::Mark;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstatfs, mkdirat, openat, renameat, statat};
+use incumbent_store::replace_durably;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstatfs, mkdirat, openat, statat};
 
 use super::FenceError;
 
@@ -21,7 +24,8 @@ use super::FenceError;
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// More than any mark needs.
 const MAX_FILE_BYTES: u64 = 4096;
-/// The longest part of an encoded name in one file name; with its suffix it stays below the 255 of a file system.
+/// The longest part of an encoded name in one file name; with its suffix it stays below the 255 of
+/// a file system.
 const PIECE_BYTES: usize = 200;
 const MAGIC: &str = "incumbent-fence";
 const VERSION: u32 = 1;
@@ -30,13 +34,15 @@ const VERSION: u32 = 1;
 #[derive(Debug)]
 pub(super) struct MarkFile {
     election: ElectionName,
-    /// The directory that holds the files. Held open, so that moving it away does not change what is guarded.
+    /// The directory that holds the files. Held open, so that moving it away does not change what
+    /// is guarded.
     dir: File,
     dir_path: PathBuf,
     stem: String,
 }
 
-/// The lock of one election. It is given back when dropped, and by the kernel when the process dies.
+/// The lock of one election. It is given back when dropped, and by the kernel when the process
+/// dies.
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     files: &'a MarkFile,
@@ -44,7 +50,8 @@ pub(super) struct Locked<'a> {
 }
 
 impl MarkFile {
-    /// Finds or makes the directory. With `any_filesystem`, one whose locks do not hold is taken too.
+    /// Finds or makes the directory. With `any_filesystem`, one whose locks do not hold is taken
+    /// too.
     pub(super) fn open(root: &Path, election: &ElectionName, any_filesystem: bool) -> Result<MarkFile, FenceError> {
         let (mut dir, mut dir_path) = (open_root(root)?, root.to_owned());
         check_directory(&dir, root, any_filesystem)?;
@@ -84,7 +91,8 @@ impl MarkFile {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             other => other?,
         }
-        // Somebody may have removed the lock file between our open and our lock: then others lock another file.
+        // Somebody may have removed the lock file between our open and our lock: then others lock
+        // another file.
         let named = match statat(&self.dir, self.name("lock"), AtFlags::SYMLINK_NOFOLLOW) {
             Err(rustix::io::Errno::NOENT) => return Ok(None),
             other => other?,
@@ -132,33 +140,20 @@ impl Locked<'_> {
         }
     }
 
-    /// Replaces the mark. When it returns well, no crash and no power cut brings the earlier one back.
+    /// Replaces the mark. When it returns well, no crash and no power cut brings the earlier one
+    /// back. One draft is enough, since we hold the lock.
     pub(super) fn replace(&self, mark: &Mark) -> Result<(), FenceError> {
-        let path = self.files.path("mark");
-        self.prepare(mark)
-            .and_then(|()| self.publish())
-            .and_then(|()| self.files.dir.sync_all())
-            .map_err(|error| io_error(about("writing", &path), error))
-    }
-
-    /// The new mark, complete and on disk before anybody can see it. One name is enough, since we hold the lock; what
-    /// a crash left under it is overwritten.
-    fn prepare(&self, mark: &Mark) -> io::Result<()> {
-        let mut file = self.files.open_at("tmp", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
-        file.write_all(encode(&self.files.election, mark).as_bytes())?;
-        file.sync_all()
-    }
-
-    /// The moment at which the mark changes for every other process. It is durable only once the directory is synced.
-    fn publish(&self) -> io::Result<()> {
-        Ok(renameat(&self.files.dir, self.files.name("tmp"), &self.files.dir, self.files.name("mark"))?)
+        let files = self.files;
+        let bytes = encode(&files.election, mark);
+        replace_durably(&files.dir, files.name("mark"), files.name("tmp"), bytes.as_bytes(), None)
+            .map_err(|error| io_error(about("writing", &files.path("mark")), error))
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Closing would do, but for a child that was forked a moment ago and has not yet closed its copy. Nothing can
-        // be done if it fails: closing follows.
+        // Closing would do, but for a child that was forked a moment ago and has not yet closed its
+        // copy. Nothing can be done if it fails: closing follows.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
@@ -167,19 +162,10 @@ impl Drop for Locked<'_> {
 pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let dir = File::open(parent_of(path))?;
-    let mut temporary = name.to_owned();
-    temporary.push(".fence-tmp");
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(openat(&dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
-    if let Ok(before) = path.symlink_metadata()
-        && before.is_file()
-    {
-        file.set_permissions(before.permissions())?;
-    }
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    renameat(&dir, &temporary, &dir, name)?;
-    dir.sync_all()
+    let mut draft = name.to_owned();
+    draft.push(".fence-tmp");
+    let before = path.symlink_metadata().ok().filter(|before| before.is_file());
+    replace_durably(&dir, name, draft, bytes, before.map(|before| before.permissions()))
 }
 
 /// Sorts an I/O error by whether waiting can cure it.
@@ -209,8 +195,9 @@ fn open_root(root: &Path) -> Result<File, FenceError> {
             Err(rustix::io::Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
         };
-        // Also where it was there already: whoever made it may have died before this, and a power cut would take it
-        // and every mark in it. A parent that we may not read was made by somebody else, who looks after it.
+        // Also where it was there already: whoever made it may have died before this, and a power
+        // cut would take it and every mark in it. A parent that we may not read was made by
+        // somebody else, who looks after it.
         match File::open(parent_of(root)).and_then(|parent| parent.sync_all()) {
             Err(error) if made || error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
             _ => {}
@@ -239,7 +226,8 @@ fn open_child_directory(dir: &File, name: &str) -> io::Result<File> {
     Ok(File::from(openat(dir, name, flags, Mode::empty())?))
 }
 
-/// Refuses a directory in which somebody else could take the mark back, or where a lock may not hold.
+/// Refuses a directory in which somebody else could take the mark back, or where a lock may not
+/// hold.
 fn check_directory(dir: &File, path: &Path, any_filesystem: bool) -> Result<(), FenceError> {
     let denied = |why: &str| FenceError::Denied { what: format!("{} {why}", path.display()), source: None };
     let unreadable = |error| io_error(about("looking at", path), error);
@@ -296,7 +284,8 @@ fn decode(election: &ElectionName, text: &str) -> Result<Mark, &'static str> {
     let token = if number == 0 { None } else { Some(Token::new(number).ok_or(torn)?) };
     let mark = Mark { token, store: StoreId::new(store) };
     let written_for = ElectionName::new(named).map_err(|_| torn)?;
-    // What we would write ourselves, to the byte: that covers the sum, and anything before, between or after.
+    // What we would write ourselves, to the byte: that covers the sum, and anything before, between
+    // or after.
     if encode(&written_for, &mark) != text {
         return Err(torn);
     }
@@ -413,7 +402,7 @@ mod tests {
         let files = open(&folder, "e");
         files.lock().unwrap().replace(&mark(5)).unwrap();
 
-        files.lock().unwrap().prepare(&mark(6)).unwrap();
+        fs::write(files.path("tmp"), encode(&election("e"), &mark(6))).unwrap();
         assert_eq!(files.lock().unwrap().read().unwrap(), Some(mark(5)));
 
         // A crash in the middle of that write.
@@ -428,10 +417,8 @@ mod tests {
         let folder = Folder::new();
         let files = open(&folder, "e");
         files.lock().unwrap().replace(&mark(5)).unwrap();
-        let locked = files.lock().unwrap();
-        locked.prepare(&mark(6)).unwrap();
-        locked.publish().unwrap();
-        drop(locked);
+        fs::write(files.path("tmp"), encode(&election("e"), &mark(6))).unwrap();
+        fs::rename(files.path("tmp"), files.path("mark")).unwrap();
         assert_eq!(open(&folder, "e").lock().unwrap().read().unwrap(), Some(mark(6)));
     }
 
