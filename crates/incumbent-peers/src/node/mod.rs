@@ -1,12 +1,12 @@
-//! One member of a group: its machine, its connections and its disk. It hands what happens to the machine, and does what the
-//! machine says, in order. It decides nothing about elections.
+//! One member of a group: its machine, its connections and its disk. It hands what happens to the
+//! machine, and does what the machine says, in order. It decides nothing about elections.
 //!
-//! A [`Node`] has no task of its own: whoever has it polls it, and is told one thing at a time. What the machine says after
-//! that is not done before the node is polled again, so a term that has ended is over for everybody in this process
-//! before the message that lets another begin is sent.
+//! A [`Node`] has no task of its own: whoever has it polls it, and is told one thing at a time.
+//! What the machine says after that is not done before the node is polled again, so a term that has
+//! ended is over for everybody in this process before the message that lets another begin is sent.
 
-mod papers;
-mod questions;
+mod persistence;
+mod queries;
 mod start;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,8 +36,8 @@ use crate::members::Members;
 use crate::packet::Packet;
 use crate::status::{Answer, LeaderView, NodeState, Office, Query, Stage};
 use crate::trace::Meter;
-use papers::Paper;
-use questions::Reply;
+use persistence::Persistence;
+use queries::Reply;
 
 pub use start::StartError;
 
@@ -51,11 +51,12 @@ pub enum Told {
     Event(Event),
     /// Raise every fence to this token, then say [`Node::fences`].
     RaiseFences(Token),
-    /// Drop the raise that is out, then say [`Node::fences`], too: not before nothing is left of it.
+    /// Drop the raise that is out, then say [`Node::fences`], too: not before nothing is left of
+    /// it.
     GiveUpFences(Token),
-    /// With [`positions`](incumbent_core::peers::consensus::ConsensusSettings::positions) only: refuse records of lower
-    /// tokens from now on, durably, then read the position and say [`Node::sealed`]. Without an answer this member neither
-    /// votes nor stands in that term.
+    /// With [`positions`](incumbent_core::peers::consensus::ConsensusSettings::positions) only:
+    /// refuse records of lower tokens from now on, durably, then read the position and say
+    /// [`Node::sealed`]. Without an answer this member neither votes nor stands in that term.
     Seal(SealId, Token),
     /// The node has left. Nothing follows.
     Closed,
@@ -97,8 +98,8 @@ enum Phase {
     Over,
 }
 
-/// One member. Dropping it closes its port and all connections at once, and says nothing to anybody: the others see it as
-/// they would see a crash. [`Node::close`] leaves in order.
+/// One member. Dropping it closes its port and all connections at once, and says nothing to
+/// anybody: the others see it as they would see a crash. [`Node::close`] leaves in order.
 ///
 /// It lives while it is polled: see [`Node::told`].
 pub struct Node {
@@ -117,7 +118,7 @@ pub struct Node {
     /// How the candidate stands, if there is one.
     candidate: Option<TermRules>,
     healthy: bool,
-    paper: Option<Paper>,
+    persistence: Option<Persistence>,
     view: View,
     /// What is told that no machine has said.
     told: VecDeque<Told>,
@@ -190,13 +191,15 @@ impl Node {
         NodeView { shared: self.shared.clone(), state: self.state.subscribe() }
     }
 
-    /// Which founding of a consensus group it belongs to. A group that was wiped and founded anew is another one, and its
-    /// tokens begin anew. `None` while it is not known, and for bully and ring.
+    /// Which founding of a consensus group it belongs to. A group that was wiped and founded anew
+    /// is another one, and its tokens begin anew. `None` while it is not known, and for bully and
+    /// ring.
     pub fn identity(&self) -> Option<StoreId> {
         self.shared.identity.get().cloned()
     }
 
-    /// This member has a candidate from now on. [`Command::Leave`] ends that, and [`Event::Done`] says so.
+    /// This member has a candidate from now on. [`Command::Leave`] ends that, and [`Event::Done`]
+    /// says so.
     pub fn stand(&mut self, rules: TermRules, value: Bytes) -> Result<(), NameError> {
         check_value(&value)?;
         self.candidate = Some(rules);
@@ -233,7 +236,8 @@ impl Node {
         self.input(Input::Fences(token, result));
     }
 
-    /// The answer to [`Told::Seal`]: older tokens are refused from now on, durably, and the records reach this far.
+    /// The answer to [`Told::Seal`]: older tokens are refused from now on, durably, and the records
+    /// reach this far.
     pub fn sealed(&mut self, seal: SealId, position: Position) {
         self.input(Input::Sealed(seal, position));
     }
@@ -243,8 +247,8 @@ impl Node {
         self.input(Input::Position(position));
     }
 
-    /// Leaves in order: the term ends as after a resignation, and the office is given back. [`Told::Closed`] follows, and
-    /// then it is time for [`Node::shut`].
+    /// Leaves in order: the term ends as after a resignation, and the office is given back.
+    /// [`Told::Closed`] follows, and then it is time for [`Node::shut`].
     pub fn close(&mut self) {
         match &self.phase {
             Phase::Running(machine) if machine.role() != PeerRole::Out => self.input(Input::Close),
@@ -253,7 +257,8 @@ impl Node {
         }
     }
 
-    /// Sends the last words, for a moment at most, and tears all down. The port and the directory are free when this returns.
+    /// Sends the last words, for a moment at most, and tears all down. The port and the directory
+    /// are free when this returns.
     pub async fn shut(self) {
         let words = async {
             for outbox in self.shared.outboxes.values() {
@@ -266,13 +271,14 @@ impl Node {
 
     /// Ends at once, as dropping it does. The port and the directory are free when this returns.
     pub async fn kill(self) {
-        let Node { mut tasks, mut freed, paper, .. } = self;
-        drop(paper);
+        let Node { mut tasks, mut freed, persistence, .. } = self;
+        drop(persistence);
         tasks.shutdown().await;
         freed.recv().await;
     }
 
-    /// Runs the member until there is something to tell. Safe to cancel. After [`Told::Closed`] it waits for ever.
+    /// Runs the member until there is something to tell. Safe to cancel. After [`Told::Closed`] it
+    /// waits for ever.
     pub async fn told(&mut self) -> Told {
         poll_fn(|cx| self.poll_told(cx)).await
     }
@@ -289,13 +295,14 @@ impl Node {
                 return Poll::Pending;
             }
             self.alarm.set(self.next_timeout());
-            // What has arrived is heard before time is: after a pause it may say that nobody was silent.
+            // What has arrived is heard before time is: after a pause it may say that nobody was
+            // silent.
             if messages < BATCH
                 && let Poll::Ready(Some(said)) = self.inbound.poll_recv(cx)
             {
                 messages += 1;
                 self.on_inbound(said);
-            } else if let Poll::Ready(written) = papers::poll_written(&mut self.paper, cx) {
+            } else if let Poll::Ready(written) = persistence::poll_written(&mut self.persistence, cx) {
                 self.on_written(written);
             } else if self.alarm.poll_ring(cx).is_ready() {
                 messages = 0;
@@ -340,7 +347,8 @@ impl Node {
         match &self.phase {
             Phase::Forming(founding) => Some(founding.poll_timeout()),
             Phase::Running(machine) => {
-                let ask = self.paper.as_ref().filter(|paper| paper.record.charter.is_none()).map(|paper| paper.ask_at);
+                let ask =
+                    self.persistence.as_ref().filter(|kept| kept.record.charter.is_none()).map(|kept| kept.ask_at);
                 [machine.poll_timeout(), ask].into_iter().flatten().min()
             }
             Phase::Over => None,
@@ -353,7 +361,7 @@ impl Node {
             Phase::Forming(founding) => {
                 if founding.on_time(now) {
                     let report = founding.report(true);
-                    self.say_report(&report);
+                    self.send_report(&report);
                     self.remind(now);
                 }
             }
@@ -384,7 +392,8 @@ impl Node {
         }
     }
 
-    /// Hands something to the machine, if there is one. What it says is done when the node is polled next.
+    /// Hands something to the machine, if there is one. What it says is done when the node is
+    /// polled next.
     fn input(&mut self, input: Input<Body>) {
         let now = self.now();
         if let Phase::Running(machine) = &mut self.phase {

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::papers::{HeldDisk, Paper};
+use super::persistence::{HeldDisk, Persistence};
 use super::{Node, Phase, Shared, View};
 use crate::config::{Algorithm, ConfigError, NodeConfig, Rules};
 use crate::disk::{Disk, Found, Record};
@@ -59,7 +59,7 @@ impl Node {
         let (alive, freed) = mpsc::channel(1);
         let (state, _) = watch::channel(first_state(&group));
         let start = Start { config: &config, group: &group, identity: &shared.identity };
-        let (phase, paper) = start.phase(rng.fork(), alive).await?;
+        let (phase, persistence) = start.phase(rng.fork(), alive).await?;
         let alarm = config.clock.alarm().map_err(StartError::Alarm)?;
         let mut tasks = JoinSet::new();
         for (to, outbox) in shared.outboxes.iter() {
@@ -81,7 +81,7 @@ impl Node {
             value: config.value,
             candidate: config.stands,
             healthy: true,
-            paper,
+            persistence,
             view: View::default(),
             told: VecDeque::new(),
             tasks,
@@ -110,7 +110,7 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    async fn phase(&self, rng: Rng, alive: mpsc::Sender<()>) -> Result<(Phase, Option<Paper>), StartError> {
+    async fn phase(&self, rng: Rng, alive: mpsc::Sender<()>) -> Result<(Phase, Option<Persistence>), StartError> {
         let (now, config) = (self.config.clock.now(), self.config);
         let parts = ((config.stands, config.value.clone()), rng);
         let Some(path) = config.data.clone() else {
@@ -136,7 +136,7 @@ impl Start<'_> {
                 Phase::Running(machine)
             }
         };
-        let paper = Paper {
+        let persistence = Persistence {
             disk,
             record,
             writing: None,
@@ -146,7 +146,7 @@ impl Start<'_> {
             // A group whose members are started together needs no word about it.
             remind_at: now + Duration::from_secs(5),
         };
-        Ok((phase, Some(paper)))
+        Ok((phase, Some(persistence)))
     }
 
     /// What the disk says about how to start. `None`: the group may have to be founded first.
@@ -166,7 +166,8 @@ impl Start<'_> {
         })
     }
 
-    /// A new disk has its number written on it before anybody hears of it. What is damaged is left as it is.
+    /// A new disk has its number written on it before anybody hears of it. What is damaged is left
+    /// as it is.
     async fn write_first(&self, disk: &HeldDisk, record: &Record, boot: Option<Boot>) -> Result<(), StartError> {
         if boot.is_some() {
             return Ok(());

@@ -20,11 +20,11 @@ use crate::disk::{Disk, Record};
 use crate::founding::{Charter, DiskId, DiskReport, Progress, Step};
 use crate::packet::Packet;
 
-/// A locked directory, and a sign for those who wait until it is free.
+/// A locked directory, and a sender whose end says that it is free.
 pub(super) type HeldDisk = Arc<(Disk, mpsc::Sender<()>)>;
 
 /// What is written down, and what is on its way there.
-pub(super) struct Paper {
+pub(super) struct Persistence {
     pub(super) disk: HeldDisk,
     pub(super) record: Record,
     pub(super) writing: Option<(Writing, JoinHandle<io::Result<()>>)>,
@@ -32,13 +32,13 @@ pub(super) struct Paper {
     pub(super) next: Option<Writing>,
     /// When to ask the others for the charter, while it is not known.
     pub(super) ask_at: Timestamp,
-    /// Whether it has been said that somebody has another charter.
+    /// Whether it has been logged that a member has another charter.
     pub(super) mixed_up: bool,
-    /// When to say again that the group has not been founded.
+    /// When to log again that the group has not been founded.
     pub(super) remind_at: Timestamp,
 }
 
-/// How often a member says that it still waits for its group to be founded.
+/// How often a member logs that it still waits for its group to be founded.
 const REMIND_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,9 +49,9 @@ pub(super) enum Writing {
 
 impl Node {
     pub(super) fn persist(&mut self, id: PersistId, stored: Stored) {
-        if let Some(paper) = &mut self.paper {
-            paper.record.stored = Some(stored);
-            paper.write(Writing::State(id));
+        if let Some(persistence) = &mut self.persistence {
+            persistence.record.stored = Some(stored);
+            persistence.write(Writing::State(id));
         }
     }
 
@@ -61,10 +61,10 @@ impl Node {
         if let Err(why) = &result {
             tracing::error!(member = %self.shared.me, %why, "the state could not be written");
         }
-        if let Some(paper) = &mut self.paper
-            && let Some(next) = paper.next.take()
+        if let Some(persistence) = &mut self.persistence
+            && let Some(next) = persistence.next.take()
         {
-            paper.write(next);
+            persistence.write(next);
         }
         match (what, result.is_ok()) {
             (Writing::State(id), true) => self.input(Input::Persisted(id)),
@@ -81,14 +81,14 @@ impl Node {
                     }
                     founding.on_written();
                     let report = founding.report(true);
-                    self.say_report(&report);
+                    self.send_report(&report);
                     self.on_forming();
                 }
             }
         }
     }
 
-    pub(super) fn say_report(&self, report: &DiskReport) {
+    pub(super) fn send_report(&self, report: &DiskReport) {
         for outbox in self.shared.outboxes.values() {
             outbox.push(Packet::Founding(report.clone()), &self.shared.meter);
         }
@@ -118,42 +118,42 @@ impl Node {
     }
 
     fn own_report(&self) -> Option<DiskReport> {
-        let paper = self.paper.as_ref()?;
+        let persistence = self.persistence.as_ref()?;
         match &self.phase {
             Phase::Forming(founding) => Some(founding.report(false)),
             Phase::Running(machine) => {
-                let progress = match &paper.record.charter {
+                let progress = match &persistence.record.charter {
                     Some(charter) if machine.role() != PeerRole::Rejoining => Progress::Seated(charter.clone()),
                     _ => Progress::Lost,
                 };
-                Some(DiskReport { asks: false, disk: paper.record.disk, progress })
+                Some(DiskReport { asks: false, disk: persistence.record.disk, progress })
             }
             Phase::Over => None,
         }
     }
 
     pub(super) fn ask_for_charter(&mut self, now: Timestamp) {
-        if let Some(paper) = &mut self.paper
-            && paper.record.charter.is_none()
-            && now >= paper.ask_at
+        if let Some(persistence) = &mut self.persistence
+            && persistence.record.charter.is_none()
+            && now >= persistence.ask_at
         {
-            paper.ask_at = now + self.rules.heartbeat();
-            let report = DiskReport { asks: true, disk: paper.record.disk, progress: Progress::Lost };
-            self.say_report(&report);
+            persistence.ask_at = now + self.rules.heartbeat();
+            let report = DiskReport { asks: true, disk: persistence.record.disk, progress: Progress::Lost };
+            self.send_report(&report);
         }
     }
 
     fn learn_charter(&mut self, charter: &Charter) {
-        let Some(paper) = &mut self.paper else { return };
-        match &paper.record.charter {
+        let Some(persistence) = &mut self.persistence else { return };
+        match &persistence.record.charter {
             None => {
-                paper.record.charter = Some(charter.clone());
+                persistence.record.charter = Some(charter.clone());
                 let _ = self.shared.identity.set(charter.identity(self.shared.fingerprint));
-                if paper.record.stored.is_some() {
-                    paper.write(Writing::Charter);
+                if persistence.record.stored.is_some() {
+                    persistence.write(Writing::Charter);
                 }
             }
-            Some(ours) if ours != charter && !std::mem::replace(&mut paper.mixed_up, true) => {
+            Some(ours) if ours != charter && !std::mem::replace(&mut persistence.mixed_up, true) => {
                 tracing::error!(
                     "another member belongs to another founding of this group: a disk was mixed up, or the founding was \
                      given up while one that it was complete for was away. Move the data of the one that is alone with its \
@@ -184,27 +184,28 @@ impl Node {
 
     /// Writes the acceptance of a charter down.
     pub(super) fn accept(&mut self, charter: Charter) {
-        if let Some(paper) = &mut self.paper {
-            paper.record.charter = Some(charter);
-            paper.write(Writing::Charter);
+        if let Some(persistence) = &mut self.persistence {
+            persistence.record.charter = Some(charter);
+            persistence.write(Writing::Charter);
         }
     }
 
     /// Writes down that this disk, under a new number, has accepted no charter.
     pub(super) fn start_over(&mut self, disk: DiskId) {
-        if let Some(paper) = &mut self.paper {
-            paper.record = Record { disk, charter: None, stored: None };
-            paper.write(Writing::Charter);
+        if let Some(persistence) = &mut self.persistence {
+            persistence.record = Record { disk, charter: None, stored: None };
+            persistence.write(Writing::Charter);
         }
     }
 
-    /// Says now and then what the founding waits for: a first start that never ends should not be a riddle.
+    /// Logs now and then what the founding waits for: a first start that never ends should not be a
+    /// riddle.
     pub(super) fn remind(&mut self, now: Timestamp) {
-        let (Phase::Forming(founding), Some(paper)) = (&self.phase, &mut self.paper) else { return };
-        if now < paper.remind_at {
+        let (Phase::Forming(founding), Some(persistence)) = (&self.phase, &mut self.persistence) else { return };
+        if now < persistence.remind_at {
             return;
         }
-        paper.remind_at = now + REMIND_EVERY;
+        persistence.remind_at = now + REMIND_EVERY;
         match &founding.missing()[..] {
             [] => tracing::warn!(
                 "all members are here and the group is not founded yet; if this stays so, a disk was exchanged meanwhile: \
@@ -223,8 +224,8 @@ impl Node {
 
     fn become_member(&mut self, charter: Charter, boot: Boot) {
         let _ = self.shared.identity.set(charter.identity(self.shared.fingerprint));
-        if let Some(paper) = &mut self.paper {
-            paper.record.charter = Some(charter);
+        if let Some(persistence) = &mut self.persistence {
+            persistence.record.charter = Some(charter);
         }
         let parts = ((self.candidate, self.value.clone()), self.rng.fork());
         match consensus(self.now(), self.group.clone(), &self.rules, boot, parts) {
@@ -235,7 +236,7 @@ impl Node {
                 }
                 // The others need not ask again.
                 if let Some(report) = self.own_report() {
-                    self.say_report(&report);
+                    self.send_report(&report);
                 }
             }
             Err(why) => {
@@ -247,7 +248,7 @@ impl Node {
     }
 }
 
-impl Paper {
+impl Persistence {
     /// Writes the record as it is now, after what is being written.
     fn write(&mut self, what: Writing) {
         if self.writing.is_some() {
@@ -263,11 +264,14 @@ impl Paper {
 }
 
 /// What has been written.
-pub(super) fn poll_written(paper: &mut Option<Paper>, cx: &mut Context<'_>) -> Poll<(Writing, io::Result<()>)> {
-    let Some(paper) = paper else { return Poll::Pending };
-    let Some((what, task)) = &mut paper.writing else { return Poll::Pending };
+pub(super) fn poll_written(
+    persistence: &mut Option<Persistence>,
+    cx: &mut Context<'_>,
+) -> Poll<(Writing, io::Result<()>)> {
+    let Some(persistence) = persistence else { return Poll::Pending };
+    let Some((what, task)) = &mut persistence.writing else { return Poll::Pending };
     let what = *what;
     let result = std::task::ready!(Pin::new(task).poll(cx)).unwrap_or_else(|why| Err(io::Error::other(why)));
-    paper.writing = None;
+    persistence.writing = None;
     Poll::Ready((what, result))
 }

@@ -1,4 +1,4 @@
-//! Questions and wishes of those who are not members.
+//! Answers to the queries and wishes of processes that are not members.
 
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ impl Reply {
 }
 
 impl Node {
-    /// What this member knows now. An office whose deadline has passed is none, whether or not the machine has looked.
+    /// What this member knows now. An office whose deadline has passed is none, whether or not the
+    /// machine has looked.
     pub(super) fn status(&self) -> Status {
         let now = self.now();
         let in_office = self.view.office.is_some_and(|office| now < office.deadline);
