@@ -1,9 +1,9 @@
-//! Transactions of one session that are asked for at about the same time travel together: one request, one proposal
-//! and one write to the servers' disks for many elections.
+//! Transactions of one session that are asked for at about the same time travel together: one
+//! request, one proposal and one write to the servers' disks for many elections.
 //!
-//! Most of them find what they expect. So first they are made one transaction, with the guards of all: it writes for
-//! all, or for none. If one of the guards fails, or they are too many for that, they go as transactions inside a
-//! transaction, each with guards of its own.
+//! Most of them find what they expect. So first they are made one transaction, with the guards of
+//! all: it writes for all, or for none. If one of the guards fails, or they are too many for that,
+//! they go as transactions inside a transaction, each with guards of its own.
 //!
 //! etcd looks at all guards before it writes anything, and all that it creates gets one
 //! `create_revision`. So transactions travel together only if none can meet what another one
@@ -11,12 +11,13 @@
 //! would be seen. Everybody's safety rests on that: two entries of one line with one token would
 //! both lead.
 //!
-//! Servers look at the permissions of what is outermost only (seen with 3.4): what is inside would be written whether
-//! or not the user may. So the keys are named outermost, too, in the branch that is never taken. A client without a
-//! user may do everything or nothing: for it, one key stands for all.
+//! Servers look at the permissions of what is outermost only (seen with 3.4): what is inside would
+//! be written whether or not the user may. So the keys are named outermost, too, in the branch that
+//! is never taken. A client without a user may do everything or nothing: for it, one key stands for
+//! all.
 //!
-//! No write waits for company. The first few go alone and at once; one that comes while many are on their way goes
-//! with the next batch, as soon as the one before it has been answered.
+//! No write waits for company. The first few go alone and at once; one that comes while many are on
+//! their way goes with the next batch, as soon as the one before it has been answered.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -399,8 +400,8 @@ mod tests {
         }
     }
 
-    /// The known-bad variant: what servers make of two enlistments of a session that travel together
-    /// all the same.
+    /// The known-bad variant: what servers make of two enlistments of a session that travel
+    /// together all the same.
     #[tokio::test]
     async fn without_that_rule_two_candidates_lead_with_one_token() {
         let cluster = EtcdCluster::start(1).await;

@@ -10,7 +10,8 @@ use crate::rpc::Client;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often a silent connection is asked for a sign of life: servers close those that ask more than every 5 s.
+/// How often a silent connection is asked for a sign of life: servers close those that ask more
+/// than every 5 s.
 const PING_EVERY: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(4);
 

@@ -97,7 +97,8 @@ impl Endpoints {
         Ok(KeepAlives { stream, number })
     }
 
-    /// Opens a stream of watches with its first watch. The client is for a new token, should the stream need one.
+    /// Opens a stream of watches with its first watch. The client is for a new token, should the
+    /// stream need one.
     pub(crate) async fn watch(
         &self,
         what: &str,

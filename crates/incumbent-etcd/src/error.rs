@@ -31,7 +31,8 @@ pub(crate) fn is_transient(status: &Status) -> bool {
         )
 }
 
-/// Whether the server did not know our token: it has expired, or the users have changed since it was made.
+/// Whether the server did not know our token: it has expired, or the users have changed since it
+/// was made.
 pub(crate) fn wants_new_token(status: &Status) -> bool {
     status.code() == Code::Unauthenticated || is_about_a_token(status.message())
 }

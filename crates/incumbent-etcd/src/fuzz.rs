@@ -1,4 +1,5 @@
-//! Feeds the readers of keys what anybody may have put into a line: Go's candidates, and people with `etcdctl`.
+//! Feeds the readers of keys what anybody may have put into a line: Go's candidates, and people
+//! with `etcdctl`.
 
 use incumbent_store::{EntryId, Incarnation, Token};
 use incumbent_testkit::fuzz::{Rng, fuzz};

@@ -57,11 +57,11 @@ pub enum Guarded {
 }
 
 impl EtcdStore {
-    /// Commits `writes` only while the entry with this token is in line, in one step: if its leader has lost office,
-    /// nothing is written.
+    /// Commits `writes` only while the entry with this token is in line, in one step: if its leader
+    /// has lost office, nothing is written.
     ///
-    /// Compared are the entry's creation **and** its lease: a foreign write to the entry keeps the one and takes the
-    /// other away, after which no session's end would remove it.
+    /// Compared are the entry's creation **and** its lease: a foreign write to the entry keeps the
+    /// one and takes the other away, after which no session's end would remove it.
     ///
     /// ```no_run
     /// # use incumbent_etcd::{EtcdStore, EtcdWrite, Guarded};
@@ -89,13 +89,14 @@ impl EtcdStore {
         Ok(if answer.succeeded { Guarded::Committed } else { Guarded::Refused })
     }
 
-    /// What holds only while the entry with this token is in line, to put into transactions of one's own. `None`: it is
-    /// not.
+    /// What holds only while the entry with this token is in line, to put into transactions of
+    /// one's own. `None`: it is not.
     pub async fn guards(&self, election: &ElectionName, token: Token) -> Result<Option<EntryGuard>, StoreError> {
         let create_revision = txn::revision(token);
         let ops = [txn::created_at(self.inner.keys.line(election), create_revision)];
         let found = self.inner.read("looking for the entry", ops).await?.next_found()?;
-        // One transaction may have made several keys, among them entries in elections with longer names.
+        // One transaction may have made several keys, among them entries in elections with longer
+        // names.
         let ours = found.into_iter().find_map(|kv| {
             let lease = keys::lease_of(self.inner.keys.suffix(election, &kv.key)?);
             Some((kv.key, lease))

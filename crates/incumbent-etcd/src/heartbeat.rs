@@ -1,7 +1,7 @@
 //! The keep-alive stream of one session.
 //!
-//! Answers carry no number, so at most one request is outstanding on a stream; a stream whose answer was not awaited is
-//! thrown away with it.
+//! Answers carry no number, so at most one request is outstanding on a stream; a stream whose
+//! answer was not awaited is thrown away with it.
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ pub(crate) struct Heartbeat {
     stream: Mutex<Option<KeepAlives>>,
 }
 
-/// An answered keep-alive. By itself it proves nothing: a leader that was replaced goes on answering.
+/// An answered keep-alive. By itself it proves nothing: a leader that was replaced goes on
+/// answering.
 #[derive(Debug)]
 pub(crate) struct Beat {
     pub(crate) ttl: Duration,
@@ -36,7 +37,8 @@ impl Heartbeat {
 
     pub(crate) async fn beat(&self, endpoints: &Endpoints) -> Result<Beat, StoreError> {
         let mut slot = self.stream.lock().await;
-        // Taken out: if this future is dropped, the stream goes with the answer that is no longer awaited.
+        // Taken out: if this future is dropped, the stream goes with the answer that is no longer
+        // awaited.
         let mut open = match slot.take() {
             Some(open) => {
                 // If it has ended, so have its answers.

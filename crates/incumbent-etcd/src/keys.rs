@@ -19,7 +19,8 @@ impl Keys {
         Keys { prefix: prefix.to_owned() }
     }
 
-    /// All entries of an election; those of elections whose name goes on after a `/` are in it, too.
+    /// All entries of an election; those of elections whose name goes on after a `/` are in it,
+    /// too.
     pub(crate) fn line(&self, election: &ElectionName) -> KeyRange {
         below(format!("{}{election}", self.prefix))
     }
@@ -48,7 +49,8 @@ impl Keys {
         Some((election, &name[slash + 1..]))
     }
 
-    /// What an entry's key says after `<election>/`. `None`: it belongs to an election whose name begins with ours.
+    /// What an entry's key says after `<election>/`. `None`: it belongs to an election whose name
+    /// begins with ours.
     pub(crate) fn suffix<'a>(&self, election: &ElectionName, key: &'a [u8]) -> Option<&'a [u8]> {
         let suffix = key.get(self.prefix.len() + election.as_str().len() + 1..)?;
         (!suffix.contains(&b'/')).then_some(suffix)
@@ -87,14 +89,15 @@ impl Keys {
         format!("{}//incumbent/", self.prefix).into_bytes()
     }
 
-    /// A key of a session that proves, by being written, that its lease is there. No election has an
-    /// empty name.
+    /// A key of a session that proves, by being written, that its lease is there. No election has
+    /// an empty name.
     pub(crate) fn proof(&self, lease: i64) -> Vec<u8> {
         format!("{}//incumbent//{lease:x}", self.prefix).into_bytes()
     }
 
-    /// The place of our own. No election's name can hold `//`, so no line of ours contains it; and what may follow a
-    /// name after a `/` is escaped, so that one election's place does not contain another's.
+    /// The place of our own. No election's name can hold `//`, so no line of ours contains it; and
+    /// what may follow a name after a `/` is escaped, so that one election's place does not contain
+    /// another's.
     fn own(&self, election: &ElectionName) -> String {
         let name = escape(election.as_str(), Digits::Upper, |character| !matches!(character, '%' | '/'));
         format!("{}//incumbent/{name}", self.prefix)

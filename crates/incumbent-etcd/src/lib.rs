@@ -23,8 +23,8 @@
 //! lease of one of ours has two candidates in line: `<lease>` alone is not among our session's
 //! keys.
 //!
-//! With authentication, a candidate's role needs to read and write the prefixes `<prefix><election>/` and
-//! `<prefix>//incumbent/`; an observer's, to read them.
+//! With authentication, a candidate's role needs to read and write the prefixes
+//! `<prefix><election>/` and `<prefix>//incumbent/`; an observer's, to read them.
 //!
 //! # From the seam to etcd
 //! | method | requests |
@@ -43,20 +43,22 @@
 //! | `identity` | a read |
 //! | `promises` | a read, for the cluster's identity; once, `LeaseGrant` of a second and `LeaseRevoke`, for the smallest TTL |
 //!
-//! Writes of one session (`enlist`, `publish`, `withdraw`) that are asked for at the same time, for different elections,
-//! travel as one: one write to the servers' disks for up to 120 of them. A few go alone and at once;
-//! none waits for company.
+//! Writes of one session (`enlist`, `publish`, `withdraw`) that are asked for at the same time, for
+//! different elections, travel as one: one write to the servers' disks for up to 120 of them. A few
+//! go alone and at once; none waits for company.
 //!
 //! # What it takes care of
-//! - **Proof of life.** A replaced leader goes on answering keep-alives for seconds (etcd#15247). So a keep-alive counts
-//!   only if, after its answer, a linearizable read succeeds in the same term: the keep-alive's header is made before
-//!   the lease is renewed, and a leader of that term that can still answer the read had not been replaced by then. The
-//!   term and the cluster are compared, not the member: two members in one term have one leader.
-//! - **Guards** compare creation **and** lease: a foreign `put` keeps the first and takes the second away. Only the
-//!   withdrawal of an entry that we made ourselves does not ask for the lease: otherwise nothing would remove it.
-//! - **Names that begin alike.** `jobs/` holds the entries of `jobs` and of `jobs/nightly`. Ours are told apart, with a
-//!   second request where the first one met only the longer name's; Go's are not: a Go candidate in `jobs` waits for
-//!   those in `jobs/nightly`.
+//! - **Proof of life.** A replaced leader goes on answering keep-alives for seconds (etcd#15247).
+//!   So a keep-alive counts only if, after its answer, a linearizable read succeeds in the same
+//!   term: the keep-alive's header is made before the lease is renewed, and a leader of that term
+//!   that can still answer the read had not been replaced by then. The term and the cluster are
+//!   compared, not the member: two members in one term have one leader.
+//! - **Guards** compare creation **and** lease: a foreign `put` keeps the first and takes the
+//!   second away. Only the withdrawal of an entry that we made ourselves does not ask for the
+//!   lease: otherwise nothing would remove it.
+//! - **Names that begin alike.** `jobs/` holds the entries of `jobs` and of `jobs/nightly`. Ours
+//!   are told apart, with a second request where the first one met only the longer name's; Go's are
+//!   not: a Go candidate in `jobs` waits for those in `jobs/nightly`.
 //! - **One write to a line at a time.** etcd looks at all guards of a transaction before it writes
 //!   anything. Two entries that one transaction makes in one line would have one token, and both
 //!   would lead: `batch.rs` asserts that it never happens.
@@ -65,7 +67,8 @@
 //!   candidate behind it is told which key it is
 //!   ([`StoreError::Corrupt`](incumbent_store::StoreError)), and an operator can depose it like any
 //!   other.
-//! - **Compaction, restarts, lost streams**: every watch resolves, and the waiting candidate reads again.
+//! - **Compaction, restarts, lost streams**: every watch resolves, and the waiting candidate reads
+//!   again.
 //!
 //! Needs etcd 3.4 or newer.
 
@@ -80,6 +83,7 @@ mod fuzz;
 mod guard;
 mod heartbeat;
 mod keys;
+mod office;
 mod options;
 mod own_entries;
 #[doc(hidden)]
@@ -88,6 +92,7 @@ mod session;
 mod standing;
 mod store;
 mod txn;
+mod watch_queue;
 mod watcher;
 
 pub use fence::EtcdFence;

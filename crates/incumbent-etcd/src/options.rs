@@ -10,7 +10,8 @@ use crate::connect::Connector;
 
 const SCHEME: Scheme = Scheme { name: "etcd", store: "an etcd store", port: 2379 };
 
-/// How to reach a cluster. Requests ask for a cluster with a leader, and expired credentials are renewed.
+/// How to reach a cluster. Requests ask for a cluster with a leader, and expired credentials are
+/// renewed.
 #[derive(Clone, Default)]
 pub struct EtcdOptions {
     user: Option<(String, String)>,

@@ -57,7 +57,8 @@ impl OwnEntries {
         self.lock().told.remove(entry);
     }
 
-    /// Once for each renewal: whether there may be others than `held`, and which of them were told of.
+    /// Once for each renewal: whether there may be others than `held`, and which of them were told
+    /// of.
     pub(crate) fn beside(&self, held: &[Held]) -> Option<BTreeSet<EntryId>> {
         let mut state = self.lock();
         let named: BTreeSet<_> = held.iter().map(|held| &held.entry).collect();

@@ -85,12 +85,14 @@ impl EtcdSession {
         Ok(answer)
     }
 
-    /// Holds while the entry is there and ours. A foreign write keeps the creation and takes the lease away.
+    /// Holds while the entry is there and ours. A foreign write keeps the creation and takes the
+    /// lease away.
     pub(crate) fn ours(&self, key: &[u8], token: Token) -> [Compare; 2] {
         [created(key, revision(token)), leased(key, self.lease)]
     }
 
-    /// The key that the entry would have if it were ours: another session's is never there with our lease.
+    /// The key that the entry would have if it were ours: another session's is never there with our
+    /// lease.
     pub(crate) fn key_of(&self, held: &Held) -> Vec<u8> {
         let suffix = keys::parse_id(&held.entry).map_or_else(|| self.prefix(), |(suffix, _)| suffix);
         self.store.keys.entry(&held.election, &suffix)
@@ -142,7 +144,8 @@ impl EtcdSession {
         let Some(suffix) = self.own_suffix(held) else { return Ok(Cas::Done) };
         self.store.watcher.cancel_now();
         let key = keys.entry(&held.election, &suffix);
-        // The lease is not compared: an entry of ours that was overwritten from outside would block the line for ever.
+        // The lease is not compared: an entry of ours that was overwritten from outside would block
+        // the line for ever.
         let mut compare = vec![created(&key, revision(held.token))];
         match heir.map(keys::parse_id) {
             None => {}
@@ -181,8 +184,9 @@ impl EtcdSession {
         self.renew_there(held).await
     }
 
-    /// A keep-alive counts only if after its answer a linearizable read succeeds in the same term: a leader that was
-    /// replaced goes on answering keep-alives, but cannot answer such a read (etcd#15247).
+    /// A keep-alive counts only if after its answer a linearizable read succeeds in the same term:
+    /// a leader that was replaced goes on answering keep-alives, but cannot answer such a read
+    /// (etcd#15247).
     async fn renew_there(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let beat = match self.heartbeat.beat(&self.store.endpoints).await {
             Err(StoreError::SessionGone) if self.is_gone().await? => return Err(StoreError::SessionGone),
@@ -226,8 +230,8 @@ impl EtcdSession {
         Some(self.store.keys.entry(&held.election, &self.own_suffix(held)?))
     }
 
-    /// Whether the lease is gone. What a leader of the cluster says of it is no proof: a new one may
-    /// not have caught up yet. All members refuse a write that hangs on a lease that is gone.
+    /// Whether the lease is gone. What a leader of the cluster says of it is no proof: a new one
+    /// may not have caught up yet. All members refuse a write that hangs on a lease that is gone.
     pub(crate) async fn is_gone(&self) -> Result<bool, StoreError> {
         let put = RequestOp::put(self.store.keys.proof(self.lease), "", self.lease);
         match self.txn("asking whether the lease is gone", Effect::None, txn::always([put])).await {

@@ -81,8 +81,8 @@ impl EtcdSession {
     }
 
     /// No session's end removes an entry without a lease. If it was overwritten while its owner
-    /// lives, the owner removes it: when to look again. If the owner is dead, or there never was one,
-    /// an operator has to.
+    /// lives, the owner removes it: when to look again. If the owner is dead, or there never was
+    /// one, an operator has to.
     async fn wait_for_owner(&self, election: &ElectionName, entry: &KeyValue) -> Result<Duration, StoreError> {
         let soon = self.ttl() / LOOKS_PER_TTL;
         let owner = self.store.keys.suffix(election, &entry.key).and_then(keys::lease_of);
@@ -100,8 +100,8 @@ impl EtcdSession {
 
     /// Where we stand when entries of elections with longer names are among the older ones.
     ///
-    /// What is older than us only ever goes, so looking further and further back, with our own entry checked each
-    /// time, ends with an answer that was true in one step: the last.
+    /// What is older than us only ever goes, so looking further and further back, with our own
+    /// entry checked each time, ends with an answer that was true in one step: the last.
     async fn standing_past(&self, held: &Held, mut before: i64) -> Result<Standing, StoreError> {
         let keys = &self.store.keys;
         let (election, key) = (&held.election, self.key_of(held));

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_store::record;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fut, Head, Line, Office, Promises, Seen, Session, Store,
-    StoreError, StoreId, Version, Wake, Watched,
+    Cas, Cursor, ElectionName, Entry, EntryId, Fut, Head, Line, Office, Promises, Seen, Session, Store, StoreError,
+    StoreId, Version, Wake, Watched,
 };
 use tokio::sync::OnceCell;
 use tonic::transport::Channel;
@@ -18,7 +17,8 @@ use crate::options::EtcdOptions;
 use crate::rpc::{KeyValue, RequestOp, ResponseHeader, TxnRequest};
 use crate::session::EtcdSession;
 use crate::txn::{self, Answer, changed, created};
-use crate::watcher::{Interest, Rule, Watcher};
+use crate::watch_queue::{Interest, Rule};
+use crate::watcher::Watcher;
 
 /// How often the server looks for leases whose time has passed.
 const EXPIRY_SCAN: Duration = Duration::from_millis(500);
@@ -87,10 +87,12 @@ impl EtcdStore {
 
     /// Elections over the cluster that a URL names.
     ///
-    /// `etcd://[user:password@]host:port[,host:port ...][?option=value&...]`, or `etcds://` for TLS. The port is 2379
-    /// if it is not given. User, password and options are percent-encoded where they need to be. The options:
+    /// `etcd://[user:password@]host:port[,host:port ...][?option=value&...]`, or `etcds://` for
+    /// TLS. The port is 2379 if it is not given. User, password and options are percent-encoded
+    /// where they need to be. The options:
     ///
-    /// - `prefix`: comes before the name of every election, e.g. `/` for an election that Go calls `/jobs`
+    /// - `prefix`: comes before the name of every election, e.g. `/` for an election that Go calls
+    ///   `/jobs`
     /// - `ca`, with TLS: a file with the certificates that are trusted (PEM)
     /// - `cert`, `key`: files with our own certificate and its key (PEM)
     /// - `server-name`: the name in the servers' certificates, if it is not the host's
@@ -271,101 +273,10 @@ impl Inner {
         let has_changed = answer.next_one()?.is_some_and(|there| there.create_revision == txn::revision(token));
         Ok(if has_changed { Cas::Refused } else { Cas::Done })
     }
-
-    async fn set_office(&self, election: &ElectionName, was: Version, to: &Office) -> Result<Cas, StoreError> {
-        let Some(ended) = &to.ended else {
-            return self.write_office(election, was, to, None).await;
-        };
-        let ops = [txn::all(self.keys.office_range(election))];
-        let mut answer = self.read("reading the office record", ops).await?;
-        let found = answer.next_found()?;
-        let tombstone_key = self.keys.tombstone(election);
-        let tombstone = found.iter().find(|kv| kv.key == tombstone_key);
-        if !self.is_about(election, &found, ended) {
-            return self.write_new_tombstone(election, was, to, ended.keep).await;
-        }
-        match tombstone {
-            Some(tombstone) => self.write_office(election, was, to, Some(Tombstone::Kept(tombstone))).await,
-            // Its time passed after the caller had read it: it does not come back.
-            None => self.write_office(election, was, &Office { ended: None, ..to.clone() }, None).await,
-        }
-    }
-
-    /// Whether the record that is there speaks of this end already.
-    fn is_about(&self, election: &ElectionName, found: &[KeyValue], ended: &Ended) -> bool {
-        let key = self.keys.office(election);
-        let record = found.iter().find(|kv| kv.key == key);
-        let record = record.and_then(|kv| record::decode_office(&kv.value, Version::NONE));
-        record.and_then(|office| office.ended).is_some_and(|recorded| recorded.id == ended.id)
-    }
-
-    /// A lease of its own ends the tombstone, whichever processes are still there by then.
-    async fn write_new_tombstone(
-        &self,
-        election: &ElectionName,
-        was: Version,
-        to: &Office,
-        keep: Duration,
-    ) -> Result<Cas, StoreError> {
-        let lease = self.endpoints.grant("granting the tombstone's time", whole_seconds(keep)).await?.id;
-        let written = self.write_office(election, was, to, Some(Tombstone::New(lease))).await;
-        if matches!(written, Ok(Cas::Refused)) {
-            // Nothing hangs on it. If this fails, it expires.
-            _ = self.endpoints.revoke("giving it back", lease).await;
-        }
-        written
-    }
-
-    async fn write_office(
-        &self,
-        election: &ElectionName,
-        was: Version,
-        to: &Office,
-        tombstone: Option<Tombstone<'_>>,
-    ) -> Result<Cas, StoreError> {
-        let (key, tombstone_key) = (self.keys.office(election), self.keys.tombstone(election));
-        let was = i64::try_from(was.0).unwrap_or(i64::MAX);
-        let mut compare = vec![changed(&key, was)];
-        if let Some(Tombstone::Kept(seen)) = &tombstone {
-            compare.push(created(&seen.key, seen.create_revision));
-        }
-        // A record that holds nothing but its tombstone goes with it.
-        let lives_on = !Office { ended: None, ..to.clone() }.is_blank();
-        let lease = tombstone.as_ref().map_or(0, Tombstone::lease);
-        let mut success = Vec::new();
-        if to.is_blank() {
-            success.push(RequestOp::delete(key));
-        } else {
-            success.push(RequestOp::put(key, record::encode_office(to), if lives_on { 0 } else { lease }));
-        }
-        match tombstone {
-            Some(Tombstone::Kept(_)) => {}
-            Some(Tombstone::New(_)) => success.push(RequestOp::put(tombstone_key, "", lease)),
-            None => success.push(RequestOp::delete(tombstone_key)),
-        }
-        let txn = TxnRequest { compare, success, failure: vec![] };
-        let answer = self.endpoints.txn("writing the office record", Effect::Write, txn).await?;
-        Ok(if answer.succeeded { Cas::Done } else { Cas::Refused })
-    }
-}
-
-/// What makes the tombstone go in time.
-enum Tombstone<'a> {
-    Kept(&'a KeyValue),
-    New(i64),
-}
-
-impl Tombstone<'_> {
-    fn lease(&self) -> i64 {
-        match self {
-            Tombstone::Kept(kv) => kv.lease,
-            Tombstone::New(lease) => *lease,
-        }
-    }
 }
 
 /// etcd counts TTLs in seconds, from one up to some 290 years.
-fn whole_seconds(duration: Duration) -> i64 {
+pub(crate) fn whole_seconds(duration: Duration) -> i64 {
     const MOST: u64 = 9_000_000_000;
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     seconds.clamp(1, MOST).cast_signed()

@@ -1,7 +1,7 @@
 //! The messages of etcd's API that are sent and read here, under etcd's names and numbers.
 //!
-//! Fields that are neither set nor read here are left out: what is not set is not sent, and what is not
-//! known is passed over.
+//! Fields that are neither set nor read here are left out: what is not set is not sent, and what is
+//! not known is passed over.
 
 use prost::{Enumeration, Message, Oneof};
 
