@@ -1,4 +1,5 @@
-//! A store's directory: whether it may be used, whose it is, and what dead processes have left in it.
+//! A store's directory: whether it may be used, whose it is, and what dead processes have left in
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -87,8 +88,8 @@ pub(crate) struct Directory {
     cleaning: Mutex<()>,
 }
 
-/// What no call has to wait for: deleting takes milliseconds on some disks, and changes nothing that
-/// can be seen.
+/// What no call has to wait for: deleting takes milliseconds on some disks, and changes nothing
+/// that can be seen.
 #[derive(Debug)]
 enum Cleanup {
     Delete(String),
@@ -153,7 +154,8 @@ impl Directory {
         if self.is_in_place()? { Ok(()) } else { Err(not_in_place(self.disk.path())) }
     }
 
-    /// Takes something out of sight in one step; deleting it is left for later. Whether it was there.
+    /// Takes something out of sight in one step; deleting it is left for later. Whether it was
+    /// there.
     pub(crate) fn discard(&self, path: &str) -> Result<bool, StoreError> {
         let trash = format!("{TRASH}/{:032x}", random_id()?);
         match self.disk.rename(path, &trash) {
@@ -213,7 +215,8 @@ impl Directory {
         let _ = self.disk.remove_dir(path);
     }
 
-    /// Removes what processes left that are certainly dead. With `all`, looks into every election for it.
+    /// Removes what processes left that are certainly dead. With `all`, looks into every election
+    /// for it.
     ///
     /// A session's file goes last: it is what says that there is something to look for.
     pub(crate) fn sweep(&self, all: bool) -> Result<(), StoreError> {
@@ -315,7 +318,8 @@ fn cannot_open(path: &Path, error: std::io::Error) -> StoreError {
     }
 }
 
-/// A link can be pointed elsewhere while some use the old directory and others the new one: two leaders.
+/// A link can be pointed elsewhere while some use the old directory and others the new one: two
+/// leaders.
 fn is_symlink(path: &Path) -> String {
     let shown = path.display();
     match std::fs::canonicalize(path) {
@@ -390,8 +394,8 @@ fn read_identity(disk: &Disk) -> Result<Option<u128>, StoreError> {
 
 /// Makes a store of an empty directory. Of those who race to do it, one identity wins.
 ///
-/// Everything else is made first: a directory with an identity and no high-water mark is damaged, not
-/// new.
+/// Everything else is made first: a directory with an identity and no high-water mark is damaged,
+/// not new.
 fn create_store(disk: &Disk) -> Result<u128, StoreError> {
     let ours = |name: &str| {
         [SESSIONS, EVICTIONS, TRASH, WAITERS, ELECTIONS, "floor", IDENTITY].contains(&name)
@@ -414,14 +418,16 @@ fn create_store(disk: &Disk) -> Result<u128, StoreError> {
         Err(error) if !error.is_taken() && !error.is_missing() => return Err(error.into()),
         _ => disk.sync_dir(".")?,
     }
-    // The directory's own name, as far as we may: if a power cut takes it away, the next store here is another one.
+    // The directory's own name, as far as we may: if a power cut takes it away, the next store here
+    // is another one.
     if let Some(above) = disk.path().parent() {
         let _ = std::fs::File::open(above).and_then(|above| above.sync_all());
     }
     read_identity(disk)?.ok_or_else(|| corrupt(disk, IDENTITY, "it was removed"))
 }
 
-/// Removes the identities that lost, and those of processes that died on the way. There is one in place by now.
+/// Removes the identities that lost, and those of processes that died on the way. There is one in
+/// place by now.
 fn forget_other_identities(disk: &Disk) -> Result<(), StoreError> {
     for name in disk.list(".")?.unwrap_or_default().iter().filter(|name| name.starts_with(NEW_IDENTITY)) {
         disk.remove_file(name)?;

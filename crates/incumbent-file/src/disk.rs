@@ -1,7 +1,8 @@
-//! The directory: every system call that this store makes on it, relative to one open descriptor of its root.
+//! The directory: every system call that this store makes on it, relative to one open descriptor of
+//! its root.
 //!
-//! It knows paths and bytes, and nothing of elections. Every change passes a fault point first, so that a test can
-//! kill or stop a process between any two of them.
+//! It knows paths and bytes, and nothing of elections. Every change passes a fault point first, so
+//! that a test can kill or stop a process between any two of them.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -21,7 +22,8 @@ use crate::fault::point;
 
 /// Larger than any file of ours: the largest value, and room.
 const MAX_FILE_BYTES: usize = 256 * 1024;
-/// One call to the kernel returns this much of a directory: for most, all of it, and so one moment of it.
+/// One call to the kernel returns this much of a directory: for most, all of it, and so one moment
+/// of it.
 const LIST_BYTES: usize = 32 * 1024;
 
 /// The root of a store.
@@ -231,8 +233,8 @@ impl Disk {
 
     /// Locks a file for as long as its descriptor is open. Whether nobody else had it.
     ///
-    /// The lock belongs to the open file description: two stores in one process exclude each other as two processes
-    /// do, and the kernel releases it when the process dies, however it dies.
+    /// The lock belongs to the open file description: two stores in one process exclude each other
+    /// as two processes do, and the kernel releases it when the process dies, however it dies.
     pub(crate) fn lock(&self, file: &OwnedFd, path: &str) -> Result<bool, DiskError> {
         self.try_lock(file, path, FlockOperation::NonBlockingLockExclusive)
     }
@@ -254,7 +256,8 @@ impl Disk {
             let flags = how | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             retry_on_intr(|| openat(&self.root, path, flags, Mode::empty()))
         };
-        // To write, it is opened for reading, too: else, if the reader goes now, a signal would kill us.
+        // To write, it is opened for reading, too: else, if the reader goes now, a signal would
+        // kill us.
         match open(OFlags::WRONLY) {
             Ok(_) if bytes.is_empty() => Ok(true),
             Ok(_) => match open(OFlags::RDWR).and_then(|pipe| write(pipe, bytes)) {
@@ -268,7 +271,8 @@ impl Disk {
 
     /// Whether somebody holds the lock of a file, and its bytes if so.
     ///
-    /// The question takes a shared lock for a moment. That disturbs nobody: owners lock before they are visible.
+    /// The question takes a shared lock for a moment. That disturbs nobody: owners lock before they
+    /// are visible.
     pub(crate) fn probe(&self, path: &str) -> Result<(Lock, Vec<u8>), DiskError> {
         let file = match self.open_file(path) {
             Ok(file) => file,

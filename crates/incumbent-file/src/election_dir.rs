@@ -8,13 +8,15 @@
 //!                  bells/<what>.<id>.<number>       a store waits for this, without notifications from the kernel
 //! ```
 //!
-//! An entry leaves the line by one rename, and where that rename leads says under which condition it may go:
+//! An entry leaves the line by one rename, and where that rename leads says under which condition
+//! it may go:
 //! - to `trash`: it is our own, or its owner is certainly dead;
 //! - into the heir's entry: only while the heir's entry is there;
-//! - into `evictions/<session>.<n>.<id>`: only while its owner has not renewed. Every renewal removes what is there against
-//!   its session *after* the new heartbeat is written, and an evictor compares the heartbeat *after* it has made the
-//!   directory. So either the evictor sees the new heartbeat, or the owner removes the directory before its renewal is
-//!   answered, and the rename fails. An evictor that is stopped in between can do no harm when it goes on.
+//! - into `evictions/<session>.<n>.<id>`: only while its owner has not renewed. Every renewal
+//!   removes what is there against its session *after* the new heartbeat is written, and an evictor
+//!   compares the heartbeat *after* it has made the directory. So either the evictor sees the new
+//!   heartbeat, or the owner removes the directory before its renewal is answered, and the rename
+//!   fails. An evictor that is stopped in between can do no harm when it goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +84,8 @@ impl<'a> ElectionDir<'a> {
             dirs.extend(["line", "office", PUBLICATIONS, STAGED, WAITERS].map(|name| self.sub(name)));
             match dirs.iter().try_for_each(|dir| self.disk().make_dir(dir).map(drop)) {
                 Ok(()) => return Ok(()),
-                // Another process tidied up in between. If the root itself is gone, trying again does not help.
+                // Another process tidied up in between. If the root itself is gone, trying again
+                // does not help.
                 Err(error) if error.is_missing() && self.disk().exists(crate::election_path::ELECTIONS)? => {}
                 Err(error) => return Err(error.into()),
             }
@@ -92,8 +95,9 @@ impl<'a> ElectionDir<'a> {
 
     /// All of it at one moment.
     ///
-    /// Three directories are read, one after the other, and yet it is one moment, the one at which the line was read:
-    /// the office record was the same before and after, and no number of it ever comes back.
+    /// Three directories are read, one after the other, and yet it is one moment, the one at which
+    /// the line was read: the office record was the same before and after, and no number of it ever
+    /// comes back.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, StoreError> {
         for _ in 0..TRIES {
             let tip = self.tip()?;
@@ -106,7 +110,8 @@ impl<'a> ElectionDir<'a> {
         Err(self.too_busy())
     }
 
-    /// Where the entry with this token stands. Those directly ahead that are certainly dead are removed.
+    /// Where the entry with this token stands. Those directly ahead that are certainly dead are
+    /// removed.
     ///
     /// That nothing older is there stays so: nothing is ever appended below a number that is there.
     /// For the same reason the entry that we were `behind` is still the one ahead while it is
@@ -127,8 +132,8 @@ impl<'a> ElectionDir<'a> {
                 }
             }
             if at == 0 {
-                // A leader acts with this token: it must not be given again, whatever happens to the
-                // host.
+                // A leader acts with this token: it must not be given again, whatever happens to
+                // the host.
                 self.directory.high_water_mark.raise_durably(self.disk(), held.token.get())?;
                 return Ok(stand(Place::Leading(held.clone())));
             }
@@ -410,13 +415,14 @@ impl<'a> ElectionDir<'a> {
         self.sub(&format!("{PUBLICATIONS}/{number}.{times}"))
     }
 
-    /// Removes what the entries `gone` have published, and the election's directory if nothing is left
-    /// in it.
+    /// Removes what the entries `gone` have published, and the election's directory if nothing is
+    /// left in it.
     ///
     /// It changes nothing that anyone can see, so what fails is left for the next who tidies up.
     pub(crate) fn tidy(&self, gone: &BTreeSet<u64>) {
         let published = self.disk().list(&self.sub(PUBLICATIONS)).ok().flatten().unwrap_or_default();
-        // The line is read after what was published: of an entry that is not there by then, everything may go.
+        // The line is read after what was published: of an entry that is not there by then,
+        // everything may go.
         let Ok(line) = self.numbers(Sequence::Line) else { return };
         let is_over = |number: u64| line.is_empty() || (gone.contains(&number) && line.binary_search(&number).is_err());
         for name in published {
@@ -471,9 +477,9 @@ pub(crate) fn published(number: u64, publications: &BTreeMap<u64, u64>) -> Versi
     Version(publications.get(&number).copied().unwrap_or(0))
 }
 
-/// What all candidates have published, cut down to a cursor. Two states that follow each other never look the
-/// same; others hardly ever do, and then a hint is lost, which is why candidates look again now and
-/// then anyway.
+/// What all candidates have published, cut down to a cursor. Two states that follow each other
+/// never look the same; others hardly ever do, and then a hint is lost, which is why candidates
+/// look again now and then anyway.
 pub(crate) fn cursor_of(publications: &BTreeMap<u64, u64>) -> Cursor {
     let mixed = publications.iter().map(|(number, times)| {
         let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(*times).wrapping_mul(0xd6e8_feb8_6659_fd93);

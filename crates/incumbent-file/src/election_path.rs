@@ -10,9 +10,10 @@ const PIECE_BYTES: usize = 240;
 
 /// The directory of an election, relative to the root.
 ///
-/// Lower-case letters, digits, `-`, `_` and dots stand for themselves and everything else is `%xx`, so that no two names
-/// meet on a file system that folds case or Unicode. What is too long for one name goes on in a directory below; a
-/// `+` at the end says so. Nothing is hashed: two elections never share a directory.
+/// Lower-case letters, digits, `-`, `_` and dots stand for themselves and everything else is `%xx`,
+/// so that no two names meet on a file system that folds case or Unicode. What is too long for one
+/// name goes on in a directory below; a `+` at the end says so. Nothing is hashed: two elections
+/// never share a directory.
 pub(crate) fn path_of(election: &ElectionName) -> String {
     let plain = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
     let name = file_name(election.as_str(), Digits::Lower, plain);

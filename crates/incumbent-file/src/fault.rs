@@ -1,4 +1,5 @@
-//! Fault points: a test can kill or stop this process before the nth change that it makes to the directory.
+//! Fault points: a test can kill or stop this process before the nth change that it makes to the
+//! directory.
 //!
 //! Without the cargo feature `fault-points` there is nothing here.
 
@@ -26,8 +27,8 @@ mod on {
         STARTED.store(true, Ordering::SeqCst);
     }
 
-    /// `INCUMBENT_FAULT` is `list` (say each point on stderr), `kill:N` or `stop:N`: at the Nth point, counted from 1.
-    /// With `:late` after it, counting starts when the process says so.
+    /// `INCUMBENT_FAULT` is `list` (say each point on stderr), `kill:N` or `stop:N`: at the Nth
+    /// point, counted from 1. With `:late` after it, counting starts when the process says so.
     pub(crate) fn point(what: &str, path: &str) {
         let Ok(wanted) = std::env::var("INCUMBENT_FAULT") else { return };
         let late = wanted.strip_suffix(":late");
@@ -45,7 +46,8 @@ mod on {
         }
         let signal = if how == "stop" { Signal::STOP } else { Signal::KILL };
         let _ = kill_process(getpid(), signal);
-        // The signal is for the whole process, and a thread other than this one may be the first to heed it.
+        // The signal is for the whole process, and a thread other than this one may be the first to
+        // heed it.
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! It is kept as names of empty files, `floor/<n>`, and the largest counts. So raising it is one
 //! atomic step that cannot be undone by a process that comes late: one that was stopped while it
-//! raised the mark to 11 adds a name that no longer matters when others have raised it to 50. A file
-//! that is replaced by rename would go back to 11. And nothing can be torn, since the files are
-//! empty.
+//! raised the mark to 11 adds a name that no longer matters when others have raised it to 50. A
+//! file that is replaced by rename would go back to 11. And nothing can be torn, since the files
+//! are empty.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,8 +17,8 @@ const DIR: &str = "floor";
 /// A reading can come between a raise and the removal of the older names, and see neither.
 const READS: usize = 100;
 
-/// Whether a number can have been drawn: numbers are drawn one by one, and no store lives to see the
-/// last ones. A forged entry with one of those would raise the mark to where nothing is left to
+/// Whether a number can have been drawn: numbers are drawn one by one, and no store lives to see
+/// the last ones. A forged entry with one of those would raise the mark to where nothing is left to
 /// draw, for ever.
 pub(crate) fn is_drawn(number: u64) -> bool {
     (1..=Token::MAX - (1 << 32)).contains(&number)

@@ -27,8 +27,8 @@ pub(crate) struct Inotify {
     /// The root of the store: when it goes, everybody is told.
     root: PathBuf,
     state: Mutex<State>,
-    /// Apart from the state: a task that is spawned on a runtime which is ending is dropped at once,
-    /// and takes the state's lock.
+    /// Apart from the state: a task that is spawned on a runtime which is ending is dropped at
+    /// once, and takes the state's lock.
     reader: Mutex<Option<AbortHandle>>,
 }
 
@@ -123,7 +123,8 @@ impl Inotify {
         self.enabled && self.state().instance(&self.root).is_ok()
     }
 
-    /// Wakes `wakeup` whenever something happens to the inode at `path`, until what is returned is dropped.
+    /// Wakes `wakeup` whenever something happens to the inode at `path`, until what is returned is
+    /// dropped.
     pub(crate) fn watch(
         self: &Arc<Inotify>,
         runtime: &Handle,

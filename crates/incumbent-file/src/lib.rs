@@ -9,18 +9,20 @@
 //!             bells/           for stores that wait without notifications from the kernel
 //! ```
 //!
-//! - **A process that dies is replaced at once.** Its session is an open file with a lock, which the kernel releases however
-//!   the process ends. The next in line is woken by the kernel, sees the free lock, and removes the dead one's entry in
-//!   the same step in which it takes its place.
+//! - **A process that dies is replaced at once.** Its session is an open file with a lock, which
+//!   the kernel releases however the process ends. The next in line is woken by the kernel, sees
+//!   the free lock, and removes the dead one's entry in the same step in which it takes its place.
 //! - **A process that is stopped is replaced after its TTL.** Its heartbeat stands still, its
 //!   rivals see that, and one of them evicts it: in one step that fails if the heartbeat has moved
 //!   after all. Heartbeats are read off the one boot-time clock of the host, so that several that
 //!   stopped are evicted at the same time. (Containers with a boot id or a time namespace of their
 //!   own are timed one after the other, as each comes to be directly ahead.)
-//! - **A token never comes twice and never goes back**: not after a crash, not after a reboot, not when an election is
-//!   removed and made again. Before a token is given to anyone, the high-water mark is on the disk.
-//! - **Nobody holds up anybody.** No lock is held across a step; whoever is stopped or killed between any two system
-//!   calls leaves a directory in which all others go on. See the module `sequence`.
+//! - **A token never comes twice and never goes back**: not after a crash, not after a reboot, not
+//!   when an election is removed and made again. Before a token is given to anyone, the high-water
+//!   mark is on the disk.
+//! - **Nobody holds up anybody.** No lock is held across a step; whoever is stopped or killed
+//!   between any two system calls leaves a directory in which all others go on. See the module
+//!   `sequence`.
 //! - **A directory that is no longer at its path has no leader.** Before every answer one `stat`
 //!   says whether the path still leads to the directory that is open. Moved, removed, replaced or
 //!   unmounted: its leader loses office, observers are told that the store cannot be read, and all
@@ -46,8 +48,9 @@
 //!
 //! It does not matter whether two stores are opened on one directory in two processes or in one.
 //!
-//! A process that forks without exec gives its child the session's lock: as long as the child lives, the parent's
-//! death is not seen at once, but after the TTL. Descriptors are closed on exec.
+//! A process that forks without exec gives its child the session's lock: as long as the child
+//! lives, the parent's death is not seen at once, but after the TTL. Descriptors are closed on
+//! exec.
 
 mod directory;
 mod disk;

@@ -1,7 +1,8 @@
-//! The office record of one election: the largest number in its sequence, changed by compare-and-set.
+//! The office record of one election: the largest number in its sequence, changed by
+//! compare-and-set.
 //!
-//! Records that were replaced and those that say nothing are taken out of the sequence, smallest first, so that none that
-//! was replaced can ever be the largest again.
+//! Records that were replaced and those that say nothing are taken out of the sequence, smallest
+//! first, so that none that was replaced can ever be the largest again.
 
 use incumbent_store::{Cas, Office, StoreError, Version};
 
@@ -67,7 +68,8 @@ impl ElectionDir<'_> {
         Ok(Cas::Done)
     }
 
-    /// Makes the new record last, and the directories that lead to it, then takes out of the sequence what no longer counts.
+    /// Makes the new record last, and the directories that lead to it, then takes out of the
+    /// sequence what no longer counts.
     fn settle(&self, newest: u64, blank: bool) -> Result<(), StoreError> {
         let office = self.sub(Sequence::Office.name());
         let dirs = [office.as_str(), self.path()].into_iter().chain(above(self.path()).rev()).chain([ELECTIONS]);
@@ -101,7 +103,8 @@ impl ElectionDir<'_> {
             self.take_out(Sequence::Office, older)?;
         }
         if blank {
-            // First those that were replaced, then the one that says nothing: not the other way round after a power cut.
+            // First those that were replaced, then the one that says nothing: not the other way
+            // round after a power cut.
             self.disk().sync_dir(&self.sub(Sequence::Office.name()))?;
             self.take_out(Sequence::Office, newest)?;
         }

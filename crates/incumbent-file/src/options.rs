@@ -10,8 +10,8 @@ pub struct FileOptions {
     /// user space, a rare one. Only for those who know that its locks, renames and watches are
     /// those of one host.
     pub allow_network_fs: bool,
-    /// Waits without the kernel's file notifications, as when the host has none left: deaths are still told by the
-    /// kernel, everything else by whoever changes it.
+    /// Waits without the kernel's file notifications, as when the host has none left: deaths are
+    /// still told by the kernel, everything else by whoever changes it.
     pub without_notifications: bool,
 }
 

@@ -38,7 +38,8 @@ impl Owners {
     }
 }
 
-/// Whether a session lives. Its lock is taken before its file is visible and is never taken again: free is dead.
+/// Whether a session lives. Its lock is taken before its file is visible and is never taken again:
+/// free is dead.
 pub(crate) fn owner(directory: &Directory, session: u128) -> Result<Owner, StoreError> {
     let path = format!("{SESSIONS}/{}", session_name(session));
     for _ in 0..BEAT_READS {

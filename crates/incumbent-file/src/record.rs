@@ -137,8 +137,8 @@ fn unframe<'a>(bytes: &'a [u8], kind: &str) -> Result<(&'a [u8], &'a [u8]), Stri
     }
 }
 
-/// The bytes of a heartbeat: the number and its complement, since a reader may come in the middle of
-/// a write.
+/// The bytes of a heartbeat: the number and its complement, since a reader may come in the middle
+/// of a write.
 pub(crate) fn encode_beat(beat: u64) -> Vec<u8> {
     let mut writer = Writer::with_capacity(16);
     writer.u64(beat).u64(!beat);

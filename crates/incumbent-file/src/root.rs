@@ -12,8 +12,8 @@
 //!   new store.
 //!
 //! The kernel tells those who wait when the directory itself is moved or removed: see
-//! [`crate::inotify`]. It does not when one above it is, or when its file system is unmounted while it
-//! is in use. Then the next renewal finds it.
+//! [`crate::inotify`]. It does not when one above it is, or when its file system is unmounted while
+//! it is in use. Then the next renewal finds it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -6,8 +6,8 @@
 //! although no lock is ever held: a process that is stopped or killed between any two system calls
 //! holds up no other.
 //!
-//! A new entry is staged aside, in `aims`, as a small directory. Its name there says which number it
-//! reserves, and the step that appends it is one rename from that name to `<sequence>/<n>`. The
+//! A new entry is staged aside, in `aims`, as a small directory. Its name there says which number
+//! it reserves, and the step that appends it is one rename from that name to `<sequence>/<n>`. The
 //! rename fails if the number is taken (the directory there is not empty), and it fails if the
 //! staged name is no longer there. The latter is how a process that is too late is stopped. To
 //! *close* the numbers up to k is to
@@ -15,9 +15,9 @@
 //! 1. raise the high-water mark to k, then
 //! 2. rename every staged entry that reserves k or less, so that it reserves nothing.
 //!
-//! A process that appends n closes n - 1 first. One that takes n out of its sequence closes n first.
-//! And one that has reserved n reads the high-water mark after that, and goes on only if the mark is
-//! below n.
+//! A process that appends n closes n - 1 first. One that takes n out of its sequence closes n
+//! first. And one that has reserved n reads the high-water mark after that, and goes on only if the
+//! mark is below n.
 //!
 //! Why it holds: say that n is appended although k >= n was closed before. Its process read the
 //! high-water mark after it had reserved n and found it below n, so before step 1. So its
@@ -102,11 +102,12 @@ impl ElectionDir<'_> {
         self.directory().discard(&self.numbered(sequence, number))
     }
 
-    /// Appends a record to a sequence, in one step with drawing its number; `None` if `still` says no.
+    /// Appends a record to a sequence, in one step with drawing its number; `None` if `still` says
+    /// no.
     ///
-    /// What `still` has seen of the sequence's newest record is so until the record is appended: the
-    /// numbers below were closed before it looked, and a process that appends a larger number closes
-    /// ours first, so that we start again.
+    /// What `still` has seen of the sequence's newest record is so until the record is appended:
+    /// the numbers below were closed before it looked, and a process that appends a larger number
+    /// closes ours first, so that we start again.
     pub(crate) fn append(
         &self,
         sequence: Sequence,
@@ -224,7 +225,8 @@ impl StagedName {
     }
 }
 
-/// A record that is written down and waits for its number. Dropped before it has one, it is removed.
+/// A record that is written down and waits for its number. Dropped before it has one, it is
+/// removed.
 struct Prepared<'a> {
     election_dir: &'a ElectionDir<'a>,
     name: StagedName,

@@ -1,4 +1,5 @@
-//! A session: a locked file that the kernel unlocks when we die, and a heartbeat in it for when we are stopped.
+//! A session: a locked file that the kernel unlocks when we die, and a heartbeat in it for when we
+//! are stopped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +47,8 @@ struct Inner {
     directory: Arc<Directory>,
     id: u128,
     ttl: Duration,
-    /// The locked file. It stays open until all of this is dropped; once its name is gone, the lock means nothing.
+    /// The locked file. It stays open until all of this is dropped; once its name is gone, the lock
+    /// means nothing.
     file: OwnedFd,
     /// Held for reading by a call that changes an entry, so that no change comes after the end.
     open: RwLock<bool>,
@@ -109,7 +111,8 @@ impl FileSession {
                     };
                     return Ok(FileSession { inner: Arc::new(inner), opened, workers, renewals });
                 }
-                // A sweep has found it before it was locked, and took it for that of a dead process.
+                // A sweep has found it before it was locked, and took it for that of a dead
+                // process.
                 Ok(None) => {}
                 Err(error) if error.is_missing() && directory.disk.exists(SESSIONS)? => {}
                 Err(error) => return Err(error.into()),
@@ -223,8 +226,9 @@ impl Session for FileSession {
 }
 
 impl Inner {
-    /// The new heartbeat first, then whatever stands against us is removed, then we look what is left: see
-    /// [`crate::election_dir`]. Nothing is synced: a session does not outlive the host's uptime.
+    /// The new heartbeat first, then whatever stands against us is removed, then we look what is
+    /// left: see [`crate::election_dir`]. Nothing is synced: a session does not outlive the host's
+    /// uptime.
     fn renew(&self, sent_at: Timestamp, held: &[Held]) -> Result<Renewal, StoreError> {
         let _alive = self.alive()?;
         let path = format!("{SESSIONS}/{}", session_name(self.id));
@@ -307,15 +311,16 @@ impl Inner {
         let held = Held::new(election.clone(), id_of(token), token, entry.incarnation);
         lock(&self.entries).insert(election.clone(), OwnEntry { held: held.clone(), ahead: None });
         self.durable_standing(&election_dir, &held).inspect_err(|error| {
-            // Trying again will not help, so nobody will: an entry of which its owner knows nothing must not stay.
+            // Trying again will not help, so nobody will: an entry of which its owner knows nothing
+            // must not stay.
             if error.fault() == Fault::Permanent && election_dir.remove(held.token.get()).is_ok() {
                 self.forget(&held);
             }
         })
     }
 
-    /// Where we stand, once our token is one that is never given again. It is in line already, so what fails here
-    /// leaves the outcome unknown.
+    /// Where we stand, once our token is one that is never given again. It is in line already, so
+    /// what fails here leaves the outcome unknown.
     fn durable_standing(&self, election_dir: &ElectionDir<'_>, held: &Held) -> Result<Standing, StoreError> {
         let durable = self.directory.high_water_mark.raise_durably(&self.directory.disk, held.token.get());
         durable.and_then(|()| self.note_standing(election_dir, held, None)).map_err(unknown)
@@ -426,7 +431,8 @@ impl Inner {
         lock(&self.entries).get(election).map(|own| own.held.clone())
     }
 
-    /// Whether the entry is ours and still there. No token comes twice: if it is there, it is the same one.
+    /// Whether the entry is ours and still there. No token comes twice: if it is there, it is the
+    /// same one.
     fn still_has(&self, held: &Held) -> Result<bool, StoreError> {
         if self.entry_in(&held.election).as_ref() != Some(held) {
             return Ok(false);
@@ -447,8 +453,8 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// A session that is dropped without being closed is gone at once, too. What fails here is swept up
-    /// by others.
+    /// A session that is dropped without being closed is gone at once, too. What fails here is
+    /// swept up by others.
     fn drop(&mut self) {
         let _ = self.close();
     }

@@ -42,8 +42,9 @@ impl FileStore {
         Ok(FileStore { root: Arc::new(Root::open(path.as_ref(), options, Time::of_host())?) })
     }
 
-    /// The same with another clock than the host's boot-time clock, e.g. one that a test moves by hand. It dates
-    /// heartbeats and tombstones; stores that read other clocks are told of no silence, and time it themselves.
+    /// The same with another clock than the host's boot-time clock, e.g. one that a test moves by
+    /// hand. It dates heartbeats and tombstones; stores that read other clocks are told of no
+    /// silence, and time it themselves.
     pub fn with_clock(
         path: impl AsRef<Path>,
         options: FileOptions,

@@ -2,14 +2,14 @@
 //!
 //! The kernel gives each user few notification instances (128 by default), and one of a thousand
 //! waiting processes may get none. Such a store has one pipe in `bells/<id>`. Where it waits for
-//! something, it registers a second name of that pipe: `elections/<name>/bells/<what>.<id>.<number>`.
-//! A process that changes something lists what is registered there (mostly nothing), and writes the
-//! number into each pipe that asked for this change. So no store looks again and again, and none is
-//! woken by what does not concern it.
+//! something, it registers a second name of that pipe:
+//! `elections/<name>/bells/<what>.<id>.<number>`. A process that changes something lists what is
+//! registered there (mostly nothing), and writes the number into each pipe that asked for this
+//! change. So no store looks again and again, and none is woken by what does not concern it.
 //!
 //! It is a hint that can be lost, where a process changes what is not its own and dies before it
-//! writes. (If it was its own entry, its death is told by the kernel.) For such cases those who wait
-//! look again by themselves now and then.
+//! writes. (If it was its own entry, its death is told by the kernel.) For such cases those who
+//! wait look again by themselves now and then.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -56,8 +56,8 @@ impl News {
 pub(crate) struct WakePipe {
     directory: Arc<Directory>,
     state: Mutex<State>,
-    /// Apart from the state: a task that is spawned on a runtime which is ending is dropped at once,
-    /// and takes the state's lock.
+    /// Apart from the state: a task that is spawned on a runtime which is ending is dropped at
+    /// once, and takes the state's lock.
     reader: Mutex<Option<AbortHandle>>,
 }
 
@@ -181,8 +181,8 @@ impl Drop for Registration {
 }
 
 impl ElectionDir<'_> {
-    /// Wakes the stores that wait for this. One that cannot be woken is dead, and its registration is
-    /// removed.
+    /// Wakes the stores that wait for this. One that cannot be woken is dead, and its registration
+    /// is removed.
     pub(crate) fn wake(&self, news: &[News]) {
         let wanted: Vec<_> = news.iter().map(|news| news.name()).collect();
         for (name, number) in self.waiters() {

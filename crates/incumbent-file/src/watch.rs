@@ -1,10 +1,10 @@
 //! Waiting for a change, without a thread and without looking again and again.
 //!
-//! A watch first registers a wakeup on the inodes that it waits for, then looks whether anything has
-//! changed already. The kernel wakes it when an entry leaves the line, when a session's file is closed
-//! because its process died, when an office record appears. That is a hint: the file is closed a
-//! moment before its lock is free, so after a close the watch looks a few times more, ever more
-//! slowly, before it waits again.
+//! A watch first registers a wakeup on the inodes that it waits for, then looks whether anything
+//! has changed already. The kernel wakes it when an entry leaves the line, when a session's file is
+//! closed because its process died, when an office record appears. That is a hint: the file is
+//! closed a moment before its lock is free, so after a close the watch looks a few times more, ever
+//! more slowly, before it waits again.
 //!
 //! Where the host has no notifications left, deaths are told by a descriptor of the process, and
 //! everything else by the process that changes it: see [`crate::wake_pipe`].
@@ -33,10 +33,12 @@ use crate::sequence::Sequence;
 use crate::wake_pipe::{News, Registration};
 use crate::workers::Workers;
 
-/// How long to wait for a lock that should be free already: doubled each time, half a second in all.
+/// How long to wait for a lock that should be free already: doubled each time, half a second in
+/// all.
 const FIRST_SETTLE: Duration = Duration::from_millis(1);
 const SETTLES: u32 = 9;
-/// How often to look where a death is not told: the owner is in another pid namespace, or left its lock to a child.
+/// How often to look where a death is not told: the owner is in another pid namespace, or left its
+/// lock to a child.
 const LOOK_OFTEN: Duration = Duration::from_secs(1);
 
 /// What is watched, and what of it was seen.
@@ -253,7 +255,8 @@ impl Watch {
         self.what.there.iter().copied().chain(self.what.head).flatten()
     }
 
-    /// Descriptors of the owners' processes, and whether there is one for each owner that is not this process.
+    /// Descriptors of the owners' processes, and whether there is one for each owner that is not
+    /// this process.
     fn deaths(&self) -> Result<(Vec<OwnedFd>, bool), StoreError> {
         let (mut deaths, mut all) = (Vec::new(), true);
         for number in self.entries() {
@@ -264,7 +267,8 @@ impl Watch {
                 continue;
             }
             let pid = i32::try_from(record.pid).ok().and_then(Pid::from_raw).filter(|_| known);
-            // The owner is found alive after this (or the watch returns), so the pid is still its own.
+            // The owner is found alive after this (or the watch returns), so the pid is still its
+            // own.
             match pid.map(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK)) {
                 Some(Ok(death)) => deaths.push(death),
                 _ => all = false,

@@ -57,7 +57,8 @@ impl Channel {
         if let Some(descriptors) = &descriptors {
             control.push(SendAncillaryMessage::ScmRights(descriptors));
         }
-        // Without NOSIGNAL, a dead peer would end this process by SIGPIPE where that is not ignored.
+        // Without NOSIGNAL, a dead peer would end this process by SIGPIPE where that is not
+        // ignored.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         io::retry_on_intr(|| sendmsg(&self.0, &[IoSlice::new(frame)], &mut control, flags))?;
         Ok(())

@@ -99,8 +99,8 @@ fn walk(
     let mut seen: BTreeSet<i32> = found.iter().map(|process| process.pid.as_raw_pid()).collect();
     let mut next = 0;
     while let Some(process) = found.get(next).copied() {
-        // A reused pid could close a circle in a listing that was read over time: no process is visited
-        // twice.
+        // A reused pid could close a circle in a listing that was read over time: no process is
+        // visited twice.
         found.extend(children(process.pid)?.into_iter().filter(|child| seen.insert(child.pid.as_raw_pid())));
         next += 1;
     }

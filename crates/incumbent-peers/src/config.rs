@@ -115,8 +115,8 @@ pub struct LinkSettings {
     pub write_timeout: Duration,
     /// How often a member shows on each connection that it is there.
     pub ping_every: Duration,
-    /// After how much silence a connection between members is given up and made anew. TCP alone would wait for
-    /// minutes after a partition has healed.
+    /// After how much silence a connection between members is given up and made anew. TCP alone
+    /// would wait for minutes after a partition has healed.
     pub silent_after: Duration,
     /// After how much silence a connection of someone who is not a member is closed.
     pub idle_after: Duration,
@@ -126,10 +126,12 @@ pub struct LinkSettings {
     pub backoff_min: Duration,
     /// The longest pause before a connection is tried again.
     pub backoff_max: Duration,
-    /// How many messages wait for one member. The oldest are dropped: the algorithms live with loss.
+    /// How many messages wait for one member. The oldest are dropped: the algorithms live with
+    /// loss.
     pub queue: usize,
-    /// A message that could not be sent for so long is dropped, and so are all when a member cannot be reached: what
-    /// was said to a dead member must not be heard by the one that takes its place.
+    /// A message that could not be sent for so long is dropped, and so are all when a member cannot
+    /// be reached: what was said to a dead member must not be heard by the one that takes its
+    /// place.
     pub stale_after: Duration,
     /// How many connections may be without a proof at a time, a quarter of them from one address. A
     /// further one ends the oldest of the address that has the most; those of members go last.
@@ -234,9 +236,11 @@ pub struct NodeConfig {
     pub listen: Option<String>,
     /// What it proclaims when it leads.
     pub value: Bytes,
-    /// How its candidate stands, if it has one from the start. A member without one still votes and answers.
+    /// How its candidate stands, if it has one from the start. A member without one still votes and
+    /// answers.
     pub stands: Option<TermRules>,
-    /// Where a consensus member writes down its votes: a directory of its own, made if it is missing.
+    /// Where a consensus member writes down its votes: a directory of its own, made if it is
+    /// missing.
     pub data: Option<PathBuf>,
     /// Is shown every message.
     pub trace: Option<Arc<dyn Trace>>,

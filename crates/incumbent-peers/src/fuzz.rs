@@ -1,5 +1,5 @@
-//! Feeds the decoders what no honest member would send. Nothing may panic, and whatever is read must be written back
-//! as it was.
+//! Feeds the decoders what no honest member would send. Nothing may panic, and whatever is read
+//! must be written back as it was.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Elections among peers, with no store: bully, ring and consensus over encrypted connections.
 //!
-//! The algorithms are pure machines in `incumbent-core`. Here a [`Node`] runs one of them: it connects to the other
-//! members, writes votes down, and tells whoever polls it what happens. An [`QueryClient`] is someone who is not a member and
-//! wants to know who leads.
+//! The algorithms are pure machines in `incumbent-core`. Here a [`Node`] runs one of them: it
+//! connects to the other members, writes votes down, and tells whoever polls it what happens. An
+//! [`QueryClient`] is someone who is not a member and wants to know who leads.
 //!
 //! ```no_run
 //! use incumbent_core::{Command, ElectionName, Event};
@@ -37,15 +37,16 @@
 //! ```
 //!
 //! # What the transport promises
-//! Connections are Noise's (`NNpsk0`, with snow): both ends prove that they know the group's secret, and all that
-//! follows is encrypted and authenticated, in order, with fresh keys of that connection and direction. So a stranger, a
-//! replay, a forged or exchanged message, one that is too long or cannot be read, another election and another version
-//! are refused, counted by reason ([`Counters::refused`]) and logged at a bounded rate; none of it ends the process.
-//! A secret that becomes known later opens no connection that was recorded before. In the clear are the members'
-//! numbers, a hash that names the group, and how much is said when.
-//! Connections, queues and waits are bounded ([`LinkSettings`]). A process that knows the secret can speak as any member:
-//! it is the group's, not a member's. So choose a random one: a short one can be guessed from what passes by.
-//! With TLS beneath (feature `tls`) it takes a certificate, too.
+//! Connections are Noise's (`NNpsk0`, with snow): both ends prove that they know the group's
+//! secret, and all that follows is encrypted and authenticated, in order, with fresh keys of that
+//! connection and direction. So a stranger, a replay, a forged or exchanged message, one that is
+//! too long or cannot be read, another election and another version are refused, counted by reason
+//! ([`Counters::refused`]) and logged at a bounded rate; none of it ends the process. A secret that
+//! becomes known later opens no connection that was recorded before. In the clear are the members'
+//! numbers, a hash that names the group, and how much is said when. Connections, queues and waits
+//! are bounded ([`LinkSettings`]). A process that knows the secret can speak as any member: it is
+//! the group's, not a member's. So choose a random one: a short one can be guessed from what passes
+//! by. With TLS beneath (feature `tls`) it takes a certificate, too.
 //!
 //! # How a consensus group begins
 //! A disk without votes is new, or was wiped: by itself a member cannot tell, and a wiped one that
@@ -54,8 +55,8 @@
 //! exists, and comes back by learning the highest term from all others.
 //!
 //! Two things only people can know, and say to a member that runs: that a group is new although
-//! some members never came ([`QueryClient::found`]), and that a member which lost its state is to come
-//! back although others do not answer, or have lost theirs, too ([`QueryClient::readmit`]).
+//! some members never came ([`QueryClient::found`]), and that a member which lost its state is to
+//! come back although others do not answer, or have lost theirs, too ([`QueryClient::readmit`]).
 
 mod config;
 mod counters;

@@ -46,10 +46,12 @@ impl Members {
         Ok(Members(list.into()))
     }
 
-    /// Reads `a=host:port,b=host:port` or `host:port,host:port`, where the address is the name, too.
+    /// Reads `a=host:port,b=host:port` or `host:port,host:port`, where the address is the name,
+    /// too.
     ///
-    /// If all names are numbers, these number the members. Otherwise they are numbered from 1 by their place in the
-    /// list: everybody has to give the same list in the same order, and whoever does not is refused by the others.
+    /// If all names are numbers, these number the members. Otherwise they are numbered from 1 by
+    /// their place in the list: everybody has to give the same list in the same order, and whoever
+    /// does not is refused by the others.
     pub fn parse(text: &str) -> Result<Members, ConfigError> {
         let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
         if parts.len() > MAX_MEMBERS {

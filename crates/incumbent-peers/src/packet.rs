@@ -1,7 +1,9 @@
-//! All that is said on a connection, as bytes: the algorithms' frames, the founding of a group, questions of those who are
-//! not members, and signs of life. Whatever comes in, decoding ends with a packet or a reason.
+//! All that is said on a connection, as bytes: the algorithms' frames, the founding of a group,
+//! questions of those who are not members, and signs of life. Whatever comes in, decoding ends with
+//! a packet or a reason.
 //!
-//! A packet is `channel u8, contents`. Reading is strict: there is one way to write a packet, and only that is read.
+//! A packet is `channel u8, contents`. Reading is strict: there is one way to write a packet, and
+//! only that is read.
 
 use incumbent_core::binary::{ReadError, Reader, Writer};
 use incumbent_core::peers::consensus::{Message, PeerRole};

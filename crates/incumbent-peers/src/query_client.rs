@@ -26,7 +26,8 @@ use crate::trace::Meter;
 /// How often an operator's wish follows the leader to another member before it gives up.
 const ROUNDS: usize = 3;
 
-/// Asks the members of a group. It connects when it has to, and keeps at most one connection to each. Cheap to clone.
+/// Asks the members of a group. It connects when it has to, and keeps at most one connection to
+/// each. Cheap to clone.
 #[derive(Clone)]
 pub struct QueryClient(Arc<Inner>);
 
@@ -49,7 +50,8 @@ impl QueryClient {
         group.check()?;
         let meter = Arc::new(Meter::new(Frame::OUTSIDER, Arc::new(BootClock), None));
         let idle = group.members.iter().map(|member| (member.id, Mutex::new(None))).collect();
-        // Nonces need not be secret: answers are authenticated. They only must not meet those of a connection before.
+        // Nonces need not be secret: answers are authenticated. They only must not meet those of a
+        // connection before.
         let [first] = random_words().unwrap_or_default();
         let line = Dialler::new(group, Frame::OUTSIDER, meter);
         Ok(QueryClient(Arc::new(Inner { line, idle, next_nonce: AtomicU64::new(first) })))
@@ -74,8 +76,8 @@ impl QueryClient {
         self.survey_until(|_| false).await
     }
 
-    /// The same, until a majority has answered, and with it the leader that they name: a member that is cut off need not
-    /// be waited for.
+    /// The same, until a majority has answered, and with it the leader that they name: a member
+    /// that is cut off need not be waited for.
     pub async fn survey_leader(&self) -> Survey {
         let (of, algorithm) = (self.members().len(), self.0.line.config.algorithm);
         self.survey_until(|answers| {
@@ -102,7 +104,8 @@ impl QueryClient {
         survey
     }
 
-    /// Who leads: see [`leader_of`]. In a consensus group it takes the answers of a majority to know.
+    /// Who leads: see [`leader_of`]. In a consensus group it takes the answers of a majority to
+    /// know.
     pub async fn leader(&self) -> Result<Option<LeaderView>, AskError> {
         let (of, algorithm) = (self.members().len(), self.0.line.config.algorithm);
         let survey = self.survey_leader().await;
@@ -119,8 +122,8 @@ impl QueryClient {
         self.wish(Query::Resign).await
     }
 
-    /// Asks the leader to hand the office to this member. Answers who was asked, once it has accepted: whether it happens
-    /// is seen by looking who leads.
+    /// Asks the leader to hand the office to this member. Answers who was asked, once it has
+    /// accepted: whether it happens is seen by looking who leads.
     pub async fn transfer(&self, heir: MemberId) -> Result<MemberId, AskError> {
         self.wish(Query::Transfer(heir)).await
     }
@@ -187,7 +190,8 @@ impl QueryClient {
 
     async fn query(&self, member: MemberId, query: Query) -> Result<Answer, AskError> {
         let nonce = self.nonce();
-        // A wish is said once: said again because the first answer was lost, it would depose the next leader, too.
+        // A wish is said once: said again because the first answer was lost, it would depose the
+        // next leader, too.
         let line = if query == Query::Status { Line::Kept } else { Line::New };
         self.exchange(member, Packet::Query(nonce, query), line, |packet| match packet {
             Packet::Answer(to, answer) if to == nonce => Some(answer),
@@ -200,7 +204,8 @@ impl QueryClient {
         Nonce(self.0.next_nonce.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Says one thing and waits for its answer. Safe to cancel: a connection that was in use is given up.
+    /// Says one thing and waits for its answer. Safe to cancel: a connection that was in use is
+    /// given up.
     async fn exchange<T>(
         &self,
         member: MemberId,
@@ -247,7 +252,8 @@ impl QueryClient {
         meter.sent(member, packet, bytes);
         channel.writer.flush(link.write_timeout).await?;
         loop {
-            // Bounded by the patience of the whole exchange. Answers to questions that were given up are passed over.
+            // Bounded by the patience of the whole exchange. Answers to questions that were given
+            // up are passed over.
             if let Heard::Packet(packet, bytes) = channel.reader.hear(link.answer_timeout).await? {
                 meter.received(member, &packet, bytes);
                 if let Some(answer) = is_answer(packet) {
@@ -276,9 +282,9 @@ fn answers(survey: &Survey) -> Vec<&Status> {
 
 /// Who leads, by what the members say.
 ///
-/// In a consensus group the newest term counts of which anybody knows a leader. In a bully or ring election it is the
-/// member that most of them name, and of those the highest; a partition has one answer on each side. The leader itself
-/// knows best what it proclaims, and whether it still leads.
+/// In a consensus group the newest term counts of which anybody knows a leader. In a bully or ring
+/// election it is the member that most of them name, and of those the highest; a partition has one
+/// answer on each side. The leader itself knows best what it proclaims, and whether it still leads.
 pub fn leader_of(algorithm: Algorithm, answers: &[&Status]) -> Option<LeaderView> {
     let newest = answers.iter().map(|status| status.led_term).max()?;
     let views = || {
@@ -350,7 +356,8 @@ mod tests {
 
     use super::*;
 
-    /// What member `member` says: that `leader` leads, and that the newest term that anybody led is `term`.
+    /// What member `member` says: that `leader` leads, and that the newest term that anybody led is
+    /// `term`.
     fn says(member: u16, term: u64, leader: Option<u16>) -> Status {
         Status {
             member: MemberId(member),

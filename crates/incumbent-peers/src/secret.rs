@@ -29,7 +29,8 @@ impl Secret {
         }
     }
 
-    /// Reads it from a file that only its owner (and group) may read. White space at the end does not count.
+    /// Reads it from a file that only its owner (and group) may read. White space at the end does
+    /// not count.
     pub fn read(path: &Path) -> Result<Secret, ConfigError> {
         let failed = |why: io::Error| ConfigError::SecretFile { path: path.to_owned(), why: Arc::new(why) };
         let file = std::fs::File::open(path).map_err(failed)?;
@@ -41,8 +42,8 @@ impl Secret {
         Secret::new(bytes.trim_ascii_end().to_vec())
     }
 
-    /// Reads it, or makes one if there is no such file: for groups on one host. Of several that make one at the same
-    /// time, the first wins and all read the same.
+    /// Reads it, or makes one if there is no such file: for groups on one host. Of several that
+    /// make one at the same time, the first wins and all read the same.
     pub fn read_or_create(path: &Path) -> Result<Secret, ConfigError> {
         let failed = |why: io::Error| ConfigError::SecretFile { path: path.to_owned(), why: Arc::new(why) };
         match Secret::read(path) {

@@ -67,9 +67,11 @@ pub struct Status {
     pub role: PeerRole,
     /// The highest term that it knows; zero where terms are no tokens.
     pub term: u64,
-    /// The newest term in which it knows of a leader; zero if there was none, or terms are no tokens.
+    /// The newest term in which it knows of a leader; zero if there was none, or terms are no
+    /// tokens.
     pub led_term: u64,
-    /// Who leads, as far as it knows: the leader of that term, unless it has left or was not heard for too long.
+    /// Who leads, as far as it knows: the leader of that term, unless it has left or was not heard
+    /// for too long.
     pub leader: Option<LeaderView>,
     /// Whether it is in office itself.
     pub in_office: bool,

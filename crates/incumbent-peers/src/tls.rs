@@ -1,7 +1,8 @@
-//! Mutual TLS beneath the handshake, for those whose hosts have certificates: the secret alone is then not enough to
-//! connect, a member answers only at the host that its certificate names, and certificates expire. It comes before the
-//! secret, not in its place: a certificate says that a process belongs to the same house, the secret that it belongs to
-//! this group. Connections are encrypted with or without it.
+//! Mutual TLS beneath the handshake, for those whose hosts have certificates: the secret alone is
+//! then not enough to connect, a member answers only at the host that its certificate names, and
+//! certificates expire. It comes before the secret, not in its place: a certificate says that a
+//! process belongs to the same house, the secret that it belongs to this group. Connections are
+//! encrypted with or without it.
 
 use std::fmt;
 use std::io;
@@ -31,7 +32,8 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// From PEM texts: the CA that both ends trust, and this process's own certificate chain and key.
+    /// From PEM texts: the CA that both ends trust, and this process's own certificate chain and
+    /// key.
     ///
     /// A member's certificate has to name the host part of its address.
     pub fn new(ca: &[u8], chain: &[u8], key: &[u8]) -> Result<Tls, ConfigError> {

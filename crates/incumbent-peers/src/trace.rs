@@ -168,7 +168,8 @@ impl Meter {
         self.show(Way::Dropped, self.me, to, Some(packet), "");
     }
 
-    /// Counts a refusal and logs it, though not each one. `who` is whoever it says it is, or where it is from.
+    /// Counts a refusal and logs it, though not each one. `who` is whoever it says it is, or where
+    /// it is from.
     pub(crate) fn refused(
         &self,
         why: RefusedFrame,

@@ -35,7 +35,8 @@ pub trait Alarm: Send {
     fn poll_ring(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-/// `CLOCK_BOOTTIME`: it goes on while the machine sleeps, unlike [`std::time::Instant`] and tokio's timers.
+/// `CLOCK_BOOTTIME`: it goes on while the machine sleeps, unlike [`std::time::Instant`] and tokio's
+/// timers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 

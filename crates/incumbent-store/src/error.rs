@@ -7,8 +7,8 @@ use incumbent_core::{Fault, Held, NameError};
 
 type Source = Arc<dyn Error + Send + Sync>;
 
-/// What was tried and what went wrong, down to the last cause, each said once: `cannot write a/b:
-/// No space left on device`.
+/// What was tried and what went wrong, down to the last cause, each said once:
+/// `cannot write a/b: No space left on device`.
 pub fn with_causes(what: &str, source: &Option<Arc<dyn Error + Send + Sync>>) -> String {
     let mut text = what.to_owned();
     let mut cause = source.as_ref().map(|source| &**source as &(dyn Error + 'static));

@@ -18,8 +18,8 @@ use crate::{Promises, StoreError};
 /// The answer to one call. Dropping it cancels the call; the outcome is then unknown.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// A hint to come. It resolves once: something that was watched may have changed, or (an error) the watch was lost.
-/// Either way the answer is to read again. Dropping it ends the watch.
+/// A hint to come. It resolves once: something that was watched may have changed, or (an error) the
+/// watch was lost. Either way the answer is to read again. Dropping it ends the watch.
 pub type Wake = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 /// Resolves once, with the shorter TTL that counts from then on.
@@ -40,7 +40,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         Box::pin(async move { Ok(self.promises().await?.store) })
     }
 
-    /// Opens a session that outlives its last renewal by about `ttl`; the server may grant another TTL.
+    /// Opens a session that outlives its last renewal by about `ttl`; the server may grant another
+    /// TTL.
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>>;
 
     /// The oldest `limit` entries, the office record and a cursor, seen in one step.
@@ -51,18 +52,20 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// changed between `from`, the cursor of the answer that showed `seen`, and this call wakes at
     /// once.
     ///
-    /// It is a hint: it may come without a change, and a store may lose one. A store that cannot watch answers with
-    /// a future that never resolves, and says so in its promises.
+    /// It is a hint: it may come without a change, and a store may lose one. A store that cannot
+    /// watch answers with a future that never resolves, and says so in its promises.
     fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake;
 
-    /// Replaces the office record if it still has the version `was` ([`Version::NONE`]: if there is none).
+    /// Replaces the office record if it still has the version `was` ([`Version::NONE`]: if there is
+    /// none).
     ///
-    /// `to.version` is ignored. A record that says nothing is removed; one with a tombstone goes when
-    /// `Ended::keep` has passed, by the server's own means where it has them, else with a later write.
+    /// `to.version` is ignored. A record that says nothing is removed; one with a tombstone goes
+    /// when `Ended::keep` has passed, by the server's own means where it has them, else with a
+    /// later write.
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas>;
 
-    /// Removes exactly the entry that was seen: same id, same token, same version. [`Cas::Done`] if it was gone
-    /// already, [`Cas::Refused`] if it has changed since.
+    /// Removes exactly the entry that was seen: same id, same token, same version. [`Cas::Done`] if
+    /// it was gone already, [`Cas::Refused`] if it has changed since.
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas>;
 }
 
@@ -105,7 +108,8 @@ pub trait Session: Debug + Send + Sync + 'static {
     /// The identity of the store that granted it.
     fn store_id(&self) -> StoreId;
 
-    /// Proves that we live, and tells which of the entries in `held` are gone and which others there are.
+    /// Proves that we live, and tells which of the entries in `held` are gone and which others
+    /// there are.
     fn renew<'a>(&'a self, held: &'a [Held]) -> Fut<'a, Renewal>;
 
     /// Resolves when the store may count a shorter TTL than [`Session::liveness`] says, with that
@@ -116,15 +120,15 @@ pub trait Session: Debug + Send + Sync + 'static {
         Box::pin(std::future::pending())
     }
 
-    /// Puts an entry at the end of the line and answers where it stands. Drawing the token and becoming visible is
-    /// one atomic step.
+    /// Puts an entry at the end of the line and answers where it stands. Drawing the token and
+    /// becoming visible is one atomic step.
     ///
-    /// If an entry of this session and this incarnation is there already, nothing is added. If one of this session
-    /// and another incarnation is: [`StoreError::AlreadyInLine`].
+    /// If an entry of this session and this incarnation is there already, nothing is added. If one
+    /// of this session and another incarnation is: [`StoreError::AlreadyInLine`].
     fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing>;
 
-    /// Where our entry stands. The only maker of leaders: in one step it sees that the entry is there and ours, that
-    /// nothing older is, and what the office record says.
+    /// Where our entry stands. The only maker of leaders: in one step it sees that the entry is
+    /// there and ours, that nothing older is, and what the office record says.
     ///
     /// Nobody leads past an expired entry without removing it in the same step.
     ///
@@ -151,12 +155,14 @@ pub trait Session: Debug + Send + Sync + 'static {
         ready: Option<Nonce>,
     ) -> Fut<'a, Option<Version>>;
 
-    /// Removes our entry. [`Cas::Done`]: it is certainly gone, or was before. With an heir: only while the heir's
-    /// entry is there, in the same step; else [`Cas::Refused`], and nothing is changed.
+    /// Removes our entry. [`Cas::Done`]: it is certainly gone, or was before. With an heir: only
+    /// while the heir's entry is there, in the same step; else [`Cas::Refused`], and nothing is
+    /// changed.
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas>;
 
-    /// A descriptor that keeps this session's entries in line, within the TTL, for as long as a copy of it is open in any
-    /// process: a lock, say. For a guardian, which has work to stop when we are killed. `None`: there is no such thing.
+    /// A descriptor that keeps this session's entries in line, within the TTL, for as long as a
+    /// copy of it is open in any process: a lock, say. For a guardian, which has work to stop when
+    /// we are killed. `None`: there is no such thing.
     fn lifeline(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -111,7 +111,8 @@ pub struct Scheme {
     pub port: u16,
 }
 
-/// What a URL says, percent-decoded where that is allowed: user, password, path, and the values of options.
+/// What a URL says, percent-decoded where that is allowed: user, password, path, and the values of
+/// options.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
     scheme: Scheme,
@@ -143,7 +144,8 @@ impl Scheme {
             return Err(self.wrong(format_args!("it begins with {0}:// or {0}s://", self.name)));
         };
         let Parts { authority, path, .. } = parts;
-        // Either part of a password, which would then be taken for a port and a path, or of a path that looks like one.
+        // Either part of a password, which would then be taken for a port and a path, or of a path
+        // that looks like one.
         if path.contains('@') {
             return Err(self.wrong("before an @ a / is written as %2F, and in a path an @ as %40"));
         }
@@ -158,7 +160,8 @@ impl Scheme {
         Ok(Url { scheme: self, user, servers, path, tls, options })
     }
 
-    /// A server as `host:port`, with the usual port if it has none. An IPv6 address stands in brackets.
+    /// A server as `host:port`, with the usual port if it has none. An IPv6 address stands in
+    /// brackets.
     pub fn server(self, host: &str) -> Result<String, StoreError> {
         let strange = |character: char| character.is_whitespace() || character.is_control() || character == '/';
         // The colons of an IPv6 address are behind its bracket.

@@ -19,7 +19,8 @@ pub struct ZooKeeperFence {
     path: String,
 }
 
-/// What was done, or why the fence refused; what went wrong on the connection is the error around it.
+/// What was done, or why the fence refused; what went wrong on the connection is the error around
+/// it.
 type Refusable<T> = Result<Result<T, FenceError>, StoreError>;
 
 impl ZooKeeperFence {

@@ -85,10 +85,10 @@
 //! before it is asked again; and another one behind the same address (a load balancer), or, with
 //! TLS, behind the same name. Say `max-session-timeout` then.
 //!
-//! **Connections.** A connection that is lost is made again by the client, which waits twice as long
-//! before each round of dials as before the last. So after an outage it comes back within as long
-//! again as the outage lasted (seen: 0.7 s after 1 s, 2.6 s after 4 s, 3.9 s after 9 s), and an
-//! outage of more than half of what the deadline leaves may cost the office. New sessions and
+//! **Connections.** A connection that is lost is made again by the client, which waits twice as
+//! long before each round of dials as before the last. So after an outage it comes back within as
+//! long again as the outage lasted (seen: 0.7 s after 1 s, 2.6 s after 4 s, 3.9 s after 9 s), and
+//! an outage of more than half of what the deadline leaves may cost the office. New sessions and
 //! readers dial at once.
 //!
 //! **Winning.** What is older than an entry only ever goes: the sequence and the `czxid` grow. The

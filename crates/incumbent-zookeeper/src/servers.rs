@@ -207,8 +207,8 @@ impl Servers {
         }
     }
 
-    /// What is known of the servers at these addresses. The others are forgotten, their names having
-    /// moved; unless a name could not be looked up, and any of them may be behind it.
+    /// What is known of the servers at these addresses. The others are forgotten, their names
+    /// having moved; unless a name could not be looked up, and any of them may be behind it.
     fn known(&self, addresses: &[String]) -> Option<Granted> {
         let mut asked = self.asked();
         let unresolved = |address: &String| !self.tls && address.parse::<SocketAddr>().is_err();

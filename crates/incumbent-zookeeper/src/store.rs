@@ -205,8 +205,8 @@ impl ZooKeeperStore {
     ///   `open`
     /// - `tick`: the servers' `tickTime`, e.g. `2s`, if their `minSessionTimeout` was set to less
     ///   than two of them
-    /// - `max-session-timeout`: the smallest `maxSessionTimeout` of all servers, e.g. `40s`; else they are
-    ///   asked
+    /// - `max-session-timeout`: the smallest `maxSessionTimeout` of all servers, e.g. `40s`; else
+    ///   they are asked
     /// - `ca`, with TLS: a file with the certificates that are trusted (PEM)
     /// - `cert`, `key`: files with our own certificate and its key (PEM)
     pub fn from_url(url: &str) -> Result<ZooKeeperStore, StoreError> {

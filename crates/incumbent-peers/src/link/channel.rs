@@ -1,7 +1,8 @@
 //! A proven connection: encrypted packets in both directions, over any stream of bytes.
 //!
-//! A packet is sent as Noise messages, each preceded by its length as `u16`. A message has at most 65,535 bytes, and a
-//! packet may be longer: it is cut, and a message of full length says that another one follows.
+//! A packet is sent as Noise messages, each preceded by its length as `u16`. A message has at most
+//! 65,535 bytes, and a packet may be longer: it is cut, and a message of full length says that
+//! another one follows.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,8 +67,8 @@ pub(crate) struct Writer {
     out: Vec<u8>,
 }
 
-/// The keys of both directions, which snow keeps together. It numbers the messages of each, so that none can be
-/// repeated, left out or exchanged.
+/// The keys of both directions, which snow keeps together. It numbers the messages of each, so that
+/// none can be repeated, left out or exchanged.
 #[derive(Clone)]
 struct Keys(Arc<Mutex<TransportState>>);
 
@@ -216,7 +217,8 @@ impl Reader {
 }
 
 impl Writer {
-    /// Sets a packet aside for [`Writer::flush`]. Returns its length on the wire; zero if it cannot be written.
+    /// Sets a packet aside for [`Writer::flush`]. Returns its length on the wire; zero if it cannot
+    /// be written.
     pub(crate) fn push(&mut self, packet: &Packet) -> usize {
         packet.encode().map_or(0, |payload| self.push_raw(&payload))
     }

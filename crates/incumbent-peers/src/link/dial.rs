@@ -1,4 +1,5 @@
-//! The connection on which this member speaks to another: made, kept alive, and made anew for as long as the node lives.
+//! The connection on which this member speaks to another: made, kept alive, and made anew for as
+//! long as the node lives.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,14 +5,15 @@
 //! acceptor -> VERDICT  "INCP", version, verdict; if it agrees, Noise message 2
 //! dialler  -> PROOF    the first transport message, which is empty
 //! ```
-//! The Noise pattern is `NNpsk0`: fresh keys of both ends, and a key that both know before, mixed in first. That key is
-//! derived from the secret, the election, the algorithm and the list of members; HELLO is the prologue, so that neither
-//! end can be spoken for. `psk0` rather than `psk2`, because then a stranger is refused at its first message, before any
-//! key is agreed on, and gets nothing out of a member that it could use to guess the secret. There are no keys of
+//! The Noise pattern is `NNpsk0`: fresh keys of both ends, and a key that both know before, mixed
+//! in first. That key is derived from the secret, the election, the algorithm and the list of
+//! members; HELLO is the prologue, so that neither end can be spoken for. `psk0` rather than
+//! `psk2`, because then a stranger is refused at its first message, before any key is agreed on,
+//! and gets nothing out of a member that it could use to guess the secret. There are no keys of
 //! single members: the secret is the group's.
 //!
-//! Message 1 can be replayed. PROOF cannot: its key depends on both ends' fresh keys. So the acceptor counts a connection
-//! as proven when it has read PROOF, and not before.
+//! Message 1 can be replayed. PROOF cannot: its key depends on both ends' fresh keys. So the
+//! acceptor counts a connection as proven when it has read PROOF, and not before.
 
 use incumbent_core::peers::MemberId;
 use sha2::{Digest, Sha256};

@@ -91,9 +91,9 @@ impl ConnectionLimit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a new connection. If too many are without a proof, the address with the most of them
-    /// loses its oldest: a flood keeps out connections from its own address, and no others. The flag
-    /// says whether one has to go.
+    /// Takes in a new connection. If too many are without a proof, the address with the most of
+    /// them loses its oldest: a flood keeps out connections from its own address, and no others.
+    /// The flag says whether one has to go.
     pub(crate) fn admit(self: &Arc<ConnectionLimit>, from: IpAddr) -> (Permit, bool) {
         let (end, from) = (Arc::new(Notify::new()), from.to_canonical());
         let mut state = self.state();

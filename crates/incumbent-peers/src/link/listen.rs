@@ -65,7 +65,8 @@ impl Listener {
                     connections.spawn(self.clone().attend(stream, address, permit));
                 }
                 Err(why) => {
-                    // Out of descriptors, most likely: what is open goes on, and some of it will end.
+                    // Out of descriptors, most likely: what is open goes on, and some of it will
+                    // end.
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%why, "cannot accept connections");
                     }

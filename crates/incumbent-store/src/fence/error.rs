@@ -19,9 +19,10 @@ pub enum FenceError {
         /// The mark that refuses it.
         mark: Token,
     },
-    /// The mark comes from another store, or from a future that the store no longer knows: the store was replaced, or
-    /// restored from a backup. Its tokens do not compare with the mark, so an operator decides: make sure that no
-    /// leader of the old store still runs, then `reset` the fence.
+    /// The mark comes from another store, or from a future that the store no longer knows: the
+    /// store was replaced, or restored from a backup. Its tokens do not compare with the mark, so
+    /// an operator decides: make sure that no leader of the old store still runs, then `reset` the
+    /// fence.
     #[error(
         "the store was replaced or restored: the fence stands at {} of store {mark_store}, \
          and was shown {token} of store {store}; an operator has to reset it",
@@ -106,12 +107,13 @@ impl FenceError {
         if self.is_transient() { Fault::Unavailable } else { Fault::Permanent }
     }
 
-    /// What this refusal means to somebody whom the store `store` has shown, **after** the refusal, to lead with the
-    /// refused token.
+    /// What this refusal means to somebody whom the store `store` has shown, **after** the refusal,
+    /// to lead with the refused token.
     ///
-    /// A fence cannot tell a late leader from a store that went back in time: both show a token below the mark. A
-    /// leader can. The line is first in, first out, so a higher token leads only once ours is gone; if ours still
-    /// leads, then the mark comes from a history that the store has lost.
+    /// A fence cannot tell a late leader from a store that went back in time: both show a token
+    /// below the mark. A leader can. The line is first in, first out, so a higher token leads only
+    /// once ours is gone; if ours still leads, then the mark comes from a history that the store
+    /// has lost.
     pub fn seen_leading(self, store: &StoreId) -> FenceError {
         match self {
             FenceError::Stale { token, mark } => {

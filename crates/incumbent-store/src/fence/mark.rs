@@ -18,12 +18,12 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// How often raising a mark is tried: each failed attempt means that another leader got through,
-    /// and there are not many.
+    /// How often raising a mark is tried: each failed attempt means that another leader got
+    /// through, and there are not many.
     pub const MAX_RAISES: usize = 16;
 
-    /// The mark that `token` leaves behind, if a fence that stands at `now` lets it through. The one
-    /// comparison that all fences share.
+    /// The mark that `token` leaves behind, if a fence that stands at `now` lets it through. The
+    /// one comparison that all fences share.
     pub fn admit(now: Option<&Mark>, token: &FencingToken) -> Result<Mark, FenceError> {
         check_store_id(&token.store)?;
         match now {
@@ -102,7 +102,8 @@ pub fn check_election(guarded: &ElectionName, asked: &ElectionName) -> Result<()
     Err(FenceError::Misuse { what: format!("this fence guards the election {guarded:?}, not {asked:?}") })
 }
 
-/// Says in the log that an operator took a fence back: the one moment at which its mark may go down.
+/// Says in the log that an operator took a fence back: the one moment at which its mark may go
+/// down.
 pub fn log_reset(election: &ElectionName, was: Option<&Mark>, store: &StoreId, reason: &str) {
     let was = was.map_or_else(
         || "nothing".to_owned(),

@@ -23,8 +23,9 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A resource that refuses older tokens.
 ///
-/// Attach it to a candidate; it is raised each time that the candidate is elected, inside the term's deadline and
-/// before the candidate sees its office. If it cannot be raised, the candidate is not in office.
+/// Attach it to a candidate; it is raised each time that the candidate is elected, inside the
+/// term's deadline and before the candidate sees its office. If it cannot be raised, the candidate
+/// is not in office.
 ///
 /// # A database
 /// A row for each election keeps the mark and the store that it came from. Raising it is one
@@ -89,14 +90,16 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///
 /// # What an implementation must keep
 /// - The mark never goes back, whatever crashes, and it is durable before `raise` answers.
-/// - A lower token is refused by `raise` and by every write, and the write's check is part of the write.
-/// - The mark remembers which store its token came from. Numbers of two stores do not compare: a token of another
-///   store is [`FenceError::StoreReplaced`], which an operator has to settle.
+/// - A lower token is refused by `raise` and by every write, and the write's check is part of the
+///   write.
+/// - The mark remembers which store its token came from. Numbers of two stores do not compare: a
+///   token of another store is [`FenceError::StoreReplaced`], which an operator has to settle.
 /// - Calls may be repeated, and dropped half-way.
 pub trait Fence: fmt::Debug + Send + Sync + 'static {
     /// Raises the mark to `to`, if it is not there already. From then on lower tokens are refused.
     ///
-    /// It is a maximum: repeating it changes nothing, and a token below the mark is [`FenceError::Stale`].
+    /// It is a maximum: repeating it changes nothing, and a token below the mark is
+    /// [`FenceError::Stale`].
     fn raise<'a>(&'a self, election: &'a ElectionName, to: FencingToken) -> BoxFuture<'a, Result<(), FenceError>>;
 }
 
@@ -106,7 +109,8 @@ impl<F: Fence + ?Sized> Fence for Arc<F> {
     }
 }
 
-/// What a leader shows to a resource: a number that strictly grows from leader to leader, and the store that made it.
+/// What a leader shows to a resource: a number that strictly grows from leader to leader, and the
+/// store that made it.
 ///
 /// Numbers of two stores do not compare, so there is no order on this type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,8 @@
-//! The memory store as its own server: a task that removes what has expired, while there is something that can.
+//! The memory store as its own server: a task that removes what has expired, while there is
+//! something that can.
 //!
-//! It holds no store alive: it ends when the last handle is dropped, and when nothing is left that can expire.
+//! It holds no store alive: it ends when the last handle is dropped, and when nothing is left that
+//! can expire.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -72,7 +74,8 @@ async fn run(mut running: Running, expires_earlier: Arc<Notify>, mut alarm: Box<
     loop {
         let Some(store) = running.store.upgrade() else { return };
         let Some(next) = store.expire() else {
-            // The mark was taken back with the last look at the table, and by now it may be another task's.
+            // The mark was taken back with the last look at the table, and by now it may be another
+            // task's.
             running.marked = false;
             return;
         };

@@ -1,4 +1,5 @@
-//! A store in this process's memory: for tests, for the simulation, and for candidates that share a process.
+//! A store in this process's memory: for tests, for the simulation, and for candidates that share a
+//! process.
 
 mod expiry;
 mod session;

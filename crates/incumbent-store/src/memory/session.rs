@@ -12,8 +12,8 @@ use super::store::Shared;
 use super::table::{SessionKey, Touch};
 use crate::{Fut, Session, Wake};
 
-/// Dropping it without closing it is what a process does that dies: the entries stay until the TTL has passed, or
-/// until rivals remove them.
+/// Dropping it without closing it is what a process does that dies: the entries stay until the TTL
+/// has passed, or until rivals remove them.
 pub(super) struct MemorySession {
     shared: Arc<Shared>,
     key: SessionKey,

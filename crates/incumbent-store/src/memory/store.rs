@@ -20,9 +20,9 @@ use crate::{BootClock, Clock, Fut, Promises, Session, Store, StoreError, TokenSt
 
 /// A store in this process's memory.
 ///
-/// It answers every call at once, and it is its own server: in a tokio runtime, which needs its timers and its I/O
-/// driver, a task removes the sessions and tombstones whose time has passed, as long as there are any. Clones are
-/// handles to the same store.
+/// It answers every call at once, and it is its own server: in a tokio runtime, which needs its
+/// timers and its I/O driver, a task removes the sessions and tombstones whose time has passed, as
+/// long as there are any. Clones are handles to the same store.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -49,7 +49,8 @@ impl MemoryStore {
         MemoryStore::with_clock(shape, Arc::new(BootClock))
     }
 
-    /// An empty store that lives by `clock`: with [`TokioClock`](crate::TokioClock) it follows paused time.
+    /// An empty store that lives by `clock`: with [`TokioClock`](crate::TokioClock) it follows
+    /// paused time.
     pub fn with_clock(shape: Shape, clock: Arc<dyn Clock>) -> MemoryStore {
         MemoryStore::with_id(shape, clock, new_id())
     }
@@ -77,13 +78,14 @@ impl MemoryStore {
         self.shared.shape
     }
 
-    /// For tests: puts a candidate of another library in line. It has no incarnation, no name and no session, and
-    /// stays until somebody evicts it.
+    /// For tests: puts a candidate of another library in line. It has no incarnation, no name and
+    /// no session, and stays until somebody evicts it.
     pub fn enlist_foreign(&self, election: &ElectionName, value: impl Into<Bytes>) -> Entry {
         self.shared.step(|table, _| table.enlist_foreign(election, value.into()))
     }
 
-    /// For tests: forgets every session at once, and with them their entries, as if every TTL had passed.
+    /// For tests: forgets every session at once, and with them their entries, as if every TTL had
+    /// passed.
     pub fn forget_sessions(&self) {
         self.shared.step(|table, _| table.forget_sessions());
     }
@@ -96,7 +98,8 @@ impl MemoryStore {
         })
     }
 
-    /// For tests and benchmarks: how many calls the store and its sessions have got so far, watches included.
+    /// For tests and benchmarks: how many calls the store and its sessions have got so far, watches
+    /// included.
     pub fn calls(&self) -> u64 {
         self.shared.calls.load(Ordering::Relaxed)
     }
@@ -226,8 +229,8 @@ impl Shared {
         answer
     }
 
-    /// What the expiry task does when its alarm rings. The time at which it is to ring next; `None`: never, and the
-    /// task is no longer needed.
+    /// What the expiry task does when its alarm rings. The time at which it is to ring next;
+    /// `None`: never, and the task is no longer needed.
     pub(super) fn expire(&self) -> Option<Timestamp> {
         let mut state = self.lock();
         state.table.expire(self.clock.now());
@@ -268,7 +271,8 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way through a step, so the table is whole even if somebody did.
+        // Nothing in here panics half-way through a step, so the table is whole even if somebody
+        // did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

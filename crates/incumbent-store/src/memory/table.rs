@@ -1,7 +1,8 @@
 //! What the memory store knows, and every step it can make: each method is one atomic step.
 //!
-//! It is pure: time comes in as an argument, and what a step touched comes out for whoever waits. The memory store
-//! puts it behind a lock; the simulation puts it behind a network that loses, delays and doubles.
+//! It is pure: time comes in as an argument, and what a step touched comes out for whoever waits.
+//! The memory store puts it behind a lock; the simulation puts it behind a network that loses,
+//! delays and doubles.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -52,11 +53,13 @@ pub struct SessionKey(u64);
 pub struct Table {
     shape: Shape,
     id: StoreId,
-    /// Grows with every change. Tokens, versions and cursors are all points on it, so none ever comes back.
+    /// Grows with every change. Tokens, versions and cursors are all points on it, so none ever
+    /// comes back.
     change: u64,
     sessions: BTreeMap<SessionKey, SessionRow>,
-    /// Which entry a session has in which election. One map for all: most sessions stand in few elections, and a map
-    /// for each would be mostly empty room. `None` comes before every election, for ranges to begin with.
+    /// Which entry a session has in which election. One map for all: most sessions stand in few
+    /// elections, and a map for each would be mostly empty room. `None` comes before every
+    /// election, for ranges to begin with.
     places: BTreeMap<(SessionKey, Option<ElectionName>), Token>,
     elections: BTreeMap<ElectionName, ElectionRow>,
     /// The sessions that the store forgets, by when: every step looks for those that are due.
@@ -118,7 +121,8 @@ struct SessionRow {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct ElectionRow {
-    /// Boxed, like the record: with ten thousand elections most lines are short and most offices say nothing.
+    /// Boxed, like the record: with ten thousand elections most lines are short and most offices
+    /// say nothing.
     entries: BTreeMap<Token, Box<EntryRow>>,
     /// `None`: there is no record.
     office: Option<Box<OfficeRow>>,
@@ -245,8 +249,9 @@ impl Table {
         }
     }
 
-    /// Nobody will use the session any more, and nobody has closed it: its entries stay until they expire or rivals
-    /// remove them, as those of a process that died. The session itself is then forgotten, too.
+    /// Nobody will use the session any more, and nobody has closed it: its entries stay until they
+    /// expire or rivals remove them, as those of a process that died. The session itself is then
+    /// forgotten, too.
     pub fn abandon_session(&mut self, key: SessionKey) {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.abandoned = true;

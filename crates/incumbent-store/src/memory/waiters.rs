@@ -1,7 +1,8 @@
-//! Who waits for what. It knows nothing of elections: what was touched comes in, whom to wake comes out.
+//! Who waits for what. It knows nothing of elections: what was touched comes in, whom to wake comes
+//! out.
 //!
-//! A waiter is found by what it waits for, so that waking costs as much as there are waiters to wake: of ten thousand
-//! followers, the one that follows the entry that left.
+//! A waiter is found by what it waits for, so that waking costs as much as there are waiters to
+//! wake: of ten thousand followers, the one that follows the entry that left.
 
 use std::collections::btree_map::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
@@ -60,8 +61,8 @@ impl Waiters {
 
     /// Swaps the waker that is kept with another; `false` if the waiter has been released.
     ///
-    /// Wakers come out, here and below, so that they are dropped after the lock is open again: dropping one may drop a
-    /// whole task, and with it a session or a watch, which takes the lock.
+    /// Wakers come out, here and below, so that they are dropped after the lock is open again:
+    /// dropping one may drop a whole task, and with it a session or a watch, which takes the lock.
     pub(super) fn swap_waker(&mut self, id: WaiterId, waker: &mut Option<Waker>) -> bool {
         let Some(row) = self.rows.get_mut(&id) else { return false };
         std::mem::swap(&mut row.waker, waker);
@@ -73,8 +74,8 @@ impl Waiters {
         self.take(id)?.waker
     }
 
-    /// Removes all who wait for this and adds their wakers. Answers how many they were: one that was never polled has
-    /// no waker.
+    /// Removes all who wait for this and adds their wakers. Answers how many they were: one that
+    /// was never polled has no waker.
     pub(super) fn release(&mut self, touched: (ElectionName, Touch), wakers: &mut Vec<Waker>) -> u64 {
         let released: Vec<_> = match self.waiting.get(&touched) {
             None => return 0,

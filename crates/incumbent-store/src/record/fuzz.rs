@@ -1,5 +1,5 @@
-//! Feeds the readers of records what nobody of ours would have written: others can write to a store, too. What is read
-//! comes back as it was when it is written down again.
+//! Feeds the readers of records what nobody of ours would have written: others can write to a
+//! store, too. What is read comes back as it was when it is written down again.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! What stores write down of ours: what a candidate says about itself, and the office record. Knows nothing of requests.
+//! What stores write down of ours: what a candidate says about itself, and the office record. Knows
+//! nothing of requests.
 //!
-//! Lines of a word and a value, for people to read with a store's own tools. Each store frames them as it needs: one that can tear
-//! a write adds a checksum.
+//! Lines of a word and a value, for people to read with a store's own tools. Each store frames them
+//! as it needs: one that can tear a write adds a checksum.
 
 #[cfg(test)]
 mod fuzz;
@@ -105,7 +106,8 @@ pub fn decode_office(record: &[u8], version: Version) -> Option<Office> {
     words.is_empty().then_some(office)
 }
 
-/// The words of a record that have not been understood yet. In every method the outer `None` means: damaged.
+/// The words of a record that have not been understood yet. In every method the outer `None` means:
+/// damaged.
 struct Words<'a>(BTreeMap<&'a str, String>);
 
 impl<'a> Words<'a> {

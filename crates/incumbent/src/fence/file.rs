@@ -10,10 +10,12 @@ use incumbent_store::fence::{Mark, check_election, log_reset};
 use super::mark_file::{Locked, MarkFile, io_error, replace_file};
 use super::{BoxFuture, Fence, FenceError, FencingToken};
 
-/// Guards what the processes of one host write, for one election. Its mark survives crashes and power cuts.
+/// Guards what the processes of one host write, for one election. Its mark survives crashes and
+/// power cuts.
 ///
-/// The mark is a small text file in a directory that may hold those of many elections. Checking a token and writing
-/// happen under an exclusive lock, so no write of an older leader slips in between.
+/// The mark is a small text file in a directory that may hold those of many elections. Checking a
+/// token and writing happen under an exclusive lock, so no write of an older leader slips in
+/// between.
 ///
 /// ```
 /// use incumbent::fence::{ElectionName, FenceError, FencingToken, FileFence, StoreId, Token};
@@ -39,11 +41,12 @@ use super::{BoxFuture, Fence, FenceError, FencingToken};
 /// ```
 ///
 /// # What it does not do
-/// - A process that is *stopped* in the middle of a write keeps the lock, and nobody else can write or take office
-///   until it goes on or is killed: letting them in would let its write land after theirs. Keep writes short.
+/// - A process that is *stopped* in the middle of a write keeps the lock, and nobody else can write
+///   or take office until it goes on or is killed: letting them in would let its write land after
+///   theirs. Keep writes short.
 /// - Locks of one host mean nothing to another: network and user-space file systems are refused.
-/// - Its methods block, for about a second at most while another process has the lock; in async code call them in
-///   `tokio::task::spawn_blocking`. [`Fence::raise`] does that by itself.
+/// - Its methods block, for about a second at most while another process has the lock; in async
+///   code call them in `tokio::task::spawn_blocking`. [`Fence::raise`] does that by itself.
 #[derive(Clone, Debug)]
 pub struct FileFence {
     inner: Arc<Inner>,
@@ -60,14 +63,14 @@ struct Inner {
 impl FileFence {
     /// Opens the fence of `election` in this directory, which is made if its parent is there.
     ///
-    /// The directory must belong to us, be writable by nobody else, and not lie on a network or user-space file
-    /// system.
+    /// The directory must belong to us, be writable by nobody else, and not lie on a network or
+    /// user-space file system.
     pub fn open(directory: impl AsRef<Path>, election: &ElectionName) -> Result<FileFence, FenceError> {
         FileFence::open_with(directory.as_ref(), election, false)
     }
 
-    /// As [`open`](FileFence::open), on any file system. Whether locks hold there, and whether what was synced stays,
-    /// is then the caller's to know.
+    /// As [`open`](FileFence::open), on any file system. Whether locks hold there, and whether what
+    /// was synced stays, is then the caller's to know.
     pub fn open_on_any_filesystem(
         directory: impl AsRef<Path>,
         election: &ElectionName,
@@ -75,18 +78,19 @@ impl FileFence {
         FileFence::open_with(directory.as_ref(), election, true)
     }
 
-    /// Checks the token and does `work`, in one step under the lock. A token above the mark raises it first.
+    /// Checks the token and does `work`, in one step under the lock. A token above the mark raises
+    /// it first.
     ///
-    /// With an older token nothing happens: `work` is not called. What `work` did before a crash stays done; use
-    /// [`replace_file`](FileFence::replace_file) for all or nothing.
+    /// With an older token nothing happens: `work` is not called. What `work` did before a crash
+    /// stays done; use [`replace_file`](FileFence::replace_file) for all or nothing.
     pub fn write<R>(&self, token: &FencingToken, work: impl FnOnce() -> R) -> Result<R, FenceError> {
         let locked = self.inner.files.lock()?;
         self.inner.admit(&locked, token)?;
         Ok(work())
     }
 
-    /// Checks the token and replaces the file at `path`, in one step: after a crash it has all of `bytes` or what it
-    /// had before. It keeps its permissions; a new one is for its owner alone.
+    /// Checks the token and replaces the file at `path`, in one step: after a crash it has all of
+    /// `bytes` or what it had before. It keeps its permissions; a new one is for its owner alone.
     pub fn replace_file(&self, token: &FencingToken, path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), FenceError> {
         let path = path.as_ref();
         self.write(token, || replace_file(path, bytes))?
@@ -98,12 +102,13 @@ impl FileFence {
         Ok(self.inner.files.lock()?.read()?.as_ref().and_then(Mark::fencing_token))
     }
 
-    /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from
-    /// the first one, and those of any other store are refused.
+    /// An operator's act, for a store that was replaced or restored: from now on the tokens of
+    /// `store` count, from the first one, and those of any other store are refused.
     ///
-    /// Make sure that no leader of the old store still runs: where the identity of the store is the same (a restored
-    /// backup), the fence can no longer tell that leader's token from a good one. It is logged as a warning. A damaged
-    /// mark is not overwritten: look at the file that the error names, and move it away first.
+    /// Make sure that no leader of the old store still runs: where the identity of the store is the
+    /// same (a restored backup), the fence can no longer tell that leader's token from a good one.
+    /// It is logged as a warning. A damaged mark is not overwritten: look at the file that the
+    /// error names, and move it away first.
     pub fn reset(&self, store: &StoreId, reason: &str) -> Result<(), FenceError> {
         let mark = Mark::reset(store, reason)?;
         let locked = self.inner.files.lock()?;
@@ -127,8 +132,9 @@ impl Inner {
     fn admit(&self, locked: &Locked<'_>, token: &FencingToken) -> Result<(), FenceError> {
         let found = locked.read()?;
         let mark = Mark::admit(found.as_ref(), token)?;
-        // A mark that we find but did not write may have been renamed into place by a process that died before it
-        // could sync the directory: a power cut would take it back after we have relied on it. So it is written again.
+        // A mark that we find but did not write may have been renamed into place by a process that
+        // died before it could sync the directory: a power cut would take it back after we have
+        // relied on it. So it is written again.
         if found.as_ref() == Some(&mark) && *self.durable() == found {
             return Ok(());
         }
@@ -315,7 +321,8 @@ pub(super) mod tests {
         thread::scope(|scope| {
             for number in 1..=8 {
                 let (fence, report) = (open(&folder), &report);
-                // The lock is not fair: whoever found it busy for too long tries again, as the library does.
+                // The lock is not fair: whoever found it busy for too long tries again, as the
+                // library does.
                 scope.spawn(move || {
                     let replace = || fence.replace_file(&token(number), report, number.to_string().as_bytes());
                     while matches!(replace(), Err(error) if error.is_transient()) {}
@@ -397,7 +404,8 @@ pub(super) mod tests {
         open(&folder).write(&token(2), || ()).unwrap();
     }
 
-    /// Reads so many acknowledgements, kills the child, and answers with the last that it had given.
+    /// Reads so many acknowledgements, kills the child, and answers with the last that it had
+    /// given.
     fn kill_after(child: &mut Child, acks: u64) -> u64 {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let number = |line: io::Result<String>| {

@@ -52,7 +52,8 @@ impl<T> MemoryFence<T> {
 
     /// Checks the token and changes the value, in one step. A token above the mark raises it.
     ///
-    /// With an older token nothing happens: `work` is not called. Everybody else waits while it runs, so keep it short.
+    /// With an older token nothing happens: `work` is not called. Everybody else waits while it
+    /// runs, so keep it short.
     pub fn write<R>(&self, token: &FencingToken, work: impl FnOnce(&mut T) -> R) -> Result<R, FenceError> {
         let mut guarded = self.lock()?;
         guarded.mark = Some(Mark::admit(guarded.mark.as_ref(), token)?);
@@ -69,11 +70,12 @@ impl<T> MemoryFence<T> {
         Ok(self.lock()?.mark.as_ref().and_then(Mark::fencing_token))
     }
 
-    /// An operator's act, for a store that was replaced or restored: from now on the tokens of `store` count, from
-    /// the first one, and those of any other store are refused.
+    /// An operator's act, for a store that was replaced or restored: from now on the tokens of
+    /// `store` count, from the first one, and those of any other store are refused.
     ///
-    /// Make sure that no leader of the old store still runs: where the identity of the store is the same (a restored
-    /// backup), the fence can no longer tell that leader's token from a good one. It is logged as a warning.
+    /// Make sure that no leader of the old store still runs: where the identity of the store is the
+    /// same (a restored backup), the fence can no longer tell that leader's token from a good one.
+    /// It is logged as a warning.
     pub fn reset(&self, store: &StoreId, reason: &str) -> Result<(), FenceError> {
         let mark = Mark::reset(store, reason)?;
         let mut guarded = self.lock()?;
@@ -84,7 +86,8 @@ impl<T> MemoryFence<T> {
 
     /// Gives the value back.
     pub fn into_inner(self) -> T {
-        // Whoever takes the fence apart wants the value even if a write panicked; the fence itself would not give it.
+        // Whoever takes the fence apart wants the value even if a write panicked; the fence itself
+        // would not give it.
         self.guarded.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).value
     }
 
