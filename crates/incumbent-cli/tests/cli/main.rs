@@ -11,6 +11,8 @@ mod host;
 mod operating;
 mod peers;
 mod reading;
+#[cfg(feature = "redis")]
+mod redis;
 mod running;
 mod signalling;
 mod succession;

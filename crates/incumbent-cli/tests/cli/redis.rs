@@ -1,0 +1,49 @@
+//! The command on a Redis server.
+
+use incumbent_testkit::servers::RedisServer;
+
+use crate::host::{Host, eventually, stop};
+
+#[tokio::test]
+async fn an_election_on_redis_has_tokens_that_grow_and_a_line_and_explains_what_can_be_lost() {
+    let server = RedisServer::start_with(&["--requirepass", "hunter2"]).await;
+    let (host, url) = (Host::new(), format!("redis://:hunter2@{}?prefix=team", server.endpoint()));
+    let on_redis =
+        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let token = || {
+        let said = host.ok(on_redis(&["run", "jobs/x", "--", "sh", "-c", "echo $INCUMBENT_TOKEN"]));
+        said.out.trim().parse::<u64>().unwrap()
+    };
+    let first = token();
+    assert!(token() > first);
+
+    let holding = host.start(on_redis(&["run", "jobs/x", "--", "sleep", "600"]));
+    eventually("somebody leads", || {
+        let status = host.run(on_redis(&["status", "--json", "jobs/x"])).json();
+        status["leader"]["token"].is_number().then_some(())
+    });
+    let said = host.run(on_redis(&["run", "--try", "jobs/x", "--", "echo", "never"]));
+    assert_eq!((said.code, said.out.as_str()), (Some(122), ""), "{said:?}");
+    drop(holding);
+
+    let said = host.ok(on_redis(&["explain", "jobs/x"]));
+    for part in ["appendonly", "founds the store anew"] {
+        assert!(said.out.contains(part), "{said:?}");
+    }
+    assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_leader_that_is_stopped_is_replaced_with_a_higher_token() {
+    let server = RedisServer::start().await;
+    let (host, url) = (Host::new(), server.url());
+    let on_redis =
+        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let leading = host.start(on_redis(&["run", "--ttl", "3s", "jobs/y", "--", "sleep", "600"]));
+    let first = eventually("it leads", || {
+        host.run(on_redis(&["status", "--json", "jobs/y"])).json()["leader"]["token"].as_u64()
+    });
+    stop(leading.pid());
+    let said = host.ok(on_redis(&["run", "--ttl", "3s", "jobs/y", "--", "sh", "-c", "echo $INCUMBENT_TOKEN"]));
+    assert!(said.out.trim().parse::<u64>().unwrap() > first, "{said:?}");
+}
