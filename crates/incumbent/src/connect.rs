@@ -69,6 +69,8 @@ const KINDS: &[StoreKind] = &[
     kind!("rediss", "rediss://host:6379?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", Open::Store(redis)),
     kind!("zk", "zk://a:2181,b:2181/chroot", "ZooKeeper; ?dialect=curator-latch and others", "zookeeper", Open::Store(zookeeper)),
     kind!("zks", "zks://a:2181?ca=FILE", "over TLS; cert and key are files, too", "zookeeper-tls", Open::Store(zookeeper)),
+    kind!("postgres", "postgres://user@a,b/database", "PostgreSQL; ?schema=NAME, ?sslrootcert=FILE for TLS", "postgres", Open::Store(postgres)),
+    kind!("postgresql", "postgresql://...", "the same", "postgres", Open::Store(postgres)),
 ];
 
 /// What a URL can name: every kind of store and of group that there is, also those that need a
@@ -143,8 +145,13 @@ fn zookeeper(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
     Ok(Arc::new(incumbent_zookeeper::ZooKeeperStore::from_url(place.url).map_err(of_url)?))
 }
 
+#[cfg(feature = "postgres")]
+fn postgres(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
+    Ok(Arc::new(incumbent_postgres::PostgresStore::from_url(place.url).map_err(of_url)?))
+}
+
 /// A store misused by its URL: the URL is malformed.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "zookeeper"))]
 fn of_url(error: incumbent_store::StoreError) -> ConnectError {
     match error {
         incumbent_store::StoreError::Misuse { what } => UrlError::Refused { what }.into(),

@@ -1,0 +1,171 @@
+//! What the functions answer, in the seam's words. The order of columns is that of `schema.sql`.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_store::record::decode_office;
+use incumbent_store::{
+    Cursor, ElectionName, Entry, EntryId, Held, Incarnation, Line, Nonce, Office, Place, Renewal, Standing, StoreError,
+    StoreId, Token, Version,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+
+/// One column of a row.
+pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, number: usize) -> Result<T, StoreError> {
+    row.try_get(number).map_err(|error| corrupt(format_args!("column {number}: {error}")))
+}
+
+fn corrupt(what: impl std::fmt::Display) -> StoreError {
+    StoreError::Corrupt { what: format!("an answer of the server's functions cannot be read: {what}") }
+}
+
+/// The one row of an answer.
+pub(crate) fn one(rows: &[Row]) -> Result<&Row, StoreError> {
+    rows.first().ok_or_else(|| corrupt("it is empty"))
+}
+
+pub(crate) fn number(token: Token) -> i64 {
+    // Tokens fit a signed number.
+    i64::try_from(token.get()).unwrap_or(i64::MAX)
+}
+
+/// The token in the name of an entry. None that is there has the one that stands for all other names.
+pub(crate) fn number_of(entry: &EntryId) -> i64 {
+    let token = entry.as_str().parse().ok().and_then(Token::new).filter(|token| id(*token) == *entry);
+    token.map_or(-1, number)
+}
+
+fn id(token: Token) -> EntryId {
+    EntryId::new(token.to_string())
+}
+
+fn token(number: i64) -> Result<Token, StoreError> {
+    u64::try_from(number).ok().and_then(Token::new).ok_or_else(|| corrupt(format_args!("the token {number}")))
+}
+
+fn version(number: i64) -> Version {
+    Version(number.unsigned_abs())
+}
+
+fn incarnation(bytes: &[u8]) -> Result<Incarnation, StoreError> {
+    let bytes = bytes.try_into().map_err(|_| corrupt("an incarnation"))?;
+    Ok(Incarnation::from_bits(u128::from_be_bytes(bytes)))
+}
+
+fn election(name: &[u8]) -> Result<ElectionName, StoreError> {
+    let name = std::str::from_utf8(name).map_err(corrupt)?;
+    Ok(ElectionName::new(name)?)
+}
+
+fn micros(number: i64) -> Duration {
+    Duration::from_micros(u64::try_from(number).unwrap_or(0))
+}
+
+/// An entry in six columns, from `first` on.
+fn entry(row: &Row, first: usize) -> Result<Entry, StoreError> {
+    let token = token(column(row, first)?)?;
+    let mut entry = Entry::new(id(token), token);
+    entry.incarnation = Some(incarnation(column(row, first + 1)?)?);
+    let name: &[u8] = column(row, first + 2)?;
+    entry.name = Some(Arc::from(std::str::from_utf8(name).map_err(corrupt)?));
+    entry.value = Bytes::copy_from_slice(column(row, first + 3)?);
+    entry.ready = column::<Option<i64>>(row, first + 4)?.map(|bits| Nonce(bits.cast_unsigned()));
+    entry.version = version(column(row, first + 5)?);
+    Ok(entry)
+}
+
+/// The office record in two columns.
+fn office(row: &Row, first: usize) -> Result<Office, StoreError> {
+    let version = version(column(row, first + 1)?);
+    match column::<Option<&[u8]>>(row, first)? {
+        None => Ok(Office::default()),
+        Some(record) => {
+            let damaged = || StoreError::Corrupt { what: "an office record was not written by this library".into() };
+            decode_office(record, version).ok_or_else(damaged)
+        }
+    }
+}
+
+/// The answer of `standing` and `enlist`, and whether the head of the line has changed.
+pub(crate) fn standing(election: &ElectionName, rows: &[Row]) -> Result<(Standing, bool), StoreError> {
+    let row = one(rows)?;
+    let held = || {
+        let (token, incarnation) = (token(column(row, 1)?)?, incarnation(column(row, 2)?)?);
+        Ok::<_, StoreError>(Held::new(election.clone(), id(token), token, incarnation))
+    };
+    let place = match column::<&str>(row, 0)? {
+        "leading" => Place::Leading(held()?),
+        "behind" => Place::behind(Some(held()?), entry(row, 4)?, None),
+        "gone" => Place::Gone,
+        "session gone" => return Err(StoreError::SessionGone),
+        "already in line" => return Err(StoreError::AlreadyInLine(held()?)),
+        other => return Err(corrupt(other)),
+    };
+    let mut standing = Standing::new(place, office(row, 11)?, cursor(row, 13)?);
+    standing.published = version(column::<Option<i64>>(row, 3)?.unwrap_or(0));
+    Ok((standing, column(row, 14)?))
+}
+
+fn cursor(row: &Row, number: usize) -> Result<Cursor, StoreError> {
+    Ok(Cursor(column::<i64>(row, number)?.unsigned_abs()))
+}
+
+/// The answer of `line`, which was asked for one entry more than `limit`.
+pub(crate) fn line(rows: &[Row], limit: usize) -> Result<Line, StoreError> {
+    let first = one(rows)?;
+    let mut entries = Vec::new();
+    for row in rows {
+        if column::<Option<i64>>(row, 0)?.is_some() {
+            entries.push(entry(row, 0)?);
+        }
+    }
+    let more = entries.len() > limit;
+    entries.truncate(limit);
+    Ok(Line::new(entries, more, office(first, 6)?, cursor(first, 8)?))
+}
+
+/// Who is ahead of an entry, as a renewal saw it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    /// Its token; `None`: nobody is.
+    pub(crate) token: Option<i64>,
+    /// How long it has, if that is less than half our TTL.
+    pub(crate) left: Option<Duration>,
+}
+
+/// The answer of `renew`: what it says of those that were named, and who is ahead in each election.
+pub(crate) fn renewal(rows: &[Row], named: &[Held]) -> Result<(Renewal, HashMap<ElectionName, Ahead>), StoreError> {
+    let Some(first) = rows.first() else { return Err(StoreError::SessionGone) };
+    let mut renewal = Renewal::alive(micros(column(first, 0)?));
+    let (mut there, mut ahead) = (HashSet::new(), HashMap::new());
+    let expected: HashSet<_> = named.iter().map(|held| (&held.election, held.token)).collect();
+    for row in rows {
+        let Some(name) = column::<Option<&[u8]>>(row, 1)? else { continue };
+        let (election, token) = (election(name)?, token(column(row, 2)?)?);
+        let left = column::<Option<i64>>(row, 5)?.map(micros);
+        ahead.insert(election.clone(), Ahead { token: column(row, 4)?, left });
+        if !expected.contains(&(&election, token)) {
+            let incarnation = incarnation(column(row, 3)?)?;
+            renewal.stray.push(Held::new(election.clone(), id(token), token, incarnation));
+        }
+        there.insert((election, token));
+    }
+    let is_there = |held: &&Held| there.contains(&(held.election.clone(), held.token));
+    renewal.gone = named.iter().filter(|held| !is_there(held)).cloned().collect();
+    Ok((renewal, ahead))
+}
+
+/// The answer of `open`: its id, its TTL, and the store that it is in.
+pub(crate) fn session(rows: &[Row]) -> Result<(Vec<u8>, Duration, StoreId), StoreError> {
+    let row = one(rows)?;
+    Ok((column(row, 0)?, micros(column(row, 1)?), StoreId::new(column::<&str>(row, 2)?)))
+}
+
+/// The answer of `changed`: whether there is something to look at, and when to look again.
+pub(crate) fn changed(rows: &[Row]) -> Result<(bool, Option<Duration>), StoreError> {
+    let row = one(rows)?;
+    Ok((column(row, 0)?, column::<Option<i64>>(row, 1)?.map(micros)))
+}

@@ -1,0 +1,80 @@
+//! Leader election in PostgreSQL, with a fence inside your own transactions.
+//!
+//! # What is in the database
+//! A schema of its own (`incumbent`, or `?schema=`), which the library makes where it may, under a lock, so that many can
+//! start at once; [`schema_ddl`] and `incumbent schema postgres` print it for those who make it by hand. Whoever takes
+//! part needs `USAGE` of the schema and `EXECUTE` of its functions, and no right to a table.
+//!
+//! | table | what |
+//! | --- | --- |
+//! | `store` | one row: the identity, the schema's version, and which server wrote last |
+//! | `number` | a sequence: tokens, versions and cursors of all elections, drawn under an election's lock |
+//! | `session` | an id, a TTL, and when it expires |
+//! | `election` | the last number that was drawn for it, and the office record |
+//! | `entry` | a place in line: election, token, session, incarnation, name, value, readiness |
+//! | `mark` | the highest token that a fence has seen |
+//!
+//! # From the seam to SQL
+//! Each step is one function, called by one unnamed statement that is a transaction of its own.
+//!
+//! | method | what the function does |
+//! | --- | --- |
+//! | `open_session` | inserts the session; now and then removes what nobody visits any more |
+//! | `renew` | locks the session's row alone, however many elections it stands in; renews it if it has not expired; lists its entries, and what is left of those ahead where that is less than half a TTL |
+//! | `enlist` | locks the election, draws the token, inserts the entry; removes the dead ahead of it |
+//! | `standing` | ONE lock-free statement: own session, own entry, the one ahead and its session, the office record. Only if the one ahead is dead: locks the election and removes the dead, with their sessions, as far as they go |
+//! | `publish`, `withdraw`, `evict`, `set_office` | lock the election, compare, change |
+//! | `close` | locks the elections of the session in order, removes its entries, then the session |
+//! | `line` | one statement; the dead are not shown |
+//! | `watch` | one statement that looks whether something has changed already; then notifications, and the time at which the one ahead may end |
+//! | `identity` | reads the store's row |
+//! | `promises` | the same, and the server's settings; proves that a connection hears what is told |
+//!
+//! # What it takes care of
+//! - **Lock first, read in a later statement.** One statement has one snapshot: a common table expression that locks the
+//!   election and then reads the line works on what was there before it waited, and removes the entry of a leader that has
+//!   just been renewed. So each step is a `VOLATILE` function, and refuses every isolation level but READ COMMITTED
+//!   (SQLSTATE `IN001`). Where a role's defaults are other ones, the library says what it needs in a transaction.
+//! - **A guard stands in a statement after the lock.** In the same one it is looked at before the wait, and not again if the
+//!   other changed nothing: that revives an expired session.
+//! - **The dead are removed with their sessions**, which are locked for it without waiting: a renewal and a removal cannot
+//!   both succeed, and who holds an election never waits for a session.
+//! - **Proof of life.** `expires_at` is computed after the statement has arrived, and its row stays locked until the commit
+//!   is durable; `synchronous_commit` is raised where it is lower than that. A commit that no standby confirmed since the
+//!   wait for it was cancelled is an unknown outcome, and no call is ever cancelled at the server.
+//! - **NOTIFY is a transaction of its own**, sent right behind the write. Inside it, it would take a lock of the whole cluster
+//!   through the commit. Nobody is notified of renewals, nor of an enlistment behind somebody.
+//! - **A listening connection proves itself** by hearing what another one tells it: through a transaction pooler LISTEN
+//!   succeeds and hears nothing. Without one, who waits looks once a second.
+//! - **Another server.** Each step compares system identifier, timeline and database with those that wrote last. After a
+//!   failover to a standby, or in a restored dump, tokens leap above all that can have been given, all sessions end, and
+//!   nobody leads for the longest TTL that was in use (SQLSTATE `IN003`). A disk snapshot that is put back shows in none of
+//!   the three.
+//! - **The wall clock.** Sessions expire by the server's. Set back, their rest is clamped to a TTL; set forward, they expire
+//!   early.
+//! - **Dropped calls.** A call that is given up takes its connection with it, so that the next does not wait behind it.
+//!
+//! Every renewal is a transaction, and transaction ids are finite: 1,000 sessions with a TTL of 15 s use 200 a second, which
+//! makes the server freeze old rows of the whole cluster about every 12 days.
+//!
+//! Needs PostgreSQL 13 or newer.
+
+mod answer;
+mod connection;
+mod connector;
+mod error;
+mod fence;
+mod options;
+mod schema;
+mod session;
+mod store;
+#[cfg(feature = "tls")]
+mod tls;
+mod watcher;
+
+pub use connector::{Connecting, Connector, Messages, messages};
+pub use fence::PostgresFence;
+pub use options::PostgresOptions;
+pub use schema::schema_ddl;
+pub use store::PostgresStore;
+pub use tokio_postgres;

@@ -1,0 +1,258 @@
+//! Where the database is, and what in it is ours: options, and the URLs that say the same.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use incumbent_store::StoreError;
+use incumbent_store::escape::unescape;
+use incumbent_store::url::Parts;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+/// How long a server may take to answer a dial.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// After how long a silent connection is asked for a sign of life. The usual two hours are far longer than any TTL.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+const KEEPALIVE_RETRIES: u32 = 3;
+const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
+
+/// What is ours in a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PostgresOptions {
+    /// The schema with our tables and functions, which is ours alone: `incumbent`.
+    pub schema: String,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> PostgresOptions {
+        PostgresOptions { schema: "incumbent".to_owned() }
+    }
+}
+
+impl PostgresOptions {
+    /// The usual ones.
+    pub fn new() -> PostgresOptions {
+        PostgresOptions::default()
+    }
+
+    /// Another schema.
+    pub fn schema(self, schema: &str) -> PostgresOptions {
+        PostgresOptions { schema: schema.to_owned() }
+    }
+}
+
+/// What a URL says.
+pub(crate) struct Parsed {
+    pub(crate) config: Config,
+    pub(crate) options: PostgresOptions,
+    pub(crate) tls: Option<Tls>,
+}
+
+#[cfg(feature = "tls")]
+pub(crate) type Tls = crate::tls::Rustls;
+/// This build cannot make one.
+#[cfg(not(feature = "tls"))]
+pub(crate) enum Tls {}
+
+/// The files that the options of a URL name.
+#[derive(Default)]
+struct Files {
+    root: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
+}
+
+/// Reads a URL. What goes wrong is told without the password.
+pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
+    let parts = Parts::split(url).filter(|parts| matches!(parts.scheme, "postgres" | "postgresql"));
+    let parts = parts.ok_or_else(|| wrong("it begins with postgres://"))?;
+    let (mut options, mut files, mut ssl_mode) = (PostgresOptions::new(), Files::default(), None);
+    let mut others = Vec::new();
+    for (word, value) in parts.options() {
+        let value = value.ok_or_else(|| wrong("an option is option=value"))?;
+        match word {
+            "schema" => options.schema = decoded(value)?,
+            "sslmode" => ssl_mode = Some(value),
+            "sslrootcert" => files.root = Some(decoded(value)?),
+            "sslcert" => files.certificate = Some(decoded(value)?),
+            "sslkey" => files.key = Some(decoded(value)?),
+            _ => others.push(format!("{word}={value}")),
+        }
+    }
+    let bare = format!("{}://{}{}?{}", parts.scheme, parts.authority, parts.path, others.join("&"));
+    // Its message may hold what is secret.
+    let mut config: Config = bare.parse().map_err(|_| {
+        wrong(
+            "it is postgres://user:password@host:port,host:port/database?option=value, escaped as in %40 for @, with \
+               the options schema, sslmode, sslrootcert, sslcert, sslkey and those of tokio-postgres",
+        )
+    })?;
+    if config.get_password().is_none()
+        && let Some(password) = password_file().and_then(|path| password(&path, &config))
+    {
+        config.password(password);
+    }
+    let tls = tls(ssl_mode, &files)?;
+    config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
+    Ok(Parsed { config, options, tls })
+}
+
+/// Whoever asks for TLS says whom to trust: a connection to nobody in particular is none that is safe.
+fn tls(mode: Option<&str>, files: &Files) -> Result<Option<Tls>, StoreError> {
+    let asked = match mode {
+        None | Some("prefer" | "allow") => files.root.is_some(),
+        Some("disable") => false,
+        Some("require" | "verify-ca" | "verify-full") => true,
+        Some(other) => return Err(wrong(format_args!("sslmode is disable, require or verify-full, not {other:?}"))),
+    };
+    if !asked {
+        return Ok(None);
+    }
+    let Some(root) = &files.root else {
+        return Err(wrong("TLS needs the option sslrootcert, a file with the certificates that are trusted"));
+    };
+    read_tls(root, files.certificate.as_deref(), files.key.as_deref()).map(Some)
+}
+
+#[cfg(feature = "tls")]
+fn read_tls(root: &str, certificate: Option<&str>, key: Option<&str>) -> Result<Tls, StoreError> {
+    let read = |path: &str| {
+        std::fs::read(path).map_err(|error| wrong(format_args!("the file {path:?} cannot be read: {error}")))
+    };
+    let identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+        (None, None) => None,
+        _ => return Err(wrong("the options sslcert and sslkey go together")),
+    };
+    crate::tls::Rustls::new(&read(root)?, identity.as_ref().map(|(certificate, key)| (&certificate[..], &key[..])))
+}
+
+#[cfg(not(feature = "tls"))]
+fn read_tls(_: &str, _: Option<&str>, _: Option<&str>) -> Result<Tls, StoreError> {
+    Err(wrong("this build does not speak TLS: it lacks the feature `tls`"))
+}
+
+/// A configuration that notices a dead server long before a TTL has passed, and finds the primary among several.
+pub(crate) fn patient(mut config: Config) -> Config {
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_TIMEOUT);
+    }
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_idle(KEEPALIVE_IDLE);
+        config.keepalives_interval(KEEPALIVE_INTERVAL);
+        config.keepalives_retries(KEEPALIVE_RETRIES);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(UNACKNOWLEDGED);
+    }
+    if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("incumbent");
+    }
+    config
+}
+
+/// Where passwords are: `PGPASSFILE`, or `.pgpass` of the user.
+fn password_file() -> Option<PathBuf> {
+    let named = std::env::var_os("PGPASSFILE").map(PathBuf::from);
+    named.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".pgpass")))
+}
+
+/// The first line of the file that fits: `host:port:database:user:password`, where `*` fits all.
+fn password(path: &Path, config: &Config) -> Option<String> {
+    let host = match config.get_hosts().first()? {
+        Host::Tcp(host) => host.clone(),
+        Host::Unix(_) => "localhost".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
+    let user = config.get_user()?;
+    let wanted = [host.as_str(), port.as_str(), config.get_dbname().unwrap_or(user), user];
+    let file = std::fs::read_to_string(path).ok()?;
+    file.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let mut fields = fields(line);
+        let password = fields.split_off(4.min(fields.len()));
+        let fits = |(field, wanted): (&String, &&str)| field == "*" || field == *wanted;
+        (fields.len() == 4 && fields.iter().zip(&wanted).all(fits)).then(|| password.join(":"))
+    })
+}
+
+/// Split at colons, unless a backslash stands before them.
+fn fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        let field = match character {
+            ':' => {
+                fields.push(String::new());
+                continue;
+            }
+            '\\' => characters.next(),
+            other => Some(other),
+        };
+        if let Some(last) = fields.last_mut() {
+            last.extend(field);
+        }
+    }
+    fields
+}
+
+fn decoded(text: &str) -> Result<String, StoreError> {
+    let bytes = unescape(text).ok_or_else(|| wrong("a % is followed by two hexadecimal digits"))?;
+    String::from_utf8(bytes).map_err(|_| wrong("what is percent-encoded is UTF-8"))
+}
+
+fn wrong(why: impl std::fmt::Display) -> StoreError {
+    StoreError::Misuse { what: format!("the URL of a PostgreSQL store: {why}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(url: &str) -> String {
+        parse_url(url).map(|_| ()).expect_err(url).to_string()
+    }
+
+    #[test]
+    fn a_url_says_where_the_database_is_who_we_are_and_which_schema_is_ours() {
+        let Parsed { config, options, tls } =
+            parse_url("postgres://me:p%40ss@a:1,b/app?schema=team_7&application_name=x").unwrap();
+        assert_eq!(config.get_hosts(), [Host::Tcp("a".into()), Host::Tcp("b".into())]);
+        assert_eq!((config.get_user(), config.get_password()), (Some("me"), Some(&b"p@ss"[..])));
+        assert_eq!((config.get_dbname(), config.get_application_name()), (Some("app"), Some("x")));
+        assert_eq!((options.schema.as_str(), tls.is_none()), ("team_7", true));
+        assert_eq!(patient(config).get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        assert_eq!(parse_url("postgresql://h/app").unwrap().options, PostgresOptions::new());
+    }
+
+    #[test]
+    fn what_a_url_cannot_say_is_refused_without_its_password() {
+        for (url, why) in [
+            ("mysql://h", "begins with postgres://"),
+            ("postgres://me:hunter2@h/app?colour=red", "with the options schema"),
+            ("postgres://me:hunter2@h:port/app", "host:port"),
+            ("postgres://me:hunter2@h/app?sslmode=maybe", "sslmode is"),
+            ("postgres://me:hunter2@h/app?sslmode=require", "needs the option sslrootcert"),
+            ("postgres://me:hunter2@h/app?sslmode", "option=value"),
+        ] {
+            let said = refusal(url);
+            assert!(said.contains("the URL of a PostgreSQL store: ") && said.contains(why), "{url}: {said}");
+            assert!(!said.contains("hunter2"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_password_comes_from_the_first_line_of_the_file_that_fits() {
+        let path = std::env::temp_dir().join(format!("incumbent-pgpass-{}", std::process::id()));
+        std::fs::write(&path, "# no\na:1:app:you:1\na:1:*:me:t\\:w:o\n*:*:*:*:rest\n").unwrap();
+        let of = |url: &str| password(&path, &parse_url(url).unwrap().config);
+        assert_eq!(of("postgres://me@a:1/app").as_deref(), Some("t:w:o"));
+        assert_eq!(of("postgres://you@a:1/app").as_deref(), Some("1"));
+        assert_eq!(of("postgres://you@b/app").as_deref(), Some("rest"));
+        std::fs::remove_file(path).unwrap();
+    }
+}

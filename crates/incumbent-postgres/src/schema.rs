@@ -1,0 +1,167 @@
+//! The schema: found, made if it is missing, refused if it is not for us.
+
+use std::sync::Arc;
+
+use incumbent_store::{StoreError, StoreId};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::answer::{column, one};
+use crate::connection::{BEGIN, while_dialling};
+
+/// The version that this library makes and speaks. The functions have it in their names, so that two versions of the
+/// library can run side by side during a roll-out.
+const VERSION: i32 = 1;
+
+const DDL: &str = include_str!("schema.sql");
+
+/// Where the tables and functions are.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    name: String,
+}
+
+/// What a schema says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    pub(crate) store: StoreId,
+}
+
+impl Schema {
+    /// Plain names only: they are part of every statement.
+    pub(crate) fn new(name: &str) -> Result<Schema, StoreError> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+        if !starts_well || !name.chars().all(plain) || name.len() > 63 || name.starts_with("pg_") || name == "public" {
+            let what = format!(
+                "the schema {name:?}: it is one of its own, of lower-case letters, digits and _, at most 63 of them"
+            );
+            return Err(StoreError::Misuse { what });
+        }
+        Ok(Schema { name: name.to_owned() })
+    }
+
+    /// A function of it, to be called with these parameters.
+    pub(crate) fn call(&self, function: &str, params: usize) -> String {
+        let params: Vec<_> = (1..=params).map(|number| format!("${number}")).collect();
+        format!("SELECT * FROM \"{}\".{function}({})", self.name, params.join(", "))
+    }
+
+    /// All statements that make it, or bring it up to date.
+    pub(crate) fn ddl(&self) -> String {
+        DDL.replace("{schema}", &format!("\"{}\"", self.name)).replace("{name}", &format!("'{}'", self.name))
+    }
+
+    /// Looks first: who may only call its functions finds a schema that others have made.
+    pub(crate) async fn find_or_make(&self, client: &Client) -> Result<About, StoreError> {
+        let recovers = client.query_typed("SELECT pg_is_in_recovery()", &[]).await;
+        if column(one(&recovers.map_err(while_dialling("looking at the server"))?)?, 0)? {
+            let what = "the server is a standby, which takes no writes; name all servers, and the primary is found";
+            return Err(StoreError::Unavailable { what: what.to_owned(), source: None });
+        }
+        if let Some(found) = self.find(client).await? {
+            return found.check(&self.name);
+        }
+        let made = self.make(client).await;
+        if made.is_err() {
+            // The connection is not left inside a transaction that has failed.
+            let _ = client.batch_execute("ROLLBACK").await;
+        }
+        made?.check(&self.name)
+    }
+
+    /// What is there, if it is not older than what we need.
+    async fn find(&self, client: &Client) -> Result<Option<Found>, StoreError> {
+        let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p \
+            JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = 'about')";
+        let rows = client.query_typed(sql, &[(&self.name, Type::TEXT)]).await;
+        if !column::<bool>(one(&rows.map_err(while_dialling("looking for the schema"))?)?, 0)? {
+            return Ok(None);
+        }
+        Ok(Some(self.read_about(client).await?).filter(|found| found.version >= VERSION))
+    }
+
+    /// Under a lock, and only if it is still missing then: several that begin at once would trip over each other, even
+    /// with IF NOT EXISTS, and over those that work already.
+    async fn make(&self, client: &Client) -> Result<Found, StoreError> {
+        let what = format!("making the schema {}", self.name);
+        let denied = |error| match while_dialling(&what)(error) {
+            StoreError::Denied { what, source } => StoreError::Denied {
+                what: format!("{what}: this role may not; have somebody run what `incumbent schema postgres` prints"),
+                source,
+            },
+            error => error,
+        };
+        let lock = format!(
+            "{BEGIN}; \
+             SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('incumbent schema {}', 0))",
+            self.name
+        );
+        client.batch_execute(&lock).await.map_err(denied)?;
+        let mut found = self.find(client).await?;
+        if found.is_none() {
+            client.batch_execute(&self.ddl()).await.map_err(denied)?;
+            found = self.find(client).await?;
+        }
+        client.batch_execute("COMMIT").await.map_err(denied)?;
+        found.ok_or_else(|| StoreError::Corrupt { what: format!("{what}: it was made, and is not there") })
+    }
+
+    async fn read_about(&self, client: &Client) -> Result<Found, StoreError> {
+        let what = format!("reading the schema {}", self.name);
+        let rows = client.query_typed(&self.call("about", 0), &[]).await.map_err(while_dialling(&what))?;
+        let row = one(&rows)?;
+        let id: &str = column(row, 0)?;
+        Ok(Found { id: id.into(), version: column(row, 1)?, oldest_library: column(row, 2)? })
+    }
+}
+
+struct Found {
+    id: Arc<str>,
+    version: i32,
+    oldest_library: i32,
+}
+
+impl Found {
+    fn check(self, name: &str) -> Result<About, StoreError> {
+        if self.oldest_library > VERSION {
+            let what = format!(
+                "the schema {name} has version {}, which this library, with version {VERSION}, is too old for: update it",
+                self.version
+            );
+            return Err(StoreError::Misuse { what });
+        }
+        Ok(About { store: StoreId::new(self.id) })
+    }
+}
+
+/// What makes the schema, for a database administrator to read and run: the library does the same where it may, and
+/// works with rights to call the functions only.
+pub fn schema_ddl(schema: &str) -> Result<String, StoreError> {
+    let checked = Schema::new(schema)?;
+    Ok(format!(
+        "-- Elections in the schema {schema}. Run it in one transaction (psql -1), as a role that owns it and cannot log in.\n\
+         -- Those who take part need no more than:\n\
+         --   GRANT USAGE ON SCHEMA {schema} TO a_role;\n\
+         --   GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO a_role;\n\
+         \n{}",
+        checked.ddl()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_is_one_of_its_own_with_a_plain_name() {
+        for good in ["incumbent", "team_7", "_x"] {
+            assert!(schema_ddl(good).unwrap().contains(&format!("\"{good}\".entry")), "{good}");
+        }
+        let long = "x".repeat(64);
+        for bad in ["", "public", "pg_temp", "Team", "a b", "a\"b", "7up", long.as_str()] {
+            assert!(matches!(schema_ddl(bad), Err(StoreError::Misuse { .. })), "{bad}");
+        }
+        assert!(!schema_ddl("x").unwrap().contains("{schema}"));
+    }
+}

@@ -1,0 +1,644 @@
+-- Elections in PostgreSQL: tables, and one function for each step. Every function locks first and
+-- reads in a later statement: in READ COMMITTED each statement of a VOLATILE function has a
+-- snapshot of its own, so that what was waited for is seen. (One statement that locks and reads
+-- works on a snapshot from before the wait: it removed a leader that had just been renewed.)
+--
+-- Locks are taken in this order: the row of store, rows of election by name, rows of session,
+-- entries. Who holds an election never waits for a session.
+--
+-- Times are clock_timestamp(), never now(), which is when the transaction began.
+
+-- Not IF NOT EXISTS, which asks for the right to create schemas even where there is one.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = {name}) THEN
+        CREATE SCHEMA {schema};
+    END IF;
+END
+$$;
+
+-- What is true of the whole store. history: which server wrote last, see begin_step.
+-- quiet_until: nobody leads before, see leap.
+CREATE TABLE IF NOT EXISTS {schema}.store (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    id text NOT NULL,
+    version int NOT NULL,
+    oldest_library int NOT NULL,
+    history text NOT NULL,
+    quiet_until timestamptz NOT NULL DEFAULT '-infinity'
+);
+
+-- Tokens, versions and cursors: one sequence for all elections, drawn from under an election's lock,
+-- so that numbers and what they stand for become visible in one order. Only every second number is
+-- drawn: the next one is the version of an office record whose tombstone is over. The start is far
+-- above everybody's marks, should the schema be dropped and made again.
+DO $$
+BEGIN
+    IF to_regclass('{schema}.number') IS NULL THEN
+        EXECUTE format('CREATE SEQUENCE {schema}.number INCREMENT 2 START %s',
+            extract(epoch FROM clock_timestamp())::bigint * 1048576);
+    END IF;
+END
+$$;
+
+-- No index on expires_at: every renewal would write to it.
+CREATE TABLE IF NOT EXISTS {schema}.session (
+    id bytea PRIMARY KEY,
+    ttl_us bigint NOT NULL,
+    expires_at timestamptz NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- counter: the last number that was drawn for it.
+-- office: the record while its tombstone counts, or if it has none; afterwards: what is left of it
+-- then, with the next higher version.
+CREATE TABLE IF NOT EXISTS {schema}.election (
+    name bytea PRIMARY KEY,
+    counter bigint NOT NULL DEFAULT 0,
+    office bytea,
+    office_version bigint NOT NULL DEFAULT 0,
+    afterwards bytea,
+    ended_id bigint,
+    tombstone_until timestamptz
+) WITH (fillfactor = 50);
+
+-- An entry whose session is gone or has expired is dead, and is removed by the next that looks.
+CREATE TABLE IF NOT EXISTS {schema}.entry (
+    election bytea NOT NULL,
+    token bigint NOT NULL,
+    session bytea NOT NULL,
+    incarnation bytea NOT NULL,
+    name bytea NOT NULL,
+    value bytea NOT NULL,
+    ready bigint,
+    changed bigint NOT NULL,
+    PRIMARY KEY (election, token),
+    UNIQUE (session, election)
+);
+
+-- The highest token that a fence has seen, and the store that it came from.
+CREATE TABLE IF NOT EXISTS {schema}.mark (
+    election bytea PRIMARY KEY,
+    store text NOT NULL,
+    token bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- The office record as it counts now.
+CREATE OR REPLACE VIEW {schema}.office_1 AS
+    SELECT name, counter,
+        CASE WHEN over THEN afterwards ELSE office END AS office,
+        CASE WHEN NOT over THEN office_version WHEN afterwards IS NULL THEN 0 ELSE office_version + 1 END AS version,
+        CASE WHEN NOT over THEN tombstone_until END AS tombstone_until,
+        CASE WHEN NOT over THEN ended_id END AS ended_id
+    FROM (SELECT *, coalesce(tombstone_until <= clock_timestamp(), false) AS over FROM {schema}.election) e;
+
+-- Those in line whose sessions live.
+CREATE OR REPLACE VIEW {schema}.living_1 AS
+    SELECT e.*, s.ttl_us, s.expires_at
+    FROM {schema}.entry e JOIN {schema}.session s ON s.id = e.session
+    WHERE s.expires_at > clock_timestamp();
+
+-- Which server this is: a promoted standby has another timeline, a restored dump another database.
+CREATE OR REPLACE FUNCTION {schema}.history_1() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '/'
+        || (SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system());
+END
+$$;
+
+-- What comes first in every step. An isolation level with one snapshot for the whole transaction
+-- would undo "lock first, read later".
+CREATE OR REPLACE FUNCTION {schema}.begin_step_1() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    here text;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a step of an election runs in READ COMMITTED only, and this transaction is %',
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'IN001';
+    END IF;
+    -- Here and not in a SET clause of the function, which ends before the commit.
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    PERFORM set_config('lock_timeout', '2s', true);
+    here := {schema}.history_1();
+    IF NOT EXISTS (SELECT FROM {schema}.store WHERE history = here) THEN
+        PERFORM {schema}.leap_1(here);
+    END IF;
+END
+$$;
+
+-- Another server than the one that wrote last: a standby that was promoted, or a restored dump.
+-- What was told last may be missing here. Tokens leap above all that can have been given; all
+-- sessions end; and nobody leads until those who were told otherwise have stopped believing it.
+CREATE OR REPLACE FUNCTION {schema}.leap_1(here text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    longest_us bigint;
+BEGIN
+    PERFORM FROM {schema}.store FOR UPDATE;
+    IF EXISTS (SELECT FROM {schema}.store WHERE history = here) THEN
+        RETURN;
+    END IF;
+    SELECT greatest(max(ttl_us), 15000000) INTO longest_us FROM {schema}.session;
+    UPDATE {schema}.store SET
+        history = here, quiet_until = clock_timestamp() + longest_us * interval '1 microsecond';
+    PERFORM setval('{schema}.number', greatest(
+        (SELECT last_value + 4294967296 FROM {schema}.number),
+        extract(epoch FROM clock_timestamp())::bigint * 1048576));
+    DELETE FROM {schema}.session;
+END
+$$;
+
+-- Locks an election and draws a number, in this order: a number that is drawn before the wait for a
+-- lock would become visible after higher ones.
+CREATE OR REPLACE FUNCTION {schema}.draw_1(e bytea) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    drawn bigint;
+BEGIN
+    LOOP
+        PERFORM FROM {schema}.election WHERE name = e FOR NO KEY UPDATE;
+        EXIT WHEN FOUND;
+        INSERT INTO {schema}.election (name) VALUES (e) ON CONFLICT DO NOTHING;
+    END LOOP;
+    UPDATE {schema}.election SET counter = nextval('{schema}.number') WHERE name = e RETURNING counter INTO drawn;
+    RETURN drawn;
+END
+$$;
+
+-- Looks from our place towards the head, and removes the dead on the way: nobody leads past one
+-- that is still there. The election is locked. A session that cannot be locked is being renewed or
+-- removed: it is left alone, and looked at again.
+CREATE OR REPLACE FUNCTION {schema}.remove_dead_ahead_1(e bytea, t bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    ahead record;
+    removed boolean := false;
+BEGIN
+    LOOP
+        SELECT a.token, a.session, s.id, s.expires_at, s.ttl_us INTO ahead
+            FROM {schema}.entry a LEFT JOIN {schema}.session s ON s.id = a.session
+            WHERE a.election = e AND a.token < t ORDER BY a.token DESC LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        IF ahead.id IS NOT NULL THEN
+            PERFORM FROM {schema}.session WHERE id = ahead.id FOR UPDATE SKIP LOCKED;
+            EXIT WHEN NOT FOUND;
+            -- The clock was put back: without this, the entry would stay for as long as that.
+            UPDATE {schema}.session SET expires_at = clock_timestamp() + ttl_us * interval '1 microsecond'
+                WHERE id = ahead.id AND expires_at > clock_timestamp() + ttl_us * interval '1 microsecond';
+            DELETE FROM {schema}.session WHERE id = ahead.id AND expires_at <= clock_timestamp();
+            EXIT WHEN NOT FOUND;
+        END IF;
+        DELETE FROM {schema}.entry WHERE election = e AND token = ahead.token;
+        removed := true;
+    END LOOP;
+    RETURN removed;
+END
+$$;
+
+-- Where an entry stands, in one statement and so in one snapshot. place: see the library.
+-- ahead_left_us: how long the one ahead has; negative if it is dead or its clock was put back.
+CREATE OR REPLACE FUNCTION {schema}.look_1(s bytea, e bytea, t bigint) RETURNS TABLE (
+    place text, token bigint, incarnation bytea, published bigint,
+    ahead_token bigint, ahead_incarnation bytea, ahead_name bytea, ahead_value bytea, ahead_ready bigint,
+    ahead_changed bigint, ahead_left_us bigint,
+    office bytea, office_version bigint, cursor bigint, quiet boolean
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT
+        CASE WHEN own.id IS NULL THEN 'session gone' WHEN mine.token IS NULL THEN 'gone'
+            WHEN ahead.token IS NULL THEN 'leading' ELSE 'behind' END,
+        mine.token, mine.incarnation, mine.changed,
+        ahead.token, ahead.incarnation, ahead.name, ahead.value, ahead.ready, ahead.changed,
+        CASE WHEN ahead.ttl_us IS NULL OR ahead.left_us > ahead.ttl_us THEN -1 ELSE ahead.left_us END,
+        x.office, coalesce(x.version, 0), coalesce(x.counter, 0),
+        store.quiet_until > clock_timestamp()
+    FROM {schema}.store
+    LEFT JOIN {schema}.session own ON own.id = s AND own.expires_at > clock_timestamp()
+    LEFT JOIN {schema}.entry mine ON mine.election = e AND mine.token = t AND mine.session = s
+    LEFT JOIN {schema}.office_1 x ON x.name = e
+    LEFT JOIN LATERAL (
+        SELECT a.*, l.ttl_us, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint AS left_us
+        FROM {schema}.entry a LEFT JOIN {schema}.session l ON l.id = a.session
+        WHERE a.election = e AND a.token < t ORDER BY a.token DESC LIMIT 1
+    ) ahead ON true;
+END
+$$;
+
+-- Without a lock, unless the one ahead has to be removed.
+CREATE OR REPLACE FUNCTION {schema}.standing_1(s bytea, e bytea, t bigint) RETURNS TABLE (
+    place text, token bigint, incarnation bytea, published bigint,
+    ahead_token bigint, ahead_incarnation bytea, ahead_name bytea, ahead_value bytea, ahead_ready bigint,
+    ahead_changed bigint, ahead_left_us bigint,
+    office bytea, office_version bigint, cursor bigint, head_changed boolean
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    seen record;
+    removed boolean := false;
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    SELECT * INTO seen FROM {schema}.look_1(s, e, t);
+    IF seen.place = 'behind' AND seen.ahead_left_us <= 0 THEN
+        PERFORM {schema}.draw_1(e);
+        removed := {schema}.remove_dead_ahead_1(e, t);
+        SELECT * INTO seen FROM {schema}.look_1(s, e, t);
+    END IF;
+    PERFORM {schema}.check_quiet_1(seen.place = 'leading' AND seen.quiet);
+    RETURN QUERY SELECT seen.place, seen.token, seen.incarnation, seen.published,
+        seen.ahead_token, seen.ahead_incarnation, seen.ahead_name, seen.ahead_value, seen.ahead_ready,
+        seen.ahead_changed, seen.ahead_left_us, seen.office, seen.office_version, seen.cursor,
+        removed AND seen.place = 'leading';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.check_quiet_1(too_early boolean) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF too_early THEN
+        RAISE EXCEPTION 'another server has taken over, and nobody leads before %',
+            (SELECT quiet_until FROM {schema}.store) USING ERRCODE = 'IN003';
+    END IF;
+END
+$$;
+
+-- Number and visibility are one step: both under the election's lock.
+CREATE OR REPLACE FUNCTION {schema}.enlist_1(s bytea, e bytea, i bytea, n bytea, v bytea) RETURNS TABLE (
+    place text, token bigint, incarnation bytea, published bigint,
+    ahead_token bigint, ahead_incarnation bytea, ahead_name bytea, ahead_value bytea, ahead_ready bigint,
+    ahead_changed bigint, ahead_left_us bigint,
+    office bytea, office_version bigint, cursor bigint, head_changed boolean
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    drawn bigint;
+    mine record;
+    seen record;
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    drawn := {schema}.draw_1(e);
+    IF EXISTS (SELECT FROM {schema}.session WHERE id = s AND expires_at > clock_timestamp()) THEN
+        INSERT INTO {schema}.entry (election, token, session, incarnation, name, value, changed)
+            VALUES (e, drawn, s, i, n, v, drawn) ON CONFLICT (session, election) DO NOTHING;
+    END IF;
+    SELECT x.token, x.incarnation INTO mine FROM {schema}.entry x WHERE x.session = s AND x.election = e;
+    PERFORM {schema}.remove_dead_ahead_1(e, mine.token);
+    SELECT * INTO seen FROM {schema}.look_1(s, e, mine.token);
+    IF mine.incarnation <> i AND seen.place <> 'session gone' THEN
+        seen.place := 'already in line';
+    END IF;
+    PERFORM {schema}.check_quiet_1(seen.place = 'leading' AND seen.quiet);
+    RETURN QUERY SELECT seen.place, seen.token, seen.incarnation, seen.published,
+        seen.ahead_token, seen.ahead_incarnation, seen.ahead_name, seen.ahead_value, seen.ahead_ready,
+        seen.ahead_changed, seen.ahead_left_us, seen.office, seen.office_version, seen.cursor,
+        seen.place = 'leading';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.open_1(ttl_us bigint)
+RETURNS TABLE (id bytea, granted_us bigint, store text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    -- Now and then: what nobody visits any more.
+    IF random() < 0.02 THEN
+        PERFORM {schema}.sweep_1(interval '1 hour');
+    END IF;
+    RETURN QUERY INSERT INTO {schema}.session AS x (id, ttl_us, expires_at)
+        VALUES (uuid_send(gen_random_uuid()), open_1.ttl_us,
+            clock_timestamp() + open_1.ttl_us * interval '1 microsecond')
+        RETURNING x.id, x.ttl_us, (SELECT s.id FROM {schema}.store s);
+END
+$$;
+
+-- One row is locked, however many elections the session stands in. The guard stands in a statement
+-- after the lock: in the same one it would be looked at before the wait, and not again. No row: the
+-- session is gone. Each entry comes with who is ahead of it, and with what is left of that one if it
+-- is less than half of our TTL: it may end before our next renewal.
+CREATE OR REPLACE FUNCTION {schema}.renew_1(s bytea) RETURNS TABLE (
+    granted_us bigint, election bytea, token bigint, incarnation bytea, ahead bigint, ahead_left_us bigint
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    granted bigint;
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    PERFORM FROM {schema}.session WHERE id = s FOR NO KEY UPDATE;
+    UPDATE {schema}.session x SET expires_at = clock_timestamp() + x.ttl_us * interval '1 microsecond'
+        WHERE x.id = s AND x.expires_at > clock_timestamp() RETURNING x.ttl_us INTO granted;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT granted, mine.election, mine.token, mine.incarnation, older.token,
+            CASE WHEN older.left_us < granted / 2 THEN older.left_us END
+        FROM (SELECT 1) one LEFT JOIN {schema}.entry mine ON mine.session = s
+        LEFT JOIN LATERAL (
+            SELECT a.token,
+                coalesce((extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, 0) AS left_us
+            FROM {schema}.entry a LEFT JOIN {schema}.session l ON l.id = a.session
+            WHERE a.election = mine.election AND a.token < mine.token ORDER BY a.token DESC LIMIT 1
+        ) older ON true;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.publish_1(s bytea, e bytea, t bigint, was bigint, v bytea, r bigint)
+RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    drawn bigint;
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    drawn := {schema}.draw_1(e);
+    UPDATE {schema}.entry x SET value = v, ready = r, changed = drawn
+        WHERE x.election = e AND x.token = t AND x.session = s AND x.changed = was
+            AND EXISTS (SELECT FROM {schema}.session WHERE id = s AND expires_at > clock_timestamp());
+    RETURN CASE WHEN FOUND THEN drawn END;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.withdraw_1(s bytea, e bytea, t bigint, heir bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    PERFORM {schema}.draw_1(e);
+    IF heir IS NOT NULL
+        AND NOT EXISTS (SELECT FROM {schema}.living_1 x WHERE x.election = e AND x.token = heir)
+        AND EXISTS (SELECT FROM {schema}.living_1 x WHERE x.election = e AND x.token = t AND x.session = s) THEN
+        RETURN false;
+    END IF;
+    DELETE FROM {schema}.entry x WHERE x.election = e AND x.token = t AND x.session = s;
+    RETURN true;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.evict_1(e bytea, t bigint, version bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    PERFORM {schema}.draw_1(e);
+    DELETE FROM {schema}.entry x WHERE x.election = e AND x.token = t AND x.changed = version;
+    RETURN NOT EXISTS (SELECT FROM {schema}.living_1 x WHERE x.election = e AND x.token = t);
+END
+$$;
+
+-- says: the record now; says_afterwards: what is left of it once the tombstone's time is over. Both
+-- are NULL if they say nothing.
+CREATE OR REPLACE FUNCTION {schema}.set_office_1(
+    e bytea, was bigint, says bytea, says_afterwards bytea, ended bigint, keep_us bigint
+) RETURNS boolean LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    drawn bigint;
+    seen record;
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    drawn := {schema}.draw_1(e);
+    SELECT version, ended_id, tombstone_until INTO seen FROM {schema}.office_1 WHERE name = e;
+    IF seen.version <> was THEN
+        RETURN false;
+    END IF;
+    UPDATE {schema}.election x SET
+        office = says,
+        office_version = CASE WHEN says IS NULL THEN 0 ELSE drawn END,
+        afterwards = says_afterwards,
+        ended_id = ended,
+        tombstone_until = CASE
+            WHEN ended IS NULL THEN NULL
+            WHEN seen.ended_id = ended THEN seen.tombstone_until
+            ELSE clock_timestamp() + keep_us * interval '1 microsecond' END
+        WHERE x.name = e;
+    RETURN true;
+END
+$$;
+
+-- Always one row at least, for the office record.
+CREATE OR REPLACE FUNCTION {schema}.line_1(e bytea, at_most bigint) RETURNS TABLE (
+    token bigint, incarnation bytea, name bytea, value bytea, ready bigint, changed bigint,
+    office bytea, office_version bigint, cursor bigint
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+        SELECT x.token, x.incarnation, x.name, x.value, x.ready, x.changed,
+            o.office, coalesce(o.version, 0), coalesce(o.counter, 0)
+        FROM {schema}.store
+        LEFT JOIN {schema}.office_1 o ON o.name = e
+        LEFT JOIN LATERAL (
+            SELECT * FROM {schema}.living_1 l WHERE l.election = e ORDER BY l.token LIMIT at_most
+        ) x ON true
+        ORDER BY x.token;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.close_1(s bytea) RETURNS TABLE (election bytea, token bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    e bytea;
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    FOR e IN SELECT x.election FROM {schema}.entry x WHERE x.session = s ORDER BY x.election LOOP
+        PERFORM {schema}.draw_1(e);
+        RETURN QUERY DELETE FROM {schema}.entry x WHERE x.session = s AND x.election = e RETURNING x.election, x.token;
+    END LOOP;
+    DELETE FROM {schema}.session WHERE id = s;
+END
+$$;
+
+-- Whether one who waits has something to look at; and how long it has until it should look again,
+-- NULL if there is nothing to time. Tokens that are NULL are not waited for. In one statement.
+CREATE OR REPLACE FUNCTION {schema}.changed_1(
+    e bytea, since bigint, office_version bigint, own bigint, ahead bigint, heir bigint, last bigint,
+    watches_head boolean, head bigint
+) RETURNS TABLE (changed boolean, left_us bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+        WITH living AS MATERIALIZED (
+            SELECT x.token, x.changed, x.expires_at FROM {schema}.living_1 x
+            WHERE x.election = e AND x.token IN (own, ahead, heir, last, head)
+        ), first AS MATERIALIZED (
+            SELECT x.token FROM {schema}.living_1 x WHERE watches_head AND x.election = e ORDER BY x.token LIMIT 1
+        )
+        SELECT
+            coalesce((SELECT version FROM {schema}.office_1 WHERE name = e), 0) <> changed_1.office_version
+            OR EXISTS (
+                SELECT FROM unnest(ARRAY[own, ahead, heir, last]) AS wanted (token)
+                WHERE wanted.token IS NOT NULL AND wanted.token NOT IN (SELECT token FROM living))
+            OR EXISTS (
+                SELECT FROM living WHERE living.token IN (heir, head) AND living.changed > since)
+            OR watches_head AND (SELECT token FROM first) IS DISTINCT FROM head,
+            (extract(epoch FROM least(
+                (SELECT min(expires_at) FROM living WHERE token IS DISTINCT FROM own),
+                (SELECT tombstone_until FROM {schema}.office_1 WHERE name = e)
+            ) - clock_timestamp()) * 1000000)::bigint;
+END
+$$;
+
+-- Tells those who listen, in a transaction of its own behind the one that wrote: inside it, NOTIFY
+-- takes a lock of the whole cluster through the commit. what: g for gone, e for another value, o for
+-- the office record, h for another head. The payload is a hint: whoever hears it reads again.
+CREATE OR REPLACE FUNCTION {schema}.tell_1(e bytea, what text, t bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- It is a hint: nobody waits for a disk or a standby.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM pg_notify(
+        (SELECT id FROM {schema}.store),
+        encode(e, 'hex') || ' ' || what || coalesce(t::text, '') || CASE WHEN what IN ('g', 'e')
+            AND NOT EXISTS (SELECT FROM {schema}.living_1 x WHERE x.election = e AND x.token < t)
+            THEN ' h' ELSE '' END);
+END
+$$;
+
+-- What nobody visits: sessions that expired, entries without one, elections that say nothing.
+CREATE OR REPLACE FUNCTION {schema}.sweep_1(longer_than interval) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    idle record;
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    FOR idle IN SELECT x.name FROM {schema}.election x WHERE NOT EXISTS (
+        SELECT FROM {schema}.entry n JOIN {schema}.session s ON s.id = n.session
+        WHERE n.election = x.name AND s.expires_at > clock_timestamp() - longer_than
+    ) ORDER BY x.name LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
+        DELETE FROM {schema}.entry n WHERE n.election = idle.name AND NOT EXISTS (
+            SELECT FROM {schema}.session s
+            WHERE s.id = n.session AND s.expires_at > clock_timestamp() - longer_than);
+        DELETE FROM {schema}.election x WHERE x.name = idle.name
+            AND NOT EXISTS (SELECT FROM {schema}.entry n WHERE n.election = idle.name)
+            AND (SELECT o.version = 0 FROM {schema}.office_1 o WHERE o.name = idle.name);
+    END LOOP;
+    DELETE FROM {schema}.session WHERE id IN (
+        SELECT s.id FROM {schema}.session s WHERE s.expires_at < clock_timestamp() - longer_than
+            AND NOT EXISTS (SELECT FROM {schema}.entry n WHERE n.session = s.id)
+        LIMIT 1000 FOR UPDATE SKIP LOCKED);
+END
+$$;
+
+-- The fence: the first statement of a leader's own transaction. Raises IN409 if a newer leader has
+-- been here; the check and what the transaction writes are then one step, since the mark cannot rise
+-- before it has ended. A shared advisory lock, which queues fairly: a row lock in its place would
+-- starve whoever raises the mark. It looks first, since one who has shared a lock cannot have it
+-- alone without the risk of a deadlock.
+CREATE OR REPLACE FUNCTION {schema}.fence(election text, token bigint, store text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    e bytea := convert_to(election, 'UTF8');
+    own text := (SELECT id FROM {schema}.store);
+    of text := coalesce(store, own);
+    stands record;
+BEGIN
+    IF token IS NULL OR token <= 0 OR election IS NULL THEN
+        RAISE EXCEPTION 'a fence needs an election and its token' USING ERRCODE = '22023';
+    END IF;
+    SELECT m.token, m.store INTO stands FROM {schema}.mark m WHERE m.election = e;
+    IF stands.token IS NULL OR stands.token < token THEN
+        SELECT r.token, r.store INTO stands FROM {schema}.raise_locked_1(e, token, of) r;
+    ELSE
+        PERFORM pg_advisory_xact_lock_shared({schema}.fence_key_1(e));
+        -- A later statement sees what is committed by now in READ COMMITTED only; elsewhere a row
+        -- lock finds that the row has changed since (40001).
+        IF current_setting('transaction_isolation') = 'read committed' THEN
+            SELECT m.token, m.store INTO stands FROM {schema}.mark m WHERE m.election = e;
+        ELSE
+            SELECT m.token, m.store INTO stands FROM {schema}.mark m WHERE m.election = e FOR SHARE;
+        END IF;
+    END IF;
+    IF stands.store <> of THEN
+        RAISE EXCEPTION 'the mark of % comes from the store %, and this token from %', election, stands.store, of
+            USING ERRCODE = 'IN410', DETAIL = stands.token::text || ' ' || stands.store, HINT = 'An operator decides: see reset_mark_1.';
+    END IF;
+    IF token < stands.token THEN
+        RAISE EXCEPTION 'token % of % is stale: the mark stands at %', token, election, stands.token
+            USING ERRCODE = 'IN409', DETAIL = stands.token::text, HINT = 'Another leads. Give up, and do not try again with this token.';
+    END IF;
+    PERFORM {schema}.bound_idle_1(e, token);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.fence_key_1(e bytea) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN hashtextextended((SELECT id FROM {schema}.store) || encode(e, 'hex'), 0);
+END
+$$;
+
+-- A leader that is paused between fence() and COMMIT holds up its successor. So the server ends a
+-- transaction that is idle for half the leader's TTL; less if the user's own bound is less.
+CREATE OR REPLACE FUNCTION {schema}.bound_idle_1(e bytea, t bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    own_ms bigint := (SELECT setting::bigint FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout');
+    bound_ms bigint := coalesce(
+        (SELECT s.ttl_us / 2000 FROM {schema}.entry x JOIN {schema}.session s ON s.id = x.session
+            WHERE x.election = e AND x.token = t),
+        7500);
+BEGIN
+    IF own_ms = 0 OR own_ms > bound_ms THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', greatest(bound_ms, 1)::text, true);
+    END IF;
+END
+$$;
+
+-- Takes the lock alone and raises the mark. A wrong argument would lock everybody out, so a token of
+-- this very store is not above what it has given.
+CREATE OR REPLACE FUNCTION {schema}.raise_locked_1(e bytea, t bigint, of text)
+RETURNS TABLE (token bigint, store text) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM pg_advisory_xact_lock({schema}.fence_key_1(e));
+    IF t > (SELECT n.last_value FROM {schema}.number n, {schema}.store s WHERE s.id = of) THEN
+        RAISE EXCEPTION 'no election here has ever given a token as high as %', t USING ERRCODE = '22023';
+    END IF;
+    INSERT INTO {schema}.mark AS m (election, store, token) VALUES (e, of, t)
+        ON CONFLICT (election) DO UPDATE SET token = excluded.token
+        WHERE m.store = excluded.store AND m.token < excluded.token;
+    RETURN QUERY SELECT m.token, m.store FROM {schema}.mark m WHERE m.election = e;
+END
+$$;
+
+-- Raises the mark when an office is taken. It waits for transactions of the leader before, and says
+-- which ones they are if that takes too long.
+CREATE OR REPLACE FUNCTION {schema}.raise_mark_1(e bytea, t bigint, of text)
+RETURNS TABLE (token bigint, store text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    key bigint := {schema}.fence_key_1(e);
+    holders text;
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    RETURN QUERY SELECT r.token, r.store FROM {schema}.raise_locked_1(e, t, of) r;
+EXCEPTION WHEN lock_not_available THEN
+    SELECT string_agg(coalesce('the backend ' || pid, 'a prepared transaction (see pg_prepared_xacts)'), ', ')
+        INTO holders FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND (classid::bigint << 32) + objid::bigint = key;
+    RAISE EXCEPTION 'a transaction of an earlier leader has not ended: %', coalesce(holders, 'it just has')
+        USING ERRCODE = '55P03';
+END
+$$;
+
+-- An operator's act: from now on the tokens of this store count, from the first one. Answers where the
+-- mark stood.
+CREATE OR REPLACE FUNCTION {schema}.reset_mark_1(e bytea, of text) RETURNS TABLE (token bigint, store text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    PERFORM pg_advisory_xact_lock({schema}.fence_key_1(e));
+    RETURN QUERY SELECT m.token, m.store FROM {schema}.mark m WHERE m.election = e;
+    INSERT INTO {schema}.mark (election, store, token) VALUES (e, of, 0)
+        ON CONFLICT (election) DO UPDATE SET store = excluded.store, token = 0;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.about() RETURNS TABLE (id text, version int, oldest_library int)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT id, version, oldest_library FROM {schema}.store
+$$;
+
+INSERT INTO {schema}.store (id, version, oldest_library, history) VALUES (
+    'postgres-' || replace(gen_random_uuid()::text, '-', ''), 1, 1, {schema}.history_1()
+) ON CONFLICT (one) DO UPDATE SET version = greatest(store.version, excluded.version);
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA {schema} FROM PUBLIC;

@@ -1,0 +1,378 @@
+//! The store: sessions, lines, watches and the office record.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_store::record::encode_office;
+use incumbent_store::{
+    Cas, Cursor, ElectionName, Ended, Entry, Fut, LONGEST, Line, Nonce, Office, Promises, Seen, Session, Store,
+    StoreError, StoreId, TokenStrength, Version, Wake,
+};
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Config, NoTls, Row, Socket};
+
+use crate::answer::{self, column, number, number_of, one};
+use crate::connection::{Link, Params, Statement};
+use crate::connector::{Configured, Connector};
+use crate::error::Effect;
+use crate::options::{PostgresOptions, patient};
+use crate::schema::Schema;
+use crate::session::PostgresSession;
+use crate::watcher::{Wanted, Watcher, wait};
+
+/// The shortest time that a session is granted.
+const SMALLEST_TTL: Duration = Duration::from_millis(100);
+
+/// Elections in a PostgreSQL database.
+///
+/// Cheap to clone; clones share their connections: one for calls, one for renewals, one that listens. Each is made when
+/// it is needed.
+///
+/// ```no_run
+/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use incumbent_postgres::PostgresStore;
+///
+/// let store = PostgresStore::from_url("postgres://jobs@10.0.0.1,10.0.0.2/app")?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct PostgresStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the handles, the sessions and the watches of one store share.
+pub(crate) struct Inner {
+    pub(crate) calls: Arc<Link>,
+    /// Answers come in order: a renewal must not wait behind a call that waits for a lock.
+    pub(crate) renewals: Link,
+    pub(crate) watcher: Watcher,
+    pub(crate) sql: Sql,
+}
+
+/// The calls of the schema's functions.
+pub(crate) struct Sql {
+    pub(crate) about: String,
+    pub(crate) open: String,
+    pub(crate) renew: String,
+    pub(crate) enlist: String,
+    pub(crate) standing: String,
+    pub(crate) publish: String,
+    pub(crate) withdraw: String,
+    pub(crate) close: String,
+    pub(crate) line: String,
+    pub(crate) evict: String,
+    pub(crate) set_office: String,
+    pub(crate) changed: String,
+    pub(crate) tell: String,
+    pub(crate) fence: String,
+    pub(crate) raise_mark: String,
+    pub(crate) reset_mark: String,
+}
+
+impl Sql {
+    fn new(schema: &Schema) -> Sql {
+        Sql {
+            about: schema.call("about", 0),
+            open: schema.call("open_1", 1),
+            renew: schema.call("renew_1", 1),
+            enlist: schema.call("enlist_1", 5),
+            standing: schema.call("standing_1", 3),
+            publish: schema.call("publish_1", 6),
+            withdraw: schema.call("withdraw_1", 4),
+            close: schema.call("close_1", 1),
+            line: schema.call("line_1", 2),
+            evict: schema.call("evict_1", 3),
+            set_office: schema.call("set_office_1", 6),
+            changed: schema.call("changed_1", 9),
+            tell: schema.call("tell_1", 3),
+            fence: schema.call("fence", 3),
+            raise_mark: schema.call("raise_mark_1", 3),
+            reset_mark: schema.call("reset_mark_1", 2),
+        }
+    }
+}
+
+impl PostgresStore {
+    /// Elections in the database that a URL names. See [`PostgresOptions::from_url`] for what it may say.
+    pub fn from_url(url: &str) -> Result<PostgresStore, StoreError> {
+        let parsed = crate::options::parse_url(url)?;
+        match parsed.tls {
+            None => PostgresStore::connect(parsed.config, &parsed.options),
+            #[cfg(feature = "tls")]
+            Some(tls) => PostgresStore::connect_tls(parsed.config, tls, &parsed.options),
+            #[cfg(not(feature = "tls"))]
+            Some(never) => match never {},
+        }
+    }
+
+    /// Elections in the database that a configuration names, without TLS.
+    pub fn connect(config: Config, options: &PostgresOptions) -> Result<PostgresStore, StoreError> {
+        PostgresStore::connect_tls(config, NoTls, options)
+    }
+
+    /// The same over TLS, with a connector such as those of `postgres-native-tls`. What the configuration says of
+    /// `sslmode` counts.
+    pub fn connect_tls<T>(config: Config, tls: T, options: &PostgresOptions) -> Result<PostgresStore, StoreError>
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::TlsConnect: Send,
+        T::Stream: Send + 'static,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        PostgresStore::over(Configured { config: patient(config), tls }, options)
+    }
+
+    /// Elections over connections that are made in a way of one's own.
+    pub fn over(connector: impl Connector, options: &PostgresOptions) -> Result<PostgresStore, StoreError> {
+        let schema = Arc::new(Schema::new(&options.schema)?);
+        let connector: Arc<dyn Connector> = Arc::new(connector);
+        let link = || Link::new(connector.clone(), schema.clone());
+        let calls = Arc::new(link());
+        let watcher = Watcher::new(connector.clone(), schema.clone(), calls.clone());
+        let inner = Inner { calls, renewals: link(), watcher, sql: Sql::new(&schema) };
+        Ok(PostgresStore { inner: Arc::new(inner) })
+    }
+
+    /// For tests and benchmarks: how many watches wait now.
+    #[doc(hidden)]
+    pub fn watches(&self) -> usize {
+        self.inner.watcher.len()
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("calls", &self.inner.calls).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) async fn write(&self, what: &str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+        self.calls.call(what, Effect::Write, Statement { sql, params }, None).await
+    }
+
+    async fn read(&self, what: &str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+        self.calls.call(what, Effect::None, Statement { sql, params }, None).await
+    }
+
+    /// A write, and what is told of it, in one round trip.
+    pub(crate) async fn write_and_tell(
+        &self,
+        what: &str,
+        sql: &str,
+        election: &ElectionName,
+        (word, token): (&str, Option<i64>),
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let name = election.as_str().as_bytes();
+        let told: Params<'_> = &[(&name, Type::BYTEA), (&word, Type::TEXT), (&token, Type::INT8)];
+        let tell = Statement { sql: &self.sql.tell, params: told };
+        self.calls.call(what, Effect::Write, Statement { sql, params }, Some(tell)).await
+    }
+
+    pub(crate) async fn tell(&self, election: &ElectionName, word: &str, token: Option<i64>) {
+        self.tell_bytes(election.as_str().as_bytes(), word, token).await;
+    }
+
+    pub(crate) async fn tell_bytes(&self, election: &[u8], word: &str, token: Option<i64>) {
+        let params: Params<'_> = &[(&election, Type::BYTEA), (&word, Type::TEXT), (&token, Type::INT8)];
+        self.calls.send(Statement { sql: &self.sql.tell, params }).await;
+    }
+
+    /// Whether something has changed of what is wanted, and when to look again.
+    pub(crate) async fn changed(
+        &self,
+        election: &ElectionName,
+        wanted: &Wanted,
+        from: Cursor,
+    ) -> Result<(bool, Option<Duration>), StoreError> {
+        let rows = self
+            .read(
+                "looking whether something has changed",
+                &self.sql.changed,
+                &[
+                    (&election.as_str().as_bytes(), Type::BYTEA),
+                    (&from.0.cast_signed(), Type::INT8),
+                    (&wanted.office, Type::INT8),
+                    (&wanted.own, Type::INT8),
+                    (&wanted.ahead, Type::INT8),
+                    (&wanted.heir, Type::INT8),
+                    (&wanted.last, Type::INT8),
+                    (&wanted.watches_head, Type::BOOL),
+                    (&wanted.head, Type::INT8),
+                ],
+            )
+            .await?;
+        answer::changed(&rows)
+    }
+
+    async fn identity(&self) -> Result<StoreId, StoreError> {
+        let rows = self.read("asking who is there", &self.sql.about, &[]).await?;
+        Ok(StoreId::new(column::<&str>(one(&rows)?, 0)?))
+    }
+
+    async fn open_session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<dyn Session>, StoreError> {
+        let micros = micros(ttl.max(SMALLEST_TTL));
+        let rows = self.write("opening a session", &self.sql.open, &[(&micros, Type::INT8)]).await?;
+        let (id, granted, store_id) = answer::session(&rows)?;
+        Ok(Arc::new(PostgresSession::new(self.clone(), id, store_id, granted)))
+    }
+
+    async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
+        // One more tells whether there are more.
+        let at_most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
+        let name = election.as_str().as_bytes();
+        let params: Params<'_> = &[(&name, Type::BYTEA), (&at_most, Type::INT8)];
+        answer::line(&self.read("reading the line", &self.sql.line, params).await?, limit)
+    }
+
+    async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
+        let token = number(seen.token);
+        if number_of(&seen.id) != token {
+            return Ok(Cas::Done);
+        }
+        let rows = self
+            .write_and_tell(
+                "evicting",
+                &self.sql.evict,
+                election,
+                ("g", Some(token)),
+                &[
+                    (&election.as_str().as_bytes(), Type::BYTEA),
+                    (&token, Type::INT8),
+                    (&seen.version.0.cast_signed(), Type::INT8),
+                ],
+            )
+            .await?;
+        cas(&rows)
+    }
+
+    async fn set_office(&self, election: &ElectionName, was: Version, to: &Office) -> Result<Cas, StoreError> {
+        let record = |office: &Office| (!office.is_blank()).then(|| encode_office(office));
+        let afterwards = to.ended.as_ref().and_then(|_| record(&Office { ended: None, ..to.clone() }));
+        let ended = to.ended.as_ref();
+        let rows = self
+            .write_and_tell(
+                "writing the office record",
+                &self.sql.set_office,
+                election,
+                ("o", None),
+                &[
+                    (&election.as_str().as_bytes(), Type::BYTEA),
+                    (&was.0.cast_signed(), Type::INT8),
+                    (&record(to), Type::BYTEA),
+                    (&afterwards, Type::BYTEA),
+                    (&ended.map(|Ended { id: Nonce(id), .. }| id.cast_signed()), Type::INT8),
+                    (&ended.map(|Ended { keep, .. }| micros(*keep)), Type::INT8),
+                ],
+            )
+            .await?;
+        cas(&rows)
+    }
+
+    async fn promises(&self) -> Result<Promises, StoreError> {
+        let sql = "SELECT current_setting('fsync'), current_setting('full_page_writes'), \
+            current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
+            (SELECT count(*) FROM pg_catalog.pg_stat_replication)";
+        let rows = self.read("reading what the server can keep", sql, &[]).await?;
+        let row = one(&rows)?;
+        let mut promises = Promises::new(self.identity().await?);
+        let server = Server {
+            fsync: column::<&str>(row, 0)? == "on",
+            full_page_writes: column::<&str>(row, 1)? == "on",
+            waits_for_standbys: !column::<&str>(row, 2)?.is_empty(),
+            waits_for_their_disks: column::<&str>(row, 3)? != "remote_write",
+            standbys: column(row, 4)?,
+        };
+        promises.watches = self.watcher.listens().await;
+        promises.smallest_ttl = SMALLEST_TTL;
+        server.lower(&mut promises);
+        Ok(promises)
+    }
+}
+
+/// How a server is set up, as far as it matters.
+struct Server {
+    fsync: bool,
+    full_page_writes: bool,
+    waits_for_standbys: bool,
+    waits_for_their_disks: bool,
+    standbys: i64,
+}
+
+impl Server {
+    fn lower(&self, promises: &mut Promises) {
+        if !self.fsync {
+            promises.tokens = TokenStrength::Volatile;
+            promises.caveats.push("fsync is off: when the host crashes, tokens and renewals can be lost.".into());
+        } else if !self.full_page_writes {
+            promises.caveats.push(
+                "full_page_writes is off: on a disk that tears pages, a crash of the host can damage what is here."
+                    .into(),
+            );
+        }
+        let waits = self.waits_for_standbys && self.waits_for_their_disks;
+        if waits {
+            promises.caveats.push(
+                "A failover is safe if a standby takes over that has confirmed what was committed. While the server \
+                 waits for one, nothing is decided; a wait that is cancelled counts as an unknown outcome."
+                    .into(),
+            );
+        } else if self.standbys > 0 || self.waits_for_standbys {
+            promises.caveats.push(
+                "Standbys follow without being waited for. When one takes over, tokens leap above all that were given and \
+                 nobody leads for the longest TTL in use; while the old primary goes on beside it, each has a leader."
+                    .into(),
+            );
+        }
+        if !promises.watches {
+            promises.caveats.push(
+                "No connection hears notifications (a pooler in between?): who waits looks once a second.".into(),
+            );
+        }
+        promises.caveats.push(
+            "Sessions expire by the server's wall clock: if it is set forward, their time is over too early.".into(),
+        );
+    }
+}
+
+/// What a function says that answers whether it was done.
+pub(crate) fn cas(rows: &[Row]) -> Result<Cas, StoreError> {
+    Ok(if column(one(rows)?, 0)? { Cas::Done } else { Cas::Refused })
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.min(LONGEST).as_micros()).unwrap_or(i64::MAX)
+}
+
+impl Store for PostgresStore {
+    fn promises(&self) -> Fut<'_, Promises> {
+        Box::pin(self.inner.promises())
+    }
+
+    fn identity(&self) -> Fut<'_, StoreId> {
+        Box::pin(self.inner.identity())
+    }
+
+    fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
+        Box::pin(self.inner.open_session(ttl))
+    }
+
+    fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
+        Box::pin(self.inner.line(election, limit))
+    }
+
+    fn watch(&self, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
+        Box::pin(wait(self.inner.clone(), election.clone(), Wanted::by_others(seen), from, None))
+    }
+
+    fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas> {
+        Box::pin(self.inner.set_office(election, was, to))
+    }
+
+    fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
+        Box::pin(self.inner.evict(election, seen))
+    }
+}

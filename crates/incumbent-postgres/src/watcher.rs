@@ -1,0 +1,382 @@
+//! Waiting for changes: what the server tells those who listen, and looking by oneself where it tells nothing.
+//!
+//! A watch reads first whether there is something to look at, so that what happened before it began is not missed; then
+//! it waits for a notification that concerns it, and for the time at which the one ahead may end, of which nobody is
+//! notified. Everything here is a hint: whoever wakes reads again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use incumbent_store::{Cursor, ElectionName, Head, Seen, StoreError, Watched, random_words};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_postgres::Notification;
+use tokio_postgres::types::Type;
+
+use crate::answer::{Ahead, number_of};
+use crate::connection::{Link, Open, Params, Statement, dial};
+use crate::connector::Connector;
+use crate::error::Effect;
+use crate::schema::Schema;
+use crate::store::Inner;
+
+/// How long a connection has to hear what another one tells it. Through a transaction pooler LISTEN succeeds, and nothing is
+/// ever heard.
+const PROOF_WITHIN: Duration = Duration::from_secs(2);
+/// How often a connection that has nothing to say is asked whether it is there.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// After how long one that hears nothing, or cannot be made, is tried again.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How often those look for themselves who are told nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The shortest rest between two looks.
+const SHORTEST_REST: Duration = Duration::from_millis(10);
+/// How long an answer may take before the watch counts as lost.
+const LOOK_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a watch waits for; tokens of entries, where it matters which.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) office: i64,
+    pub(crate) own: Option<i64>,
+    pub(crate) ahead: Option<i64>,
+    pub(crate) heir: Option<i64>,
+    pub(crate) last: Option<i64>,
+    pub(crate) watches_head: bool,
+    pub(crate) head: Option<i64>,
+}
+
+impl Wanted {
+    pub(crate) fn by_entry(watched: &Watched) -> Wanted {
+        Wanted {
+            office: watched.office.0.cast_signed(),
+            own: Some(number_of(&watched.held.entry)),
+            ahead: watched.ahead.as_ref().map(number_of),
+            heir: watched.heir.as_ref().map(number_of),
+            ..Wanted::default()
+        }
+    }
+
+    pub(crate) fn by_others(seen: &Seen) -> Wanted {
+        let head = match &seen.head {
+            Head::Is(head) => Some(number_of(head)),
+            Head::Nobody | Head::Ignored => None,
+        };
+        Wanted {
+            office: seen.office.0.cast_signed(),
+            last: seen.last.as_ref().map(number_of),
+            watches_head: seen.head != Head::Ignored,
+            head,
+            ..Wanted::default()
+        }
+    }
+
+    /// Whether a notification concerns it: see `tell_1` in `schema.sql`. Anybody can send one, so nothing is made of
+    /// what cannot be read.
+    fn is_about(&self, word: &str) -> bool {
+        let kind = word.get(..1).unwrap_or_default();
+        let token = || word.get(1..).and_then(|token| token.parse::<i64>().ok());
+        match kind {
+            "o" => true,
+            "h" => self.watches_head,
+            "g" => token().is_some_and(|token| [self.own, self.ahead, self.heir, self.last].contains(&Some(token))),
+            "e" => token().is_some_and(|token| self.heir == Some(token)),
+            _ => false,
+        }
+    }
+}
+
+/// Whether changes are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Listening {
+    /// That is being found out.
+    Starting,
+    /// They are. The number grows with each new connection.
+    Yes(u64),
+    /// They are not: there is no connection that hears.
+    No,
+}
+
+/// Who waits, and the task that listens for them.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    shared: Arc<Shared>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    connector: Arc<dyn Connector>,
+    /// What others say is said on another connection.
+    calls: Arc<Link>,
+    schema: Arc<Schema>,
+    waiters: Mutex<Waiters>,
+    listening: watch::Sender<Listening>,
+}
+
+#[derive(Debug, Default)]
+struct Waiters {
+    next: u64,
+    by_election: HashMap<ElectionName, BTreeMap<u64, Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    wanted: Wanted,
+    wake: oneshot::Sender<()>,
+}
+
+impl Watcher {
+    pub(crate) fn new(connector: Arc<dyn Connector>, schema: Arc<Schema>, calls: Arc<Link>) -> Watcher {
+        let listening = watch::Sender::new(Listening::Starting);
+        let shared = Shared { connector, calls, schema, waiters: Mutex::default(), listening };
+        Watcher { shared: Arc::new(shared), task: Mutex::default() }
+    }
+
+    /// How many wait now.
+    pub(crate) fn len(&self) -> usize {
+        self.shared.waiters().by_election.values().map(BTreeMap::len).sum()
+    }
+
+    /// Whether changes are told, once that is known. The first to ask begins to listen.
+    pub(crate) async fn listens(&self) -> bool {
+        let mut listening = self.listen();
+        let known = listening.wait_for(|listening| *listening != Listening::Starting).await;
+        known.is_ok_and(|listening| matches!(*listening, Listening::Yes(_)))
+    }
+
+    fn listen(&self) -> watch::Receiver<Listening> {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        // It ends with its runtime, and another one may use the store.
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.shared.listening.send_replace(Listening::Starting);
+            *task = Some(tokio::spawn(listen(self.shared.clone())));
+        }
+        self.shared.listening.subscribe()
+    }
+
+    fn arm(&self, election: ElectionName, wanted: Wanted) -> (Armed, oneshot::Receiver<()>) {
+        let (wake, woken) = oneshot::channel();
+        let mut waiters = self.shared.waiters();
+        waiters.next += 1;
+        let number = waiters.next;
+        waiters.by_election.entry(election.clone()).or_default().insert(number, Waiter { wanted, wake });
+        drop(waiters);
+        (Armed { shared: self.shared.clone(), election, number }, woken)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
+        task.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Waits until something has changed of what is wanted. One who has an entry is told by its renewals, too.
+pub(crate) async fn wait(
+    store: Arc<Inner>,
+    election: ElectionName,
+    wanted: Wanted,
+    from: Cursor,
+    mut renewals: Option<Renewals>,
+) -> Result<(), StoreError> {
+    let watcher = &store.watcher;
+    let (_armed, mut woken) = watcher.arm(election.clone(), wanted.clone());
+    watcher.listens().await;
+    let mut listening = watcher.listen();
+    loop {
+        let told = matches!(*listening.borrow_and_update(), Listening::Yes(_));
+        let began = Instant::now();
+        let looked = timeout(LOOK_WITHIN, store.changed(&election, &wanted, from)).await;
+        let (changed, left) = looked.map_err(|_| no_answer())??;
+        if changed {
+            return Ok(());
+        }
+        // Before half a TTL has passed a renewal tells more.
+        let renewed = renewals.as_ref().map(|renewals| renewals.ttl / 2);
+        let untold = (!told).then_some(LOOK_EVERY);
+        let look_at = [left, renewed, untold].into_iter().flatten().min().map(|rest| began + rest);
+        tokio::select! {
+            _ = &mut woken => return Ok(()),
+            changed = listening.changed() => changed.map_err(|_| no_answer())?,
+            () = rest(look_at, renewals.as_mut().filter(|_| told), &election, &wanted) => {}
+        }
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::Unavailable { what: "looking whether something has changed: no answer".to_owned(), source: None }
+}
+
+/// What the renewals of a session see of its entries.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    pub(crate) ttl: Duration,
+    pub(crate) renewed: watch::Receiver<Renewed>,
+}
+
+/// The last renewal: when it was answered, and who was ahead in each election.
+#[derive(Debug, Default)]
+pub(crate) struct Renewed {
+    pub(crate) at: Option<Instant>,
+    pub(crate) ahead: HashMap<ElectionName, Ahead>,
+}
+
+/// Waits for the time to look again. A renewal that sees the same one ahead puts it off; one that sees another was faster
+/// than a notification, or that was lost.
+async fn rest(look_at: Option<Instant>, renewals: Option<&mut Renewals>, election: &ElectionName, wanted: &Wanted) {
+    let soonest = Instant::now() + SHORTEST_REST;
+    let Some(mut look_at) = look_at.map(|at| at.max(soonest)) else { return std::future::pending().await };
+    let Some(renewals) = renewals else { return sleep_until(look_at).await };
+    loop {
+        tokio::select! {
+            () = sleep_until(look_at) => return,
+            renewed = renewals.renewed.changed() => {
+                if renewed.is_err() {
+                    // The session is gone, and its watch with it.
+                    return sleep_until(look_at).await;
+                }
+                let renewed = renewals.renewed.borrow_and_update();
+                let (Some(at), Some(ahead)) = (renewed.at, renewed.ahead.get(election)) else { return };
+                if ahead.token != wanted.ahead {
+                    return;
+                }
+                look_at = at + ahead.left.unwrap_or(renewals.ttl / 2).max(SHORTEST_REST);
+            }
+        }
+    }
+}
+
+/// One who waits, until this is dropped.
+struct Armed {
+    shared: Arc<Shared>,
+    election: ElectionName,
+    number: u64,
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        let mut waiters = self.shared.waiters();
+        let Some(of_election) = waiters.by_election.get_mut(&self.election) else { return };
+        of_election.remove(&self.number);
+        if of_election.is_empty() {
+            waiters.by_election.remove(&self.election);
+        }
+    }
+}
+
+impl Shared {
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those whom it concerns.
+    fn tell(&self, payload: &str) {
+        let Some((election, words)) = payload.split_once(' ') else { return };
+        let Some(election) = election_of(election) else { return };
+        let mut waiters = self.waiters();
+        let Some(of_election) = waiters.by_election.get_mut(&election) else { return };
+        let about = |waiter: &Waiter| words.split(' ').any(|word| waiter.wanted.is_about(word));
+        let concerned = of_election.iter().filter(|(_, waiter)| about(waiter)).map(|(number, _)| *number);
+        for number in Vec::from_iter(concerned) {
+            if let Some(waiter) = of_election.remove(&number) {
+                // It may have given up in this moment.
+                let _ = waiter.wake.send(());
+            }
+        }
+    }
+
+    /// Listens until the connection is lost.
+    async fn listen_once(&self, generation: u64) -> Result<(), StoreError> {
+        let (heard, mut hears) = mpsc::unbounded_channel();
+        let open = dial(&*self.connector, &self.schema, heard).await?;
+        if !self.hears(&open, &mut hears).await {
+            // A pooler gave us a connection that others get, too.
+            let _ = timeout(PROOF_WITHIN, open.client.batch_execute("UNLISTEN *")).await;
+            return Ok(());
+        }
+        self.listening.send_replace(Listening::Yes(generation));
+        loop {
+            match timeout(CHECK_EVERY, hears.recv()).await {
+                Ok(Some(notification)) => self.tell(notification.payload()),
+                Ok(None) => return Ok(()),
+                Err(_) if timeout(CHECK_EVERY, open.client.check_connection()).await.is_ok_and(|said| said.is_ok()) => {
+                }
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Whether the connection hears what another one tells. (What it tells itself it might hear through a pooler, too,
+    /// as long as both statements happen to run on one connection of the server's.)
+    async fn hears(&self, open: &Open, hears: &mut mpsc::UnboundedReceiver<Notification>) -> bool {
+        let channel = open.about.store.as_str();
+        // A DBA's limit for connections that are idle is not meant for those that listen. Servers before 14 have none.
+        let _ = open.client.batch_execute("SET idle_session_timeout = 0").await;
+        if open.client.batch_execute(&format!("LISTEN \"{channel}\"")).await.is_err() {
+            return false;
+        }
+        let Ok([word]) = random_words::<1>() else { return false };
+        let word = format!("listening {word:x}");
+        let params: Params<'_> = &[(&channel, Type::TEXT), (&word, Type::TEXT)];
+        let tell = Statement { sql: "SELECT pg_notify($1, $2)", params };
+        if self.calls.call("telling ourselves", Effect::None, tell, None).await.is_err() {
+            return false;
+        }
+        let heard = async {
+            while let Some(notification) = hears.recv().await {
+                if notification.payload() == word {
+                    return true;
+                }
+            }
+            false
+        };
+        timeout(PROOF_WITHIN, heard).await.unwrap_or(false)
+    }
+}
+
+/// The task of a store: listens, and begins again when that ends.
+async fn listen(shared: Arc<Shared>) {
+    for generation in 1.. {
+        // Why is of no interest: those who wait look for themselves, and the calls that fail say why.
+        let _ = shared.listen_once(generation).await;
+        shared.listening.send_replace(Listening::No);
+        sleep(TRY_AGAIN_AFTER).await;
+    }
+}
+
+/// A name in hexadecimal.
+fn election_of(hex: &str) -> Option<ElectionName> {
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<_>> = hex.as_bytes().chunks(2).map(pair).collect();
+    ElectionName::new(&String::from_utf8(bytes?).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notification_wakes_those_whom_it_concerns_and_nonsense_nobody() {
+        let follower = Wanted { own: Some(7), ahead: Some(5), heir: Some(9), ..Wanted::default() };
+        for (word, wakes) in [("o", true), ("g5", true), ("g7", true), ("g9", true), ("e9", true)] {
+            assert_eq!(follower.is_about(word), wakes, "{word}");
+        }
+        for word in ["h", "g6", "e5", "e7", "", "g", "gx", "ü", "listening"] {
+            assert!(!follower.is_about(word), "{word}");
+        }
+        let observer = Wanted { watches_head: true, ..Wanted::default() };
+        assert!(observer.is_about("h") && observer.is_about("o") && !observer.is_about("g5"));
+    }
+
+    #[test]
+    fn names_are_read_from_payloads_and_nonsense_is_not() {
+        assert_eq!(election_of("6a6f6273").unwrap().as_str(), "jobs");
+        for bad in ["", "6", "zz", "ff", "6a6"] {
+            assert_eq!(election_of(bad).filter(|name| name.as_str() != "j\u{6}"), None, "{bad}");
+        }
+    }
+}

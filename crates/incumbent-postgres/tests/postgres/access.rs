@@ -1,0 +1,115 @@
+//! Schemas, roles and their defaults, and databases in other encodings.
+
+use incumbent_postgres::PostgresStore;
+use incumbent_store::{ElectionName, Place, Store, StoreError};
+
+use crate::harness::{TTL, entry, held, name, raw, shared, store, within};
+
+/// A URL for a role, or a database, of its own.
+async fn url_of(user: &str, database: &str, options: &str) -> String {
+    format!("postgres://{user}@{}/{database}?{options}", shared().await.endpoint())
+}
+
+async fn leads(store: &PostgresStore) -> Result<bool, StoreError> {
+    let session = within(store.open_session(TTL)).await?;
+    let standing = within(session.enlist(&name("access"), &entry(1))).await?;
+    within(session.renew(&[held(&standing)])).await?;
+    within(session.close()).await?;
+    Ok(matches!(standing.place, Place::Leading(_)))
+}
+
+#[tokio::test]
+async fn many_that_start_at_once_make_one_schema() {
+    let url = url_of("postgres", "postgres", "schema=started_by_many").await;
+    let starts = (0..20).map(|_| {
+        let store = store(&url);
+        tokio::spawn(async move { within(store.identity()).await })
+    });
+    let mut ids = Vec::new();
+    for start in Vec::from_iter(starts) {
+        ids.push(start.await.unwrap().unwrap());
+    }
+    ids.dedup();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+}
+
+#[tokio::test]
+async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_for_it() {
+    let server = shared().await;
+    let ddl = incumbent_postgres::schema_ddl("by_hand").unwrap();
+    server.sql(&ddl);
+    server.sql("CREATE ROLE only_calls LOGIN");
+    let url = url_of("only_calls", "postgres", "schema=by_hand").await;
+    let refused = leads(&store(&url)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    server.sql("GRANT USAGE ON SCHEMA by_hand TO only_calls");
+    server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA by_hand TO only_calls");
+    assert!(leads(&store(&url)).await.unwrap());
+    let client = raw(&url.replace("?schema=by_hand", "")).await;
+    assert!(client.query("SELECT * FROM by_hand.entry", &[]).await.is_err(), "and sees no table");
+    assert!(client.query("SELECT by_hand.draw_1('x')", &[]).await.is_err(), "nor what is inside");
+}
+
+#[tokio::test]
+async fn a_role_that_may_make_no_schema_is_told_what_to_do() {
+    shared().await.sql("CREATE ROLE may_nothing LOGIN");
+    let url = url_of("may_nothing", "postgres", "schema=never_made").await;
+    let refused = leads(&store(&url)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("incumbent schema postgres"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_date() {
+    let server = shared().await;
+    let url = url_of("postgres", "postgres", "schema=of_another_version").await;
+    let id = store(&url).identity().await.unwrap();
+    server.sql("UPDATE of_another_version.store SET version = 0");
+    server.sql("DROP FUNCTION of_another_version.sweep_1");
+    assert_eq!(store(&url).identity().await.unwrap(), id);
+    assert_eq!(server.sql("SELECT version FROM of_another_version.store"), "1");
+    server.sql("SELECT of_another_version.sweep_1('1 hour')");
+    server.sql("UPDATE of_another_version.store SET version = 8, oldest_library = 7");
+    let refused = store(&url).identity().await.unwrap_err();
+    assert!(matches!(refused, StoreError::Misuse { .. }) && refused.to_string().contains("version 8"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_role_with_other_defaults_takes_part_all_the_same() {
+    let server = shared().await;
+    server.sql("CREATE ROLE one_snapshot LOGIN SUPERUSER");
+    server.sql("ALTER ROLE one_snapshot SET default_transaction_isolation = 'serializable'");
+    server.sql("CREATE ROLE reads_only LOGIN SUPERUSER");
+    server.sql("ALTER ROLE reads_only SET default_transaction_read_only = on");
+    server.sql("ALTER ROLE reads_only SET synchronous_commit = off");
+    for role in ["one_snapshot", "reads_only"] {
+        let url = url_of(role, "postgres", &format!("schema=made_by_{role}")).await;
+        assert!(leads(&store(&url)).await.unwrap(), "{role}");
+    }
+}
+
+#[tokio::test]
+async fn names_in_any_script_are_kept_in_databases_of_any_encoding() {
+    let server = shared().await;
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let database = encoding.to_lowercase();
+        server.sql(&format!(
+            "CREATE DATABASE {database} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        ));
+        let store = store(&url_of("postgres", &database, "").await);
+        let election = ElectionName::new("選挙/ü").unwrap();
+        let session = store.open_session(TTL).await.unwrap();
+        session.enlist(&election, &entry(1)).await.unwrap();
+        assert_eq!(store.line(&election, 9).await.unwrap().entries.len(), 1, "{encoding}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_or_lets_nobody_in_says_so() {
+    let nobody = store("postgres://postgres@127.0.0.1:1/postgres").identity().await.unwrap_err();
+    assert!(matches!(nobody, StoreError::Unavailable { .. }), "{nobody:?}");
+    let stranger = store(&url_of("stranger", "postgres", "").await).identity().await.unwrap_err();
+    assert!(matches!(stranger, StoreError::Denied { .. }), "{stranger:?}");
+    let nowhere = store(&url_of("postgres", "nowhere", "").await).identity().await.unwrap_err();
+    assert!(matches!(nowhere, StoreError::Misuse { .. }), "{nowhere:?}");
+}

@@ -1,0 +1,169 @@
+//! Other servers, lost connections and cancelled waits: what is certain, and what is not.
+
+use std::time::Duration;
+
+use incumbent_store::{Place, Store, StoreError, TokenStrength};
+use incumbent_testkit::proxy::{Proxy, Way};
+use incumbent_testkit::servers::PostgresServer;
+
+use crate::harness::{TTL, entry, held, name, store, until, within};
+
+#[tokio::test]
+async fn after_a_failover_tokens_leap_and_nobody_leads_until_the_former_leader_has_stopped_believing() {
+    let mut primary = PostgresServer::start().await;
+    let election = name("failover");
+    let before = store(&primary.url());
+    let session = before.open_session(TTL).await.unwrap();
+    let old = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    let standby = primary.start_standby("other", &[]).await;
+    let promises = before.promises().await.unwrap();
+    assert_eq!(promises.tokens, TokenStrength::Durable);
+    assert!(promises.caveats.iter().any(|caveat| caveat.contains("Standbys")), "{:?}", promises.caveats);
+    let refused = store(&standby.url()).open_session(TTL).await.map(drop).unwrap_err();
+    assert!(matches!(refused, StoreError::Unavailable { .. }) && refused.to_string().contains("standby"), "{refused}");
+    primary.kill();
+    standby.promote().await;
+
+    let after = store(&standby.url());
+    assert_eq!(after.identity().await.unwrap(), session.store_id());
+    let next = after.open_session(4 * TTL).await.unwrap();
+    // The default TTL is longer than the one that was in use, and counts.
+    let quiet = next.enlist(&election, &entry(2)).await.unwrap_err();
+    assert!(matches!(quiet, StoreError::Unavailable { .. }) && quiet.to_string().contains("nobody leads"), "{quiet}");
+    standby.sql("UPDATE incumbent.store SET quiet_until = clock_timestamp() + interval '1 second'");
+    let mut standing = None;
+    until("somebody leads", async || {
+        standing = next.enlist(&election, &entry(2)).await.ok();
+        standing.is_some()
+    })
+    .await;
+    let leads = held(&standing.unwrap());
+    assert!(leads.token.get() > old.token.get() + (1 << 32), "{leads:?} after {old:?}");
+    let line = after.line(&election, 9).await.unwrap();
+    assert!(line.entries.len() == 1 && line.entries[0].is(&leads), "{line:?}");
+}
+
+#[tokio::test]
+async fn a_restored_dump_beside_the_original_is_another_history() {
+    let server = crate::harness::shared().await;
+    server.sql("CREATE DATABASE original");
+    let url = |database: &str| format!("postgres://postgres@{}/{database}", server.endpoint());
+    let original = store(&url("original"));
+    let session = original.open_session(TTL).await.unwrap();
+    let old = held(&session.enlist(&name("dump"), &entry(1)).await.unwrap());
+    drop((session, original));
+    until("nobody is connected", async || {
+        server.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = 'original'") == "0"
+    })
+    .await;
+    server.sql("CREATE DATABASE copied TEMPLATE original");
+    let copy = store(&url("copied"));
+    let session = copy.open_session(TTL).await.unwrap();
+    server.psql().arg("SELECT 1").output().unwrap();
+    let refused = session.enlist(&old.election, &entry(2)).await.unwrap_err();
+    assert!(refused.to_string().contains("nobody leads"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_wait_for_a_standby_that_was_cancelled_is_an_unknown_outcome() {
+    let server = PostgresServer::start().await;
+    let store = store(&server.url());
+    let session = store.open_session(20 * TTL).await.unwrap();
+    let leads = held(&session.enlist(&name("cancelled"), &entry(1)).await.unwrap());
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    server.sql("SELECT pg_reload_conf()");
+    until("it waits for standbys", async || server.sql("SHOW synchronous_standby_names") == "nobody").await;
+    let withdrawal = tokio::spawn({
+        let (session, leads) = (session.clone(), leads.clone());
+        async move { session.withdraw(&leads, None).await }
+    });
+    // Another may begin to wait only after the first look.
+    until("the wait is cancelled", async || {
+        server.sql(
+            "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' \
+             AND query LIKE '%withdraw%'",
+        );
+        withdrawal.is_finished()
+    })
+    .await;
+    let outcome = withdrawal.await.unwrap();
+    assert!(matches!(outcome, Err(StoreError::OutcomeUnknown { .. })), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_is_unknown_and_repeating_it_settles_it() {
+    let server = PostgresServer::start().await;
+    let proxy = Proxy::start(&server.endpoint()).await;
+    let store = store(&format!("postgres://postgres@{}/postgres", proxy.endpoint()));
+    let session = store.open_session(20 * TTL).await.unwrap();
+    let election = name("cut");
+    // The connection has been used.
+    session.standing(&held(&session.enlist(&election, &entry(1)).await.unwrap()), None).await.unwrap();
+    let other = name("cut-too");
+    proxy.set(Way::HoldAnswers);
+    let enlistment = tokio::spawn({
+        let (session, other) = (session.clone(), other.clone());
+        async move { session.enlist(&other, &entry(2)).await }
+    });
+    until("the server has done it", async || server.sql("SELECT count(*) FROM incumbent.entry") == "2").await;
+    proxy.reset();
+    let lost = within(enlistment).await.unwrap();
+    assert!(matches!(lost, Err(StoreError::OutcomeUnknown { .. })), "{lost:?}");
+    proxy.set(Way::Forward);
+    let again = within(session.enlist(&other, &entry(2))).await.unwrap();
+    assert!(matches!(again.place, Place::Leading(_)), "{again:?}");
+    assert_eq!(server.sql("SELECT count(*) FROM incumbent.entry"), "2");
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_does_not_hold_up_the_next_one() {
+    let server = PostgresServer::start().await;
+    let proxy = Proxy::start(&server.endpoint()).await;
+    let store = store(&format!("postgres://postgres@{}/postgres", proxy.endpoint()));
+    let session = store.open_session(20 * TTL).await.unwrap();
+    let leads = held(&session.enlist(&name("given-up"), &entry(1)).await.unwrap());
+    proxy.set(Way::Stall);
+    let given_up = tokio::time::timeout(Duration::from_millis(200), session.standing(&leads, None)).await;
+    assert!(given_up.is_err());
+    // What was sent on the old connection still waits there.
+    proxy.set(Way::Forward);
+    let connections = proxy.connections();
+    let standing = within(session.standing(&leads, None)).await.unwrap();
+    assert!(matches!(standing.place, Place::Leading(_)));
+    assert!(proxy.connections() > connections, "it has a connection of its own");
+}
+
+#[tokio::test]
+async fn backends_that_are_terminated_cost_nobody_the_office() {
+    let server = PostgresServer::start().await;
+    let client = incumbent::Client::builder().ttl(2 * TTL).with_store(store(&server.url())).await.unwrap();
+    let mut candidacy = client.election("kept").unwrap().candidate("a").stand().await.unwrap();
+    let leadership = crate::harness::lead(&mut candidacy).await;
+    for _ in 0..5 {
+        server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'incumbent'");
+        leadership.proclaim("still here").await.unwrap();
+    }
+    leadership.term().check().unwrap();
+    leadership.resign().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_clock_that_was_put_back_keeps_nobody_in_line_for_longer_than_a_ttl() {
+    let server = crate::harness::shared().await;
+    let store = store(&server.url());
+    let election = name("clock");
+    let silent = store.open_session(Duration::from_secs(2)).await.unwrap();
+    let ahead = held(&silent.enlist(&election, &entry(1)).await.unwrap());
+    let follower = store.open_session(20 * TTL).await.unwrap();
+    let behind = held(&follower.enlist(&election, &entry(2)).await.unwrap());
+    // As the server sees it after its clock was put back by an hour.
+    server.sql(&format!(
+        "UPDATE incumbent.session SET expires_at = expires_at + interval '1 hour' WHERE id = \
+         (SELECT session FROM incumbent.entry WHERE token = {})",
+        ahead.token
+    ));
+    until("the next one leads", async || {
+        matches!(follower.standing(&behind, None).await.unwrap().place, Place::Leading(_))
+    })
+    .await;
+}

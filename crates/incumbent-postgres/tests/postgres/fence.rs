@@ -1,0 +1,207 @@
+//! The fence inside the users' own transactions: stale tokens are refused at every level of isolation, and a paused
+//! leader does not hold up its successor for ever.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use incumbent_postgres::tokio_postgres::{self, Client};
+use incumbent_postgres::{PostgresFence, PostgresStore};
+use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
+use incumbent_store::{ElectionName, Held, Session, Store, StoreId, Token};
+
+use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store, until, within};
+
+const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+
+/// Two leaders, one after the other, and a fence for them.
+struct Scene {
+    store: PostgresStore,
+    fence: PostgresFence,
+    election: ElectionName,
+    old: FencingToken,
+    new: FencingToken,
+    /// The sessions, which keep their TTL known.
+    _sessions: Vec<Arc<dyn Session>>,
+}
+
+impl Scene {
+    async fn set(test: &str) -> Scene {
+        let store = store(&shared().await.url());
+        let election = name(test);
+        let mut tokens = Vec::new();
+        let mut sessions = Vec::new();
+        for number in 0..2 {
+            let session = store.open_session(TTL).await.unwrap();
+            let Held { token, .. } = held(&session.enlist(&election, &entry(number)).await.unwrap());
+            tokens.push(FencingToken::new(token, session.store_id()));
+            sessions.push(session);
+        }
+        let fence = PostgresFence::new(&store, &election);
+        let (old, new) = (tokens[0].clone(), tokens[1].clone());
+        Scene { store, fence, election, old, new, _sessions: sessions }
+    }
+
+    /// What a program in another language writes.
+    async fn sql(&self, client: &Client, token: &FencingToken) -> Result<(), tokio_postgres::Error> {
+        let (election, token) = (self.election.as_str(), i64::try_from(token.get()).unwrap());
+        client.execute("SELECT incumbent.fence($1, $2)", &[&election, &token]).await.map(drop)
+    }
+
+    async fn raise(&self, token: &FencingToken) -> Result<(), FenceError> {
+        self.fence.raise(&self.election, token.clone()).await
+    }
+}
+
+async fn client() -> Client {
+    raw(&shared().await.url()).await
+}
+
+async fn begin(client: &Client, level: &str) {
+    client.batch_execute(&format!("ROLLBACK; BEGIN ISOLATION LEVEL {level}; SELECT 1")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stale_leader_is_refused_at_every_level_even_with_an_older_snapshot() {
+    let client = client().await;
+    for level in LEVELS {
+        let scene = Scene::set("stale").await;
+        scene.raise(&scene.old).await.unwrap();
+        begin(&client, level).await;
+        scene.sql(&client, &scene.old).await.unwrap();
+        client.batch_execute("COMMIT").await.unwrap();
+
+        begin(&client, level).await;
+        scene.raise(&scene.new).await.unwrap();
+        let refused = sqlstate(scene.sql(&client, &scene.old).await);
+        let expected = if level == LEVELS[0] { "IN409" } else { "40001" };
+        assert_eq!(refused.as_deref(), Some(expected), "{level}");
+        begin(&client, level).await;
+        assert_eq!(sqlstate(scene.sql(&client, &scene.old).await).as_deref(), Some("IN409"), "{level}, again");
+        client.batch_execute("ROLLBACK").await.unwrap();
+        let stale = scene.raise(&scene.old).await.unwrap_err();
+        assert!(matches!(stale, FenceError::Stale { mark, .. } if mark == scene.new.token), "{stale:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_helper_says_what_the_sql_says() {
+    let scene = Scene::set("helper").await;
+    let mut client = client().await;
+    let transaction = client.transaction().await.unwrap();
+    scene.fence.check(&transaction, &scene.new).await.unwrap();
+    transaction.commit().await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let stale = scene.fence.check(&transaction, &scene.old).await.unwrap_err();
+    assert!(matches!(stale, FenceError::Stale { mark, .. } if mark == scene.new.token), "{stale:?}");
+    drop(transaction);
+    let strange = FencingToken::new(scene.new.token, StoreId::new("another"));
+    let transaction = client.transaction().await.unwrap();
+    let replaced = scene.fence.check(&transaction, &strange).await.unwrap_err();
+    assert!(
+        matches!(&replaced, FenceError::StoreReplaced { mark_store, .. } if *mark_store == scene.new.store),
+        "{replaced:?}"
+    );
+    drop(transaction);
+    scene.fence.reset(&StoreId::new("another"), "a test").await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    scene.fence.check(&transaction, &strange).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_was_never_given_locks_nobody_out() {
+    let scene = Scene::set("never-given").await;
+    let client = client().await;
+    let never = FencingToken::new(Token::new(Token::MAX).unwrap(), scene.new.store.clone());
+    assert_eq!(sqlstate(scene.sql(&client, &never).await).as_deref(), Some("22023"));
+    scene.sql(&client, &scene.new).await.unwrap();
+}
+
+/// Writers show the old token without a pause, at every level, while the mark rises.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_write_of_a_lower_token_is_accepted_once_the_mark_has_risen() {
+    for level in LEVELS {
+        let scene = Arc::new(Scene::set("writers").await);
+        let setup = client().await;
+        let table = format!("written_{:x}", incumbent_testkit::conformance::unique());
+        setup.batch_execute(&format!("CREATE TABLE {table} (token bigint)")).await.unwrap();
+        scene.raise(&scene.old).await.unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let refusals = Arc::new(Mutex::new(Vec::new()));
+        let writers = (0..4).map(|_| {
+            let (scene, over, refusals, table) = (scene.clone(), over.clone(), refusals.clone(), table.clone());
+            tokio::spawn(async move {
+                let client = client().await;
+                let write = format!("INSERT INTO {table} VALUES ({})", scene.old.get());
+                while !over.load(Ordering::SeqCst) {
+                    begin(&client, level).await;
+                    match scene.sql(&client, &scene.old).await {
+                        Ok(()) => client.batch_execute(&format!("{write}; COMMIT")).await.unwrap(),
+                        refused => refusals.lock().unwrap().extend(sqlstate(refused)),
+                    }
+                }
+            })
+        });
+        let writers = Vec::from_iter(writers);
+        let count =
+            async || -> i64 { setup.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0) };
+        until("they write", async || count().await > 20).await;
+        within(scene.raise(&scene.new)).await.unwrap();
+        let written = count().await;
+        until("they are refused", async || refusals.lock().unwrap().len() > 20).await;
+        over.store(true, Ordering::SeqCst);
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        assert_eq!(count().await, written, "{level}: writes were accepted after the mark had risen");
+        assert!(refusals.lock().unwrap().iter().all(|code| code == "IN409" || code == "40001"));
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_is_paused_before_its_commit_holds_up_its_successor_for_half_a_ttl() {
+    let scene = Scene::set("paused").await;
+    let paused = client().await;
+    begin(&paused, LEVELS[0]).await;
+    scene.sql(&paused, &scene.old).await.unwrap();
+    // The raise gives up and names whom it waits for, or gets through once the server has ended the transaction.
+    let mut said = String::new();
+    until("the successor gets through", async || match scene.raise(&scene.new).await {
+        Ok(()) => true,
+        Err(error) => {
+            said = error.to_string();
+            false
+        }
+    })
+    .await;
+    assert!(said.is_empty() || said.contains("the backend"), "{said}");
+    assert!(paused.batch_execute("COMMIT").await.is_err(), "the server has ended it");
+}
+
+#[tokio::test]
+async fn a_prepared_transaction_is_named_to_those_who_wait_for_it() {
+    let scene = Scene::set("prepared").await;
+    let client = client().await;
+    begin(&client, LEVELS[0]).await;
+    scene.sql(&client, &scene.old).await.unwrap();
+    let name = format!("prepared_{:x}", incumbent_testkit::conformance::unique());
+    client.batch_execute(&format!("PREPARE TRANSACTION '{name}'")).await.unwrap();
+    let waits = scene.raise(&scene.new).await.unwrap_err();
+    assert!(waits.is_transient() && waits.to_string().contains("pg_prepared_xacts"), "{waits}");
+    client.batch_execute(&format!("ROLLBACK PREPARED '{name}'")).await.unwrap();
+    scene.raise(&scene.new).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_office_is_taken_with_the_fence_raised() {
+    let scene = Scene::set("attached").await;
+    let client = incumbent::Client::builder().ttl(TTL).with_store(scene.store.clone()).await.unwrap();
+    let election = client.election(name("attached").as_str()).unwrap();
+    let fence = PostgresFence::new(&scene.store, election.name());
+    let mut candidacy = election.candidate("a").fence(fence).stand().await.unwrap();
+    let leadership = crate::harness::lead(&mut candidacy).await;
+    let mark =
+        shared().await.sql(&format!("SELECT token FROM incumbent.mark WHERE election = '{}'::bytea", election.name()));
+    assert_eq!(mark, leadership.token().get().to_string());
+    tokio::time::timeout(Duration::from_secs(60), leadership.resign()).await.unwrap().unwrap();
+}

@@ -1,0 +1,87 @@
+//! Servers for the tests: one that all share, and others of one's own.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use incumbent_postgres::PostgresStore;
+use incumbent_postgres::tokio_postgres::{self, Client, NoTls};
+use incumbent_store::{ElectionName, Store};
+pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
+use incumbent_testkit::conformance::Harness;
+pub(crate) use incumbent_testkit::patience::{until, within};
+use incumbent_testkit::servers::PostgresServer;
+use tokio::sync::OnceCell;
+
+/// Long enough for a slow machine.
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+/// The server that tests share which leave it as it is.
+pub(crate) async fn shared() -> &'static PostgresServer {
+    static SERVER: OnceCell<PostgresServer> = OnceCell::const_new();
+    SERVER.get_or_init(PostgresServer::start).await
+}
+
+/// Stores behind a URL, each with connections of its own.
+pub(crate) struct Postgres {
+    url: String,
+    stores: Mutex<Vec<PostgresStore>>,
+}
+
+impl Postgres {
+    pub(crate) fn at(url: String) -> Postgres {
+        Postgres { url, stores: Mutex::default() }
+    }
+}
+
+impl Harness for Postgres {
+    async fn store(&self) -> Arc<dyn Store> {
+        let store = store(&self.url);
+        self.stores.lock().unwrap().push(store.clone());
+        Arc::new(store)
+    }
+
+    fn ttl(&self) -> Duration {
+        TTL
+    }
+
+    fn watches(&self) -> Option<usize> {
+        Some(self.stores.lock().unwrap().iter().map(PostgresStore::watches).sum())
+    }
+
+    fn crowd(&self) -> usize {
+        40
+    }
+
+    fn histories(&self) -> u32 {
+        12
+    }
+}
+
+/// A store with connections of its own.
+pub(crate) fn store(url: &str) -> PostgresStore {
+    PostgresStore::from_url(url).unwrap()
+}
+
+/// A name that no other test uses.
+pub(crate) fn name(test: &str) -> ElectionName {
+    ElectionName::new(&format!("{test}/{:x}", incumbent_testkit::conformance::unique())).unwrap()
+}
+
+/// A connection of somebody else.
+pub(crate) async fn raw(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// The code of the error that a statement ends with.
+pub(crate) fn sqlstate<T>(answer: Result<T, tokio_postgres::Error>) -> Option<String> {
+    answer.err().and_then(|error| Some(error.code()?.code().to_owned()))
+}
+
+/// Waits until a backend waits for a lock, in a statement that contains this.
+pub(crate) async fn until_blocked(server: &PostgresServer, statement: &str) {
+    let sql =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{statement}%'");
+    until("somebody waits for a lock", async || server.sql(&sql) != "0").await;
+}

@@ -1,0 +1,200 @@
+//! What goes wrong where a statement locks and reads at once, and does not here. Each case is shown with a variant that
+//! gets it wrong, so that it is known to be one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_postgres::tokio_postgres::Client;
+use incumbent_store::{Held, Place, Session, Store, StoreError};
+
+use crate::harness::{entry, held, name, raw, shared, sqlstate, store, until, until_blocked, within};
+
+/// Long enough to open a transaction in, short enough to wait for.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// A leader and one behind it. Nobody renews them.
+struct Two {
+    leader: Arc<dyn Session>,
+    leads: Held,
+    follower: Arc<dyn Session>,
+    follows: Held,
+}
+
+impl Two {
+    async fn stand(test: &str, ttl: Duration) -> Two {
+        let store = store(&shared().await.url());
+        let election = name(test);
+        let leader = store.open_session(ttl).await.unwrap();
+        let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
+        let follower = store.open_session(10 * SHORT).await.unwrap();
+        let follows = held(&follower.enlist(&election, &entry(2)).await.unwrap());
+        Two { leader, leads, follower, follows }
+    }
+
+    fn election(&self) -> Vec<u8> {
+        self.leads.election.as_str().as_bytes().to_vec()
+    }
+
+    /// The leader's session, as it is in the database.
+    async fn session(&self, client: &Client) -> Vec<u8> {
+        let sql = "SELECT session FROM incumbent.entry WHERE election = $1 ORDER BY token LIMIT 1";
+        client.query_one(sql, &[&self.election()]).await.unwrap().get(0)
+    }
+
+    /// Waits until what others can see of the leader's session has expired.
+    async fn until_expired(&self, client: &Client) {
+        let session = self.session(client).await;
+        until("the session has expired", async || {
+            let sql = "SELECT expires_at <= clock_timestamp() FROM incumbent.session WHERE id = $1";
+            client.query_one(sql, &[&session]).await.unwrap().get(0)
+        })
+        .await;
+    }
+
+    async fn follower_leads(&self) -> bool {
+        matches!(within(self.follower.standing(&self.follows, None)).await.unwrap().place, Place::Leading(_))
+    }
+
+    async fn leader_leads(&self) -> bool {
+        matches!(
+            within(self.leader.standing(&self.leads, None)).await.map(|standing| standing.place),
+            Ok(Place::Leading(_))
+        )
+    }
+}
+
+/// Opens a transaction in which the leader is renewed, and leaves it open until others see it expired.
+async fn renewed_in_an_open_transaction(two: &Two, client: &Client, other: &Client) {
+    let session = two.session(client).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    let renewed = client.query("SELECT * FROM incumbent.renew_1($1)", &[&session]).await.unwrap();
+    assert_eq!(renewed.len(), 1, "it had not expired");
+    // For longer than a slow machine takes for the rest.
+    let longer = "UPDATE incumbent.session SET expires_at = expires_at + interval '1 minute' WHERE id = $1";
+    client.execute(longer, &[&session]).await.unwrap();
+    two.until_expired(other).await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_renewal_is_being_committed_is_not_removed() {
+    let url = shared().await.url();
+    let (client, other) = (raw(&url).await, raw(&url).await);
+    let two = Two::stand("late-renewal", SHORT).await;
+    renewed_in_an_open_transaction(&two, &client, &other).await;
+    assert!(!two.follower_leads().await, "the renewal may still be committed");
+    client.batch_execute("COMMIT").await.unwrap();
+    assert!(!two.follower_leads().await);
+    assert!(two.leader_leads().await);
+}
+
+/// The same with one statement that locks the session and removes the dead, as it is written at first.
+#[tokio::test]
+async fn a_statement_that_locks_and_reads_at_once_removes_the_leader_that_was_just_renewed() {
+    let server = shared().await;
+    let (client, other, challenger) = (raw(&server.url()).await, raw(&server.url()).await, raw(&server.url()).await);
+    let two = Two::stand("locking-cte", SHORT).await;
+    // Others lock the election and change nothing in it, as renewals in the obvious design do.
+    client.batch_execute("BEGIN").await.unwrap();
+    let lock = "SELECT FROM incumbent.election WHERE name = $1 FOR UPDATE";
+    client.query(lock, &[&two.election()]).await.unwrap();
+    let session = two.session(&other).await;
+    client.query("SELECT * FROM incumbent.renew_1($1)", &[&session]).await.unwrap();
+    two.until_expired(&other).await;
+    let election = two.election();
+    let challenge = tokio::spawn(async move {
+        let sql = "WITH l AS MATERIALIZED (SELECT FROM incumbent.election WHERE name = $1 FOR UPDATE), \
+            dead AS MATERIALIZED (SELECT e.token FROM incumbent.entry e JOIN incumbent.session s ON s.id = e.session \
+                WHERE e.election = $1 AND s.expires_at <= clock_timestamp() AND (SELECT count(*) FROM l) = 1) \
+            DELETE FROM incumbent.entry WHERE election = $1 AND token IN (SELECT token FROM dead)";
+        challenger.execute(sql, &[&election]).await.unwrap()
+    });
+    until_blocked(server, "dead AS MATERIALIZED").await;
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(challenge.await.unwrap(), 1, "the case is no case: what is tested above would not go wrong");
+    assert!(!two.leader_leads().await);
+}
+
+#[tokio::test]
+async fn a_renewal_that_waited_past_the_end_of_its_session_does_not_revive_it() {
+    let server = shared().await;
+    let (client, other) = (raw(&server.url()).await, raw(&server.url()).await);
+    let two = Two::stand("late-guard", SHORT / 2).await;
+    let session = two.session(&client).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    client.query("SELECT FROM incumbent.session WHERE id = $1 FOR UPDATE", &[&session]).await.unwrap();
+    let leader = two.leader.clone();
+    let renewal = tokio::spawn(async move { leader.renew(&[]).await });
+    two.until_expired(&other).await;
+    client.batch_execute("COMMIT").await.unwrap();
+    let renewal = within(renewal).await.unwrap();
+    // On a slow machine it may have given up waiting for the lock.
+    let gave_up = matches!(renewal, Err(StoreError::Unavailable { .. }));
+    assert!(matches!(renewal, Err(StoreError::SessionGone)) || gave_up, "{renewal:?}");
+    assert!(matches!(two.leader.renew(&[]).await, Err(StoreError::SessionGone)));
+}
+
+/// The same with the guard in the statement that waits, as it is written at first.
+#[tokio::test]
+async fn a_guard_in_the_statement_that_waits_revives_an_expired_session() {
+    let server = shared().await;
+    let (client, other, bad) = (raw(&server.url()).await, raw(&server.url()).await, raw(&server.url()).await);
+    let two = Two::stand("early-guard", 2 * SHORT).await;
+    let session = two.session(&client).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    client.query("SELECT FROM incumbent.session WHERE id = $1 FOR UPDATE", &[&session]).await.unwrap();
+    let renewal = tokio::spawn(async move {
+        let sql = "UPDATE incumbent.session SET expires_at = clock_timestamp() + interval '1 hour' \
+            WHERE id = $1 AND expires_at > clock_timestamp()";
+        bad.execute(sql, &[&session]).await.unwrap()
+    });
+    until_blocked(server, "1 hour").await;
+    two.until_expired(&other).await;
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(within(renewal).await.unwrap(), 1, "the case is no case: what is tested above would not go wrong");
+}
+
+#[tokio::test]
+async fn steps_refuse_a_transaction_with_one_snapshot() {
+    let client = raw(&shared().await.url()).await;
+    // There is a schema.
+    store(&shared().await.url()).identity().await.unwrap();
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.unwrap();
+        let refused = client.query("SELECT * FROM incumbent.open_1(1000000)", &[]).await;
+        assert_eq!(sqlstate(refused).as_deref(), Some("IN001"), "{level}");
+        client.batch_execute("ROLLBACK").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn steps_of_one_session_in_many_elections_lock_one_row_to_renew() {
+    let server = shared().await;
+    let store = store(&server.url());
+    let session = store.open_session(10 * SHORT).await.unwrap();
+    let mut standing = Vec::new();
+    for number in 0..3 {
+        standing.push(held(&session.enlist(&name("many"), &entry(number)).await.unwrap()));
+    }
+    // Somebody holds all their elections, and renewals do not care.
+    let client = raw(&server.url()).await;
+    client.batch_execute("BEGIN; SELECT FROM incumbent.election FOR UPDATE").await.unwrap();
+    let renewal = within(session.renew(&standing)).await.unwrap();
+    assert!(renewal.gone.is_empty() && renewal.stray.is_empty(), "{renewal:?}");
+    client.batch_execute("ROLLBACK").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_lock_gives_up_and_leaves_nothing_locked() {
+    let server = shared().await;
+    let store = store(&server.url());
+    let session = store.open_session(10 * SHORT).await.unwrap();
+    let leads = held(&session.enlist(&name("locked"), &entry(1)).await.unwrap());
+    let client = raw(&server.url()).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    let election = leads.election.as_str().as_bytes();
+    client.query("SELECT FROM incumbent.election WHERE name = $1 FOR UPDATE", &[&election]).await.unwrap();
+    let refused = within(session.withdraw(&leads, None)).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    within(session.withdraw(&leads, None)).await.unwrap();
+}

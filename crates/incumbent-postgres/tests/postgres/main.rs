@@ -1,0 +1,12 @@
+//! The store against real servers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod access;
+mod failover;
+mod fence;
+mod harness;
+mod histories;
+mod locks;
+mod suites;
+mod waking;
