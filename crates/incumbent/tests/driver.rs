@@ -131,7 +131,7 @@ async fn a_client_that_could_not_end_its_session_says_so() {
         let scene = Scene::new();
         let client = scene.client_after_a_term().await;
         scene.faults.next(Call::Close, mishap);
-        assert_eq!(client.clone().close(TTL).await, Err(error.clone()), "{mishap:?}");
+        assert_eq!(client.clone().close(TTL).await, Err(error), "{mishap:?}");
         assert_eq!(client.close(TTL).await, Err(error), "{mishap:?}: nor when it is asked again");
     }
 }
