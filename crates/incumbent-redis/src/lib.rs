@@ -42,10 +42,10 @@
 //! - **Is it the same history?** `master_replid` becomes another with every restart and every
 //!   failover, and then the newest changes may be lost. So the counter leaps by 2^28; entries that
 //!   were never told that they lead are dropped, and come again with a token above the leap; nobody
-//!   takes office for the longest TTL, since a leader that is forgotten may still believe in its
-//!   deadline; and every session gets a full TTL again. Whatever a primary still gives that was
-//!   replaced is below all of that, and a fence refuses it. (The first replica of a server, and the
-//!   last that has been gone for an hour, change the history as well.)
+//!   takes office for the longest TTL that the server knows of, since a leader that is forgotten
+//!   may still believe in its deadline; and every session gets a full TTL again. Whatever a primary
+//!   still gives that was replaced is below all of that, and a fence refuses it. (The first replica
+//!   of a server, and the last that has been gone for an hour, change the history as well.)
 //! - **Does it know less than we do?** Then an old copy was put back into a running server, and the
 //!   store is founded anew.
 //! - **What time is it?** The store has a clock of its own, which follows the server's wall clock
@@ -84,6 +84,8 @@ mod answer;
 mod entry;
 mod error;
 mod fence;
+#[cfg(test)]
+mod fuzz;
 mod info;
 mod keys;
 mod lazy;

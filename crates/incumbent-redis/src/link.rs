@@ -17,8 +17,8 @@ use crate::lazy::Lazy;
 use crate::route::Route;
 use crate::step::{Code, Step};
 
-/// A connection on which a step was given up after this long may be dead without a word: the next
-/// step dials again.
+/// A connection on which nothing was heard for this long, while steps were given up, may be dead
+/// without a word: the next step dials again.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 
 /// Where the server is, and what we know of the store there.
@@ -28,6 +28,8 @@ pub(crate) struct Link {
     pub(crate) keys: Keys,
     allow_eviction: bool,
     connection: Lazy<MultiplexedConnection>,
+    /// On which connection nothing was heard, and since when.
+    silence: Mutex<Option<(u64, Instant)>>,
     known: Mutex<Known>,
     fresh: FreshIds,
 }
@@ -43,7 +45,8 @@ struct Known {
 impl Link {
     pub(crate) fn new(route: Route, keys: Keys, allow_eviction: bool) -> Result<Link, StoreError> {
         let fresh = FreshIds::new()?;
-        Ok(Link { route, keys, allow_eviction, connection: Lazy::new(), known: Mutex::default(), fresh })
+        let (connection, silence) = (Lazy::new(), Mutex::default());
+        Ok(Link { route, keys, allow_eviction, connection, silence, known: Mutex::default(), fresh })
     }
 
     /// Makes a step, once. `session_store`: the store that the session of the caller belongs to.
@@ -138,7 +141,8 @@ impl Link {
     }
 }
 
-/// A step under way. Given up after a while, it takes its connection with it.
+/// A step under way. Steps that are given up take their connection with them, once nothing was
+/// heard on it for a while.
 struct Call<'a> {
     link: &'a Link,
     generation: u64,
@@ -148,7 +152,17 @@ struct Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.since.elapsed() >= SILENT_FOR {
+        let mut silence = self.link.silence.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.answered {
+            *silence = None;
+            return;
+        }
+        let since = match *silence {
+            Some((generation, since)) if generation == self.generation => since,
+            _ => self.since,
+        };
+        *silence = Some((self.generation, since));
+        if since.elapsed() >= SILENT_FOR {
             self.link.connection.forget(self.generation);
         }
     }

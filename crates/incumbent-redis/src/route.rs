@@ -91,7 +91,8 @@ where
     Err(failure)
 }
 
-/// A connection to this server; or, since a member of a cluster knows who keeps our keys, to that one.
+/// A connection to this server; or, since a member of a cluster knows who keeps our keys, to that
+/// one.
 async fn reach(
     mut server: Client,
     keys: Keys,

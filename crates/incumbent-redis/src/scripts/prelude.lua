@@ -78,16 +78,21 @@ end
 -- The store's own clock, in milliseconds. It follows the wall clock by steps of at most half the
 -- shortest TTL: one that jumps ahead expires nobody who renews in time, and one that jumps back
 -- gives the dead no more time.
+local function set_clock()
+  call('HSET', META, 'clock', whole(clock), 'wall', whole(wall))
+end
+
 local function advance_clock()
   local passed = wall - clock_wall
   local most = math.huge
   if passed > SHORT_MS then
     local shortest = call('ZRANGEBYLEX', PLACES, '[T', '(U', 'LIMIT', 0, 1)[1]
-    most = shortest and tonumber(string.sub(shortest, 2, 1 + TTL)) / 2 or math.huge
+    most = shortest and tonumber(string.sub(shortest, 2, 1 + TTL)) / 2 or passed
   end
   clock = clock + math.max(0, math.min(passed, math.floor(most)))
+  -- Before so much has passed that the next step would have to cut something off.
   if passed < 0 or passed * 4 >= most then
-    call('HSET', META, 'clock', whole(clock), 'wall', whole(wall))
+    set_clock()
   end
 end
 advance_clock()

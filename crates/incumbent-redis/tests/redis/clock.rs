@@ -10,10 +10,18 @@ use crate::harness::{Redis, TTL, entry, held, jobs, shared, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The wall clock jumps by so much, ahead if `ahead`.
+/// The wall clock jumps by an hour.
 fn step_clock(server: &RedisServer, redis: &Redis, ahead: bool) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let was = if ahead { now - HOUR } else { now + HOUR };
+    set_clock(server, redis, if ahead { now - HOUR } else { now + HOUR });
+}
+
+/// The last step was made so long ago.
+fn let_pass(server: &RedisServer, redis: &Redis, time: Duration) {
+    set_clock(server, redis, SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - time);
+}
+
+fn set_clock(server: &RedisServer, redis: &Redis, was: Duration) {
     server.cli(&["HSET", &redis.key("m"), "wall", &was.as_millis().to_string()]);
 }
 
@@ -53,4 +61,27 @@ async fn readers_alone_see_a_dead_leader_go() {
         store.line(&jobs(), 9).await.unwrap();
     }
     assert_eq!(store.line(&jobs(), 9).await.unwrap().entries, []);
+}
+
+#[tokio::test]
+async fn time_in_which_nobody_asked_for_anything_is_not_given_to_those_who_come_after_it() {
+    let server = shared().await;
+    // With nobody there at all, and with one who renews so rarely that the clock was not set yet.
+    for (before, time) in [(None, HOUR), (Some(4 * HOUR), HOUR / 4)] {
+        let redis = Redis::on(server);
+        let store = redis.open();
+        store.identity().await.unwrap();
+        if let Some(ttl) = before {
+            store.open_session(ttl).await.unwrap();
+        }
+        let_pass(server, &redis, time);
+        let (dead, living) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL * 4).await.unwrap());
+        dead.enlist(&jobs(), &entry(1)).await.unwrap();
+        let waiting = held(&living.enlist(&jobs(), &entry(2)).await.unwrap());
+        until("the dead one is gone, and the living one leads", async || {
+            living.renew(&[]).await.unwrap();
+            matches!(living.standing(&waiting, None).await.unwrap().place, Place::Leading(_))
+        })
+        .await;
+    }
 }

@@ -1,0 +1,47 @@
+//! Feeds the readers of entries and places what anybody with `redis-cli` may have put there.
+
+use incumbent_store::{Incarnation, Nonce};
+use incumbent_testkit::fuzz::{Rng, fuzz};
+
+use crate::entry::{encode_name, encode_said, parse};
+use crate::keys::{digits, parse_place, ttl_digits};
+
+fn session(rng: &mut Rng) -> String {
+    format!("{}{}", digits(rng.below(1 << 53)), ttl_digits(rng.below(100_000)))
+}
+
+#[test]
+fn fuzz_an_entry_is_read_whole_or_not_at_all() {
+    let token = digits(7);
+    let good = |rng: &mut Rng| {
+        let incarnation = Incarnation::from_bits(rng.next_u64().into());
+        let owner = format!("{}{}{incarnation}", digits(rng.below(1 << 53)), session(rng));
+        let ready = (rng.below(2) == 0).then(|| Nonce(rng.next_u64()));
+        [owner.as_bytes(), &encode_name("node-1"), &encode_said(ready, b"value")].concat()
+    };
+    fuzz(good, |kept| {
+        let entry = parse(token.as_bytes(), kept);
+        if let Some(entry) = &entry {
+            assert!(kept.ends_with(&entry.value) && entry.token.get() == 7);
+            assert_eq!(parse(b"7", kept), None, "an entry has one name");
+        }
+        entry.is_some()
+    });
+}
+
+#[test]
+fn fuzz_a_place_is_read_whole_or_not_at_all() {
+    let good = |rng: &mut Rng| {
+        let incarnation = Incarnation::from_bits(rng.next_u64().into());
+        let token = digits(1 + rng.below(1 << 52));
+        format!("{}\0jobs/nightly\0{token}{incarnation}", session(rng)).into_bytes()
+    };
+    fuzz(good, |place| {
+        let held = parse_place(place);
+        if let Some(held) = &held {
+            let text = std::str::from_utf8(place).unwrap();
+            assert!(text.contains(held.election.as_str()) && text.contains(held.entry.as_str()));
+        }
+        held.is_some()
+    });
+}
