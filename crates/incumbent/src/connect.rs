@@ -65,7 +65,7 @@ const KINDS: &[StoreKind] = &[
     kind!("file", "file:///path", "a directory on this host, of one user", "file", Open::Store(file::open)),
     kind!("etcd", "etcd://a:2379,b:2379", "etcd, shared with `etcdctl elect` and Go", "etcd", Open::Store(etcd)),
     kind!("etcds", "etcds://a:2379?ca=FILE", "over TLS; cert and key are files, too", "etcd-tls", Open::Store(etcd)),
-    kind!("redis", "redis://host:6379/0", "Redis; ?prefix= keeps stores apart", "redis", Open::Store(redis)),
+    kind!("redis", "redis://host:6379/0", "Redis; a,b,c of a cluster, or ?sentinel=NAME", "redis", Open::Store(redis)),
     kind!("rediss", "rediss://host:6379?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", Open::Store(redis)),
     kind!("zk", "zk://a:2181,b:2181/chroot", "ZooKeeper; ?dialect=curator-latch and others", "zookeeper", Open::Store(zookeeper)),
     kind!("zks", "zks://a:2181?ca=FILE", "over TLS; cert and key are files, too", "zookeeper-tls", Open::Store(zookeeper)),
