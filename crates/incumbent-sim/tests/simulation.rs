@@ -1,6 +1,7 @@
 //! The simulations themselves: in every world fixed seeds break no rule, every known-bad variant is caught, and a seed
 //! replays exactly.
 
+use incumbent_core::peers::ConsensusFlaw;
 use incumbent_sim::{Summary, Variant, Violation, World, catch, run, run_many};
 
 /// Runs so many seeds of a world as it is.
@@ -73,8 +74,10 @@ fn every_known_bad_variant_of_the_library_is_caught() {
 
 #[test]
 fn every_known_bad_variant_of_peers_is_caught() {
+    // A fence that hangs is in nobody's way but the next leader's; every other variant breaks a rule of safety.
+    let stalls = Variant::Peers(ConsensusFlaw::HungFenceAwaited);
     for (variant, violation) in all_are_caught(World::Peers, 5_000) {
-        assert_ne!(violation.rule, "L1", "{variant} must break a rule of safety: {violation}");
+        assert_eq!(violation.rule == "L1", variant == stalls, "{variant}: {violation}");
     }
 }
 
@@ -90,5 +93,5 @@ fn the_same_seed_of_the_library_gives_the_same_trace_to_the_last_line() {
 
 #[test]
 fn the_same_seed_of_peers_gives_the_same_trace_to_the_last_line() {
-    replays(World::Peers, 1_000);
+    replays(World::Peers, 500);
 }
