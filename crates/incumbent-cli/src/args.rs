@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use incumbent::store::check_candidate_name;
 use incumbent::{ElectionName, NameError, Token};
 
@@ -141,6 +141,7 @@ pub(crate) enum Verb {
     End(EndArgs),
     Peers(PeersArgs),
     Explain(ExplainArgs),
+    Schema(SchemaArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -164,6 +165,7 @@ impl Verb {
             | Verb::Observe(_)
             | Verb::Status(_)
             | Verb::Explain(_)
+            | Verb::Schema(_)
             | Verb::Demo(_)
             | Verb::Completions(_)
             | Verb::Man(_) => false,
@@ -645,6 +647,29 @@ Examples:
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print what makes the tables of a database, for those who make them by hand
+///
+/// Where a role may create a schema, the library makes it by itself.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+    incumbent schema postgres | psql -1 postgres://admin@host/database")]
+pub(crate) struct SchemaArgs {
+    /// Of which store
+    #[arg(value_name = "STORE")]
+    pub(crate) of: SchemaOf,
+    /// The schema's name: what the store's URL calls ?schema=
+    #[arg(long, value_name = "NAME", default_value = "incumbent")]
+    pub(crate) name: String,
+}
+
+/// The stores that have tables.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SchemaOf {
+    /// PostgreSQL
+    Postgres,
 }
 
 /// Print the manual page

@@ -77,6 +77,7 @@ fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> R
         Verb::Peers(args) => block_on(verbs::operate::peers(args, at(console)?, console)),
         Verb::Explain(args) => block_on(verbs::explain::explain(args, at(console)?)),
         Verb::Demo(args) => block_on(verbs::demo::demo(args)),
+        Verb::Schema(args) => verbs::generate::schema(args),
         Verb::Completions(args) => verbs::generate::completions(args),
         Verb::Man(args) => verbs::generate::man(args),
     }

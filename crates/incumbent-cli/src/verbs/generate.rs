@@ -1,4 +1,4 @@
-//! `completions` and `man`: generated from the one definition of the command line.
+//! What is printed for others to use: `completions` and `man`, from the one definition of the command line, and `schema`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::{Command, CommandFactory};
 
 use super::manual;
-use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::args::{Cli, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
 use crate::failure::Failure;
 use crate::output::cannot_write;
 
@@ -27,6 +27,23 @@ pub(crate) fn man(args: ManArgs) -> Result<u8, Failure> {
         return Err(Failure::usage(format!("there is no verb {verb:?}")).next("`incumbent --help` lists them"));
     };
     print(&page(found, &definition)?)
+}
+
+pub(crate) fn schema(args: SchemaArgs) -> Result<u8, Failure> {
+    match args.of {
+        SchemaOf::Postgres => postgres_schema(&args.name),
+    }
+}
+
+#[cfg(feature = "postgres")]
+fn postgres_schema(name: &str) -> Result<u8, Failure> {
+    let ddl = incumbent_postgres::schema_ddl(name).map_err(|error| Failure::usage(error.to_string()))?;
+    print(ddl.as_bytes())
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres_schema(_name: &str) -> Result<u8, Failure> {
+    Err(Failure::usage("PostgreSQL is not in this build: cargo feature `postgres`".to_owned()))
 }
 
 /// With what verbs inherit from the command filled in.

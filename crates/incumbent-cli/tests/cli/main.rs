@@ -10,6 +10,8 @@ mod etcd;
 mod host;
 mod operating;
 mod peers;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod reading;
 #[cfg(feature = "redis")]
 mod redis;

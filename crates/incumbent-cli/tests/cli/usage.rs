@@ -10,7 +10,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::host::{Host, Said, finish};
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 18] = [
     "run",
     "campaign",
     "leader",
@@ -25,6 +25,7 @@ const VERBS: [&str; 17] = [
     "end",
     "peers",
     "explain",
+    "schema",
     "demo",
     "completions",
     "man",

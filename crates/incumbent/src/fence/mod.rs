@@ -15,6 +15,8 @@
 //! - `EtcdFence` (with the feature `etcd`) keeps its mark in etcd, and guards what is written
 //!   there; so does `ZooKeeperFence` (with the feature `zookeeper`) in ZooKeeper and `RedisFence`
 //!   (with the feature `redis`) in Redis.
+//! - `PostgresFence` (with the feature `postgres`) keeps its mark in PostgreSQL, and is asked inside
+//!   your own transactions.
 //! - A database is its own best fence: implement [`Fence`] with an
 //!   `UPDATE .. SET mark = $1 WHERE mark <= $1`, and put the same condition into the transaction of
 //!   every write.
@@ -29,6 +31,8 @@ mod memory;
 pub use file::FileFence;
 #[cfg(feature = "etcd")]
 pub use incumbent_etcd::EtcdFence;
+#[cfg(feature = "postgres")]
+pub use incumbent_postgres::PostgresFence;
 #[cfg(feature = "redis")]
 pub use incumbent_redis::RedisFence;
 pub use incumbent_store::fence::{BoxFuture, ElectionName, Fence, FenceError, FencingToken, StoreId, Token};
