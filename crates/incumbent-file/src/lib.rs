@@ -57,6 +57,8 @@ mod disk;
 mod election_dir;
 mod election_path;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod high_water_mark;
 mod inotify;
 mod office;

@@ -113,7 +113,7 @@ pub(crate) fn corrupt(disk: &Disk, path: &str, why: impl std::fmt::Display) -> S
     StoreError::Corrupt { what }
 }
 
-fn unframe<'a>(bytes: &'a [u8], kind: &str) -> Result<(&'a [u8], &'a [u8]), String> {
+pub(crate) fn unframe<'a>(bytes: &'a [u8], kind: &str) -> Result<(&'a [u8], &'a [u8]), String> {
     if bytes.is_empty() {
         return Err("it is empty".into());
     }

@@ -1,0 +1,84 @@
+//! Feeds the readers of files and of their names what a torn write, another program or a person may have left there.
+//! Bodies are read past their checksums, which would hide almost everything.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_store::binary::{Reader, Writer};
+use incumbent_store::record::decode_office;
+use incumbent_store::{Incarnation, Nonce, Version};
+use incumbent_testkit::fuzz::{Rng, fuzz};
+
+use crate::record::{EntryRecord, Identity, OfficeRecord, Publication, Record, SessionRecord, unframe};
+
+fn entry(rng: &mut Rng) -> EntryRecord {
+    EntryRecord {
+        session: rng.next_u64().into(),
+        incarnation: Incarnation::from_bits(rng.next_u64().into()),
+        name: "node-ü".into(),
+        value: Bytes::from_static(b"10.0.0.7:80"),
+        enlisted_at: rng.next_u64(),
+    }
+}
+
+fn session(rng: &mut Rng) -> SessionRecord {
+    SessionRecord {
+        id: rng.next_u64().into(),
+        pid: rng.next_u64() as u32,
+        pid_namespace: rng.next_u64(),
+        clock: rng.next_u64().into(),
+        observed: (rng.below(2) == 0).then_some(Duration::from_secs(15)),
+    }
+}
+
+fn body(record: &impl Record) -> Vec<u8> {
+    let mut out = Writer::default();
+    record.put(&mut out);
+    out.into_bytes()
+}
+
+/// Whether a body can be read, and is written as it was read.
+fn comes_back<R: Record>(bytes: &[u8]) -> bool {
+    let mut reader = Reader::new(bytes);
+    let read = R::take(&mut reader).and_then(|record| reader.end().map(|()| record));
+    read.is_ok_and(|record| {
+        let again = body(&record);
+        let mut reader = Reader::new(&again);
+        R::take(&mut reader).is_ok_and(|second| body(&second) == again)
+    })
+}
+
+#[test]
+fn fuzz_what_is_read_of_a_file_comes_back() {
+    let good = |rng: &mut Rng| match rng.below(4) {
+        0 => body(&entry(rng)),
+        1 => body(&session(rng)),
+        2 => body(&Publication { value: Bytes::from_static(b"v"), ready: Some(Nonce(rng.next_u64())) }),
+        _ => {
+            let office = decode_office(b"incumbent 1\npaused for now\n", Version::NONE).unwrap();
+            body(&OfficeRecord { office, boot: rng.next_u64().into(), tombstone_until_nanos: rng.next_u64() })
+        }
+    };
+    fuzz(good, |bytes| {
+        let read = [
+            comes_back::<EntryRecord>(bytes),
+            comes_back::<SessionRecord>(bytes),
+            comes_back::<Publication>(bytes),
+            comes_back::<OfficeRecord>(bytes),
+            comes_back::<Identity>(bytes),
+        ];
+        read.contains(&true)
+    });
+}
+
+#[test]
+fn fuzz_a_frame_is_whole_or_refused() {
+    let good = |rng: &mut Rng| entry(rng).encode();
+    fuzz(good, |bytes| match unframe(bytes, EntryRecord::KIND) {
+        Ok((body, rest)) => {
+            assert!(body.len() + rest.len() < bytes.len());
+            true
+        }
+        Err(_) => false,
+    });
+}
