@@ -49,6 +49,11 @@ impl Paint {
     pub(crate) fn cyan(self, text: &str) -> String {
         self.with("36", text)
     }
+
+    /// A line of a page: its label, `width` wide, and its text.
+    pub(crate) fn row(self, width: usize, label: &str, text: &str) -> String {
+        format!("{} {text}", self.dim(&format!("{label:width$}")))
+    }
 }
 
 /// Writes messages for people to standard error, without the secrets that it was told.

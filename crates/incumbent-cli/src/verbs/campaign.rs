@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
 
-use super::{TIDY, candidate_name, last_error, say_what_is_waited_for, standing_client, value_bytes};
+use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes};
 use crate::args::CampaignArgs;
 use crate::failure::{Code, Failure};
 use crate::json::reason;
@@ -108,9 +108,7 @@ pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Cons
     let outcome = outcome.await;
     // Also when the reader has gone, or something broke: the office is not left to expire.
     drop(election);
-    if client.close(TIDY).await.is_err() {
-        console.warn("the store has not confirmed that this candidate left; anything left expires with its session");
-    }
+    close(client, console).await;
     writer.write(outcome?)?;
     Ok(0)
 }

@@ -161,7 +161,7 @@ fn to_json<'a>(store: &StoreUrl, promises: &'a Promises, settings: &Settings, bo
 
 fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bounds) -> Vec<String> {
     let paint = Paint::for_stream(&io::stdout());
-    let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
+    let row = rows(paint);
     let number = |time: Duration| paint.bold(&show(time));
     let mut page = vec![
         row("store", format!("{} (identity {})", printable(&store.to_string()), printable(promises.store.as_str()))),
@@ -201,6 +201,11 @@ fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bou
     ];
     page.extend(notes(promises, paint));
     page
+}
+
+/// What makes a line of the page.
+fn rows(paint: Paint) -> impl Fn(&str, String) -> String {
+    move |label, text| paint.row(15, label, &text)
 }
 
 fn notes(promises: &Promises, paint: Paint) -> Vec<String> {

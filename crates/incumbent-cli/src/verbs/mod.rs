@@ -33,6 +33,13 @@ const LOOK_FOR_STORE: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(3);
 const LONG_SILENCE: Duration = Duration::from_secs(10);
 
+/// Leaves everything tidy, also when something broke: the office is not left to expire.
+async fn close(client: Client<Unfenced>, console: &Console) {
+    if client.close(TIDY).await.is_err() {
+        console.warn("the store has not confirmed that this candidate left; anything left expires with its session");
+    }
+}
+
 /// Says now and then, while there is no session with the store, that it is waited for, and why.
 async fn say_what_is_waited_for(console: &Console) -> Infallible {
     let mut silence = SILENCE;

@@ -138,30 +138,12 @@ impl<'a> Vacancy<'a> {
                  running? `incumbent run {name} -- COMMAND`."
             ),
             Vacancy::NoMajority(group) => format!(
-                "Nobody leads, as far as can be seen: {} of {} members answer, and {} are needed. Start the others, or look \
-                 whether they can be reached.",
+                "Nobody leads, as far as can be seen: {} of {} members answer, and {} are needed. Start the others, or check \
+                 that they can be reached.",
                 group.answering, group.members, group.needed
             ),
-            Vacancy::Forming(group) => format!(
-                "Nobody leads because the group has never been complete: {} of {} members answer{}. Its first election waits \
-                 until all of them have been up at the same time, once. If some will not come, and nobody has ever voted in \
-                 this group, `incumbent peers found {name}` has the others begin: see its --help.",
-                group.answering,
-                group.members,
-                match &group.waits_for[..] {
-                    [] => String::new(),
-                    missing => format!(", and they wait for {}", listed(missing)),
-                }
-            ),
-            Vacancy::StateLost(group) => format!(
-                "Nobody leads because {} cannot vote: what they had written down is lost, or cannot be written. {} of {} \
-                 members vote, and {} are needed. `incumbent peers readmit {name} --member NAME` has one that lost its votes \
-                 come back, and the others follow: see its --help first.",
-                listed(&group.not_voting),
-                group.answering - group.not_voting.len(),
-                group.members,
-                group.needed
-            ),
+            Vacancy::Forming(group) => is_forming(group, &name),
+            Vacancy::StateLost(group) => has_lost_votes(group, &name),
             Vacancy::Refused(group) => format!(
                 "Nobody leads, as far as can be seen: {} of {} members answer. {}. One group holds one election: all its \
                  members, and all who ask them, have to name the same election, members and secret.",
@@ -174,11 +156,36 @@ impl<'a> Vacancy<'a> {
                     .to_owned()
             }
             Vacancy::NoCandidates => format!(
-                "Nobody leads because nobody is in line. Is a candidate running, with this very store and this very \
-                 name? `incumbent run {name} -- COMMAND` makes one."
+                "Nobody leads because nobody is in line. Is a candidate running, with exactly this store and this \
+                 name? `incumbent run {name} -- COMMAND` starts one."
             ),
         }
     }
+}
+
+fn is_forming(group: &GroupStatus, name: &str) -> String {
+    let waits_for = match &group.waits_for[..] {
+        [] => String::new(),
+        missing => format!(", and they wait for {}", listed(missing)),
+    };
+    format!(
+        "Nobody leads because the group has never been complete: {} of {} members answer{waits_for}. Its first election \
+         waits until all of them have been up at the same time, once. If some will not come, and nobody has ever voted in \
+         this group, `incumbent peers found {name}` lets the others begin: see its --help.",
+        group.answering, group.members
+    )
+}
+
+fn has_lost_votes(group: &GroupStatus, name: &str) -> String {
+    format!(
+        "Nobody leads because {} cannot vote: what they had written down is lost, or cannot be written. {} of {} members \
+         vote, and {} are needed. `incumbent peers readmit {name} --member NAME` lets one that lost its votes come back, \
+         and the others follow: see its --help first.",
+        listed(&group.not_voting),
+        group.answering - group.not_voting.len(),
+        group.members,
+        group.needed
+    )
 }
 
 pub(crate) async fn status(args: StatusArgs, store: StoreUrl) -> Result<u8, Failure> {
@@ -223,7 +230,7 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
 /// The state for people.
 pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Vec<String> {
     let paint = Paint::for_stream(&io::stdout());
-    let row = |label: &str, text: &str| format!("{} {text}", paint.dim(&format!("{label:9}")));
+    let row = |label: &str, text: &str| paint.row(9, label, text);
     let mut page =
         vec![row("election", &paint.bold(&printable(name.as_str()))), row("store", &printable(&store.to_string()))];
     match status.candidates.split_first().filter(|_| !status.vacant) {

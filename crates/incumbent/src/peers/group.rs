@@ -126,8 +126,8 @@ impl Group {
         self.members.len() / 2 + 1
     }
 
-    /// How many members a leader needs.
-    pub(super) fn needed(&self) -> usize {
+    /// How many members a leader needs: a majority, but for bully and ring without the majority rule.
+    pub fn needed(&self) -> usize {
         match &self.rules {
             Rules::Bully(rules) | Rules::Ring(rules) if !rules.majority => 1,
             _ => self.majority(),

@@ -12,13 +12,14 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::time::timeout;
 
 use crate::args::{DemoArgs, PeerAlgorithm};
 use crate::duration::show;
 use crate::failure::Failure;
 use crate::output::{Paint, out};
+use crate::signal_listener::SignalListener;
 use worker::{Folder, Report};
 use workers::{Heard, Workers};
 
@@ -43,13 +44,13 @@ pub(crate) async fn demo(args: DemoArgs) -> Result<u8, Failure> {
         None => (WHOLE, Box::pin(Demo::new(&folder.0)?.run())),
         Some(algorithm) => (peers::WHOLE, Box::pin(peers::run(algorithm.into(), members, &folder.0))),
     };
-    let listen = |kind| signal(kind).map_err(|error| Failure::error(format!("cannot listen for signals: {error}")));
-    let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let mut int = SignalListener::new(SignalKind::interrupt())?;
+    let mut term = SignalListener::new(SignalKind::terminate())?;
     let done = tokio::select! {
         done = timeout(whole, run) => done,
         // The processes and the folder go in any case.
-        _ = int.recv() => return Ok(130),
-        _ = term.recv() => return Ok(143),
+        () = int.heard() => return Ok(130),
+        () = term.heard() => return Ok(143),
     };
     let done = done.unwrap_or_else(|_| Err(Failure::error(format!("it took longer than {}", show(whole)))));
     drop(folder);

@@ -9,7 +9,7 @@ use incumbent::{Promises, Settings};
 use incumbent_core::stretch;
 use serde::Serialize;
 
-use super::{Bounds, Explanation, ms, notes, tokens};
+use super::{Bounds, Explanation, ms, notes, rows, tokens};
 use crate::duration::show;
 use crate::output::{Paint, printable};
 use crate::store_url::StoreUrl;
@@ -81,10 +81,6 @@ pub(super) fn to_json<'a>(
         }
         Rules::Bully(rules) | Rules::Ring(rules) => (rules.majority.then(|| ms(rules.leader_timeout)), None, None),
     };
-    let needed = match group.rules() {
-        Rules::Bully(rules) | Rules::Ring(rules) if !rules.majority => 1,
-        _ => group.majority(),
-    };
     let members = group.members().iter();
     let members = members.map(|one| MemberJson { name: &one.name, address: &one.address, rank: one.id.0 }).collect();
     Explanation {
@@ -96,7 +92,7 @@ pub(super) fn to_json<'a>(
             leaders: if group.algorithm().is_fenced() { "at_most_one" } else { "best_effort" },
             members,
             majority: group.majority(),
-            needed,
+            needed: group.needed(),
         }),
         ..super::to_json(store, promises, settings, &bounds)
     }
@@ -104,7 +100,7 @@ pub(super) fn to_json<'a>(
 
 pub(super) fn page(store: &StoreUrl, promises: &Promises, group: &Group) -> Vec<String> {
     let paint = Paint::for_stream(&io::stdout());
-    let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
+    let row = rows(paint);
     let members: Vec<_> =
         group
             .members()
@@ -136,7 +132,7 @@ pub(super) fn page(store: &StoreUrl, promises: &Promises, group: &Group) -> Vec<
 }
 
 fn consensus(rules: &ConsensusSettings, paint: Paint) -> Vec<String> {
-    let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
+    let row = rows(paint);
     let number = |time: Duration| paint.bold(&show(time));
     let lease = Lease::new(rules);
     vec![
@@ -186,7 +182,7 @@ fn consensus(rules: &ConsensusSettings, paint: Paint) -> Vec<String> {
 }
 
 fn ranks(rules: &RankSettings, failover: Duration, paint: Paint) -> Vec<String> {
-    let row = |label: &str, text: String| format!("{} {text}", paint.dim(&format!("{label:15}")));
+    let row = rows(paint);
     let overlap = if rules.majority {
         "not excluded: the majority rule ends a leader's term when it hears of no majority, and no clock is reckoned with"
     } else {

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::read::quoted;
-use super::{TIDY, candidate_name, last_error, say_what_is_waited_for, standing_client, value_bytes};
+use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes};
 use crate::args::RunArgs;
 use crate::block_on;
 use crate::failure::Failure;
@@ -117,9 +117,7 @@ async fn take_part(
     let done = supervisor.run(&client).await;
     supervisor.announcer.leave();
     *death = supervisor.death;
-    if client.close(TIDY).await.is_err() {
-        console.warn("the store has not confirmed that this candidate left; anything left expires with its session");
-    }
+    close(client, console).await;
     done
 }
 
