@@ -17,7 +17,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Error, Notification, Row};
 
 use crate::connector::{Connector, Messages};
-use crate::error::{Effect, Said, classify, needs_a_transaction_of_its_own};
+use crate::error::{Effect, Said, classify, is_read_only, needs_a_transaction_of_its_own};
 use crate::schema::{About, Schema};
 
 /// How long a connection may take to come up, the schema included.
@@ -84,7 +84,10 @@ impl Link {
         if answer.as_ref().is_err_and(needs_a_transaction_of_its_own) && !open.explicit.swap(true, Ordering::SeqCst) {
             answer = open.run(step, tell).await;
         }
-        given_up.0 = None;
+        // A server that takes no writes even so is given up: the primary is elsewhere.
+        if !answer.as_ref().is_err_and(is_read_only) {
+            given_up.0 = None;
+        }
         if open.unconfirmed.load(Ordering::SeqCst) != unconfirmed && answer.is_ok() {
             let what =
                 format!("{what}: the wait for a standby was cancelled, and the change may be lost with the server");

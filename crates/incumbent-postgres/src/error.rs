@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use incumbent_store::StoreError;
 use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity};
 
 /// Whether a statement has side effects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,8 +18,6 @@ pub(crate) enum Effect {
 
 /// Ours: the transaction's isolation level is not READ COMMITTED.
 pub(crate) const WRONG_ISOLATION: &str = "IN001";
-/// Ours: another server has taken over, and nobody leads yet.
-const QUIET: &str = "IN003";
 /// Ours: the token is below the mark.
 pub(crate) const STALE: &str = "IN409";
 /// Ours: the mark comes from another store.
@@ -31,13 +30,17 @@ pub(crate) fn needs_a_transaction_of_its_own(error: &Error) -> bool {
     matches!(code(error), Some(WRONG_ISOLATION | READ_ONLY))
 }
 
+/// Whether the server takes no writes: it has become a standby, or was one.
+pub(crate) fn is_read_only(error: &Error) -> bool {
+    code(error) == Some(READ_ONLY)
+}
+
 pub(crate) fn code(error: &Error) -> Option<&str> {
     error.code().map(|state| state.code())
 }
 
 /// Sorts an error of a statement that was sent.
 pub(crate) fn classify(error: Error, effect: Effect, what: &str) -> StoreError {
-    let unavailable = |error| StoreError::unavailable(what, Said(error));
     let code = code(&error).unwrap_or_default().to_owned();
     if effect == Effect::Write && may_have_been_committed(&error) {
         return StoreError::unknown(what, Said(error));
@@ -54,15 +57,17 @@ pub(crate) fn classify(error: Error, effect: Effect, what: &str) -> StoreError {
             let what = format!("{what}: the server takes no writes; the primary may be elsewhere");
             StoreError::unavailable(what, Said(error))
         }
-        (_, QUIET) => unavailable(error),
-        _ => unavailable(error),
+        // Deadlocks, locks that were not to be had, too many connections, and ours: nobody leads yet (IN003).
+        _ => StoreError::unavailable(what, Said(error)),
     }
 }
 
 /// An ERROR comes before the commit, and ends its transaction. Whatever else ends a statement says nothing of it: a
 /// server that goes away, a connection that is lost, and what a pooler says about either (class 08).
 fn may_have_been_committed(error: &Error) -> bool {
-    error.as_db_error().is_none_or(|said| said.severity() != "ERROR" || said.code().code().starts_with("08"))
+    // Not the text of the severity, which is translated.
+    let certain = |said: &DbError| said.parsed_severity() == Some(Severity::Error);
+    error.as_db_error().is_none_or(|said| !certain(said) || said.code().code().starts_with("08"))
 }
 
 /// What the server said, or why nothing came, in one line.

@@ -298,6 +298,9 @@ impl Shared {
             let _ = timeout(PROOF_WITHIN, open.client.batch_execute("UNLISTEN *")).await;
             return Ok(());
         }
+        // A DBA's limit for connections that are idle is not meant for those that listen. Servers before 14 have none.
+        // Not before it is known that there is no pooler, which would give the connection to others.
+        let _ = open.client.batch_execute("SET idle_session_timeout = 0").await;
         self.listening.send_replace(Listening::Yes(generation));
         loop {
             match timeout(CHECK_EVERY, hears.recv()).await {
@@ -314,8 +317,6 @@ impl Shared {
     /// as long as both statements happen to run on one connection of the server's.)
     async fn hears(&self, open: &Open, hears: &mut mpsc::UnboundedReceiver<Notification>) -> bool {
         let channel = open.about.store.as_str();
-        // A DBA's limit for connections that are idle is not meant for those that listen. Servers before 14 have none.
-        let _ = open.client.batch_execute("SET idle_session_timeout = 0").await;
         if open.client.batch_execute(&format!("LISTEN \"{channel}\"")).await.is_err() {
             return false;
         }

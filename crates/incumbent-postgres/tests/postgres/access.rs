@@ -1,7 +1,11 @@
 //! Schemas, roles and their defaults, and databases in other encodings.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
+
 use incumbent_postgres::PostgresStore;
 use incumbent_store::{ElectionName, Place, Store, StoreError};
+use incumbent_testkit::servers::PostgresServer;
 
 use crate::harness::{TTL, entry, held, name, raw, shared, store, within};
 
@@ -112,4 +116,42 @@ async fn a_server_that_is_not_there_or_lets_nobody_in_says_so() {
     assert!(matches!(stranger, StoreError::Denied { .. }), "{stranger:?}");
     let nowhere = store(&url_of("postgres", "nowhere", "").await).identity().await.unwrap_err();
     assert!(matches!(nowhere, StoreError::Misuse { .. }), "{nowhere:?}");
+}
+
+fn run(folder: &std::path::Path, program: &str, args: &str) {
+    let output = Command::new(program).current_dir(folder).args(args.split(' ')).output().expect(program);
+    assert!(output.status.success(), "{program} {args}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn tls_is_spoken_with_servers_that_a_ca_of_ones_own_vouches_for_and_with_no_others() {
+    let folder = incumbent_testkit::servers::Scratch::new("tls");
+    let path = folder.path();
+    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    for ca in ["ca", "other"] {
+        run(path, "openssl", &format!("req -x509 {new_key} -keyout {ca}.key -out {ca}.pem -days 2 -subj /CN={ca}"));
+    }
+    std::fs::write(path.join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    run(path, "openssl", &format!("req {new_key} -keyout server.key -out server.csr -subj /CN=server"));
+    let sign =
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.pem";
+    run(path, "openssl", sign);
+    run(path, "chmod", "600 server.key");
+    if std::fs::metadata(path).is_ok_and(|folder| folder.uid() == 0) {
+        // As root, the server runs as its package's user.
+        run(path, "chown", "postgres server.key");
+    }
+    let at = |file: &str| path.join(file).display().to_string();
+    let [certificate, key] = [("ssl_cert_file", "server.pem"), ("ssl_key_file", "server.key")]
+        .map(|(name, file)| format!("{name}={}", at(file)));
+    let server = PostgresServer::start_with(&["ssl=on", &certificate, &key]).await;
+
+    let trusting = store(&format!("{}?application_name=trusting&sslrootcert={}", server.url(), at("ca.pem")));
+    assert!(leads(&trusting).await.unwrap());
+    let in_the_clear = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+        WHERE application_name = 'trusting' AND NOT ssl";
+    let connections = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'trusting'";
+    assert_eq!((server.sql(connections), server.sql(in_the_clear)), ("t".to_owned(), "0".to_owned()));
+    let refused = store(&format!("{}?sslrootcert={}", server.url(), at("other.pem"))).identity().await.unwrap_err();
+    assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
 }
