@@ -95,7 +95,8 @@ impl Sql {
 }
 
 impl PostgresStore {
-    /// Elections in the database that a URL names. See [`PostgresOptions::from_url`] for what it may say.
+    /// Elections in the database that a URL names: `postgres://user@host/database`, with `schema`,
+    /// `sslmode`, `sslrootcert`, `sslcert` and `sslkey` as options.
     pub fn from_url(url: &str) -> Result<PostgresStore, StoreError> {
         let parsed = crate::options::parse_url(url)?;
         match parsed.tls {
