@@ -12,7 +12,8 @@ use crate::host::{Host, Process, Said, children, eventually, finish};
 /// A demonstration with a temporary folder of its own.
 fn demo(host: &Host, args: &[&str]) -> Command {
     fs::create_dir(host.path("tmp")).unwrap();
-    let mut command = host.command(["demo"].iter().chain(args));
+    // Whatever the tests were started with: one that ignores interrupts goes on.
+    let mut command = host.by_way_of("env", &["--default-signal"], ["demo"].iter().chain(args));
     command.env("TMPDIR", host.path("tmp")).env_remove("INCUMBENT_STORE");
     command
 }
