@@ -25,7 +25,7 @@ pub struct Office {
     pub ended: Option<Ended>,
     /// The last leader that an operator removed, so that it can say why it lost.
     pub deposed: Option<Token>,
-    /// How the last term ended. Written only where STONITH or the doctor needs it.
+    /// How the last term ended. Every store keeps it, and nothing in the library writes it yet.
     pub last_term: Option<LastTerm>,
 }
 
