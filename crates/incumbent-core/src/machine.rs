@@ -129,7 +129,7 @@ impl Claim {
     }
 }
 
-/// What is to be done, or has come to pass.
+/// What is to be done, or has taken effect.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
     /// Open a session with this TTL.
@@ -140,7 +140,7 @@ pub enum Output {
         attempt: Attempt,
         /// The session.
         epoch: Epoch,
-        /// The entries that we believe to hold.
+        /// The entries that we believe we hold.
         held: Vec<Held>,
     },
     /// The answer to this opening or renewal is no longer wanted: drop it, with all that it holds.

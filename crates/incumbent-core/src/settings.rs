@@ -107,7 +107,7 @@ pub enum SettingsError {
     /// An interval of zero would never rest.
     #[error("an interval is zero: renewals and re-reads need time between them")]
     ZeroInterval,
-    /// No clock is that bad.
+    /// The drift is out of range.
     #[error("a drift of {ppm} ppm leaves nothing of the TTL: at most 499999 are allowed")]
     Drift {
         /// The drift that was asked for.

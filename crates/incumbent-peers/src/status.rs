@@ -135,7 +135,7 @@ pub enum Refused {
     #[error("the leader is busy with another wish")]
     Busy,
     /// There is nothing to found.
-    #[error("the group is founded already, or is none that has to be")]
+    #[error("this group is already founded, or does not need to be")]
     Founded,
     /// There are too few to found a group with.
     #[error("a majority of the members has to be up, with disks that have not voted")]

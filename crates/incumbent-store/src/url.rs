@@ -180,7 +180,7 @@ impl Scheme {
         }
     }
 
-    /// The URL, or a part of it, does not do.
+    /// The URL, or a part of it, is malformed.
     pub fn wrong(self, what: impl fmt::Display) -> StoreError {
         StoreError::Misuse { what: format!("the URL of {}: {what}", self.store) }
     }

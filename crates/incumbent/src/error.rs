@@ -337,11 +337,11 @@ pub enum TransferRefused {
     #[error("no candidate {0:?} is in line")]
     NoSuchCandidate(String),
     /// Several candidates have this name: use an id.
-    #[error("{name:?} fits {}: name one by its id", .ids.join(", "))]
+    #[error("several candidates are named {name:?} ({}): use an id", .ids.join(", "))]
     Ambiguous {
         /// The name.
         name: String,
-        /// The ids that it fits.
+        /// The ids of the candidates with this name.
         ids: Vec<String>,
     },
     /// The candidate is another library's, and does not take part in handovers.
@@ -414,7 +414,7 @@ pub enum OperatorError {
     #[error("the election is not paused")]
     NotPaused,
     /// There is nothing to found.
-    #[error("the group is founded already, or is none that has to be")]
+    #[error("this group is already founded, or does not need to be")]
     AlreadyFounded,
     /// There is nobody to readmit.
     #[error("this member has not lost its state")]
@@ -426,7 +426,7 @@ pub enum OperatorError {
     #[error("this election is kept by a store: only a group of peers is founded, and only its members are readmitted")]
     NotAGroup,
     /// The program of the leader, a member of a group, does not listen to operators.
-    #[error("the leader's program takes no wishes")]
+    #[error("the leader's program does not accept operator requests")]
     TakesNoWishes,
     /// The reason for a pause is too long, or has control characters.
     #[error("the reason for a pause has at most {MAX_REASON_BYTES} bytes and no control characters")]

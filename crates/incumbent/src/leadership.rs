@@ -142,8 +142,8 @@ impl<F: Fencing> Leadership<F> {
 
     /// Gives the office back, the work having stopped. `Ok`: the entry has certainly left the line.
     ///
-    /// A leadership that was lost before has nothing to give back, and that is well, too. On an error the entry may
-    /// still be there: its removal goes on in the background, and ends with the session at the latest.
+    /// A leadership that was lost before has nothing to give back, which also counts as success. On an error the
+    /// entry may still be there: its removal goes on in the background, and ends with the session at the latest.
     ///
     /// The [`Candidacy`](crate::Candidacy) goes back in line, and may well lead again.
     /// [`leave`](Leadership::leave) does not.

@@ -113,8 +113,8 @@ impl<F: Fencing> Term<F> {
         }
     }
 
-    /// How long the term lasts if no further renewal succeeds. Zero when it is over; for ever, so to speak, where nothing
-    /// bounds it: bully and ring without the majority rule.
+    /// How long the term lasts if no further renewal succeeds. Zero when it is over; effectively unlimited
+    /// where nothing bounds it: bully and ring without the majority rule.
     pub fn remaining(&self) -> Duration {
         self.state.deadline().since(self.port.now())
     }

@@ -1,5 +1,5 @@
-//! The acts of an operator: transfer, resign, depose, pause, resume, end. Each returns when it has
-//! come to pass.
+//! The acts of an operator: transfer, resign, depose, pause, resume, end. Each returns once it
+//! has taken effect.
 
 use std::convert::Infallible;
 use std::future::Future;

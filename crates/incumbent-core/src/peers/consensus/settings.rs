@@ -92,7 +92,7 @@ pub enum ConsensusSettingsError {
     /// Heartbeats need time between them.
     #[error("the heartbeat interval is zero: heartbeats need time between them")]
     ZeroHeartbeat,
-    /// No clock is that bad.
+    /// The drift is out of range.
     #[error("a drift of {ppm} ppm leaves too little of any promise: at most 499999 are allowed")]
     Drift {
         /// The drift that was asked for.
