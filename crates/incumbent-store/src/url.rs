@@ -94,7 +94,7 @@ fn map_secrets(url: &str, mut replace: impl FnMut(&str) -> String) -> String {
 fn is_secret(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     // The name of a file with a secret is none.
-    if word.ends_with("-file") || word == "tls-key" {
+    if word.ends_with("-file") || ["key", "tls-key", "sslkey"].contains(&word.as_str()) {
         return false;
     }
     ["pass", "pwd", "secret", "token", "key", "auth", "credential"].iter().any(|part| word.contains(part))
@@ -342,6 +342,14 @@ mod tests {
             ("file:///var/a:b@c", "file:///var/a:b@c"),
             ("consensus://?secret-file=/etc/s&rank=1", "consensus://?secret-file=/etc/s&rank=1"),
             ("consensus://?secret=hunter2", "consensus://?secret=***"),
+            ("etcds://a?cert=/c&key=/etc/k.pem", "etcds://a?cert=/c&key=/etc/k.pem"),
+            ("ring://?tls-key=/etc/k.pem", "ring://?tls-key=/etc/k.pem"),
+            ("postgres://u@a/db?sslkey=/etc/k.pem", "postgres://u@a/db?sslkey=/etc/k.pem"),
+            (
+                "postgres://a/db?Password-File=/etc/p&sslpassword=x",
+                "postgres://a/db?Password-File=/etc/p&sslpassword=***",
+            ),
+            ("etcd://a?apikey=abc&secret-key=abc", "etcd://a?apikey=***&secret-key=***"),
             ("nonsense", "nonsense"),
         ] {
             assert_eq!(redacted(url), shown);
