@@ -69,7 +69,7 @@ const KINDS: &[StoreKind] = &[
     kind!("rediss", "rediss://host:6379?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", Open::Store(redis)),
     kind!("zk", "zk://a:2181,b:2181/chroot", "ZooKeeper; ?dialect=curator-latch and others", "zookeeper", Open::Store(zookeeper)),
     kind!("zks", "zks://a:2181?ca=FILE", "over TLS; cert and key are files, too", "zookeeper-tls", Open::Store(zookeeper)),
-    kind!("postgres", "postgres://user@a,b/database", "PostgreSQL; ?schema=NAME, TLS: ?sslrootcert=FILE", "postgres", Open::Store(postgres)),
+    kind!("postgres", "postgres://user@a,b/database", "PostgreSQL; ?schema=NAME, ?sslrootcert=FILE", "postgres", Open::Store(postgres)),
     kind!("postgresql", "postgresql://...", "the same", "postgres", Open::Store(postgres)),
 ];
 
