@@ -132,7 +132,7 @@ pub enum Refused {
     #[error("the heir could not take office: it is unfit to lead, or does not vote yet")]
     HeirUnfit,
     /// Another wish is being granted.
-    #[error("the leader is busy with another wish")]
+    #[error("the leader is busy with another request")]
     Busy,
     /// There is nothing to found.
     #[error("this group is already founded, or does not need to be")]

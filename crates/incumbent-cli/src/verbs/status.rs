@@ -238,7 +238,7 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
             page.push(row("leader", &paint.green(&described(leader))));
             if let Some(silence) = status.silence {
                 let text = heard_of(silence);
-                page.push(row("heard of", &if is_late(silence) { paint.yellow(&text) } else { text }));
+                page.push(row("last seen", &if is_late(silence) { paint.yellow(&text) } else { text }));
             }
             page.push(row("in line", &in_line(followers)));
         }

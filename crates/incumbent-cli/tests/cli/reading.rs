@@ -262,7 +262,7 @@ fn status_says_how_long_the_leader_has_been_silent() {
     let host = Host::new();
     let leader = host.start(["run", "--ttl", "10m", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
     host.until_in_line("jobs/x", &["a"]);
-    assert!(host.ok(["status", "jobs/x"]).out.contains("\nheard of "), "it is well, and was heard of a while ago");
+    assert!(host.ok(["status", "jobs/x"]).out.contains("\nlast seen "), "it is well, and was seen a while ago");
     stop(leader.pid());
     let silent = || host.ok(["status", "jobs/x", "--json"]).json()["silent_ms"].as_u64().unwrap();
     let before = silent();
