@@ -392,8 +392,8 @@ With --json, on one line:
     {\"v\":1,\"election\":\"jobs/nightly\",\"store\":\"file:///...\",\"leader\":null,
     \"followers\":0,\"vacant_because\":\"paused\",\"paused\":{\"reason\":\"tea\"},
     \"handover\":null,\"ended\":false,\"age_ms\":3}
-\"ended\": it was ended a while ago; those in line have not heard of it yet, or
-came later. \"vacant_because\" is there when nobody leads: paused, ended,
+\"ended\": it was ended a while ago; those in line do not know yet, or came
+later. \"vacant_because\" is there when nobody leads: paused, ended,
 deposed or no_candidates; among peers forming, no_majority, state_lost,
 refused or electing. With a directory, \"silent_ms\" says how long ago the
 leader was last heard from. With peers there is also
@@ -649,18 +649,18 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Print what makes the tables of a database, for those who make them by hand
+/// Print the SQL that creates the schema, for administrators who run it by hand
 ///
-/// Where a role may create a schema, the library makes it by itself.
+/// Where the role may create a schema, the library does it by itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
     incumbent schema postgres | psql -1 postgres://admin@host/database")]
 pub(crate) struct SchemaArgs {
-    /// Of which store
+    /// The store that needs a schema
     #[arg(value_name = "STORE")]
     pub(crate) of: SchemaOf,
-    /// The schema's name: what the store's URL calls ?schema=
+    /// The schema's name, as in ?schema= of the store's URL
     #[arg(long, value_name = "NAME", default_value = "incumbent")]
     pub(crate) name: String,
 }

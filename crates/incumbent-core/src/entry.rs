@@ -44,9 +44,9 @@ impl TryFrom<u64> for Token {
     }
 }
 
-/// The number is no token: tokens go from 1 to [`Token::MAX`].
+/// The number is not a token: tokens go from 1 to [`Token::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is no token: tokens go from 1 to {max}", max = Token::MAX)]
+#[error("{0} is not a token: tokens go from 1 to {max}", max = Token::MAX)]
 pub struct TokenOutOfRange(pub u64);
 
 impl fmt::Debug for Token {

@@ -103,7 +103,7 @@ pub enum Refusal {
     #[error("the leader is already leaving office")]
     Leaving,
     /// The heir is the leader itself.
-    #[error("the heir leads already")]
+    #[error("the heir already leads")]
     LeadsAlready,
     /// The leader cannot read its line, or may not write what a handover needs.
     #[error("the leader cannot read its line, or may not write what a handover needs")]

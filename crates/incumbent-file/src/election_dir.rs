@@ -239,7 +239,7 @@ impl<'a> ElectionDir<'a> {
         mut times: u64,
     ) -> Result<Option<Entry>, StoreError> {
         let path = self.numbered(Sequence::Line, number);
-        let token = Token::new(number).ok_or_else(|| corrupt(self.disk(), &path, "it is no token"))?;
+        let token = Token::new(number).ok_or_else(|| corrupt(self.disk(), &path, "it is not a token"))?;
         for _ in 0..TRIES {
             let publication = match times {
                 0 => Some(Publication { value: record.value.clone(), ready: None }),

@@ -80,7 +80,7 @@ pub enum OrderError {
     #[error("the guardian is dead")]
     Dead,
     /// Something of the command before is left; wait for [`Event::Empty`].
-    #[error("processes of the command before are left")]
+    #[error("processes of the previous command are still running")]
     Busy,
     /// There is no such signal.
     #[error("there is no signal {0}")]

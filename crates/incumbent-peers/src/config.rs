@@ -324,7 +324,7 @@ pub enum ConfigError {
         name: String,
     },
     /// An address cannot be one.
-    #[error("{address:?} is no address: it has to be host:port")]
+    #[error("{address:?} is not an address: it has to be host:port")]
     Address {
         /// The address.
         address: String,
@@ -339,7 +339,7 @@ pub enum ConfigError {
     #[error(transparent)]
     Group(GroupError),
     /// There is no such algorithm.
-    #[error("there is no algorithm {name:?}: it is bully, ring or consensus")]
+    #[error("unknown algorithm {name:?}: use bully, ring or consensus")]
     Algorithm {
         /// What was asked for.
         name: String,
@@ -388,7 +388,7 @@ pub enum ConfigError {
         why: Arc<io::Error>,
     },
     /// Everybody can read it.
-    #[error("{path:?} is no secret, everybody can read it: chmod 600 it")]
+    #[error("{path:?} is not secret, everybody can read it: chmod 600 it")]
     SecretOpen {
         /// The file.
         path: PathBuf,

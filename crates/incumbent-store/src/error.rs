@@ -49,7 +49,7 @@ pub enum StoreError {
     #[error("the session has expired")]
     SessionGone,
     /// This session stands in this election already.
-    #[error("this session is in the line of {:?} already, with token {}", .0.election, .0.token)]
+    #[error("this session is already in the line of {:?}, with token {}", .0.election, .0.token)]
     AlreadyInLine(Held),
     /// Something of another library, or of another dialect, is in the way.
     #[error("foreign data: {what}")]

@@ -63,7 +63,7 @@ pub enum ConnectError {
         path: std::path::PathBuf,
     },
     /// The tokens of this store are weaker than [`ClientBuilder::require`](crate::ClientBuilder::require) asks for.
-    #[error("the store's tokens are {promised:?}, and {required:?} ones at least are required")]
+    #[error("the store's tokens are {promised:?}, but at least {required:?} is required")]
     WeakTokens {
         /// What was asked for.
         required: TokenStrength,
@@ -221,7 +221,7 @@ pub enum MemberError {
     #[error("it has to say which one it is: by &rank= or &listen= in the URL, or by a name that is in the list")]
     Unnamed,
     /// Every member runs already, in other processes of this host.
-    #[error("all {members} members run already")]
+    #[error("all {members} members are already running")]
     AllRun {
         /// How many there are.
         members: usize,
@@ -308,7 +308,7 @@ pub enum ProclaimError {
 #[non_exhaustive]
 pub enum TransferError<F: Fencing = Fenced> {
     /// The leader leads on; here is its leadership.
-    #[error("the transfer is refused and the leader leads on: {why}")]
+    #[error("the transfer was refused and the leader stays in office: {why}")]
     Refused {
         /// The leadership, as it was.
         leadership: Leadership<F>,
@@ -345,7 +345,7 @@ pub enum TransferRefused {
         ids: Vec<String>,
     },
     /// The candidate is another library's, and does not take part in handovers.
-    #[error("the candidate was made by another library, which knows no handover")]
+    #[error("the candidate was made by another library, which does not support handovers")]
     Foreign,
     /// The leader refused.
     #[error(transparent)]
@@ -388,7 +388,7 @@ pub enum OperatorError {
         leads: Option<Token>,
     },
     /// The transfer was refused: the leader leads on.
-    #[error("refused, the leader leads on: {0}")]
+    #[error("refused, and the leader stays in office: {0}")]
     Refused(#[from] TransferRefused),
     /// Somebody else leads now.
     #[error("the office was given up, but {} leads now, not the heir", .leader.as_ref().map_or_else(|| "nobody".into(), |leader| leader.to_string()))]
@@ -469,7 +469,7 @@ pub enum Unfinished {
     #[error("not all who founded it have agreed yet")]
     Founded,
     /// No member that still knows a term has answered the one that lost its state.
-    #[error("no member that still knows a term answers it")]
+    #[error("no member that still knows a term has answered it")]
     Readmitted,
 }
 

@@ -515,7 +515,7 @@ fn on_one_host_a_count_of_ports_is_enough_and_each_process_takes_the_next_member
         });
     }
     let mut fourth = Process::start(with_state(&["campaign", "jobs/x"]));
-    fourth.until_said("all 3 members run already");
+    fourth.until_said("all 3 members are already running");
     assert_eq!(fourth.wait(), Some(1));
     let mode = fs::metadata(host.path("state/incumbent/peers/secret")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

@@ -214,7 +214,7 @@ impl Group {
         }
         let Some(listen) = &self.listen else { return Ok(None) };
         let unknown = || {
-            misuse(format!("{listen} is no address in the list of members: &rank= says which of them listens there"))
+            misuse(format!("{listen} is not the address of a listed member: &rank= says which of them listens there"))
         };
         self.members.by_address(listen).map(Some).ok_or_else(unknown)
     }

@@ -177,7 +177,7 @@ fn members(authority: &str, list: Option<&str>) -> Result<Members, UrlError> {
         None => USUAL_MEMBERS,
     };
     let first = if authority.is_empty() { FIRST_ADDRESS } else { authority };
-    let no_address = || place(format!("{first:?} is no address: it has to be host:port"));
+    let no_address = || place(format!("{first:?} is not an address: it has to be host:port"));
     let (host, port) = first.rsplit_once(':').ok_or_else(no_address)?;
     let port: u16 = port.parse().map_err(|_| no_address())?;
     if count == 0 || usize::from(count) > MAX_MEMBERS || port.checked_add(count - 1).is_none() {
