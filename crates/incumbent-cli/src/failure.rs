@@ -174,7 +174,7 @@ impl From<CandidacyError> for Failure {
                 Failure::usage(error.to_string())
             }
             CandidacyError::Member(ref why) if why.is_taken() => Failure::error(error.to_string())
-                .next("check whether another process is this member already; `incumbent status` helps"),
+                .next("check whether another process already runs as this member; `incumbent status` helps"),
             error => Failure::error(error.to_string()),
         }
     }

@@ -181,7 +181,7 @@ fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bou
         row(
             "worst failover",
             format!(
-                "{}: the next one leads by then after a leader fell silent without being seen to die",
+                "{}: a leader that falls silent without being seen to die is replaced within this time",
                 number(bounds.failover)
             ),
         ),
@@ -196,7 +196,7 @@ fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bou
         row("", format!("(as long as clocks drift apart by at most {} ppm)", settings.drift_ppm)),
         row(
             "store outage",
-            format!("{} are survived: a leader stays in office if the store is back by then", number(bounds.outage)),
+            format!("{}: a leader survives an outage that is shorter than this", number(bounds.outage)),
         ),
     ];
     page.extend(notes(promises, paint));
@@ -221,9 +221,9 @@ fn tokens(strength: TokenStrength) -> &'static str {
     match strength {
         TokenStrength::None => "none: nothing can refuse the late writes of a former leader",
         TokenStrength::Durable => "durable: they never go back, whatever restarts",
-        TokenStrength::Volatile => "volatile: a crash or a failover of the store may lose some, and then they repeat",
+        TokenStrength::Volatile => "volatile: a crash or failover of the store may lose some, and then they may repeat",
         TokenStrength::Process => "process-wide: they last as long as the process that holds them",
-        _ => "of a kind that this version does not know",
+        _ => "unknown to this version",
     }
 }
 
@@ -233,7 +233,7 @@ fn line(kind: LineKind) -> &'static str {
         LineKind::Single => "none: the first to try gets the office",
         LineKind::Votes => "none: a majority of the members votes",
         LineKind::Rank => "none: the member of the highest rank that answers leads",
-        _ => "of a kind that this version does not know",
+        _ => "unknown to this version",
     }
 }
 

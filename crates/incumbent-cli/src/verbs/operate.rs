@@ -113,8 +113,7 @@ impl<'a> Act<'a> {
 pub(crate) async fn transfer(args: TransferArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("transfer", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
-    let or_else =
-        format!("the request has been taken back, and `incumbent status {}` says who leads", quoted(act.name));
+    let or_else = format!("the request has been withdrawn, and `incumbent status {}` says who leads", quoted(act.name));
     act.carry_out(operator.transfer(args.to.as_str(), args.patience.timeout), &or_else).await?;
     act.report("transferred", None).await
 }
@@ -123,7 +122,7 @@ pub(crate) async fn resign(args: ResignArgs, store: StoreUrl, console: &Console)
     let act = Act::new("resign", &args.target, args.patience, args.format, &store, console).await?;
     let operator = act.election.operator();
     let or_else = format!(
-        "the request has been taken back; `incumbent depose {}` removes a leader that does not answer",
+        "the request has been withdrawn; `incumbent depose {}` removes a leader that does not answer",
         quoted(act.name)
     );
     act.carry_out(operator.resign(args.patience.timeout), &or_else).await?;

@@ -150,7 +150,7 @@ fn consensus(rules: &ConsensusSettings, paint: Paint) -> Vec<String> {
         row(
             "worst failover",
             format!(
-                "{}: after so much silence a member asks for votes; two that ask at once may have to ask again",
+                "{}: after this much silence a member asks for votes; two that ask at once may have to ask again",
                 number(failover(&Rules::Consensus(*rules)))
             ),
         ),
@@ -173,10 +173,7 @@ fn consensus(rules: &ConsensusSettings, paint: Paint) -> Vec<String> {
         row("", format!("(as long as each clock drifts by at most {} ppm)", rules.drift_ppm)),
         row(
             "cut off",
-            format!(
-                "{} are survived: a leader stays in office if a majority answers again by then",
-                number(lease.outage)
-            ),
+            format!("{}: a leader stays in office if a majority answers again within this time", number(lease.outage)),
         ),
     ]
 }
@@ -184,7 +181,7 @@ fn consensus(rules: &ConsensusSettings, paint: Paint) -> Vec<String> {
 fn ranks(rules: &RankSettings, failover: Duration, paint: Paint) -> Vec<String> {
     let row = rows(paint);
     let overlap = if rules.majority {
-        "not excluded: the majority rule ends a leader's term when it hears of no majority, and no clock is reckoned with"
+        "possible: the majority rule ends a leader's term when it no longer hears from a majority, but by no deadline"
     } else {
         "unbounded: two halves of a network have two leaders, for as long as that lasts"
     };
@@ -202,7 +199,7 @@ fn ranks(rules: &RankSettings, failover: Duration, paint: Paint) -> Vec<String> 
         row(
             "usual failover",
             format!(
-                "{}: silence, then an election; longer if those who answered die, too",
+                "{}: silence, then an election; longer if those that answered die as well",
                 paint.bold(&show(failover))
             ),
         ),

@@ -137,7 +137,7 @@ impl Story {
     async fn bring_back(&mut self, dead: u16) -> Result<(), Failure> {
         let expected = match self.algorithm {
             Algorithm::Bully | Algorithm::Ring => "It has the highest rank, so it takes over\nfrom a healthy leader.",
-            Algorithm::Consensus => "It knows its term and its vote from its disk,\nand the leader leads on.",
+            Algorithm::Consensus => "It knows its term and its vote from its disk,\nand the leader stays in office.",
         };
         self.heading(3, &format!("{} is started again. {expected}", name(dead))).await?;
         let began = now();
@@ -148,7 +148,7 @@ impl Story {
         self.print(began, |_| false).await?;
         let (leads, dead) = (name(leader.member), name(dead));
         self.done(&match (leader.from >= began, self.algorithm) {
-            (false, _) => format!("{leads} led on, and {dead} follows and votes again."),
+            (false, _) => format!("{leads} stayed in office, and {dead} follows and votes again."),
             (true, Algorithm::Consensus) => format!("{leads} was elected meanwhile, and {dead} votes again."),
             (true, _) => format!("{leads} leads again: ranks cost a change of leader."),
         })
@@ -238,7 +238,7 @@ impl Story {
         let at = now();
         let leader = self.until_settled(&self.group.members, "one leader that all follow").await?;
         self.print(at, |_| false).await?;
-        let how = if leader.from < at { "led on" } else { "was elected" };
+        let how = if leader.from < at { "still leads" } else { "was elected" };
         let why = match self.algorithm {
             Algorithm::Consensus => format!("{how}{}: its term is the highest", in_term(&leader)),
             Algorithm::Bully | Algorithm::Ring => {
@@ -261,8 +261,8 @@ impl Story {
             return out("Where there is a store, use it: `incumbent explain` says why.");
         }
         let two = show(state.two_at_once());
-        out(&format!("All as announced, also that two led at once: for {two}. There is no token that"))?;
-        out("could tell them apart: use it where that does no harm, and otherwise")?;
+        out(&format!("As expected, two led at once, for {two}. No token tells them apart:"))?;
+        out("use it where that does no harm. Otherwise:")?;
         out(&self.paint.bold("incumbent demo --algorithm consensus"))
     }
 
