@@ -48,10 +48,10 @@ const DEFAULT_TTL: Duration = Duration::from_secs(15);
 /// # The runtime
 /// A client is made inside a tokio runtime with time and I/O enabled, of either kind, and its one
 /// task runs there: it renews the session. A runtime that is blocked for longer than the TTL loses
-/// its leaderships, by the clock and in time; blocking work belongs into
-/// `tokio::task::spawn_blocking`. When the last handle is gone, the task leaves the lines, for at
-/// most twice the TTL, and ends; a runtime that ends before that leaves it to the session to
-/// expire.
+/// its leaderships, by the clock and in time; blocking work belongs in
+/// `tokio::task::spawn_blocking`. When the last handle is gone, the task leaves the lines, trying
+/// for at most twice the TTL (among peers, the grace and 10 s), and ends; if the runtime ends
+/// before that, what is left expires with the session.
 #[derive(Clone, Debug)]
 pub struct Client<F: Fencing = Fenced> {
     pub(crate) port: Port,
@@ -177,7 +177,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How far this host's clock may be off the store's, in parts per million. 1000 unless set.
+    /// How far this host's clock may drift from the store's, in parts per million. 1000 unless set.
     pub fn drift_ppm(mut self, ppm: u32) -> ClientBuilder {
         self.drift_ppm = Some(ppm);
         self
@@ -189,8 +189,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Makes nothing: a directory that is not there is [`ConnectError::Missing`]. For those who only read, and may have
-    /// mistyped its name.
+    /// Creates nothing: a directory that does not exist is [`ConnectError::Missing`]. For those who only read, and may
+    /// have mistyped its name.
     pub fn must_exist(mut self) -> ClientBuilder {
         self.must_exist = true;
         self
@@ -231,7 +231,7 @@ impl ClientBuilder {
         self.open(url).await
     }
 
-    /// The same for code that gets along without fencing tokens: for `bully://` and `ring://`, which have none, and for
+    /// The same for code that does not need fencing tokens: for `bully://` and `ring://`, which have none, and for
     /// everything else.
     pub async fn connect_unfenced(self, url: &str) -> Result<Client<Unfenced>, ConnectError> {
         self.open(url).await

@@ -12,7 +12,7 @@ use crate::error::ReadError;
 use crate::observer::{CandidateInfo, Observer, Reading, Status};
 use crate::operator::Operator;
 
-/// Whether an election gives fencing tokens. Sealed: there are these two.
+/// Whether an election gives fencing tokens. Sealed: there are only these two.
 pub trait Fencing: sealed::Sealed + Clone + Debug + Send + Sync + 'static {}
 
 /// Every leader has a fencing token, higher than all before it.
@@ -67,7 +67,7 @@ pub(crate) mod sealed {
 /// let mut candidacy = election.candidate("node-1").value("10.0.0.7:80").stand().await?;
 /// let _leadership = candidacy.elected().await?;
 ///
-/// // Everybody can ask, also those who are no candidates. An answer knows its age.
+/// // Anybody can ask, candidate or not. An answer knows its age.
 /// let leader = election.leader().await?;
 /// println!("{:?}, as of {:?} ago", leader.get(), leader.age());
 /// assert_eq!(leader.get().as_ref().unwrap().value, "10.0.0.7:80");

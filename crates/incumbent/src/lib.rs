@@ -52,7 +52,7 @@
 //! # `check`, or a fence?
 //! [`Term::check`] fails once the term is over, by the clock. Ask it before each step that is
 //! wasted if somebody else leads. It says nothing about the next moment: between a check and the
-//! write that follows, a process can be paused for as long as it likes. Where a late write does
+//! write that follows, a process can be paused for any length of time. Where a late write does
 //! harm, the resource has to refuse it: give it [`Term::token`], and let it compare and write in
 //! one atomic step. The module [`fence`] has fences for memory and files, and a trait for yours.
 //!

@@ -68,14 +68,14 @@ pub struct Status {
     pub handover: Option<(Token, Option<Token>)>,
     /// The leader with this token was removed by an operator.
     pub deposed: Option<Token>,
-    /// For how long nothing has been heard of the leader. A directory can say that, other stores
+    /// For how long nothing has been heard from the leader. A directory can say that, other stores
     /// cannot.
     pub silence: Option<Silence>,
     /// How many members the group has, where peers elect one of themselves.
     pub group: Option<GroupStatus>,
 }
 
-/// For how long nothing has been heard of a leader.
+/// For how long nothing has been heard from a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Silence {
@@ -170,7 +170,7 @@ pub enum Observation {
     },
     /// The election has ended. Nothing follows.
     Ended,
-    /// The store cannot be read, or the group does not answer: what was seen last may no longer be so.
+    /// The store cannot be read, or the group does not answer: what was seen last may be out of date.
     Stale,
     /// The store can be read again, and what was seen last is still so, or what follows is.
     Current,
@@ -196,7 +196,7 @@ pub enum Observation {
 ///             assert_eq!(leader.value, "10.0.0.7:80"); // where to send requests to
 ///             break;
 ///         }
-///         Observation::Stale => println!("the store cannot be read: it may no longer be so"),
+///         Observation::Stale => println!("the store cannot be read: this may be out of date"),
 ///         other => println!("{other:?}"),
 ///     }
 /// }

@@ -55,7 +55,7 @@ pub(crate) fn find_heir(line: &Line, to: &CandidateRef) -> Result<Heir, Transfer
     }
 }
 
-/// Someone who acts on an election from outside. Every act returns when it has taken effect, or
+/// Someone who acts on an election from outside. Every act returns once it has taken effect, or
 /// fails.
 ///
 /// ```
@@ -155,7 +155,7 @@ impl Operator {
         outcome
     }
 
-    /// Makes the leader step down and go to the end of the line. `Ok`: it does not lead any more.
+    /// Makes the leader step down and go to the end of the line. `Ok`: it no longer leads.
     pub async fn resign(&self, within: Duration) -> Result<(), OperatorError> {
         #[cfg(feature = "peers")]
         if let Backend::Peers(visitor) = &self.reader.source {
@@ -195,8 +195,8 @@ impl Operator {
         }
     }
 
-    /// Has a member of a consensus group that lost its state come back, although other members do
-    /// not answer or have lost theirs, too. `Ok`: it votes, once what it may have promised before
+    /// Lets a member of a consensus group that lost its state come back, although other members do
+    /// not answer or have lost theirs as well. `Ok`: it votes, once what it may have promised before
     /// is over.
     ///
     /// It needs the answer of one member that still has its state, and begins [a million
@@ -319,7 +319,7 @@ async fn ask(record: &OfficeRecord, until: Instant, handover: Handover) -> Resul
         .await
 }
 
-/// Takes our request back. It is void by itself once its leader is gone, so a failure does no harm.
+/// Withdraws our request. It is void by itself once its leader is gone, so a failure does no harm.
 async fn clear_handover(record: &OfficeRecord, nonce: Nonce) {
     let until = Instant::now() + PATIENCE;
     let cleared = record.change_office(until, |line| {
@@ -342,7 +342,7 @@ async fn until_line_is_empty(record: &OfficeRecord, until: Instant, foreign_leav
         .await
 }
 
-/// Candidates of another library obey no notices.
+/// Candidates of another library ignore operators.
 fn refuse_foreign<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<(), OperatorError> {
     let foreign = entries.into_iter().filter(|entry| entry.is_foreign());
     let entries: Vec<_> = foreign.map(|entry| entry.id.as_str().to_owned()).collect();

@@ -30,7 +30,7 @@ pub(super) struct StatusJson<'a> {
     paused: Option<PausedJson>,
     handover: Option<HandoverJson>,
     ended: bool,
-    /// For how long nothing has been heard of the leader, where the store can say it.
+    /// For how long nothing has been heard from the leader, where the store can say.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
