@@ -14,6 +14,7 @@ mod duration;
 mod error;
 pub mod escape;
 pub mod fence;
+mod local_fs;
 pub mod memory;
 mod promises;
 mod random;
@@ -31,6 +32,7 @@ pub use incumbent_core::{
     Observed, Office, Paused, Place, Proof, Refusal, Renewal, Seen, Standing, StillBehind, StoreId, Timestamp, Token,
     Version, Watched, binary, check_candidate_name, check_value,
 };
+pub use local_fs::not_local;
 pub use promises::{LineKind, Promises, TokenStrength};
 pub use random::{random, random_id, random_words};
 pub use seam::{Fut, Session, Shortened, Store, Wake};

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use incumbent_core::{ElectionName, StoreId, Token};
 use incumbent_store::escape::{Digits, file_name, file_name_pieces};
 use incumbent_store::fence::Mark;
-use incumbent_store::replace_durably;
+use incumbent_store::{not_local, replace_durably};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstatfs, mkdirat, openat, statat};
 
 use super::FenceError;
@@ -50,8 +50,8 @@ pub(super) struct Locked<'a> {
 }
 
 impl MarkFile {
-    /// Finds or makes the directory. With `any_filesystem`, one whose locks do not hold is taken
-    /// too.
+    /// Finds or makes the directory. With `any_filesystem`, also on a file system that is not known
+    /// to be one host's own.
     pub(super) fn open(root: &Path, election: &ElectionName, any_filesystem: bool) -> Result<MarkFile, FenceError> {
         let (mut dir, mut dir_path) = (open_root(root)?, root.to_owned());
         check_directory(&dir, root, any_filesystem)?;
@@ -238,17 +238,19 @@ fn check_directory(dir: &File, path: &Path, any_filesystem: bool) -> Result<(), 
     if seen.mode() & 0o022 != 0 {
         return Err(denied("can be written by other users: take that right away (chmod 700)"));
     }
-    let kind = fstatfs(dir).map_err(|error| unreadable(error.into()))?.f_type;
-    if !any_filesystem && is_shared_filesystem(kind as u64) {
-        return Err(denied("is on a network or user-space file system, where locks may not hold"));
-    }
-    Ok(())
+    let file_system = fstatfs(dir).map_err(|error| unreadable(error.into()))?;
+    if any_filesystem { Ok(()) } else { check_file_system(file_system.f_type as u32, path) }
 }
 
-/// NFS, CIFS, SMB2, 9P and FUSE, by the numbers of statfs(2).
-fn is_shared_filesystem(kind: u64) -> bool {
-    // The type is signed on some machines: only its lower half carries the number.
-    matches!(kind & 0xffff_ffff, 0x6969 | 0xff53_4d42 | 0xfe53_4d42 | 0x0102_1997 | 0x6573_5546)
+/// Refuses a file system on which the lock, or what was synced, may be another host's to break.
+fn check_file_system(f_type: u32, path: &Path) -> Result<(), FenceError> {
+    let Some(name) = not_local(f_type) else { return Ok(()) };
+    let what = format!(
+        "{} is on {name}: its locks are not known to be those of one host; use a directory on a local disk; if no \
+         other host can reach it, FileFence::open_on_any_filesystem takes it",
+        path.display()
+    );
+    Err(FenceError::Denied { what, source: None })
 }
 
 /// What the files of an election are called, and never the same for two.
@@ -473,10 +475,34 @@ mod tests {
     }
 
     #[test]
-    fn network_and_user_space_file_systems_are_known_by_their_numbers() {
-        assert!(is_shared_filesystem(0x6969));
-        assert!(is_shared_filesystem(i64::from(0xff53_4d42_u32 as i32) as u64));
-        assert!(!is_shared_filesystem(0xef53));
-        assert!(!is_shared_filesystem(0x0102_1994));
+    fn only_file_systems_that_are_known_to_be_local_are_trusted() {
+        let check = |f_type| check_file_system(f_type, Path::new("/srv/fences"));
+        // Those of networks, FUSE, shared folders of virtual machines, and BeeGFS for what nobody knows.
+        for (f_type, name) in [
+            (0x6969, "NFS"),
+            (0x517b, "SMB"),
+            (0xff53_4d42, "CIFS"),
+            (0xfe53_4d42, "SMB2"),
+            (0x0102_1997, "9p"),
+            (0x6573_5546, "FUSE"),
+            (0x00c3_6400, "Ceph"),
+            (0x5346_414f, "AFS"),
+            (0x6b41_4653, "kAFS"),
+            (0x7375_7245, "Coda"),
+            (0x564c, "NCP"),
+            (0x0116_1970, "GFS2"),
+            (0x7461_636f, "OCFS2"),
+            (0x0bd0_0bd0, "Lustre"),
+            (0x4750_4653, "GPFS"),
+            (0x786f_4256, "VirtualBox shared folders"),
+            (0x1373_3370, "virtiofs"),
+            (0x1983_0326, "a file system of type 0x19830326"),
+        ] {
+            let Err(FenceError::Denied { what, .. }) = check(f_type) else { panic!("{name} is trusted") };
+            assert!(what.starts_with(&format!("/srv/fences is on {name}: ")), "{what}");
+        }
+        for local in [0xef53, 0x0102_1994, 0x5846_5342, 0x794c_7630] {
+            check(local).unwrap();
+        }
     }
 }
