@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use incumbent_store::Store;
 use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::url::Parts;
+use incumbent_store::{Store, StoreError};
 
 use crate::error::{ConnectError, UrlError};
 
@@ -33,6 +33,9 @@ impl StoreKind {
 
 /// The kind of a cargo feature: nothing opens it if this build was made without the feature.
 macro_rules! kind {
+    ($scheme:literal, $example:literal, $about:literal, $feature:literal, server $store:ty) => {
+        kind!($scheme, $example, $about, $feature, Open::Store(|place| of_url(<$store>::from_url(place.url))))
+    };
     ($scheme:literal, $example:literal, $about:literal, $feature:literal, $open:expr) => {
         StoreKind {
             scheme: $scheme,
@@ -63,14 +66,14 @@ const KINDS: &[StoreKind] = &[
     kind!("bully", "bully://127.0.0.1:7411?members=3", "the highest rank leads, with no token", "peers", Open::Peers),
     kind!("ring", "ring://127.0.0.1:7411?members=3", "the highest rank leads, with no token", "peers", Open::Peers),
     kind!("file", "file:///path", "a directory on this host, of one user", "file", Open::Store(file::open)),
-    kind!("etcd", "etcd://a:2379,b:2379", "etcd, shared with `etcdctl elect` and Go", "etcd", Open::Store(etcd)),
-    kind!("etcds", "etcds://a:2379?ca=FILE", "over TLS; cert and key are files, too", "etcd-tls", Open::Store(etcd)),
-    kind!("redis", "redis://host:6379/0", "Redis; a,b,c of a cluster, or ?sentinel=NAME", "redis", Open::Store(redis)),
-    kind!("rediss", "rediss://host:6379?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", Open::Store(redis)),
-    kind!("zk", "zk://a:2181,b:2181/chroot", "ZooKeeper; ?dialect=curator-latch and others", "zookeeper", Open::Store(zookeeper)),
-    kind!("zks", "zks://a:2181?ca=FILE", "over TLS; cert and key are files, too", "zookeeper-tls", Open::Store(zookeeper)),
-    kind!("postgres", "postgres://user@a,b/database", "PostgreSQL; ?schema=NAME, ?sslrootcert=FILE", "postgres", Open::Store(postgres)),
-    kind!("postgresql", "postgresql://...", "the same", "postgres", Open::Store(postgres)),
+    kind!("etcd", "etcd://a:2379,b:2379", "etcd, shared with `etcdctl elect` and Go", "etcd", server incumbent_etcd::EtcdStore),
+    kind!("etcds", "etcds://a:2379?ca=FILE", "over TLS; cert and key are files, too", "etcd-tls", server incumbent_etcd::EtcdStore),
+    kind!("redis", "redis://host:6379/0", "Redis; a,b,c of a cluster, or ?sentinel=NAME", "redis", server incumbent_redis::RedisStore),
+    kind!("rediss", "rediss://host:6379?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", server incumbent_redis::RedisStore),
+    kind!("zk", "zk://a:2181,b:2181/chroot", "ZooKeeper; ?dialect=curator-latch and others", "zookeeper", server incumbent_zookeeper::ZooKeeperStore),
+    kind!("zks", "zks://a:2181?ca=FILE", "over TLS; cert and key are files, too", "zookeeper-tls", server incumbent_zookeeper::ZooKeeperStore),
+    kind!("postgres", "postgres://user@a,b/database", "PostgreSQL; ?schema=NAME, ?sslrootcert=FILE", "postgres", server incumbent_postgres::PostgresStore),
+    kind!("postgresql", "postgresql://...", "the same", "postgres", server incumbent_postgres::PostgresStore),
 ];
 
 /// What a URL can name: every kind of store and of group that there is, also those that need a
@@ -130,32 +133,13 @@ fn memory(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
     Ok(Arc::new(store.clone()))
 }
 
-#[cfg(feature = "etcd")]
-fn etcd(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
-    Ok(Arc::new(incumbent_etcd::EtcdStore::from_url(place.url).map_err(of_url)?))
-}
-
-#[cfg(feature = "redis")]
-fn redis(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
-    Ok(Arc::new(incumbent_redis::RedisStore::from_url(place.url)?))
-}
-
-#[cfg(feature = "zookeeper")]
-fn zookeeper(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
-    Ok(Arc::new(incumbent_zookeeper::ZooKeeperStore::from_url(place.url).map_err(of_url)?))
-}
-
-#[cfg(feature = "postgres")]
-fn postgres(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
-    Ok(Arc::new(incumbent_postgres::PostgresStore::from_url(place.url).map_err(of_url)?))
-}
-
-/// A store misused by its URL: the URL is malformed.
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "zookeeper"))]
-fn of_url(error: incumbent_store::StoreError) -> ConnectError {
-    match error {
-        incumbent_store::StoreError::Misuse { what } => UrlError::Refused { what }.into(),
-        error => error.into(),
+/// A store of servers, as its URL says. Misused by its URL, it says that the URL is malformed.
+#[allow(dead_code, reason = "a build may have no store of servers")]
+fn of_url<S: Store + 'static>(read: Result<S, StoreError>) -> Result<Arc<dyn Store>, ConnectError> {
+    match read {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(StoreError::Misuse { what }) => Err(UrlError::Refused { what }.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -263,6 +247,16 @@ mod tests {
         assert!(matches!(elsewhere, ConnectError::Url(UrlError::MissingOption { option: "secret-file", .. })));
         let no_file = refused("consensus://?secret-file=/nonexistent/secret");
         assert!(matches!(no_file, ConnectError::Url(UrlError::Group(crate::peers::ConfigError::SecretFile { .. }))));
+    }
+
+    #[test]
+    fn every_store_of_servers_says_when_its_url_is_malformed() {
+        for kind in KINDS.iter().filter(|kind| !["memory", "file"].contains(&kind.scheme)) {
+            let Some(Open::Store(open)) = kind.open else { continue };
+            let url = format!("{}://host:99999", kind.scheme);
+            let error = open(Place { url: &url, make: false }).map(|_| ()).unwrap_err();
+            assert!(matches!(error, ConnectError::Url(UrlError::Refused { .. })), "{url}: {error:?}");
+        }
     }
 
     #[test]
