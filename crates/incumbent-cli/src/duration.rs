@@ -10,8 +10,9 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err("it must not be zero; write e.g. 15s".into()) } else { Ok(span) }
 }
 
-/// A command is killed 100 ms before its deadline, so that it is surely dead by then: nothing is
-/// left of a shorter TTL.
+/// The guardian begins to kill a command a little before its deadline
+/// ([`HEAD_START`](incumbent_guardian::HEAD_START)), so that it is surely dead by then: not enough
+/// is left of a shorter TTL.
 const SHORTEST_TTL: Duration = Duration::from_millis(200);
 
 /// How long a leader may be silent.

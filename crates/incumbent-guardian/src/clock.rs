@@ -13,7 +13,7 @@ use rustix::time::{
 
 /// Killing begins so long before a deadline, so that at the deadline no process is left: it takes
 /// some milliseconds, more on a busy machine.
-const HEAD_START: Duration = Duration::from_millis(50);
+pub const HEAD_START: Duration = Duration::from_millis(50);
 
 /// Now, in the supervisor's terms too: `CLOCK_BOOTTIME` is one clock for the whole machine.
 pub(crate) fn now() -> Timestamp {

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! * The supervisor sends each new deadline. If none comes in time, the guardian kills COMMAND and
-//!   all its descendants on its own, from 50 ms before the deadline on. It does the same when the
-//!   socket ends (the supervisor died), and when ordered.
+//!   all its descendants on its own, from [`HEAD_START`] before the deadline on. It does the same
+//!   when the socket ends (the supervisor died), and when ordered.
 //! * The guardian is the *child subreaper* of everything that COMMAND starts: whatever forks twice,
 //!   calls `setsid`, closes its descriptors or ignores SIGTERM is still found below it, and the
 //!   kernel itself says when none is left ("no child").
@@ -101,6 +101,7 @@ mod tree;
 mod watch;
 mod wire;
 
+pub use clock::HEAD_START;
 pub use entry::main_if_guardian;
 pub use handle::{Event, Guardian, OrderError, StartError};
 pub use spec::{CommandSpec, Exit, NotStarted, Step};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use incumbent::store::{BootClock, Clock};
 use incumbent::{LossReason, Term, Timestamp, Unfenced};
-use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, NotStarted, OrderError, Step};
+use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, HEAD_START, NotStarted, OrderError, Step};
 use rustix::process::Signal;
 
 use super::signals::{Asked, Signals};
@@ -55,8 +55,8 @@ impl From<OrderError> for NotBegun {
     }
 }
 
-/// The guardian begins to kill a little before the deadline that it knows; so long before, at most.
-const HEAD_START: Duration = Duration::from_millis(100);
+/// A deadline that is told so shortly before the guardian begins to kill may reach it too late.
+const SLACK: Duration = Duration::from_millis(50);
 
 /// What is known so far.
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl Progress {
     /// To be called before the guardian is told of another deadline, and when something has ended.
     fn notice_time(&mut self, now: Timestamp) {
         // A term that is over has no deadline: that says nothing about what the guardian did.
-        self.overdue |= self.deadline != Timestamp::ZERO && now >= self.deadline - HEAD_START;
+        self.overdue |= self.deadline != Timestamp::ZERO && now >= self.deadline - HEAD_START - SLACK;
     }
 
     /// The term is over or about to be. The first reason stays. Whether the command still has to be
@@ -311,6 +311,14 @@ mod tests {
         course.notice_time(after);
         course.deadline = DEADLINE + Duration::from_secs(100);
         assert_eq!(course.on_exit(KILLED, after, None), Some(LossReason::LocalDeadline));
+    }
+
+    #[test]
+    fn the_guardian_kills_from_its_head_start_before_the_deadline_on() {
+        let begins = DEADLINE - HEAD_START;
+        assert_eq!(course().on_exit(KILLED, begins, None), Some(LossReason::LocalDeadline));
+        assert_eq!(course().on_exit(KILLED, begins - SLACK, None), Some(LossReason::LocalDeadline));
+        assert_eq!(course().on_exit(KILLED, begins - SLACK - Duration::from_nanos(1), None), None);
     }
 
     #[test]
