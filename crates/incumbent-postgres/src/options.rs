@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use incumbent_store::StoreError;
-use incumbent_store::escape::unescape;
-use incumbent_store::url::Parts;
+use incumbent_store::url::{Parts, Scheme};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+const SCHEME: Scheme = Scheme { name: "postgres", store: "a PostgreSQL store", port: 5432 };
 /// How long a server may take to answer a dial.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// After how long a silent connection is asked for a sign of life. The usual two hours are far longer than any TTL.
@@ -67,24 +67,24 @@ struct Files {
 /// Reads a URL. What goes wrong is told without the password.
 pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
     let parts = Parts::split(url).filter(|parts| matches!(parts.scheme, "postgres" | "postgresql"));
-    let parts = parts.ok_or_else(|| wrong("it begins with postgres://"))?;
+    let parts = parts.ok_or_else(|| SCHEME.wrong("it begins with postgres://"))?;
     let (mut options, mut files, mut ssl_mode) = (PostgresOptions::new(), Files::default(), None);
     let mut others = Vec::new();
     for (word, value) in parts.options() {
-        let value = value.ok_or_else(|| wrong("an option is option=value"))?;
+        let value = value.ok_or_else(|| SCHEME.wrong("an option is option=value"))?;
         match word {
-            "schema" => options.schema = decoded(value)?,
+            "schema" => options.schema = SCHEME.decoded(value)?,
             "sslmode" => ssl_mode = Some(value),
-            "sslrootcert" => files.root = Some(decoded(value)?),
-            "sslcert" => files.certificate = Some(decoded(value)?),
-            "sslkey" => files.key = Some(decoded(value)?),
+            "sslrootcert" => files.root = Some(SCHEME.decoded(value)?),
+            "sslcert" => files.certificate = Some(SCHEME.decoded(value)?),
+            "sslkey" => files.key = Some(SCHEME.decoded(value)?),
             _ => others.push(format!("{word}={value}")),
         }
     }
     let bare = format!("{}://{}{}?{}", parts.scheme, parts.authority, parts.path, others.join("&"));
     // Its message may hold what is secret.
     let mut config: Config = bare.parse().map_err(|_| {
-        wrong(
+        SCHEME.wrong(
             "it is postgres://user:password@host:port,host:port/database?option=value, escaped as in %40 for @, with \
                the options schema, sslmode, sslrootcert, sslcert, sslkey and those of tokio-postgres",
         )
@@ -105,13 +105,15 @@ fn tls(mode: Option<&str>, files: &Files) -> Result<Option<Tls>, StoreError> {
         None | Some("prefer" | "allow") => files.root.is_some(),
         Some("disable") => false,
         Some("require" | "verify-ca" | "verify-full") => true,
-        Some(other) => return Err(wrong(format_args!("sslmode is disable, require or verify-full, not {other:?}"))),
+        Some(other) => {
+            return Err(SCHEME.wrong(format_args!("sslmode is disable, require or verify-full, not {other:?}")));
+        }
     };
     if !asked {
         return Ok(None);
     }
     let Some(root) = &files.root else {
-        return Err(wrong("TLS needs the option sslrootcert, a file with the certificates that are trusted"));
+        return Err(SCHEME.wrong("TLS needs the option sslrootcert, a file with the certificates that are trusted"));
     };
     read_tls(root, files.certificate.as_deref(), files.key.as_deref()).map(Some)
 }
@@ -119,19 +121,19 @@ fn tls(mode: Option<&str>, files: &Files) -> Result<Option<Tls>, StoreError> {
 #[cfg(feature = "tls")]
 fn read_tls(root: &str, certificate: Option<&str>, key: Option<&str>) -> Result<Tls, StoreError> {
     let read = |path: &str| {
-        std::fs::read(path).map_err(|error| wrong(format_args!("the file {path:?} cannot be read: {error}")))
+        std::fs::read(path).map_err(|error| SCHEME.wrong(format_args!("the file {path:?} cannot be read: {error}")))
     };
     let identity = match (certificate, key) {
         (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
         (None, None) => None,
-        _ => return Err(wrong("the options sslcert and sslkey go together")),
+        _ => return Err(SCHEME.wrong("the options sslcert and sslkey go together")),
     };
     crate::tls::Rustls::new(&read(root)?, identity.as_ref().map(|(certificate, key)| (&certificate[..], &key[..])))
 }
 
 #[cfg(not(feature = "tls"))]
 fn read_tls(_: &str, _: Option<&str>, _: Option<&str>) -> Result<Tls, StoreError> {
-    Err(wrong("this build does not speak TLS: it lacks the feature `tls`"))
+    Err(SCHEME.wrong("this build does not speak TLS: it lacks the feature `tls`"))
 }
 
 /// A configuration that notices a dead server long before a TTL has passed, and finds the primary among several.
@@ -168,7 +170,7 @@ fn password(path: &Path, config: &Config) -> Option<String> {
         Host::Tcp(host) => host.clone(),
         Host::Unix(_) => "localhost".to_owned(),
     };
-    let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
+    let port = config.get_ports().first().copied().unwrap_or(SCHEME.port).to_string();
     let user = config.get_user()?;
     let wanted = [host.as_str(), port.as_str(), config.get_dbname().unwrap_or(user), user];
     let file = std::fs::read_to_string(path).ok()?;
@@ -198,15 +200,6 @@ fn fields(line: &str) -> Vec<String> {
         }
     }
     fields
-}
-
-fn decoded(text: &str) -> Result<String, StoreError> {
-    let bytes = unescape(text).ok_or_else(|| wrong("a % is followed by two hexadecimal digits"))?;
-    String::from_utf8(bytes).map_err(|_| wrong("what is percent-encoded is UTF-8"))
-}
-
-fn wrong(why: impl std::fmt::Display) -> StoreError {
-    StoreError::Misuse { what: format!("the URL of a PostgreSQL store: {why}") }
 }
 
 #[cfg(test)]

@@ -201,7 +201,8 @@ impl Scheme {
         Ok((word.to_owned(), self.decoded(value)?))
     }
 
-    fn decoded(self, text: &str) -> Result<String, StoreError> {
+    /// What `%40` and the like stand for.
+    pub fn decoded(self, text: &str) -> Result<String, StoreError> {
         let bytes = unescape(text).ok_or_else(|| self.wrong("a % is followed by two hexadecimal digits"))?;
         String::from_utf8(bytes).map_err(|_| self.wrong("what is percent-encoded is UTF-8"))
     }
