@@ -23,13 +23,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use incumbent_store::{ElectionName, StoreError};
+use incumbent_store::{Effect, ElectionName, StoreError};
 use prost::Message;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::endpoints::Endpoints;
-use crate::error::{self, Effect};
+use crate::error;
 use crate::rpc::{Request, RequestOp, TxnRequest};
 use crate::txn::Answer;
 

@@ -9,13 +9,13 @@ use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use incumbent_store::{StoreError, random_words};
+use incumbent_store::{Effect, StoreError, random_words};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 
 use crate::connect::Connector;
-use crate::error::{self, Effect};
+use crate::error;
 use crate::rpc::{
     Client, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
     LeaseTimeToLiveResponse, Stream, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,

@@ -3,17 +3,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use incumbent_store::StoreError;
+use incumbent_store::{Effect, StoreError};
 use tonic::{Code, ConnectError, Status};
-
-/// Whether a request has side effects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Effect {
-    /// It reads, or repeating it is the same as doing it once.
-    None,
-    /// It writes.
-    Write,
-}
 
 /// Whether another endpoint, or the same one later, may answer.
 pub(crate) fn is_transient(status: &Status) -> bool {

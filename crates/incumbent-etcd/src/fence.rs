@@ -1,9 +1,8 @@
 //! A mark in etcd that refuses older tokens, for what is written to etcd.
 
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark, check_election, log_reset};
-use incumbent_store::{ElectionName, StoreError, StoreId};
+use incumbent_store::{Effect, ElectionName, StoreError, StoreId};
 
-use crate::error::Effect;
 use crate::guard::operations;
 use crate::rpc::{Compare, RequestOp, TxnRequest, With};
 use crate::txn::{self, changed};

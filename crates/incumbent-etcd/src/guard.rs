@@ -1,9 +1,8 @@
 //! Writes to etcd itself that only a sitting leader can make.
 
-use incumbent_store::{ElectionName, StoreError, Token};
+use incumbent_store::{Effect, ElectionName, StoreError, Token};
 
 use crate::EtcdStore;
-use crate::error::Effect;
 use crate::keys;
 use crate::rpc::{RequestOp, TxnRequest};
 use crate::txn::{self, created, leased};

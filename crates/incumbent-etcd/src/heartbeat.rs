@@ -5,11 +5,10 @@
 
 use std::time::Duration;
 
-use incumbent_store::StoreError;
+use incumbent_store::{Effect, StoreError};
 use tokio::sync::Mutex;
 
 use crate::endpoints::{Asks, Endpoints, KeepAlives};
-use crate::error::Effect;
 use crate::rpc::{LeaseKeepAliveRequest, ResponseHeader};
 use crate::txn;
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use incumbent_store::{Cas, ElectionName, Ended, Office, StoreError, Version, record};
+use incumbent_store::{Cas, Effect, ElectionName, Ended, Office, StoreError, Version, record};
 
-use crate::error::Effect;
 use crate::rpc::{KeyValue, RequestOp, TxnRequest};
 use crate::store::{Inner, whole_seconds};
 use crate::txn::{self, changed, created};

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing, StoreError,
-    StoreId, Token, Version, Wake, Watched, check_value,
+    Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing,
+    StoreError, StoreId, Token, Version, Wake, Watched, check_value,
 };
 use tokio::time::timeout;
 
 use crate::batch::Batches;
-use crate::error::Effect;
 use crate::heartbeat::{Beat, Heartbeat};
 use crate::keys;
 use crate::own_entries::OwnEntries;

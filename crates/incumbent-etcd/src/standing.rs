@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use incumbent_store::{Cursor, ElectionName, EntryId, Held, Office, Place, Standing, StoreError, Version};
+use incumbent_store::{Cursor, Effect, ElectionName, EntryId, Held, Office, Place, Standing, StoreError, Version};
 
-use crate::error::Effect;
 use crate::keys;
 use crate::rpc::{Compare, CompareResult, KeyValue, ResponseHeader, TxnRequest, With};
 use crate::session::EtcdSession;

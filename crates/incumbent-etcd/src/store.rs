@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Entry, EntryId, Fut, Head, Line, Office, Promises, Seen, Session, Store, StoreError,
-    StoreId, Version, Wake, Watched,
+    Cas, Cursor, Effect, ElectionName, Entry, EntryId, Fut, Head, Line, Office, Promises, Seen, Session, Store,
+    StoreError, StoreId, Version, Wake, Watched,
 };
 use tokio::sync::OnceCell;
 use tonic::transport::Channel;
 
 use crate::endpoints::Endpoints;
-use crate::error::Effect;
 use crate::keys::{self, Keys};
 use crate::options::EtcdOptions;
 use crate::rpc::{KeyValue, RequestOp, ResponseHeader, TxnRequest};

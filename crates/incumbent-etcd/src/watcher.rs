@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use incumbent_store::{Cursor, StoreError};
+use incumbent_store::{Cursor, Effect, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -287,7 +287,7 @@ async fn receive(shared: &Weak<Shared>, mut answers: Streaming<WatchResponse>) -
         let heard = match answers.message().await {
             Ok(Some(heard)) => heard,
             Ok(None) => return Some(lost(None)),
-            Err(status) => return Some(error::classify(status, error::Effect::None, WHAT)),
+            Err(status) => return Some(error::classify(status, Effect::None, WHAT)),
         };
         if let Err(why) = shared.upgrade()?.on_response(&heard) {
             return Some(why);

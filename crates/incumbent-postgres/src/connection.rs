@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::join3;
-use incumbent_store::StoreError;
+use incumbent_store::{Effect, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Error, Notification, Row};
 
 use crate::connector::{Connector, Messages};
-use crate::error::{Effect, Said, classify, is_read_only, needs_a_transaction_of_its_own};
+use crate::error::{Said, classify, is_read_only, needs_a_transaction_of_its_own};
 use crate::schema::{About, Schema};
 
 /// How long a connection may take to come up, the schema included.

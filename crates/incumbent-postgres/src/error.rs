@@ -3,18 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use incumbent_store::StoreError;
+use incumbent_store::{Effect, StoreError};
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity};
-
-/// Whether a statement has side effects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Effect {
-    /// It reads, or repeating it is the same as doing it once.
-    None,
-    /// It writes.
-    Write,
-}
 
 /// Ours: the transaction's isolation level is not READ COMMITTED.
 pub(crate) const WRONG_ISOLATION: &str = "IN001";

@@ -1,13 +1,13 @@
 //! The fence: a mark in the database that refuses older tokens, inside the transactions of its users.
 
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark, check_election, log_reset};
-use incumbent_store::{ElectionName, StoreError, StoreId, Token};
+use incumbent_store::{Effect, ElectionName, StoreError, StoreId, Token};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, GenericClient, Row};
 
 use crate::PostgresStore;
 use crate::answer::{column, number, one};
-use crate::error::{Effect, STALE, STORE_REPLACED, classify, code};
+use crate::error::{STALE, STORE_REPLACED, classify, code};
 
 /// Guards what is written to a database: each transaction of a leader begins with [`check`](PostgresFence::check), or
 /// with the same in SQL, `SELECT incumbent.fence('jobs', 42)`.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing, StoreError,
-    StoreId, Version, Wake, Watched, check_candidate_name, check_value,
+    Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing,
+    StoreError, StoreId, Version, Wake, Watched, check_candidate_name, check_value,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,7 +15,6 @@ use tokio_postgres::types::Type;
 
 use crate::answer::{self, column, number, number_of, one};
 use crate::connection::Statement;
-use crate::error::Effect;
 use crate::store::{Inner, cas};
 use crate::watcher::{Renewals, Renewed, Wanted, wait};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use incumbent_store::record::encode_office;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Ended, Entry, Fut, LONGEST, Line, Nonce, Office, Promises, Seen, Session, Store,
+    Cas, Cursor, Effect, ElectionName, Ended, Entry, Fut, LONGEST, Line, Nonce, Office, Promises, Seen, Session, Store,
     StoreError, StoreId, TokenStrength, Version, Wake,
 };
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
@@ -16,7 +16,6 @@ use tokio_postgres::{Config, NoTls, Row, Socket};
 use crate::answer::{self, column, number, number_of, one};
 use crate::connection::{Link, Params, Statement};
 use crate::connector::{Configured, Connector};
-use crate::error::Effect;
 use crate::options::{PostgresOptions, patient};
 use crate::schema::Schema;
 use crate::session::PostgresSession;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use incumbent_store::{Cursor, ElectionName, Head, Seen, StoreError, Watched, random_words};
+use incumbent_store::{Cursor, Effect, ElectionName, Head, Seen, StoreError, Watched, random_words};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -18,7 +18,6 @@ use tokio_postgres::types::Type;
 use crate::answer::{Ahead, number_of};
 use crate::connection::{Link, Open, Params, Statement, dial};
 use crate::connector::Connector;
-use crate::error::Effect;
 use crate::schema::Schema;
 use crate::store::Inner;
 

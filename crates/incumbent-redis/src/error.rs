@@ -2,17 +2,8 @@
 
 use std::sync::Arc;
 
-use incumbent_store::StoreError;
+use incumbent_store::{Effect, StoreError};
 use redis::{ErrorKind, RedisError};
-
-/// Whether a step has effects that its caller depends on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Effect {
-    /// It reads, or repeating it is the same as doing it once.
-    None,
-    /// It writes.
-    Write,
-}
 
 /// Refused by the server before anything was done.
 const REFUSED: [&str; 12] = [
@@ -31,7 +22,7 @@ const REFUSED: [&str; 12] = [
 ];
 
 /// Sorts what a step failed with. Commands that do not wait for an answer are sent at most once.
-pub(crate) fn sort(error: RedisError, effect: Effect, what: &str) -> StoreError {
+pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreError {
     if is_denied(&error) {
         return StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(error)) };
     }
@@ -55,11 +46,11 @@ pub(crate) fn sort(error: RedisError, effect: Effect, what: &str) -> StoreError 
 }
 
 /// Sorts what a dial failed with: nothing was asked for yet.
-pub(crate) fn sort_dial(error: RedisError, what: &str) -> StoreError {
+pub(crate) fn classify_dial(error: RedisError, what: &str) -> StoreError {
     if error.kind() == ErrorKind::InvalidClientConfig {
         return StoreError::Misuse { what: format!("{what}: {error}") };
     }
-    sort(error, Effect::None, what)
+    classify(error, Effect::None, what)
 }
 
 fn is_denied(error: &RedisError) -> bool {
@@ -87,15 +78,15 @@ mod tests {
 
     #[test]
     fn a_write_that_may_have_arrived_has_an_unknown_outcome_and_a_read_has_none() {
-        assert!(matches!(sort(cut(), Effect::Write, "w"), StoreError::OutcomeUnknown { .. }));
-        assert!(matches!(sort(cut(), Effect::None, "r"), StoreError::Unavailable { .. }));
+        assert!(matches!(classify(cut(), Effect::Write, "w"), StoreError::OutcomeUnknown { .. }));
+        assert!(matches!(classify(cut(), Effect::None, "r"), StoreError::Unavailable { .. }));
         assert!(ends_connection(&cut()));
     }
 
     #[test]
     fn what_the_server_refused_changed_nothing() {
         for code in REFUSED {
-            let sorted = sort(said(code), Effect::Write, "w");
+            let sorted = classify(said(code), Effect::Write, "w");
             assert!(matches!(sorted, StoreError::Unavailable { .. }), "{code}: {sorted:?}");
         }
         assert!(ends_connection(&said("INCREPLICA")) && !ends_connection(&said("OOM")));
@@ -104,13 +95,13 @@ mod tests {
     #[test]
     fn what_trying_again_cannot_cure_says_who_has_to_act() {
         for code in ["NOPERM", "NOAUTH", "WRONGPASS"] {
-            assert!(matches!(sort(said(code), Effect::Write, "w"), StoreError::Denied { .. }), "{code}");
+            assert!(matches!(classify(said(code), Effect::Write, "w"), StoreError::Denied { .. }), "{code}");
         }
         for code in ["WRONGTYPE", "INCFORMAT"] {
-            assert!(matches!(sort(said(code), Effect::Write, "w"), StoreError::Foreign { .. }), "{code}");
+            assert!(matches!(classify(said(code), Effect::Write, "w"), StoreError::Foreign { .. }), "{code}");
         }
-        let newer = sort(redis::make_extension_error("INCFORMAT".into(), Some("2".into())), Effect::None, "r");
+        let newer = classify(redis::make_extension_error("INCFORMAT".into(), Some("2".into())), Effect::None, "r");
         assert!(newer.to_string().contains("format 2"), "{newer}");
-        assert!(matches!(sort(said("ERR"), Effect::Write, "w"), StoreError::Misuse { .. }));
+        assert!(matches!(classify(said("ERR"), Effect::Write, "w"), StoreError::Misuse { .. }));
     }
 }

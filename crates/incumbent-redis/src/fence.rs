@@ -3,11 +3,11 @@
 use std::sync::{Arc, LazyLock};
 
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark, check_election, log_reset};
-use incumbent_store::{ElectionName, StoreId, Token};
+use incumbent_store::{Effect, ElectionName, StoreId, Token};
 use redis::{FromRedisValue, RedisError, Value};
 
 use crate::RedisStore;
-use crate::error::{Effect, sort};
+use crate::error::classify;
 use crate::step::Code;
 
 /// What is written before every guarded script, and can be written before one in any language.
@@ -126,7 +126,7 @@ impl RedisFence {
         let mut command = redis::cmd("SET");
         command.arg(&self.key).arg(mark).arg("GET");
         let was = self.store.inner.link.ask(&command).await?;
-        let was = was.map_err(|error| sort(error, Effect::Write, "resetting a mark"))?;
+        let was = was.map_err(|error| classify(error, Effect::Write, "resetting a mark"))?;
         // One that cannot be read is replaced, too.
         let was = String::from_redis_value(was).ok().and_then(|was| decode(&was));
         log_reset(&self.election, was.as_ref(), store, reason);
@@ -172,7 +172,7 @@ impl RedisFence {
                 return FenceError::Misuse { what };
             }
             Some("FENCEDAMAGED") => None,
-            _ => return sort(error, Effect::Write, "writing behind a mark").into(),
+            _ => return classify(error, Effect::Write, "writing behind a mark").into(),
         };
         // The one comparison that all fences share says what it means.
         let refusal = mark.and_then(|mark| Mark::admit(Some(&mark), token).err());

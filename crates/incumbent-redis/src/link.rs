@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Cmd, RedisError, ToRedisArgs, Value};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::error::{ends_connection, sort};
+use crate::error::{classify, ends_connection};
 use crate::keys::{self, Keys};
 use crate::lazy::Lazy;
 use crate::route::Route;
@@ -63,7 +63,7 @@ impl Link {
         let ours = [fresh.as_str(), session_store, &known, &change].map(str::as_bytes);
         let args = [&ours, args].concat();
         let answer = self.eval(&step.script, &keys, &args).await?;
-        let answer = Answer::read(answer.map_err(|error| sort(error, step.effect, step.what))?, step.what)?;
+        let answer = Answer::read(answer.map_err(|error| classify(error, step.effect, step.what))?, step.what)?;
         self.note(&answer);
         Ok(answer)
     }

@@ -10,12 +10,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use incumbent_store::StoreError;
+use incumbent_store::{Effect, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error::{Effect, sort};
+use crate::error::classify;
 use crate::lazy::Lazy;
 use crate::link::Link;
 
@@ -103,7 +103,7 @@ impl News {
                 // in the state of one that has subscriptions.
                 let subscribed = tokio::time::timeout(CONFIRM_TIMEOUT, connection.subscribe(&test)).await;
                 let subscribed = subscribed.map_err(|_| lost())?;
-                subscribed.map_err(|error| sort(error, Effect::None, "subscribing to news"))?;
+                subscribed.map_err(|error| classify(error, Effect::None, "subscribing to news"))?;
                 let (feed, orders) = mpsc::unbounded_channel();
                 tokio::spawn(keep(connection, orders));
                 Ok(feed)

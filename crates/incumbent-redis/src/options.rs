@@ -4,7 +4,7 @@ use incumbent_store::StoreError;
 use incumbent_store::url::{Scheme, Url};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use crate::error::sort_dial;
+use crate::error::classify_dial;
 use crate::route::Route;
 
 const SCHEME: Scheme = Scheme { name: "redis", store: "a Redis store", port: 6379 };
@@ -76,11 +76,11 @@ pub(crate) fn speaking_resp3(client: &Client) -> Result<Client, StoreError> {
     let info = client.get_connection_info();
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     let client = Client::open(info.clone().set_redis_settings(settings));
-    client.map_err(|error| sort_dial(error, "the address of the server"))
+    client.map_err(|error| classify_dial(error, "the address of the server"))
 }
 
 fn client(url: &Url, server: &str, settings: RedisConnectionInfo) -> Result<Client, StoreError> {
-    let wrong = |error| sort_dial(error, "the URL of a Redis store");
+    let wrong = |error| classify_dial(error, "the URL of a Redis store");
     let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
     // An address of IPv6 stands in brackets only where a port follows.
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -115,7 +115,7 @@ fn settings(url: &Url) -> Result<RedisConnectionInfo, StoreError> {
 fn open(info: ConnectionInfo, url: &Url) -> Result<Client, StoreError> {
     use redis::{ClientTlsConfig, TlsCertificates};
 
-    let Some(tls) = &url.tls else { return Client::open(info).map_err(|error| sort_dial(error, "the URL")) };
+    let Some(tls) = &url.tls else { return Client::open(info).map_err(|error| classify_dial(error, "the URL")) };
     // With several kinds of cryptography in one program somebody has to choose. If the program has,
     // this does nothing.
     _ = rustls::crypto::ring::default_provider().install_default();
@@ -124,7 +124,7 @@ fn open(info: ConnectionInfo, url: &Url) -> Result<Client, StoreError> {
         client_key: key.clone().into_bytes(),
     });
     let certificates = TlsCertificates { client_tls, root_cert: Some(tls.ca.clone().into_bytes()) };
-    Client::build_with_tls(info, certificates).map_err(|error| sort_dial(error, "the certificates for TLS"))
+    Client::build_with_tls(info, certificates).map_err(|error| classify_dial(error, "the certificates for TLS"))
 }
 
 #[cfg(not(feature = "tls"))]
@@ -134,7 +134,7 @@ fn open(info: ConnectionInfo, url: &Url) -> Result<Client, StoreError> {
             what: "this build does not speak TLS: it lacks the feature `tls`".to_owned(),
         });
     }
-    Client::open(info).map_err(|error| sort_dial(error, "the URL"))
+    Client::open(info).map_err(|error| classify_dial(error, "the URL"))
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use incumbent_store::StoreError;
+use incumbent_store::{Effect, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisError};
 use tokio::time::error::Elapsed;
 
-use crate::error::{Effect, sort, sort_dial};
+use crate::error::{classify, classify_dial};
 use crate::info::{field, refuse_eviction};
 use crate::keys::{Keys, TYPES};
 
@@ -118,7 +118,7 @@ async fn ask_sentinel(sentinel: Client, name: String) -> Result<(String, u16), S
     question.arg("get-master-addr-by-name").arg(&name);
     let answer = tokio::time::timeout(CONNECT_TIMEOUT, question.query_async(&mut connection)).await;
     let answer: Result<Option<(String, u16)>, RedisError> = answer.map_err(silent)?;
-    let address = answer.map_err(|error| sort(error, Effect::None, "asking a Sentinel for the primary"))?;
+    let address = answer.map_err(|error| classify(error, Effect::None, "asking a Sentinel for the primary"))?;
     address.ok_or_else(|| StoreError::Unavailable {
         what: format!("the Sentinel at {} knows no primary called {name:?}", sentinel.get_connection_info().addr()),
         source: None,
@@ -137,7 +137,7 @@ fn at(client: &Client, host: &str, port: u16) -> Result<Client, StoreError> {
         ConnectionAddr::Tcp(was, _) => ConnectionAddr::Tcp(moved(was), port),
         _ => ConnectionAddr::Tcp(moved("localhost"), port),
     };
-    Client::open(info.set_addr(address)).map_err(|error| sort_dial(error, "the address of a server"))
+    Client::open(info.set_addr(address)).map_err(|error| classify_dial(error, "the address of a server"))
 }
 
 async fn dial(client: Client, config: AsyncConnectionConfig) -> Result<MultiplexedConnection, StoreError> {
@@ -147,7 +147,7 @@ async fn dial(client: Client, config: AsyncConnectionConfig) -> Result<Multiplex
     let what = || format!("connecting to {}", client.get_connection_info().addr());
     // The client's own limit does not count what is said after the connection is there.
     match tokio::time::timeout(CONNECT_TIMEOUT, connection).await {
-        Ok(connection) => connection.map_err(|error| sort_dial(error, &what())),
+        Ok(connection) => connection.map_err(|error| classify_dial(error, &what())),
         Err(elapsed) => Err(StoreError::unavailable(what(), elapsed)),
     }
 }
@@ -176,12 +176,12 @@ async fn greet(
             }
             Err(error) => match error.redirect_node() {
                 Some((host, port)) => return Ok(Greeting::Moved(host.to_owned(), port)),
-                None => return Err(sort_dial(error, what)),
+                None => return Err(classify_dial(error, what)),
             },
         }
     }
     let info: Result<String, RedisError> = redis::cmd("INFO").arg("everything").query_async(connection).await;
-    let info = info.map_err(|error| sort_dial(error, what))?;
+    let info = info.map_err(|error| classify_dial(error, what))?;
     if !allow_eviction {
         refuse_eviction(&info)?;
     }

@@ -2,9 +2,8 @@
 
 use std::sync::LazyLock;
 
+use incumbent_store::Effect;
 use redis::Script;
-
-use crate::error::Effect;
 
 /// A script, which is one atomic step.
 pub(crate) struct Step {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use incumbent_store::record::encode_office;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Entry, EntryId, Fut, Head, LONGEST, Line, Office, Promises, Seen, Session, Store,
-    StoreError, StoreId, TokenStrength, Version, Wake, Watched,
+    Cas, Cursor, Effect, ElectionName, Entry, EntryId, Fut, Head, LONGEST, Line, Office, Promises, Seen, Session,
+    Store, StoreError, StoreId, TokenStrength, Version, Wake, Watched,
 };
 use redis::{Client, FromRedisValue, Value};
 
-use crate::error::{Effect, sort};
+use crate::error::classify;
 use crate::info::Server;
 use crate::keys::{self, Keys};
 use crate::link::Link;
@@ -112,7 +112,7 @@ impl Inner {
     async fn server(&self) -> Result<Server, StoreError> {
         let what = "reading the server's configuration";
         let info = self.link.ask(redis::cmd("INFO").arg("everything")).await?;
-        let info: Value = info.map_err(|error| sort(error, Effect::None, what))?;
+        let info: Value = info.map_err(|error| classify(error, Effect::None, what))?;
         let info = String::from_redis_value(info).unwrap_or_default();
         let settings = ["appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag"];
         // Not everybody may ask for this.

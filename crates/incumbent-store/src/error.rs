@@ -113,6 +113,16 @@ impl StoreError {
     }
 }
 
+/// Whether a request to a server has effects that its caller depends on: whether the outcome is
+/// unknown when the answer is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It reads, or repeating it is the same as doing it once.
+    None,
+    /// It writes.
+    Write,
+}
+
 impl From<NameError> for StoreError {
     fn from(error: NameError) -> StoreError {
         StoreError::Limit { what: error.to_string() }

@@ -25,7 +25,7 @@ pub mod url;
 pub use clock::{Alarm, BootClock, Clock, TokioClock};
 pub use durable::replace_durably;
 pub use duration::parse_duration;
-pub use error::{StoreError, with_causes};
+pub use error::{Effect, StoreError, with_causes};
 pub use incumbent_core::{
     Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Handover, Head, Heir, Held, Incarnation,
     LONGEST, LastTerm, Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry, Nonce,

@@ -5,10 +5,8 @@ use std::future::Future;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use incumbent_store::{Cursor, ElectionName, StoreError};
+use incumbent_store::{Cursor, Effect, ElectionName, StoreError};
 use zookeeper_client::{Client, SessionState, Stat, StateWatcher};
-
-use crate::error::Effect;
 
 /// The newest change that any answer to this store has shown.
 ///

@@ -3,21 +3,12 @@
 
 use std::sync::Arc;
 
-use incumbent_store::StoreError;
+use incumbent_store::{Effect, StoreError};
 use zookeeper_client::Error;
-
-/// Whether a request has side effects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Effect {
-    /// It reads, or repeating it is the same as doing it once.
-    None,
-    /// It writes.
-    Write,
-}
 
 /// Sorts an error. What the caller expects (a node that is not there, say) it has dealt with
 /// before.
-pub(crate) fn sort(error: Error, effect: Effect, what: &str) -> StoreError {
+pub(crate) fn classify(error: Error, effect: Effect, what: &str) -> StoreError {
     match error {
         Error::SessionExpired | Error::SessionMoved => StoreError::SessionGone,
         // Said by a server before it does anything.
@@ -37,14 +28,14 @@ pub(crate) fn sort(error: Error, effect: Effect, what: &str) -> StoreError {
     }
 }
 
-/// For what only reads: see [`sort`].
+/// For what only reads: see [`classify`].
 pub(crate) fn reading(what: &str) -> impl Fn(Error) -> StoreError {
-    move |error| sort(error, Effect::None, what)
+    move |error| classify(error, Effect::None, what)
 }
 
-/// For what writes: see [`sort`].
+/// For what writes: see [`classify`].
 pub(crate) fn writing(what: &str) -> impl Fn(Error) -> StoreError {
-    move |error| sort(error, Effect::Write, what)
+    move |error| classify(error, Effect::Write, what)
 }
 
 /// What is not there is no error.
@@ -52,7 +43,7 @@ pub(crate) fn found<T>(answer: Result<T, Error>, what: &str) -> Result<Option<T>
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(Error::NoNode) => Ok(None),
-        Err(error) => Err(sort(error, Effect::None, what)),
+        Err(error) => Err(classify(error, Effect::None, what)),
     }
 }
 
@@ -64,14 +55,14 @@ mod tests {
 
     #[test]
     fn a_lost_connection_leaves_open_only_what_a_write_did() {
-        assert_eq!(sort(Error::ConnectionLoss, Effect::None, "reading").fault(), Fault::Unavailable);
-        assert_eq!(sort(Error::ConnectionLoss, Effect::Write, "writing").fault(), Fault::OutcomeUnknown);
-        assert_eq!(sort(Error::NotReadOnly, Effect::Write, "writing").fault(), Fault::Unavailable);
+        assert_eq!(classify(Error::ConnectionLoss, Effect::None, "reading").fault(), Fault::Unavailable);
+        assert_eq!(classify(Error::ConnectionLoss, Effect::Write, "writing").fault(), Fault::OutcomeUnknown);
+        assert_eq!(classify(Error::NotReadOnly, Effect::Write, "writing").fault(), Fault::Unavailable);
     }
 
     #[test]
     fn an_expired_session_and_a_refusal_are_told_apart() {
-        assert_eq!(sort(Error::SessionExpired, Effect::Write, "writing").fault(), Fault::SessionGone);
-        assert!(matches!(sort(Error::NoAuth, Effect::Write, "writing"), StoreError::Denied { .. }));
+        assert_eq!(classify(Error::SessionExpired, Effect::Write, "writing").fault(), Fault::SessionGone);
+        assert!(matches!(classify(Error::NoAuth, Effect::Write, "writing"), StoreError::Denied { .. }));
     }
 }

@@ -1,11 +1,11 @@
 //! A mark in ZooKeeper that refuses older tokens, for what is written to ZooKeeper.
 
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark, check_election, log_reset};
-use incumbent_store::{ElectionName, StoreError, StoreId};
+use incumbent_store::{Effect, ElectionName, StoreError, StoreId};
 use zookeeper_client::{Client, CreateMode, Error, MultiWriter};
 
 use crate::ZooKeeperStore;
-use crate::error::{Effect, found, reading, sort, writing};
+use crate::error::{classify, found, reading, writing};
 use crate::store::of_multi;
 
 /// Guards what is written to ZooKeeper: every write checks the mark in the same transaction.
@@ -86,7 +86,7 @@ impl ZooKeeperFence {
                         format!("operation {} behind a mark is refused: {error}; nothing was written", index - 1);
                     return Err(StoreError::Misuse { what });
                 }
-                Err((None, error)) => return Err(sort(error, Effect::Write, "writing behind a mark")),
+                Err((None, error)) => return Err(classify(error, Effect::Write, "writing behind a mark")),
             }
         }
         Ok(Err(FenceError::mark_keeps_changing()))

@@ -1,10 +1,10 @@
 //! Writes to ZooKeeper itself that only a sitting leader can make.
 
-use incumbent_store::{ElectionName, StoreError, Token};
+use incumbent_store::{Effect, ElectionName, StoreError, Token};
 use zookeeper_client::{Client, Error, MultiWriteResult, MultiWriter};
 
 use crate::ZooKeeperStore;
-use crate::error::{Effect, reading, sort};
+use crate::error::{classify, reading};
 use crate::line::Reader;
 use crate::paths::zxid;
 use crate::store::of_multi;
@@ -71,7 +71,7 @@ impl ZooKeeperStore {
             Err((Some(index), error)) => Err(StoreError::Misuse {
                 what: format!("operation {} under guard is refused: {error}; nothing was written", index - 1),
             }),
-            Err((None, error)) => Err(sort(error, Effect::Write, "writing under guard")),
+            Err((None, error)) => Err(classify(error, Effect::Write, "writing under guard")),
         }
     }
 

@@ -7,11 +7,11 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use incumbent_store::{Cursor, ElectionName, Entry, Line, Office, StoreError};
+use incumbent_store::{Cursor, Effect, ElectionName, Entry, Line, Office, StoreError};
 use zookeeper_client::{Client, Error, MultiReadResult, Stat};
 
 use crate::dialect::{Child, Dialect};
-use crate::error::{Effect, found, reading, sort};
+use crate::error::{classify, found, reading};
 use crate::node::{self, Node};
 use crate::store::Inner;
 
@@ -249,7 +249,7 @@ fn node_of(result: Option<MultiReadResult>) -> Result<Option<Node>, StoreError> 
     match result {
         Some(MultiReadResult::Data { data, stat }) => Ok(Some((data, stat))),
         Some(MultiReadResult::Error { err: Error::NoNode }) | None => Ok(None),
-        Some(MultiReadResult::Error { err }) => Err(sort(err, Effect::None, WHAT)),
+        Some(MultiReadResult::Error { err }) => Err(classify(err, Effect::None, WHAT)),
         Some(other) => Err(StoreError::Foreign { what: format!("an answer to another question: {other:?}") }),
     }
 }

@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use incumbent_store::record::{decode_office, encode_office};
-use incumbent_store::{Cas, ElectionName, Ended, Office, StoreError, Version};
+use incumbent_store::{Cas, Effect, ElectionName, Ended, Office, StoreError, Version};
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
 
 use crate::dialect::DONE;
-use crate::error::{Effect, found, reading, sort};
+use crate::error::{classify, found, reading};
 use crate::node::Node;
 use crate::store::Inner;
 
@@ -151,7 +151,7 @@ impl Inner {
             {
                 added = added.and_then(|()| writer.add_create(&mark, &[], &self.mode(CreateMode::Persistent)));
             }
-            added.map_err(|error| sort(error, Effect::None, WRITING))?;
+            added.map_err(|error| classify(error, Effect::None, WRITING))?;
             match writer.commit().await {
                 Ok(results) => {
                     results.iter().for_each(|result| self.note_written(result));
@@ -162,7 +162,7 @@ impl Inner {
                     source: Error::BadVersion | Error::NoNode | Error::NodeExists,
                     ..
                 }) => {}
-                Err(error) => return Err(sort(error.into(), Effect::Write, WRITING)),
+                Err(error) => return Err(classify(error.into(), Effect::Write, WRITING)),
             }
         }
         Err(keeps_changing(&path))
@@ -177,7 +177,7 @@ impl Inner {
         let line = self.paths.election(election)?;
         let mark = format!("{line}/{DONE}");
         let (line, there) = tokio::join!(client.check_stat(&line), client.check_stat(&mark));
-        let failed = |error| sort(error, Effect::None, "looking for the mark of the end");
+        let failed = |error| classify(error, Effect::None, "looking for the mark of the end");
         Ok((line.map_err(failed)?.is_some() && there.map_err(failed)?.is_none()).then_some(mark))
     }
 

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use incumbent_store::{StoreError, random_words};
+use incumbent_store::{Effect, StoreError, random_words};
 use tokio::net::TcpStream;
 use zookeeper_client::{Client, Connector, Error, SessionInfo, StateWatcher};
 
-use crate::error::{Effect, sort};
+use crate::error::classify;
 
 /// The shortest session that is asked for, to learn which is the shortest that is granted: two
 /// ticks, unless somebody has set it otherwise.
@@ -150,7 +150,7 @@ impl Servers {
                 Some(why) => StoreError::unavailable(what, why),
                 None => StoreError::unavailable(what, error),
             },
-            error => sort(error, Effect::None, &what),
+            error => classify(error, Effect::None, &what),
         }
     }
 

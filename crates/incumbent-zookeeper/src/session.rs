@@ -10,15 +10,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, EntryId, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof, Renewal,
-    Session, Shortened, Standing, StoreError, StoreId, Token, Version, Wake, Watched, check_value, random_id,
+    Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof,
+    Renewal, Session, Shortened, Standing, StoreError, StoreId, Token, Version, Wake, Watched, check_value, random_id,
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use zookeeper_client::{Client, CreateMode, Error, Stat};
 
 use crate::connection::{News, SessionConnection, or_cut};
-use crate::error::{Effect, reading, sort, writing};
+use crate::error::{classify, reading, writing};
 use crate::line::{Reader, View, ViewAhead};
 use crate::node::{check_ephemeral, frame};
 use crate::own_entries::{EntryState, OwnEntries, OwnEntry};
@@ -131,7 +131,7 @@ impl Core {
                     let stat = client.set_data(&self.heartbeat, &[], None).await;
                     return stat.map_err(reading("proving that we live"));
                 }
-                Err(error) => return Err(sort(error, Effect::Write, "opening a session")),
+                Err(error) => return Err(classify(error, Effect::Write, "opening a session")),
             }
         }
         Err(StoreError::Unavailable { what: "the place of the heartbeats keeps going away".to_owned(), source: None })
@@ -349,7 +349,7 @@ impl Core {
                 Err((Some(0), Error::NoNode)) => return Ok(Cas::Refused),
                 Err((Some(1), Error::NoNode)) => return Ok(Cas::Done),
                 Err((Some(2), Error::NoNode)) => {}
-                Err((_, error)) => return Err(sort(error, Effect::Write, "withdrawing")),
+                Err((_, error)) => return Err(classify(error, Effect::Write, "withdrawing")),
             }
         }
         Ok(Cas::Refused)
@@ -466,7 +466,7 @@ impl ZooKeeperSession {
                 Ok(()) => Ok(published),
                 Err(error) => Err(writing("publishing")(error)),
             },
-            Err((_, error)) => Err(sort(error, Effect::Write, "publishing")),
+            Err((_, error)) => Err(classify(error, Effect::Write, "publishing")),
         }
     }
 
@@ -484,7 +484,7 @@ impl ZooKeeperSession {
             Err(Error::NoNode) => {
                 self.core.begin_heartbeat(&client).await?;
             }
-            Err(error) => return Err(sort(error, Effect::None, "proving that we live")),
+            Err(error) => return Err(classify(error, Effect::None, "proving that we live")),
         }
         let ours = paths(ours)?;
         let mut found = Vec::new();

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Seen, Session, Store, StoreError,
-    StoreId, Token, Version, Wake, random_id,
+    Cas, Cursor, Effect, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Seen, Session, Store,
+    StoreError, StoreId, Token, Version, Wake, random_id,
 };
 use zookeeper_client::{
     Client, Connector, CreateMode, CreateOptions, Error, MultiWriteError, SessionId, Stat, StateWatcher,
@@ -18,7 +18,7 @@ use zookeeper_client::{
 
 use crate::connection::{HighestZxid, check_up, or_cut};
 use crate::dialect::Dialect;
-use crate::error::{Effect, found, sort, writing};
+use crate::error::{classify, found, writing};
 use crate::line::Reader;
 use crate::node::is_about;
 use crate::options::{Access, SCHEME, ZooKeeperOptions};
@@ -347,7 +347,7 @@ impl Inner {
             match client.create(path, &[], &self.mode(mode)).await {
                 Ok(_) | Err(Error::NodeExists) => return Ok(()),
                 Err(Error::NoNode) => {}
-                Err(error) => return Err(sort(error, Effect::None, "making a place for the election")),
+                Err(error) => return Err(classify(error, Effect::None, "making a place for the election")),
             }
             let missing: Vec<_> = ancestors(path).filter(|path| *path != "/").collect();
             for above in missing.into_iter().rev() {
@@ -355,7 +355,7 @@ impl Inner {
                 let options = if self.is_above(above) { self.mode_above() } else { self.mode(mode) };
                 match client.create(above, &[], &options).await {
                     Ok(_) | Err(Error::NodeExists | Error::NoNode) => {}
-                    Err(error) => return Err(sort(error, Effect::None, "making a place for the election")),
+                    Err(error) => return Err(classify(error, Effect::None, "making a place for the election")),
                 }
             }
         }
@@ -448,7 +448,7 @@ impl Inner {
             let id = format!("zookeeper-{:032x}", random_id()?);
             match client.create(&path, id.as_bytes(), &self.mode(CreateMode::Persistent)).await {
                 Ok(_) | Err(Error::NodeExists | Error::NoNode) => {}
-                Err(error) => return Err(sort(error, Effect::None, "writing down who is there")),
+                Err(error) => return Err(classify(error, Effect::None, "writing down who is there")),
             }
         }
         Err(StoreError::Unavailable { what: format!("{path} keeps going away"), source: None })

@@ -7,12 +7,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use incumbent_store::{Cursor, ElectionName, EntryId, Head, Seen, StoreError, Version, Wake, Watched};
+use incumbent_store::{Cursor, Effect, ElectionName, EntryId, Head, Seen, StoreError, Version, Wake, Watched};
 use zookeeper_client::{Client, Error, EventType, SessionId, Stat, StateWatcher};
 
 use crate::connection::{News, SessionConnection, cut, is_after};
 use crate::dialect::Dialect;
-use crate::error::{Effect, sort};
+use crate::error::classify;
 use crate::lingering_watch::LingeringWatch;
 use crate::paths::{parse_id, zxid};
 use crate::store::Inner;
@@ -272,5 +272,5 @@ impl<'a> Watch<'a> {
 }
 
 fn lost(error: Error) -> StoreError {
-    sort(error, Effect::None, "watching")
+    classify(error, Effect::None, "watching")
 }
