@@ -17,11 +17,6 @@ impl EtcdWrite {
         EtcdWrite(RequestOp::put(key, value, 0))
     }
 
-    /// Puts a key that goes with this lease.
-    pub fn put_with_lease(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>, lease: i64) -> EtcdWrite {
-        EtcdWrite(RequestOp::put(key, value, lease))
-    }
-
     /// Deletes a key, if it is there.
     pub fn delete(key: impl Into<Vec<u8>>) -> EtcdWrite {
         EtcdWrite(RequestOp::delete(key))
