@@ -64,7 +64,12 @@ impl Server {
              TTL."
                 .to_owned(),
             "After a restart or a failover of the server nobody new takes office for the longest TTL, and those who \
-             wait enlist again: whether something was lost cannot be told. Tokens grow all the same."
+             wait enlist again: whether something was lost cannot be told. A TTL is an hour at most for that reason. \
+             Tokens grow all the same."
+                .to_owned(),
+            "The store's time passes in steps of at most half the shortest TTL, whenever somebody asks: a leader that \
+             died while nobody else asked is still shown, and keeps `run --try` out, until it has been asked about a \
+             few times."
                 .to_owned(),
         ];
         if let Some(policy) = &self.evicts {

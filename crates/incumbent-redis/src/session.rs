@@ -119,7 +119,7 @@ fn read_standing(mut answer: Answer, election: &ElectionName) -> Result<Standing
         let wait = Duration::from_millis(answer.millis()?);
         let what = format!(
             "the server was restarted or replaced, and leaders that it no longer knows of may be in office: nobody \
-             takes office for another {wait:?}"
+             takes office for another {wait:.0?}"
         );
         return Err(StoreError::Unavailable { what, source: None });
     }

@@ -23,6 +23,8 @@ use crate::step;
 
 /// The smallest TTL: twice the time after which a script looks how far its clock may advance.
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
+/// After a restart everybody waits for the longest TTL in use: one candidate with a long one would shut all elections.
+const LONGEST_TTL: Duration = Duration::from_secs(3_600);
 /// How many entries and bytes are read at a time: the server stands still meanwhile.
 const PAGE_ENTRIES: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
@@ -286,7 +288,7 @@ impl Store for RedisStore {
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         Box::pin(async move {
-            let session = RedisSession::open(self.inner.clone(), ttl.clamp(SMALLEST_TTL, LONGEST)).await?;
+            let session = RedisSession::open(self.inner.clone(), ttl.clamp(SMALLEST_TTL, LONGEST_TTL)).await?;
             Ok(Arc::new(session) as Arc<dyn Session>)
         })
     }

@@ -85,3 +85,12 @@ async fn time_in_which_nobody_asked_for_anything_is_not_given_to_those_who_come_
         .await;
     }
 }
+
+/// After a restart everybody waits for the longest TTL: none may shut all elections for days.
+#[tokio::test]
+async fn a_session_is_granted_an_hour_at_most() {
+    let redis = Redis::on(shared().await);
+    let session = redis.open().open_session(HOUR * 24 * 30).await.unwrap();
+    assert_eq!(session.liveness().ttl, HOUR);
+    session.close().await.unwrap();
+}
