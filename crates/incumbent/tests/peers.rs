@@ -14,8 +14,9 @@ use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken, MemoryFence};
 use incumbent::peers::{Algorithm, Group, MemberId, Members, Rules, Secret};
 use incumbent::store::StoreError;
 use incumbent::{
-    Candidacy, CandidacyError, CandidacyEvent, Client, ConnectError, Election, ElectionName, Leadership, LossReason,
-    Observation, OperatorError, ReadError, Role, StandError, Token, TransferError, TransferRefused, Unfenced,
+    Candidacy, CandidacyError, CandidacyEvent, Client, CloseError, ConnectError, Election, ElectionName, Leadership,
+    LossReason, Observation, OperatorError, ReadError, Role, StandError, Token, TransferError, TransferRefused,
+    Unfenced,
 };
 use tokio::sync::Notify;
 
@@ -754,4 +755,29 @@ mod ranks {
         })
         .await;
     }
+}
+
+/// Nobody else is elected before work that is held has stopped, however long that takes; and a
+/// client is closed when every office is given back, and not before.
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_a_client_gives_no_office_back_whose_work_is_held_until_it_has_stopped() {
+    let hall = Hall::new(Algorithm::Consensus);
+    let mut clients = Vec::new();
+    let mut candidacies = Vec::new();
+    for name in ["a", "b", "c"] {
+        let client = hall.client(name);
+        let candidate = client.election("jobs/x").unwrap().candidate(name).hold_until_stopped();
+        candidacies.push(within("standing", candidate.stand()).await.unwrap());
+        clients.push(client);
+    }
+    let (at, leadership) = first_elected(&mut candidacies).await;
+    let client = clients.remove(at);
+    drop(candidacies.remove(at));
+    // Longer than the grace, and than what a member is given to leave once every handle is gone.
+    let waited = client.settings().grace + Duration::from_secs(11);
+    assert_eq!(client.close(waited).await, Err(CloseError::TimedOut { waited }));
+    let leads = |candidacy| matches!(Candidacy::role(candidacy), Role::Leading { .. });
+    assert!(!candidacies.iter().any(leads), "another leads beside work that is held: {candidacies:?}");
+    drop(leadership);
+    first_elected(&mut candidacies).await;
 }

@@ -53,8 +53,6 @@ pub(crate) struct GroupSide {
     /// The raise of fences that is out and wanted.
     raise: Option<(Token, AbortHandle)>,
     closing: bool,
-    /// When a member that does not leave is torn down all the same.
-    shut_at: Option<Timestamp>,
 }
 
 /// This process in the group.
@@ -94,7 +92,6 @@ impl GroupSide {
             work: FuturesUnordered::new(),
             raise: None,
             closing: false,
-            shut_at: None,
         }
     }
 
@@ -326,7 +323,6 @@ impl GroupSide {
 
     fn close_node(&mut self) {
         let Member::Yes(node) = &mut self.member else { return };
-        self.shut_at = Some(self.clock.now() + self.bond.group.settings().grace + TIDY);
         node.command(Command::Leave);
         node.close();
     }
@@ -401,16 +397,11 @@ impl Side for GroupSide {
         }
     }
 
-    fn tick(&mut self) {
-        let late = self.shut_at.take_if(|at| self.clock.now() >= *at).is_some();
-        if late && let Member::Yes(node) = std::mem::replace(&mut self.member, Member::No) {
-            tracing::debug!("the member did not leave in time");
-            self.shut(*node);
-        }
-    }
+    /// A node has timers of its own.
+    fn tick(&mut self) {}
 
     fn next_timeout(&self) -> Option<Timestamp> {
-        self.shut_at
+        None
     }
 
     fn poll_work(&mut self, cx: &mut Context<'_>) -> bool {
