@@ -45,12 +45,16 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
     }
 }
 
-/// Sorts what a dial failed with: nothing was asked for yet.
+/// Sorts what a dial failed with: nothing was asked for yet. What a server says then for no other
+/// reason than that it is busy (it has too many clients, say) passes.
 pub(crate) fn classify_dial(error: RedisError, what: &str) -> StoreError {
     if error.kind() == ErrorKind::InvalidClientConfig {
         return StoreError::Misuse { what: format!("{what}: {error}") };
     }
-    classify(error, Effect::None, what)
+    if is_denied(&error) {
+        return classify(error, Effect::None, what);
+    }
+    StoreError::unavailable(what, error)
 }
 
 fn is_denied(error: &RedisError) -> bool {

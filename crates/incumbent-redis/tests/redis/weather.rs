@@ -96,3 +96,25 @@ async fn a_server_that_was_stopped_goes_on_with_what_it_had() {
     let renewal = within(session.renew(std::slice::from_ref(&leading))).await.unwrap();
     assert_eq!((renewal.gone, renewal.stray), (vec![], vec![]));
 }
+
+/// A server that has no room for another connection now is busy, and not misused: a leader that was
+/// cut off dials again.
+#[tokio::test]
+async fn a_server_with_too_many_clients_is_unavailable() {
+    let server = RedisServer::start().await;
+    let session = Redis::on(&server).open().open_session(LONG).await.unwrap();
+    let others = redis::Client::open(format!("redis://{}", server.endpoint())).unwrap();
+    server.cli(&["CONFIG", "SET", "maxclients", "4"]);
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let mut crowd = Vec::new();
+    while let Ok(connection) = others.get_multiplexed_async_connection().await {
+        crowd.push(connection);
+        assert!(crowd.len() < 9, "there is room for four");
+    }
+    for _ in 0..3 {
+        let refused = session.renew(&[]).await;
+        assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    }
+    drop(crowd);
+    until("there is room again", async || session.renew(&[]).await.is_ok()).await;
+}
