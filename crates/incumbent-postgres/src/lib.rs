@@ -46,10 +46,10 @@
 //!   through the commit. Nobody is notified of renewals, nor of an enlistment behind somebody.
 //! - **A listening connection proves itself** by hearing what another one tells it: through a transaction pooler LISTEN
 //!   succeeds and hears nothing. Without one, who waits looks once a second.
-//! - **Another server.** Each step compares system identifier, timeline and database with those that wrote last. After a
+//! - **Another server.** Each step compares system identifier, timeline, database and table with those that wrote last. After a
 //!   failover to a standby, or in a restored dump, tokens leap above all that can have been given, all sessions end, and
-//!   nobody leads for the longest TTL that was in use (SQLSTATE `IN003`). A disk snapshot that is put back shows in none of
-//!   the three.
+//!   nobody leads for the longest TTL that was ever granted, which is an hour at most (SQLSTATE `IN003`). A disk snapshot
+//!   that is put back shows in none of the four; nor does a standby know of a longer TTL that was granted right before.
 //! - **The wall clock.** Sessions expire by the server's. Set back, their rest is clamped to a TTL; set forward, they expire
 //!   early.
 //! - **Dropped calls.** A call that is given up takes its connection with it, so that the next does not wait behind it.

@@ -18,14 +18,15 @@ END
 $$;
 
 -- What is true of the whole store. history: which server wrote last, see begin_step.
--- quiet_until: nobody leads before, see leap.
+-- quiet_until: nobody leads before, see leap. longest_us: the longest TTL that was ever granted.
 CREATE TABLE IF NOT EXISTS {schema}.store (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     id text NOT NULL,
     version int NOT NULL,
     oldest_library int NOT NULL,
     history text NOT NULL,
-    quiet_until timestamptz NOT NULL DEFAULT '-infinity'
+    quiet_until timestamptz NOT NULL DEFAULT '-infinity',
+    longest_us bigint NOT NULL DEFAULT 15000000
 );
 
 -- Tokens, versions and cursors: one sequence for all elections, drawn from under an election's lock,
@@ -97,11 +98,13 @@ CREATE OR REPLACE VIEW {schema}.living_1 AS
     FROM {schema}.entry e JOIN {schema}.session s ON s.id = e.session
     WHERE s.expires_at > clock_timestamp();
 
--- Which server this is: a promoted standby has another timeline, a restored dump another database.
+-- Which server this is: a promoted standby has another timeline; a restored dump another database,
+-- or at least another table.
 CREATE OR REPLACE FUNCTION {schema}.history_1() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '/'
-        || (SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system());
+        || (SELECT oid FROM pg_database WHERE datname = current_database()) || '/'
+        || to_regclass('{schema}.store')::oid FROM pg_control_system());
 END
 $$;
 
@@ -131,14 +134,11 @@ $$;
 -- What was told last may be missing here. Tokens leap above all that can have been given; all
 -- sessions end; and nobody leads until those who were told otherwise have stopped believing it.
 CREATE OR REPLACE FUNCTION {schema}.leap_1(here text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    longest_us bigint;
 BEGIN
     PERFORM FROM {schema}.store FOR UPDATE;
     IF EXISTS (SELECT FROM {schema}.store WHERE history = here) THEN
         RETURN;
     END IF;
-    SELECT greatest(max(ttl_us), 15000000) INTO longest_us FROM {schema}.session;
     UPDATE {schema}.store SET
         history = here, quiet_until = clock_timestamp() + longest_us * interval '1 microsecond';
     PERFORM setval('{schema}.number', greatest(
@@ -299,6 +299,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 BEGIN
     PERFORM {schema}.begin_step_1();
+    UPDATE {schema}.store x SET longest_us = open_1.ttl_us WHERE x.longest_us < open_1.ttl_us;
     -- Now and then: what nobody visits any more.
     IF random() < 0.02 THEN
         PERFORM {schema}.sweep_1(interval '1 hour');

@@ -23,6 +23,8 @@ use crate::watcher::{Wanted, Watcher, wait};
 
 /// The shortest time that a session is granted.
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
+/// After a failover everybody waits for the longest TTL that was ever granted.
+const LONGEST_TTL: Duration = Duration::from_secs(3_600);
 
 /// Elections in a PostgreSQL database.
 ///
@@ -214,7 +216,7 @@ impl Inner {
     }
 
     async fn open_session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<dyn Session>, StoreError> {
-        let micros = micros(ttl.max(SMALLEST_TTL));
+        let micros = micros(ttl.clamp(SMALLEST_TTL, LONGEST_TTL));
         let rows = self.write("opening a session", &self.sql.open, &[(&micros, Type::INT8)]).await?;
         let (id, granted, store_id) = answer::session(&rows)?;
         Ok(Arc::new(PostgresSession::new(self.clone(), id, store_id, granted)))

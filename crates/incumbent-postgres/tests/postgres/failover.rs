@@ -167,3 +167,65 @@ async fn a_clock_that_was_put_back_keeps_nobody_in_line_for_longer_than_a_ttl() 
     })
     .await;
 }
+
+/// An operator restores last night's dump into the database that it came from.
+#[tokio::test]
+async fn a_dump_that_is_restored_into_its_own_database_gives_no_token_twice() {
+    let server = PostgresServer::start().await;
+    let election = name("restored");
+    let before = store(&server.url());
+    let session = before.open_session(TTL).await.unwrap();
+    let first = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    let identity = session.store_id();
+    let url = server.url();
+    let dump = run("pg_dump", &["-n", "incumbent", "--clean", "--if-exists", "-d", &url]);
+    session.withdraw(&first, None).await.unwrap();
+    let later = held(&session.enlist(&election, &entry(2)).await.unwrap());
+    session.close().await.unwrap();
+    let file = std::env::temp_dir().join(format!("incumbent-dump-{}.sql", std::process::id()));
+    std::fs::write(&file, dump).unwrap();
+    run("psql", &["-q", "-1", "-v", "ON_ERROR_STOP=1", "-d", &url, "-f", file.to_str().unwrap()]);
+    std::fs::remove_file(&file).unwrap();
+
+    let after = store(&url);
+    assert_eq!(after.identity().await.unwrap(), identity, "the same store, it says");
+    let session = after.open_session(TTL).await.unwrap();
+    session.enlist(&election, &entry(3)).await.expect_err("nobody leads at once");
+    server.sql("UPDATE incumbent.store SET quiet_until = clock_timestamp()");
+    let next = held(&session.enlist(&election, &entry(3)).await.unwrap());
+    assert!(next.token > later.token, "{next:?} after {later:?}");
+}
+
+/// What a standby that was promoted knows: a session with a short TTL, and nothing of the leader
+/// with a long one. What it never got is taken away by hand.
+#[tokio::test]
+async fn nobody_leads_before_a_forgotten_leader_with_a_longer_ttl_has_stopped_believing() {
+    let server = PostgresServer::start().await;
+    let election = name("forgotten");
+    let store = store(&server.url());
+    store.open_session(TTL).await.unwrap();
+    let forgotten = store.open_session(Duration::from_secs(60)).await.unwrap();
+    forgotten.enlist(&election, &entry(1)).await.unwrap();
+    server.sql("DELETE FROM incumbent.entry");
+    server.sql("DELETE FROM incumbent.session WHERE ttl_us > 50000000");
+    server.sql("UPDATE incumbent.store SET history = 'another'");
+    let next = store.open_session(TTL).await.unwrap();
+    next.enlist(&election, &entry(2)).await.expect_err("the former leader may believe that it leads");
+    let longest = server.sql("SELECT longest_us FROM incumbent.store WHERE quiet_until > clock_timestamp()");
+    assert_eq!(longest.trim(), "60000000");
+}
+
+#[tokio::test]
+async fn a_session_is_granted_an_hour_at_most() {
+    let server = PostgresServer::start().await;
+    let session = store(&server.url()).open_session(Duration::from_secs(30 * 24 * 3_600)).await.unwrap();
+    assert_eq!(session.liveness().ttl, Duration::from_secs(3_600));
+    session.close().await.unwrap();
+}
+
+/// Runs a program of PostgreSQL's, and answers with what it printed.
+fn run(program: &str, args: &[&str]) -> Vec<u8> {
+    let output = std::process::Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
