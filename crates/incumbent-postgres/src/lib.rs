@@ -45,7 +45,8 @@
 //! - **NOTIFY is a transaction of its own**, sent right behind the write. Inside it, it would take a lock of the whole cluster
 //!   through the commit. Nobody is notified of renewals, nor of an enlistment behind somebody.
 //! - **A listening connection proves itself** by hearing what another one tells it: through a transaction pooler LISTEN
-//!   succeeds and hears nothing. Without one, who waits looks once a second.
+//!   succeeds and hears nothing. Without one, who waits looks once a second. A transaction pooler is not
+//!   supported: with pgbouncer 1.18 answers were seen at the wrong client, after one had gone away with two under way.
 //! - **Another server.** Each step compares system identifier, timeline, database and table with those that wrote last. After a
 //!   failover to a standby, or in a restored dump, tokens leap above all that can have been given, all sessions end, and
 //!   nobody leads for the longest TTL that was ever granted, which is an hour at most (SQLSTATE `IN003`). A disk snapshot

@@ -331,7 +331,9 @@ impl Server {
         }
         if !promises.watches {
             promises.caveats.push(
-                "No connection hears notifications (a pooler in between?): who waits looks once a second.".into(),
+                "No connection hears notifications: who waits looks once a second. If a transaction pooler is in between, \
+                 connect directly: answers may reach the wrong client."
+                    .into(),
             );
         }
         promises.caveats.push(

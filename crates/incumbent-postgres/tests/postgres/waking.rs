@@ -58,7 +58,7 @@ async fn a_connection_that_stops_listening_is_made_again() {
     let url = format!("{}?schema=listens_again&application_name=listens_again", server.url());
     let (mut follower, leadership) = follow(&url, "again").await;
     let killed = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-        WHERE application_name = 'listens_again' AND query LIKE 'LISTEN%' OR query LIKE '%listening%' AND pid <> pg_backend_pid()";
+        WHERE application_name = 'listens_again' AND query LIKE '%idle_session_timeout%'";
     until("it listens", async || server.sql(killed) != "0").await;
     leadership.resign().await.unwrap();
     crate::harness::lead(&mut follower).await;
