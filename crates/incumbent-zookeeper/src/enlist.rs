@@ -10,7 +10,7 @@ use zookeeper_client::{CreateMode, Error, MultiWriteResult};
 use crate::error::{found, writing};
 use crate::line::Reader;
 use crate::node::frame;
-use crate::own_entries::{EntryState, OwnEntry};
+use crate::own_entries::EntryState;
 use crate::paths::{Paths, ancestors, token_of, zxid};
 use crate::session::{ATTEMPTS, ZooKeeperSession};
 
@@ -95,16 +95,8 @@ impl ZooKeeperSession {
         let Reader { client, inner, election, path } = reader;
         let record = CandidateRecord { incarnation: entry.incarnation, name: entry.name.clone(), ready: None };
         let data = frame(&record, &entry.value);
-        let pending = self.core.entries.begin(
-            election,
-            OwnEntry {
-                incarnation: entry.incarnation,
-                name: entry.name.clone(),
-                record: if reader.dialect().is_foreign() { data.as_slice().into() } else { [].into() },
-                publications: 0,
-                state: EntryState::Sent,
-            },
-        );
+        let beside = if reader.dialect().is_foreign() { data.as_slice().into() } else { [].into() };
+        let pending = self.core.entries.begin(election, entry.incarnation, entry.name.clone(), beside);
         let cursor = inner.seen.cursor();
         let in_line = reader.path_of(&reader.dialect().prefix(entry.incarnation));
         // The answers behind the new entry are no older than it.

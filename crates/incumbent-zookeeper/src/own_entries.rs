@@ -1,6 +1,7 @@
 //! The entries that a session has made, or may have made.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use incumbent_store::{ElectionName, Held, Incarnation, Token, Version};
@@ -9,11 +10,17 @@ use crate::paths::parse_id;
 
 /// The entries of one session, by election.
 #[derive(Debug, Default)]
-pub(crate) struct OwnEntries(Mutex<BTreeMap<ElectionName, Vec<OwnEntry>>>);
+pub(crate) struct OwnEntries {
+    by_election: Mutex<BTreeMap<ElectionName, Vec<OwnEntry>>>,
+    begun: AtomicU64,
+}
 
 /// An entry that this session has made, or may have made.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnEntry {
+    /// Which enlistment of this session: one that is repeated keeps its incarnation, and what was seen
+    /// of the first says nothing of the second.
+    pub(crate) number: u64,
     pub(crate) incarnation: Incarnation,
     /// The candidate's name.
     pub(crate) name: Arc<str>,
@@ -45,20 +52,30 @@ impl OwnEntries {
     }
 
     /// An enlistment is about to be sent.
-    pub(crate) fn begin<'a>(&'a self, election: &'a ElectionName, entry: OwnEntry) -> PendingEnlistment<'a> {
-        let incarnation = entry.incarnation;
+    pub(crate) fn begin<'a>(
+        &'a self,
+        election: &'a ElectionName,
+        incarnation: Incarnation,
+        name: Arc<str>,
+        record: Arc<[u8]>,
+    ) -> PendingEnlistment<'a> {
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let entry = OwnEntry { number, incarnation, name, record, publications: 0, state: EntryState::Sent };
         self.lock().entry(election.clone()).or_default().push(entry);
-        PendingEnlistment { entries: self, election, incarnation }
+        PendingEnlistment { entries: self, election, number }
     }
 
     /// `None`: there is no such entry.
-    pub(crate) fn set_state(&self, election: &ElectionName, incarnation: Incarnation, state: Option<EntryState>) {
+    pub(crate) fn set_state(&self, election: &ElectionName, number: u64, state: Option<EntryState>) {
         let mut entries = self.lock();
         let Some(of_election) = entries.get_mut(election) else { return };
-        let ours = |entry: &&mut OwnEntry| entry.incarnation == incarnation;
         match state {
-            Some(state) => of_election.iter_mut().filter(ours).for_each(|entry| entry.state = state.clone()),
-            None => of_election.retain(|entry| entry.incarnation != incarnation),
+            Some(state) => {
+                if let Some(entry) = of_election.iter_mut().find(|entry| entry.number == number) {
+                    entry.state = state;
+                }
+            }
+            None => of_election.retain(|entry| entry.number != number),
         }
         if of_election.is_empty() {
             entries.remove(election);
@@ -94,7 +111,7 @@ impl OwnEntries {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ElectionName, Vec<OwnEntry>>> {
         // Every change is whole before anything can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_election.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,18 +119,43 @@ impl OwnEntries {
 pub(crate) struct PendingEnlistment<'a> {
     entries: &'a OwnEntries,
     election: &'a ElectionName,
-    incarnation: Incarnation,
+    number: u64,
 }
 
 impl PendingEnlistment<'_> {
     pub(crate) fn settle(self, state: Option<EntryState>) {
-        self.entries.set_state(self.election, self.incarnation, state);
+        self.entries.set_state(self.election, self.number, state);
         std::mem::forget(self);
     }
 }
 
 impl Drop for PendingEnlistment<'_> {
     fn drop(&mut self) {
-        self.entries.set_state(self.election, self.incarnation, Some(EntryState::Doubtful));
+        self.entries.set_state(self.election, self.number, Some(EntryState::Doubtful));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths::id_of;
+
+    /// A renewal has seen an enlistment in doubt, and waits for answers about other elections. Meanwhile
+    /// the enlistment is settled (it never arrived), repeated as the same incarnation, and answered.
+    #[test]
+    fn what_was_seen_of_an_enlistment_does_not_make_us_forget_the_one_that_repeats_it() {
+        let entries = OwnEntries::default();
+        let election = ElectionName::new("e").unwrap();
+        let incarnation = Incarnation::from_bits(7);
+        let begin = || entries.begin(&election, incarnation, "n".into(), [].into());
+        drop(begin());
+        let seen = entries.of(&election).remove(0);
+        assert_eq!(seen.state, EntryState::Doubtful);
+        entries.set_state(&election, seen.number, None);
+        let token = Token::new(9).unwrap();
+        begin().settle(Some(EntryState::Known("n-0000000001".to_owned(), token)));
+        let held = Held::new(election.clone(), id_of("n-0000000001", token), token, incarnation);
+        entries.set_state(&election, seen.number, None);
+        assert!(entries.get(&held).is_some(), "it is in line, and nobody else would take it out");
     }
 }

@@ -208,7 +208,7 @@ impl Core {
             match self.find(reader, &own_entry, &ours).await? {
                 Some((name, token)) => {
                     standing.push(self.held(election, &name, token, own_entry.incarnation));
-                    self.know(election, own_entry.incarnation, name, token);
+                    self.know(election, own_entry.number, name, token);
                 }
                 None => self.forget(election, &own_entry),
             }
@@ -229,7 +229,7 @@ impl Core {
             return Ok(None);
         };
         if own_entry.state == EntryState::Doubtful {
-            self.know(election, own_entry.incarnation, name.clone(), token);
+            self.know(election, own_entry.number, name.clone(), token);
         }
         let record = self.inner.paths.candidate(election, &name, self.session_id);
         if reader.dialect().is_foreign() && !ours.contains(&record) {
@@ -240,16 +240,16 @@ impl Core {
         Ok(Some(self.held(election, &name, token, own_entry.incarnation)))
     }
 
-    fn know(&self, election: &ElectionName, incarnation: Incarnation, name: String, token: Token) {
+    fn know(&self, election: &ElectionName, number: u64, name: String, token: Token) {
         self.inner.remember_place(election, token, &name);
-        self.entries.set_state(election, incarnation, Some(EntryState::Known(name, token)));
+        self.entries.set_state(election, number, Some(EntryState::Known(name, token)));
     }
 
     fn forget(&self, election: &ElectionName, own_entry: &OwnEntry) {
         if let EntryState::Known(_, token) = &own_entry.state {
             self.inner.forget_place(election, *token);
         }
-        self.entries.set_state(election, own_entry.incarnation, None);
+        self.entries.set_state(election, own_entry.number, None);
     }
 
     /// Finds an entry of ours among the paths of all nodes that our session owns.
