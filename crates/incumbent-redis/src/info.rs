@@ -63,7 +63,7 @@ impl Server {
             "A wall clock of the server that jumps ahead may cost a session that does not renew up to half the shortest \
              TTL."
                 .to_owned(),
-            "After a restart or a failover of the server nobody new takes office for the longest TTL, and those who \
+            "After a restart or a failover of the server nobody new takes office for the longest TTL that it knows of, and those who \
              wait enlist again: whether something was lost cannot be told. A TTL is an hour at most for that reason. \
              Tokens grow all the same."
                 .to_owned(),
