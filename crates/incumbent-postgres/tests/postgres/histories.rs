@@ -58,6 +58,7 @@ async fn sessions_that_do_everything_at_once_agree_on_one_line() {
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                  WHERE application_name = 'histories' ORDER BY random() LIMIT 1",
             );
+            // How often a connection is lost. Nothing is waited for.
             std::thread::sleep(Duration::from_millis(200));
         }
     });
@@ -113,6 +114,7 @@ async fn step(
     let own = stands.iter().position(|held| held.election == *election);
     let led = told.lock().unwrap().leader.get(election).copied();
     match (choice / 2 % 10, own) {
+        // A session that stands still, now and then for longer than its TTL.
         (0, _) => tokio::time::sleep(TTL.mul_f64((choice % 100) as f64 / 70.0)).await,
         (1..=3, _) => {
             let renewal = session.renew(stands).await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::process::{Process, Scratch, free_port};
 
+/// How often it is looked whether a server answers, or has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS: usize = 3000;
 /// How often a start is tried: somebody else may take a port in between.

@@ -25,8 +25,8 @@ use crate::hooks::Hooks;
 use crate::peers::{GroupElection, start};
 use crate::port::{CandidacyState, Stand};
 
-/// How long closing may take beyond the grace.
-const TIDY: Duration = Duration::from_secs(5);
+/// How long a member may take to leave beyond the grace, once every handle is gone.
+const TIDY: Duration = Duration::from_secs(10);
 
 /// Something that was waited for.
 enum Done {
@@ -435,6 +435,6 @@ impl Side for GroupSide {
     }
 
     fn patience(&self) -> Duration {
-        self.bond.group.settings().grace + TIDY * 2
+        self.bond.group.settings().grace + TIDY
     }
 }
