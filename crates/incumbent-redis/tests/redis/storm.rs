@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use incumbent_redis::RedisStore;
 use incumbent_store::{Store, TokenStrength};
+use incumbent_testkit::fuzz::Rng;
 use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{Redis, client, until};
@@ -46,9 +47,7 @@ async fn campaign(store: RedisStore, ledger: Arc<Ledger>) {
 
 /// A number that looks random and is the same for the same blow.
 fn dice(blow: u64, sides: u64) -> u64 {
-    let mut number = blow.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (number ^ (number >> 31)) % sides
+    Rng::from_number(blow).below(sides)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,6 +74,7 @@ async fn tokens_grow_and_no_two_lead_whatever_happens_to_a_server_that_keeps_eve
             0 => server.restart().await,
             1 => {
                 server.pause();
+                // For how long it hangs.
                 tokio::time::sleep(Duration::from_millis(100 * dice(blow, 7))).await;
                 server.resume();
             }
