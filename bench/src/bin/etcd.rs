@@ -278,14 +278,14 @@ async fn waiting_bytes(endpoint: &str) -> u64 {
     let mut offices = Vec::new();
     for number in 0..WAITING {
         let election = leaders.election(&format!("memory-{number}")).expect("a name");
-        let mut seat = election.candidate("leader").stand().await.expect("a place");
-        offices.push((elected(&mut seat).await, seat));
+        let mut candidacy = election.candidate("leader").stand().await.expect("a place");
+        offices.push((elected(&mut candidacy).await, candidacy));
     }
     let before = resident_bytes().expect("Linux");
-    let mut seats = Vec::new();
+    let mut candidacies = Vec::new();
     for number in 0..WAITING {
         let election = followers.election(&format!("memory-{number}")).expect("a name");
-        seats.push(election.candidate("follower").stand().await.expect("a place"));
+        candidacies.push(election.candidate("follower").stand().await.expect("a place"));
     }
     // Until the watches are armed.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -382,8 +382,8 @@ async fn handover(store: &EtcdStore, [one, other]: [&Client; 2], name: &str, wai
     end - start
 }
 
-async fn elected(seat: &mut incumbent::Candidacy) -> Leadership {
-    seat.elected().await.expect("a place").expect("an election")
+async fn elected(candidacy: &mut incumbent::Candidacy) -> Leadership {
+    candidacy.elected().await.expect("a place").expect("an election")
 }
 
 /// Two processes; the first one leads and is killed.
@@ -416,8 +416,8 @@ fn failover(program: &str, args: &[&str]) -> Duration {
 async fn stand_until_killed(endpoint: &str, election: &str) {
     let store = EtcdStore::connect(&[endpoint], &EtcdOptions::new()).expect("a store");
     let client = Client::builder().ttl(TTL).with_store(store).await.expect("a client");
-    let mut seat = client.election(election).expect("a name").candidate("a").stand().await.expect("a place");
-    let _office = elected(&mut seat).await;
+    let mut candidacy = client.election(election).expect("a name").candidate("a").stand().await.expect("a place");
+    let _office = elected(&mut candidacy).await;
     println!("leads");
     std::future::pending::<()>().await;
 }

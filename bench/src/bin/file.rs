@@ -197,10 +197,10 @@ fn campaigns(table: &mut Table, folder: &Path) -> Result<(), BoxError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let each: Duration = runtime.block_on(async {
         let url = format!("file://{}", folder.join("campaigns").display());
-        let mut seat = Client::connect(&url).await?.election("bench")?.candidate("a").stand().await?;
+        let mut candidacy = Client::connect(&url).await?.election("bench")?.candidate("a").stand().await?;
         let began = Instant::now();
         for _ in 0..CAMPAIGNS {
-            seat.elected().await?.ok_or("the election has ended")?.resign().await?;
+            candidacy.elected().await?.ok_or("the election has ended")?.resign().await?;
         }
         Ok::<_, BoxError>(began.elapsed() / CAMPAIGNS)
     })?;

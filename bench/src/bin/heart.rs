@@ -32,12 +32,12 @@ async fn campaigns(table: &mut Table) -> Result<(), BoxError> {
     const CAMPAIGNS: u32 = 100_000;
     let store = MemoryStore::new(Shape::FAIR);
     let election = client(&store).await?.election("bench/campaign")?;
-    let mut seat = election.candidate("a").stand().await?;
+    let mut candidacy = election.candidate("a").stand().await?;
     let (mut ours, mut theirs) = (Times::default(), Times::default());
     for _ in 0..ROUNDS {
         let began = Instant::now();
         for _ in 0..CAMPAIGNS {
-            let office = seat.elected().await?.ok_or("the election has ended")?;
+            let office = candidacy.elected().await?.ok_or("the election has ended")?;
             office.resign().await?;
         }
         ours.push(began.elapsed() / CAMPAIGNS);
@@ -81,8 +81,8 @@ async fn lock_by_message(rounds: u32) -> Result<Duration, BoxError> {
 async fn checks(table: &mut Table) -> Result<(), BoxError> {
     const CHECKS: u32 = 5_000_000;
     let store = MemoryStore::new(Shape::FAIR);
-    let mut seat = client(&store).await?.election("bench/check")?.candidate("a").stand().await?;
-    let office = seat.elected().await?.ok_or("the election has ended")?;
+    let mut candidacy = client(&store).await?.election("bench/check")?.candidate("a").stand().await?;
+    let office = candidacy.elected().await?.ok_or("the election has ended")?;
     let term = office.term();
     let (mut ours, mut theirs) = (Times::default(), Times::default());
     for _ in 0..ROUNDS {
@@ -119,10 +119,10 @@ async fn waiting(table: &mut Table) -> Result<(), BoxError> {
     for number in 0..WAITING {
         leading.push(leaders.election(&format!("bench/wait/{number}"))?.candidate("leader").stand().await?);
     }
-    let mut seats: Vec<Candidacy> = Vec::with_capacity(WAITING);
+    let mut candidacies: Vec<Candidacy> = Vec::with_capacity(WAITING);
     let before = resident_bytes()?;
     for number in 0..WAITING {
-        seats.push(followers.election(&format!("bench/wait/{number}"))?.candidate("follower").stand().await?);
+        candidacies.push(followers.election(&format!("bench/wait/{number}"))?.candidate("follower").stand().await?);
     }
     let each = resident_bytes()?.saturating_sub(before) / WAITING as u64;
     // A task that does nothing but wait is the least that a waiting candidacy of another design has.
@@ -152,16 +152,16 @@ async fn failover(table: &mut Table) -> Result<(), BoxError> {
     let mut first = None;
     for candidates in [10, 100, 1_000, 10_000] {
         let store = MemoryStore::new(Shape::FAIR);
-        let mut seats = Vec::with_capacity(candidates);
+        let mut candidacies = Vec::with_capacity(candidates);
         for number in 0..candidates {
             let election = client(&store).await?.election("bench/failover")?;
-            seats.push(election.candidate(format!("node-{number}")).stand().await?);
+            candidacies.push(election.candidate(format!("node-{number}")).stand().await?);
         }
         let mut times = Times::default();
         let wakes = store.wakes();
         let rounds = candidates.min(200) - 1;
-        let mut office = seats[0].elected().await?.ok_or("the election has ended")?;
-        for next in &mut seats[1..=rounds] {
+        let mut office = candidacies[0].elected().await?.ok_or("the election has ended")?;
+        for next in &mut candidacies[1..=rounds] {
             let began = Instant::now();
             drop(office);
             office = next.elected().await?.ok_or("the election has ended")?;

@@ -130,11 +130,11 @@ impl Bench {
             for round in 0..CAMPAIGNS {
                 let election = client.election(&format!("campaign-{turn}-{round}")).expect("a name");
                 let start = Instant::now();
-                let mut seat = election.candidate("a").value("value").stand().await.expect("a place");
-                let office = elected(&mut seat).await;
+                let mut candidacy = election.candidate("a").value("value").stand().await.expect("a place");
+                let office = elected(&mut candidacy).await;
                 times[0].push(start.elapsed());
                 office.resign().await.expect("certain");
-                seat.withdraw().await.expect("certain");
+                candidacy.withdraw().await.expect("certain");
                 let start = Instant::now();
                 raw.create("/bare-", b"value", &mode).await.expect("a node");
                 creates.push(start.elapsed());
@@ -177,8 +177,8 @@ impl Bench {
             let start = Instant::now();
             let stand = |election: incumbent::Election| {
                 tokio::spawn(async move {
-                    let mut seat = election.candidate("a").value("value").stand().await.expect("a place");
-                    (elected(&mut seat).await, seat)
+                    let mut candidacy = election.candidate("a").value("value").stand().await.expect("a place");
+                    (elected(&mut candidacy).await, candidacy)
                 })
             };
             let standing: Vec<_> = elections.into_iter().map(stand).collect();
@@ -235,8 +235,8 @@ async fn delete_and_read([one, other]: &[raw::Client; 2], path: &str) -> Duratio
     task.await.expect("no panic") - start
 }
 
-async fn elected(seat: &mut Candidacy) -> Leadership {
-    seat.elected().await.expect("a place").expect("an election")
+async fn elected(candidacy: &mut Candidacy) -> Leadership {
+    candidacy.elected().await.expect("a place").expect("an election")
 }
 
 fn each(times: &[Times; 3], percent: usize) -> [f64; 3] {

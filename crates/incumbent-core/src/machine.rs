@@ -49,9 +49,9 @@ pub struct Candidate {
 pub enum Input {
     /// Time has passed.
     Tick,
-    /// A candidate takes a seat. The seat's number must be new.
+    /// A candidate stands. The number of its candidacy must be new.
     Stand(CandidacyId, Candidate),
-    /// The user of a seat wants something.
+    /// The user of a candidacy wants something.
     Command(CandidacyId, Command),
     /// [`Output::OpenSession`] was answered.
     Opened(Attempt, Result<Liveness, Fault>),
@@ -64,7 +64,7 @@ pub enum Input {
     Answer(CandidacyId, CallId, Result<Answer, Fault>),
     /// [`Output::Watch`] has something to say, or has been lost: both mean "look again".
     Wake(CandidacyId, WatchId, Hint),
-    /// Every seat leaves: leaders drain first. When all are gone the session is closed.
+    /// Every candidacy leaves: leaders drain first. When all are gone the session is closed.
     Close,
 }
 
@@ -77,14 +77,14 @@ pub enum Hint {
     Lost,
 }
 
-/// What the user of a seat wants.
+/// What the user of a candidacy wants.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Command {
     /// The work of the term has stopped; give the office back. Also confirms the stop of a term that was lost.
     Release,
     /// Do not stand again: leave the line now, or when the present term is over.
     Leave,
-    /// Advertise another value. The number is higher than that of the seat's last one.
+    /// Advertise another value. The number is higher than that of the candidacy's last one.
     Proclaim(u64, Bytes),
     /// The work has stopped; hand the office over within this time, or keep it.
     Transfer(Successor, Duration),
@@ -151,15 +151,15 @@ pub enum Output {
     ReplaceSession(Epoch),
     /// Close this session; no answer is needed.
     CloseSession(Epoch),
-    /// Make one call. The seat's earlier one has been answered or given up.
+    /// Make one call. The candidacy's earlier one has been answered or given up.
     Call(CandidacyId, CallId, Option<Epoch>, Op),
-    /// The answer to the seat's call is no longer wanted: drop it, with all that it holds. That [`Op::RaiseFences`] is
+    /// The answer to the candidacy's call is no longer wanted: drop it, with all that it holds. That [`Op::RaiseFences`] is
     /// dropped is said all the same, with [`Input::Answer`]: fences are the user's, and may take their time.
     GiveUpCall(CandidacyId),
-    /// Watch. It replaces the seat's earlier watch.
+    /// Watch. It replaces the candidacy's earlier watch.
     Watch {
         /// Whose watch it is.
-        seat: CandidacyId,
+        candidacy: CandidacyId,
         /// Names the watch in the wake-up.
         watch: WatchId,
         /// What to wait for.
@@ -167,13 +167,13 @@ pub enum Output {
         /// From where.
         from: Cursor,
     },
-    /// Stop the seat's watch.
+    /// Stop the candidacy's watch.
     Unwatch(CandidacyId),
-    /// Tell the user of the seat.
+    /// Tell the user of the candidacy.
     Event(CandidacyId, Event),
     /// A session was refused because these settings cannot be safe with the TTL that the store grants.
     SettingsRefused(SettingsError),
-    /// All seats are gone and the session is closed or was never open. The answer to [`Input::Close`].
+    /// All candidacies are gone and the session is closed or was never open. The answer to [`Input::Close`].
     Closed,
 }
 
@@ -213,7 +213,7 @@ pub enum Op {
     SetOffice(ElectionName, Version, Box<Office>),
     /// `Store::evict`
     Evict(ElectionName, Box<Entry>),
-    /// Raise every fence of this seat to this token. It is answered when nothing of it is left, and not before.
+    /// Raise every fence of this candidacy to this token. It is answered when nothing of it is left, and not before.
     RaiseFences(Token),
 }
 
@@ -232,7 +232,7 @@ pub enum Answer {
     Raised,
 }
 
-/// What the user of a seat, or of a member, is told.
+/// What the user of a candidacy, or of a member, is told.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// In line, behind this entry.
@@ -288,7 +288,7 @@ pub enum Event {
     Voting,
     /// Something that trying again cannot mend. The candidate leaves.
     Failed,
-    /// The candidate has left: its entry has certainly left the line, if `certain`. The last event of a seat.
+    /// The candidate has left: its entry has certainly left the line, if `certain`. The last event of a candidacy.
     Done {
         /// Whether nothing of it is left in the store.
         certain: bool,

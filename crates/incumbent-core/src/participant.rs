@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::candidacy::{Candidacy, SeatInput};
+use crate::candidacy::{Candidacy, CandidacyInput};
 use crate::entry::Held;
 use crate::keeper::{Change, Epoch, Keeper, Order};
 use crate::machine::{CandidacyId, Candidate, Event, Input, Output};
@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::standing::{Fault, Renewal};
 use crate::time::Timestamp;
 
-/// Sweepers have seat numbers from here on, so that they meet no user's.
+/// Sweepers have numbers from here on, so that they meet no user's.
 const FIRST_SWEEPER: u64 = 1 << 63;
 
 /// The strays that one renewal may bring to light are withdrawn, this many at a time.
@@ -32,7 +32,7 @@ pub struct Participant {
     rng: Rng,
     keeper: Keeper,
     /// Boxed: the nodes of a tree are not always full.
-    seats: BTreeMap<CandidacyId, Box<Candidacy>>,
+    candidacies: BTreeMap<CandidacyId, Box<Candidacy>>,
     /// Who stands in each election: one candidacy each.
     standing: BTreeMap<ElectionName, CandidacyId>,
     /// Who stands in an election once the present candidacy there, which is leaving, has gone.
@@ -51,7 +51,7 @@ impl Participant {
             keeper: Keeper::new(settings),
             settings: Arc::new(settings),
             rng: Rng::from_seed(seed),
-            seats: BTreeMap::new(),
+            candidacies: BTreeMap::new(),
             standing: BTreeMap::new(),
             queued: BTreeMap::new(),
             timeouts: BTreeSet::new(),
@@ -64,7 +64,7 @@ impl Participant {
 
     /// Whether a candidate may stand in this election: at most one candidacy each, and one waiting for it to leave.
     pub fn may_stand(&self, election: &ElectionName) -> bool {
-        let leaving = match self.standing.get(election).and_then(|seat| self.seats.get(seat)) {
+        let leaving = match self.standing.get(election).and_then(|id| self.candidacies.get(id)) {
             None => true,
             Some(candidacy) => candidacy.is_leaving(),
         };
@@ -75,8 +75,8 @@ impl Participant {
     pub fn handle(&mut self, now: Timestamp, input: Input) {
         match input {
             Input::Tick => {}
-            Input::Stand(seat, candidate) => self.on_stand(now, seat, candidate),
-            Input::Command(seat, command) => self.tell(now, seat, SeatInput::Command(command)),
+            Input::Stand(id, candidate) => self.on_stand(now, id, candidate),
+            Input::Command(id, command) => self.tell(now, id, CandidacyInput::Command(command)),
             Input::Opened(attempt, answer) => {
                 let change = self.keeper.on_opened(now, &mut self.rng, attempt, answer);
                 self.on_change(now, change);
@@ -89,21 +89,21 @@ impl Participant {
                 let change = self.keeper.on_shortened(epoch, ttl);
                 self.on_change(now, change);
             }
-            Input::Answer(seat, call, answer) => {
+            Input::Answer(id, call, answer) => {
                 // An answer to an older call speaks of an older session.
-                let awaited = self.seats.get(&seat).is_some_and(|candidacy| candidacy.awaits(call));
+                let awaited = self.candidacies.get(&id).is_some_and(|candidacy| candidacy.awaits(call));
                 let session_gone = awaited && answer == Err(Fault::SessionGone);
-                self.tell(now, seat, SeatInput::Answer(call, answer));
+                self.tell(now, id, CandidacyInput::Answer(call, answer));
                 if session_gone && self.keeper.epoch().is_some() {
                     self.give_up_attempt();
                     let change = self.keeper.gone();
                     self.on_change(now, change);
                 }
             }
-            Input::Wake(seat, watch, hint) => self.tell(now, seat, SeatInput::Wake(watch, hint)),
+            Input::Wake(id, watch, hint) => self.tell(now, id, CandidacyInput::Wake(watch, hint)),
             Input::Close => {
                 self.closing = true;
-                self.tell_all(now, &SeatInput::Close);
+                self.tell_all(now, &CandidacyInput::Close);
             }
         }
         self.on_time(now);
@@ -117,8 +117,8 @@ impl Participant {
 
     /// When [`Input::Tick`] is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let seat = self.timeouts.first().map(|(at, _)| *at);
-        [self.keeper.next_timeout(), seat].into_iter().flatten().min()
+        let candidacies = self.timeouts.first().map(|(at, _)| *at);
+        [self.keeper.next_timeout(), candidacies].into_iter().flatten().min()
     }
 
     /// The session that the candidacies stand on, if there is one.
@@ -127,52 +127,52 @@ impl Participant {
     }
 
     /// How many candidacies there are, those that are leaving included.
-    pub fn seats(&self) -> usize {
-        self.seats.len()
+    pub fn candidacies(&self) -> usize {
+        self.candidacies.len()
     }
 
-    fn on_stand(&mut self, now: Timestamp, seat: CandidacyId, candidate: Candidate) {
-        debug_assert!(!self.seats.contains_key(&seat), "seat numbers are never used twice");
+    fn on_stand(&mut self, now: Timestamp, id: CandidacyId, candidate: Candidate) {
+        debug_assert!(!self.candidacies.contains_key(&id), "numbers are never used twice");
         if !self.may_stand(&candidate.election) {
-            self.out.push(Output::Event(seat, Event::Failed));
-            self.out.push(Output::Event(seat, Event::Done { certain: true }));
+            self.out.push(Output::Event(id, Event::Failed));
+            self.out.push(Output::Event(id, Event::Done { certain: true }));
             return;
         }
         let election = candidate.election.clone();
-        let candidacy = Box::new(Candidacy::new(seat, candidate, self.settings.clone(), self.rng.fork()));
-        self.seats.insert(seat, candidacy);
+        let candidacy = Box::new(Candidacy::new(id, candidate, self.settings.clone(), self.rng.fork()));
+        self.candidacies.insert(id, candidacy);
         self.keeper.want(true);
         match self.standing.entry(election.clone()) {
             Entry::Occupied(_) => {
-                self.queued.insert(election, seat);
+                self.queued.insert(election, id);
             }
             Entry::Vacant(free) => {
-                free.insert(seat);
-                self.seat_down(now, seat);
+                free.insert(id);
+                self.begin(now, id);
             }
         }
     }
 
-    /// The election is free for this seat now.
-    fn seat_down(&mut self, now: Timestamp, seat: CandidacyId) {
+    /// The election is free for this candidacy now.
+    fn begin(&mut self, now: Timestamp, id: CandidacyId) {
         match self.keeper.session() {
-            Some(session) => self.tell(now, seat, SeatInput::SessionUp(session)),
-            None => self.tell(now, seat, SeatInput::Tick),
+            Some(session) => self.tell(now, id, CandidacyInput::SessionUp(session)),
+            None => self.tell(now, id, CandidacyInput::Tick),
         }
     }
 
     fn on_change(&mut self, now: Timestamp, change: Change) {
         match change {
             Change::Nothing => {}
-            Change::Up(session) => self.tell_all(now, &SeatInput::SessionUp(session)),
-            Change::Shortened(deadline) => self.tell_all(now, &SeatInput::Shortened(deadline)),
-            Change::Down => self.tell_all(now, &SeatInput::SessionDown),
+            Change::Up(session) => self.tell_all(now, &CandidacyInput::SessionUp(session)),
+            Change::Shortened(deadline) => self.tell_all(now, &CandidacyInput::Shortened(deadline)),
+            Change::Down => self.tell_all(now, &CandidacyInput::SessionDown),
             Change::Renewed { epoch, deadline, renewal } => self.on_renewal(now, epoch, deadline, renewal),
             Change::Refused(error) => {
                 if let Some(error) = error {
                     self.out.push(Output::SettingsRefused(error));
                 }
-                self.tell_all(now, &SeatInput::Refused);
+                self.tell_all(now, &CandidacyInput::Refused);
             }
         }
     }
@@ -181,43 +181,42 @@ impl Participant {
         let looks = self.settings.policy.checks_own_entry();
         let gone: BTreeSet<&Held> = renewal.gone.iter().filter(|_| looks).collect();
         let unproven: BTreeSet<&Held> = renewal.unproven.iter().collect();
-        for seat in self.seat_ids() {
-            let entry = self.seats.get(&seat).and_then(|candidacy| candidacy.entry());
+        for id in self.ids() {
+            let entry = self.candidacies.get(&id).and_then(|candidacy| candidacy.entry());
             let input = match entry {
-                Some(held) if gone.contains(held) => SeatInput::Gone(held.clone()),
+                Some(held) if gone.contains(held) => CandidacyInput::Gone(held.clone()),
                 Some(held) if unproven.contains(held) => continue,
-                _ => SeatInput::Proven(deadline),
+                _ => CandidacyInput::Proven(deadline),
             };
-            self.tell(now, seat, input);
+            self.tell(now, id, input);
         }
         for seen in renewal.behind {
-            if let Some(seat) = self.standing.get(&seen.held.election).copied() {
-                self.tell(now, seat, SeatInput::StillBehind(seen));
+            if let Some(id) = self.standing.get(&seen.held.election).copied() {
+                self.tell(now, id, CandidacyInput::StillBehind(seen));
             }
         }
         if !self.settings.policy.settles_enlistments() {
             return;
         }
         for stray in renewal.stray.into_iter().take(MAX_STRAYS) {
-            if !self.seats.values().any(|candidacy| candidacy.accounts_for(&stray)) {
-                let seat = CandidacyId(self.next_sweeper);
+            if !self.candidacies.values().any(|candidacy| candidacy.accounts_for(&stray)) {
+                let id = CandidacyId(self.next_sweeper);
                 self.next_sweeper += 1;
-                let sweeper = Box::new(Candidacy::sweeper(seat, stray, epoch, self.settings.clone(), self.rng.fork()));
-                self.seats.insert(seat, sweeper);
-                self.tell(now, seat, SeatInput::Tick);
+                let sweeper = Box::new(Candidacy::sweeper(id, stray, epoch, self.settings.clone(), self.rng.fork()));
+                self.candidacies.insert(id, sweeper);
+                self.tell(now, id, CandidacyInput::Tick);
             }
         }
     }
 
     fn on_time(&mut self, now: Timestamp) {
-        // Each seat is told at most once: a timeout that stays in the past would otherwise never let go.
-        let due: Vec<CandidacyId> =
-            self.timeouts.iter().take_while(|(at, _)| *at <= now).map(|(_, seat)| *seat).collect();
-        for seat in due {
-            self.tell(now, seat, SeatInput::Tick);
+        // Each candidacy is told at most once: a timeout that stays in the past would otherwise never let go.
+        let due: Vec<CandidacyId> = self.timeouts.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
+        for id in due {
+            self.tell(now, id, CandidacyInput::Tick);
         }
         if let Some(epoch) = self.keeper.outlived(now)
-            && !self.seats.values().any(|candidacy| candidacy.needs_session())
+            && !self.candidacies.values().any(|candidacy| candidacy.needs_session())
         {
             self.give_up_attempt();
             let change = self.keeper.gone();
@@ -230,72 +229,72 @@ impl Participant {
                 Order::Open(attempt) => Output::OpenSession(attempt, self.settings.ttl),
                 Order::Renew(attempt, epoch) => {
                     let held =
-                        self.seats.values_mut().filter_map(|candidacy| candidacy.name_entry().cloned()).collect();
+                        self.candidacies.values_mut().filter_map(|candidacy| candidacy.name_entry().cloned()).collect();
                     Output::Renew { attempt, epoch, held }
                 }
             });
         }
     }
 
-    fn seat_ids(&self) -> Vec<CandidacyId> {
-        self.seats.keys().copied().collect()
+    fn ids(&self) -> Vec<CandidacyId> {
+        self.candidacies.keys().copied().collect()
     }
 
-    fn tell_all(&mut self, now: Timestamp, input: &SeatInput) {
-        for seat in self.seat_ids() {
+    fn tell_all(&mut self, now: Timestamp, input: &CandidacyInput) {
+        for id in self.ids() {
             // One that waits for its election to be free gets the session when it is.
-            if !self.is_queued(seat) || matches!(input, SeatInput::Close | SeatInput::Refused) {
-                self.tell(now, seat, input.clone());
+            if !self.is_queued(id) || matches!(input, CandidacyInput::Close | CandidacyInput::Refused) {
+                self.tell(now, id, input.clone());
             }
         }
     }
 
-    fn is_queued(&self, seat: CandidacyId) -> bool {
-        self.seats.get(&seat).is_some_and(|candidacy| self.queued.get(candidacy.election()) == Some(&seat))
+    fn is_queued(&self, id: CandidacyId) -> bool {
+        self.candidacies.get(&id).is_some_and(|candidacy| self.queued.get(candidacy.election()) == Some(&id))
     }
 
-    fn tell(&mut self, now: Timestamp, seat: CandidacyId, input: SeatInput) {
-        let Some(candidacy) = self.seats.get_mut(&seat) else { return };
+    fn tell(&mut self, now: Timestamp, id: CandidacyId, input: CandidacyInput) {
+        let Some(candidacy) = self.candidacies.get_mut(&id) else { return };
         candidacy.handle(now, input, &mut self.out);
         if candidacy.needs_proof(now) {
             self.keeper.renew_soon(now);
         }
         let done = candidacy.is_done();
         let timeout = candidacy.next_timeout().filter(|_| !done);
-        self.set_timeout(seat, timeout);
+        self.set_timeout(id, timeout);
         if done {
-            self.stand_up(now, seat);
+            self.remove(now, id);
         }
     }
 
-    fn set_timeout(&mut self, seat: CandidacyId, timeout: Option<Timestamp>) {
+    fn set_timeout(&mut self, id: CandidacyId, timeout: Option<Timestamp>) {
         let before = match timeout {
-            Some(at) => self.timeout_of.insert(seat, at),
-            None => self.timeout_of.remove(&seat),
+            Some(at) => self.timeout_of.insert(id, at),
+            None => self.timeout_of.remove(&id),
         };
         if before == timeout {
             return;
         }
         if let Some(at) = before {
-            self.timeouts.remove(&(at, seat));
+            self.timeouts.remove(&(at, id));
         }
         if let Some(at) = timeout {
-            self.timeouts.insert((at, seat));
+            self.timeouts.insert((at, id));
         }
     }
 
     /// The candidacy is over; the one that waited for its election comes next.
-    fn stand_up(&mut self, now: Timestamp, seat: CandidacyId) {
-        let Some(candidacy) = self.seats.remove(&seat) else { return };
+    fn remove(&mut self, now: Timestamp, id: CandidacyId) {
+        let Some(candidacy) = self.candidacies.remove(&id) else { return };
         let election = candidacy.election();
-        if self.queued.get(election) == Some(&seat) {
+        if self.queued.get(election) == Some(&id) {
             self.queued.remove(election);
         }
-        if self.standing.get(election) == Some(&seat) {
+        if self.standing.get(election) == Some(&id) {
             self.standing.remove(election);
             if let Some((election, next)) = self.queued.remove_entry(election) {
                 self.standing.insert(election, next);
-                self.seat_down(now, next);
+                self.begin(now, next);
             }
         }
     }
@@ -307,7 +306,7 @@ impl Participant {
     }
 
     fn close_if_empty(&mut self) {
-        if !self.closing || !self.seats.is_empty() {
+        if !self.closing || !self.candidacies.is_empty() {
             return;
         }
         self.closing = false;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use incumbent_core::*;
 
 const TTL: Duration = Duration::from_secs(15);
-const SEAT: CandidacyId = CandidacyId(1);
+const CANDIDACY: CandidacyId = CandidacyId(1);
 
 /// A participant, the time, and what it has put out.
 struct Desk {
@@ -98,7 +98,7 @@ impl Desk {
     /// A desk with a session and a candidate that is enlisting.
     fn standing(candidate: Candidate) -> Desk {
         let mut desk = Desk::new(Settings::for_ttl(TTL));
-        desk.handle(Input::Stand(SEAT, candidate));
+        desk.handle(Input::Stand(CANDIDACY, candidate));
         desk.open();
         desk
     }
@@ -147,7 +147,7 @@ impl Desk {
     /// The newest call, and whose it is.
     fn call(&self) -> (CandidacyId, CallId, Op) {
         let call = self.outputs.iter().rev().find_map(|output| match output {
-            Output::Call(seat, id, _, op) => Some((*seat, *id, op.clone())),
+            Output::Call(candidacy, id, _, op) => Some((*candidacy, *id, op.clone())),
             _ => None,
         });
         call.expect("a call is out")
@@ -158,8 +158,8 @@ impl Desk {
     }
 
     fn answer(&mut self, answer: Result<Answer, Fault>) {
-        let (seat, id, _) = self.call();
-        self.handle(Input::Answer(seat, id, answer));
+        let (candidacy, id, _) = self.call();
+        self.handle(Input::Answer(candidacy, id, answer));
     }
 
     /// The entry that the enlistment under way makes.
@@ -179,7 +179,7 @@ impl Desk {
 
     fn wake(&mut self) {
         let (watch, _) = self.watch();
-        self.handle(Input::Wake(SEAT, watch, Hint::Changed));
+        self.handle(Input::Wake(CANDIDACY, watch, Hint::Changed));
     }
 
     fn events(&self) -> Vec<Event> {
@@ -208,7 +208,7 @@ fn proof() -> Renewal {
 fn the_deadline_counts_from_when_the_session_was_asked_for() {
     let mut desk = Desk::new(Settings { drift_ppm: 0, margin: Duration::ZERO, ..Settings::for_ttl(TTL) });
     let asked = desk.now;
-    desk.handle(Input::Stand(SEAT, candidate()));
+    desk.handle(Input::Stand(CANDIDACY, candidate()));
     desk.pass(Duration::from_secs(4));
     desk.open();
     let held = desk.enlisted(5);
@@ -253,25 +253,25 @@ fn an_enlistment_without_an_answer_is_repeated_as_the_same_incarnation() {
 #[test]
 fn a_call_that_is_never_answered_is_given_up_and_repeated() {
     let mut desk = Desk::standing(candidate());
-    let (seat, late, _) = desk.call();
+    let (candidacy, late, _) = desk.call();
     let first = desk.enlisted(5);
     desk.clear();
     desk.pass(TTL / 3);
-    assert_eq!(desk.recent().first(), Some(&Output::GiveUpCall(SEAT)), "dropped before anything else is done");
+    assert_eq!(desk.recent().first(), Some(&Output::GiveUpCall(CANDIDACY)), "dropped before anything else is done");
     desk.pass(TTL / 3);
     let (_, again, _) = desk.call();
     assert_ne!(late, again);
     assert_eq!(desk.enlisted(5), first);
     // The answer to the first one comes at last, and means nothing any more.
     desk.clear();
-    desk.handle(Input::Answer(seat, late, standing(Place::Leading(first), Office::default())));
+    desk.handle(Input::Answer(candidacy, late, standing(Place::Leading(first), Office::default())));
     assert!(desk.events().is_empty());
 }
 
 #[test]
 fn an_opening_and_a_renewal_that_are_never_answered_are_given_up_before_the_next() {
     let mut desk = Desk::new(Settings::for_ttl(TTL));
-    desk.handle(Input::Stand(SEAT, candidate()));
+    desk.handle(Input::Stand(CANDIDACY, candidate()));
     let late = Attempt(0);
     assert!(matches!(desk.recent(), [Output::OpenSession(attempt, _)] if *attempt == late), "{:?}", desk.recent());
     desk.clear();
@@ -293,13 +293,13 @@ fn an_opening_and_a_renewal_that_are_never_answered_are_given_up_before_the_next
 #[test]
 fn a_call_about_an_entry_that_is_gone_is_given_up() {
     let (mut desk, held) = Desk::leading(candidate());
-    desk.handle(Input::Command(SEAT, Command::Proclaim(1, "new".into())));
+    desk.handle(Input::Command(CANDIDACY, Command::Proclaim(1, "new".into())));
     assert!(matches!(desk.call().2, Op::Publish(..)));
     desk.pass(TTL / 3 - Duration::from_secs(1));
     desk.clear();
     desk.pass(Duration::from_secs(1) - Duration::from_nanos(1));
-    desk.handle(Input::Command(SEAT, Command::Release));
-    let given_up = desk.recent().iter().position(|output| *output == Output::GiveUpCall(SEAT));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
+    let given_up = desk.recent().iter().position(|output| *output == Output::GiveUpCall(CANDIDACY));
     let withdrawn = desk
         .recent()
         .iter()
@@ -310,9 +310,9 @@ fn a_call_about_an_entry_that_is_gone_is_given_up() {
 #[test]
 fn a_proclamation_is_settled_by_its_own_value_or_a_later_one() {
     let (mut desk, _) = Desk::leading(candidate());
-    desk.handle(Input::Command(SEAT, Command::Proclaim(1, "one".into())));
-    desk.handle(Input::Command(SEAT, Command::Proclaim(2, "two".into())));
-    desk.handle(Input::Command(SEAT, Command::Proclaim(3, "three".into())));
+    desk.handle(Input::Command(CANDIDACY, Command::Proclaim(1, "one".into())));
+    desk.handle(Input::Command(CANDIDACY, Command::Proclaim(2, "two".into())));
+    desk.handle(Input::Command(CANDIDACY, Command::Proclaim(3, "three".into())));
     desk.clear();
     desk.answer(Ok(Answer::Published(Some(Version(8)))));
     assert_eq!(desk.events(), [Event::Proclaimed(1, Cas::Done)], "others see the first value, not the later ones");
@@ -325,7 +325,7 @@ fn a_proclamation_is_settled_by_its_own_value_or_a_later_one() {
 #[test]
 fn a_publication_that_is_refused_is_repeated_on_what_is_there_now() {
     let (mut desk, held) = Desk::leading(candidate());
-    desk.handle(Input::Command(SEAT, Command::Proclaim(1, "one".into())));
+    desk.handle(Input::Command(CANDIDACY, Command::Proclaim(1, "one".into())));
     desk.clear();
     // An earlier try, of which nobody knew the outcome, has got through: what was there is
     // replaced.
@@ -377,9 +377,9 @@ fn fences_that_took_too_long_to_raise_make_nobody_a_leader() {
     let mut desk = Desk::standing(Candidate { fenced: true, ..candidate() });
     let held = desk.enlisted(5);
     desk.answer(standing(Place::Leading(held), Office::default()));
-    let (seat, id, _) = desk.call();
+    let (candidacy, id, _) = desk.call();
     desk.now = desk.now + TTL;
-    desk.handle(Input::Answer(seat, id, Ok(Answer::Raised)));
+    desk.handle(Input::Answer(candidacy, id, Ok(Answer::Raised)));
     assert!(!desk.events().iter().any(|event| matches!(event, Event::Elected { .. })));
 }
 
@@ -434,9 +434,11 @@ fn the_work_is_asked_to_stop_a_grace_before_the_deadline() {
 fn the_term_ends_before_the_withdrawal_is_sent() {
     let (mut desk, held) = Desk::leading(candidate());
     desk.clear();
-    desk.handle(Input::Command(SEAT, Command::Release));
-    let over =
-        desk.recent().iter().position(|output| *output == Output::Event(SEAT, Event::Unelected(LossReason::Resigned)));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
+    let over = desk
+        .recent()
+        .iter()
+        .position(|output| *output == Output::Event(CANDIDACY, Event::Unelected(LossReason::Resigned)));
     let sent = desk.recent().iter().position(|output| matches!(output, Output::Call(_, _, _, Op::Withdraw(..))));
     assert!(over.unwrap() < sent.unwrap(), "{:?}", desk.outputs);
     desk.answer(Err(Fault::OutcomeUnknown));
@@ -458,7 +460,7 @@ fn a_paused_election_is_left_and_entered_again_when_it_goes_on() {
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     let (watch, what) = desk.watch();
     assert_eq!(what, WatchFor::Election(election(), Seen::new(Version(3))), "the office record is all that matters");
-    desk.handle(Input::Wake(SEAT, watch, Hint::Changed));
+    desk.handle(Input::Wake(CANDIDACY, watch, Hint::Changed));
     let resumed = Line::new(vec![], false, Office::default(), Cursor(9));
     desk.answer(Ok(Answer::Line(Box::new(resumed))));
     assert!(matches!(desk.call().2, Op::Enlist(..)));
@@ -471,7 +473,7 @@ fn a_leader_drains_before_a_pause_takes_the_office() {
     desk.answer(standing(Place::Leading(held.clone()), paused()));
     assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: LossReason::Paused, .. })));
     assert!(!matches!(desk.call().2, Op::Withdraw(..)), "the work has not stopped yet");
-    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
     assert_eq!(desk.call().2, Op::Withdraw(held, None));
 }
 
@@ -485,7 +487,7 @@ fn an_expired_session_ends_the_term_and_the_candidate_stands_again_once_its_work
     desk.open();
     desk.pass(Duration::from_secs(1));
     assert_eq!(desk.calls(), calls, "the work of the last term may still run");
-    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
     assert_ne!(desk.enlisted(9).incarnation, held.incarnation);
 }
 
@@ -494,7 +496,7 @@ fn a_renewal_under_way_is_given_up_with_its_session() {
     let (mut desk, _) = Desk::leading(candidate());
     desk.pass(TTL / 3);
     let (renewal, _) = desk.renewal().unwrap();
-    desk.handle(Input::Command(SEAT, Command::Proclaim(1, "new".into())));
+    desk.handle(Input::Command(CANDIDACY, Command::Proclaim(1, "new".into())));
     desk.clear();
     desk.answer(Err(Fault::SessionGone));
     let given_up = desk.recent().iter().position(|output| *output == Output::GiveUpAttempt(renewal));
@@ -581,11 +583,11 @@ fn a_stray_entry_of_our_session_is_swept_away() {
     let mut renewal = proof();
     renewal.stray.push(stray.clone());
     desk.renewed(Ok(renewal));
-    let (seat, _, op) = desk.call();
-    assert_ne!(seat, SEAT);
+    let (candidacy, _, op) = desk.call();
+    assert_ne!(candidacy, CANDIDACY);
     assert_eq!(op, Op::Withdraw(stray, None));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
-    assert_eq!(desk.participant.seats(), 1);
+    assert_eq!(desk.participant.candidacies(), 1);
 }
 
 #[test]
@@ -690,7 +692,7 @@ fn still_behind(held: &Held, office: Version) -> Renewal {
 fn those_who_wait_wake_for_their_heartbeat_only_where_it_shows_who_is_ahead() {
     for ttl in [1, 15, 60, 80].map(Duration::from_secs) {
         let mut desk = Desk::new(Settings::for_ttl(ttl));
-        desk.handle(Input::Stand(SEAT, candidate()));
+        desk.handle(Input::Stand(CANDIDACY, candidate()));
         desk.handle(Input::Opened(Attempt(0), Ok(Liveness::new(ttl))));
         let held = desk.enlisted(5);
         let mut beating = silent(4, ttl / 3);
@@ -736,7 +738,7 @@ fn what_a_renewal_saw_does_not_stand_in_for_a_watch_that_was_lost() {
     desk.answer(standing(behind(&held, silent(4, Duration::ZERO)), Office::default()));
     desk.pass(TTL / 3);
     let (watch, _) = desk.watch();
-    desk.handle(Input::Wake(SEAT, watch, Hint::Lost));
+    desk.handle(Input::Wake(CANDIDACY, watch, Hint::Lost));
     desk.clear();
     // It may have looked before the change that the watch did not tell.
     desk.renewed(Ok(still_behind(&held, Version::NONE)));
@@ -809,7 +811,7 @@ fn an_heir_knows_itself_by_its_entry_its_token_and_its_incarnation() {
     // A leader that is told to hand over to itself says so.
     let (mut desk, held) = Desk::leading(candidate());
     let heir = Heir { incarnation: held.incarnation, entry: held.entry.clone(), token: held.token };
-    desk.handle(Input::Command(SEAT, Command::Transfer(Successor::Candidate(heir), TTL)));
+    desk.handle(Input::Command(CANDIDACY, Command::Transfer(Successor::Candidate(heir), TTL)));
     let refused = Event::TransferRefused(Refusal::LeadsAlready);
     assert!(desk.recent().iter().any(|output| matches!(output, Output::Event(_, event) if *event == refused)));
 }
@@ -859,7 +861,7 @@ fn a_leader_hands_over_to_an_heir_that_is_next_and_ready_and_guards_the_last_ste
     desk.answer(standing(Place::Leading(held.clone()), with(handover(5, &heir))));
     desk.answer(Ok(Answer::Line(Box::new(line(Some(Nonce(42)))))));
     assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: LossReason::Transferred, .. })));
-    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
     assert_eq!(desk.call().2, Op::Withdraw(held.clone(), Some(heir.entry)));
     // The heir has vanished. The term is over all the same: make room.
     desk.answer(Ok(Answer::Cas(Cas::Refused)));
@@ -906,23 +908,23 @@ fn a_tombstone_met_at_first_contact_is_somebody_elses_and_a_later_one_is_ours() 
     assert_eq!(desk.call().2, Op::Withdraw(held, None));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     assert!(desk.events().ends_with(&[Event::Released, Event::Ended, Event::Done { certain: true }]));
-    assert_eq!(desk.participant.seats(), 0);
+    assert_eq!(desk.participant.candidacies(), 0);
 }
 
 #[test]
 fn one_who_stands_after_one_who_leaves_waits_until_the_entry_is_gone() {
     let (mut desk, _) = Desk::leading(candidate());
     assert!(!desk.participant.may_stand(&election()));
-    desk.handle(Input::Command(SEAT, Command::Leave));
+    desk.handle(Input::Command(CANDIDACY, Command::Leave));
     assert!(desk.participant.may_stand(&election()));
     let calls = desk.calls();
     desk.handle(Input::Stand(CandidacyId(2), candidate()));
     assert_eq!(desk.calls(), calls, "one candidacy at a time");
     assert!(!desk.participant.may_stand(&election()));
-    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
-    let (seat, _, op) = desk.call();
-    assert_eq!(seat, CandidacyId(2));
+    let (candidacy, _, op) = desk.call();
+    assert_eq!(candidacy, CandidacyId(2));
     assert!(matches!(op, Op::Enlist(..)));
 }
 
@@ -931,7 +933,7 @@ fn closing_drains_leaders_withdraws_everyone_and_ends_the_session() {
     let (mut desk, _) = Desk::leading(candidate());
     desk.handle(Input::Close);
     assert!(desk.events().iter().any(|event| matches!(event, Event::Stopping { why: LossReason::Closing, .. })));
-    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     assert!(matches!(desk.outputs[..], [.., Output::CloseSession(_), Output::Closed]), "{:?}", desk.outputs.last());
 }
@@ -945,14 +947,14 @@ fn a_held_place_stays_after_the_hard_stop_until_the_work_has_stopped() {
     desk.pass(TTL / 5);
     assert!(desk.events().contains(&Event::Unelected(LossReason::Paused)), "the grace is over");
     assert_eq!(desk.calls(), calls, "but the place is kept");
-    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
     assert_eq!(desk.call().2, Op::Withdraw(held, None));
 }
 
 #[test]
 fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
     let mut desk = Desk::new(Settings::for_ttl(TTL));
-    desk.handle(Input::Stand(SEAT, candidate()));
+    desk.handle(Input::Stand(CANDIDACY, candidate()));
     let short = Liveness::new(Duration::from_secs(4));
     desk.handle(Input::Opened(Attempt(0), Ok(short)));
     let refused = desk.outputs.iter().find_map(|output| match output {
@@ -970,7 +972,7 @@ fn where_an_answer_proves_only_the_renewal_before_there_are_twice_as_many() {
     let earlier = Proof::Earlier { apart: Duration::ZERO, opening_proves: true };
     for (proof, first) in [(Proof::Answered, settings.renew_every), (earlier, settings.renew_every / 2)] {
         let mut desk = Desk::new(settings);
-        desk.handle(Input::Stand(SEAT, candidate()));
+        desk.handle(Input::Stand(CANDIDACY, candidate()));
         desk.handle(Input::Opened(Attempt(0), Ok(proving(proof))));
         desk.pass(first - Duration::from_nanos(1));
         assert_eq!(desk.renewal(), None, "{proof:?}");
@@ -979,7 +981,7 @@ fn where_an_answer_proves_only_the_renewal_before_there_are_twice_as_many() {
     }
 }
 
-/// The deadlines that the user of the seat was told, oldest first.
+/// The deadlines that the user of the candidacy was told, oldest first.
 fn deadlines(desk: &Desk) -> Vec<Timestamp> {
     let told = desk.events().into_iter().filter_map(|event| match event {
         Event::Elected { deadline, .. } | Event::Deadline(deadline) => Some(deadline),
@@ -1006,7 +1008,7 @@ fn a_session_whose_ttl_may_have_become_shorter_ends_its_terms_in_time_and_is_rep
     assert_eq!(*deadlines(&desk).last().unwrap(), is, "no renewal moves it any more");
     desk.pass(is.since(desk.now) - TTL / 5);
     assert!(matches!(desk.events().last(), Some(Event::Stopping { why: LossReason::LocalDeadline, .. })));
-    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
     assert_eq!(desk.call().2, Op::Withdraw(held, None));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     let calls = desk.calls();
@@ -1030,7 +1032,7 @@ fn a_session_of_which_nothing_is_known_any_more_ends_its_terms_at_once() {
     assert_eq!(opened_sessions(&desk), 1);
     assert!(desk.participant.poll_timeout().unwrap() > desk.now, "it does not spin");
     desk.pass(TTL);
-    desk.handle(Input::Command(SEAT, Command::Release));
+    desk.handle(Input::Command(CANDIDACY, Command::Release));
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     assert!(desk.outputs.contains(&Output::ReplaceSession(Epoch(0))));
     assert_eq!(opened_sessions(&desk), 2);
@@ -1066,7 +1068,7 @@ fn where_the_opening_proves_nothing_office_is_taken_after_the_renewal_that_prove
     let apart = Duration::from_secs(1);
     let proof = Proof::Earlier { apart, opening_proves: false };
     let mut desk = Desk::new(Settings::for_ttl(TTL));
-    desk.handle(Input::Stand(SEAT, candidate()));
+    desk.handle(Input::Stand(CANDIDACY, candidate()));
     desk.handle(Input::Opened(Attempt(0), Ok(proving(proof))));
     let held = desk.enlisted(5);
     let leading = || standing(Place::Leading(held.clone()), Office::default());
@@ -1108,7 +1110,7 @@ fn a_session_is_replaced_only_when_no_entry_of_it_is_left_in_line() {
     desk.handle(Input::Shortened(Epoch(0), Duration::ZERO));
     assert_eq!(desk.call().2, Op::Withdraw(held, None));
     let replaced = |desk: &Desk| desk.recent().contains(&Output::ReplaceSession(Epoch(0)));
-    desk.handle(Input::Command(SEAT, Command::Leave));
+    desk.handle(Input::Command(CANDIDACY, Command::Leave));
     assert!(!replaced(&desk) && desk.events().is_empty(), "{:?}", desk.recent());
     desk.answer(Ok(Answer::Cas(Cas::Done)));
     assert!(replaced(&desk), "{:?}", desk.recent());

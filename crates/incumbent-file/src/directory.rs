@@ -21,7 +21,7 @@ use crate::workers::Workers;
 
 pub(crate) const SESSIONS: &str = "sessions";
 pub(crate) const EVICTIONS: &str = "evictions";
-pub(crate) const WAITERS: &str = "bells";
+pub(crate) const WAITERS: &str = "waiters";
 const TRASH: &str = "trash";
 const IDENTITY: &str = "incumbent";
 /// What a new identity is called until it is linked to its name.
@@ -347,7 +347,7 @@ fn read_identity(disk: &Disk) -> Result<Option<u128>, StoreError> {
 /// not new.
 fn create_store(disk: &Disk) -> Result<u128, StoreError> {
     let ours = |name: &str| {
-        [SESSIONS, EVICTIONS, TRASH, WAITERS, ELECTIONS, "floor", IDENTITY].contains(&name)
+        [SESSIONS, EVICTIONS, TRASH, WAITERS, ELECTIONS, "high-water-mark", IDENTITY].contains(&name)
             || name.starts_with(NEW_IDENTITY)
     };
     if let Some(name) = disk.list(".")?.unwrap_or_default().iter().find(|name| !ours(name)) {

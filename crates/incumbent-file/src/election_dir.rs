@@ -4,8 +4,8 @@
 //! elections/<name>/line/<n>/record      an entry; n is its token
 //!                  office/<n>/record    the office record; the largest n counts
 //!                  said/<n>.<k>         what the candidate with token n published last
-//!                  aims/<sequence>.<n>.<id>/record     prepared, not visible yet
-//!                  bells/<what>.<id>.<number>       a store waits for this, without notifications from the kernel
+//!                  staged/<sequence>.<n>.<id>/record     prepared, not visible yet
+//!                  waiters/<what>.<id>.<number>       a store waits for this, without notifications from the kernel
 //! ```
 //!
 //! An entry leaves the line by one rename, and where that rename leads says under which condition
@@ -37,7 +37,7 @@ use crate::wake_pipe::News;
 /// What candidates have published.
 pub(crate) const PUBLICATIONS: &str = "said";
 /// What is prepared and not visible yet.
-pub(crate) const STAGED: &str = "aims";
+pub(crate) const STAGED: &str = "staged";
 
 /// Where one election is held.
 #[derive(Debug)]

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn bells_are_lost_when_the_runtime_ends_that_reads_for_them_and_the_next_one_is_served_anew() {
+    fn waiters_are_lost_when_the_runtime_ends_that_reads_for_them_and_the_next_one_is_served_anew() {
         let inotify = Arc::new(Inotify::new(true, "/".into()));
         let (first, second) = (runtime(), runtime());
         let wakeup = Arc::new(Wakeup::default());

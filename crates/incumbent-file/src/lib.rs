@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! <directory>/incumbent        whose it is: written once
-//!             floor/<n>        the one counter: nothing is ever drawn at or below the largest name
+//!             high-water-mark/<n>   the one counter: nothing is ever drawn at or below the largest name
 //!             sessions/<id>    one file per session, locked for as long as its process lives; with a heartbeat
 //!             elections/<name> one directory per election in which somebody stands or something is noted
 //!             evictions/ trash/    on their way out
-//!             bells/           for stores that wait without notifications from the kernel
+//!             waiters/         for stores that wait without notifications from the kernel
 //! ```
 //!
 //! - **A process that dies is replaced at once.** Its session is an open file with a lock, which

@@ -6,7 +6,7 @@
 //! although no lock is ever held: a process that is stopped or killed between any two system calls
 //! holds up no other.
 //!
-//! A new entry is staged aside, in `aims`, as a small directory. Its name there says which number
+//! A new entry is staged aside, in `staged`, as a small directory. Its name there says which number
 //! it reserves, and the step that appends it is one rename from that name to `<sequence>/<n>`. The
 //! rename fails if the number is taken (the directory there is not empty), and it fails if the
 //! staged name is no longer there. The latter is how a process that is too late is stopped. To

@@ -1,9 +1,9 @@
 //! Wake-ups by other processes, for stores that get no notifications from the kernel.
 //!
 //! The kernel gives each user few notification instances (128 by default), and one of a thousand
-//! waiting processes may get none. Such a store has one pipe in `bells/<id>`. Where it waits for
+//! waiting processes may get none. Such a store has one pipe in `waiters/<id>`. Where it waits for
 //! something, it registers a second name of that pipe:
-//! `elections/<name>/bells/<what>.<id>.<number>`. A process that changes something lists what is
+//! `elections/<name>/waiters/<what>.<id>.<number>`. A process that changes something lists what is
 //! registered there (mostly nothing), and writes the number into each pipe that asked for this
 //! change. So no store looks again and again, and none is woken by what does not concern it.
 //!

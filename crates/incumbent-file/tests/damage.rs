@@ -134,7 +134,7 @@ async fn a_damaged_session_of_a_living_process_is_named() {
 }
 
 #[tokio::test]
-async fn a_damaged_identity_or_floor_is_named_and_not_made_anew() {
+async fn a_damaged_identity_or_mark_is_named_and_not_made_anew() {
     let stage = Stage::set();
     let identity = stage.path.join("incumbent");
     let whole = fs::read(&identity).unwrap();
@@ -144,13 +144,13 @@ async fn a_damaged_identity_or_floor_is_named_and_not_made_anew() {
         assert_eq!(fs::read(&identity).unwrap(), bytes);
     }
     fs::write(&identity, &whole).unwrap();
-    let floor = stage.path.join("floor");
-    fs::write(floor.join("notes.txt"), "").unwrap();
-    assert_corrupt(FileStore::open(&stage.path), &floor.join("notes.txt"), "it was not written by incumbent");
-    fs::remove_dir_all(&floor).unwrap();
-    assert_corrupt(FileStore::open(&stage.path), &floor, "tokens could be given twice");
-    fs::create_dir(&floor).unwrap();
-    assert_corrupt(FileStore::open(&stage.path), &floor, "tokens could be given twice");
+    let mark = stage.path.join("high-water-mark");
+    fs::write(mark.join("notes.txt"), "").unwrap();
+    assert_corrupt(FileStore::open(&stage.path), &mark.join("notes.txt"), "it was not written by incumbent");
+    fs::remove_dir_all(&mark).unwrap();
+    assert_corrupt(FileStore::open(&stage.path), &mark, "tokens could be given twice");
+    fs::create_dir(&mark).unwrap();
+    assert_corrupt(FileStore::open(&stage.path), &mark, "tokens could be given twice");
 }
 
 #[tokio::test]
@@ -234,9 +234,9 @@ async fn a_forged_entry_with_a_number_that_nobody_draws_takes_no_token_from_anyb
     assert_eq!(stage.store.line(&election(), 10).await.unwrap().entries.len(), 1);
     session.withdraw(&first, None).await.unwrap();
     assert!(enlist(&session).await.unwrap().token.get() < 100);
-    let floor = stage.path.join(format!("floor/{}", Token::MAX));
-    fs::write(&floor, "").unwrap();
-    assert_corrupt(FileStore::open(&stage.path), &floor, "it was not written by incumbent");
+    let mark = stage.path.join(format!("high-water-mark/{}", Token::MAX));
+    fs::write(&mark, "").unwrap();
+    assert_corrupt(FileStore::open(&stage.path), &mark, "it was not written by incumbent");
 }
 
 /// A disk that may only be read, or is full: what stands in the way here does the same for
@@ -344,7 +344,7 @@ async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
     }
 }
 
-/// The floor is all that remembers: an election that was removed does not begin again at one.
+/// The high-water mark is all that remembers: an election that was removed does not begin again at one.
 #[tokio::test]
 async fn tokens_go_on_after_everything_else_is_gone_and_the_store_is_opened_again() {
     let stage = Stage::set();
@@ -357,7 +357,7 @@ async fn tokens_go_on_after_everything_else_is_gone_and_the_store_is_opened_agai
         last = held.token.get();
         session.close().await.unwrap();
         assert!(!stage.in_election("").exists());
-        assert!(stage.path.join("floor").join(last.to_string()).exists());
+        assert!(stage.path.join("high-water-mark").join(last.to_string()).exists());
     }
 }
 

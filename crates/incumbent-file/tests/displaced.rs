@@ -157,8 +157,8 @@ async fn a_watch_that_is_armed_too_late_does_not_wait_in_a_directory_that_is_gon
     }
 }
 
-async fn office(seat: &mut incumbent::Candidacy) -> incumbent::Leadership {
-    soon("the office", seat.elected()).await.unwrap().unwrap()
+async fn office(candidacy: &mut incumbent::Candidacy) -> incumbent::Leadership {
+    soon("the office", candidacy.elected()).await.unwrap().unwrap()
 }
 
 async fn client(path: &Path, ttl: Duration) -> Client {
@@ -170,17 +170,17 @@ async fn a_leader_loses_office_at_once_and_stands_again_when_the_directory_is_pu
     let stage = Stage::set();
     let moved = stage.dir.path().join("moved");
     let client = client(&stage.path, Duration::from_secs(6)).await;
-    let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
-    let led = office(&mut seat).await;
+    let mut candidacy = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+    let led = office(&mut candidacy).await;
     let token = led.token().token;
     fs::rename(&stage.path, &moved).unwrap();
     soon("the loss", led.lost()).await;
     drop(led);
     fs::rename(&moved, &stage.path).unwrap();
-    let led = office(&mut seat).await;
+    let led = office(&mut candidacy).await;
     assert!(led.token().token > token);
     drop(led);
-    drop(seat);
+    drop(candidacy);
     client.close(PATIENCE).await.unwrap();
 }
 
@@ -188,8 +188,8 @@ async fn a_leader_loses_office_at_once_and_stands_again_when_the_directory_is_pu
 async fn a_leader_whose_directory_was_replaced_is_told_so_long_before_its_ttl() {
     let stage = Stage::set();
     let old = client(&stage.path, LONG_TTL).await;
-    let mut seat = old.election("e").unwrap().candidate("a").stand().await.unwrap();
-    let led = office(&mut seat).await;
+    let mut candidacy = old.election("e").unwrap().candidate("a").stand().await.unwrap();
+    let led = office(&mut candidacy).await;
     until_watched(&stage.path.join(format!("elections/e/line/{}", led.token().token)), 1).await;
     // In one step: there is no moment at which nothing is there.
     let next = stage.dir.path().join("above/next");
@@ -198,12 +198,12 @@ async fn a_leader_whose_directory_was_replaced_is_told_so_long_before_its_ttl() 
         .unwrap();
     soon("the loss", led.lost()).await;
     drop(led);
-    let error = soon("the answer", seat.elected()).await.unwrap_err();
+    let error = soon("the answer", candidacy.elected()).await.unwrap_err();
     assert!(matches!(error, CandidacyError::StoreReplaced { .. }), "{error:?}");
     assert!(error.to_string().contains("the store was replaced"), "{error}");
     let new = client(&stage.path, LONG_TTL).await;
-    let mut seat = new.election("e").unwrap().candidate("b").stand().await.unwrap();
-    office(&mut seat).await;
+    let mut candidacy = new.election("e").unwrap().candidate("b").stand().await.unwrap();
+    office(&mut candidacy).await;
 }
 
 #[tokio::test]
@@ -211,8 +211,8 @@ async fn an_observer_is_stale_while_the_directory_is_gone_and_is_told_of_the_res
     for first_is_larger in [true, false] {
         let stage = Stage::set();
         let ours = client(&stage.path, Duration::from_secs(6)).await;
-        let mut seat = ours.election("e").unwrap().candidate("a").stand().await.unwrap();
-        let led = office(&mut seat).await;
+        let mut candidacy = ours.election("e").unwrap().candidate("a").stand().await.unwrap();
+        let led = office(&mut candidacy).await;
         let mut observer = client(&stage.path, Duration::from_secs(6)).await.election("e").unwrap().observe();
         let mut next = async || soon("an observation", observer.next()).await.unwrap();
         assert!(matches!(next().await, Observation::Leader(leader) if leader.name.as_deref() == Some("a")));

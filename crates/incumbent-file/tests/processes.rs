@@ -102,7 +102,7 @@ async fn several_who_die_at_once_make_the_next_one_lead() {
     assert_eq!(leftovers(&path), Vec::<String>::new());
 }
 
-/// Followers hang bells where there are no notifications. Killed while they wait, they leave nothing that stays.
+/// Followers make pipes where there are no notifications. Killed while they wait, they leave nothing that stays.
 #[tokio::test]
 async fn followers_that_die_while_they_wait_without_notifications_leave_nothing() {
     let dir = dirs::TempDir::new();
@@ -300,8 +300,8 @@ async fn several_stopped_candidates_in_a_row_are_passed_within_two_ttls() {
         actor.must("enlist jobs/nightly");
     }
     let client = incumbent::Client::builder().ttl(TTL).with_store(FileStore::open(&path).unwrap()).await.unwrap();
-    let mut seat = client.election("jobs/nightly").unwrap().candidate("last").stand().await.unwrap();
-    while !matches!(seat.role(), incumbent::Role::Following { .. }) {
+    let mut candidacy = client.election("jobs/nightly").unwrap().candidate("last").stand().await.unwrap();
+    while !matches!(candidacy.role(), incumbent::Role::Following { .. }) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     for actor in &mut line[1..] {
@@ -311,7 +311,7 @@ async fn several_stopped_candidates_in_a_row_are_passed_within_two_ttls() {
     }
     let killed = std::time::Instant::now();
     drop(line.remove(0));
-    let _office = tokio::time::timeout(PATIENCE, seat.elected()).await.unwrap().unwrap().unwrap();
+    let _office = tokio::time::timeout(PATIENCE, candidacy.elected()).await.unwrap().unwrap().unwrap();
     // Two TTLs are promised; the third is for a machine that is busy.
     assert!(killed.elapsed() < TTL * 3, "it took {:?}", killed.elapsed());
     line.iter().for_each(|actor| actor.signal(Signal::CONT));

@@ -5,7 +5,7 @@
 //! random number before anything else, and a group is founded by a *charter*, the list of the disks of ALL members:
 //! 1. Members tell each other the numbers of their disks. Once all are blank, the lowest member draws up the charter.
 //! 2. Each whose own disk is on it accepts it, durably. A disk accepts one charter in its life.
-//! 3. Whoever has heard that ALL have accepted it, or that one is seated by it, is seated: it votes, from term zero.
+//! 3. Whoever has heard that ALL have accepted it, or that one is admitted by it, is admitted: it votes, from term zero.
 //!
 //! If some members will not come, an operator who knows that nobody has ever voted in this group
 //! can say so to one that waits ([`Founding::declare`]). It draws up a charter of those who are up,
@@ -16,12 +16,12 @@
 //! A disk that is lost after it was listed, and before its member accepted, leaves the others with a
 //! charter that cannot be completed. By the same word of an operator they start over: each gives its
 //! disk a new number, as if it had been exchanged, too, and is blank again. It does so only if some
-//! disk on its charter is gone or silent, and if a majority is up that is not seated. Under a charter
-//! that a majority has not been seated by, nobody was ever elected.
+//! disk on its charter is gone or silent, and if a majority is up that is not admitted. Under a charter
+//! that a majority has not been admitted by, nobody was ever elected.
 //!
 //! So a member votes only under a charter that every disk on it has accepted. A second charter would need the acceptance of
 //! a disk that has accepted the first, unless ALL disks were wiped, and then there is nothing left to contradict. A
-//! blank disk that meets somebody seated by a charter without it was wiped: it rejoins like any that lost its state.
+//! blank disk that meets somebody admitted by a charter without it was wiped: it rejoins like any that lost its state.
 
 #[cfg(test)]
 mod tests;
@@ -73,7 +73,7 @@ pub(crate) enum Progress {
     /// It has accepted this charter.
     Accepted(Charter),
     /// It votes under this charter.
-    Seated(Charter),
+    Admitted(Charter),
     /// It was wiped or damaged, and is on its way back.
     Lost,
 }
@@ -83,7 +83,7 @@ impl Progress {
         match self {
             Progress::Blank => "blank",
             Progress::Accepted(_) => "accepted",
-            Progress::Seated(_) => "seated",
+            Progress::Admitted(_) => "admitted",
             Progress::Lost => "lost",
         }
     }
@@ -125,7 +125,7 @@ pub(crate) enum Declared {
     TooFew,
 }
 
-fn is_not_seated(progress: &Progress) -> bool {
+fn is_not_admitted(progress: &Progress) -> bool {
     matches!(progress, Progress::Blank | Progress::Accepted(_))
 }
 
@@ -207,7 +207,7 @@ impl Founding {
         if self.writing {
             return Step::Wait;
         }
-        if let Some(step) = self.meet_seated() {
+        if let Some(step) = self.meet_admitted() {
             return step;
         }
         match self.accepted.clone() {
@@ -229,10 +229,10 @@ impl Founding {
     }
 
     /// Somebody votes already: under our charter, so that all have accepted it; or under one without this disk.
-    fn meet_seated(&self) -> Option<Step> {
+    fn meet_admitted(&self) -> Option<Step> {
         let (me, disk) = self.me();
         let charters = self.heard.values().filter_map(|(_, _, progress)| match progress {
-            Progress::Seated(charter) => Some(charter),
+            Progress::Admitted(charter) => Some(charter),
             _ => None,
         });
         let mut lists = None;
@@ -253,7 +253,7 @@ impl Founding {
     fn all_accepted(&self, charter: &Charter) -> bool {
         let listed = |member: &MemberId| charter.0.contains_key(member);
         self.group.others().filter(listed).all(|member| match self.heard.get(&member) {
-            Some((_, disk, Progress::Accepted(theirs) | Progress::Seated(theirs))) => {
+            Some((_, disk, Progress::Accepted(theirs) | Progress::Admitted(theirs))) => {
                 theirs == charter && charter.lists(member, *disk)
             }
             _ => false,
@@ -281,11 +281,11 @@ impl Founding {
     pub(crate) fn declare(&mut self, now: Timestamp, new_disk: DiskId) -> Declared {
         let quorum = self.group.quorum();
         let charter = self.blank_disks(now);
-        let not_seated = self.fresh(now).filter(|(_, _, progress)| is_not_seated(progress)).count() + 1;
+        let not_admitted = self.fresh(now).filter(|(_, _, progress)| is_not_admitted(progress)).count() + 1;
         match &self.accepted {
             _ if self.writing => Declared::InProgress,
             Some(accepted) if self.can_complete(now, accepted) => Declared::InProgress,
-            Some(_) if not_seated < quorum => Declared::TooFew,
+            Some(_) if not_admitted < quorum => Declared::TooFew,
             Some(_) => {
                 (self.next_disk, self.writing) = (Some(new_disk), true);
                 Declared::StartedOver
@@ -305,7 +305,7 @@ impl Founding {
             self.fresh(now).any(|(who, on, progress)| {
                 let may = match progress {
                     Progress::Blank => true,
-                    Progress::Accepted(theirs) | Progress::Seated(theirs) => theirs == charter,
+                    Progress::Accepted(theirs) | Progress::Admitted(theirs) => theirs == charter,
                     Progress::Lost => false,
                 };
                 (who, on) == (member, disk) && may

@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! use incumbent_core::{Command, ElectionName, Event};
-//! use incumbent_peers::{Algorithm, GroupConfig, Members, Node, NodeConfig, Rules, Secret, Told};
+//! use incumbent_peers::{Algorithm, GroupConfig, Members, Node, NodeConfig, Rules, Secret, NodeEvent};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let members = Members::parse("a=10.0.0.1:7400,b=10.0.0.2:7400,c=10.0.0.3:7400")?;
@@ -19,16 +19,16 @@
 //! let mut node = Node::start(config).await?;
 //! let mut at_work = false;
 //! loop {
-//!     match node.told().await {
-//!         Told::Event(Event::Elected { claim, deadline, .. }) => {
+//!     match node.event().await {
+//!         NodeEvent::Event(Event::Elected { claim, deadline, .. }) => {
 //!             println!("elected: {:?} until {deadline:?}", claim.token());
 //!             at_work = true;
 //!         }
 //!         // The work has stopped: said once for each term, and no other begins before.
-//!         Told::Event(Event::Stopping { .. } | Event::Unelected(_)) if std::mem::take(&mut at_work) => {
+//!         NodeEvent::Event(Event::Stopping { .. } | Event::Unelected(_)) if std::mem::take(&mut at_work) => {
 //!             node.command(Command::Release);
 //!         }
-//!         Told::Closed => break,
+//!         NodeEvent::Closed => break,
 //!         _ => {}
 //!     }
 //! }
@@ -84,10 +84,10 @@ pub use incumbent_core::peers::wire::Body;
 pub use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, RankSettings, TermRules, Wish};
 pub use incumbent_core::{Claim, Command, Event, Fault, Refusal, Successor, TermNo};
 pub use members::{Member, Members};
-pub use node::{Node, NodeView, StartError, Told};
+pub use node::{Node, NodeEvent, NodeView, StartError};
 pub use query_client::{AskError, QueryClient, Survey, leader_of};
 pub use secret::{MAX_SECRET_BYTES, MIN_SECRET_BYTES, Secret};
-pub use status::{LeaderView, NodeState, Office, Refused, Stage, Status};
+pub use status::{HeldOffice, LeaderView, NodeState, Refused, Stage, Status};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use trace::{RefusedFrame, Trace, TraceRecord, Way};

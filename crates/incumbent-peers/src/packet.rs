@@ -166,7 +166,7 @@ fn write_report<'w>(out: &'w mut Writer, report: &DiskReport) -> Result<&'w mut 
     match &report.progress {
         Progress::Blank => Ok(out.u8(0)),
         Progress::Accepted(charter) => write_charter(out.u8(1), charter),
-        Progress::Seated(charter) => write_charter(out.u8(2), charter),
+        Progress::Admitted(charter) => write_charter(out.u8(2), charter),
         Progress::Lost => Ok(out.u8(3)),
     }
 }
@@ -234,7 +234,7 @@ fn read_report(reader: &mut Reader<'_>) -> Result<DiskReport, WireError> {
     let progress = match reader.u8()? {
         0 => Progress::Blank,
         1 => Progress::Accepted(read_charter(reader)?),
-        2 => Progress::Seated(read_charter(reader)?),
+        2 => Progress::Admitted(read_charter(reader)?),
         3 => Progress::Lost,
         _ => return Err(WireError::OutOfBounds),
     };
@@ -455,7 +455,7 @@ pub(crate) mod tests {
                 progress: match rng.below(4) {
                     0 => Progress::Blank,
                     1 => Progress::Accepted(charter(rng)),
-                    2 => Progress::Seated(charter(rng)),
+                    2 => Progress::Admitted(charter(rng)),
                     _ => Progress::Lost,
                 },
             }),

@@ -20,7 +20,7 @@ pub struct LeaderView {
 
 /// The office, while a member is in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Office {
+pub struct HeldOffice {
     /// The term, where terms are tokens.
     pub token: Option<Token>,
     /// Until when the leadership may be believed.
@@ -37,7 +37,7 @@ pub struct NodeState {
     /// Who leads, as far as it knows. It may be itself.
     pub leader: Option<LeaderView>,
     /// The office, while it is in it.
-    pub office: Option<Office>,
+    pub office: Option<HeldOffice>,
     /// Why it does not vote, if so.
     pub not_voting: Option<Abstention>,
 }

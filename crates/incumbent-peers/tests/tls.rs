@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use incumbent_core::ElectionName;
 use incumbent_peers::{
-    Algorithm, GroupConfig, Member, MemberId, Members, Node, NodeConfig, QueryClient, RefusedFrame, Rules, Secret, Tls,
-    Told,
+    Algorithm, GroupConfig, Member, MemberId, Members, Node, NodeConfig, NodeEvent, QueryClient, RefusedFrame, Rules,
+    Secret, Tls,
 };
 use incumbent_testkit::servers::Scratch;
 
@@ -56,7 +56,7 @@ async fn members_elect_one_of_them_over_tls_and_those_without_a_certificate_stay
         let config = NodeConfig::new(group.clone(), MemberId(number), Rules::defaults(Algorithm::Bully));
         let mut node = Node::start_on(config, listener).await.unwrap();
         nodes.push(node.view());
-        running.spawn(async move { while node.told().await != Told::Closed {} });
+        running.spawn(async move { while node.event().await != NodeEvent::Closed {} });
     }
     for node in &nodes {
         let mut state = node.state();

@@ -26,8 +26,8 @@ pub fn held(standing: &Standing) -> Held {
 }
 
 /// Waits for the office, in real time.
-pub async fn lead(seat: &mut Candidacy) -> Leadership {
-    within(seat.elected()).await.expect("a candidacy that goes on").expect("an election that goes on")
+pub async fn lead(candidacy: &mut Candidacy) -> Leadership {
+    within(candidacy.elected()).await.expect("a candidacy that goes on").expect("an election that goes on")
 }
 
 /// Replaces what an entry says now, whatever that is. `None`: refused.

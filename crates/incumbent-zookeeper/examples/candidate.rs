@@ -24,8 +24,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = ZooKeeperStore::from_url(url)?;
     let ttl = Duration::from_secs(ttl_seconds.parse()?);
     let client = incumbent::Client::builder().ttl(ttl).with_store(store.clone()).await?;
-    let mut seat = client.election(election)?.candidate(name.as_str()).stand().await?;
-    let Some(office) = seat.elected().await? else { return Ok(()) };
+    let mut candidacy = client.election(election)?.candidate(name.as_str()).stand().await?;
+    let Some(office) = candidacy.elected().await? else { return Ok(()) };
     let term = office.term();
     println!("elected {}", term.token().get());
     let mut lines = BufReader::new(stdin()).lines();

@@ -75,7 +75,7 @@ impl Backend {
         match self {
             Backend::Store(store) => store.promises(),
             #[cfg(feature = "peers")]
-            Backend::Peers(visitor) => Box::pin(std::future::ready(Ok(visitor.promises()))),
+            Backend::Peers(group_client) => Box::pin(std::future::ready(Ok(group_client.promises()))),
         }
     }
 
@@ -83,7 +83,7 @@ impl Backend {
         match self {
             Backend::Store(store) => store.identity(),
             #[cfg(feature = "peers")]
-            Backend::Peers(visitor) => Box::pin(std::future::ready(Ok(visitor.promises().store))),
+            Backend::Peers(group_client) => Box::pin(std::future::ready(Ok(group_client.promises().store))),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Backend {
 /// One election, for those who read it: with retries, within a time.
 #[derive(Clone, Debug)]
 pub(crate) struct ElectionReader {
-    pub(crate) source: Backend,
+    pub(crate) backend: Backend,
     pub(crate) election: ElectionName,
     pub(crate) settings: Settings,
     pub(crate) port: Port,
@@ -100,31 +100,31 @@ pub(crate) struct ElectionReader {
 impl ElectionReader {
     /// One attempt, cut off after `limit`.
     pub(crate) async fn look_within(&self, candidates: usize, limit: Duration) -> Result<Snapshot, StoreError> {
-        let look = async {
-            match &self.source {
+        let snapshot = async {
+            match &self.backend {
                 Backend::Store(store) => store.line(&self.election, candidates).await.map(Snapshot::from),
                 #[cfg(feature = "peers")]
-                Backend::Peers(visitor) => visitor.look(&self.election, candidates).await,
+                Backend::Peers(group_client) => group_client.snapshot(&self.election, candidates).await,
             }
         };
-        cut_off(limit, look).await
+        cut_off(limit, snapshot).await
     }
 
     pub(crate) async fn reading(&self, candidates: usize) -> Result<Reading<Snapshot>, ReadError> {
         #[cfg(feature = "peers")]
-        if let Backend::Peers(visitor) = &self.source {
-            visitor.prepare(&self.election)?;
+        if let Backend::Peers(group_client) = &self.backend {
+            group_client.prepare(&self.election)?;
         }
         let sent_at = self.port.now();
         let limit = self.attempt();
         let until = Instant::now() + PATIENCE;
-        let look = retry(until, || Box::pin(self.look_within(candidates, limit))).await?;
-        Ok(Reading::new(look, sent_at, self.port.clone()))
+        let snapshot = retry(until, || Box::pin(self.look_within(candidates, limit))).await?;
+        Ok(Reading::new(snapshot, sent_at, self.port.clone()))
     }
 
     /// How long one attempt may take.
     pub(crate) fn attempt(&self) -> Duration {
-        match &self.source {
+        match &self.backend {
             Backend::Store(_) => self.settings.renew_every.min(PATIENCE),
             // The times of peers are short, but a member that is dead must not keep us from asking the next one.
             #[cfg(feature = "peers")]
@@ -133,14 +133,14 @@ impl ElectionReader {
     }
 
     /// Waits for a hint that somebody else leads, or that the office record has changed.
-    pub(crate) fn watch(&self, look: &Snapshot) -> Wake {
-        match &self.source {
-            Backend::Store(store) => match &look.seen {
+    pub(crate) fn watch(&self, snapshot: &Snapshot) -> Wake {
+        match &self.backend {
+            Backend::Store(store) => match &snapshot.seen {
                 Some((seen, from)) => store.watch(&self.election, seen, *from),
                 None => Box::pin(std::future::pending()),
             },
             #[cfg(feature = "peers")]
-            Backend::Peers(visitor) => visitor.watch(),
+            Backend::Peers(group_client) => group_client.watch(),
         }
     }
 }

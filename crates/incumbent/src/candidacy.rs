@@ -9,7 +9,7 @@ use crate::election::{Election, Fenced, Fencing};
 use crate::error::CandidacyError;
 use crate::leadership::Leadership;
 use crate::observer::{CandidateInfo, Observation, Observer};
-use crate::port::{CandidacyState, TermState};
+use crate::port::{SharedCandidacy, TermState};
 use crate::term::Term;
 
 /// A place in line. It gets back in line by itself after an expired session, a lost entry, a pause or a term.
@@ -41,7 +41,7 @@ pub struct Candidacy<F: Fencing = Fenced> {
     election: Election<F>,
     name: Arc<str>,
     id: CandidacyId,
-    pub(crate) shared: Arc<CandidacyState>,
+    pub(crate) shared: Arc<SharedCandidacy>,
 }
 
 /// What a candidate is at the moment.
@@ -133,7 +133,7 @@ impl Events {
 /// The role of one candidacy, each time that it is another. See [`Candidacy::roles`].
 #[derive(Debug)]
 pub struct Roles {
-    shared: Arc<CandidacyState>,
+    shared: Arc<SharedCandidacy>,
     seen: Option<Role>,
 }
 
@@ -153,7 +153,7 @@ impl<F: Fencing> Candidacy<F> {
         election: Election<F>,
         name: Arc<str>,
         id: CandidacyId,
-        shared: Arc<CandidacyState>,
+        shared: Arc<SharedCandidacy>,
     ) -> Candidacy<F> {
         Candidacy { election, name, id, shared }
     }
@@ -183,7 +183,7 @@ impl<F: Fencing> Candidacy<F> {
         // A client of this type is not made for an election without tokens: it would have been refused.
         let token = F::shown(state.token.clone()).ok_or(CandidacyError::Closed)?;
         let port = self.election.client.port.clone();
-        let term = Term { state, seat: self.shared.clone(), id: self.id, port, token };
+        let term = Term { state, candidacy: self.shared.clone(), id: self.id, port, token };
         Ok(Leadership::new(term, self.election.reader(), self.election.client.settings.ttl))
     }
 

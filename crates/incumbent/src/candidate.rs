@@ -11,7 +11,7 @@ use crate::election::{Election, Fenced, Fencing};
 use crate::error::{CandidacyError, LeadershipLost, StandError};
 use crate::fence::Fence;
 use crate::leadership::Leadership;
-use crate::port::{CandidacyState, Request, Stand};
+use crate::port::{Request, SharedCandidacy, Stand};
 use crate::term::Term;
 
 /// One who may stand in an election: a name for people, a value that it advertises, and the fences to raise.
@@ -89,8 +89,8 @@ impl<F: Fencing> Candidate<F> {
         check_candidate_name(&self.name)?;
         check_value(&self.value)?;
         let client = &self.election.client;
-        let shared = CandidacyState::new(self.election.first_contact.clone());
-        let id = client.port.next_seat();
+        let shared = SharedCandidacy::new(self.election.first_contact.clone());
+        let id = client.port.next_candidacy();
         let name: Arc<str> = self.name.into();
         let candidate = incumbent_core::Candidate {
             election: self.election.name.clone(),
@@ -105,7 +105,7 @@ impl<F: Fencing> Candidate<F> {
             return Err(CandidacyError::Closed.into());
         }
         // From here on dropping the future drops the candidacy, which leaves the line.
-        let seat = Candidacy::new(self.election, name, id, shared.clone());
+        let candidacy = Candidacy::new(self.election, name, id, shared.clone());
         let standing = shared.wait(|state| match (&state.failed, state.done, &state.role) {
             (Some(error), _, _) => Some(Err(error.clone())),
             (None, Some(_), _) => Some(Err(if state.ended { CandidacyError::Ended } else { CandidacyError::Closed })),
@@ -113,14 +113,14 @@ impl<F: Fencing> Candidate<F> {
             (None, None, _) => Some(Ok(())),
         });
         standing.await?;
-        Ok(seat)
+        Ok(candidacy)
     }
 
     /// Leads if nobody else does. `None`: somebody else leads, and nothing is left in the line. Among peers it waits until
     /// somebody leads, which takes a majority.
     pub async fn try_once(self) -> Result<Option<Leadership<F>>, StandError> {
-        let mut seat = self.stand().await?;
-        let elected = seat.shared.wait(|state| match &state.role {
+        let mut candidacy = self.stand().await?;
+        let elected = candidacy.shared.wait(|state| match &state.role {
             _ if state.failed.is_some() || state.done.is_some() || state.elected.is_some() => Some(true),
             // Among peers: nobody leads yet, and it may be this one.
             Role::Following { ahead: None, token: None } => None,
@@ -128,9 +128,9 @@ impl<F: Fencing> Candidate<F> {
             Role::Out(_) | Role::Leading { .. } => None,
         });
         if elected.await {
-            return seat.elected().await.map_err(StandError::from);
+            return candidacy.elected().await.map_err(StandError::from);
         }
-        match seat.withdraw().await {
+        match candidacy.withdraw().await {
             Ok(()) | Err(CandidacyError::Ended) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -164,9 +164,9 @@ impl<F: Fencing> Candidate<F> {
     where
         E: From<StandError>,
     {
-        let mut seat = self.stand().await?;
+        let mut candidacy = self.stand().await?;
         loop {
-            let office = match seat.elected().await {
+            let office = match candidacy.elected().await {
                 Ok(Some(office)) => office,
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(StandError::from(error).into()),

@@ -11,7 +11,7 @@ use incumbent_store::{BootClock, Clock, Promises, Store, TokenStrength};
 use tokio::sync::oneshot;
 
 use crate::backend::Backend;
-use crate::connect::{self, Open, Place};
+use crate::connect::{self, Location, Open};
 use crate::driver::{Driver, StoreSide};
 use crate::election::{Election, Fenced, Fencing, Unfenced};
 use crate::error::{CloseError, ConnectError};
@@ -55,7 +55,7 @@ const DEFAULT_TTL: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug)]
 pub struct Client<F: Fencing = Fenced> {
     pub(crate) port: Port,
-    pub(crate) source: Backend,
+    pub(crate) backend: Backend,
     pub(crate) settings: Settings,
     fencing: PhantomData<fn() -> F>,
 }
@@ -90,14 +90,14 @@ impl<F: Fencing> Client<F> {
 
     /// What the store can keep, read from the server.
     pub async fn promises(&self) -> Result<Promises, incumbent_store::StoreError> {
-        self.source.promises().await
+        self.backend.promises().await
     }
 
     /// The group of peers that elects, where there is no store.
     #[cfg(feature = "peers")]
     pub fn group(&self) -> Option<&crate::peers::Group> {
-        match &self.source {
-            Backend::Peers(visitor) => Some(visitor.group()),
+        match &self.backend {
+            Backend::Peers(group_client) => Some(group_client.group()),
             Backend::Store(_) => None,
         }
     }
@@ -241,7 +241,7 @@ impl ClientBuilder {
         match connect::find(url)? {
             Open::Store(open) => {
                 let settings = self.settings()?;
-                let store = open(Place { url, make: !self.must_exist })?;
+                let store = open(Location { url, make: !self.must_exist })?;
                 self.finish(store, settings).await
             }
             #[cfg(feature = "peers")]
@@ -273,10 +273,10 @@ impl ClientBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
         let seed = self.hooks.seed().map_err(no_means)?;
         let (port, requests) = Port::new(clock.clone(), Rng::from_seed(seed), self.hooks.flaws);
-        let (side, visitor) = crate::peers::open(group, clock.clone(), self.hooks.clone());
+        let (side, group_client) = crate::peers::open(group, clock.clone(), self.hooks.clone());
         let driver = Driver::new(side, clock, requests, settings, self.hooks.flaws).map_err(no_means)?;
         self.hooks.spawn(driver.run());
-        Ok(Client { port, source: Backend::Peers(visitor), settings, fencing: PhantomData })
+        Ok(Client { port, backend: Backend::Peers(group_client), settings, fencing: PhantomData })
     }
 
     /// Uses a store that the caller made, or an [`Arc`] of one.
@@ -311,7 +311,7 @@ impl ClientBuilder {
         let side = StoreSide::new(settings, seed, store.clone(), clock.clone(), self.hooks.clone());
         let driver = Driver::new(side, clock, requests, settings, self.hooks.flaws).map_err(no_means)?;
         self.hooks.spawn(driver.run());
-        Ok(Client { port, source: Backend::Store(store), settings, fencing: PhantomData })
+        Ok(Client { port, backend: Backend::Store(store), settings, fencing: PhantomData })
     }
 }
 

@@ -34,7 +34,7 @@ impl StoreKind {
 /// The kind of a cargo feature: nothing opens it if this build was made without the feature.
 macro_rules! kind {
     ($scheme:literal, $example:literal, $about:literal, $feature:literal, server $store:ty) => {
-        kind!($scheme, $example, $about, $feature, Open::Store(|place| of_url(<$store>::from_url(place.url))))
+        kind!($scheme, $example, $about, $feature, Open::Store(|location| of_url(<$store>::from_url(location.url))))
     };
     ($scheme:literal, $example:literal, $about:literal, $feature:literal, $open:expr) => {
         StoreKind {
@@ -90,14 +90,14 @@ pub fn store_kinds() -> &'static [StoreKind] {
 /// What a scheme stands for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Open {
-    Store(fn(Place<'_>) -> Result<Arc<dyn Store>, ConnectError>),
+    Store(fn(Location<'_>) -> Result<Arc<dyn Store>, ConnectError>),
     #[cfg(feature = "peers")]
     Peers,
 }
 
 /// Where a store is.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Location<'a> {
     pub(crate) url: &'a str,
     /// Whether it is made if it is not there yet.
     #[cfg_attr(not(feature = "file"), allow(dead_code, reason = "only a directory can be made"))]
@@ -124,9 +124,9 @@ fn known() -> impl Iterator<Item = &'static str> {
 }
 
 /// A store in this process's memory, by name: two clients with the same URL meet in the same elections.
-fn memory(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
+fn memory(location: Location<'_>) -> Result<Arc<dyn Store>, ConnectError> {
     static STORES: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
-    let rest = place.url.split_once(':').map_or("", |(_, rest)| rest);
+    let rest = location.url.split_once(':').map_or("", |(_, rest)| rest);
     let name = rest.strip_prefix("//").unwrap_or(rest);
     let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
     let store = stores.entry(name.to_owned()).or_insert_with(|| MemoryStore::new(Shape::FAIR));
@@ -156,21 +156,22 @@ mod file {
     use incumbent_store::escape::unescape;
     use incumbent_store::url::Parts;
 
-    use super::Place;
+    use super::Location;
     use crate::error::{ConnectError, UrlError};
 
-    pub(super) fn open(place: Place<'_>) -> Result<Arc<dyn Store>, ConnectError> {
-        let (path, options) = parse(place.url)?;
+    pub(super) fn open(location: Location<'_>) -> Result<Arc<dyn Store>, ConnectError> {
+        let (path, options) = parse(location.url)?;
         // Whatever else keeps us from it is for the store to say.
         let missing = || path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-        if !place.make && missing() {
+        if !location.make && missing() {
             return Err(ConnectError::Missing { path });
         }
         Ok(Arc::new(FileStore::open_with(path, options)?))
     }
 
     fn parse(url: &str) -> Result<(PathBuf, FileOptions), UrlError> {
-        let relative = || place("a file store needs an absolute path, with three slashes: file:///path/to/directory");
+        let relative =
+            || location("a file store needs an absolute path, with three slashes: file:///path/to/directory");
         let parts = Parts::split(url).filter(|parts| matches!(parts.authority, "" | "localhost"));
         let parts = parts.filter(|parts| !parts.path.is_empty()).ok_or_else(relative)?;
         let mut options = FileOptions::new();
@@ -189,11 +190,11 @@ mod file {
 
     /// `%20` and the like. No path has a zero byte in it.
     fn decode(path: &str) -> Result<Vec<u8>, UrlError> {
-        let what = || place("a percent sign in the path needs two hexadecimal digits after it, as in %20");
+        let what = || location("a percent sign in the path needs two hexadecimal digits after it, as in %20");
         unescape(path).filter(|bytes| !bytes.contains(&0)).ok_or_else(what)
     }
 
-    fn place(expected: &str) -> UrlError {
+    fn location(expected: &str) -> UrlError {
         UrlError::Place { expected: expected.to_owned() }
     }
 
@@ -228,7 +229,7 @@ mod tests {
     #[cfg(all(feature = "file", feature = "etcd", feature = "zookeeper", feature = "peers"))]
     fn a_program_can_tell_what_is_wrong_with_a_url() {
         let refused = |url: &str| match find(url) {
-            Ok(Open::Store(open)) => open(Place { url, make: false }).map(|_| ()).unwrap_err(),
+            Ok(Open::Store(open)) => open(Location { url, make: false }).map(|_| ()).unwrap_err(),
             Ok(Open::Peers) => crate::peers::Group::from_url(url).map(|_| ()).unwrap_err(),
             Err(error) => error,
         };
@@ -254,7 +255,7 @@ mod tests {
         for kind in KINDS.iter().filter(|kind| !["memory", "file"].contains(&kind.scheme)) {
             let Some(Open::Store(open)) = kind.open else { continue };
             let url = format!("{}://host:99999", kind.scheme);
-            let error = open(Place { url: &url, make: false }).map(|_| ()).unwrap_err();
+            let error = open(Location { url: &url, make: false }).map(|_| ()).unwrap_err();
             assert!(matches!(error, ConnectError::Url(UrlError::Refused { .. })), "{url}: {error:?}");
         }
     }

@@ -112,7 +112,7 @@ impl<F: Fencing> Election<F> {
     /// first if there is one.
     pub async fn candidates(&self) -> Result<Reading<Vec<CandidateInfo>>, ReadError> {
         let reading = self.reader().reading(incumbent_core::MAX_LINE).await?;
-        Ok(reading.map(|look| look.candidates))
+        Ok(reading.map(|snapshot| snapshot.candidates))
     }
 
     /// Who is in line and what operators have ordered: why somebody leads, or nobody does.
@@ -128,7 +128,7 @@ impl<F: Fencing> Election<F> {
 
     pub(crate) fn reader(&self) -> ElectionReader {
         ElectionReader {
-            source: self.client.source.clone(),
+            backend: self.client.backend.clone(),
             election: self.name.clone(),
             settings: self.client.settings,
             port: self.client.port.clone(),

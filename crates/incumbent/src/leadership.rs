@@ -189,7 +189,7 @@ impl<F: Fencing> Leadership<F> {
             Ok(heir) => heir,
             Err(why) => return Err(TransferError::Refused { leadership: self, why }),
         };
-        let before = self.term.seat.state().refused.0;
+        let before = self.term.candidacy.state().refused.0;
         let successor = match &heir {
             Found::InLine(_, heir) => Successor::Candidate(heir.clone()),
             #[cfg(feature = "peers")]
@@ -198,8 +198,8 @@ impl<F: Fencing> Leadership<F> {
         if !self.term.port.command(self.term.id, Command::Transfer(successor, within)) {
             return Err(TransferError::Lost(LeadershipLost::new(incumbent_core::LossReason::Closing)));
         }
-        let seat = self.term.seat.clone();
-        let refused = seat.wait(|state| if state.refused.0 > before { state.refused.1.clone() } else { None });
+        let candidacy = self.term.candidacy.clone();
+        let refused = candidacy.wait(|state| if state.refused.0 > before { state.refused.1.clone() } else { None });
         tokio::select! {
             biased;
             lost = self.term.lost() => {
@@ -218,13 +218,13 @@ impl<F: Fencing> Leadership<F> {
         let leads = match &heir {
             Found::InLine(record, heir) => record.until_leads(heir, self.patience).await,
             #[cfg(feature = "peers")]
-            Found::Peer(visitor, heir) => visitor.until_leads(&self.reader, *heir, self.patience).await,
+            Found::Peer(group_client, heir) => group_client.until_leads(&self.reader, *heir, self.patience).await,
         };
         leads.map_err(TransferError::from_outcome)
     }
 
     async fn heir(&self, to: &CandidateRef) -> Result<Found, TransferRefused> {
-        match &self.reader.source {
+        match &self.reader.backend {
             Backend::Store(store) => {
                 let record = OfficeRecord::new(store.clone(), &self.reader);
                 let line = record.read().await?;
@@ -232,9 +232,9 @@ impl<F: Fencing> Leadership<F> {
                 Ok(Found::InLine(record, heir))
             }
             #[cfg(feature = "peers")]
-            Backend::Peers(visitor) => {
-                let heir = visitor.heir(&self.reader.election, to).await?;
-                Ok(Found::Peer(visitor.clone(), heir))
+            Backend::Peers(group_client) => {
+                let heir = group_client.heir(&self.reader.election, to).await?;
+                Ok(Found::Peer(group_client.clone(), heir))
             }
         }
     }

@@ -89,6 +89,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod awaited;
 mod backend;
 mod candidacy;
 mod candidate;
@@ -111,7 +112,6 @@ mod port;
 mod term;
 #[cfg(feature = "test-util")]
 pub mod testing;
-mod watched;
 
 /// What `deadline` is made of. Its model check has others.
 mod atomics {

@@ -116,8 +116,8 @@ impl Status {
 }
 
 impl From<Snapshot> for Status {
-    fn from(look: Snapshot) -> Status {
-        let Snapshot { candidates, vacant, paused, tombstone, handover, deposed, silence, group, seen: _ } = look;
+    fn from(snapshot: Snapshot) -> Status {
+        let Snapshot { candidates, vacant, paused, tombstone, handover, deposed, silence, group, seen: _ } = snapshot;
         Status { candidates, vacant, paused, ended: tombstone.is_some(), handover, deposed, silence, group }
     }
 }
@@ -290,17 +290,17 @@ impl Observer {
                     self.doing = Doing::Reading(Box::pin(async move { reader.look_within(1, limit).await }));
                 }
                 Doing::Reading(reading) => match std::task::ready!(reading.as_mut().poll(cx)) {
-                    Ok(look) => {
-                        if self.went_back(&look) || self.doubted {
-                            self.identify(look);
+                    Ok(snapshot) => {
+                        if self.went_back(&snapshot) || self.doubted {
+                            self.identify(snapshot);
                         } else {
-                            self.see(&look);
+                            self.see(&snapshot);
                         }
                     }
                     Err(error) => self.fail(&error),
                 },
                 Doing::Identifying(identity) => match std::task::ready!(identity.as_mut().poll(cx)) {
-                    Ok((id, look)) => self.on_identity(id, &look),
+                    Ok((id, snapshot)) => self.on_identity(id, &snapshot),
                     Err(error) => self.fail(&error),
                 },
                 Doing::Waiting(wake, limit) => {
@@ -329,31 +329,31 @@ impl Observer {
         }
     }
 
-    fn went_back(&self, look: &Snapshot) -> bool {
-        let token = look.leader().and_then(|leader| leader.token);
+    fn went_back(&self, snapshot: &Snapshot) -> bool {
+        let token = snapshot.leader().and_then(|leader| leader.token);
         token.is_some() && token < self.highest
     }
 
-    fn identify(&mut self, look: Snapshot) {
-        let source = self.reader.source.clone();
-        let identity = async move { source.identity().await.map(|id| (id, look)) };
+    fn identify(&mut self, snapshot: Snapshot) {
+        let backend = self.reader.backend.clone();
+        let identity = async move { backend.identity().await.map(|id| (id, snapshot)) };
         self.doing = Doing::Identifying(Box::pin(cut_off(self.reader.attempt(), identity)));
     }
 
-    fn on_identity(&mut self, id: StoreId, look: &Snapshot) {
+    fn on_identity(&mut self, id: StoreId, snapshot: &Snapshot) {
         self.doubted = false;
         match self.store_id.replace(id.clone()) {
             Some(before) if before != id => {
                 self.start_anew();
             }
             // The same store with a lower token: an answer from the past. Look again.
-            Some(_) if self.went_back(look) && self.backward < LOOKS_BACKWARD => {
+            Some(_) if self.went_back(snapshot) && self.backward < LOOKS_BACKWARD => {
                 self.backward += 1;
                 self.rest();
             }
             // It stays so: its data was wiped or restored, and it goes by the same name.
-            Some(_) if self.went_back(look) => self.start_anew(),
-            _ => self.see(look),
+            Some(_) if self.went_back(snapshot) => self.start_anew(),
+            _ => self.see(snapshot),
         }
     }
 
@@ -366,16 +366,16 @@ impl Observer {
     }
 
     /// Takes in what was read, and waits for the next change.
-    fn see(&mut self, look: &Snapshot) {
+    fn see(&mut self, snapshot: &Snapshot) {
         self.backward = 0;
-        self.wait(look);
-        let at_first = *self.first_contact.get_or_init(|| look.tombstone);
-        let observation = if look.tombstone.is_some() && look.tombstone != at_first {
+        self.wait(snapshot);
+        let at_first = *self.first_contact.get_or_init(|| snapshot.tombstone);
+        let observation = if snapshot.tombstone.is_some() && snapshot.tombstone != at_first {
             Observation::Ended
-        } else if let Some(leader) = look.leader() {
+        } else if let Some(leader) = snapshot.leader() {
             self.highest = self.highest.max(leader.token);
             Observation::Leader(leader.clone())
-        } else if let Some(reason) = &look.paused {
+        } else if let Some(reason) = &snapshot.paused {
             Observation::Paused { reason: reason.clone() }
         } else {
             Observation::Vacant
@@ -394,8 +394,8 @@ impl Observer {
         }
     }
 
-    fn wait(&mut self, look: &Snapshot) {
-        let wake = self.reader.watch(look);
+    fn wait(&mut self, snapshot: &Snapshot) {
+        let wake = self.reader.watch(snapshot);
         // Hints get lost: look again now and then, and often where there are none at all.
         let limit = Box::pin(sleep(self.reader.settings.renew_every));
         self.doing = Doing::Waiting(wake, limit);

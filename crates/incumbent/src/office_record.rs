@@ -38,7 +38,7 @@ impl<F: crate::election::Fencing> crate::error::TransferError<F> {
 
 impl OfficeRecord {
     pub(crate) fn new(store: Arc<dyn Store>, reader: &ElectionReader) -> OfficeRecord {
-        let ElectionReader { source: _, election, settings, port } = reader.clone();
+        let ElectionReader { backend: _, election, settings, port } = reader.clone();
         OfficeRecord { store, election, settings, port }
     }
 

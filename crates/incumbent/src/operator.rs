@@ -102,10 +102,10 @@ impl Operator {
     /// The election's records in its store. Peers have none.
     #[cfg_attr(not(feature = "peers"), allow(unused_variables, reason = "only peers refuse an act"))]
     fn record(&self, act: &'static str) -> Result<OfficeRecord, OperatorError> {
-        match &self.reader.source {
+        match &self.reader.backend {
             Backend::Store(store) => Ok(OfficeRecord::new(store.clone(), &self.reader)),
             #[cfg(feature = "peers")]
-            Backend::Peers(visitor) => Err(visitor.cannot(act)),
+            Backend::Peers(group_client) => Err(group_client.cannot(act)),
         }
     }
 
@@ -123,8 +123,8 @@ impl Operator {
     pub async fn transfer(&self, to: impl Into<CandidateRef>, within: Duration) -> Result<(), OperatorError> {
         let to = to.into();
         #[cfg(feature = "peers")]
-        if let Backend::Peers(visitor) = &self.reader.source {
-            return visitor.transfer(&self.reader, &to, within).await;
+        if let Backend::Peers(group_client) = &self.reader.backend {
+            return group_client.transfer(&self.reader, &to, within).await;
         }
         let record = self.record("transfer")?;
         let until = end_of(within);
@@ -158,8 +158,8 @@ impl Operator {
     /// Makes the leader step down and go to the end of the line. `Ok`: it no longer leads.
     pub async fn resign(&self, within: Duration) -> Result<(), OperatorError> {
         #[cfg(feature = "peers")]
-        if let Backend::Peers(visitor) = &self.reader.source {
-            return visitor.resign(&self.reader, within).await;
+        if let Backend::Peers(group_client) = &self.reader.backend {
+            return group_client.resign(&self.reader, within).await;
         }
         let record = self.record("resign")?;
         let until = end_of(within);
@@ -189,8 +189,8 @@ impl Operator {
     /// two groups of the same name, with two leaders.
     #[cfg(feature = "peers")]
     pub async fn found(&self, within: Duration) -> Result<(), OperatorError> {
-        match &self.reader.source {
-            Backend::Peers(visitor) => visitor.found(&self.reader, within).await,
+        match &self.reader.backend {
+            Backend::Peers(group_client) => group_client.found(&self.reader, within).await,
             Backend::Store(_) => Err(OperatorError::NotAGroup),
         }
     }
@@ -206,8 +206,8 @@ impl Operator {
     /// token may be used twice.
     #[cfg(feature = "peers")]
     pub async fn readmit(&self, member: impl Into<CandidateRef>, within: Duration) -> Result<(), OperatorError> {
-        match &self.reader.source {
-            Backend::Peers(visitor) => visitor.readmit(&self.reader, &member.into(), within).await,
+        match &self.reader.backend {
+            Backend::Peers(group_client) => group_client.readmit(&self.reader, &member.into(), within).await,
             Backend::Store(_) => Err(OperatorError::NotAGroup),
         }
     }

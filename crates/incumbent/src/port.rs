@@ -8,12 +8,12 @@ use incumbent_core::{CandidacyId, Candidate, Command, LossReason, Nonce, Rng, Te
 use incumbent_store::{Clock, Session};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
+use crate::awaited::Awaited;
 use crate::candidacy::{CandidacyEvent, Role};
 use crate::deadline::{Deadline, Lapse};
 use crate::error::{CandidacyError, TransferRefused};
 use crate::fence::{Fence, FencingToken};
 use crate::flaw::Flaws;
-use crate::watched::Watched;
 
 /// How many events a slow listener may be behind before it is told that it missed some.
 const EVENTS: usize = 64;
@@ -35,7 +35,7 @@ pub(crate) struct Stand {
     pub(crate) id: CandidacyId,
     pub(crate) candidate: Candidate,
     pub(crate) fences: Vec<Arc<dyn Fence>>,
-    pub(crate) shared: Arc<CandidacyState>,
+    pub(crate) shared: Arc<SharedCandidacy>,
 }
 
 /// The handles' end of the driver. The driver ends some time after the last one has been dropped.
@@ -47,7 +47,7 @@ pub(crate) struct Port(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     requests: mpsc::UnboundedSender<Request>,
-    next_seat: AtomicU64,
+    next_candidacy: AtomicU64,
     clock: Arc<dyn Clock>,
     nonces: Mutex<Rng>,
     flaws: Flaws,
@@ -61,7 +61,7 @@ impl Port {
         let (requests, receiver) = mpsc::unbounded_channel();
         let inner = Inner {
             requests,
-            next_seat: AtomicU64::new(0),
+            next_candidacy: AtomicU64::new(0),
             clock,
             nonces: Mutex::new(nonces),
             flaws,
@@ -85,8 +85,8 @@ impl Port {
         self.0.clock.now()
     }
 
-    pub(crate) fn next_seat(&self) -> CandidacyId {
-        CandidacyId(self.0.next_seat.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn next_candidacy(&self) -> CandidacyId {
+        CandidacyId(self.0.next_candidacy.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Whether there is somebody to hear it: the driver is gone once the client is closed or the runtime ends.
@@ -102,15 +102,15 @@ impl Port {
         self.0.closed.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn command(&self, seat: CandidacyId, command: Command) -> bool {
-        self.send(Request::Command(seat, command))
+    pub(crate) fn command(&self, candidacy: CandidacyId, command: Command) -> bool {
+        self.send(Request::Command(candidacy, command))
     }
 }
 
 /// What a candidacy's handles and the driver share.
 #[derive(Debug)]
-pub(crate) struct CandidacyState {
-    state: Mutex<SeatState>,
+pub(crate) struct SharedCandidacy {
+    state: Mutex<CandidacyState>,
     changed: Notify,
     events: OnceLock<broadcast::Sender<CandidacyEvent>>,
     /// The name that others see, if it is not the candidate's own.
@@ -120,7 +120,7 @@ pub(crate) struct CandidacyState {
 }
 
 #[derive(Debug)]
-pub(crate) struct SeatState {
+pub(crate) struct CandidacyState {
     pub(crate) role: Role,
     /// A leadership that nobody has taken yet.
     pub(crate) elected: Option<Arc<TermState>>,
@@ -134,9 +134,9 @@ pub(crate) struct SeatState {
     pub(crate) refused: (u64, Option<TransferRefused>),
 }
 
-impl CandidacyState {
-    pub(crate) fn new(first_contact: Arc<OnceLock<Option<Nonce>>>) -> Arc<CandidacyState> {
-        let state = SeatState {
+impl SharedCandidacy {
+    pub(crate) fn new(first_contact: Arc<OnceLock<Option<Nonce>>>) -> Arc<SharedCandidacy> {
+        let state = CandidacyState {
             role: Role::Out(LossReason::NoSession),
             elected: None,
             ended: false,
@@ -145,7 +145,7 @@ impl CandidacyState {
             proclaims: 0,
             refused: (0, None),
         };
-        Arc::new(CandidacyState {
+        Arc::new(SharedCandidacy {
             state: Mutex::new(state),
             changed: Notify::new(),
             events: OnceLock::new(),
@@ -154,18 +154,18 @@ impl CandidacyState {
         })
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, SeatState> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, CandidacyState> {
         // A panic in another thread cannot leave a half-made change: every change is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut SeatState)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut CandidacyState)) {
         change(&mut self.state());
         self.changed.notify_waiters();
     }
 
     /// Waits until `ready` answers something. Safe to cancel.
-    pub(crate) async fn wait<T>(&self, mut ready: impl FnMut(&mut SeatState) -> Option<T>) -> T {
+    pub(crate) async fn wait<T>(&self, mut ready: impl FnMut(&mut CandidacyState) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             if let Some(value) = ready(&mut self.state()) {
@@ -211,14 +211,14 @@ pub(crate) struct TermState {
     moved: Notify,
     /// The session that carries it. Terms are copied far and wide: they must not keep it open.
     session: Option<Weak<dyn Session>>,
-    pub(crate) phase: Watched<Phase>,
+    pub(crate) phase: Awaited<Phase>,
     /// The number of the last proclamation of this term that is settled, and with it all before it;
     /// and whether others can see it. What a later term has published is not this one's.
-    pub(crate) proclaimed: Watched<(u64, bool)>,
+    pub(crate) proclaimed: Awaited<(u64, bool)>,
     /// The user has stopped its work to hand the office over, and that has not been refused.
     pub(crate) ceding: AtomicBool,
     /// Whether the entry has certainly left the line.
-    pub(crate) released: Watched<Option<bool>>,
+    pub(crate) released: Awaited<Option<bool>>,
 }
 
 impl TermState {
@@ -236,10 +236,10 @@ impl TermState {
             deadline: Deadline::new(deadline),
             moved: Notify::new(),
             session,
-            phase: Watched::new(Phase::Serving),
-            proclaimed: Watched::new((0, false)),
+            phase: Awaited::new(Phase::Serving),
+            proclaimed: Awaited::new((0, false)),
             ceding: AtomicBool::new(false),
-            released: Watched::new(None),
+            released: Awaited::new(None),
         }
     }
 

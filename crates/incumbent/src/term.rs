@@ -13,7 +13,7 @@ use crate::election::{Fenced, Fencing, Unfenced};
 use crate::error::{LeadershipLost, ProclaimError};
 use crate::fence::FencingToken;
 use crate::flaw::DriverFlaw;
-use crate::port::{CandidacyState, Phase, Port, TermState};
+use crate::port::{Phase, Port, SharedCandidacy, TermState};
 
 /// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works under it.
 ///
@@ -52,7 +52,7 @@ use crate::port::{CandidacyState, Phase, Port, TermState};
 #[derive(Clone)]
 pub struct Term<F: Fencing = Fenced> {
     pub(crate) state: Arc<TermState>,
-    pub(crate) seat: Arc<CandidacyState>,
+    pub(crate) candidacy: Arc<SharedCandidacy>,
     pub(crate) id: CandidacyId,
     pub(crate) port: Port,
     pub(crate) token: F::Shown,
@@ -185,7 +185,7 @@ impl<F: Fencing> Term<F> {
     /// Values are published in the order of their numbers, so they are numbered and sent in one
     /// step.
     fn ask_to_proclaim(&self, value: Bytes) -> Option<u64> {
-        let mut state = self.seat.state();
+        let mut state = self.candidacy.state();
         let number = state.proclaims + 1;
         if !self.port.command(self.id, Command::Proclaim(number, value)) {
             return None;

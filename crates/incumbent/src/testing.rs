@@ -19,7 +19,7 @@ use crate::error::ConnectError;
 use crate::fence::FencingToken;
 use crate::flaw::Flaws;
 use crate::leadership::Leadership;
-use crate::port::{CandidacyState, Port, Request, TermState};
+use crate::port::{Port, Request, SharedCandidacy, TermState};
 use crate::term::Term;
 
 /// A client on a memory store of its own, both on tokio's clock: in a test with paused time everything that takes
@@ -96,17 +96,17 @@ pub fn leadership(election: &str, token: u64) -> Option<(Leadership, Control)> {
     let token = FencingToken::new(Token::new(token)?, StoreId::new("testing"));
     let deadline = Timestamp::from_nanos(u64::MAX - 1);
     let state = Arc::new(TermState::new(election.clone(), TermNo(1), Some(token.clone()), deadline, None));
-    let seat = CandidacyState::new(Arc::new(OnceLock::new()));
-    tokio::spawn(obey(requests, state.clone(), seat.clone()));
+    let candidacy = SharedCandidacy::new(Arc::new(OnceLock::new()));
+    tokio::spawn(obey(requests, state.clone(), candidacy.clone()));
     let control = Control { term: state.clone(), clock: clock.clone(), grace: settings.grace };
-    let source = Backend::Store(Arc::new(MemoryStore::with_clock(Shape::FAIR, clock)));
-    let reader = ElectionReader { source, election, settings, port: port.clone() };
-    let term = Term { state, seat, id: CandidacyId(0), port, token };
+    let backend = Backend::Store(Arc::new(MemoryStore::with_clock(Shape::FAIR, clock)));
+    let reader = ElectionReader { backend, election, settings, port: port.clone() };
+    let term = Term { state, candidacy, id: CandidacyId(0), port, token };
     Some((Leadership::new(term, reader, settings.ttl), control))
 }
 
 /// Does what a driver would: gives back, proclaims, and refuses to transfer, for there is nobody to transfer to.
-async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermState>, seat: Arc<CandidacyState>) {
+async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermState>, candidacy: Arc<SharedCandidacy>) {
     while let Some(request) = requests.recv().await {
         match request {
             Request::Release(..) => {
@@ -117,7 +117,7 @@ async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermStat
                 term.proclaimed.change(|_| Some((number, true)));
             }
             Request::Command(_, Command::Transfer(..)) => {
-                seat.change(|state| state.refused = (state.refused.0 + 1, Some(Refusal::HeirGone.into())));
+                candidacy.change(|state| state.refused = (state.refused.0 + 1, Some(Refusal::HeirGone.into())));
             }
             Request::Command(..) | Request::Stand(_) => {}
             Request::Close(done) => {

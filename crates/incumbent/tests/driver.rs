@@ -52,8 +52,8 @@ impl Scene {
     /// One that has led and left, and has its session still.
     async fn client_after_a_term(&self) -> Client {
         let client = self.client().await;
-        let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
-        lead(&mut seat).await.resign().await.unwrap();
+        let mut candidacy = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+        lead(&mut candidacy).await.resign().await.unwrap();
         client
     }
 
@@ -80,8 +80,8 @@ impl Clock for Jumping {
     }
 }
 
-async fn lead(seat: &mut Candidacy) -> Leadership {
-    seat.elected().await.unwrap().unwrap()
+async fn lead(candidacy: &mut Candidacy) -> Leadership {
+    candidacy.elected().await.unwrap().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,12 +90,12 @@ async fn an_opening_that_was_given_up_never_replaces_the_session_in_use() {
         let scene = Scene::new();
         // The session is opened, and its answer comes when another one is in use already.
         scene.faults.next(Call::OpenSession, Mishap::DelayAnswer(late));
-        let mut seat = scene.stand().await;
-        let office = lead(&mut seat).await;
+        let mut candidacy = scene.stand().await;
+        let office = lead(&mut candidacy).await;
         tokio::time::sleep(TTL * 3).await;
         office.check().expect("no fault, no change of office");
         assert_eq!(scene.faults.calls(Call::OpenSession), 2);
-        drop(seat);
+        drop(candidacy);
         office.resign().await.expect("certain");
         assert_eq!(scene.values().await.len(), 0, "the entry has certainly left the line");
     }
@@ -107,11 +107,11 @@ async fn what_was_given_up_is_dropped_before_the_next_begins() {
     for call in [Call::OpenSession, Call::Enlist, Call::Renew, Call::Withdraw] {
         scene.faults.next(call, Mishap::Hang);
     }
-    let mut seat = scene.stand().await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = scene.stand().await;
+    let office = lead(&mut candidacy).await;
     tokio::time::sleep(TTL * 2).await;
     office.check().expect("one renewal that hangs costs nobody the office");
-    drop(seat);
+    drop(candidacy);
     office.resign().await.expect("certain, after some tries");
     for call in [Call::OpenSession, Call::Enlist, Call::Renew, Call::Withdraw] {
         assert!(scene.faults.calls(call) > 1, "{call:?}");
@@ -148,8 +148,8 @@ async fn a_session_that_is_slow_to_end_has_as_long_as_its_user_waits() {
 async fn a_client_whose_work_has_not_stopped_in_time_says_so_and_closes_later() {
     let scene = Scene::new();
     let client = scene.client().await;
-    let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     let waited = Duration::from_millis(1);
     assert_eq!(client.clone().close(waited).await, Err(CloseError::TimedOut { waited }));
     drop(office);
@@ -161,14 +161,14 @@ async fn nobody_waits_for_a_driver_that_has_panicked() {
     let scene = Scene::new();
     let client = scene.client().await;
     let election = client.election("e").unwrap();
-    let mut seat = election.candidate("a").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = election.candidate("a").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     scene.faults.next(Call::Renew, Mishap::Panic);
     assert_eq!(office.lost().await.reason(), LossReason::Closing);
     office.check().unwrap_err();
     office.resign().await.expect_err("the entry is still there");
-    assert!(matches!(seat.elected().await, Err(CandidacyError::Closed)));
-    assert!(matches!(seat.withdraw().await, Err(CandidacyError::Closed)));
+    assert!(matches!(candidacy.elected().await, Err(CandidacyError::Closed)));
+    assert!(matches!(candidacy.withdraw().await, Err(CandidacyError::Closed)));
     election.candidate("b").stand().await.expect_err("closed");
     assert_eq!(client.close(TTL).await, Err(CloseError::Unconfirmed), "the session was not ended");
 }
@@ -176,8 +176,8 @@ async fn nobody_waits_for_a_driver_that_has_panicked() {
 #[tokio::test(start_paused = true)]
 async fn a_proclamation_returns_when_others_can_see_its_value_or_a_later_one() {
     let scene = Scene::new();
-    let mut seat = scene.stand().await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = scene.stand().await;
+    let office = lead(&mut candidacy).await;
     scene.faults.next(Call::Publish, Mishap::DelayAnswer(Duration::from_secs(1)));
     scene.faults.next(Call::Publish, Mishap::DelayRequest(Duration::from_secs(1)));
     let proclaim = async |value: &'static str| {
@@ -191,23 +191,23 @@ async fn a_proclamation_returns_when_others_can_see_its_value_or_a_later_one() {
 #[tokio::test(start_paused = true)]
 async fn what_a_later_term_proclaims_does_not_speak_for_an_earlier_one() {
     let scene = Scene::new();
-    let mut seat = scene.stand().await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = scene.stand().await;
+    let office = lead(&mut candidacy).await;
     let term = office.term();
     scene.faults.next(Call::Publish, Mishap::Hang);
     let mut early = Box::pin(term.proclaim("1"));
     assert!(early.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     // Nobody looks at it until the candidate leads again.
     office.resign().await.unwrap();
-    lead(&mut seat).await.proclaim("2").await.unwrap();
+    lead(&mut candidacy).await.proclaim("2").await.unwrap();
     early.await.expect_err("it was never seen under its token");
 }
 
 #[tokio::test(start_paused = true)]
 async fn check_fails_at_once_past_the_deadline_though_nobody_had_time_to_notice() {
     let scene = Scene::new();
-    let mut seat = scene.stand().await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = scene.stand().await;
+    let office = lead(&mut candidacy).await;
     let before = office.token().get();
     office.check().unwrap();
     // The machine slept, and this line is the first to run.
@@ -220,15 +220,15 @@ async fn check_fails_at_once_past_the_deadline_though_nobody_had_time_to_notice(
     tokio::time::sleep(TTL).await;
     office.check().unwrap_err();
     drop(office);
-    assert!(lead(&mut seat).await.token().get() > before, "a new term has a new token");
+    assert!(lead(&mut candidacy).await.token().get() > before, "a new term has a new token");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_office_whose_end_somebody_saw_by_the_clock_is_free_for_the_next() {
     let scene = Scene::new();
-    let mut seat = scene.stand().await;
+    let mut candidacy = scene.stand().await;
     let mut follower = scene.follower().await;
-    let office = lead(&mut seat).await;
+    let office = lead(&mut candidacy).await;
     // The machine slept, and this line is the first to run; then the clock is put right again.
     scene.clock.jumped.store(TTL.as_nanos() as u64, Ordering::Relaxed);
     office.check().unwrap_err();
@@ -254,13 +254,13 @@ impl Fence for Stale {
 async fn a_fence_that_calls_the_token_stale_is_asked_once_more_after_a_look_at_the_line() {
     let scene = Scene::new();
     let election = scene.client().await.election("e").unwrap();
-    let mut seat = election.candidate("a").fence(Stale(AtomicU64::new(1))).stand().await.unwrap();
-    lead(&mut seat).await.check().expect("first in line, says the store");
-    drop(seat);
+    let mut candidacy = election.candidate("a").fence(Stale(AtomicU64::new(1))).stand().await.unwrap();
+    lead(&mut candidacy).await.check().expect("first in line, says the store");
+    drop(candidacy);
     let scene = Scene::new();
     let election = scene.client().await.election("e").unwrap();
     let error = match election.candidate("a").fence(Stale(AtomicU64::new(2))).stand().await {
-        Ok(mut seat) => seat.elected().await.expect_err("not in office"),
+        Ok(mut candidacy) => candidacy.elected().await.expect_err("not in office"),
         Err(StandError::Candidacy(error)) => error,
         Err(other) => panic!("{other:?}"),
     };
@@ -270,8 +270,8 @@ async fn a_fence_that_calls_the_token_stale_is_asked_once_more_after_a_look_at_t
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_ttl_may_be_shorter_now_ends_its_term_is_closed_and_replaced() {
     let scene = Scene::new();
-    let mut seat = scene.stand().await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = scene.stand().await;
+    let office = lead(&mut candidacy).await;
     let mut follower = scene.follower().await;
 
     scene.faults.shorten(TTL / 2);
@@ -282,7 +282,7 @@ async fn a_session_whose_ttl_may_be_shorter_now_ends_its_term_is_closed_and_repl
     let next = lead(&mut follower).await;
     drop(next);
     follower.withdraw().await.unwrap();
-    lead(&mut seat).await;
+    lead(&mut candidacy).await;
     assert_eq!(scene.faults.calls(Call::OpenSession), 2);
     assert_eq!(scene.faults.calls(Call::Close), 1, "the first one is closed");
     assert_eq!(scene.values().await.len(), 1);
@@ -291,8 +291,8 @@ async fn a_session_whose_ttl_may_be_shorter_now_ends_its_term_is_closed_and_repl
 #[tokio::test(start_paused = true)]
 async fn a_session_of_which_nothing_is_known_any_more_ends_its_term_at_once() {
     let scene = Scene::new();
-    let mut seat = scene.stand().await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = scene.stand().await;
+    let office = lead(&mut candidacy).await;
     let mut follower = scene.follower().await;
     scene.faults.shorten(Duration::ZERO);
     let next = lead(&mut follower).await;

@@ -53,8 +53,8 @@ impl Scene {
     }
 }
 
-async fn lead(seat: &mut Candidacy) -> Leadership {
-    seat.elected().await.unwrap().unwrap()
+async fn lead(candidacy: &mut Candidacy) -> Leadership {
+    candidacy.elected().await.unwrap().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,8 +85,8 @@ async fn a_leader_that_cannot_renew_stops_before_the_store_hands_the_office_on()
 async fn an_outage_shorter_than_the_deadline_costs_nobody_the_office() {
     let scene = Scene::new(Shape::FAIR);
     let faults = Faults::none();
-    let mut seat = scene.stand("a", &faults).await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = scene.stand("a", &faults).await;
+    let office = lead(&mut candidacy).await;
     for _ in 0..20 {
         faults.cut(Mishap::Refuse);
         tokio::time::sleep(Duration::from_secs(6)).await;
@@ -132,8 +132,8 @@ async fn an_enlistment_whose_answer_was_lost_is_settled_and_counts_once() {
     faults.next(Call::Enlist, Mishap::LoseRequest);
     faults.next(Call::Enlist, Mishap::Hang);
     faults.next(Call::Enlist, Mishap::Refuse);
-    let mut seat = scene.stand("a", &faults).await;
-    lead(&mut seat).await.check().unwrap();
+    let mut candidacy = scene.stand("a", &faults).await;
+    lead(&mut candidacy).await.check().unwrap();
     assert_eq!(scene.names().await, ["a"]);
     assert_eq!(faults.calls(Call::Enlist), 5);
 }
@@ -152,8 +152,8 @@ async fn an_enlistment_given_up_while_its_outcome_is_unknown_leaves_nothing() {
         tokio::time::sleep(TTL * 2).await;
         assert!(scene.names().await.is_empty(), "{mishap:?}");
         // The session lives on, and the election is free for the next candidate.
-        let mut seat = election.candidate("b").stand().await.unwrap();
-        lead(&mut seat).await.check().unwrap();
+        let mut candidacy = election.candidate("b").stand().await.unwrap();
+        lead(&mut candidacy).await.check().unwrap();
     }
 }
 
@@ -161,12 +161,12 @@ async fn an_enlistment_given_up_while_its_outcome_is_unknown_leaves_nothing() {
 async fn a_withdrawal_is_driven_to_the_end() {
     let scene = Scene::new(Shape::FAIR);
     let faults = Faults::none();
-    let mut seat = scene.stand("a", &faults).await;
+    let mut candidacy = scene.stand("a", &faults).await;
     let mut second = scene.stand("b", &Faults::none()).await;
     for mishap in [Mishap::LoseRequest, Mishap::LoseAnswer, Mishap::Refuse, Mishap::Double] {
         faults.next(Call::Withdraw, mishap);
     }
-    lead(&mut seat).await.resign().await.expect("certain, after some tries");
+    lead(&mut candidacy).await.resign().await.expect("certain, after some tries");
     lead(&mut second).await.check().unwrap();
 }
 
@@ -174,9 +174,9 @@ async fn a_withdrawal_is_driven_to_the_end() {
 async fn a_resignation_that_the_store_does_not_confirm_says_so_and_goes_on() {
     let scene = Scene::new(Shape::FAIR);
     let faults = Faults::none();
-    let mut seat = scene.stand("a", &faults).await;
-    let office = lead(&mut seat).await;
-    drop(seat);
+    let mut candidacy = scene.stand("a", &faults).await;
+    let office = lead(&mut candidacy).await;
+    drop(candidacy);
     faults.cut(Mishap::Hang);
     let unknown = office.resign().await;
     assert!(matches!(unknown, Err(ResignError::OutcomeUnknown { .. })), "{unknown:?}");
@@ -207,8 +207,8 @@ async fn an_observer_says_when_it_cannot_see_and_when_it_can_again() {
     assert_eq!(observer.next().await, Some(Observation::Vacant));
     faults.cut(Mishap::Refuse);
     assert_eq!(observer.next().await, Some(Observation::Stale));
-    let mut seat = scene.stand("a", &Faults::none()).await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = scene.stand("a", &Faults::none()).await;
+    let office = lead(&mut candidacy).await;
     faults.heal();
     assert_eq!(observer.next().await, Some(Observation::Current));
     let Some(Observation::Leader(leader)) = observer.next().await else { panic!("no leader") };
@@ -269,11 +269,11 @@ async fn a_store_that_was_replaced_is_an_error_and_never_a_silent_reset() {
     let mut observer = election.observe();
     assert_eq!(observer.next().await, Some(Observation::Vacant));
     // Let the old store's tokens be higher than any of the new one's.
-    let mut seat = election.candidate("a").stand().await.unwrap();
+    let mut candidacy = election.candidate("a").stand().await.unwrap();
     for _ in 0..5 {
-        lead(&mut seat).await.resign().await.unwrap();
+        lead(&mut candidacy).await.resign().await.unwrap();
     }
-    let office = lead(&mut seat).await;
+    let office = lead(&mut candidacy).await;
     while !matches!(observer.next().await, Some(Observation::Leader(leader)) if leader.token == Some(office.token().token))
     {
     }
@@ -285,7 +285,7 @@ async fn a_store_that_was_replaced_is_an_error_and_never_a_silent_reset() {
     stores[0].forget_sessions();
     office.lost().await;
     drop(office);
-    let error = seat.elected().await.unwrap_err();
+    let error = candidacy.elected().await.unwrap_err();
     assert!(matches!(error, CandidacyError::StoreReplaced { .. }), "{error:?}");
     assert_eq!(calls.calls(Call::Close), 1, "the session with the other store is in nobody's use");
     loop {
@@ -306,15 +306,15 @@ async fn a_store_that_was_wiped_and_kept_its_name_is_a_reset_for_those_who_watch
     let stores = [(); 2].map(|()| MemoryStore::with_clock(Shape::FAIR, clock.clone()));
     let lead_in = async |store: &MemoryStore, terms: usize| {
         let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(store.clone()).await.unwrap();
-        let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+        let mut candidacy = client.election("e").unwrap().candidate("a").stand().await.unwrap();
         for _ in 1..terms {
-            lead(&mut seat).await.resign().await.unwrap();
+            lead(&mut candidacy).await.resign().await.unwrap();
         }
-        let office = lead(&mut seat).await;
-        (seat, office)
+        let office = lead(&mut candidacy).await;
+        (candidacy, office)
     };
-    let (_old_seat, old) = lead_in(&stores[0], 5).await;
-    let (_new_seat, new) = lead_in(&stores[1], 1).await;
+    let (_old_candidacy, old) = lead_in(&stores[0], 5).await;
+    let (_new_candidacy, new) = lead_in(&stores[1], 1).await;
     assert!(new.token().get() < old.token().get());
     let address = Address(Arc::new(Replaced { stores: stores.clone(), now: AtomicU64::new(0), alike: true }));
     let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(address.clone()).await.unwrap();
@@ -350,9 +350,9 @@ async fn whatever_the_store_does_there_is_one_leader_at_a_time_and_one_at_the_en
             all.push(faults.clone());
             let (client, leading) = (scene.client(&faults).await, leading.clone());
             tasks.push(tokio::spawn(async move {
-                let mut seat = client.election("e").unwrap().candidate(name).stand().await.unwrap();
+                let mut candidacy = client.election("e").unwrap().candidate(name).stand().await.unwrap();
                 let mut tokens = Vec::new();
-                while let Ok(Some(office)) = seat.elected().await {
+                while let Ok(Some(office)) = candidacy.elected().await {
                     assert_eq!(leading.fetch_add(1, Ordering::Relaxed), 0, "seed {seed}: two at a time");
                     tokens.push(office.token().get());
                     tokio::select! {
@@ -430,8 +430,8 @@ async fn everything_runs_in_spawned_tasks_on_the_real_clock() {
     let looping = tokio::spawn(async move {
         // In the loop, state may be borrowed from around it.
         let mut terms = Vec::new();
-        let mut seat = election.candidate("a").stand().await?;
-        while let Some(office) = seat.elected().await? {
+        let mut candidacy = election.candidate("a").stand().await?;
+        while let Some(office) = candidacy.elected().await? {
             let worked = office.guard(async {
                 terms.push(office.token().get());
                 tokio::task::yield_now().await;

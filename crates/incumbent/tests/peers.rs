@@ -79,7 +79,7 @@ impl Hall {
     }
 
     /// Somebody who never stands.
-    fn visitor(&self) -> Election<Unfenced> {
+    fn outsider(&self) -> Election<Unfenced> {
         Client::builder().with_unfenced_group(self.group()).unwrap().election("jobs/x").unwrap()
     }
 
@@ -89,11 +89,11 @@ impl Hall {
     }
 
     async fn all(&self) -> Vec<Candidacy<Unfenced>> {
-        let mut seats = Vec::new();
+        let mut candidacies = Vec::new();
         for name in ["a", "b", "c"] {
-            seats.push(self.stand(name).await);
+            candidacies.push(self.stand(name).await);
         }
-        seats
+        candidacies
     }
 }
 
@@ -110,18 +110,18 @@ fn rules(algorithm: Algorithm, timeout: Duration) -> Rules {
 }
 
 /// Waits until one of them is in office.
-async fn first_elected(seats: &mut [Candidacy<Unfenced>]) -> (usize, Leadership<Unfenced>) {
+async fn first_elected(candidacies: &mut [Candidacy<Unfenced>]) -> (usize, Leadership<Unfenced>) {
     let elected = async {
-        let waiting = seats.iter_mut().enumerate().map(|(at, seat)| {
-            Box::pin(async move { (at, seat.elected().await.unwrap().expect("an election that does not end")) })
+        let waiting = candidacies.iter_mut().enumerate().map(|(at, candidacy)| {
+            Box::pin(async move { (at, candidacy.elected().await.unwrap().expect("an election that does not end")) })
         });
         futures_util::future::select_all(waiting).await.0
     };
     within("a leader", elected).await
 }
 
-async fn role(seat: &Candidacy<Unfenced>, what: &str, wanted: impl Fn(&Role) -> bool) -> Role {
-    let mut roles = seat.roles();
+async fn role(candidacy: &Candidacy<Unfenced>, what: &str, wanted: impl Fn(&Role) -> bool) -> Role {
+    let mut roles = candidacy.roles();
     within(what, async {
         loop {
             let role = roles.next().await;
@@ -143,7 +143,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 /// is shown in one group.
 struct Scene {
     hall: Hall,
-    seats: Vec<Candidacy<Unfenced>>,
+    candidacies: Vec<Candidacy<Unfenced>>,
     /// Who leads.
     at: usize,
     office: Option<Leadership<Unfenced>>,
@@ -151,9 +151,9 @@ struct Scene {
 
 impl Scene {
     async fn open(hall: Hall) -> Scene {
-        let mut seats = hall.all().await;
-        let (at, office) = first_elected(&mut seats).await;
-        Scene { hall, seats, at, office: Some(office) }
+        let mut candidacies = hall.all().await;
+        let (at, office) = first_elected(&mut candidacies).await;
+        Scene { hall, candidacies, at, office: Some(office) }
     }
 
     fn office(&self) -> &Leadership<Unfenced> {
@@ -175,17 +175,17 @@ impl Scene {
     /// Another member, once it follows the leader.
     async fn heir(&self) -> usize {
         let heir = (self.at + 1) % 3;
-        role(&self.seats[heir], "a heir that answers", follows(self.leader())).await;
+        role(&self.candidacies[heir], "a heir that answers", follows(self.leader())).await;
         heir
     }
 
     async fn until_somebody_leads(&mut self) {
-        let (at, office) = first_elected(&mut self.seats).await;
+        let (at, office) = first_elected(&mut self.candidacies).await;
         (self.at, self.office) = (at, Some(office));
     }
 
     async fn until_leads(&mut self, at: usize) {
-        let office = within("the heir's office", self.seats[at].elected()).await.unwrap().unwrap();
+        let office = within("the heir's office", self.candidacies[at].elected()).await.unwrap().unwrap();
         (self.at, self.office) = (at, Some(office));
     }
 }
@@ -207,18 +207,18 @@ async fn a_consensus_group_can_do_through_these_handles_what_a_store_can() {
 
 async fn there_is_one_leader_with_a_token_and_the_others_know_it(scene: &Scene) {
     let token = Some(scene.token());
-    assert_eq!(scene.seats[scene.at].role(), Role::Leading { token });
-    assert_eq!(scene.seats[scene.at].name(), scene.leader());
+    assert_eq!(scene.candidacies[scene.at].role(), Role::Leading { token });
+    assert_eq!(scene.candidacies[scene.at].name(), scene.leader());
     assert!(scene.office().check().is_ok() && scene.office().remaining() <= TIMEOUT);
     for other in (0..3).filter(|other| *other != scene.at) {
-        let role = role(&scene.seats[other], "a follower", follows(scene.leader())).await;
+        let role = role(&scene.candidacies[other], "a follower", follows(scene.leader())).await;
         assert_eq!(role, Role::Following { ahead: Some(scene.leader().into()), token });
     }
-    let visitor = scene.hall.visitor();
-    let leader = within("an answer", visitor.leader()).await.unwrap().into_inner().expect("a leader");
+    let outsider = scene.hall.outsider();
+    let leader = within("an answer", outsider.leader()).await.unwrap().into_inner().expect("a leader");
     assert_eq!((leader.name.as_deref(), leader.token), (Some(scene.leader()), token));
     assert_eq!(leader.value, format!("value of {}", scene.leader()));
-    let people = within("an answer", visitor.candidates()).await.unwrap().into_inner();
+    let people = within("an answer", outsider.candidates()).await.unwrap().into_inner();
     assert_eq!(people.len(), 3);
     assert_eq!(people[0].name.as_deref(), Some(scene.leader()));
     assert!(people[1..].iter().all(|one| one.token.is_none()), "{people:?}");
@@ -234,7 +234,7 @@ async fn the_deadline_moves_while_a_majority_answers(scene: &Scene) {
 }
 
 async fn what_the_leader_proclaims_reaches_observers(scene: &Scene) {
-    let mut observer = scene.hall.visitor().observe();
+    let mut observer = scene.hall.outsider().observe();
     within("a proclamation", scene.office().proclaim("another value")).await.unwrap();
     let seen = async {
         loop {
@@ -247,12 +247,12 @@ async fn what_the_leader_proclaims_reaches_observers(scene: &Scene) {
     };
     let leader = within("the value", seen).await;
     assert_eq!((leader.name.as_deref(), leader.token), (Some(scene.leader()), Some(scene.token())));
-    let reading = within("an answer", scene.hall.visitor().leader()).await.unwrap();
+    let reading = within("an answer", scene.hall.outsider().leader()).await.unwrap();
     assert_eq!(reading.get().as_ref().unwrap().value, "another value");
 }
 
 async fn events_tell_of_the_leader_and_of_loss(scene: &mut Scene) {
-    let mut events = scene.seats[scene.heir().await].events();
+    let mut events = scene.candidacies[scene.heir().await].events();
     let new_leader = async {
         loop {
             if let CandidacyEvent::NewLeader(leader) = events.next().await.unwrap() {
@@ -261,7 +261,7 @@ async fn events_tell_of_the_leader_and_of_loss(scene: &mut Scene) {
         }
     };
     assert_eq!(within("an event", new_leader).await.name.as_deref(), Some(scene.leader()));
-    let mut events = scene.seats[scene.at].events();
+    let mut events = scene.candidacies[scene.at].events();
     let before = scene.token();
     within("a resignation", scene.take_office().resign()).await.unwrap();
     within("an event", async {
@@ -288,7 +288,7 @@ async fn a_leader_hands_over_to_the_member_that_it_names(scene: &mut Scene) {
 
 async fn an_operator_who_is_no_member_transfers(scene: &mut Scene) {
     let heir = scene.heir().await;
-    let operator = scene.hall.visitor().operator();
+    let operator = scene.hall.outsider().operator();
     let term = scene.office().term();
     let transfer = tokio::spawn(async move { operator.transfer(NAMES[heir], PATIENCE).await });
     // The work is asked to stop first, and the office goes when it has.
@@ -300,7 +300,7 @@ async fn an_operator_who_is_no_member_transfers(scene: &mut Scene) {
 }
 
 async fn an_operator_who_is_no_member_makes_the_leader_resign(scene: &mut Scene) {
-    let operator = scene.hall.visitor().operator();
+    let operator = scene.hall.outsider().operator();
     let (term, before) = (scene.office().term(), scene.token());
     let resign = tokio::spawn(async move { operator.resign(PATIENCE).await });
     assert_eq!(within("the order to stop", term.stopping()).await.reason(), LossReason::Resigned);
@@ -312,41 +312,42 @@ async fn an_operator_who_is_no_member_makes_the_leader_resign(scene: &mut Scene)
 
 async fn a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(scene: &mut Scene) {
     let (heir, before) = (scene.heir().await, scene.at);
-    within("the transfer", scene.hall.visitor().operator().transfer(NAMES[heir], PATIENCE)).await.unwrap();
+    within("the transfer", scene.hall.outsider().operator().transfer(NAMES[heir], PATIENCE)).await.unwrap();
     let office = scene.take_office();
     assert!(office.check().is_err(), "the grace is over");
     scene.until_leads(heir).await;
     // The one that has not stopped does not lead again before it has.
-    assert_eq!(scene.seats[before].role(), Role::Out(LossReason::Transferred));
+    assert_eq!(scene.candidacies[before].role(), Role::Out(LossReason::Transferred));
     drop(office);
-    role(&scene.seats[before], "a follower", follows(NAMES[heir])).await;
+    role(&scene.candidacies[before], "a follower", follows(NAMES[heir])).await;
 }
 
 async fn an_unhealthy_leader_leaves_its_office_and_comes_back_as_a_follower(scene: &mut Scene) {
     let before = scene.at;
-    scene.seats[before].set_healthy(false);
+    scene.candidacies[before].set_healthy(false);
     assert_eq!(within("the order to stop", scene.office().stopping()).await.reason(), LossReason::Unhealthy);
     scene.office = None;
-    role(&scene.seats[before], "out of the line", |role| *role == Role::Out(LossReason::Unhealthy)).await;
+    role(&scene.candidacies[before], "out of the line", |role| *role == Role::Out(LossReason::Unhealthy)).await;
     scene.until_somebody_leads().await;
     assert_ne!(scene.at, before);
-    scene.seats[before].set_healthy(true);
-    role(&scene.seats[before], "a follower", follows(scene.leader())).await;
+    scene.candidacies[before].set_healthy(true);
+    role(&scene.candidacies[before], "a follower", follows(scene.leader())).await;
 }
 
 async fn whoever_withdraws_leads_no_more_and_may_stand_again(scene: &mut Scene) {
-    let (visitor, name) = (scene.hall.visitor(), scene.leader());
-    let first = scene.seats.remove(scene.at);
+    let (outsider, name) = (scene.hall.outsider(), scene.leader());
+    let first = scene.candidacies.remove(scene.at);
     scene.office = None;
     within("a withdrawal", first.withdraw()).await.unwrap();
     scene.until_somebody_leads().await;
-    let listed = async || visitor.candidates().await.unwrap().get().iter().any(|one| one.name.as_deref() == Some(name));
+    let listed =
+        async || outsider.candidates().await.unwrap().get().iter().any(|one| one.name.as_deref() == Some(name));
     until("the one that withdrew is not listed", async || !listed().await).await;
     let again = within("standing", async {
         loop {
             // Its port may be in use for a moment.
             match scene.hall.election(name).candidate(name).stand().await {
-                Ok(seat) => return seat,
+                Ok(candidacy) => return candidacy,
                 Err(StandError::Candidacy(CandidacyError::Member(why))) if why.is_taken() => {
                     tokio::task::yield_now().await
                 }
@@ -363,12 +364,12 @@ async fn whoever_withdraws_leads_no_more_and_may_stand_again(scene: &mut Scene) 
 async fn members_that_go_one_after_the_other_take_their_office_with_them() {
     let hall = Hall::new(Algorithm::Consensus);
     let mut clients: Vec<_> = NAMES.iter().map(|name| hall.client(name)).collect();
-    let mut seats = Vec::new();
+    let mut candidacies = Vec::new();
     for (client, name) in clients.iter().zip(NAMES) {
         let candidate = client.election("jobs/x").unwrap().candidate(name);
-        seats.push(within("standing", candidate.stand()).await.unwrap());
+        candidacies.push(within("standing", candidate.stand()).await.unwrap());
     }
-    let (at, office) = first_elected(&mut seats).await;
+    let (at, office) = first_elected(&mut candidacies).await;
 
     // A client that is closed lets the work stop, gives the office back and leaves the group.
     let term = office.term();
@@ -382,11 +383,11 @@ async fn members_that_go_one_after_the_other_take_their_office_with_them() {
     assert!(term.check().is_err());
     let address = &hall.members.get(MemberId(at as u16 + 1)).unwrap().address;
     TcpListener::bind(&**address).expect("the port is free");
-    seats.remove(at);
-    let (at, office) = first_elected(&mut seats).await;
+    candidacies.remove(at);
+    let (at, office) = first_elected(&mut candidacies).await;
 
     // The one that is left has no majority: it has to stop before its deadline.
-    drop((seats.remove(1 - at), clients.remove(1 - at)));
+    drop((candidacies.remove(1 - at), clients.remove(1 - at)));
     let lost = within("the order to stop", office.stopping()).await;
     assert_eq!(lost.reason(), LossReason::LocalDeadline);
     let lost = within("the end of the term", office.lost()).await;
@@ -399,7 +400,7 @@ async fn members_that_go_one_after_the_other_take_their_office_with_them() {
 async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it() {
     let mut scene = Scene::open(Hall::new(Algorithm::Consensus)).await;
     let before = scene.office().token_if_any().unwrap().clone();
-    let mut observer = scene.hall.visitor().observe();
+    let mut observer = scene.hall.outsider().observe();
     let mut seen = async |wanted: fn(&Observation) -> bool| {
         let seen = async {
             loop {
@@ -413,15 +414,15 @@ async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it()
     };
     seen(|seen| matches!(seen, Observation::Leader(_))).await;
     scene.office = None;
-    scene.seats.clear();
+    scene.candidacies.clear();
     seen(|seen| *seen == Observation::Stale).await;
 
     for name in NAMES {
         // The port and the directory of the last life may be in use for a moment.
-        let seat = within("standing", async {
+        let candidacy = within("standing", async {
             loop {
                 match scene.hall.election(name).candidate(name).stand().await {
-                    Ok(seat) => return seat,
+                    Ok(candidacy) => return candidacy,
                     Err(StandError::Candidacy(CandidacyError::Member(why))) if why.is_taken() => {
                         tokio::task::yield_now().await
                     }
@@ -429,7 +430,7 @@ async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it()
                 }
             }
         });
-        scene.seats.push(seat.await);
+        scene.candidacies.push(candidacy.await);
     }
     scene.until_somebody_leads().await;
     let after = scene.office().token_if_any().unwrap().clone();
@@ -450,12 +451,12 @@ async fn a_fence_is_raised_before_the_office_is_seen() {
     let group = Group::new(Algorithm::Consensus, alone, secret).data(hall.folder.join("a"));
     let client = Client::builder().with_group(group.with_rules(rules(hall.algorithm, TIMEOUT / 20))).unwrap();
     let candidate = client.election("jobs/x").unwrap().candidate("a").fence(fence.clone());
-    let mut seat = within("standing", candidate.stand()).await.unwrap();
-    let first = within("an office", seat.elected()).await.unwrap().unwrap();
+    let mut candidacy = within("standing", candidate.stand()).await.unwrap();
+    let first = within("an office", candidacy.elected()).await.unwrap().unwrap();
     let old = first.token().clone();
     assert_eq!(fence.write(&old, |data| *data).unwrap(), "the data");
     within("a resignation", first.resign()).await.unwrap();
-    let next = within("an office", seat.elected()).await.unwrap().unwrap();
+    let next = within("an office", candidacy.elected()).await.unwrap().unwrap();
     assert!(next.token().get() > old.get());
     assert!(fence.write(&old, |_| ()).is_err(), "the first is shut out");
 }
@@ -494,7 +495,7 @@ async fn a_fence_that_blocks_stops_no_vote_and_keeps_nobody_else_out_of_office()
     let group = hall.group().rank(1).data(hall.folder.join("a"));
     let client = Client::builder().with_group(group).unwrap();
     let candidate = client.election("jobs/x").unwrap().candidate("a").fence(fence.clone());
-    let mut seat = within("standing", candidate.stand()).await.unwrap();
+    let mut candidacy = within("standing", candidate.stand()).await.unwrap();
     within("the fence", fence.begun.notified()).await;
     // With the third gone, nobody is elected without the vote of the one whose fence blocks.
     third.close(PATIENCE).await.unwrap();
@@ -507,7 +508,7 @@ async fn a_fence_that_blocks_stops_no_vote_and_keeps_nobody_else_out_of_office()
     drop(let_go);
     b.set_healthy(false);
     within("a resignation", office.resign()).await.unwrap();
-    let office = within("an office", seat.elected()).await.unwrap().unwrap();
+    let office = within("an office", candidacy.elected()).await.unwrap().unwrap();
     assert!(office.token().get() > token.get());
 }
 
@@ -521,25 +522,25 @@ async fn a_client_that_could_not_be_a_member_can_when_the_place_is_free() {
     let error = within("an answer", election.candidate("c").stand()).await.unwrap_err();
     assert!(matches!(&error, StandError::Candidacy(CandidacyError::Member(why)) if why.is_taken()), "{error:?}");
     drop(squatter);
-    let mut seat = within("standing", election.candidate("c").stand()).await.unwrap();
-    let office = within("an office", seat.elected()).await.unwrap().unwrap();
+    let mut candidacy = within("standing", election.candidate("c").stand()).await.unwrap();
+    let office = within("an office", candidacy.elected()).await.unwrap().unwrap();
     drop(office);
     // The member lives on without a candidate, answers, and takes another one.
-    within("a withdrawal", seat.withdraw()).await.unwrap();
+    within("a withdrawal", candidacy.withdraw()).await.unwrap();
     let people = within("an answer", election.candidates()).await.unwrap().into_inner();
     assert_eq!(people, [], "it does not stand");
-    let seat = within("standing", election.candidate("c").value("another").stand()).await.unwrap();
+    let candidacy = within("standing", election.candidate("c").value("another").stand()).await.unwrap();
     until("it is listed with another value", async || {
         election.candidates().await.unwrap().get().iter().any(|one| one.value == "another")
     })
     .await;
-    drop(seat);
+    drop(candidacy);
 }
 
 #[tokio::test]
 async fn what_peers_cannot_do_is_refused_by_name() {
     let hall = Hall::new(Algorithm::Consensus);
-    let operator = hall.visitor().operator();
+    let operator = hall.outsider().operator();
     let refused = [
         ("pause", operator.pause("", PATIENCE).await.unwrap_err()),
         ("resume", operator.resume(Duration::MAX).await.unwrap_err()),
@@ -555,7 +556,7 @@ async fn what_peers_cannot_do_is_refused_by_name() {
         assert!(text.contains(&format!("a consensus election cannot {what}")), "{text}");
     }
     for algorithm in [Algorithm::Bully, Algorithm::Ring] {
-        let operator = Hall::new(algorithm).visitor().operator();
+        let operator = Hall::new(algorithm).outsider().operator();
         let error = operator.transfer("a", PATIENCE).await.unwrap_err();
         assert!(matches!(error, OperatorError::Unsupported { act: "transfer", .. }), "{error:?}");
         assert!(error.to_string().contains("rank decides"), "{error}");
@@ -580,7 +581,7 @@ async fn code_that_needs_tokens_gets_no_bully_and_no_ring() {
 async fn a_client_of_a_group_knows_one_election() {
     let hall = Hall::new(Algorithm::Bully);
     let client = hall.client("a");
-    let _seat = within("standing", client.election("jobs/x").unwrap().candidate("a").stand()).await.unwrap();
+    let _candidacy = within("standing", client.election("jobs/x").unwrap().candidate("a").stand()).await.unwrap();
     let error = within("an answer", client.election("jobs/y").unwrap().leader()).await.unwrap_err();
     assert!(matches!(&error, ReadError::Store(StoreError::Misuse { what }) if what.contains("jobs/x")), "{error:?}");
     let other = client.election("jobs/y").unwrap().candidate("a");
@@ -603,7 +604,7 @@ async fn a_member_that_runs_already_cannot_run_twice() {
 #[tokio::test]
 async fn somebody_with_another_secret_or_another_election_gets_no_answer() {
     let hall = Hall::new(Algorithm::Bully);
-    let _seats = hall.all().await;
+    let _candidacies = hall.all().await;
     let secret = Secret::new("another secret altogether").unwrap();
     let group = Group::new(hall.algorithm, hall.members.clone(), secret);
     let stranger = Client::builder().with_unfenced_group(group).unwrap().election("jobs/x").unwrap();
@@ -611,8 +612,8 @@ async fn somebody_with_another_secret_or_another_election_gets_no_answer() {
     assert!(matches!(error, ReadError::Store(StoreError::Denied { .. })), "{error:?}");
     assert!(error.to_string().contains("the secrets differ"), "{error}");
     assert!(!error.to_string().contains("another secret altogether"));
-    let visitor = Client::builder().with_unfenced_group(hall.group()).unwrap();
-    let error = within("an answer", visitor.election("jobs/y").unwrap().leader()).await.unwrap_err();
+    let outsider = Client::builder().with_unfenced_group(hall.group()).unwrap();
+    let error = within("an answer", outsider.election("jobs/y").unwrap().leader()).await.unwrap_err();
     assert!(matches!(error, ReadError::Store(StoreError::Denied { .. })), "{error:?}");
     assert!(error.to_string().contains("another election"), "{error}");
 }
@@ -620,7 +621,7 @@ async fn somebody_with_another_secret_or_another_election_gets_no_answer() {
 #[tokio::test]
 async fn an_operator_of_peers_may_wait_for_ever() {
     let hall = Hall::new(Algorithm::Consensus);
-    let operator = hall.visitor().operator();
+    let operator = hall.outsider().operator();
     within("an answer", operator.found(Duration::MAX)).await.expect_err("nobody is there");
     within("an answer", operator.readmit("a", Duration::MAX)).await.expect_err("nobody is there");
 }
@@ -629,10 +630,10 @@ async fn an_operator_of_peers_may_wait_for_ever() {
 async fn too_few_members_are_no_vacancy_but_not_knowing() {
     let hall = Hall::new(Algorithm::Consensus);
     let _one = hall.stand("a").await;
-    let visitor = hall.visitor();
-    let error = within("an answer", visitor.leader()).await.unwrap_err();
+    let outsider = hall.outsider();
+    let error = within("an answer", outsider.leader()).await.unwrap_err();
     assert!(error.to_string().contains("1 of 3 members answer"), "{error}");
-    let status = within("an answer", visitor.status()).await.unwrap().into_inner();
+    let status = within("an answer", outsider.status()).await.unwrap().into_inner();
     let group = status.group.as_ref().expect("a group");
     assert!(status.vacant && status.leader().is_none());
     assert_eq!((group.members, group.answering, group.needed), (3, 1, 2));
@@ -651,13 +652,13 @@ mod ranks {
     async fn the_highest_rank_leads_without_a_token_and_without_a_deadline() {
         both(async |algorithm| {
             let hall = Hall::new(algorithm);
-            let mut seats = hall.all().await;
-            let office = settled(&mut seats).await;
+            let mut candidacies = hall.all().await;
+            let office = settled(&mut candidacies).await;
             assert!(office.token_if_any().is_none());
-            assert_eq!(seats[2].role(), Role::Leading { token: None });
+            assert_eq!(candidacies[2].role(), Role::Leading { token: None });
             assert_eq!(office.term().deadline(), incumbent::Timestamp::MAX);
-            let visitor = hall.visitor();
-            let leader = within("an answer", visitor.leader()).await.unwrap().into_inner().unwrap();
+            let outsider = hall.outsider();
+            let leader = within("an answer", outsider.leader()).await.unwrap().into_inner().unwrap();
             assert_eq!((leader.name.as_deref(), leader.token, leader.id), (Some("c"), None, None));
             assert_eq!(leader.value, "value of c");
         })
@@ -665,10 +666,10 @@ mod ranks {
     }
 
     /// All follow the highest.
-    async fn settled(seats: &mut [Candidacy<Unfenced>]) -> Leadership<Unfenced> {
-        let (lower, highest) = seats.split_at_mut(2);
-        for seat in lower.iter() {
-            role(seat, "a follower of the highest", follows("c")).await;
+    async fn settled(candidacies: &mut [Candidacy<Unfenced>]) -> Leadership<Unfenced> {
+        let (lower, highest) = candidacies.split_at_mut(2);
+        for candidacy in lower.iter() {
+            role(candidacy, "a follower of the highest", follows("c")).await;
         }
         // Those that led for a moment, before the highest was heard, have lost it.
         within("an office", highest[0].elected()).await.unwrap().unwrap()
@@ -678,12 +679,12 @@ mod ranks {
     async fn when_the_highest_dies_the_next_one_leads() {
         both(async |algorithm| {
             let hall = Hall::new(algorithm);
-            let mut seats = hall.all().await;
-            let office = settled(&mut seats).await;
-            seats.pop();
+            let mut candidacies = hall.all().await;
+            let office = settled(&mut candidacies).await;
+            candidacies.pop();
             drop(office);
-            role(&seats[0], "a follower of the second", follows("b")).await;
-            role(&seats[1], "a leader", |role| matches!(role, Role::Leading { token: None })).await;
+            role(&candidacies[0], "a follower of the second", follows("b")).await;
+            role(&candidacies[1], "a leader", |role| matches!(role, Role::Leading { token: None })).await;
         })
         .await;
     }
@@ -692,9 +693,9 @@ mod ranks {
     async fn a_leader_resigns_when_an_operator_asks_and_when_it_wants_to() {
         both(async |algorithm| {
             let hall = Hall::new(algorithm);
-            let mut seats = hall.all().await;
-            let office = settled(&mut seats).await;
-            let operator = hall.visitor().operator();
+            let mut candidacies = hall.all().await;
+            let office = settled(&mut candidacies).await;
+            let operator = hall.outsider().operator();
             let resign = tokio::spawn(async move { operator.resign(PATIENCE).await });
             assert_eq!(within("the order to stop", office.stopping()).await.reason(), LossReason::Resigned);
             within("a resignation", office.resign()).await.unwrap();

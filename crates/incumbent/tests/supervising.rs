@@ -38,8 +38,8 @@ impl World {
 #[tokio::test(start_paused = true)]
 async fn each_renewal_moves_the_deadline_and_the_end_of_the_term_makes_it_zero() {
     let world = World::new();
-    let mut seat = world.stand("a").await;
-    let office = seat.elected().await.unwrap().unwrap();
+    let mut candidacy = world.stand("a").await;
+    let office = candidacy.elected().await.unwrap().unwrap();
     let term = office.term();
     let mut seen = term.deadline();
     for _ in 0..3 {
@@ -55,8 +55,8 @@ async fn each_renewal_moves_the_deadline_and_the_end_of_the_term_makes_it_zero()
 #[tokio::test(start_paused = true)]
 async fn a_store_without_descriptors_has_no_lifeline() {
     let world = World::new();
-    let mut seat = world.stand("a").await;
-    let office = seat.elected().await.unwrap().unwrap();
+    let mut candidacy = world.stand("a").await;
+    let office = candidacy.elected().await.unwrap().unwrap();
     assert!(office.term().lifeline().unwrap().is_none());
 }
 
@@ -87,14 +87,14 @@ async fn the_status_of_an_election_shows_its_line_and_what_was_ordered() {
     let status = election.status().await.unwrap().into_inner();
     assert!(status.candidates.is_empty() && status.paused.is_none() && !status.ended);
 
-    let seat = world.stand("a").await;
+    let candidacy = world.stand("a").await;
     let status = election.status().await.unwrap().into_inner();
     assert_eq!(status.candidates[0].name.as_deref(), Some("a"));
 
     election.operator().pause("tea", WITHIN).await.unwrap();
     let status = election.status().await.unwrap().into_inner();
     assert_eq!((status.candidates.len(), status.paused.as_deref()), (0, Some("tea")));
-    assert_eq!(seat.role(), Role::Out(LossReason::Paused));
+    assert_eq!(candidacy.role(), Role::Out(LossReason::Paused));
 
     election.operator().end(WITHIN).await.unwrap();
     assert!(election.status().await.unwrap().get().ended);

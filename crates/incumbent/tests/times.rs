@@ -55,11 +55,11 @@ async fn a_session_of_a_year_is_one_as_any_other() {
     let store = MemoryStore::with_clock(Shape::FAIR, clock.clone());
     let year = Duration::from_secs(365 * 86_400);
     let client = Client::builder().ttl(year).clock(clock).with_store(store).await.unwrap();
-    let mut seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
-    let office = seat.elected().await.unwrap().unwrap();
+    let mut candidacy = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+    let office = candidacy.elected().await.unwrap().unwrap();
     office.check().unwrap();
     office.resign().await.unwrap();
-    drop(seat);
+    drop(candidacy);
     client.close(Duration::MAX).await.unwrap();
 }
 
@@ -73,9 +73,9 @@ async fn an_operator_may_wait_for_ever() {
     assert!(matches!(vacant, OperatorError::Vacant), "{vacant}");
 
     let work = tokio::spawn(async move {
-        let mut seat = other.election("e").unwrap().candidate("a").stand().await.unwrap();
+        let mut candidacy = other.election("e").unwrap().candidate("a").stand().await.unwrap();
         let mut terms = 0;
-        while let Some(office) = seat.elected().await.unwrap() {
+        while let Some(office) = candidacy.elected().await.unwrap() {
             terms += 1;
             office.term().stopping().await;
             office.resign().await.unwrap();
@@ -180,12 +180,12 @@ async fn an_operators_write_that_is_not_answered_is_given_up_and_repeated() {
     let election = client.election("e").unwrap();
     let operator = election.operator();
     for (call, act) in [(Call::SetOffice, "pause"), (Call::Evict, "depose")] {
-        let seat = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+        let candidacy = client.election("e").unwrap().candidate("a").stand().await.unwrap();
         faults.next(call, Mishap::Hang);
         let done = async {
             match act {
-                "pause" => drop(seat),
-                _ => drop((operator.depose(None, Duration::MAX).await.unwrap(), seat)),
+                "pause" => drop(candidacy),
+                _ => drop((operator.depose(None, Duration::MAX).await.unwrap(), candidacy)),
             }
             operator.pause("tea", Duration::from_secs(60)).await.unwrap();
             operator.resume(Duration::MAX).await.unwrap();

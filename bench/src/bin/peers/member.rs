@@ -7,7 +7,7 @@ use std::time::Duration;
 use incumbent::store::{BootClock, Clock as _};
 use incumbent::{ElectionName, Timestamp, Token};
 use incumbent_peers::{
-    Algorithm, Command, Event, GroupConfig, MemberId, Members, Node, NodeConfig, Rules, Secret, Told,
+    Algorithm, Command, Event, GroupConfig, MemberId, Members, Node, NodeConfig, NodeEvent, Rules, Secret,
 };
 
 /// What is measured knows no more of the group than this.
@@ -76,7 +76,7 @@ pub(crate) async fn live(args: &[String]) {
     let mut node = Node::start(config).await.unwrap_or_else(|why| panic!("{why}"));
     let mut work = Work::default();
     loop {
-        if let Told::Event(event) = node.told().await {
+        if let NodeEvent::Event(event) = node.event().await {
             say(&event);
             if work.stops(&event) {
                 node.command(Command::Release);

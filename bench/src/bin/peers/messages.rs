@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use incumbent_bench::Table;
 use incumbent_bench::plot::Plot;
-use incumbent_peers::{Algorithm, Command, Node, NodeState, NodeView, Told};
+use incumbent_peers::{Algorithm, Command, Node, NodeEvent, NodeState, NodeView};
 use incumbent_testkit::servers::Scratch;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -37,7 +37,7 @@ impl Running {
             let mut work = member::Work::default();
             loop {
                 tokio::select! {
-                    told = node.told() => if let Told::Event(event) = told && work.stops(&event) {
+                    event = node.event() => if let NodeEvent::Event(event) = event && work.stops(&event) {
                         node.command(Command::Release);
                     },
                     _ = &mut killed => return node.kill().await,

@@ -319,7 +319,7 @@ mod tests {
     async fn a_leader_that_missed_its_renewals_is_said_to() {
         let client = Client::builder().with_store(MemoryStore::new(Shape::ONE_HOST)).await.unwrap();
         let election = client.election("e").unwrap();
-        let _seat = election.candidate("a").stand().await.unwrap();
+        let _candidacy = election.candidate("a").stand().await.unwrap();
         let mut silence = election.status().await.unwrap().get().silence.unwrap();
         assert_eq!(silence.ttl, Duration::from_secs(15));
         silence.lasts = Duration::from_secs(5);

@@ -34,7 +34,7 @@ use crate::time::Timestamp;
 /// One candidate in one line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Candidacy {
-    seat: CandidacyId,
+    id: CandidacyId,
     who: Candidate,
     /// Shared with the other candidacies: there may be many thousands.
     settings: Arc<Settings>,
@@ -79,7 +79,7 @@ pub(crate) struct Candidacy {
     handover: Handing,
 }
 
-/// What the user wants of this seat.
+/// What the user wants of this candidacy.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Wishes {
     leave: bool,
@@ -155,7 +155,7 @@ struct Call {
 
 /// What a candidacy is told.
 #[derive(Clone, Debug)]
-pub(crate) enum SeatInput {
+pub(crate) enum CandidacyInput {
     Tick,
     Command(Command),
     Close,
@@ -176,10 +176,10 @@ pub(crate) enum SeatInput {
 }
 
 impl Candidacy {
-    pub(crate) fn new(seat: CandidacyId, who: Candidate, settings: Arc<Settings>, mut rng: Rng) -> Candidacy {
+    pub(crate) fn new(id: CandidacyId, who: Candidate, settings: Arc<Settings>, mut rng: Rng) -> Candidacy {
         let rules = Rules { grace: settings.grace, hold_until_stopped: who.hold_until_stopped };
         Candidacy {
-            seat,
+            id,
             who,
             settings,
             incarnation: rng.incarnation(),
@@ -219,13 +219,7 @@ impl Candidacy {
     }
 
     /// A candidacy that only removes an entry which a late write left behind.
-    pub(crate) fn sweeper(
-        seat: CandidacyId,
-        stray: Held,
-        epoch: Epoch,
-        settings: Arc<Settings>,
-        rng: Rng,
-    ) -> Candidacy {
+    pub(crate) fn sweeper(id: CandidacyId, stray: Held, epoch: Epoch, settings: Arc<Settings>, rng: Rng) -> Candidacy {
         let who = Candidate {
             election: stray.election.clone(),
             name: "".into(),
@@ -234,7 +228,7 @@ impl Candidacy {
             hold_until_stopped: false,
             first_contact: None,
         };
-        let mut sweeper = Candidacy::new(seat, who, settings, rng);
+        let mut sweeper = Candidacy::new(id, who, settings, rng);
         sweeper.incarnation = stray.incarnation;
         sweeper.session = Some(epoch);
         sweeper.wishes.leave = true;
@@ -295,38 +289,38 @@ impl Candidacy {
         !matches!(self.state, State::Out | State::Done)
     }
 
-    pub(crate) fn handle(&mut self, now: Timestamp, input: SeatInput, out: &mut Outbox) {
+    pub(crate) fn handle(&mut self, now: Timestamp, input: CandidacyInput, out: &mut Outbox) {
         self.on_time(now, out);
         match input {
-            SeatInput::Tick => {}
-            SeatInput::Command(command) => self.on_command(command, out),
-            SeatInput::Close => {
+            CandidacyInput::Tick => {}
+            CandidacyInput::Command(command) => self.on_command(command, out),
+            CandidacyInput::Close => {
                 self.wishes.leave = true;
                 self.wishes.close = true;
             }
-            SeatInput::Answer(id, answer) => self.on_answer(now, id, answer, out),
-            SeatInput::Wake(id, hint) => self.on_wake(now, id, hint, out),
-            SeatInput::SessionUp(session) => {
+            CandidacyInput::Answer(id, answer) => self.on_answer(now, id, answer, out),
+            CandidacyInput::Wake(id, hint) => self.on_wake(now, id, hint, out),
+            CandidacyInput::SessionUp(session) => {
                 self.session = Some(session.epoch);
                 self.session_ends = false;
                 self.tenure.prove(session.deadline);
                 self.rest = session.rest;
             }
-            SeatInput::SessionDown => self.on_session_down(now, out),
-            SeatInput::Proven(deadline) => self.on_proven(deadline, out),
-            SeatInput::Shortened(deadline) => self.on_shortened(deadline, out),
-            SeatInput::Gone(held) => {
+            CandidacyInput::SessionDown => self.on_session_down(now, out),
+            CandidacyInput::Proven(deadline) => self.on_proven(deadline, out),
+            CandidacyInput::Shortened(deadline) => self.on_shortened(deadline, out),
+            CandidacyInput::Gone(held) => {
                 if self.entry() == Some(&held) {
                     self.on_entry_gone(now, out);
                 }
             }
-            SeatInput::StillBehind(seen) => self.on_still_behind(now, seen),
-            SeatInput::Refused => self.fail(now, out),
+            CandidacyInput::StillBehind(seen) => self.on_still_behind(now, seen),
+            CandidacyInput::Refused => self.fail(now, out),
         }
         self.step(now, out);
     }
 
-    /// When [`SeatInput::Tick`] is due.
+    /// When [`CandidacyInput::Tick`] is due.
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         let work = match &self.call {
             Some(call) => Some(call.until),
@@ -413,19 +407,19 @@ impl Candidacy {
             self.raise = Some(id);
             self.raise_by.get_or_insert(now + self.settings.ttl);
         }
-        out.push(Output::Call(self.seat, id, self.session, op.clone()));
+        out.push(Output::Call(self.id, id, self.session, op.clone()));
         self.call = Some(Call { id, op, sent_at: now, until: now + self.settings.renew_every });
     }
 
     /// The answer to the call that is out is no longer wanted.
     fn give_up_call(&mut self, out: &mut Outbox) -> Option<Call> {
         let call = self.call.take()?;
-        out.push(Output::GiveUpCall(self.seat));
+        out.push(Output::GiveUpCall(self.id));
         Some(call)
     }
 
     fn event(&self, event: Event, out: &mut Outbox) {
-        out.push(Output::Event(self.seat, event));
+        out.push(Output::Event(self.id, event));
     }
 
     /// Arms the watch that this state needs, unless it is armed already or the last one was lost a
@@ -438,7 +432,7 @@ impl Candidacy {
         let watch = WatchId(self.next_watch);
         self.next_watch += 1;
         self.watch = Some(watch);
-        out.push(Output::Watch { seat: self.seat, watch, what, from: self.cursor });
+        out.push(Output::Watch { candidacy: self.id, watch, what, from: self.cursor });
     }
 
     /// What there is to wait for in this state, if anything.
@@ -469,7 +463,7 @@ impl Candidacy {
         if self.watch.take().is_some() {
             // It was not lost for as long as it was needed.
             self.watch_backoff.succeeded();
-            out.push(Output::Unwatch(self.seat));
+            out.push(Output::Unwatch(self.id));
         }
     }
 

@@ -44,7 +44,7 @@ impl Candidacy {
         let too_late = self.raise_by.is_some_and(|by| now >= by).then_some(LossReason::Refused);
         let Some(why) = self.must_leave_line().or(too_late) else { return };
         match &self.state {
-            // A seat that was let go leads on until its term is over, and so does one on a session
+            // A candidacy that was let go leads on until its term is over, and so does one on a session
             // that is to be replaced.
             State::Office(_)
                 if self.tenure.in_office() && matches!(why, LossReason::Resigned | LossReason::NoSession) => {}

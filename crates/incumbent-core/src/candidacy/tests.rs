@@ -11,7 +11,7 @@ use crate::{
     WatchId, Watched,
 };
 
-const SEAT: CandidacyId = CandidacyId(7);
+const CANDIDACY: CandidacyId = CandidacyId(7);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A participant with one candidate, and what it last put out.
@@ -54,7 +54,7 @@ impl Driven {
             hold_until_stopped: false,
             first_contact: None,
         };
-        driven.feed(Input::Stand(SEAT, candidate));
+        driven.feed(Input::Stand(CANDIDACY, candidate));
         let liveness = Liveness {
             ttl: SECOND * 10,
             forgotten_by,
@@ -79,7 +79,7 @@ impl Driven {
         self.machine.handle(self.now, input);
         while let Some(output) = self.machine.poll_output() {
             match output {
-                Output::Call(SEAT, id, _, op) => {
+                Output::Call(CANDIDACY, id, _, op) => {
                     self.call = Some((id, op));
                     self.calls += 1;
                 }
@@ -91,7 +91,7 @@ impl Driven {
                     self.watch = Some(watch);
                     self.watches = Some(what);
                 }
-                Output::Event(SEAT, event) => self.events.push(event),
+                Output::Event(CANDIDACY, event) => self.events.push(event),
                 _ => {}
             }
         }
@@ -99,12 +99,12 @@ impl Driven {
 
     fn answer(&mut self, answer: Answer) {
         let (id, _) = self.call.take().expect("a call is out");
-        self.feed(Input::Answer(SEAT, id, Ok(answer)));
+        self.feed(Input::Answer(CANDIDACY, id, Ok(answer)));
     }
 
     fn fails(&mut self, fault: Fault) {
         let (id, _) = self.call.take().expect("a call is out");
-        self.feed(Input::Answer(SEAT, id, Err(fault)));
+        self.feed(Input::Answer(CANDIDACY, id, Err(fault)));
     }
 
     fn wait(&mut self, duration: Duration) {
@@ -179,7 +179,7 @@ fn a_handover_that_was_refused_leaves_no_alarm_behind() {
     let heir = Heir { incarnation: Incarnation::from_bits(1), entry: EntryId::new("heir"), token: number(6) };
     let mut handover = Handover { from: held.token, heir: Some(heir), nonce: Nonce(1), within: SECOND, refused: None };
     let asked = Office { version: Version(2), handover: Some(handover.clone()), ..Office::default() };
-    driven.feed(Input::Wake(SEAT, driven.watch.unwrap(), Hint::Changed));
+    driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
     driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
     let entries = vec![Entry { id: held.entry.clone(), token: held.token, ..rival(5, 1, None) }];
     driven.answer(Answer::Line(Box::new(Line { entries, more: false, office: asked, cursor: Cursor(2) })));
@@ -198,7 +198,7 @@ fn asked_to_hand_over() -> (Driven, Held, Office) {
     let heir = Heir { incarnation: Incarnation::from_bits(1), entry: EntryId::new("heir"), token: number(6) };
     let handover = Handover { from: held.token, heir: Some(heir), nonce: Nonce(1), within: SECOND * 60, refused: None };
     let asked = Office { version: Version(2), handover: Some(handover), ..Office::default() };
-    driven.feed(Input::Wake(SEAT, driven.watch.unwrap(), Hint::Changed));
+    driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
     driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
     assert!(matches!(driven.asks(), Op::Line(..)));
     (driven, held, asked)
@@ -221,7 +221,7 @@ fn a_leader_that_may_not_even_refuse_leads_on_and_does_not_try_again_and_again()
     driven.fails(Fault::Permanent);
     driven.fails(Fault::Permanent);
     assert!(driven.call.is_none(), "{:?}", driven.call);
-    driven.feed(Input::Wake(SEAT, driven.watch.unwrap(), Hint::Changed));
+    driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
     driven.answer(standing(Place::Leading(held), asked));
     assert!(driven.call.is_none(), "{:?}", driven.call);
     assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "{:?}", driven.events);
@@ -254,11 +254,11 @@ fn what_is_over_is_taken_out_of_the_office_record_at_the_leaders_next_look_of_it
 #[test]
 fn one_that_is_out_because_it_is_unhealthy_answers_a_hint_with_a_look() {
     let (mut driven, _) = Driven::leading();
-    driven.feed(Input::Command(SEAT, Command::Healthy(false)));
-    driven.feed(Input::Command(SEAT, Command::Release));
+    driven.feed(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.feed(Input::Command(CANDIDACY, Command::Release));
     driven.answer(Answer::Cas(Cas::Done));
     assert!(driven.call.is_none());
-    driven.feed(Input::Wake(SEAT, driven.watch.unwrap(), Hint::Changed));
+    driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
     assert!(matches!(driven.asks(), Op::Line(..)), "else the watch fires from the same cursor for ever");
 }
 
@@ -266,7 +266,7 @@ fn one_that_is_out_because_it_is_unhealthy_answers_a_hint_with_a_look() {
 fn a_late_answer_about_an_older_session_leaves_the_new_one_alone() {
     let (mut driven, _) = Driven::leading();
     let elected = driven.events.len();
-    driven.feed(Input::Answer(SEAT, CallId(0), Err(Fault::SessionGone)));
+    driven.feed(Input::Answer(CANDIDACY, CallId(0), Err(Fault::SessionGone)));
     assert_eq!(driven.events.len(), elected, "the term goes on");
     driven.wait(SECOND * 4);
     assert!(driven.renewal.is_some(), "the session is renewed, not opened again");
@@ -287,7 +287,7 @@ fn one_that_was_proven_waits_for_its_look_without_renewing_in_circles() {
     assert_eq!(driven.asks(), &Op::Standing(held, None));
     let renewals = driven.renewals;
     driven.feed(Input::Tick);
-    driven.feed(Input::Command(SEAT, Command::Healthy(true)));
+    driven.feed(Input::Command(CANDIDACY, Command::Healthy(true)));
     assert_eq!(driven.renewals, renewals, "the proof is fresh");
 }
 
@@ -298,7 +298,7 @@ fn where_there_is_no_line_one_that_leaves_settles_the_try_under_way_first() {
     driven.answer(standing(behind.clone(), Office::default()));
     driven.wait(SECOND);
     let held = driven.held(5);
-    driven.feed(Input::Command(SEAT, Command::Leave));
+    driven.feed(Input::Command(CANDIDACY, Command::Leave));
     assert!(!driven.events.iter().any(|event| matches!(event, Event::Done { .. })), "the try may have made an entry");
     driven.answer(standing(Place::Leading(held.clone()), Office::default()));
     assert_eq!(driven.asks(), &Op::Withdraw(held, None));
@@ -328,7 +328,7 @@ fn looks_while_watches_are_lost(driven: &mut Driven, answer: &Answer) -> u32 {
     let (until, before) = (driven.now + SECOND * 60, driven.calls);
     while driven.now < until {
         while let Some(watch) = driven.watch.take() {
-            driven.feed(Input::Wake(SEAT, watch, Hint::Lost));
+            driven.feed(Input::Wake(CANDIDACY, watch, Hint::Lost));
         }
         if driven.renewal.is_some() {
             driven.renewed();
@@ -378,10 +378,10 @@ fn a_watch_that_lasted_makes_the_next_loss_a_first_one() {
         }
     }
     let watch = driven.watch.take().unwrap();
-    driven.feed(Input::Wake(SEAT, watch, Hint::Changed));
+    driven.feed(Input::Wake(CANDIDACY, watch, Hint::Changed));
     driven.answer(behind);
     let (watch, lost_at) = (driven.watch.take().unwrap(), driven.now);
-    driven.feed(Input::Wake(SEAT, watch, Hint::Lost));
+    driven.feed(Input::Wake(CANDIDACY, watch, Hint::Lost));
     while driven.call.is_none() {
         driven.now = driven.machine.poll_timeout().unwrap().max(driven.now);
         driven.feed(Input::Tick);
@@ -438,7 +438,7 @@ fn a_lost_hint_about_the_heir_is_made_up_for_by_the_periodic_look() {
 #[test]
 fn a_proclamation_that_is_refused_is_not_published_later() {
     let mut driven = Driven::standing(ForgottenBy::Store);
-    driven.feed(Input::Command(SEAT, Command::Proclaim(1, "new".into())));
+    driven.feed(Input::Command(CANDIDACY, Command::Proclaim(1, "new".into())));
     assert_eq!(driven.events.last(), Some(&Event::Proclaimed(1, Cas::Refused)));
     driven.fails(Fault::Unavailable);
     driven.wait(SECOND * 2);
@@ -477,7 +477,7 @@ fn next_call(driven: &mut Driven, held: &Held, within: Duration) -> Option<Op> {
 fn a_fence_that_hangs_is_raised_again_once_it_is_dropped() {
     let (mut driven, held, raise) = raising();
     assert_eq!(next_call(&mut driven, &held, SECOND * 5), None, "the first is not dropped yet");
-    driven.feed(Input::Answer(SEAT, raise, Err(Fault::OutcomeUnknown)));
+    driven.feed(Input::Answer(CANDIDACY, raise, Err(Fault::OutcomeUnknown)));
     let again = driven.call.as_ref().map(|(_, op)| op.clone()).or_else(|| next_call(&mut driven, &held, SECOND * 5));
     assert_eq!(again, Some(Op::RaiseFences(held.token)));
     driven.answer(Answer::Raised);
@@ -490,7 +490,7 @@ fn who_cannot_raise_its_fences_for_a_ttl_makes_room_and_stands_again_once_they_a
     assert_eq!(next_call(&mut driven, &held, SECOND * 11), Some(Op::Withdraw(held.clone(), None)));
     driven.answer(Answer::Cas(Cas::Done));
     assert_eq!(next_call(&mut driven, &held, SECOND * 60), None, "it would be first again, and in the way");
-    driven.feed(Input::Answer(SEAT, raise, Err(Fault::OutcomeUnknown)));
+    driven.feed(Input::Answer(CANDIDACY, raise, Err(Fault::OutcomeUnknown)));
     assert!(matches!(driven.asks(), Op::Enlist(..)), "{:?}", driven.asks());
     assert!(!driven.events.iter().any(|event| matches!(event, Event::Elected { .. })));
 }
@@ -498,7 +498,7 @@ fn who_cannot_raise_its_fences_for_a_ttl_makes_room_and_stands_again_once_they_a
 #[test]
 fn who_cannot_raise_its_fences_for_a_ttl_makes_room_also_where_they_answer_each_time() {
     let (mut driven, held, raise) = raising();
-    driven.feed(Input::Answer(SEAT, raise, Err(Fault::Unavailable)));
+    driven.feed(Input::Answer(CANDIDACY, raise, Err(Fault::Unavailable)));
     let began = driven.now;
     while next_call(&mut driven, &held, SECOND * 11) == Some(Op::RaiseFences(held.token)) {
         driven.fails(Fault::Unavailable);

@@ -142,8 +142,8 @@ async fn tls_with_a_ca_of_ones_own_and_a_certificate_on_both_sides() {
     let ours = async || incumbent::Client::builder().ttl(TTL).connect(&url).await;
     until("the server is up", async || ours().await.is_ok()).await;
     let election = ours().await.unwrap().election("tls").unwrap();
-    let mut seat = election.candidate("a").stand().await.unwrap();
-    lead(&mut seat).await.resign().await.unwrap();
+    let mut candidacy = election.candidate("a").stand().await.unwrap();
+    lead(&mut candidacy).await.resign().await.unwrap();
 
     let bare = EtcdStore::from_url(&format!("etcds://{endpoint}?ca={}", at("ca.pem"))).unwrap();
     let refused = bare.line(election.name(), 1).await.unwrap_err();

@@ -18,8 +18,8 @@ async fn a_leadership_outlives_the_clusters_leader() {
     let election = name("outlives");
     let client = incumbent::Client::builder().ttl(TTL * 4).with_store(store.clone()).await.unwrap();
     let ours = client.election(election.as_str()).unwrap();
-    let mut seat = ours.candidate("leader").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = ours.candidate("leader").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     let token = office.term().token().token;
 
     let killed = cluster.leader().await;
@@ -33,7 +33,7 @@ async fn a_leadership_outlives_the_clusters_leader() {
     .await;
     office.term().check().unwrap();
     office.resign().await.unwrap();
-    let again = lead(&mut seat).await;
+    let again = lead(&mut candidacy).await;
     assert!(again.term().token().token > token);
 }
 
@@ -155,15 +155,15 @@ async fn a_member_that_hangs_is_left_for_another() {
     let store = store(&cluster);
     let election = name("hangs");
     let ours = client(&store).await.election(election.as_str()).unwrap();
-    let mut seat = ours.candidate("leader").stand().await.unwrap();
-    drop(lead(&mut seat).await);
+    let mut candidacy = ours.candidate("leader").stand().await.unwrap();
+    drop(lead(&mut candidacy).await);
     for number in 0..3 {
         cluster.nodes()[number].pause();
         until("another member answers", async || {
             matches!(tokio::time::timeout(Duration::from_secs(2), store.line(&election, 9)).await, Ok(Ok(_)))
         })
         .await;
-        drop(lead(&mut seat).await);
+        drop(lead(&mut candidacy).await);
         cluster.nodes()[number].resume();
         cluster.nodes()[number].healthy().await;
     }

@@ -52,8 +52,8 @@ async fn a_line_of_thousands_is_read_whole_and_once() {
 async fn a_transfer_in_a_line_of_thousands_costs_nobody_the_office() {
     let (store, election) = (store(shared().await), name("thousands-behind"));
     let ours = client(&store).await.election(election.as_str()).unwrap();
-    let mut seat = ours.candidate("leader").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = ours.candidate("leader").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     enlist_crowd(&election, LINE).await;
     let theirs = store.open_session(TTL * 20).await.unwrap();
     theirs.enlist(&election, &entry(1)).await.unwrap();

@@ -91,8 +91,8 @@ async fn a_fence_is_raised_before_its_leader_sees_the_office() {
     let election = name("raised");
     let fence = EtcdFence::new(&store, &election, format!("mark/{election}"));
     let ours = client(&store).await.election(election.as_str()).unwrap();
-    let mut seat = ours.candidate("a").fence(fence.clone()).stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = ours.candidate("a").fence(fence.clone()).stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     let term = office.term();
     let older = FencingToken::new(Token::new(term.token().get() - 1).unwrap(), term.token().store.clone());
     assert!(matches!(fence.write(&older, []).await, Err(FenceError::Stale { .. })));

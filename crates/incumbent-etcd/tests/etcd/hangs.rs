@@ -62,15 +62,15 @@ async fn stays_in_office(office: &Leadership) {
 
 async fn leads_at(members: &Members, member: usize, election: &ElectionName) -> (Leadership, incumbent::Candidacy) {
     let ours = client(members.store_at(member).await).await.election(election.as_str()).unwrap();
-    let mut seat = ours.candidate("leader").stand().await.unwrap();
-    (lead(&mut seat).await, seat)
+    let mut candidacy = ours.candidate("leader").stand().await.unwrap();
+    (lead(&mut candidacy).await, candidacy)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_member_hangs_stays_in_office() {
     let members = Members::start().await;
     let hung = (members.cluster.leader().await + 1) % 3;
-    let (office, _seat) = leads_at(&members, hung, &name("hung-follower")).await;
+    let (office, _candidacy) = leads_at(&members, hung, &name("hung-follower")).await;
     members.cluster.nodes()[hung].pause();
     stays_in_office(&office).await;
 }
@@ -79,7 +79,7 @@ async fn a_leader_whose_member_hangs_stays_in_office() {
 async fn a_leader_whose_member_leads_the_cluster_and_hangs_stays_in_office() {
     let members = Members::start().await;
     let hung = members.cluster.leader().await;
-    let (office, _seat) = leads_at(&members, hung, &name("hung-leader")).await;
+    let (office, _candidacy) = leads_at(&members, hung, &name("hung-leader")).await;
     members.cluster.nodes()[hung].pause();
     stays_in_office(&office).await;
 }
@@ -87,7 +87,7 @@ async fn a_leader_whose_member_leads_the_cluster_and_hangs_stays_in_office() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_cut_off_from_its_member_stays_in_office() {
     let members = Members::start().await;
-    let (office, _seat) = leads_at(&members, 0, &name("black-hole")).await;
+    let (office, _candidacy) = leads_at(&members, 0, &name("black-hole")).await;
     // Nothing is refused: nothing comes back.
     members.proxies[0].set(Way::Stall);
     stays_in_office(&office).await;
@@ -99,7 +99,7 @@ async fn a_follower_whose_member_hangs_takes_over_within_two_ttls() {
     let ttl = Duration::from_secs(4);
     let members = Members::start().await;
     let (election, hung) = (name("hung-watch"), (members.cluster.leader().await + 1) % 3);
-    let (office, _seat) = leads_at(&members, (hung + 1) % 3, &election).await;
+    let (office, _candidacy) = leads_at(&members, (hung + 1) % 3, &election).await;
     let store = members.store_at(hung).await;
     let theirs = client_with(store.clone(), ttl).await.election(election.as_str()).unwrap();
     let mut waiting = theirs.candidate("follower").stand().await.unwrap();

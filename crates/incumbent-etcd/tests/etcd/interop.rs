@@ -56,7 +56,7 @@ async fn etcdctl_leads_and_ours_follows_and_takes_over() {
     let mut go = GoCandidate::stand(cluster, &election, "go's value");
     assert_eq!(go.says().await.1, "go's value");
 
-    let mut seat = ours.candidate("ours").value("our value").stand().await.unwrap();
+    let mut candidacy = ours.candidate("ours").value("our value").stand().await.unwrap();
     let theirs = loop {
         match within(observer.next()).await.unwrap() {
             Observation::Leader(leader) => break leader,
@@ -68,7 +68,7 @@ async fn etcdctl_leads_and_ours_follows_and_takes_over() {
 
     go.leave().await;
 
-    let office = lead(&mut seat).await;
+    let office = lead(&mut candidacy).await;
     assert!(Some(office.term().token().token) > theirs.token);
     let leader = ours.leader().await.unwrap().into_inner().unwrap();
     assert_eq!(leader.name.as_deref(), Some("ours"));
@@ -80,8 +80,8 @@ async fn ours_leads_and_etcdctl_follows_and_takes_over() {
     let (store, election) = (store(cluster), name("ours-leads"));
     let ours = client(&store).await.election(election.as_str()).unwrap();
     // A name that no key can hold as it is.
-    let mut seat = ours.candidate("ours / 100 % ü").value("our value").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = ours.candidate("ours / 100 % ü").value("our value").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     let token = office.term().token().token;
 
     let mut listener = GoCandidate::listen(cluster, &election);
@@ -105,7 +105,7 @@ async fn ours_leads_and_etcdctl_follows_and_takes_over() {
     assert!(leader.id.is_none() && leader.token > Some(token));
     go.leave().await;
     // Ours went to the end of the line, and is first again.
-    lead(&mut seat).await;
+    lead(&mut candidacy).await;
 }
 
 #[tokio::test]
@@ -113,8 +113,8 @@ async fn a_transfer_past_gos_candidate_is_refused_and_a_pause_names_it() {
     let cluster = shared().await;
     let (store, election) = (store(cluster), name("go-between"));
     let ours = client(&store).await.election(election.as_str()).unwrap();
-    let mut seat = ours.candidate("leader").stand().await.unwrap();
-    let _office = lead(&mut seat).await;
+    let mut candidacy = ours.candidate("leader").stand().await.unwrap();
+    let _office = lead(&mut candidacy).await;
     let go = GoCandidate::stand(cluster, &election, "go's value");
     until("Go's is in line", async || store.line(&election, 9).await.unwrap().entries.len() == 2).await;
     let theirs = client(&store).await.election(election.as_str()).unwrap();

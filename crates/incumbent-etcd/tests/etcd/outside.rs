@@ -15,8 +15,8 @@ async fn a_leader_gets_over(test: &str, happens: impl AsyncFnOnce(&str, i64)) {
     let store = store(shared().await);
     let election = name(test);
     let ours = client(&store).await.election(election.as_str()).unwrap();
-    let mut seat = ours.candidate("ours").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = ours.candidate("ours").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     let token = office.term().token().token;
     let kv = read_below(&raw(&shared().await.endpoints()), election.as_str()).await.remove(0);
 
@@ -24,12 +24,12 @@ async fn a_leader_gets_over(test: &str, happens: impl AsyncFnOnce(&str, i64)) {
 
     within(office.term().lost()).await;
     drop(office);
-    let again = lead(&mut seat).await;
+    let again = lead(&mut candidacy).await;
     assert!(again.term().token().token > token);
     let line = store.line(&election, 9).await.unwrap().entries;
     assert_eq!(line.len(), 1, "nothing is left behind: {line:?}");
     again.resign().await.unwrap();
-    seat.withdraw().await.unwrap();
+    candidacy.withdraw().await.unwrap();
     until("the line is empty", async || store.line(&election, 9).await.unwrap().entries.is_empty()).await;
 }
 
@@ -237,9 +237,9 @@ async fn a_lost_session_is_told_apart_from_a_lost_entry_by_the_events() {
     let store = store(cluster);
     let election = name("events");
     let ours = client(&store).await.election(election.as_str()).unwrap();
-    let mut seat = ours.candidate("ours").stand().await.unwrap();
-    let mut events = seat.events();
-    let office = lead(&mut seat).await;
+    let mut candidacy = ours.candidate("ours").stand().await.unwrap();
+    let mut events = candidacy.events();
+    let office = lead(&mut candidacy).await;
     cluster.ctl(&["del", "--prefix", &format!("{election}/")]);
     let why = loop {
         if let CandidacyEvent::Unelected(why) = within(events.next()).await.unwrap() {

@@ -25,9 +25,9 @@ struct Ledger {
 /// Leads again and again, until the storm is over.
 async fn campaign(store: EtcdStore, election: ElectionName, ledger: Arc<Ledger>) {
     let election = client(&store).await.election(election.as_str()).unwrap();
-    let mut seat = election.candidate("a").stand().await.unwrap();
+    let mut candidacy = election.candidate("a").stand().await.unwrap();
     while !ledger.over.load(Ordering::SeqCst) {
-        let elected = tokio::time::timeout(Duration::from_secs(2), seat.elected()).await;
+        let elected = tokio::time::timeout(Duration::from_secs(2), candidacy.elected()).await;
         let Ok(elected) = elected else { continue };
         let office = elected.unwrap().unwrap();
         let token = office.term().token().get();
@@ -37,7 +37,7 @@ async fn campaign(store: EtcdStore, election: ElectionName, ledger: Arc<Ledger>)
         let _ = tokio::time::timeout(Duration::from_millis(50), office.term().lost()).await;
         let _ = office.resign().await;
     }
-    seat.withdraw().await.unwrap();
+    candidacy.withdraw().await.unwrap();
 }
 
 /// A number that looks random and is the same for the same blow.

@@ -167,18 +167,18 @@ async fn a_campaign_of_the_library_is_one_round_trip_when_it_is_warm() {
     let client = client(&store).await;
     // Warm: the session is there, and so is the watch stream.
     let first = client.election(name("warm-1").as_str()).unwrap();
-    let mut seat = first.candidate("a").stand().await.unwrap();
-    let _office = lead(&mut seat).await;
+    let mut candidacy = first.candidate("a").stand().await.unwrap();
+    let _office = lead(&mut candidacy).await;
     let second = client.election(name("warm-2").as_str()).unwrap();
     // A renewal may come in between: the fewest of a few campaigns are those of a campaign.
     let mut fewest = u64::MAX;
     for _ in 0..5 {
         let before = proxy.requests();
-        let mut seat = second.candidate("a").stand().await.unwrap();
-        let office = lead(&mut seat).await;
+        let mut candidacy = second.candidate("a").stand().await.unwrap();
+        let office = lead(&mut candidacy).await;
         fewest = fewest.min(proxy.requests() - before);
         office.resign().await.unwrap();
-        seat.withdraw().await.unwrap();
+        candidacy.withdraw().await.unwrap();
     }
     assert_eq!(fewest, 1);
 }
@@ -191,8 +191,8 @@ async fn a_thousand_elections_use_one_keep_alive_stream_and_one_watch_stream() {
     let mut offices = Vec::new();
     for number in 0..1000 {
         let election = client.election(&format!("{prefix}-{number}")).unwrap();
-        let mut seat = election.candidate("a").stand().await.unwrap();
-        offices.push((lead(&mut seat).await, seat));
+        let mut candidacy = election.candidate("a").stand().await.unwrap();
+        offices.push((lead(&mut candidacy).await, candidacy));
     }
     let mut streams = Vec::new();
     for _ in 0..3 {
@@ -207,10 +207,10 @@ async fn a_thousand_elections_use_one_keep_alive_stream_and_one_watch_stream() {
     let last = ElectionName::new(&format!("{prefix}-999")).unwrap();
     let seen = store.line(&last, 1).await.unwrap().entries.remove(0);
     store.evict(&last, &seen).await.unwrap();
-    let (office, mut seat) = offices.pop().unwrap();
+    let (office, mut candidacy) = offices.pop().unwrap();
     within(office.term().lost()).await;
     drop(office);
-    let again = lead(&mut seat).await;
+    let again = lead(&mut candidacy).await;
     assert!(again.term().token().token > seen.token);
     // A request that is on its way counts as open, too.
     until("all is quiet", async || proxy.open_streams() <= 2).await;

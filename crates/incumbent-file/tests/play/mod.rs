@@ -131,7 +131,7 @@ pub(crate) fn token(answer: &str) -> Option<u64> {
     answer.strip_prefix("leading ").or_else(|| answer.strip_prefix("behind ")).and_then(|token| token.parse().ok())
 }
 
-/// What is left in a store's directory, except for its identity, its floor and its empty skeleton.
+/// What is left in a store's directory, except for its identity, its high-water mark and its empty skeleton.
 pub(crate) fn leftovers(store: &Path) -> Vec<String> {
     let mut left = Vec::new();
     for entry in std::fs::read_dir(store).unwrap() {
@@ -139,11 +139,11 @@ pub(crate) fn leftovers(store: &Path) -> Vec<String> {
         let name = entry.file_name().into_string().unwrap();
         match name.as_str() {
             "incumbent" => {}
-            "floor" => {
+            "high-water-mark" => {
                 let names = std::fs::read_dir(entry.path()).unwrap().count();
-                assert!(names > 0, "the floor is gone");
+                assert!(names > 0, "the high-water mark is gone");
             }
-            "sessions" | "elections" | "evictions" | "trash" | "bells" => {
+            "sessions" | "elections" | "evictions" | "trash" | "waiters" => {
                 let inside = std::fs::read_dir(entry.path()).unwrap();
                 left.extend(inside.map(|inner| format!("{name}/{:?}", inner.unwrap().file_name())));
             }

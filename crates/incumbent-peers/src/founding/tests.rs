@@ -16,8 +16,8 @@ struct World {
     now: Timestamp,
     /// Reports on their way, which may come late.
     late: Vec<(usize, usize, DiskReport)>,
-    /// Every charter that anybody was seated by.
-    seatings: Vec<(usize, DiskId, Charter)>,
+    /// Every charter that anybody was admitted by.
+    admissions: Vec<(usize, DiskId, Charter)>,
 }
 
 /// What survives a restart, and the member that runs on it.
@@ -29,7 +29,7 @@ struct Disk {
 
 enum State {
     Forming(Founding),
-    Seated(Charter),
+    Admitted(Charter),
     Lost,
 }
 
@@ -45,7 +45,7 @@ impl World {
             next_disk: 0,
             now: Timestamp::ZERO,
             late: Vec::new(),
-            seatings: Vec::new(),
+            admissions: Vec::new(),
         };
         for me in 0..of {
             let disk = world.blank(me, of);
@@ -68,7 +68,7 @@ impl World {
         let (now, of) = (self.now, self.members.len());
         let disk = &mut self.members[who];
         match disk.state {
-            State::Seated(_) => {}
+            State::Admitted(_) => {}
             State::Forming(_) | State::Lost => {
                 let founding = Founding::new(now, group(who, of), disk.id, disk.accepted.clone(), EVERY);
                 disk.state = State::Forming(founding);
@@ -80,8 +80,8 @@ impl World {
         let disk = &self.members[who];
         match &disk.state {
             State::Forming(founding) => founding.report(false),
-            State::Seated(charter) => {
-                DiskReport { asks: false, disk: disk.id, progress: Progress::Seated(charter.clone()) }
+            State::Admitted(charter) => {
+                DiskReport { asks: false, disk: disk.id, progress: Progress::Admitted(charter.clone()) }
             }
             State::Lost => DiskReport { asks: false, disk: disk.id, progress: Progress::Lost },
         }
@@ -101,8 +101,8 @@ impl World {
                     founding.on_written();
                 }
                 Step::Found(charter) => {
-                    self.seatings.push((to, disk.id, charter.clone()));
-                    disk.state = State::Seated(charter);
+                    self.admissions.push((to, disk.id, charter.clone()));
+                    disk.state = State::Admitted(charter);
                     return;
                 }
                 Step::Rejoin(_) => {
@@ -132,8 +132,8 @@ impl World {
         }
     }
 
-    fn seated(&self) -> usize {
-        self.members.iter().filter(|disk| matches!(disk.state, State::Seated(_))).count()
+    fn admitted(&self) -> usize {
+        self.members.iter().filter(|disk| matches!(disk.state, State::Admitted(_))).count()
     }
 }
 
@@ -149,18 +149,18 @@ fn a_group_is_founded_once_all_are_there_and_under_one_charter() {
             continue;
         }
         for _ in 0..20_000 {
-            if world.seated() == of {
+            if world.admitted() == of {
                 break;
             }
             world.exchange();
         }
-        assert_eq!(world.seated(), of);
-        assert!(world.seatings.iter().all(|(_, _, charter)| *charter == world.seatings[0].2));
+        assert_eq!(world.admitted(), of);
+        assert!(world.admissions.iter().all(|(_, _, charter)| *charter == world.admissions[0].2));
     }
 }
 
 #[test]
-fn nobody_is_seated_while_one_has_never_been_up() {
+fn nobody_is_admitted_while_one_has_never_been_up() {
     let mut world = World::new(3, 1);
     for _ in 0..1_000 {
         let report = world.says(0);
@@ -168,7 +168,7 @@ fn nobody_is_seated_while_one_has_never_been_up() {
         let report = world.says(1);
         world.hears(0, 1, &report);
     }
-    assert_eq!(world.seated(), 0);
+    assert_eq!(world.admitted(), 0);
     let State::Forming(first) = &world.members[0].state else { panic!("it is forming") };
     assert_eq!(first.missing(), [MemberId(2)]);
 }
@@ -176,7 +176,7 @@ fn nobody_is_seated_while_one_has_never_been_up() {
 #[test]
 fn a_wiped_member_of_a_group_that_exists_is_told_from_a_new_one() {
     let mut world = World::new(3, 5);
-    while world.seated() < 3 {
+    while world.admitted() < 3 {
         world.exchange();
     }
     world.wipe(2);
@@ -186,7 +186,7 @@ fn a_wiped_member_of_a_group_that_exists_is_told_from_a_new_one() {
 }
 
 #[test]
-fn whatever_is_wiped_restarted_and_late_a_member_is_seated_on_two_disks_only_if_all_were_wiped() {
+fn whatever_is_wiped_restarted_and_late_a_member_is_admitted_on_two_disks_only_if_all_were_wiped() {
     let (mut complete, mut wipes) = (0, 0);
     for seed in 0..3_000 {
         let mut world = World::new(3, seed);
@@ -209,12 +209,12 @@ fn whatever_is_wiped_restarted_and_late_a_member_is_seated_on_two_disks_only_if_
                 _ => world.exchange(),
             }
         }
-        complete += usize::from(!world.seatings.is_empty());
-        let charters: BTreeSet<_> = world.seatings.iter().map(|(_, _, charter)| charter).collect();
-        assert!(charters.len() <= 1, "seed {seed}: {:?}", world.seatings);
-        for (who, disk, _) in &world.seatings {
-            let again = world.seatings.iter().any(|(other, other_disk, _)| other == who && other_disk != disk);
-            assert!(!again, "seed {seed}: member {who} is seated on two disks");
+        complete += usize::from(!world.admissions.is_empty());
+        let charters: BTreeSet<_> = world.admissions.iter().map(|(_, _, charter)| charter).collect();
+        assert!(charters.len() <= 1, "seed {seed}: {:?}", world.admissions);
+        for (who, disk, _) in &world.admissions {
+            let again = world.admissions.iter().any(|(other, other_disk, _)| other == who && other_disk != disk);
+            assert!(!again, "seed {seed}: member {who} is admitted on two disks");
         }
     }
     assert!(complete > 500 && wipes > 500, "{complete} founded, {wipes} wiped: the test looks at too little");
@@ -226,14 +226,14 @@ struct Situation {
     members: Vec<Member>,
     /// Every report that was ever made: each may arrive at any time, and again.
     said: BTreeSet<(usize, DiskReport)>,
-    /// Who was ever seated, on which disk, under which charter.
-    seatings: BTreeSet<(usize, DiskId, Charter)>,
+    /// Who was ever admitted, on which disk, under which charter.
+    admissions: BTreeSet<(usize, DiskId, Charter)>,
     next_disk: u8,
     wiped: [bool; 3],
     wipes: u8,
     restarts: u8,
     declarations: u8,
-    /// Every set of disks that were seated at the same time, and could have elected a leader.
+    /// Every set of disks that were admitted at the same time, and could have elected a leader.
     electorates: BTreeSet<BTreeSet<(usize, DiskId)>>,
 }
 
@@ -247,19 +247,19 @@ struct Member {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Stage {
     Forming(Founding),
-    Seated(Charter),
+    Admitted(Charter),
     Lost,
 }
 
 impl Member {
-    fn is_seated(&self) -> bool {
-        matches!(self.progress, Stage::Seated(_))
+    fn is_admitted(&self) -> bool {
+        matches!(self.progress, Stage::Admitted(_))
     }
 
     fn says(&self) -> DiskReport {
         let progress = match &self.progress {
             Stage::Forming(founding) => return founding.report(false),
-            Stage::Seated(charter) => Progress::Seated(charter.clone()),
+            Stage::Admitted(charter) => Progress::Admitted(charter.clone()),
             Stage::Lost => Progress::Lost,
         };
         DiskReport { asks: false, disk: self.disk, progress }
@@ -271,7 +271,7 @@ impl Situation {
         let mut situation = Situation {
             members: Vec::new(),
             said: BTreeSet::new(),
-            seatings: BTreeSet::new(),
+            admissions: BTreeSet::new(),
             next_disk: 0,
             wiped: [false; 3],
             wipes,
@@ -312,8 +312,8 @@ impl Situation {
                     founding.on_written();
                 }
                 Step::Found(charter) => {
-                    next = Some(Stage::Seated(charter.clone()));
-                    self.seatings.insert((to, id, charter));
+                    next = Some(Stage::Admitted(charter.clone()));
+                    self.admissions.insert((to, id, charter));
                     break;
                 }
                 Step::Rejoin(_) => {
@@ -326,10 +326,10 @@ impl Situation {
             member.progress = next;
         }
         self.all_speak();
-        let seated = self.members.iter().enumerate().filter(|(_, member)| member.is_seated());
-        let seated: BTreeSet<_> = seated.map(|(who, member)| (who, member.disk)).collect();
-        if seated.len() >= 2 {
-            self.electorates.insert(seated);
+        let admitted = self.members.iter().enumerate().filter(|(_, member)| member.is_admitted());
+        let admitted: BTreeSet<_> = admitted.map(|(who, member)| (who, member.disk)).collect();
+        if admitted.len() >= 2 {
+            self.electorates.insert(admitted);
         }
     }
 
@@ -346,7 +346,7 @@ impl Situation {
         let heard = (Timestamp::ZERO, report.disk, report.progress.clone());
         match &self.members[to].progress {
             Stage::Forming(founding) => to != from && founding.heard.get(&MemberId(from as u16)) != Some(&heard),
-            Stage::Seated(_) | Stage::Lost => false,
+            Stage::Admitted(_) | Stage::Lost => false,
         }
     }
 
@@ -403,7 +403,7 @@ impl Situation {
                 }
             }
             let member = &self.members[who];
-            if self.restarts > 0 && !member.is_seated() {
+            if self.restarts > 0 && !member.is_admitted() {
                 let accepted = member.accepted.clone();
                 let founding = Founding::new(Timestamp::ZERO, group(who, 3), member.disk, accepted, EVERY);
                 let mut next = self.clone();
@@ -418,7 +418,7 @@ impl Situation {
 }
 
 /// Goes through every situation that so many wipes, restarts and declarations can lead to.
-/// Answers how many there are, and in how many everybody, or a majority, is seated.
+/// Answers how many there are, and in how many everybody, or a majority, is admitted.
 fn explore(wipes: u8, restarts: u8, declarations: u8) -> [usize; 3] {
     let mut seen = std::collections::HashSet::new();
     let mut open = vec![Situation::first(wipes, restarts, declarations)];
@@ -427,9 +427,9 @@ fn explore(wipes: u8, restarts: u8, declarations: u8) -> [usize; 3] {
         if !seen.insert(hash(&situation)) {
             continue;
         }
-        let charters: BTreeSet<_> = situation.seatings.iter().map(|(_, _, charter)| charter).collect();
-        let members: BTreeSet<_> = situation.seatings.iter().map(|(who, ..)| who).collect();
-        assert!(charters.len() <= 1 && members.len() == situation.seatings.len(), "{:?}", situation.seatings);
+        let charters: BTreeSet<_> = situation.admissions.iter().map(|(_, _, charter)| charter).collect();
+        let members: BTreeSet<_> = situation.admissions.iter().map(|(who, ..)| who).collect();
+        assert!(charters.len() <= 1 && members.len() == situation.admissions.len(), "{:?}", situation.admissions);
         all += usize::from(members.len() == 3);
         majority += usize::from(members.len() == 2);
         open.extend(situation.nexts());
@@ -465,7 +465,7 @@ fn after_a_lost_disk_an_operators_word_founds_the_group_and_never_makes_two_of_i
             let (who, other) = (rng.below(3) as usize, rng.below(3) as usize);
             match rng.below(40) {
                 0 if situation.may_wipe(who) => situation.wipe(who),
-                1..4 if !situation.members.iter().any(Member::is_seated) => {
+                1..4 if !situation.members.iter().any(Member::is_admitted) => {
                     given_up |= situation.declare(who) == Some(Declared::StartedOver);
                 }
                 4..10 => {
@@ -490,7 +490,7 @@ fn after_a_lost_disk_an_operators_word_founds_the_group_and_never_makes_two_of_i
 }
 
 #[test]
-fn a_charter_is_given_up_only_if_a_disk_on_it_is_gone_and_a_majority_is_up_that_is_not_seated() {
+fn a_charter_is_given_up_only_if_a_disk_on_it_is_gone_and_a_majority_is_up_that_is_not_admitted() {
     let disk = |number| DiskId([number; 16]);
     let charter = Charter((0..3).map(|n| (MemberId(n), disk(n as u8))).collect());
     let agreed = Progress::Accepted(charter.clone());

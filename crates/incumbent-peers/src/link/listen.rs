@@ -274,7 +274,7 @@ mod tests {
     use crate::config::{GroupConfig, NodeConfig, Rules};
     use crate::link::channel::TAG_BYTES;
     use crate::members::{Member, Members};
-    use crate::node::{Node, NodeView, Told};
+    use crate::node::{Node, NodeEvent, NodeView};
     use crate::packet::MAX_ANSWER_BYTES;
     use crate::secret::Secret;
     use crate::status::Answer;
@@ -295,7 +295,7 @@ mod tests {
         let config = NodeConfig::new(group.clone(), MemberId(1), Rules::defaults(Algorithm::Bully));
         let mut running = Node::start_on(config, listener).await.unwrap();
         let node = running.view();
-        tokio::spawn(async move { while running.told().await != Told::Closed {} });
+        tokio::spawn(async move { while running.event().await != NodeEvent::Closed {} });
         let meter = Arc::new(Meter::new(Frame::OUTSIDER, Arc::new(BootClock), None));
         (node, move |me| Dialler::new(group.clone(), me, meter.clone()))
     }

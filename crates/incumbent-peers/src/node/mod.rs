@@ -34,7 +34,7 @@ use crate::link::listen::Inbound;
 use crate::link::outbox::Outbox;
 use crate::members::Members;
 use crate::packet::Packet;
-use crate::status::{Answer, LeaderView, NodeState, Office, Query, Stage};
+use crate::status::{Answer, HeldOffice, LeaderView, NodeState, Query, Stage};
 use crate::trace::Meter;
 use persistence::Persistence;
 use queries::Reply;
@@ -46,7 +46,7 @@ const BATCH: usize = 64;
 
 /// What the one who has a node is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum NodeEvent {
     /// An event. One that ends a term comes before the message that lets another begin is sent.
     Event(Event),
     /// Raise every fence to this token, then say [`Node::fences`].
@@ -121,7 +121,7 @@ pub struct Node {
     persistence: Option<Persistence>,
     view: View,
     /// What is told that no machine has said.
-    told: VecDeque<Told>,
+    events: VecDeque<NodeEvent>,
     tasks: JoinSet<()>,
     /// Ends when nobody holds the data directory any more.
     freed: mpsc::Receiver<()>,
@@ -161,7 +161,7 @@ impl fmt::Debug for Node {
 #[derive(Default)]
 struct View {
     leader: Option<LeaderView>,
-    office: Option<Office>,
+    office: Option<HeldOffice>,
     not_voting: Option<Abstention>,
 }
 
@@ -214,7 +214,7 @@ impl Node {
         match &command {
             Command::Proclaim(number, value) => {
                 if check_value(value).is_err() {
-                    return self.told.push_back(Told::Event(Event::Proclaimed(*number, Cas::Refused)));
+                    return self.events.push_back(NodeEvent::Event(Event::Proclaimed(*number, Cas::Refused)));
                 }
                 self.value = value.clone();
             }
@@ -223,7 +223,7 @@ impl Node {
                 if let Phase::Forming(_) | Phase::Over = self.phase
                     && self.candidate.take().is_some()
                 {
-                    self.told.push_back(Told::Event(Event::Done { certain: true }));
+                    self.events.push_back(NodeEvent::Event(Event::Done { certain: true }));
                 }
             }
             Command::Release | Command::Transfer(..) | Command::Lapsed(_) => {}
@@ -231,12 +231,12 @@ impl Node {
         self.input(Input::Command(command));
     }
 
-    /// The answer to [`Told::RaiseFences`].
+    /// The answer to [`NodeEvent::RaiseFences`].
     pub fn fences(&mut self, token: Token, result: Result<(), Fault>) {
         self.input(Input::Fences(token, result));
     }
 
-    /// The answer to [`Told::Seal`]: older tokens are refused from now on, durably, and the records
+    /// The answer to [`NodeEvent::Seal`]: older tokens are refused from now on, durably, and the records
     /// reach this far.
     pub fn sealed(&mut self, seal: SealId, position: Position) {
         self.input(Input::Sealed(seal, position));
@@ -248,7 +248,7 @@ impl Node {
     }
 
     /// Leaves in order: the term ends as after a resignation, and the office is given back.
-    /// [`Told::Closed`] follows, and then it is time for [`Node::shut`].
+    /// [`NodeEvent::Closed`] follows, and then it is time for [`Node::shut`].
     pub fn close(&mut self) {
         match &self.phase {
             Phase::Running(machine) if machine.role() != PeerRole::Out => self.input(Input::Close),
@@ -277,18 +277,18 @@ impl Node {
         freed.recv().await;
     }
 
-    /// Runs the member until there is something to tell. Safe to cancel. After [`Told::Closed`] it
+    /// Runs the member until there is something to tell. Safe to cancel. After [`NodeEvent::Closed`] it
     /// waits for ever.
-    pub async fn told(&mut self) -> Told {
-        poll_fn(|cx| self.poll_told(cx)).await
+    pub async fn event(&mut self) -> NodeEvent {
+        poll_fn(|cx| self.poll_event(cx)).await
     }
 
     /// Runs the member for as long as something happens, or until there is something to tell.
-    pub fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<Told> {
+    pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<NodeEvent> {
         let mut messages = 0;
         loop {
-            if let Some(told) = self.next_told() {
-                return Poll::Ready(told);
+            if let Some(event) = self.next_event() {
+                return Poll::Ready(event);
             }
             self.publish();
             if let Phase::Over = self.phase {
@@ -316,9 +316,9 @@ impl Node {
     }
 
     /// Does what the machine says, in order, up to the first thing that has to be told.
-    fn next_told(&mut self) -> Option<Told> {
-        if let Some(told) = self.told.pop_front() {
-            return Some(told);
+    fn next_event(&mut self) -> Option<NodeEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
         }
         while let Phase::Running(machine) = &mut self.phase
             && let Some(output) = machine.poll_output()
@@ -326,17 +326,17 @@ impl Node {
             match output {
                 Output::Send(to, body) => self.send(to, body),
                 Output::Persist(id, stored) => self.persist(id, stored),
-                Output::Seal(id, token) => return Some(Told::Seal(id, token)),
-                Output::RaiseFences(token) => return Some(Told::RaiseFences(token)),
-                Output::GiveUpFences(token) => return Some(Told::GiveUpFences(token)),
+                Output::Seal(id, token) => return Some(NodeEvent::Seal(id, token)),
+                Output::RaiseFences(token) => return Some(NodeEvent::RaiseFences(token)),
+                Output::GiveUpFences(token) => return Some(NodeEvent::GiveUpFences(token)),
                 Output::Event(event) => {
                     self.note(&event);
-                    return Some(Told::Event(event));
+                    return Some(NodeEvent::Event(event));
                 }
                 Output::Closed => self.end(),
             }
         }
-        self.told.pop_front()
+        self.events.pop_front()
     }
 
     fn now(&self) -> Timestamp {
@@ -414,7 +414,7 @@ impl Node {
         match event {
             Event::Elected { claim, deadline, .. } => {
                 let token = claim.token();
-                self.view.office = Some(Office { token, deadline: *deadline });
+                self.view.office = Some(HeldOffice { token, deadline: *deadline });
                 self.see_leader(Some(LeaderView { member: me, term: token, value: self.value.clone() }));
             }
             Event::Deadline(deadline) => {
@@ -453,7 +453,7 @@ impl Node {
     fn end(&mut self) {
         self.phase = Phase::Over;
         self.publish();
-        self.told.push_back(Told::Closed);
+        self.events.push_back(NodeEvent::Closed);
     }
 
     fn publish(&self) {

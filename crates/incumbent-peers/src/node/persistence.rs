@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::start::consensus;
-use super::{Node, Phase, Told};
+use super::{Node, NodeEvent, Phase};
 use crate::counters::add;
 use crate::disk::{Disk, Record};
 use crate::founding::{Charter, DiskId, DiskReport, Progress, Step};
@@ -75,7 +75,7 @@ impl Node {
                         // What was not accepted durably was not accepted.
                         let why = Event::NotVoting(Abstention::CannotPersist);
                         self.note(&why);
-                        self.told.extend([why, Event::Failed, Event::Done { certain: true }].map(Told::Event));
+                        self.events.extend([why, Event::Failed, Event::Done { certain: true }].map(NodeEvent::Event));
                         self.candidate = None;
                         return self.end();
                     }
@@ -103,7 +103,7 @@ impl Node {
                 self.own_report()
             }
             Phase::Running(_) => {
-                if let Progress::Seated(charter) = &report.progress {
+                if let Progress::Admitted(charter) = &report.progress {
                     self.learn_charter(charter);
                 }
                 self.own_report()
@@ -123,7 +123,7 @@ impl Node {
             Phase::Forming(founding) => Some(founding.report(false)),
             Phase::Running(machine) => {
                 let progress = match &persistence.record.charter {
-                    Some(charter) if machine.role() != PeerRole::Rejoining => Progress::Seated(charter.clone()),
+                    Some(charter) if machine.role() != PeerRole::Rejoining => Progress::Admitted(charter.clone()),
                     _ => Progress::Lost,
                 };
                 Some(DiskReport { asks: false, disk: persistence.record.disk, progress })

@@ -83,7 +83,7 @@ impl Node {
             healthy: true,
             persistence,
             view: View::default(),
-            told: VecDeque::new(),
+            events: VecDeque::new(),
             tasks,
             freed,
         };

@@ -16,7 +16,7 @@ async fn three_members_found_a_group_and_elect_one_of_them() {
     let leader = play.agreed().await;
     assert_eq!(leader.value, value_of(leader.member));
     assert!(leader.term.is_some());
-    let identities: Vec<_> = play.seats.values().map(|seat| seat.node.identity().unwrap()).collect();
+    let identities: Vec<_> = play.running.values().map(|running| running.node.identity().unwrap()).collect();
     assert!(identities.iter().all(|identity| *identity == identities[0]), "{identities:?}");
     play.ledger.check();
 }
@@ -78,8 +78,8 @@ async fn what_the_leader_proclaims_reaches_all_members_and_those_who_ask() {
     play.agreed().await;
     let news = Bytes::from_static(b"10.0.0.7:80");
     // All of them: whoever leads by then proclaims it.
-    for seat in play.seats.values() {
-        assert!(seat.node.proclaim(news.clone()));
+    for running in play.running.values() {
+        assert!(running.node.proclaim(news.clone()));
     }
     let seen = play.agreed_on("the new value", |view| view.value == news).await;
     let is_told = |leader: &LeaderView| leader.value == news && leader.term >= seen.term;
@@ -87,7 +87,7 @@ async fn what_the_leader_proclaims_reaches_all_members_and_those_who_ask() {
         while !matches!(play.query_client().leader().await, Ok(Some(leader)) if is_told(&leader)) {}
     })
     .await;
-    for member in play.seats.keys() {
+    for member in play.running.keys() {
         within("every member tells it", async {
             while !matches!(play.query_client().status(*member).await, Ok(status) if status.leader.as_ref().is_some_and(is_told)) {}
         })
@@ -113,8 +113,8 @@ async fn the_longest_value_reaches_all_members_and_those_who_ask() {
     let play = Play::start(Algorithm::Consensus, 3).await;
     play.agreed().await;
     let longest = Bytes::from(vec![7; incumbent_core::MAX_VALUE_BYTES]);
-    for seat in play.seats.values() {
-        assert!(seat.node.proclaim(longest.clone()));
+    for running in play.running.values() {
+        assert!(running.node.proclaim(longest.clone()));
     }
     play.agreed_on("the longest value", |view| view.value == longest).await;
     within("a status with two of them", async {
@@ -145,12 +145,12 @@ async fn every_member_answers_what_it_is() {
 async fn a_member_that_closes_leaves_office_first_and_its_port_is_free_afterwards() {
     let mut play = Play::start(Algorithm::Consensus, 3).await;
     let first = play.agreed().await;
-    let mut seat = play.seats.remove(&first.member).unwrap();
-    within("closing", seat.node.close()).await;
-    let events = seat.user.events();
+    let mut running = play.running.remove(&first.member).unwrap();
+    within("closing", running.node.close()).await;
+    let events = running.user.events();
     assert!(events.iter().any(|event| matches!(event, Event::Unelected(_))));
-    assert_eq!(seat.node.state().borrow().stage, Stage::Closed);
-    assert!(!seat.node.set_healthy(true), "it has ended");
+    assert_eq!(running.node.state().borrow().stage, Stage::Closed);
+    assert!(!running.node.set_healthy(true), "it has ended");
     let second = play.agreed().await;
     assert!(second.term > first.term);
     play.boot(first.member.0).await;

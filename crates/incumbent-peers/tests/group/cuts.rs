@@ -55,7 +55,7 @@ impl Wires {
             let states: Vec<_> = side.iter().map(|member| self.play.node(*member).state()).collect();
             let waits = states.into_iter().map(|mut state| {
                 Box::pin(async move {
-                    let later = |office: incumbent_peers::Office| office.token > after.term;
+                    let later = |office: incumbent_peers::HeldOffice| office.token > after.term;
                     state.wait_for(|state| state.office.is_some_and(later)).await.map(|_| ())
                 })
             });

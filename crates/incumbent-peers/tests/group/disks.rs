@@ -268,7 +268,7 @@ async fn a_member_that_cannot_write_its_vote_takes_no_part_and_the_others_go_on(
         })
         .await;
     }
-    let mut seat = play.seats.remove(&broken).unwrap();
-    within("closing", seat.node.close()).await;
+    let mut running = play.running.remove(&broken).unwrap();
+    within("closing", running.node.close()).await;
     play.ledger.check();
 }

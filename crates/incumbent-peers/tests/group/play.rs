@@ -11,7 +11,7 @@ use bytes::Bytes;
 use incumbent_core::{Command, ElectionName, Event, StoreId, Successor, Timestamp, Token};
 use incumbent_peers::{
     Algorithm, ConsensusSettings, Counters, GroupConfig, LeaderView, Member, MemberId, Members, Node, NodeConfig,
-    NodeState, NodeView, Position, QueryClient, RankSettings, Rules, Secret, StartError, TermRules, Told,
+    NodeEvent, NodeState, NodeView, Position, QueryClient, RankSettings, Rules, Secret, StartError, TermRules,
 };
 use incumbent_store::{BootClock, Clock};
 use tokio::sync::{Notify, mpsc, watch};
@@ -234,18 +234,18 @@ async fn live(mut node: Node, mut orders: mpsc::UnboundedReceiver<Order>, user: 
     let _ends = Ends(user.clone());
     loop {
         tokio::select! {
-            told = node.told() => match told {
-                Told::Event(event) => if user.hear(event) {
+            event = node.event() => match event {
+                NodeEvent::Event(event) => if user.hear(event) {
                     node.command(Command::Release);
                 },
-                Told::Seal(seal, token) => {
+                NodeEvent::Seal(seal, token) => {
                     let mut sealed = user.sealed.lock().unwrap();
                     sealed.0 = sealed.0.max(token.get());
                     node.sealed(seal, sealed.1);
                 }
-                Told::RaiseFences(token) => node.fences(token, Ok(())),
-                Told::GiveUpFences(_) => {}
-                Told::Closed => return node.shut().await,
+                NodeEvent::RaiseFences(token) => node.fences(token, Ok(())),
+                NodeEvent::GiveUpFences(_) => {}
+                NodeEvent::Closed => return node.shut().await,
             },
             order = orders.recv() => match order {
                 Some(Order::Do(order)) => order(&mut node),
@@ -256,7 +256,7 @@ async fn live(mut node: Node, mut orders: mpsc::UnboundedReceiver<Order>, user: 
 }
 
 /// One member that runs.
-pub(crate) struct Seat {
+pub(crate) struct RunningMember {
     pub(crate) node: Peer,
     pub(crate) user: Arc<User>,
 }
@@ -264,7 +264,7 @@ pub(crate) struct Seat {
 pub(crate) struct Play {
     pub(crate) rules: Rules,
     pub(crate) members: Members,
-    pub(crate) seats: BTreeMap<MemberId, Seat>,
+    pub(crate) running: BTreeMap<MemberId, RunningMember>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) scratch: Scratch,
     /// How one member reaches another, where it is not the other's own address.
@@ -317,7 +317,7 @@ impl Play {
         Play {
             rules: rules(algorithm),
             members,
-            seats: BTreeMap::new(),
+            running: BTreeMap::new(),
             ledger,
             scratch,
             ways: BTreeMap::new(),
@@ -381,14 +381,14 @@ impl Play {
         };
         let node = Peer::run(node, user.clone());
         node.set_position(user.sealed.lock().unwrap().1);
-        self.seats.insert(member, Seat { node, user });
+        self.running.insert(member, RunningMember { node, user });
         Ok(())
     }
 
     /// Ends a member as a crash would.
     pub(crate) async fn kill(&mut self, member: MemberId) {
-        let seat = self.seats.remove(&member).unwrap();
-        seat.node.kill().await;
+        let running = self.running.remove(&member).unwrap();
+        running.node.kill().await;
         let mut terms = self.ledger.0.lock().unwrap();
         for term in terms.iter_mut().filter(|term| term.member == member && term.until.is_none()) {
             (term.until, term.at_work) = (Some(BootClock.now()), false);
@@ -396,11 +396,11 @@ impl Play {
     }
 
     pub(crate) fn node(&self, member: MemberId) -> &Peer {
-        &self.seats[&member].node
+        &self.running[&member].node
     }
 
     pub(crate) fn user(&self, member: MemberId) -> &User {
-        &self.seats[&member].user
+        &self.running[&member].user
     }
 
     /// Waits until a member's state is as wanted.
@@ -418,10 +418,10 @@ impl Play {
     /// The same, for a leader that is as wanted.
     pub(crate) async fn agreed_on(&self, what: &str, wanted: impl Fn(&LeaderView) -> bool) -> LeaderView {
         within(what, async {
-            let mut states: Vec<_> = self.seats.values().map(|seat| seat.node.state()).collect();
+            let mut states: Vec<_> = self.running.values().map(|running| running.node.state()).collect();
             loop {
                 let seen: Vec<_> = states.iter_mut().map(|state| state.borrow_and_update().clone()).collect();
-                let leaders: Vec<_> = self.seats.keys().zip(&seen).filter(|(_, state)| state.leads()).collect();
+                let leaders: Vec<_> = self.running.keys().zip(&seen).filter(|(_, state)| state.leads()).collect();
                 if let [(leader, _)] = leaders[..]
                     && let Some(view) = seen[0].leader.clone()
                     && view.member == *leader
@@ -451,7 +451,7 @@ impl Play {
     }
 
     pub(crate) fn others(&self, member: MemberId) -> Vec<MemberId> {
-        self.seats.keys().copied().filter(|other| *other != member).collect()
+        self.running.keys().copied().filter(|other| *other != member).collect()
     }
 }
 

@@ -176,9 +176,9 @@ async fn a_member_that_closes_is_replaced_at_once() {
     both(async |algorithm| {
         let mut play = start(algorithm, 3, |_| ()).await;
         led_by(&play, 3).await;
-        let mut seat = play.seats.remove(&MemberId(3)).unwrap();
-        within("closing", seat.node.close()).await;
-        assert!(seat.user.saw(|event| matches!(event, Event::Unelected(LossReason::Closing))));
+        let mut running = play.running.remove(&MemberId(3)).unwrap();
+        within("closing", running.node.close()).await;
+        assert!(running.user.saw(|event| matches!(event, Event::Unelected(LossReason::Closing))));
         led_by(&play, 2).await;
     })
     .await;

@@ -22,8 +22,8 @@ const TWO: MemberId = MemberId(2);
 /// Something new is proclaimed, and everybody gets it.
 async fn goes_on(play: &Play, news: &'static str) {
     let news = Bytes::from_static(news.as_bytes());
-    for seat in play.seats.values() {
-        seat.node.proclaim(news.clone());
+    for running in play.running.values() {
+        running.node.proclaim(news.clone());
     }
     play.agreed_on("the group goes on", |view| view.value == news).await;
 }
@@ -275,9 +275,9 @@ async fn dropping_a_node_leaves_nothing_behind() {
     let query_client = play.query_client();
     within("an answer", query_client.survey()).await;
     let address = play.members.get(ONE).unwrap().address.to_string();
-    let users: Vec<_> = play.seats.values().map(|seat| seat.user.clone()).collect();
-    for seat in std::mem::take(&mut play.seats).into_values() {
-        drop(seat.node);
+    let users: Vec<_> = play.running.values().map(|running| running.user.clone()).collect();
+    for running in std::mem::take(&mut play.running).into_values() {
+        drop(running.node);
     }
     within("all tasks are gone", async {
         while tasks() > before {

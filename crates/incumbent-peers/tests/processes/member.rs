@@ -12,8 +12,8 @@ use std::time::Duration;
 use incumbent_core::peers::{ConsensusFlaw, ConsensusPolicy};
 use incumbent_core::{Command, ElectionName, Event, Timestamp, Token};
 use incumbent_peers::{
-    Algorithm, ConsensusSettings, GroupConfig, LinkSettings, MemberId, Members, Node, NodeConfig, RankSettings, Rules,
-    Secret, Told,
+    Algorithm, ConsensusSettings, GroupConfig, LinkSettings, MemberId, Members, Node, NodeConfig, NodeEvent,
+    RankSettings, Rules, Secret,
 };
 use incumbent_store::{BootClock, Clock as _};
 
@@ -112,7 +112,7 @@ async fn live(config: NodeConfig, file: File) {
     diary.write(BootClock.now(), "started");
     let mut node = Node::start(config).await.unwrap_or_else(|why| panic!("{why}"));
     loop {
-        if let Told::Event(event) = node.told().await
+        if let NodeEvent::Event(event) = node.event().await
             && diary.event(&event)
         {
             node.command(Command::Release);

@@ -35,8 +35,8 @@ pub(crate) enum Way {
 enum Slot {
     /// An opening or a renewal.
     Attempt,
-    /// A call of a seat, to enlist or about the entry with this token.
-    Seat(Incarnation, Option<Token>),
+    /// A call of a candidacy, to enlist or about the entry with this token.
+    Candidacy(Incarnation, Option<Token>),
     /// What any handle may ask at any time.
     Free,
 }
@@ -377,8 +377,8 @@ fn gone(what: &str) -> StoreError {
     StoreError::Unavailable { what: what.to_owned(), source: None }
 }
 
-fn seat(held: &Held) -> Slot {
-    Slot::Seat(held.incarnation, Some(held.token))
+fn slot_of(held: &Held) -> Slot {
+    Slot::Candidacy(held.incarnation, Some(held.token))
 }
 
 #[derive(Debug)]
@@ -419,14 +419,14 @@ impl Session for LinkSession {
 
     fn enlist<'a>(&'a self, election: &'a ElectionName, entry: &'a NewEntry) -> Fut<'a, Standing> {
         let (election, entry) = (election.clone(), entry.clone());
-        let slot = Slot::Seat(entry.incarnation, None);
+        let slot = Slot::Candidacy(entry.incarnation, None);
         self.call(slot, format!("enlist {election}"), move |session| at_once(session.enlist(&election, &entry)))
     }
 
     fn standing<'a>(&'a self, held: &'a Held, behind: Option<&'a EntryId>) -> Fut<'a, Standing> {
         let (held, behind) = (held.clone(), behind.cloned());
         let what = format!("standing {} {}", held.election, held.token);
-        self.call(seat(&held), what, move |session| at_once(session.standing(&held, behind.as_ref())))
+        self.call(slot_of(&held), what, move |session| at_once(session.standing(&held, behind.as_ref())))
     }
 
     fn watch(&self, watched: &Watched, from: Cursor) -> Wake {
@@ -443,7 +443,7 @@ impl Session for LinkSession {
         let (held, value) = (held.clone(), value.clone());
         let what = format!("publish {} {} {value:?}", held.election, held.token);
         let unguarded = self.link.0.unguarded;
-        self.call(seat(&held), what, move |session| {
+        self.call(slot_of(&held), what, move |session| {
             let was = if unguarded { at_once(session.standing(&held, None))?.published } else { was };
             at_once(session.publish(&held, was, &value, ready))
         })

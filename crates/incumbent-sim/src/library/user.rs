@@ -86,10 +86,10 @@ impl User {
             // Nobody waits for it any more: it is cancelled.
             Err(_) => Next::Stand,
             Ok(Err(error)) => self.refused(error),
-            Ok(Ok(seat)) => {
+            Ok(Ok(candidacy)) => {
                 world.checker.say(&name, format_args!("stands"));
                 world.note_name(self.election, &name);
-                self.follow(seat, &name, holds).await
+                self.follow(candidacy, &name, holds).await
             }
         }
     }
@@ -112,29 +112,29 @@ impl User {
         }
     }
 
-    async fn follow(&mut self, mut seat: Candidacy, name: &str, holds: bool) -> Next {
+    async fn follow(&mut self, mut candidacy: Candidacy, name: &str, holds: bool) -> Next {
         let world = self.world.clone();
         loop {
-            seat.set_healthy(true);
+            candidacy.set_healthy(true);
             let limit = self.patience(5);
             let elected = tokio::select! {
                 biased;
-                () = world.closing() => return self.leave(seat).await,
-                elected = timeout(limit, seat.elected()) => elected,
+                () = world.closing() => return self.leave(candidacy).await,
+                elected = timeout(limit, candidacy.elected()) => elected,
             };
             match elected {
                 Err(_) => match self.rng.below(4) {
                     0 => return Next::Stand,
-                    1 => return self.leave(seat).await,
+                    1 => return self.leave(candidacy).await,
                     2 => {
-                        seat.set_healthy(false);
+                        candidacy.set_healthy(false);
                         sleep(self.within(world.plan.ttl / 2)).await;
                     }
                     _ => {}
                 },
                 Ok(Ok(None)) => return Next::Stand,
                 Ok(Err(error)) => return self.refused(error.into()),
-                Ok(Ok(Some(office))) => match self.reign(Some(&seat), office, name, holds).await {
+                Ok(Ok(Some(office))) => match self.reign(Some(&candidacy), office, name, holds).await {
                     Next::Wait => {}
                     next => return next,
                 },
@@ -142,18 +142,18 @@ impl User {
         }
     }
 
-    async fn leave(&mut self, seat: Candidacy) -> Next {
+    async fn leave(&mut self, candidacy: Candidacy) -> Next {
         if self.rng.below(2) == 0 {
             return Next::Stand;
         }
-        match seat.withdraw().await {
+        match candidacy.withdraw().await {
             Ok(()) => Next::Stand,
             Err(error) => self.refused(error.into()),
         }
     }
 
     /// In office.
-    async fn reign(&mut self, seat: Option<&Candidacy>, office: Leadership, name: &str, holds: bool) -> Next {
+    async fn reign(&mut self, candidacy: Option<&Candidacy>, office: Leadership, name: &str, holds: bool) -> Next {
         let (world, term) = (self.world.clone(), office.term());
         world.checker.say(name, format_args!("is elected with {}", term.token()));
         world.checker.elected(self.boot.id, self.election, &term, &self.boot.clock, holds);
@@ -183,7 +183,7 @@ impl User {
                 return self.give_back(office).await;
             }
             if self.in_storm() {
-                match self.wish(seat, office, &term).await {
+                match self.wish(candidacy, office, &term).await {
                     Ok(same) => office = same,
                     Err(next) => return next,
                 }
@@ -192,7 +192,12 @@ impl User {
     }
 
     /// Whatever comes to a leader's mind. The office, or what comes after it.
-    async fn wish(&mut self, seat: Option<&Candidacy>, office: Leadership, term: &Term) -> Result<Leadership, Next> {
+    async fn wish(
+        &mut self,
+        candidacy: Option<&Candidacy>,
+        office: Leadership,
+        term: &Term,
+    ) -> Result<Leadership, Next> {
         match self.rng.below(60) {
             0 | 1 => {
                 drop(office);
@@ -205,8 +210,8 @@ impl User {
                 Ok(office)
             }
             20 => {
-                if let Some(seat) = seat {
-                    seat.set_healthy(false);
+                if let Some(candidacy) = candidacy {
+                    candidacy.set_healthy(false);
                 }
                 Ok(office)
             }

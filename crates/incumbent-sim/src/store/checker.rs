@@ -14,12 +14,12 @@ pub(crate) struct Belief {
     pub(crate) election: usize,
     pub(crate) process: usize,
     pub(crate) boot: u32,
-    pub(crate) seat: CandidacyId,
+    pub(crate) candidacy: CandidacyId,
     pub(crate) token: Token,
     pub(crate) deadline: Timestamp,
 }
 
-/// Who made an entry: the process, its boot, the seat, and the number of the call.
+/// Who made an entry: the process, its boot, the candidacy, and the number of the call.
 pub(crate) type Maker = (usize, u32, CandidacyId, u64);
 
 #[derive(Clone, Debug, Default)]
@@ -184,7 +184,8 @@ impl Checker {
         clock: &LocalClock,
         ttl: u64,
     ) {
-        let Some(belief) = self.beliefs.iter_mut().find(|belief| (belief.process, belief.boot, belief.seat) == who)
+        let Some(belief) =
+            self.beliefs.iter_mut().find(|belief| (belief.process, belief.boot, belief.candidacy) == who)
         else {
             let text = format!("p{} is told a deadline for a term that is over", who.0);
             return self.fail(now, "S6", text);
@@ -203,7 +204,7 @@ impl Checker {
 
     /// A term is over, as far as its leader knows.
     pub(crate) fn unelected(&mut self, who: (usize, u32, CandidacyId)) {
-        self.beliefs.retain(|belief| (belief.process, belief.boot, belief.seat) != who);
+        self.beliefs.retain(|belief| (belief.process, belief.boot, belief.candidacy) != who);
     }
 
     /// The process is gone, and its beliefs with it.

@@ -189,10 +189,10 @@ impl World {
 
     /// Some who watched are told that their watch is lost; the others wait in vain.
     fn lose_watches(&mut self, of: Option<usize>) {
-        for ((process, boot, seat), watch) in self.server.drop_watches(of) {
+        for ((process, boot, candidacy), watch) in self.server.drop_watches(of) {
             if self.chance(600) {
                 let delay = self.rng.below(self.scenario.ttl() / 10);
-                let wake = Box::new(super::process::Message::Input(Input::Wake(seat, watch, Hint::Lost)));
+                let wake = Box::new(super::process::Message::Input(Input::Wake(candidacy, watch, Hint::Lost)));
                 self.after(delay, Happening::Deliver { process, boot, message: wake });
             }
         }
@@ -322,8 +322,8 @@ impl World {
         for process in 0..self.processes.len() {
             self.resume(process);
             self.restart(process);
-            let seats: Vec<CandidacyId> = self.processes[process].seats.keys().copied().collect();
-            seats.into_iter().for_each(|seat| self.set_healthy(process, seat, true));
+            let users: Vec<CandidacyId> = self.processes[process].users.keys().copied().collect();
+            users.into_iter().for_each(|candidacy| self.set_healthy(process, candidacy, true));
         }
         for election in 0..self.names.len() {
             self.tidy_office(election);
@@ -409,7 +409,7 @@ impl World {
         if head.is_some_and(Entry::is_foreign) {
             return;
         }
-        let standing = self.processes.iter().filter(|process| process.seat_in(election).is_some()).count();
+        let standing = self.processes.iter().filter(|process| process.candidacy_in(election).is_some()).count();
         let [leader] = &leaders[..] else {
             let text =
                 format!("e{election} has {} leaders and {standing} candidates; the line is {line:?}", leaders.len());
@@ -425,8 +425,8 @@ impl World {
     }
 
     fn owner_lives(&self, election: usize, entry: &Entry) -> bool {
-        self.checker.maker(election, entry.token).is_some_and(|(process, boot, seat, _)| {
-            self.processes[process].boot == boot && self.processes[process].seats.contains_key(&seat)
+        self.checker.maker(election, entry.token).is_some_and(|(process, boot, candidacy, _)| {
+            self.processes[process].boot == boot && self.processes[process].users.contains_key(&candidacy)
         })
     }
 
@@ -435,15 +435,16 @@ impl World {
         let owner = |entry: &Entry| self.checker.maker(election, entry.token);
         let mut missing = None;
         for (number, process) in self.processes.iter().enumerate() {
-            // One that let its seat go while it led leads on, and the next one waits for that.
-            let waits = process.seats.values().any(|seat| seat.election == election && seat.leaving);
-            if let Some(seat) = process.seat_in(election).filter(|_| !waits) {
+            // One that let its candidacy go while it led leads on, and the next one waits for that.
+            let waits = process.users.values().any(|user| user.election == election && user.leaving);
+            if let Some(candidacy) = process.candidacy_in(election).filter(|_| !waits) {
                 let ours = |entry: &&Entry| {
-                    owner(entry).is_some_and(|(p, boot, s, _)| (p, boot, s) == (number, process.boot, seat))
+                    owner(entry).is_some_and(|(p, boot, s, _)| (p, boot, s) == (number, process.boot, candidacy))
                 };
                 if line.iter().filter(ours).count() != 1 {
-                    missing =
-                        Some(format!("p{number} {seat:?} stands in e{election}, and is not in line once: {line:?}"));
+                    missing = Some(format!(
+                        "p{number} {candidacy:?} stands in e{election}, and is not in line once: {line:?}"
+                    ));
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::world::{Happening, Request, World};
 use crate::trace::trace;
 use crate::variant::AroundFlaw;
 
-/// No seat gets this far.
+/// No candidacy gets this far.
 const NOBODYS_CALL: u64 = u64::MAX - 1;
 
 impl World {
@@ -70,7 +70,7 @@ impl World {
         }
         if let (Ask::Watch(watch), QueryClient::Process { process, boot }) = (ask, *from) {
             if self.processes[process].boot == boot && self.server.watch(process, boot, watch) {
-                self.hint(process, boot, watch.seat, watch.watch, Hint::Changed);
+                self.hint(process, boot, watch.candidacy, watch.watch, Hint::Changed);
             }
             return;
         }
@@ -86,10 +86,10 @@ impl World {
     }
 
     pub(crate) fn become_visible(&mut self, request: &Request, token: Token) {
-        let Ask::Call(seat, call, Some(session), Op::Enlist(election, entry)) = &request.ask else { return };
+        let Ask::Call(candidacy, call, Some(session), Op::Enlist(election, entry)) = &request.ask else { return };
         let answer = self.server.enlist_late(self.now, *session, election, entry, token);
-        self.note_place(request.from, *seat, *call, &answer);
-        self.reply(request.from, Reply::Called(*seat, *call, answer));
+        self.note_place(request.from, *candidacy, *call, &answer);
+        self.reply(request.from, Reply::Called(*candidacy, *call, answer));
         self.after_step();
     }
 
@@ -160,23 +160,23 @@ impl World {
             }
             _ => {
                 let reply = self.server.execute(self.now, ask);
-                if let Reply::Called(seat, call, answer) = &reply {
-                    self.note_place(from, *seat, *call, answer);
+                if let Reply::Called(candidacy, call, answer) = &reply {
+                    self.note_place(from, *candidacy, *call, answer);
                 }
                 reply
             }
         }
     }
 
-    fn note_place(&mut self, from: QueryClient, seat: CandidacyId, call: CallId, answer: &Result<Answer, Fault>) {
+    fn note_place(&mut self, from: QueryClient, candidacy: CandidacyId, call: CallId, answer: &Result<Answer, Fault>) {
         let (Ok(Answer::Standing(standing)), QueryClient::Process { process, boot }) = (answer, from) else { return };
         // What a doubled request does the second time, nobody asked for.
         let state = Some(&mut self.processes[process]).filter(|state| state.boot == boot);
-        let executed = state.and_then(|state| state.seats.get_mut(&seat)).map(|seat| &mut seat.last_executed);
+        let executed = state.and_then(|state| state.users.get_mut(&candidacy)).map(|user| &mut user.last_executed);
         let doubled = executed.is_some_and(|last| std::mem::replace(last, call.0) == call.0);
         if let Some(held) = held_in(standing) {
             let election = self.election(&held.election);
-            let maker = Some((process, boot, seat, if doubled { NOBODYS_CALL } else { call.0 }));
+            let maker = Some((process, boot, candidacy, if doubled { NOBODYS_CALL } else { call.0 }));
             self.checker.in_line(self.now, election, held.token, Some(held.incarnation), maker);
         }
     }
@@ -188,7 +188,7 @@ impl World {
             (QueryClient::Operator(operator), Reply::Operated(attempt, answer)) => {
                 if !self.chance(self.weather.lost) {
                     let delay = self.delay();
-                    self.after(delay, Happening::Told { operator, attempt, answer: Box::new(answer) });
+                    self.after(delay, Happening::NodeEvent { operator, attempt, answer: Box::new(answer) });
                 }
                 return;
             }
@@ -197,8 +197,8 @@ impl World {
             (QueryClient::Process { .. }, Reply::Renewed(attempt, answer)) => {
                 Message::Input(Input::Renewed(attempt, answer))
             }
-            (QueryClient::Process { .. }, Reply::Called(seat, call, answer)) => {
-                Message::Input(Input::Answer(seat, call, answer))
+            (QueryClient::Process { .. }, Reply::Called(candidacy, call, answer)) => {
+                Message::Input(Input::Answer(candidacy, call, answer))
             }
         };
         if let QueryClient::Process { process, boot } = to {
@@ -220,25 +220,25 @@ impl World {
     }
 
     /// A watch has something to say. Hints get lost more easily than answers, and nobody notices.
-    pub(crate) fn hint(&mut self, process: usize, boot: u32, seat: CandidacyId, watch: WatchId, hint: Hint) {
+    pub(crate) fn hint(&mut self, process: usize, boot: u32, candidacy: CandidacyId, watch: WatchId, hint: Hint) {
         if self.chance(self.weather.hints_lost) || self.cut_off.contains(&process) {
             return;
         }
-        self.send_to_process(process, boot, Message::Input(Input::Wake(seat, watch, hint)));
+        self.send_to_process(process, boot, Message::Input(Input::Wake(candidacy, watch, hint)));
     }
 
-    /// Sends a seat's call to where it belongs.
+    /// Sends a candidacy's call to where it belongs.
     pub(crate) fn put_out_call(
         &mut self,
         process: usize,
-        seat: CandidacyId,
+        candidacy: CandidacyId,
         call: CallId,
         epoch: Option<Epoch>,
         op: Op,
     ) {
         self.count_call(process);
         let boot = self.processes[process].boot;
-        if let Some(state) = self.processes[process].seats.get_mut(&seat) {
+        if let Some(state) = self.processes[process].users.get_mut(&candidacy) {
             state.last_call = call.0;
             state.answered_at = None;
             state.raise = matches!(op, Op::RaiseFences(_)).then_some(call);
@@ -250,26 +250,28 @@ impl World {
             self.processes[process].epoch = epoch.0;
         }
         if let Op::RaiseFences(token) = op {
-            let Some(election) = self.processes[process].seats.get(&seat).map(|seat| seat.election) else { return };
+            let Some(election) = self.processes[process].users.get(&candidacy).map(|user| user.election) else {
+                return;
+            };
             if !self.chance(self.weather.lost) {
                 let times = 1 + u64::from(self.chance(self.weather.doubled));
                 for copy in 0..times {
                     let delay = self.delay() + copy * self.rng.below(self.weather.latest / 2 + 1);
-                    self.after(delay, Happening::Raise { process, boot, seat, call, election, token });
+                    self.after(delay, Happening::Raise { process, boot, candidacy, call, election, token });
                 }
             }
             return;
         }
         let session = epoch.and_then(|epoch| self.processes[process].sessions.get(&epoch.0).copied());
-        self.send(QueryClient::Process { process, boot }, Ask::Call(seat, call, session, op));
+        self.send(QueryClient::Process { process, boot }, Ask::Call(candidacy, call, session, op));
     }
 
     /// A raise of fences that was given up is said to be dropped, sooner or later.
-    pub(crate) fn drop_raise(&mut self, process: usize, seat: CandidacyId) {
-        let Process { boot, seats, .. } = &mut self.processes[process];
-        let (boot, raise) = (*boot, seats.get_mut(&seat).and_then(|seat| seat.raise.take()));
+    pub(crate) fn drop_raise(&mut self, process: usize, candidacy: CandidacyId) {
+        let Process { boot, users, .. } = &mut self.processes[process];
+        let (boot, raise) = (*boot, users.get_mut(&candidacy).and_then(|user| user.raise.take()));
         if let Some(call) = raise {
-            let message = Message::Input(Input::Answer(seat, call, Err(Fault::OutcomeUnknown)));
+            let message = Message::Input(Input::Answer(candidacy, call, Err(Fault::OutcomeUnknown)));
             let delay = self.delay();
             self.after(delay, Happening::Deliver { process, boot, message: Box::new(message) });
         }
@@ -277,15 +279,15 @@ impl World {
 
     /// Notes what an answer said, as it reaches the one who acts on it.
     pub(crate) fn note_answer(&mut self, process: usize, input: &Input) {
-        if let Input::Answer(seat, call, Ok(_)) = input
-            && let Some(state) = self.processes[process].seats.get_mut(seat)
+        if let Input::Answer(candidacy, call, Ok(_)) = input
+            && let Some(state) = self.processes[process].users.get_mut(candidacy)
             && state.last_call == call.0
         {
             state.answered_at.get_or_insert(self.now);
         }
-        if let Input::Answer(seat, call, Ok(Answer::Standing(standing))) = input
+        if let Input::Answer(candidacy, call, Ok(Answer::Standing(standing))) = input
             && let Place::Leading(held) = &standing.place
-            && let Some(state) = self.processes[process].seats.get_mut(seat)
+            && let Some(state) = self.processes[process].users.get_mut(candidacy)
             && state.term.is_none()
             && state.last_call == call.0
         {
@@ -304,7 +306,7 @@ fn fault(ask: &Ask, fault: Fault) -> Reply {
     match ask {
         Ask::Open(attempt) => Reply::Opened(Attempt(attempt.0), Err(fault)),
         Ask::Renew(attempt, ..) => Reply::Renewed(*attempt, Err(fault)),
-        Ask::Call(seat, call, ..) => Reply::Called(*seat, *call, Err(fault)),
+        Ask::Call(candidacy, call, ..) => Reply::Called(*candidacy, *call, Err(fault)),
         Ask::Operate(attempt, _) => Reply::Operated(*attempt, Err(fault)),
         Ask::Close(_) | Ask::Watch(_) => Reply::None,
     }

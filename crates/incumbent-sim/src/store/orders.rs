@@ -27,8 +27,8 @@ impl World {
 
     fn transfer_by_leader(&mut self, election: usize) -> Option<Token> {
         let leader = self.checker.beliefs().iter().find(|belief| belief.election == election)?;
-        let (process, seat, token) = (leader.process, leader.seat, leader.token);
-        self.transfer(process, seat, election).filter(|heir| *heir != token)
+        let (process, candidacy, token) = (leader.process, leader.candidacy, leader.token);
+        self.transfer(process, candidacy, election).filter(|heir| *heir != token)
     }
 
     /// The grace, and some trips there and back; where nobody is told, everyone has to look first.

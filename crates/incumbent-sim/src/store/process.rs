@@ -1,4 +1,4 @@
-//! One simulated process: the machine, its clock, its seats and their users. It does nothing by itself.
+//! One simulated process: the machine, its clock, its candidacies and their users. It does nothing by itself.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,9 +16,9 @@ pub(crate) enum Message {
     Input(Input),
 }
 
-/// A seat, as its user and its driver know it.
+/// A candidacy, as its user and its driver know it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct User {
     pub(crate) election: usize,
     pub(crate) fenced: bool,
     pub(crate) term: Option<Term>,
@@ -37,7 +37,7 @@ pub(crate) struct Seat {
     pub(crate) raise: Option<CallId>,
     pub(crate) last_withdrawn: Option<Held>,
     pub(crate) first_contact: Option<Option<Nonce>>,
-    /// What the last answer said that put this seat first in line.
+    /// What the last answer said that put this candidacy first in line.
     pub(crate) first_in_line: Option<FirstInLine>,
 }
 
@@ -68,8 +68,8 @@ pub(crate) struct Process {
     pub(crate) sessions: BTreeMap<u64, SessionKey>,
     /// The epoch that the machine used last.
     pub(crate) epoch: u64,
-    pub(crate) seats: BTreeMap<CandidacyId, Seat>,
-    pub(crate) next_seat: u64,
+    pub(crate) users: BTreeMap<CandidacyId, User>,
+    pub(crate) next_candidacy: u64,
     /// What this process met at first contact with each election, until it was told that the election has ended.
     pub(crate) contacts: BTreeMap<usize, Option<Nonce>>,
     pub(crate) next_tick: Option<u64>,
@@ -92,8 +92,8 @@ impl Process {
             inbox: VecDeque::new(),
             sessions: BTreeMap::new(),
             epoch: 0,
-            seats: BTreeMap::new(),
-            next_seat: 0,
+            users: BTreeMap::new(),
+            next_candidacy: 0,
             contacts: BTreeMap::new(),
             next_tick: None,
             tick_serial: 0,
@@ -115,7 +115,7 @@ impl Process {
         self.boot += 1;
         self.paused = false;
         self.inbox.clear();
-        self.seats.clear();
+        self.users.clear();
         self.contacts.clear();
         self.next_tick = None;
         self.tick_serial += 1;
@@ -125,11 +125,11 @@ impl Process {
         self.sessions.get(&self.epoch).copied()
     }
 
-    /// The seat that stands in an election for good, if there is one.
-    pub(crate) fn seat_in(&self, election: usize) -> Option<CandidacyId> {
-        self.seats
+    /// The candidacy that stands in an election for good, if there is one.
+    pub(crate) fn candidacy_in(&self, election: usize) -> Option<CandidacyId> {
+        self.users
             .iter()
-            .find(|(_, seat)| seat.election == election && !seat.leaving && !seat.failed)
+            .find(|(_, user)| user.election == election && !user.leaving && !user.failed)
             .map(|(id, _)| *id)
     }
 }

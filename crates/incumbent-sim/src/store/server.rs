@@ -34,7 +34,7 @@ pub(crate) enum Ask {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    pub(crate) seat: CandidacyId,
+    pub(crate) candidacy: CandidacyId,
     pub(crate) watch: WatchId,
     pub(crate) what: WatchFor,
     pub(crate) from: Cursor,
@@ -150,7 +150,7 @@ impl Server {
                 self.table.close_session(*key);
                 Reply::None
             }
-            Ask::Call(seat, call, session, op) => Reply::Called(*seat, *call, self.call(now, *session, op)),
+            Ask::Call(candidacy, call, session, op) => Reply::Called(*candidacy, *call, self.call(now, *session, op)),
             Ask::Operate(attempt, op) => Reply::Operated(*attempt, self.call(now, None, op)),
             Ask::Watch(_) => Reply::None,
         }
@@ -169,7 +169,7 @@ impl Server {
         if self.table.wakes(&watch.what, watch.from) {
             return true;
         }
-        self.watches.insert((process, boot, watch.seat), watch.clone());
+        self.watches.insert((process, boot, watch.candidacy), watch.clone());
         false
     }
 

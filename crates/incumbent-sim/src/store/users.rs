@@ -1,4 +1,4 @@
-//! The users of the seats: what they do when they are told something, and what they wish for on their own.
+//! The users of candidacies: what they do when they are told something, and what they wish for on their own.
 
 use bytes::Bytes;
 use incumbent_core::{
@@ -7,7 +7,7 @@ use incumbent_core::{
 
 use super::checker::Belief;
 use super::operator::{Operator, Wish};
-use super::process::{Seat, Term};
+use super::process::{Term, User};
 use super::server::{Ask, QueryClient};
 use super::world::{Happening, World};
 use crate::trace::trace;
@@ -25,19 +25,19 @@ pub(crate) enum Deed {
     Stopped {
         process: usize,
         boot: u32,
-        seat: CandidacyId,
+        candidacy: CandidacyId,
         token: Token,
     },
     Write {
         process: usize,
         boot: u32,
-        seat: CandidacyId,
+        candidacy: CandidacyId,
         token: Token,
     },
     Recover {
         process: usize,
         boot: u32,
-        seat: CandidacyId,
+        candidacy: CandidacyId,
     },
     /// Anything.
     Wish,
@@ -61,23 +61,25 @@ impl World {
     pub(crate) fn on_deed(&mut self, deed: Deed) {
         match deed {
             Deed::Stand { process, boot, election } if self.runs(process, boot) => self.stand(process, election),
-            Deed::Stopped { process, boot, seat, token } if self.runs(process, boot) => {
-                self.stopped(process, seat, token);
+            Deed::Stopped { process, boot, candidacy, token } if self.runs(process, boot) => {
+                self.stopped(process, candidacy, token);
             }
-            Deed::Write { process, boot, seat, token } if self.runs(process, boot) => {
+            Deed::Write { process, boot, candidacy, token } if self.runs(process, boot) => {
                 let state = &self.processes[process];
                 let now = state.clock.read(self.now);
-                let term = state.seats.get(&seat).and_then(|seat| seat.term.as_ref());
+                let term = state.users.get(&candidacy).and_then(|user| user.term.as_ref());
                 if let Some(election) = term
                     .filter(|term| term.token == token && now < term.deadline)
-                    .and(state.seats.get(&seat).map(|seat| seat.election))
+                    .and(state.users.get(&candidacy).map(|user| user.election))
                 {
                     let late = if self.stormy { self.scenario.ttl() * 2 } else { 1_000_000 };
                     let delay = self.rng.below(late);
                     self.after(delay, Happening::Write { election, token });
                 }
             }
-            Deed::Recover { process, boot, seat } if self.runs(process, boot) => self.set_healthy(process, seat, true),
+            Deed::Recover { process, boot, candidacy } if self.runs(process, boot) => {
+                self.set_healthy(process, candidacy, true)
+            }
             Deed::Stand { .. } | Deed::Stopped { .. } | Deed::Write { .. } | Deed::Recover { .. } => {}
             Deed::Wish => self.wish(),
             Deed::Operate => self.operate(),
@@ -95,18 +97,18 @@ impl World {
         }
         let name = self.names[election].clone();
         let state = &mut self.processes[process];
-        // A stopped process takes no seats: its user is stopped too.
+        // A stopped process stands nowhere: its user is stopped, too.
         if state.paused || !state.machine.as_ref().is_some_and(|machine| machine.may_stand(&name)) {
             return;
         }
-        let id = CandidacyId(state.next_seat);
-        state.next_seat += 1;
+        let id = CandidacyId(state.next_candidacy);
+        state.next_candidacy += 1;
         let fenced = self.fences[election].is_some();
         let hold_until_stopped = self.rng.below(3) == 0;
         // Some stand again through the handle that they have; others open the election anew.
         let known = self.chance(500);
         let first_contact = self.processes[process].contacts.get(&election).copied().filter(|_| known);
-        let seat = Seat {
+        let user = User {
             election,
             fenced,
             term: None,
@@ -123,7 +125,7 @@ impl World {
             first_contact,
             first_in_line: None,
         };
-        self.processes[process].seats.insert(id, seat);
+        self.processes[process].users.insert(id, user);
         let candidate = Candidate {
             election: name,
             name: format!("p{process}").into(),
@@ -135,34 +137,34 @@ impl World {
         self.command(process, Input::Stand(id, candidate));
     }
 
-    fn stopped(&mut self, process: usize, seat: CandidacyId, token: Token) {
+    fn stopped(&mut self, process: usize, candidacy: CandidacyId, token: Token) {
         let state = &mut self.processes[process];
         if state.paused {
             // The user is stopped with its process, and goes on with it.
             let boot = state.boot;
             let delay = self.scenario.ttl() / 20;
-            return self.after(delay, Happening::Deed(Deed::Stopped { process, boot, seat, token }));
+            return self.after(delay, Happening::Deed(Deed::Stopped { process, boot, candidacy, token }));
         }
-        let Some(user) = state.seats.get_mut(&seat) else { return };
+        let Some(user) = state.users.get_mut(&candidacy) else { return };
         if user.unconfirmed == Some(token) {
             user.unconfirmed = None;
-            self.release(process, seat);
+            self.release(process, candidacy);
         }
     }
 
-    fn release(&mut self, process: usize, seat: CandidacyId) {
+    fn release(&mut self, process: usize, candidacy: CandidacyId) {
         // A user that gives the office back no longer believes to have it.
         if !self.processes[process].paused {
             let boot = self.processes[process].boot;
-            self.checker.unelected((process, boot, seat));
+            self.checker.unelected((process, boot, candidacy));
         }
-        self.command(process, Input::Command(seat, Command::Release));
+        self.command(process, Input::Command(candidacy, Command::Release));
     }
 
-    pub(crate) fn set_healthy(&mut self, process: usize, seat: CandidacyId, healthy: bool) {
-        if let Some(user) = self.processes[process].seats.get_mut(&seat) {
+    pub(crate) fn set_healthy(&mut self, process: usize, candidacy: CandidacyId, healthy: bool) {
+        if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
             user.healthy = healthy;
-            self.command(process, Input::Command(seat, Command::Healthy(healthy)));
+            self.command(process, Input::Command(candidacy, Command::Healthy(healthy)));
         }
     }
 
@@ -176,48 +178,48 @@ impl World {
         if state.machine.is_none() || state.paused {
             return;
         }
-        let Some(seat) = state.seat_in(election) else { return self.stand(process, election) };
-        let Some(user) = state.seats.get(&seat) else { return };
+        let Some(candidacy) = state.candidacy_in(election) else { return self.stand(process, election) };
+        let Some(user) = state.users.get(&candidacy) else { return };
         let term = user.term.clone().filter(|_| !user.stopping);
         let boot = state.boot;
         match (self.rng.below(10), term) {
             (0 | 1, Some(term)) => {
-                if let Some(user) = self.processes[process].seats.get_mut(&seat) {
+                if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
                     user.unconfirmed.take_if(|token| *token == term.token);
                 }
-                self.release(process, seat);
+                self.release(process, candidacy);
             }
             (2 | 3, Some(_)) => {
-                self.transfer(process, seat, election);
+                self.transfer(process, candidacy, election);
             }
             (4, _) => {
-                self.set_healthy(process, seat, false);
+                self.set_healthy(process, candidacy, false);
                 let delay = self.rng.below(self.scenario.ttl() * 2);
-                self.after(delay, Happening::Deed(Deed::Recover { process, boot, seat }));
+                self.after(delay, Happening::Deed(Deed::Recover { process, boot, candidacy }));
             }
             (5, _) => {
                 let value = Bytes::from(self.now.to_string());
-                self.command(process, Input::Command(seat, Command::Proclaim(self.now, value)));
+                self.command(process, Input::Command(candidacy, Command::Proclaim(self.now, value)));
             }
             (6..=8, _) => {
-                if let Some(user) = self.processes[process].seats.get_mut(&seat) {
+                if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
                     user.leaving = true;
                 }
-                self.command(process, Input::Command(seat, Command::Leave));
-                // Some come back at once, before the old seat has left.
+                self.command(process, Input::Command(candidacy, Command::Leave));
+                // Some come back at once, before the old candidacy has left.
                 if self.chance(500) {
                     self.stand(process, election);
                 }
             }
             (_, Some(term)) if self.processes[process].clock.read(self.now) >= term.deadline => {
-                self.command(process, Input::Command(seat, Command::Lapsed(term.number)));
+                self.command(process, Input::Command(candidacy, Command::Lapsed(term.number)));
             }
             _ => {}
         }
     }
 
     /// Asks for a handover to somebody in line, and says to whom.
-    pub(crate) fn transfer(&mut self, process: usize, seat: CandidacyId, election: usize) -> Option<Token> {
+    pub(crate) fn transfer(&mut self, process: usize, candidacy: CandidacyId, election: usize) -> Option<Token> {
         let line = self.server.line(self.now, &self.names[election].clone());
         if line.is_empty() {
             return None;
@@ -228,7 +230,7 @@ impl World {
         let entry = line.get(pick)?;
         let heir = Heir { incarnation: entry.incarnation?, entry: entry.id.clone(), token: entry.token };
         let within = self.scenario.settings.ttl;
-        self.command(process, Input::Command(seat, Command::Transfer(Successor::Candidate(heir), within)));
+        self.command(process, Input::Command(candidacy, Command::Transfer(Successor::Candidate(heir), within)));
         Some(entry.token)
     }
 
@@ -305,36 +307,36 @@ impl World {
         }
     }
 
-    pub(crate) fn on_user_event(&mut self, process: usize, seat: CandidacyId, event: Event) {
+    pub(crate) fn on_user_event(&mut self, process: usize, candidacy: CandidacyId, event: Event) {
         match event {
             Event::Elected { term, claim: Claim::Entry(held), deadline } => {
-                self.on_elected(process, seat, term, &held, deadline);
+                self.on_elected(process, candidacy, term, &held, deadline);
             }
             Event::Deadline(deadline) => {
                 let boot = self.processes[process].boot;
                 self.check_deadline(process, deadline);
                 let (clock, ttl) = (&self.processes[process].clock, self.scenario.granted.as_nanos() as u64);
-                self.checker.extended(self.now, (process, boot, seat), deadline, clock, ttl);
-                let term = self.processes[process].seats.get_mut(&seat).and_then(|seat| seat.term.as_mut());
+                self.checker.extended(self.now, (process, boot, candidacy), deadline, clock, ttl);
+                let term = self.processes[process].users.get_mut(&candidacy).and_then(|user| user.term.as_mut());
                 if let Some(term) = term {
                     term.deadline = deadline;
                 }
             }
-            Event::Stopping { why, .. } => self.on_stopping(process, seat, why),
-            Event::Unelected(why) => self.on_unelected(process, seat, why),
-            Event::Released => self.on_released(process, seat),
+            Event::Stopping { why, .. } => self.on_stopping(process, candidacy, why),
+            Event::Unelected(why) => self.on_unelected(process, candidacy, why),
+            Event::Released => self.on_released(process, candidacy),
             Event::FirstContact(tombstone) => {
                 let state = &mut self.processes[process];
-                if let Some(user) = state.seats.get_mut(&seat) {
+                if let Some(user) = state.users.get_mut(&candidacy) {
                     user.first_contact = Some(tombstone);
                     state.contacts.insert(user.election, tombstone);
                 }
             }
-            Event::Failed => self.fail("FAILED", format!("p{process} {seat:?} failed for good, for no reason")),
-            Event::Done { certain } => self.on_done(process, seat, certain),
+            Event::Failed => self.fail("FAILED", format!("p{process} {candidacy:?} failed for good, for no reason")),
+            Event::Done { certain } => self.on_done(process, candidacy, certain),
             Event::Ended => {
                 let state = &mut self.processes[process];
-                if let Some(user) = state.seats.get_mut(&seat) {
+                if let Some(user) = state.users.get_mut(&candidacy) {
                     user.leaving = true;
                     state.contacts.remove(&user.election);
                 }
@@ -345,9 +347,9 @@ impl World {
         }
     }
 
-    fn on_elected(&mut self, process: usize, seat: CandidacyId, number: TermNo, held: &Held, deadline: Timestamp) {
+    fn on_elected(&mut self, process: usize, candidacy: CandidacyId, number: TermNo, held: &Held, deadline: Timestamp) {
         let boot = self.processes[process].boot;
-        let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
+        let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
         let election = user.election;
         let (twice, unconfirmed, fenced) = (user.term.is_some(), user.unconfirmed, user.fenced);
         user.term = Some(Term { number, token: held.token, deadline });
@@ -356,10 +358,13 @@ impl World {
         let said = user.first_in_line.clone().filter(|said| said.token == held.token);
         trace!(self, format!("p{process}"), "** leads {} with {:?}", held.election, held.token);
         if twice {
-            self.fail("EVENTS", format!("p{process} {seat:?} is elected twice in a row"));
+            self.fail("EVENTS", format!("p{process} {candidacy:?} is elected twice in a row"));
         }
         if let Some(token) = unconfirmed {
-            self.fail("EVENTS", format!("p{process} {seat:?} is elected before the work of {token:?} has stopped"));
+            self.fail(
+                "EVENTS",
+                format!("p{process} {candidacy:?} is elected before the work of {token:?} has stopped"),
+            );
         }
         match said {
             Some(said) => self.checker.barred(self.now, said.paused, said.ended),
@@ -370,13 +375,13 @@ impl World {
             self.checker.fence(self.now, election, held.token, level);
         }
         self.check_deadline(process, deadline);
-        let belief = Belief { election, process, boot, seat, token: held.token, deadline };
+        let belief = Belief { election, process, boot, candidacy, token: held.token, deadline };
         let (processes, now) = (&self.processes, self.now);
         self.checker.elected(now, belief, &|process| processes[process].clock.read(now));
         let span = self.scenario.ttl() * 3;
         for _ in 0..2 {
             let delay = self.rng.below(span);
-            self.after(delay, Happening::Deed(Deed::Write { process, boot, seat, token: held.token }));
+            self.after(delay, Happening::Deed(Deed::Write { process, boot, candidacy, token: held.token }));
         }
     }
 
@@ -387,33 +392,33 @@ impl World {
         self.checker.deadline(self.now, process, ends_at, forgets_at);
     }
 
-    fn on_stopping(&mut self, process: usize, seat: CandidacyId, why: LossReason) {
+    fn on_stopping(&mut self, process: usize, candidacy: CandidacyId, why: LossReason) {
         let boot = self.processes[process].boot;
-        let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
+        let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
         let Some(Term { token, .. }) = user.term else {
-            return self.fail("EVENTS", format!("p{process} {seat:?} is to stop work that it does not do"));
+            return self.fail("EVENTS", format!("p{process} {candidacy:?} is to stop work that it does not do"));
         };
         user.stopping = true;
         let election = user.election;
         if matches!(why, LossReason::Transferred | LossReason::Resigned) {
             self.checker.asked_to_go(self.now, election, token);
         }
-        self.stop_work(process, boot, seat, token);
+        self.stop_work(process, boot, candidacy, token);
     }
 
     /// Work takes a while to stop, at times longer than the grace.
-    fn stop_work(&mut self, process: usize, boot: u32, seat: CandidacyId, token: Token) {
+    fn stop_work(&mut self, process: usize, boot: u32, candidacy: CandidacyId, token: Token) {
         let grace = self.scenario.settings.grace.as_nanos() as u64;
         let delay = self.rng.below(if self.stormy { grace * 3 / 2 } else { grace / 2 });
-        self.after(delay, Happening::Deed(Deed::Stopped { process, boot, seat, token }));
+        self.after(delay, Happening::Deed(Deed::Stopped { process, boot, candidacy, token }));
     }
 
-    fn on_unelected(&mut self, process: usize, seat: CandidacyId, why: LossReason) {
+    fn on_unelected(&mut self, process: usize, candidacy: CandidacyId, why: LossReason) {
         let boot = self.processes[process].boot;
-        self.checker.unelected((process, boot, seat));
-        let Some(user) = self.processes[process].seats.get_mut(&seat) else { return };
+        self.checker.unelected((process, boot, candidacy));
+        let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
         let Some(term) = user.term.take() else {
-            return self.fail("EVENTS", format!("p{process} {seat:?} is unelected without having been elected"));
+            return self.fail("EVENTS", format!("p{process} {candidacy:?} is unelected without having been elected"));
         };
         let (election, stopping) = (user.election, user.stopping);
         if why == LossReason::Transferred && !stopping {
@@ -424,36 +429,37 @@ impl World {
         trace!(self, format!("p{process}"), "** no longer leads with {:?}: {why}", term.token);
         self.checker.term_ended(election, term.token, why);
         if !stopping && let Some(token) = unconfirmed {
-            self.stop_work(process, boot, seat, token);
+            self.stop_work(process, boot, candidacy, token);
         }
     }
 
     /// `Released` means that the entry is gone, for certain.
-    fn on_released(&mut self, process: usize, seat: CandidacyId) {
-        let Some(user) = self.processes[process].seats.get(&seat) else { return };
+    fn on_released(&mut self, process: usize, candidacy: CandidacyId) {
+        let Some(user) = self.processes[process].users.get(&candidacy) else { return };
         if let Some(held) = user.last_withdrawn.clone().filter(|held| self.server.has(held)) {
             let text =
-                format!("p{process} {seat:?} is told that {:?} is released, and it is still in line", held.token);
+                format!("p{process} {candidacy:?} is told that {:?} is released, and it is still in line", held.token);
             self.fail("S8", text);
         }
     }
 
     /// `Done` means that nothing is left, save what a late message may still bring.
-    fn on_done(&mut self, process: usize, seat: CandidacyId, certain: bool) {
+    fn on_done(&mut self, process: usize, candidacy: CandidacyId, certain: bool) {
         let boot = self.processes[process].boot;
-        let Some(user) = self.processes[process].seats.remove(&seat) else { return };
+        let Some(user) = self.processes[process].users.remove(&candidacy) else { return };
         if user.term.is_some() {
-            self.fail("EVENTS", format!("p{process} {seat:?} is done while it leads"));
+            self.fail("EVENTS", format!("p{process} {candidacy:?} is done while it leads"));
         }
         let name = self.names[user.election].clone();
         for entry in self.server.line(self.now, &name) {
-            let last = (process, boot, seat, user.last_call);
+            let last = (process, boot, candidacy, user.last_call);
             let made_it = self.checker.maker(user.election, entry.token) == Some(last);
             // The second of a doubled message may bring one after the first was answered.
             let doubled =
                 user.answered_at.is_some_and(|at| self.checker.made_at(user.election, entry.token) > Some(at));
             if certain && made_it && !doubled {
-                let text = format!("p{process} {seat:?} is done for certain, and its {:?} is in line", entry.token);
+                let text =
+                    format!("p{process} {candidacy:?} is done for certain, and its {:?} is in line", entry.token);
                 self.fail("S8", text);
             }
         }

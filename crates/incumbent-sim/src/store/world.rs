@@ -39,15 +39,39 @@ pub(crate) struct Request {
 /// What happens at a moment.
 #[derive(Debug)]
 pub(crate) enum Happening {
-    Tick { process: usize, serial: u64 },
+    Tick {
+        process: usize,
+        serial: u64,
+    },
     Arrive(Box<Request>),
-    Deliver { process: usize, boot: u32, message: Box<Message> },
-    Told { operator: usize, attempt: u64, answer: Box<Result<Answer, Fault>> },
-    RetryOperation { operator: usize, attempt: u64 },
+    Deliver {
+        process: usize,
+        boot: u32,
+        message: Box<Message>,
+    },
+    NodeEvent {
+        operator: usize,
+        attempt: u64,
+        answer: Box<Result<Answer, Fault>>,
+    },
+    RetryOperation {
+        operator: usize,
+        attempt: u64,
+    },
     BecomeVisible(Box<Request>, Token),
     Expire,
-    Raise { process: usize, boot: u32, seat: CandidacyId, call: incumbent_core::CallId, election: usize, token: Token },
-    Write { election: usize, token: Token },
+    Raise {
+        process: usize,
+        boot: u32,
+        candidacy: CandidacyId,
+        call: incumbent_core::CallId,
+        election: usize,
+        token: Token,
+    },
+    Write {
+        election: usize,
+        token: Token,
+    },
     Deed(Deed),
     Mishap(Mishap),
     Phase(Phase),
@@ -174,7 +198,7 @@ impl World {
             Happening::Tick { process, serial } => self.on_tick(process, serial),
             Happening::Arrive(request) => self.arrive(*request),
             Happening::Deliver { process, boot, message } => self.deliver(process, boot, *message),
-            Happening::Told { operator, attempt, answer } => self.on_told(operator, attempt, *answer),
+            Happening::NodeEvent { operator, attempt, answer } => self.on_told(operator, attempt, *answer),
             Happening::RetryOperation { operator, attempt } => self.retry_operation(operator, attempt),
             Happening::BecomeVisible(request, token) => self.become_visible(&request, token),
             Happening::Expire => {
@@ -182,9 +206,9 @@ impl World {
                 self.server.table.expire(at(self.now));
                 self.after_step();
             }
-            Happening::Raise { process, boot, seat, call, election, token } => {
+            Happening::Raise { process, boot, candidacy, call, election, token } => {
                 self.raise(election, token);
-                let answer = Input::Answer(seat, call, Ok(Answer::Raised));
+                let answer = Input::Answer(candidacy, call, Ok(Answer::Raised));
                 self.send_to_process(process, boot, Message::Input(answer));
             }
             Happening::Write { election, token } => self.write(election, token),
@@ -356,17 +380,17 @@ impl World {
                     self.send(from, Ask::Close(*session));
                 }
             }
-            Output::Call(seat, call, epoch, op) => self.put_out_call(process, seat, call, epoch, op),
-            Output::Watch { seat, watch, what, from: cursor } => {
+            Output::Call(candidacy, call, epoch, op) => self.put_out_call(process, candidacy, call, epoch, op),
+            Output::Watch { candidacy, watch, what, from: cursor } => {
                 self.count_call(process);
-                self.server.unwatch((process, boot, seat));
-                self.send(from, Ask::Watch(Watch { seat, watch, what, from: cursor }));
+                self.server.unwatch((process, boot, candidacy));
+                self.send(from, Ask::Watch(Watch { candidacy, watch, what, from: cursor }));
             }
             // What was given up may still arrive: the network drops nothing for it.
             Output::GiveUpAttempt(_) => {}
-            Output::GiveUpCall(seat) => self.drop_raise(process, seat),
-            Output::Unwatch(seat) => self.server.unwatch((process, boot, seat)),
-            Output::Event(seat, event) => self.on_event(process, seat, event),
+            Output::GiveUpCall(candidacy) => self.drop_raise(process, candidacy),
+            Output::Unwatch(candidacy) => self.server.unwatch((process, boot, candidacy)),
+            Output::Event(candidacy, event) => self.on_event(process, candidacy, event),
             Output::SettingsRefused(error) => self.fail("SETTINGS", error.to_string()),
             Output::Closed => self.processes[process].closed = true,
         }
@@ -383,10 +407,10 @@ impl World {
         }
     }
 
-    fn on_event(&mut self, process: usize, seat: CandidacyId, event: Event) {
+    fn on_event(&mut self, process: usize, candidacy: CandidacyId, event: Event) {
         // Those that sweep up after late writes have no user.
-        if self.processes[process].seats.contains_key(&seat) {
-            self.on_user_event(process, seat, event);
+        if self.processes[process].users.contains_key(&candidacy) {
+            self.on_user_event(process, candidacy, event);
         }
     }
 
@@ -401,8 +425,8 @@ impl World {
                 trace!(self, "server", "{name}: first in line is {head:?}");
             }
         }
-        for ((process, boot, seat), watch) in fired {
-            self.hint(process, boot, seat, watch, incumbent_core::Hint::Changed);
+        for ((process, boot, candidacy), watch) in fired {
+            self.hint(process, boot, candidacy, watch, incumbent_core::Hint::Changed);
         }
         if let Some(next) = self.server.table.next_expiry().map(incumbent_core::Timestamp::as_nanos)
             && self.expiry.is_none_or(|set| next < set)

@@ -20,7 +20,7 @@ use stateright::{Checker, Model, Property};
 
 const TTL: Duration = Duration::from_secs(6);
 const STEP: Duration = Duration::from_millis(1_500);
-const SEAT: CandidacyId = CandidacyId(0);
+const CANDIDACY: CandidacyId = CandidacyId(0);
 
 /// The bounds within which everything is tried.
 #[derive(Clone, Copy, Debug)]
@@ -173,13 +173,13 @@ impl World {
                 process.unconfirmed = true;
                 process.stopping = false;
             }
-            Event::Failed => self.broken = Some("a seat failed for good"),
+            Event::Failed => self.broken = Some("a candidacy failed for good"),
             _ => {}
         }
     }
 
     fn wake(&mut self, index: usize, watch: WatchId) {
-        self.flying.push(Flying::Answer(index, Box::new(Input::Wake(SEAT, watch, Hint::Changed))));
+        self.flying.push(Flying::Answer(index, Box::new(Input::Wake(CANDIDACY, watch, Hint::Changed))));
     }
 
     fn after_step(&mut self) {
@@ -209,7 +209,7 @@ impl World {
             }
             Flying::Call(index, call, session, op) => {
                 let answer = self.call(session, &op);
-                self.flying.push(Flying::Answer(index, Box::new(Input::Answer(SEAT, call, answer))));
+                self.flying.push(Flying::Answer(index, Box::new(Input::Answer(CANDIDACY, call, answer))));
             }
             Flying::Answer(index, input) => self.feed(index, *input),
             Flying::Opened(index, attempt, session, liveness) => {
@@ -320,7 +320,7 @@ impl Model for Bounds {
                 hold_until_stopped: false,
                 first_contact: None,
             };
-            world.feed(index, Input::Stand(SEAT, candidate));
+            world.feed(index, Input::Stand(CANDIDACY, candidate));
         }
         vec![world]
     }
@@ -385,7 +385,7 @@ impl Model for Bounds {
                 let asked = process.stopping || process.unconfirmed;
                 process.stopping = false;
                 next.resignations -= u8::from(!asked);
-                next.feed(index, Input::Command(SEAT, Command::Release));
+                next.feed(index, Input::Command(CANDIDACY, Command::Release));
                 next.processes[index].unconfirmed = false;
             }
             Act::Pause => {

@@ -10,9 +10,9 @@ use crate::conformance::Harness;
 /// `resign` says that the entry is gone, and it is.
 pub async fn giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (seats, office) = stage.line_of(&["a"]).await;
+    let (candidacies, office) = stage.line_of(&["a"]).await;
     let (term, token) = (office.term(), office.token().token);
-    drop(seats);
+    drop(candidacies);
     office.resign().await.expect("certain");
     assert!(stage.line().await.entries.iter().all(|entry| entry.token != token));
     assert_eq!(term.check().expect_err("over").reason(), LossReason::Resigned);
@@ -23,11 +23,11 @@ pub async fn giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one(har
 /// Whoever leaves in office is not elected once more on the way out.
 pub async fn leaving_in_office_makes_no_further_term(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a"]).await;
     let term = office.term();
     office.leave().await.expect("certain");
     assert_eq!(term.check().expect_err("over").reason(), LossReason::Resigned);
-    let again = seats[0].elected().await;
+    let again = candidacies[0].elected().await;
     assert!(matches!(again, Err(CandidacyError::Closed)), "{again:?}");
     assert!(stage.names().await.is_empty());
 }
@@ -35,18 +35,18 @@ pub async fn leaving_in_office_makes_no_further_term(harness: &impl Harness) {
 /// Dropping the handle is enough.
 pub async fn a_dropped_leadership_is_given_back(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
     let term = office.term();
     drop(office);
-    lead(&mut seats[1]).await.check().expect("in office");
+    lead(&mut candidacies[1]).await.check().expect("in office");
     term.check().expect_err("over");
 }
 
-/// The leadership is what counts, not the seat that it came from.
-pub async fn a_dropped_seat_leaves_the_line_and_its_leadership_lasts(harness: &impl Harness) {
+/// The leadership is what counts, not the candidacy that it came from.
+pub async fn a_dropped_candidacy_leaves_the_line_and_its_leadership_lasts(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (seats, office) = stage.line_of(&["a", "b"]).await;
-    drop(seats);
+    let (candidacies, office) = stage.line_of(&["a", "b"]).await;
+    drop(candidacies);
     stage.until_names(&["a"]).await;
     tokio::time::sleep(harness.ttl() * 2).await;
     office.check().expect("renewed all the while");
@@ -78,15 +78,15 @@ pub async fn cancelled_campaigns_leave_no_entry(harness: &impl Harness) {
 /// `elected` may be dropped and asked again.
 pub async fn a_cancelled_wait_keeps_the_place(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
     let had = stage.names().await;
     for _ in 0..3 {
-        let waited = tokio::time::timeout(Duration::from_millis(5), seats[1].elected()).await;
+        let waited = tokio::time::timeout(Duration::from_millis(5), candidacies[1].elected()).await;
         assert!(waited.is_err(), "{waited:?}");
     }
     assert_eq!(stage.names().await, had);
     office.resign().await.expect("certain");
-    lead(&mut seats[1]).await.check().expect("in office");
+    lead(&mut candidacies[1]).await.check().expect("in office");
 }
 
 /// `close` asks leaders to stop, waits for them, and ends the session.
@@ -94,8 +94,8 @@ pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) 
     let stage = Stage::new(harness).await;
     let client = stage.client().await;
     let election = client.election(stage.election.as_str()).expect("a name");
-    let mut seat = election.candidate("a").stand().await.expect("a place");
-    let office = lead(&mut seat).await;
+    let mut candidacy = election.candidate("a").stand().await.expect("a place");
+    let office = lead(&mut candidacy).await;
     let working = tokio::spawn(async move {
         let why = office.stopping().await.reason();
         office.check().expect("in office while it drains");
@@ -105,7 +105,7 @@ pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) 
     client.clone().close(WITHIN).await.expect("all is given back");
     assert_eq!(working.await.expect("no panic"), LossReason::Closing);
     assert!(stage.names().await.is_empty());
-    assert!(matches!(seat.elected().await, Err(CandidacyError::Closed)));
+    assert!(matches!(candidacy.elected().await, Err(CandidacyError::Closed)));
     assert!(election.candidate("b").stand().await.is_err());
     client.close(WITHIN).await.expect("closing again is well");
 }
@@ -113,9 +113,9 @@ pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) 
 /// Handles that are dropped clean up behind them.
 pub async fn dropping_every_handle_leaves_nothing(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let (candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
     drop(office);
-    drop(seats);
+    drop(candidacies);
     stage.until_empty().await;
 }
 
@@ -123,8 +123,8 @@ pub async fn dropping_every_handle_leaves_nothing(harness: &impl Harness) {
 pub async fn a_supervised_candidate_keeps_its_place_until_the_work_has_stopped(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let election = stage.election().await;
-    let mut seat = election.candidate("a").hold_until_stopped().stand().await.expect("a place");
-    let office = lead(&mut seat).await;
+    let mut candidacy = election.candidate("a").hold_until_stopped().stand().await.expect("a place");
+    let office = lead(&mut candidacy).await;
     let second = stage.stand("b").await;
     let operator = election.operator();
     let resigning = tokio::spawn(async move { operator.resign(WITHIN).await });
@@ -134,7 +134,7 @@ pub async fn a_supervised_candidate_keeps_its_place_until_the_work_has_stopped(h
     assert_eq!(stage.names().await.first().map(String::as_str), Some("a"));
     drop(office);
     resigning.await.expect("no panic").expect("resigned");
-    drop((seat, second));
+    drop((candidacy, second));
     stage.until_empty().await;
 }
 

@@ -47,7 +47,7 @@ macro_rules! elections {
             giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one
             leaving_in_office_makes_no_further_term
             a_dropped_leadership_is_given_back
-            a_dropped_seat_leaves_the_line_and_its_leadership_lasts
+            a_dropped_candidacy_leaves_the_line_and_its_leadership_lasts
             cancelled_campaigns_leave_no_entry
             a_cancelled_wait_keeps_the_place
             closing_a_client_drains_and_leaves_nothing

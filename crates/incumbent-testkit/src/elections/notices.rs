@@ -8,7 +8,7 @@ use crate::conformance::Harness;
 /// Those between step aside, and the leader hands over to the one that was named.
 pub async fn an_office_goes_to_a_candidate_that_is_not_next(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b", "c", "d"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b", "c", "d"]).await;
     let operator = stage.election().await.operator();
     if !stage.has_line().await {
         let refused = operator.transfer("d", WITHIN).await;
@@ -23,7 +23,7 @@ pub async fn an_office_goes_to_a_candidate_that_is_not_next(harness: &impl Harne
     });
     operator.transfer("d", WITHIN).await.expect("transferred");
     assert_eq!(stopping.await.expect("no panic"), LossReason::Transferred);
-    let office = lead(&mut seats[3]).await;
+    let office = lead(&mut candidacies[3]).await;
     assert!(office.token().get() > before);
     // Nobody is lost on the way, and the request is taken back.
     stage.until("everyone in line again", |line| line.entries.len() == 4 && line.office.handover.is_none()).await;
@@ -33,7 +33,7 @@ pub async fn an_office_goes_to_a_candidate_that_is_not_next(harness: &impl Harne
 /// The leader itself hands over; refused, it leads on.
 pub async fn a_leader_hands_its_own_office_over(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
     let office = match office.transfer_to("nobody", WITHIN).await {
         Err(TransferError::Refused { leadership: office, why: TransferRefused::NoSuchCandidate(_) }) => office,
         other => panic!("{other:?}"),
@@ -51,13 +51,13 @@ pub async fn a_leader_hands_its_own_office_over(harness: &impl Harness) {
     let term = office.term();
     office.transfer_to("c", WITHIN).await.expect("transferred");
     assert_eq!(term.check().expect_err("over").reason(), LossReason::Transferred);
-    lead(&mut seats[2]).await.check().expect("in office");
+    lead(&mut candidacies[2]).await.check().expect("in office");
 }
 
 /// A name that fits nobody or several is an error that says so, and nothing changes.
 pub async fn a_transfer_to_somebody_unknown_or_ambiguous_is_refused(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (seats, office) = stage.line_of(&["a", "twin", "twin"]).await;
+    let (candidacies, office) = stage.line_of(&["a", "twin", "twin"]).await;
     let operator = stage.election().await.operator();
     let refused = operator.transfer("nobody", WITHIN).await;
     assert!(matches!(refused, Err(OperatorError::Refused(TransferRefused::NoSuchCandidate(_)))), "{refused:?}");
@@ -77,13 +77,13 @@ pub async fn a_transfer_to_somebody_unknown_or_ambiguous_is_refused(harness: &im
         let line = stage.line().await;
         assert_eq!(line.entries[0].incarnation.map(|id| id.to_string()).as_ref(), Some(&ids[1]));
     }
-    drop(seats);
+    drop(candidacies);
 }
 
 /// Another library's candidate will not step aside, so the leader leads on.
 pub async fn a_transfer_past_a_foreign_candidate_is_refused(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (seats, office) = stage.line_of(&["a"]).await;
+    let (candidacies, office) = stage.line_of(&["a"]).await;
     if !stage.has_line().await {
         // There is no place between two where there is only one.
         return office.check().expect("in office");
@@ -101,14 +101,14 @@ pub async fn a_transfer_past_a_foreign_candidate_is_refused(harness: &impl Harne
     };
     assert!(matches!(why, TransferRefused::Leader(Refusal::ForeignBetween)), "{why:?}");
     office.check().expect("undisturbed");
-    drop((seats, heir));
+    drop((candidacies, heir));
     stage.store.evict(&stage.election, &foreign).await.expect("evicted");
 }
 
 /// Asked to resign, the leader drains, leaves, and stands again at the end.
 pub async fn a_leader_asked_to_resign_goes_to_the_end_of_the_line(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
     let operator = stage.election().await.operator();
     let stopping = tokio::spawn(async move {
         let why = office.stopping().await.reason();
@@ -119,7 +119,7 @@ pub async fn a_leader_asked_to_resign_goes_to_the_end_of_the_line(harness: &impl
     operator.resign(WITHIN).await.expect("resigned");
     assert_eq!(stopping.await.expect("no panic"), LossReason::Resigned);
     if stage.has_line().await {
-        let office = lead(&mut seats[1]).await;
+        let office = lead(&mut candidacies[1]).await;
         stage.until_names(&["b", "a"]).await;
         office.check().expect("in office");
     }
@@ -130,7 +130,7 @@ pub async fn a_leader_asked_to_resign_goes_to_the_end_of_the_line(harness: &impl
 /// Removed by an operator, the leader knows by whom.
 pub async fn a_deposed_leader_is_told_so(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
     let token = office.token().token;
     let operator = stage.election().await.operator();
     assert_eq!(operator.depose(Some(token), WITHIN).await.expect("deposed"), token);
@@ -140,7 +140,7 @@ pub async fn a_deposed_leader_is_told_so(harness: &impl Harness) {
     assert!(why == LossReason::Deposed || (!watches && why == LossReason::EntryDeleted), "{why:?}");
     drop(office);
     if stage.has_line().await {
-        let second = lead(&mut seats[1]).await;
+        let second = lead(&mut candidacies[1]).await;
         stage.until_names(&["b", "a"]).await;
         second.check().expect("in office");
     }
@@ -152,7 +152,7 @@ pub async fn deposing_somebody_who_does_not_lead_is_refused(harness: &impl Harne
     let operator = stage.election().await.operator();
     let vacant = operator.depose(None, WITHIN).await;
     assert!(matches!(vacant, Err(OperatorError::Vacant)), "{vacant:?}");
-    let (_seats, office) = stage.line_of(&["a", "b"]).await;
+    let (_candidacies, office) = stage.line_of(&["a", "b"]).await;
     let other = incumbent::Token::new(office.token().get() + 1_000_000).expect("a token");
     let refused = operator.depose(Some(other), WITHIN).await;
     assert!(matches!(refused, Err(OperatorError::NotLeading { .. })), "{refused:?}");
@@ -162,7 +162,7 @@ pub async fn deposing_somebody_who_does_not_lead_is_refused(harness: &impl Harne
 /// While paused nobody is in line; afterwards everyone is again.
 pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
     let operator = stage.election().await.operator();
     let stopping = tokio::spawn(async move {
         let why = office.stopping().await.reason();
@@ -179,11 +179,11 @@ pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl H
     operator.resume(WITHIN).await.expect("resumed");
     let again = operator.resume(WITHIN).await;
     assert!(matches!(again, Err(OperatorError::NotPaused)), "{again:?}");
-    seats.push(late);
+    candidacies.push(late);
     if stage.has_line().await {
         stage.until("everyone in line", |line| line.entries.len() == 4).await;
     }
-    let elected = futures_select(seats.iter_mut()).await;
+    let elected = futures_select(candidacies.iter_mut()).await;
     elected.check().expect("in office");
 }
 
@@ -208,7 +208,7 @@ pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &
     if !stage.has_line().await {
         return stage.until_empty().await;
     }
-    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
     let working = tokio::spawn(async move {
         office.stopping().await;
         drop(office);
@@ -219,7 +219,7 @@ pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &
         transferring.transfer("c", harness.ttl()).await
     };
     let leaders = async {
-        let office = seats[2].elected().await;
+        let office = candidacies[2].elected().await;
         if let Ok(Some(office)) = office {
             office.stopping().await;
             drop(office);
@@ -242,7 +242,7 @@ pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &
 pub async fn an_end_reaches_everyone_and_those_who_come_later_start_afresh(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let election = stage.election().await;
-    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
     let token = office.token().get();
     let stopping = tokio::spawn(async move {
         let why = office.stopping().await.reason();
@@ -251,24 +251,24 @@ pub async fn an_end_reaches_everyone_and_those_who_come_later_start_afresh(harne
     });
     let old = stage.election().await;
     old.leader().await.expect("first contact");
-    let mut old_seat = old.candidate("old").stand().await.expect("a place");
+    let mut old_candidacy = old.candidate("old").stand().await.expect("a place");
     election.operator().end(WITHIN).await.expect("ended");
     assert_eq!(stopping.await.expect("no panic"), LossReason::Ended);
-    for seat in &mut seats {
-        assert!(seat.elected().await.expect("an orderly end").is_none());
+    for candidacy in &mut candidacies {
+        assert!(candidacy.elected().await.expect("an orderly end").is_none());
     }
-    assert!(old_seat.elected().await.expect("an orderly end").is_none());
+    assert!(old_candidacy.elected().await.expect("an orderly end").is_none());
     assert!(stage.names().await.is_empty());
     let again = old.candidate("old").stand().await;
     assert!(again.is_err(), "the handle that knew the election before: {again:?}");
-    let mut seat = stage.stand("new").await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = stage.stand("new").await;
+    let office = lead(&mut candidacy).await;
     assert!(office.token().get() > token, "tokens never start again");
 }
 
 /// Whoever is elected first.
-async fn futures_select<'a>(seats: impl Iterator<Item = &'a mut incumbent::Candidacy>) -> incumbent::Leadership {
-    let mut waits: Vec<_> = seats.map(|seat| Box::pin(lead(seat))).collect();
+async fn futures_select<'a>(candidacies: impl Iterator<Item = &'a mut incumbent::Candidacy>) -> incumbent::Leadership {
+    let mut waits: Vec<_> = candidacies.map(|candidacy| Box::pin(lead(candidacy))).collect();
     std::future::poll_fn(|cx| {
         for wait in &mut waits {
             if let std::task::Poll::Ready(office) = wait.as_mut().poll(cx) {

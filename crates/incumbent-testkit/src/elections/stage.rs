@@ -43,12 +43,12 @@ impl<'a, H: Harness> Stage<'a, H> {
 
     /// Candidates that stand one after the other, and the first one's leadership.
     pub(super) async fn line_of(&self, names: &[&str]) -> (Vec<Candidacy>, Leadership) {
-        let mut seats = Vec::new();
+        let mut candidacies = Vec::new();
         for name in names {
-            seats.push(self.stand(name).await);
+            candidacies.push(self.stand(name).await);
         }
-        let office = lead(&mut seats[0]).await;
-        (seats, office)
+        let office = lead(&mut candidacies[0]).await;
+        (candidacies, office)
     }
 
     /// Whether candidates wait in a line, or only one record is there to be had.
@@ -89,6 +89,6 @@ impl<'a, H: Harness> Stage<'a, H> {
 }
 
 /// Waits for the office.
-pub(super) async fn lead(seat: &mut Candidacy) -> Leadership {
-    seat.elected().await.expect("a candidacy that goes on").expect("an election that goes on")
+pub(super) async fn lead(candidacy: &mut Candidacy) -> Leadership {
+    candidacy.elected().await.expect("a candidacy that goes on").expect("an election that goes on")
 }

@@ -14,16 +14,16 @@ use crate::conformance::Harness;
 pub async fn candidates_lead_one_after_the_other_with_growing_tokens(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let names = ["a", "b", "c"];
-    let (mut seats, mut office) = stage.line_of(&names).await;
+    let (mut candidacies, mut office) = stage.line_of(&names).await;
     let mut highest = 0;
     for next in 1..=names.len() {
         assert!(office.token().get() > highest, "{office:?}");
         highest = office.token().get();
         office.check().expect("in office");
-        drop(seats.remove(0));
+        drop(candidacies.remove(0));
         office.resign().await.expect("certain");
         if next < names.len() {
-            office = lead(&mut seats[0]).await;
+            office = lead(&mut candidacies[0]).await;
         } else {
             break;
         }
@@ -34,11 +34,11 @@ pub async fn candidates_lead_one_after_the_other_with_growing_tokens(harness: &i
 /// Nothing stands in the way of the only candidate.
 pub async fn a_candidate_that_nobody_rivals_leads_at_once(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let mut seat = stage.stand("a").await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = stage.stand("a").await;
+    let office = lead(&mut candidacy).await;
     office.check().expect("in office");
     assert!(office.remaining() > harness.ttl() / 4);
-    assert_eq!(seat.role(), Role::Leading { token: Some(office.token().token) });
+    assert_eq!(candidacy.role(), Role::Leading { token: Some(office.token().token) });
     assert_eq!(office.election(), &stage.election);
 }
 
@@ -46,15 +46,15 @@ pub async fn a_candidate_that_nobody_rivals_leads_at_once(harness: &impl Harness
 pub async fn a_client_stands_once_in_an_election_and_again_after_leaving(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let election = stage.election().await;
-    let seat = election.candidate("a").stand().await.expect("a place");
+    let candidacy = election.candidate("a").stand().await.expect("a place");
     let again = election.candidate("b").stand().await;
     assert!(matches!(again, Err(StandError::Candidacy(CandidacyError::AlreadyInLine))), "{again:?}");
-    seat.withdraw().await.expect("certain");
-    let seat = election.candidate("b").stand().await.expect("a place");
+    candidacy.withdraw().await.expect("certain");
+    let candidacy = election.candidate("b").stand().await.expect("a place");
     // Whoever is on the way out makes room without being waited for.
-    drop(seat);
-    let mut seat = election.candidate("c").stand().await.expect("a place");
-    let _office = lead(&mut seat).await;
+    drop(candidacy);
+    let mut candidacy = election.candidate("c").stand().await.expect("a place");
+    let _office = lead(&mut candidacy).await;
     assert_eq!(stage.names().await, ["c"]);
 }
 
@@ -65,13 +65,13 @@ pub async fn one_session_holds_many_elections(harness: &impl Harness) {
     let mut held = Vec::new();
     for number in 0..10 {
         let election = client.election(&format!("{}/{number}", stage.election)).expect("a name");
-        let mut seat = election.candidate("a").stand().await.expect("a place");
-        let office = lead(&mut seat).await;
-        held.push((seat, office));
+        let mut candidacy = election.candidate("a").stand().await.expect("a place");
+        let office = lead(&mut candidacy).await;
+        held.push((candidacy, office));
     }
-    let (seat, office) = held.remove(3);
+    let (candidacy, office) = held.remove(3);
     office.resign().await.expect("certain");
-    seat.withdraw().await.expect("certain");
+    candidacy.withdraw().await.expect("certain");
     for (_, office) in &held {
         office.check().expect("still in office");
     }
@@ -81,39 +81,39 @@ pub async fn one_session_holds_many_elections(harness: &impl Harness) {
 /// Somebody deletes the leader's entry: it notices, stops, and stands again with a higher token.
 pub async fn a_leader_whose_entry_is_deleted_loses_office_and_gets_back_in_line(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a"]).await;
     let before = office.token().get();
     evict_head(&stage).await;
     assert_eq!(office.lost().await.reason(), LossReason::EntryDeleted);
     office.check().expect_err("over");
     office.resign().await.expect("there is nothing to give back");
-    let office = lead(&mut seats[0]).await;
+    let office = lead(&mut candidacies[0]).await;
     assert!(office.token().get() > before);
 }
 
 /// A follower whose entry is deleted stands again, at the end of the line.
 pub async fn a_follower_whose_entry_is_deleted_gets_back_in_line(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b", "c"]).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
     if stage.has_line().await {
         let line = stage.line().await;
         stage.store.evict(&stage.election, &line.entries[1]).await.expect("evicted");
         stage.until_names(&["a", "c", "b"]).await;
     }
     office.resign().await.expect("certain");
-    drop(seats.remove(0));
-    drop(seats.remove(1));
-    let office = lead(&mut seats[0]).await;
+    drop(candidacies.remove(0));
+    drop(candidacies.remove(1));
+    let office = lead(&mut candidacies[0]).await;
     office.check().expect("in office");
 }
 
 /// "My predecessor is gone" is not "I lead", and neither is it "look at the one before it only".
 pub async fn several_predecessors_gone_at_once_make_the_next_one_lead(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["1", "2", "3", "4"]).await;
-    let mut last = seats.remove(3);
+    let (mut candidacies, office) = stage.line_of(&["1", "2", "3", "4"]).await;
+    let mut last = candidacies.remove(3);
     let before = office.token().get();
-    drop(seats);
+    drop(candidacies);
     drop(office);
     let office = lead(&mut last).await;
     assert!(office.token().get() > before);
@@ -169,17 +169,17 @@ pub async fn running_goes_on_with_the_next_term_after_a_loss(harness: &impl Harn
 pub async fn fences_are_raised_before_anybody_is_in_office(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let fence = Arc::new(MemoryFence::new(&stage.election, Vec::new()));
-    let mut seats = Vec::new();
+    let mut candidacies = Vec::new();
     for name in ["a", "b"] {
         let candidate = stage.election().await.candidate(name).fence(fence.clone());
-        seats.push(candidate.stand().await.expect("a place"));
+        candidacies.push(candidate.stand().await.expect("a place"));
     }
-    let first = lead(&mut seats[0]).await;
+    let first = lead(&mut candidacies[0]).await;
     fence.write(first.token(), |log| log.push("first")).expect("the leader writes");
     let old = first.token().clone();
-    drop(seats.remove(0));
+    drop(candidacies.remove(0));
     drop(first);
-    let second = lead(&mut seats[0]).await;
+    let second = lead(&mut candidacies[0]).await;
     // The new leader has written nothing yet, and the old one's late write is refused all the same.
     let late = fence.write(&old, |log| log.push("late"));
     assert!(matches!(late, Err(FenceError::Stale { .. })), "{late:?}");
@@ -204,7 +204,7 @@ pub async fn a_fence_that_refuses_for_good_keeps_the_candidate_out_of_office(har
     let fence = Arc::new(Elsewhere(AtomicU64::new(0)));
     let candidate = stage.election().await.candidate("a").fence(fence.clone());
     let error = match candidate.stand().await {
-        Ok(mut seat) => seat.elected().await.expect_err("not in office"),
+        Ok(mut candidacy) => candidacy.elected().await.expect_err("not in office"),
         Err(StandError::Candidacy(error)) => error,
         Err(other) => panic!("{other:?}"),
     };
@@ -216,17 +216,17 @@ pub async fn a_fence_that_refuses_for_good_keeps_the_candidate_out_of_office(har
 /// An unfit leader drains and leaves; fit again, it stands again.
 pub async fn an_unhealthy_candidate_leaves_the_line_and_comes_back(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
-    seats[0].set_healthy(false);
+    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
+    candidacies[0].set_healthy(false);
     assert_eq!(office.stopping().await.reason(), LossReason::Unhealthy);
     office.resign().await.expect("certain");
-    let second = lead(&mut seats[1]).await;
+    let second = lead(&mut candidacies[1]).await;
     stage.until_names(&["b"]).await;
-    seats[0].set_healthy(true);
+    candidacies[0].set_healthy(true);
     second.check().expect("undisturbed");
-    drop(seats.remove(1));
+    drop(candidacies.remove(1));
     second.resign().await.expect("certain");
-    lead(&mut seats[0]).await.check().expect("in office");
+    lead(&mut candidacies[0]).await.check().expect("in office");
 }
 
 /// What cannot be written is refused before anything is.

@@ -11,12 +11,12 @@ pub async fn an_observer_sees_leaders_values_and_vacancy(harness: &impl Harness)
     let stage = Stage::new(harness).await;
     let mut observer = stage.election().await.observe();
     assert_eq!(observer.next().await, Some(Observation::Vacant));
-    let (seats, office) = stage.line_of(&["a"]).await;
+    let (candidacies, office) = stage.line_of(&["a"]).await;
     let leader = next_leader(&mut observer).await;
     assert_eq!(leader.name.as_deref(), Some("a"));
     assert_eq!(leader.value, "value of a");
     assert_eq!(leader.token, Some(office.token().token));
-    drop(seats);
+    drop(candidacies);
     office.resign().await.expect("certain");
     assert_eq!(observer.next().await, Some(Observation::Vacant));
 }
@@ -61,19 +61,19 @@ pub async fn tokens_never_go_back_for_an_observer(harness: &impl Harness) {
             }
         }
     });
-    let mut seats = vec![stage.stand("a").await, stage.stand("b").await];
+    let mut candidacies = vec![stage.stand("a").await, stage.stand("b").await];
     // Whoever is back in line first leads next: that is the store's to say.
     for _ in 0..6 {
-        lead_any(&mut seats).await.resign().await.expect("certain");
+        lead_any(&mut candidacies).await.resign().await.expect("certain");
     }
-    let office = lead_any(&mut seats).await;
+    let office = lead_any(&mut candidacies).await;
     office.proclaim("last").await.expect("proclaimed");
     assert!(watching.await.expect("no panic") > 0);
 }
 
 /// Waits until one of two has the office.
-async fn lead_any(seats: &mut [Candidacy]) -> Leadership {
-    let (left, right) = seats.split_at_mut(1);
+async fn lead_any(candidacies: &mut [Candidacy]) -> Leadership {
+    let (left, right) = candidacies.split_at_mut(1);
     tokio::select! {
         office = lead(&mut left[0]) => office,
         office = lead(&mut right[0]) => office,
@@ -83,7 +83,7 @@ async fn lead_any(seats: &mut [Candidacy]) -> Leadership {
 /// Values change under one token, and nobody else is disturbed.
 pub async fn a_proclamation_changes_the_value_and_not_the_leader(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (_seats, office) = stage.line_of(&["a", "b"]).await;
+    let (_candidacies, office) = stage.line_of(&["a", "b"]).await;
     let election = stage.election().await;
     let mut observer = election.observe();
     let before = next_leader(&mut observer).await;
@@ -104,7 +104,7 @@ pub async fn readings_have_an_age(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let election = stage.election().await;
     assert!(election.leader().await.expect("a reading").get().is_none());
-    let (_seats, office) = stage.line_of(&["a"]).await;
+    let (_candidacies, office) = stage.line_of(&["a"]).await;
     let reading = election.leader().await.expect("a reading");
     let young = reading.age();
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -117,17 +117,17 @@ pub async fn readings_have_an_age(harness: &impl Harness) {
 /// Elected, unelected and why, and who leads now.
 pub async fn events_tell_of_election_and_loss(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
-    let (mut seats, office) = stage.line_of(&["a", "b"]).await;
-    let mut events = seats[1].events();
+    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
+    let mut events = candidacies[1].events();
     let first = loop {
         if let CandidacyEvent::NewLeader(leader) = events.next().await.expect("an event to come") {
             break leader;
         }
     };
     assert_eq!((first.name.as_deref(), first.token), (Some("a"), Some(office.token().token)));
-    assert!(matches!(seats[1].role(), Role::Following { .. }));
+    assert!(matches!(candidacies[1].role(), Role::Following { .. }));
     office.resign().await.expect("certain");
-    let second = lead(&mut seats[1]).await;
+    let second = lead(&mut candidacies[1]).await;
     let token = Some(second.token().token);
     // What the store shows and what the candidate is told come by two ways, in either order.
     let (mut elected, mut seen) = (false, false);

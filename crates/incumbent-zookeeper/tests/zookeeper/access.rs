@@ -19,8 +19,8 @@ async fn what_a_user_makes_is_closed_to_everybody_else() {
     let options = || ZooKeeperOptions::new().chroot(&chroot);
     let ours = open(options().user("team", "secret")).await;
     let name = name("private");
-    let mut seat = stand(&ours, &name, "ours").await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = stand(&ours, &name, "ours").await;
+    let office = lead(&mut candidacy).await;
     let colleague = open(options().user("team", "secret")).await;
     assert_eq!(colleague.line(&name, 9).await.unwrap().entries.len(), 1);
     for stranger in [open(options()).await, open(options().user("team", "wrong")).await] {
@@ -108,8 +108,8 @@ async fn tls_with_a_ca_of_ones_own_and_a_certificate_on_both_sides() {
     let url = format!("zks://{endpoint}?tick=200ms&ca={}", at("ca.pem"));
     let ours = format!("{url}&cert={}&key={}", at("client.pem"), at("client.key"));
     let client = incumbent::Client::builder().ttl(TTL).connect(&ours).await.unwrap();
-    let mut seat = within(client.election("tls").unwrap().candidate("a").stand()).await.unwrap();
-    lead(&mut seat).await.resign().await.unwrap();
+    let mut candidacy = within(client.election("tls").unwrap().candidate("a").stand()).await.unwrap();
+    lead(&mut candidacy).await.resign().await.unwrap();
 
     let bare = ZooKeeperStore::from_url(&url).unwrap();
     let refused = bare.line(&name("tls"), 1).await.unwrap_err();

@@ -109,8 +109,8 @@ async fn in_a_foreign_dialect_the_node_holds_the_name_and_everything_of_ours_is_
 async fn a_proclamation_does_not_use_up_the_watch_of_a_curator_latch() {
     let (zookeeper, store, client) = scene(Dialect::CuratorLatch).await;
     let name = name("latch");
-    let mut seat = stand(&store, &name, "ours").await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = stand(&store, &name, "ours").await;
+    let office = lead(&mut candidacy).await;
     let entry = store.line(&name, 1).await.unwrap().entries.remove(0);
     let path = format!("{}/latch/{}", zookeeper.chroot, entry.id.as_str().split('@').next().unwrap());
     let (_, _, watcher) = client.get_and_watch_data(&path).await.unwrap();
@@ -150,14 +150,14 @@ async fn ours_and_theirs_stand_in_one_line_and_take_turns() {
         let name = name("turns");
         let theirs = zookeeper.enlist_foreign(&name, Bytes::from_static(b"theirs")).await.unwrap();
         assert!(theirs.is_foreign() && theirs.name.as_deref() == Some("theirs"), "{theirs:?}");
-        let mut seat = stand(&store, &name, "ours").await;
+        let mut candidacy = stand(&store, &name, "ours").await;
         in_line(&store, &name, 2).await;
         zookeeper.strangers_leave();
-        let office = lead(&mut seat).await;
+        let office = lead(&mut candidacy).await;
         assert!(office.term().token().token > theirs.token);
         let next = zookeeper.enlist_foreign(&name, Bytes::from_static(b"next")).await.unwrap();
         office.resign().await.unwrap();
-        seat.withdraw().await.unwrap();
+        candidacy.withdraw().await.unwrap();
         let line = store.line(&name, 9).await.unwrap();
         assert_eq!(line.entries, [next], "{dialect:?}");
     }
@@ -212,8 +212,8 @@ async fn the_end_of_ours_is_the_end_in_go_leaderelection_and_leaves_nothing() {
 async fn a_node_removed_by_go_leaderelection_ends_the_election() {
     let (zookeeper, store, client) = scene(Dialect::GoLeaderElection).await;
     let name = name("removed");
-    let mut seat = stand(&store, &name, "leader").await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = stand(&store, &name, "leader").await;
+    let office = lead(&mut candidacy).await;
     let path = format!("{}/removed", zookeeper.chroot);
     let entry = client.list_children(&path).await.unwrap().remove(0);
 
@@ -224,7 +224,7 @@ async fn a_node_removed_by_go_leaderelection_ends_the_election() {
 
     within(office.term().lost()).await;
     drop(office);
-    assert!(matches!(within(seat.elected()).await, Ok(None)));
+    assert!(matches!(within(candidacy.elected()).await, Ok(None)));
     assert_eq!(client.check_stat(&path).await.unwrap(), None, "it is not made again");
 }
 

@@ -88,14 +88,14 @@ async fn theirs_leads_and_ours_follows_and_takes_over(kind: Kind) {
     let mut theirs = scene.program.stand(kind, &scene.path());
     theirs.gains().await;
     let ours = scene.client().await.election(scene.name.as_str()).unwrap();
-    let mut seat = ours.candidate("ours").stand().await.unwrap();
+    let mut candidacy = ours.candidate("ours").stand().await.unwrap();
     in_line(&scene.store, &scene.name, 2).await;
     let leader = ours.leader().await.unwrap().into_inner().unwrap();
     assert_eq!((leader.id, leader.name.as_deref()), (None, Some(&*theirs.id)));
 
     theirs.resign().await;
 
-    let office = lead(&mut seat).await;
+    let office = lead(&mut candidacy).await;
     assert!(Some(office.term().token().token) > leader.token);
     let leader = ours.leader().await.unwrap().into_inner().unwrap();
     assert_eq!(leader.name.as_deref(), Some("ours"));
@@ -104,8 +104,8 @@ async fn theirs_leads_and_ours_follows_and_takes_over(kind: Kind) {
 async fn ours_leads_and_theirs_follows_and_takes_over(kind: Kind) {
     let scene = Scene::new(kind, "ours-leads").await;
     let ours = scene.client().await.election(scene.name.as_str()).unwrap();
-    let mut seat = ours.candidate("ours").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = ours.candidate("ours").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     let token = office.term().token().token;
     let mut theirs = scene.program.stand(kind, &scene.path());
     in_line(&scene.store, &scene.name, 2).await;
@@ -119,7 +119,7 @@ async fn ours_leads_and_theirs_follows_and_takes_over(kind: Kind) {
     assert!(leader.id.is_none() && leader.token > Some(token), "{leader:?}");
     theirs.resign().await;
     // Ours went to the end of the line, and is first again.
-    lead(&mut seat).await;
+    lead(&mut candidacy).await;
 }
 
 /// Some of theirs watch the data of whoever is before them, once, and act on nothing but its
@@ -127,8 +127,8 @@ async fn ours_leads_and_theirs_follows_and_takes_over(kind: Kind) {
 async fn ours_proclaims_and_theirs_still_wakes(kind: Kind) {
     let scene = Scene::new(kind, "proclaims").await;
     let ours = scene.client().await.election(scene.name.as_str()).unwrap();
-    let mut seat = ours.candidate("ours").value("first").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = ours.candidate("ours").value("first").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     let mut theirs = scene.program.stand(kind, &scene.path());
     in_line(&scene.store, &scene.name, 2).await;
     let line = scene.store.line(&scene.name, 1).await.unwrap();
@@ -156,14 +156,14 @@ async fn theirs_is_killed_and_ours_takes_over(kind: Kind) {
     theirs.gains().await;
     drop(theirs);
     let ours = scene.client().await.election(scene.name.as_str()).unwrap();
-    let mut seat = ours.candidate("ours").stand().await.unwrap();
+    let mut candidacy = ours.candidate("ours").stand().await.unwrap();
     in_line(&scene.store, &scene.name, 2).await;
     let leader = ours.leader().await.unwrap().into_inner().unwrap();
     assert!(leader.id.is_none(), "{leader:?}");
 
     program.kill();
 
-    let office = lead(&mut seat).await;
+    let office = lead(&mut candidacy).await;
     assert!(Some(office.term().token().token) > leader.token);
 }
 
@@ -199,14 +199,14 @@ async fn terms_of_ours_and_theirs_never_overlap(kind: Kind) {
     assert!(handed(true) && handed(false), "{reigns:?}");
 }
 
-async fn our_reigns(mut seat: Candidacy) -> Vec<Reign> {
+async fn our_reigns(mut candidacy: Candidacy) -> Vec<Reign> {
     let mut reigns = Vec::new();
     while reigns.len() < REIGNS_EACH {
-        let office = lead(&mut seat).await;
+        let office = lead(&mut candidacy).await;
         reigns.push((monotonic(), monotonic(), true));
         office.resign().await.unwrap();
     }
-    seat.withdraw().await.unwrap();
+    candidacy.withdraw().await.unwrap();
     reigns
 }
 

@@ -66,12 +66,12 @@ async fn a_leader_that_is_killed_is_followed_by_the_next_in_line() {
     let mut process = Process::start(shared().await, &zookeeper.chroot, "killed", "/");
     let elected = process.says().await;
     let token: u64 = elected.strip_prefix("elected ").unwrap().parse().unwrap();
-    let mut seat = stand(&store, &name, "next").await;
+    let mut candidacy = stand(&store, &name, "next").await;
     in_line(&store, &name, 2).await;
 
     process.signal(Signal::KILL);
 
-    let office = lead(&mut seat).await;
+    let office = lead(&mut candidacy).await;
     assert!(office.term().token().get() > token);
 }
 
@@ -87,12 +87,12 @@ async fn a_leader_stopped_for_longer_than_its_session_finds_itself_out_of_office
     assert!(process.says().await.starts_with("elected "));
     assert_eq!(process.ask("check").await, "leading");
     assert_eq!(process.ask("write first").await, "written");
-    let mut seat = stand(&store, &name, "next").await;
+    let mut candidacy = stand(&store, &name, "next").await;
     in_line(&store, &name, 2).await;
 
     process.signal(Signal::STOP);
 
-    let office = lead(&mut seat).await;
+    let office = lead(&mut candidacy).await;
     // Its first thoughts when it goes on.
     process.tell("check").await;
     process.tell("write late").await;

@@ -99,8 +99,8 @@ async fn resigning_while_the_server_is_gone_returns_and_says_that_it_is_not_cert
     let proxy = Proxy::start(&server.endpoints()[0]).await;
     let ours = ZooKeeper::at(vec![proxy.endpoint()], Dialect::Incumbent).open();
     let name = name("adrift");
-    let mut seat = stand(&ours, &name, "adrift").await;
-    let office = lead(&mut seat).await;
+    let mut candidacy = stand(&ours, &name, "adrift").await;
+    let office = lead(&mut candidacy).await;
 
     proxy.set(Way::Cut);
 
@@ -117,16 +117,16 @@ async fn resigning_while_disconnected_leaves_no_entry_once_the_connection_is_bac
     // Long enough that the session outlives the outage: only the withdrawal can remove the entry.
     let name = name("zombie");
     let client = incumbent::Client::builder().ttl(Duration::from_secs(60)).with_store(ours.clone()).await.unwrap();
-    let mut seat = client.election(name.as_str()).unwrap().candidate("zombie").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = client.election(name.as_str()).unwrap().candidate("zombie").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
     let others = ZooKeeperStore::connect(&server.endpoints(), &zookeeper.options()).unwrap();
     proxy.set(Way::Cut);
     until("the connection is seen to be down", async || ours.line(&name, 1).await.is_err()).await;
     let session_level = tokio::time::timeout(Duration::from_millis(1), office.resign()).await;
     assert!(!matches!(session_level, Ok(Ok(()))));
     assert_eq!(others.line(&name, 9).await.unwrap().entries.len(), 1, "it is still there");
-    // The seat stays out of the line: only the one entry is at stake.
-    let left = tokio::spawn(seat.withdraw());
+    // The candidacy stays out of the line: only the one entry is at stake.
+    let left = tokio::spawn(candidacy.withdraw());
 
     proxy.set(Way::Forward);
 
@@ -161,24 +161,24 @@ async fn a_withdrawal_while_disconnected_is_an_error_that_says_so_and_is_not_sen
 #[tokio::test]
 async fn a_follower_that_resigns_disturbs_neither_the_leader_nor_its_own_follower() {
     let (store, name) = (store(shared().await), name("middle"));
-    let mut seats = Vec::new();
+    let mut candidacies = Vec::new();
     for (count, candidate) in ["first", "second", "third"].into_iter().enumerate() {
-        seats.push(stand(&store, &name, candidate).await);
+        candidacies.push(stand(&store, &name, candidate).await);
         in_line(&store, &name, count + 1).await;
     }
-    let office = lead(&mut seats[0]).await;
-    let mut leader_events = seats[0].events();
+    let office = lead(&mut candidacies[0]).await;
+    let mut leader_events = candidacies[0].events();
     let token = office.term().token().token;
 
-    seats.remove(1).withdraw().await.unwrap();
+    candidacies.remove(1).withdraw().await.unwrap();
 
-    let ahead = async || match seats[1].role() {
+    let ahead = async || match candidacies[1].role() {
         Role::Following { token: ahead, .. } => ahead == Some(token),
         _ => false,
     };
     until("the third follows the first", ahead).await;
     office.term().check().unwrap();
-    let mut third = seats.remove(1);
+    let mut third = candidacies.remove(1);
     office.resign().await.unwrap();
     lead(&mut third).await;
     let why = loop {
@@ -221,8 +221,8 @@ async fn the_end_reaches_leader_and_followers_and_every_later_call_is_an_error()
     within(ending).await.unwrap().unwrap();
     assert!(matches!(within(waiting.elected()).await, Ok(None)));
     assert!(matches!(within(leading.elected()).await, Ok(None)));
-    for seat in [leading, waiting] {
-        let again = within(seat.withdraw()).await;
+    for candidacy in [leading, waiting] {
+        let again = within(candidacy.withdraw()).await;
         assert!(matches!(again, Ok(()) | Err(CandidacyError::Ended)), "{again:?}");
     }
     let client = raw(&shared().await.endpoints()).await;
@@ -320,10 +320,10 @@ async fn a_notification_that_was_lost_is_made_up_for_by_looking_again() {
     let deaf = ZooKeeperStore::connect(&server.endpoints(), &zookeeper.options()).unwrap();
     let deaf = FaultStore::new(Arc::new(deaf), faults);
     let follower = incumbent::Client::builder().ttl(TTL).with_store(deaf).await.unwrap();
-    let mut seat = follower.election(name.as_str()).unwrap().candidate("follower").stand().await.unwrap();
+    let mut candidacy = follower.election(name.as_str()).unwrap().candidate("follower").stand().await.unwrap();
     in_line(&store, &name, 2).await;
     leader.withdraw(&leading, None).await.unwrap();
-    lead(&mut seat).await;
+    lead(&mut candidacy).await;
 }
 
 #[tokio::test]
@@ -331,15 +331,15 @@ async fn role_and_candidates_can_be_asked_at_any_time() {
     let (store, name) = (store(shared().await), name("asked"));
     let election = election(&store, &name).await;
     assert!(election.leader().await.unwrap().get().is_none());
-    let mut seat = election.candidate("only").value("10.0.0.7:80").stand().await.unwrap();
-    let office = lead(&mut seat).await;
-    assert!(matches!(seat.role(), Role::Leading { .. }));
+    let mut candidacy = election.candidate("only").value("10.0.0.7:80").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
+    assert!(matches!(candidacy.role(), Role::Leading { .. }));
     let read = election.leader().await.unwrap();
     let leader = read.get().as_ref().unwrap();
     assert_eq!((leader.name.as_deref(), leader.value.as_ref()), (Some("only"), b"10.0.0.7:80".as_slice()));
     assert_eq!(election.candidates().await.unwrap().get().len(), 1);
     office.resign().await.unwrap();
-    seat.withdraw().await.unwrap();
+    candidacy.withdraw().await.unwrap();
     assert!(election.leader().await.unwrap().get().is_none());
 }
 
@@ -350,14 +350,14 @@ async fn one_connection_carries_many_elections_and_many_candidates() {
     let options = ZooKeeper::on(server).options();
     let store = ZooKeeperStore::with_client(connection, &options).unwrap();
     let client = crate::harness::client(&store).await;
-    let mut seats = Vec::new();
+    let mut candidacies = Vec::new();
     for number in 0..20 {
         let election = client.election(&format!("many/{number}")).unwrap();
-        seats.push(election.candidate("one").stand().await.unwrap());
+        candidacies.push(election.candidate("one").stand().await.unwrap());
     }
     let mut offices = Vec::new();
-    for seat in &mut seats {
-        offices.push(lead(seat).await);
+    for candidacy in &mut candidacies {
+        offices.push(lead(candidacy).await);
     }
     // Two candidates of one election on one connection are two candidates.
     let mut second = stand(&store, &name("many/7"), "two").await;
@@ -378,14 +378,14 @@ async fn an_expired_connection_of_the_users_own_is_final_and_reported() {
     let options = ZooKeeper::on(server).options().tick(TICK);
     let store = ZooKeeperStore::with_client(connection, &options).unwrap();
     let client = incumbent::Client::builder().ttl(Duration::from_millis(1500)).with_store(store).await.unwrap();
-    let mut seat = client.election("final").unwrap().candidate("a").stand().await.unwrap();
-    let office = lead(&mut seat).await;
+    let mut candidacy = client.election("final").unwrap().candidate("a").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
 
     proxy.set(Way::Cut);
 
     within(office.term().lost()).await;
     drop(office);
-    match within(seat.elected()).await {
+    match within(candidacy.elected()).await {
         Err(CandidacyError::Store(StoreError::Misuse { what })) => {
             assert!(what.contains("make a new client"), "{what}")
         }
@@ -417,8 +417,8 @@ async fn a_url_is_all_that_it_takes() {
     let server = shared().await;
     let url = format!("{}/by-url-{:x}?tick=200ms", server.url(), crate::harness::unique());
     let client = incumbent::Client::builder().ttl(TTL).connect(&url).await.unwrap();
-    let mut seat = client.election("jobs/nightly").unwrap().candidate("a").stand().await.unwrap();
-    lead(&mut seat).await.resign().await.unwrap();
+    let mut candidacy = client.election("jobs/nightly").unwrap().candidate("a").stand().await.unwrap();
+    lead(&mut candidacy).await.resign().await.unwrap();
     let unknown = incumbent::Client::connect(&format!("{}?dialect=latin", server.url())).await;
     assert!(unknown.is_err());
 }

@@ -22,13 +22,13 @@ const LONG: Duration = Duration::from_secs(120);
 async fn campaign(store: ZooKeeperStore, election: String) -> Result<(), String> {
     let client = incumbent::Client::builder().ttl(TTL).with_store(store).await.map_err(|error| error.to_string())?;
     let election = client.election(&election).unwrap();
-    let mut seat = match election.candidate("racer").stand().await {
-        Ok(seat) => seat,
+    let mut candidacy = match election.candidate("racer").stand().await {
+        Ok(candidacy) => candidacy,
         Err(StandError::Candidacy(CandidacyError::Ended)) => return Ok(()),
         Err(error) => return Err(error.to_string()),
     };
     loop {
-        match seat.elected().await {
+        match candidacy.elected().await {
             Ok(None) | Err(CandidacyError::Ended) => break,
             Ok(Some(office)) => {
                 office.term().stopping().await;

@@ -14,16 +14,16 @@ use futures_util::future::AbortHandle;
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::{Abstention, MemberId};
 use incumbent_core::{CandidacyId, Candidate, Claim, Command, Event, Fault, LossReason, StoreId, Timestamp, Token};
-use incumbent_peers::{Node, TermRules, Told as Said};
+use incumbent_peers::{Node, NodeEvent, TermRules};
 use incumbent_store::{Clock, StoreError};
 
 use super::fences::Fences;
-use super::{Side, Told};
+use super::{Side, SideEvent};
 use crate::error::{CandidacyError, MemberError};
 use crate::fence::{FenceError, FencingToken};
 use crate::hooks::Hooks;
 use crate::peers::{GroupElection, start};
-use crate::port::{CandidacyState, Stand};
+use crate::port::{SharedCandidacy, Stand};
 
 /// How long a member may take to leave beyond the grace, once every handle is gone.
 const TIDY: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ enum Done {
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 pub(crate) struct GroupSide {
-    bond: Arc<GroupElection>,
+    group_election: Arc<GroupElection>,
     clock: Arc<dyn Clock>,
     hooks: Hooks,
     member: Member,
@@ -48,7 +48,7 @@ pub(crate) struct GroupSide {
     /// Who leads, if it is another member.
     follows: Option<(MemberId, Option<Token>)>,
     /// What is to be told that the member has not said.
-    told: VecDeque<Told>,
+    events: VecDeque<SideEvent>,
     work: FuturesUnordered<Work>,
     /// The raise of fences that is out and wanted.
     raise: Option<(Token, AbortHandle)>,
@@ -66,7 +66,7 @@ enum Member {
 /// The candidate of this client. There is one at a time.
 struct DrivenCandidacy {
     id: CandidacyId,
-    shared: Arc<CandidacyState>,
+    shared: Arc<SharedCandidacy>,
     fences: Fences,
     /// What its user wants of a member that has not started yet.
     waiting: Vec<Command>,
@@ -80,15 +80,15 @@ struct DrivenCandidacy {
 }
 
 impl GroupSide {
-    pub(crate) fn new(bond: Arc<GroupElection>, clock: Arc<dyn Clock>, hooks: Hooks) -> GroupSide {
+    pub(crate) fn new(group_election: Arc<GroupElection>, clock: Arc<dyn Clock>, hooks: Hooks) -> GroupSide {
         GroupSide {
-            bond,
+            group_election,
             clock,
             hooks,
             member: Member::No,
             candidacy: None,
             follows: None,
-            told: VecDeque::new(),
+            events: VecDeque::new(),
             work: FuturesUnordered::new(),
             raise: None,
             closing: false,
@@ -97,14 +97,14 @@ impl GroupSide {
 
     /// One process is one member: a candidate that goes by another one's name is refused.
     fn check(&self, candidate: &Candidate) -> Result<(), CandidacyError> {
-        self.bond.check(&candidate.election).map_err(CandidacyError::Store)?;
+        self.group_election.check(&candidate.election).map_err(CandidacyError::Store)?;
         if self.closing {
             return Err(CandidacyError::Closed);
         }
         if self.candidacy.is_some() {
             return Err(CandidacyError::AlreadyInLine);
         }
-        let members = self.bond.group.members();
+        let members = self.group_election.group.members();
         if let Member::Yes(node) = &self.member
             && members.by_name(&candidate.name).is_some_and(|named| named.id != node.me())
         {
@@ -121,7 +121,7 @@ impl GroupSide {
                 self.member = Member::No;
                 self.fail(error);
                 if self.closing {
-                    self.told.push_back(Told::Closed(true));
+                    self.events.push_back(SideEvent::Closed(true));
                 }
                 return;
             }
@@ -146,7 +146,7 @@ impl GroupSide {
     /// The candidate is known by its member's name, and sees whom it follows.
     fn show_candidacy(&mut self) {
         let (Member::Yes(node), Some(candidacy)) = (&self.member, &self.candidacy) else { return };
-        let _ = candidacy.shared.name.set(self.bond.group.members().name(node.me()).into());
+        let _ = candidacy.shared.name.set(self.group_election.group.members().name(node.me()).into());
         self.show();
     }
 
@@ -161,7 +161,7 @@ impl GroupSide {
             Some((leader, term)) => Event::Led { leader, term, value: bytes::Bytes::new() },
             None => Event::Vacant,
         };
-        self.told.push_back(Told::Event(candidacy.id, event));
+        self.events.push_back(SideEvent::Event(candidacy.id, event));
     }
 
     /// The candidate cannot stand, for good.
@@ -169,30 +169,30 @@ impl GroupSide {
         if let Some(candidacy) = &mut self.candidacy {
             candidacy.error.get_or_insert(error);
             let id = candidacy.id;
-            self.told.extend([Event::Failed, Event::Done { certain: true }].map(|event| Told::Event(id, event)));
+            self.events.extend([Event::Failed, Event::Done { certain: true }].map(|event| SideEvent::Event(id, event)));
         }
     }
 
     /// What the member says, and what others wait for.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Told> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SideEvent> {
         loop {
-            if let Some(told) = self.told.pop_front() {
-                self.note_told(&told);
-                return Poll::Ready(told);
+            if let Some(event) = self.events.pop_front() {
+                self.note_event(&event);
+                return Poll::Ready(event);
             }
             if let Poll::Ready(Some(done)) = Pin::new(&mut self.work).poll_next(cx) {
                 self.on_done(done);
                 continue;
             }
             let Member::Yes(node) = &mut self.member else { return Poll::Pending };
-            let said = std::task::ready!(node.poll_told(cx));
+            let said = std::task::ready!(node.poll_event(cx));
             self.on_said(said);
         }
     }
 
     /// A candidacy that is over makes room for the next one.
-    fn note_told(&mut self, told: &Told) {
-        if let Told::Event(_, Event::Done { .. }) = told {
+    fn note_event(&mut self, event: &SideEvent) {
+        if let SideEvent::Event(_, Event::Done { .. }) = event {
             self.candidacy = None;
         }
     }
@@ -203,10 +203,12 @@ impl GroupSide {
             Done::Raised(id, token, result) => self.on_raised(id, token, result),
             Done::Shut => {
                 // A group keeps nothing of one who has left.
-                let id =
-                    self.candidacy.as_ref().map(|candidacy| Told::Event(candidacy.id, Event::Done { certain: true }));
-                self.told.extend(id);
-                self.told.push_back(Told::Closed(true));
+                let id = self
+                    .candidacy
+                    .as_ref()
+                    .map(|candidacy| SideEvent::Event(candidacy.id, Event::Done { certain: true }));
+                self.events.extend(id);
+                self.events.push_back(SideEvent::Closed(true));
             }
         }
     }
@@ -234,10 +236,10 @@ impl GroupSide {
         }
     }
 
-    fn on_said(&mut self, said: Said) {
+    fn on_said(&mut self, said: NodeEvent) {
         match said {
-            Said::Event(event) => self.on_event(event),
-            Said::RaiseFences(token) => {
+            NodeEvent::Event(event) => self.on_event(event),
+            NodeEvent::RaiseFences(token) => {
                 let token_of_group = FencingToken::new(token, self.store_id());
                 let Some(candidacy) = &self.candidacy else {
                     // Nobody is left to raise them for.
@@ -247,15 +249,15 @@ impl GroupSide {
                 self.raise = Some((token, raise));
                 self.work.push(Box::pin(async move { Done::Raised(id, token, raised.await) }));
             }
-            Said::GiveUpFences(token) => {
+            NodeEvent::GiveUpFences(token) => {
                 tracing::debug!(%token, "the raise of the fences is given up");
                 if let Some((_, raise)) = self.raise.take() {
                     raise.abort();
                 }
             }
             // A group with positions is refused to clients, which have no records.
-            Said::Seal(..) => {}
-            Said::Closed => self.on_closed(),
+            NodeEvent::Seal(..) => {}
+            NodeEvent::Closed => self.on_closed(),
         }
     }
 
@@ -284,7 +286,7 @@ impl GroupSide {
             _ => {}
         }
         let released = event == Event::Released;
-        self.told.push_back(Told::Event(candidacy.id, event));
+        self.events.push_back(SideEvent::Event(candidacy.id, event));
         if released {
             self.show();
         }
@@ -330,7 +332,7 @@ impl GroupSide {
     /// Which group the tokens are of.
     fn store_id(&self) -> StoreId {
         let known = if let Member::Yes(node) = &self.member { node.identity() } else { None };
-        known.unwrap_or_else(|| StoreId::new(format!("{}/unknown", self.bond.group.algorithm())))
+        known.unwrap_or_else(|| StoreId::new(format!("{}/unknown", self.group_election.group.algorithm())))
     }
 }
 
@@ -346,9 +348,9 @@ impl Side for GroupSide {
             node.stand(rules, value).map_err(StoreError::from)?;
         } else {
             self.member = Member::Starting;
-            let (bond, clock) = (self.bond.clone(), self.clock.clone());
+            let (group_election, clock) = (self.group_election.clone(), self.clock.clone());
             self.work.push(Box::pin(async move {
-                Done::Started(start(&bond, &election, &name, (rules, value), clock).await.map(Box::new))
+                Done::Started(start(&group_election, &election, &name, (rules, value), clock).await.map(Box::new))
             }));
         }
         self.candidacy = Some(DrivenCandidacy {
@@ -391,7 +393,7 @@ impl Side for GroupSide {
             return;
         }
         match &self.member {
-            Member::No => self.told.push_back(Told::Closed(true)),
+            Member::No => self.events.push_back(SideEvent::Closed(true)),
             Member::Starting => {}
             Member::Yes(_) => self.close_node(),
         }
@@ -407,17 +409,17 @@ impl Side for GroupSide {
     fn poll_work(&mut self, cx: &mut Context<'_>) -> bool {
         // What is taken in here is told before anything else is.
         match self.poll(cx) {
-            Poll::Ready(told) => {
-                self.told.push_front(told);
+            Poll::Ready(event) => {
+                self.events.push_front(event);
                 true
             }
             Poll::Pending => false,
         }
     }
 
-    fn next_told(&mut self, cx: &mut Context<'_>) -> Option<Told> {
+    fn next_event(&mut self, cx: &mut Context<'_>) -> Option<SideEvent> {
         match self.poll(cx) {
-            Poll::Ready(told) => Some(told),
+            Poll::Ready(event) => Some(event),
             Poll::Pending => None,
         }
     }
@@ -427,7 +429,7 @@ impl Side for GroupSide {
     }
 
     fn name_of(&self, member: MemberId) -> Arc<str> {
-        self.bond.group.members().name(member).into()
+        self.group_election.group.members().name(member).into()
     }
 
     fn error(&mut self, _: CandidacyId) -> CandidacyError {
@@ -435,6 +437,6 @@ impl Side for GroupSide {
     }
 
     fn patience(&self) -> Duration {
-        self.bond.group.settings().grace + TIDY
+        self.group_election.group.settings().grace + TIDY
     }
 }

@@ -7,16 +7,16 @@ use incumbent_store::Session;
 
 use crate::candidacy::{CandidacyEvent, Role};
 use crate::fence::FencingToken;
-use crate::port::{CandidacyState, TermState};
+use crate::port::{SharedCandidacy, TermState};
 
 pub(super) struct Handles {
     election: ElectionName,
-    pub(super) shared: Arc<CandidacyState>,
+    pub(super) shared: Arc<SharedCandidacy>,
     pub(super) term: Option<Arc<TermState>>,
 }
 
 impl Handles {
-    pub(super) fn new(election: ElectionName, shared: Arc<CandidacyState>) -> Handles {
+    pub(super) fn new(election: ElectionName, shared: Arc<SharedCandidacy>) -> Handles {
         Handles { election, shared, term: None }
     }
 

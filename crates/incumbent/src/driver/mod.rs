@@ -46,7 +46,7 @@ pub(crate) use store::StoreSide;
 const TURN: usize = 128;
 
 /// What a machine has to say to the handles.
-pub(crate) enum Told {
+pub(crate) enum SideEvent {
     Event(CandidacyId, Event),
     /// All is closed, and nothing is left if `true`.
     Closed(bool),
@@ -58,7 +58,7 @@ pub(crate) trait Side: Send + 'static {
     fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError>;
     /// The user of a candidacy wants something.
     fn command(&mut self, id: CandidacyId, command: Command);
-    /// Every candidacy leaves, and all is closed. [`Told::Closed`] follows.
+    /// Every candidacy leaves, and all is closed. [`SideEvent::Closed`] follows.
     fn close(&mut self);
     /// Time has passed.
     fn tick(&mut self);
@@ -67,7 +67,7 @@ pub(crate) trait Side: Send + 'static {
     /// Takes in one thing that has happened elsewhere. `false`: nothing has.
     fn poll_work(&mut self, cx: &mut Context<'_>) -> bool;
     /// Does what the machine says, in order, up to the next thing that handles have to be told.
-    fn next_told(&mut self, cx: &mut Context<'_>) -> Option<Told>;
+    fn next_event(&mut self, cx: &mut Context<'_>) -> Option<SideEvent>;
     /// Nothing more has happened. `true`: it wants another turn soon.
     fn end_turn(&mut self) -> bool {
         false
@@ -237,14 +237,14 @@ impl<S: Side> Driver<S> {
     }
 
     fn drain(&mut self, cx: &mut Context<'_>) {
-        while let Some(told) = self.side.next_told(cx) {
-            match told {
-                Told::Event(id, event) => {
+        while let Some(event) = self.side.next_event(cx) {
+            match event {
+                SideEvent::Event(id, event) => {
                     #[cfg(feature = "flaws")]
                     let Some(event) = self.distort(cx, id, event) else { continue };
                     self.tell(cx, id, event);
                 }
-                Told::Closed(closed) => self.on_closed(closed),
+                SideEvent::Closed(closed) => self.on_closed(closed),
             }
         }
     }

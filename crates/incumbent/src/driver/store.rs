@@ -19,7 +19,7 @@ use incumbent_core::{
 use incumbent_store::{Clock, Session, Store, StoreError, StoreId};
 
 use super::fences::Fences;
-use super::{Side, Told, replace};
+use super::{Side, SideEvent, replace};
 use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
 use crate::flaw::{DriverFlaw, Flaws};
@@ -236,7 +236,7 @@ impl StoreSide {
     }
 
     /// Does what the machine says. An event comes back, to be told before anything else is done.
-    fn carry_out(&mut self, output: Output) -> Option<Told> {
+    fn carry_out(&mut self, output: Output) -> Option<SideEvent> {
         match output {
             Output::OpenSession(attempt, ttl) => {
                 let store = self.store.clone();
@@ -266,7 +266,7 @@ impl StoreSide {
             }
             Output::Call(id, call, epoch, op) => self.call(id, call, epoch, op),
             Output::GiveUpCall(id) => self.give_up_call(id),
-            Output::Watch { seat: id, watch, what, from } => {
+            Output::Watch { candidacy: id, watch, what, from } => {
                 let candidacy = self.candidacies.get_mut(&id)?;
                 replace(&mut candidacy.watch, None);
                 if candidacy.to_watch.replace(ToWatch { watch, what, from }).is_none() {
@@ -280,7 +280,7 @@ impl StoreSide {
             }
             Output::Event(id, event) => {
                 self.note(id, &event);
-                return Some(Told::Event(id, event));
+                return Some(SideEvent::Event(id, event));
             }
             Output::SettingsRefused(error) => self.session_error = Some(error.into()),
         }
@@ -407,15 +407,15 @@ impl Side for StoreSide {
         true
     }
 
-    fn next_told(&mut self, _: &mut Context<'_>) -> Option<Told> {
+    fn next_event(&mut self, _: &mut Context<'_>) -> Option<SideEvent> {
         while let Some(output) = self.participant.poll_output() {
             #[cfg(feature = "flaws")]
             let Some(output) = self.distort(output) else { continue };
-            if let Some(told) = self.carry_out(output) {
-                return Some(told);
+            if let Some(event) = self.carry_out(output) {
+                return Some(event);
             }
         }
-        self.closed.take().map(Told::Closed)
+        self.closed.take().map(SideEvent::Closed)
     }
 
     /// Watches are begun a turn later: nobody who was just elected waits for them, and who resigns at once needs none.

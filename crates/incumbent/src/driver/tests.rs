@@ -9,7 +9,7 @@ use incumbent_core::{Candidate, ElectionName, LossReason, Refusal, Rng, StoreId,
 use incumbent_store::TokioClock;
 
 use super::*;
-use crate::port::{CandidacyState, Port, TermState};
+use crate::port::{Port, SharedCandidacy, TermState};
 
 const ID: CandidacyId = CandidacyId(0);
 
@@ -28,7 +28,7 @@ struct Script {
     when_released: Vec<Says>,
     /// What was sent, and how far the candidacy had come by then.
     sent: Arc<Mutex<Vec<(&'static str, Role)>>>,
-    candidacy: Arc<CandidacyState>,
+    candidacy: Arc<SharedCandidacy>,
     term: Option<Arc<TermState>>,
     /// Whether the user was handing over, at each [`Says::Look`].
     ceding: Vec<bool>,
@@ -51,10 +51,10 @@ impl Side for Script {
     fn poll_work(&mut self, _: &mut Context<'_>) -> bool {
         !self.queue.is_empty()
     }
-    fn next_told(&mut self, _: &mut Context<'_>) -> Option<Told> {
+    fn next_event(&mut self, _: &mut Context<'_>) -> Option<SideEvent> {
         loop {
             match self.queue.pop_front()? {
-                Says::Event(event) => return Some(Told::Event(ID, event)),
+                Says::Event(event) => return Some(SideEvent::Event(ID, event)),
                 Says::Look => self.ceding.extend(self.term.as_ref().map(|term| term.ceding.load(Ordering::Acquire))),
                 Says::Send(what) => {
                     let role = self.candidacy.state().role.clone();
@@ -83,10 +83,10 @@ fn elected() -> Says {
 }
 
 /// Drives a machine that leads, and says this once the work has stopped.
-fn leading(when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<CandidacyState>) {
+fn leading(when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<SharedCandidacy>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let (port, requests) = Port::new(clock.clone(), Rng::from_number(1), Flaws::default());
-    let (candidacy, sent) = (CandidacyState::new(Arc::new(OnceLock::new())), Arc::default());
+    let (candidacy, sent) = (SharedCandidacy::new(Arc::new(OnceLock::new())), Arc::default());
     let queue = [elected()].into();
     let side = Script { queue, when_released, sent, candidacy: candidacy.clone(), term: None, ceding: Vec::new() };
     let mut driver = Driver::new(side, clock, requests, Settings::default(), Flaws::default())
@@ -106,7 +106,7 @@ fn leading(when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<CandidacyStat
 }
 
 /// Drives a machine that says this, then this once the work has stopped. What was sent, and when.
-fn sent(says: Vec<Says>, when_released: Vec<Says>, claimed: bool) -> (Vec<(&'static str, Role)>, Arc<CandidacyState>) {
+fn sent(says: Vec<Says>, when_released: Vec<Says>, claimed: bool) -> (Vec<(&'static str, Role)>, Arc<SharedCandidacy>) {
     let (mut driver, _port, candidacy) = leading(when_released);
     if claimed {
         assert!(candidacy.state().elected.take().is_some());

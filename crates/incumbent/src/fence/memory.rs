@@ -61,8 +61,8 @@ impl<T> MemoryFence<T> {
     }
 
     /// Looks at the value. Anybody may.
-    pub fn read<R>(&self, look: impl FnOnce(&T) -> R) -> Result<R, FenceError> {
-        Ok(look(&self.lock()?.value))
+    pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> Result<R, FenceError> {
+        Ok(read(&self.lock()?.value))
     }
 
     /// The highest token that was shown, if there was one.

@@ -93,7 +93,7 @@ impl Group {
         self
     }
 
-    /// Mutual TLS, beneath the secret: nobody on the way can read what is said. All members and visitors need it.
+    /// Mutual TLS, beneath the secret: nobody on the way can read what is said. All members, and all who ask them, need it.
     #[cfg(feature = "peers-tls")]
     pub fn tls(mut self, tls: incumbent_peers::Tls) -> Group {
         self.tls = Some(tls);
@@ -187,12 +187,12 @@ impl Group {
     /// Which member a process is that stands under this name.
     pub(super) fn slots(&self, name: &str) -> Result<MemberChoice, CandidacyError> {
         let named = self.members.by_name(name);
-        if let Some(told) = self.told()? {
+        if let Some(given) = self.given()? {
             return match named {
-                Some(named) if named.id != told.id => {
-                    Err(MemberError::AnotherName { is: told.name.to_string(), named: name.to_owned() }.into())
+                Some(named) if named.id != given.id => {
+                    Err(MemberError::AnotherName { is: given.name.to_string(), named: name.to_owned() }.into())
                 }
-                _ => Ok(MemberChoice::One(told.id)),
+                _ => Ok(MemberChoice::One(given.id)),
             };
         }
         if let Some(named) = named {
@@ -207,7 +207,7 @@ impl Group {
     }
 
     /// The member that `rank` or `listen` name.
-    fn told(&self) -> Result<Option<&Member>, StoreError> {
+    fn given(&self) -> Result<Option<&Member>, StoreError> {
         if let Some(rank) = self.rank {
             let unknown = || misuse(format!("there is no member {rank}: the list has {}", self.numbers()));
             return self.members.get(rank).map(Some).ok_or_else(unknown);
@@ -233,10 +233,10 @@ impl Group {
                         client cannot tell the member of them: leave it off, or run an `incumbent_peers::Node` yourself";
             return Err(misuse(what.to_owned()));
         }
-        self.told().map(|_| ())
+        self.given().map(|_| ())
     }
 
-    /// What all members and visitors have to know. `make`: whether to make a secret where there is none.
+    /// What all members, and all who ask them, have to know. `make`: whether to make a secret where there is none.
     pub(super) fn config(&self, election: &ElectionName, make: bool) -> Result<GroupConfig, StoreError> {
         let secret = match &self.secret {
             SecretFrom::Given(secret) => secret.clone(),
@@ -413,11 +413,11 @@ mod tests {
 
     #[test]
     fn a_client_holds_one_election() {
-        let bond = GroupElection::new(group("ring://"));
+        let group_election = GroupElection::new(group("ring://"));
         let name = |text: &str| ElectionName::new(text).unwrap();
-        bond.check(&name("a")).unwrap();
-        bond.check(&name("a")).unwrap();
-        let error = bond.check(&name("b")).unwrap_err().to_string();
+        group_election.check(&name("a")).unwrap();
+        group_election.check(&name("a")).unwrap();
+        let error = group_election.check(&name("b")).unwrap_err().to_string();
         assert!(error.contains("holds a, not b"), "{error}");
     }
 }

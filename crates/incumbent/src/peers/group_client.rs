@@ -25,28 +25,28 @@ use crate::operator::CandidateRef;
 /// Asks the members of one group.
 #[derive(Debug)]
 pub(crate) struct GroupClient {
-    bond: Arc<GroupElection>,
+    group_election: Arc<GroupElection>,
     query_client: Mutex<Option<QueryClient>>,
     /// Which group answered last: a group that was founded anew has another identity.
     identity: Mutex<Option<StoreId>>,
 }
 
 impl GroupClient {
-    pub(super) fn new(bond: Arc<GroupElection>) -> GroupClient {
-        GroupClient { bond, query_client: Mutex::new(None), identity: Mutex::new(None) }
+    pub(super) fn new(group_election: Arc<GroupElection>) -> GroupClient {
+        GroupClient { group_election, query_client: Mutex::new(None), identity: Mutex::new(None) }
     }
 
     pub(crate) fn group(&self) -> &Group {
-        &self.bond.group
+        &self.group_election.group
     }
 
     fn query_client(&self, election: &ElectionName) -> Result<QueryClient, StoreError> {
-        self.bond.check(election)?;
+        self.group_election.check(election)?;
         let mut query_client = self.query_client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(query_client) = &*query_client {
             return Ok(query_client.clone());
         }
-        let config = self.bond.group.config(election, false)?;
+        let config = self.group_election.group.config(election, false)?;
         let made = QueryClient::new(config).map_err(|error| misuse(error.to_string()))?;
         Ok(query_client.insert(made).clone())
     }
@@ -58,11 +58,11 @@ impl GroupClient {
 
     pub(crate) fn promises(&self) -> Promises {
         let known = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        promises(&self.bond.group, known)
+        promises(&self.group_election.group, known)
     }
 
     /// Who leads and who else answers. Whoever wants only the leader (`candidates` is 1) gets an answer only if it is sure.
-    pub(crate) async fn look(&self, election: &ElectionName, candidates: usize) -> Result<Snapshot, StoreError> {
+    pub(crate) async fn snapshot(&self, election: &ElectionName, candidates: usize) -> Result<Snapshot, StoreError> {
         let query_client = self.query_client(election)?;
         let survey = if candidates == 1 { query_client.survey_leader().await } else { query_client.survey().await };
         let answers: Vec<_> = survey.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
@@ -75,7 +75,7 @@ impl GroupClient {
         let group = GroupStatus {
             members: self.group().members().len(),
             answering: answers.len(),
-            needed: self.bond.group.needed(),
+            needed: self.group_election.group.needed(),
             forming: answers.iter().any(|status| status.forming),
             waits_for: self.names(answers.iter().flat_map(|status| status.waits_for.iter().copied())),
             not_voting: self.names(answers.iter().filter(|status| is_out(status)).map(|status| status.member)),
@@ -129,7 +129,7 @@ impl GroupClient {
 
     /// Members tell nobody by themselves: look again after a while.
     pub(crate) fn watch(&self) -> Wake {
-        let every = self.bond.group.ask_every();
+        let every = self.group_election.group.ask_every();
         Box::pin(async move {
             sleep(every).await;
             Ok(())
@@ -231,9 +231,9 @@ impl GroupClient {
                 Err(error) if !heard => return Err(self.refused_at(error)),
                 Err(_) => {}
             }
-            let look =
+            let snapshot =
                 crate::backend::retry(until, || Box::pin(reader.look_within(usize::MAX, reader.attempt()))).await?;
-            if look.group.is_some_and(|group| !group.forming) {
+            if snapshot.group.is_some_and(|group| !group.forming) {
                 return Ok(());
             }
             self.pause(until, within, Unfinished::Founded).await?;
@@ -308,12 +308,12 @@ impl GroupClient {
         reader: &ElectionReader,
         until: Instant,
     ) -> Result<Option<CandidateInfo>, OperatorError> {
-        let look = crate::backend::retry(until, || Box::pin(reader.look_within(1, reader.attempt()))).await?;
-        Ok(look.into_leader())
+        let snapshot = crate::backend::retry(until, || Box::pin(reader.look_within(1, reader.attempt()))).await?;
+        Ok(snapshot.into_leader())
     }
 
     async fn pause(&self, until: Instant, within: Duration, missing: Unfinished) -> Result<(), OperatorError> {
-        let next = Instant::now() + self.bond.group.ask_every();
+        let next = Instant::now() + self.group_election.group.ask_every();
         if next >= until {
             return Err(OperatorError::TimedOut { waited: within, missing });
         }
@@ -347,7 +347,7 @@ impl GroupClient {
                 return Err(refused);
             }
             heard |= matches!(error, AskError::Silent { .. } | AskError::Unreachable { .. });
-            if Instant::now() + self.bond.group.ask_every() >= until {
+            if Instant::now() + self.group_election.group.ask_every() >= until {
                 let (what, source) = (error.to_string(), None);
                 let unknown = if heard {
                     StoreError::OutcomeUnknown { what, source }
@@ -356,7 +356,7 @@ impl GroupClient {
                 };
                 return Err(ReadError::TimedOut { waited: began.elapsed(), last: unknown }.into());
             }
-            sleep(self.bond.group.ask_every()).await;
+            sleep(self.group_election.group.ask_every()).await;
             let leader = self.leader_until(reader, until).await?;
             if leader.is_none_or(|leader| leader.name != before.name || leader.token != before.token) {
                 return Ok(());

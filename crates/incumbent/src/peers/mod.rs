@@ -8,10 +8,10 @@
 //!   falls into two halves, each has a leader. So they are [`Unfenced`](crate::Unfenced): connect with
 //!   [`connect_unfenced`](crate::ClientBuilder::connect_unfenced).
 //!
-//! # Members and visitors
+//! # Members, and those who ask them
 //! One group holds one election. A client becomes a **member** with its first [`stand`](crate::Candidate::stand): from then on it
 //! listens, keeps its votes, answers and votes, until it is closed or its last handle is gone. It leads only while it has a
-//! candidate. Before that, and for ever if nobody stands, it is a **visitor**: readers, observers and operators ask the members,
+//! candidate. Before that, and for ever if nobody stands, it asks **from outside**: readers, observers and operators ask the members,
 //! over the same authenticated connections. The first election that is used with a client is the group's; another one
 //! is refused.
 //!
@@ -26,7 +26,7 @@
 //! | `listen` | where this member listens, and so which one it is | its address in the list |
 //! | `rank` | which member this is, by its number: its place in the list, from 1. In bully and ring elections the highest leads | see below |
 //! | `data` | where a consensus member writes down its votes: a directory of its own, which must outlive it | in the user's state folder, by election and the member's name |
-//! | `secret-file` | what the members and their visitors share: 16 bytes at least, in a file that others cannot read | with members on other hosts: needed. On one host: made, in the user's state folder |
+//! | `secret-file` | what the members and those who ask them share: 16 bytes at least, in a file that others cannot read | with members on other hosts: needed. On one host: made, in the user's state folder |
 //! | `tls-ca`, `tls-cert`, `tls-key` | certificates as well as the secret: mutual TLS beneath it, from PEM files (feature `peers-tls`) | none: connections are encrypted with keys from the secret |
 //! | `timeout` | how long a leader may be silent, e.g. `1500ms`. The same everywhere; the other times are shares of it | 1.5 s |
 //! | `majority` | bully, ring: `yes` to lead only while a majority answers. It narrows the time with two leaders, and does not exclude it | `no` |
@@ -67,6 +67,6 @@ use crate::hooks::Hooks;
 
 /// The two sides of a client of a group: one that may become a member, and one that asks.
 pub(crate) fn open(group: Group, clock: Arc<dyn Clock>, hooks: Hooks) -> (GroupSide, Arc<GroupClient>) {
-    let bond = Arc::new(GroupElection::new(group));
-    (GroupSide::new(bond.clone(), clock, hooks), Arc::new(GroupClient::new(bond)))
+    let group_election = Arc::new(GroupElection::new(group));
+    (GroupSide::new(group_election.clone(), clock, hooks), Arc::new(GroupClient::new(group_election)))
 }

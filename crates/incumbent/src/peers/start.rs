@@ -12,13 +12,13 @@ use crate::error::{CandidacyError, MemberError, is_taken};
 
 /// Starts the member that one who stands under this name is.
 pub(crate) async fn start(
-    bond: &GroupElection,
+    group_election: &GroupElection,
     election: &ElectionName,
     name: &str,
     (rules, value): (TermRules, Bytes),
     clock: Arc<dyn Clock>,
 ) -> Result<Node, CandidacyError> {
-    let group = &bond.group;
+    let group = &group_election.group;
     let slots = group.slots(name)?;
     let shared = group.config(election, true)?;
     let (ids, may_skip) = match slots {

@@ -15,7 +15,7 @@ use incumbent_core::peers::consensus::Message;
 use incumbent_core::peers::ring;
 use incumbent_peers::{
     Algorithm, Body, Command, ConsensusSettings, Event, GroupConfig, LinkSettings, Member, MemberId, Members, Node,
-    NodeConfig, RankSettings, Rules, Secret, Told, Trace, TraceRecord, Way,
+    NodeConfig, NodeEvent, RankSettings, Rules, Secret, Trace, TraceRecord, Way,
 };
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
@@ -112,7 +112,7 @@ impl MemberArgs {
         let mut at_work = false;
         loop {
             tokio::select! {
-                told = node.told() => if let Told::Event(event) = told {
+                event = node.event() => if let NodeEvent::Event(event) = event {
                     at_work |= matches!(event, Event::Elected { .. });
                     reporter.event(&event);
                     if matches!(event, Event::Stopping { .. } | Event::Unelected(_)) && std::mem::take(&mut at_work) {

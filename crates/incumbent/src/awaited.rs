@@ -7,14 +7,14 @@ use tokio::sync::Notify;
 /// Like tokio's `watch`, but those who wait are woken in the order in which they came: tokio draws
 /// lots, and a simulation could not be run again.
 #[derive(Debug)]
-pub(crate) struct Watched<T> {
+pub(crate) struct Awaited<T> {
     value: Mutex<T>,
     changed: Notify,
 }
 
-impl<T: Copy> Watched<T> {
-    pub(crate) fn new(value: T) -> Watched<T> {
-        Watched { value: Mutex::new(value), changed: Notify::new() }
+impl<T: Copy> Awaited<T> {
+    pub(crate) fn new(value: T) -> Awaited<T> {
+        Awaited { value: Mutex::new(value), changed: Notify::new() }
     }
 
     pub(crate) fn get(&self) -> T {
