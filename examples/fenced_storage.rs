@@ -52,7 +52,8 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Takes office, writes, is paused, and writes again as if nothing had happened. Answers with why that was refused.
+/// Takes office, writes, is paused, and writes again as if nothing had happened. Answers with why
+/// that was refused.
 async fn first_leader(
     storage: Storage,
     leads: oneshot::Sender<FencingToken>,
@@ -63,8 +64,8 @@ async fn first_leader(
     write(&storage, "balance", "100, by A", leadership.token())?;
     leads.send(leadership.token().clone()).map_err(|_| "nobody waits for A")?;
 
-    // A long collection of garbage, a swapped-out page, a suspended machine: the thread stands still, and with it
-    // everything that could have noticed that time goes by.
+    // A long collection of garbage, a swapped-out page, a suspended machine: the thread stands
+    // still, and with it everything that could have noticed that time goes by.
     pause.recv()?;
 
     match write(&storage, "balance", "150, by A", leadership.token()) {

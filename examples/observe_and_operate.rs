@@ -25,7 +25,8 @@ async fn main() -> Result<(), BoxError> {
     });
     let mut replicas = Vec::new();
     for name in ["a", "b", "c"] {
-        // Each has a client, and so a session, of its own. Once it stands, the next one comes behind it.
+        // Each has a client, and so a session, of its own. Once it stands, the next one comes
+        // behind it.
         let election = Client::connect(URL).await?.election("primary")?;
         let candidacy = election.candidate(name).stand().await?;
         replicas.push(tokio::spawn(replica(candidacy)));

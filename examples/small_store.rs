@@ -1,5 +1,5 @@
-//! A whole store, with a server that is a lock around three tables. `cargo run --example small_store`
-//! holds an election on it; `cargo test` runs both suites against it.
+//! A whole store, with a server that is a lock around three tables. `cargo run --example
+//! small_store` holds an election on it; `cargo test` runs both suites against it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,8 @@ struct Server {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// Grows with every change of anything, and never goes back: tokens and versions are drawn from it.
+    /// Grows with every change of anything, and never goes back: tokens and versions are drawn from
+    /// it.
     changes: u64,
     /// The TTL of each session, and when it expires.
     sessions: BTreeMap<u64, (Duration, Timestamp)>,

@@ -1,7 +1,8 @@
 //! What the benchmarks share: taking times, and saying them as a table.
 //!
-//! These machines are noisy and differ from each other, so a number alone says little: each line has a yardstick that
-//! runs in the same process, turn and turn about with ours, and the ratio is what to compare.
+//! These machines are noisy and differ from each other, so a number alone says little: each line
+//! has a yardstick that runs in the same process, turn and turn about with ours, and the ratio is
+//! what to compare.
 
 pub mod plot;
 

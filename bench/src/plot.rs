@@ -1,4 +1,5 @@
-//! A bar chart as SVG: groups of bars on a logarithmic axis, since what is compared differs by factors.
+//! A bar chart as SVG: groups of bars on a logarithmic axis, since what is compared differs by
+//! factors.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,7 @@
 //! Elections on etcd, beside Go's `concurrency.Election` on the same server, turn and turn about.
 //!
-//! `etcd PEER [SVG]`: PEER is the program made from `bench/peers/etcd`; SVG is where to put the chart.
+//! `etcd PEER [SVG]`: PEER is the program made from `bench/peers/etcd`; SVG is where to put the
+//! chart.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot measure stops")]
 
@@ -75,8 +76,8 @@ impl Campaigns {
         tokio::spawn(self.turn(client, bare, place)).await.expect("they were measured")
     }
 
-    /// Beside each campaign a bare put, and a bare transaction that does what a campaign has to: if nothing is there,
-    /// neither in line nor about the office, put an entry.
+    /// Beside each campaign a bare put, and a bare transaction that does what a campaign has to: if
+    /// nothing is there, neither in line nor about the office, put an entry.
     async fn turn(mut self, client: Client, bare: rpc::Client, place: String) -> Campaigns {
         let lease = bare.lease_grant(LeaseGrantRequest { ttl: 600, id: 0 }).await.expect("a lease").id;
         for round in 0..CAMPAIGNS {
@@ -167,7 +168,8 @@ impl Bench {
     }
 
     async fn handovers(&self, table: &mut Table, plot: &mut Plot) {
-        // Long enough for a follower to have begun to wait: before that there is nothing to hand over.
+        // Long enough for a follower to have begun to wait: before that there is nothing to hand
+        // over.
         for (what, wait) in [("fresh", Duration::from_millis(5)), ("waited", Duration::from_millis(300))] {
             let (mut ours, mut gos, mut least) = <(Times, Times, Times)>::default();
             // Two sessions of one connection, as Go's are.
@@ -216,7 +218,8 @@ impl Bench {
         }
     }
 
-    /// On a new server: one that has seen many elections is slower, and whoever holds more would slow down the other.
+    /// On a new server: one that has seen many elections is slower, and whoever holds more would
+    /// slow down the other.
     async fn elsewhere(&self) -> (EtcdCluster, Bench) {
         let cluster = EtcdCluster::start_on_disk(1).await;
         let endpoint = cluster.endpoints().remove(0);
@@ -255,7 +258,8 @@ impl Bench {
         compare(table, plot, "memory per waiting candidacy, KiB", ours, gos);
     }
 
-    /// From kill -9 of the leader's process to the follower in office; the TTL is five seconds for both.
+    /// From kill -9 of the leader's process to the follower in office; the TTL is five seconds for
+    /// both.
     async fn failovers(&self, table: &mut Table, plot: &mut Plot) {
         let (mut ours, mut gos) = (Times::default(), Times::default());
         let this = std::env::current_exe().expect("a path").display().to_string();
@@ -363,7 +367,8 @@ async fn bare_handover(bare: &rpc::Client, name: &str, wait: Duration) -> Durati
     task.await.expect("no panic") - start
 }
 
-/// From the leader's resignation to the follower in office. The leader does not stand again, as Go's does not.
+/// From the leader's resignation to the follower in office. The leader does not stand again, as
+/// Go's does not.
 async fn handover(store: &EtcdStore, [one, other]: [&Client; 2], name: &str, wait: Duration) -> Duration {
     let (leader, follower) = (one.election(name).expect("a name"), other.election(name).expect("a name"));
     let office = leader.candidate("leader").value("leader").try_once().await.expect("a store");

@@ -1,6 +1,8 @@
-//! The directory as a store, with the real command, beside `flock(1)` and a bare write to the same disk.
+//! The directory as a store, with the real command, beside `flock(1)` and a bare write to the same
+//! disk.
 //!
-//! `make bench-file`, or: `file PATH_TO_INCUMBENT`. It starts itself as the command that is run (`file --stamp FILE`).
+//! `make bench-file`, or: `file PATH_TO_INCUMBENT`. It starts itself as the command that is run
+//! (`file --stamp FILE`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +34,8 @@ fn main() -> Result<(), BoxError> {
     }
 }
 
-/// The command that is run: says when its first instruction ran and in which process, and waits to be killed.
+/// The command that is run: says when its first instruction ran and in which process, and waits to
+/// be killed.
 fn stamp(file: &Path) -> Result<(), BoxError> {
     let now = BootClock.now().as_nanos();
     let mut stamps = fs::OpenOptions::new().append(true).create(true).open(file)?;
@@ -192,7 +195,8 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>, BoxError>) -
     Err(format!("{what} did not come").into())
 }
 
-/// Campaign and resign through the library, beside one durable write of a few bytes: a token has to be on the disk.
+/// Campaign and resign through the library, beside one durable write of a few bytes: a token has to
+/// be on the disk.
 fn campaigns(table: &mut Table, folder: &Path) -> Result<(), BoxError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let each: Duration = runtime.block_on(async {
@@ -250,8 +254,9 @@ fn idle(table: &mut Table, incumbent: &Path, folder: &Path) -> Result<(), BoxErr
             by_thread.join(", "),
             bytes / WAITING as f64 / 1048576.0
         ),
-        // The alarm wakes the thread that drives tasks. The heartbeat is written by another, since a disk that hangs must
-        // not hold up the one that has to stop a leader's work in time. Its answer wakes the first again.
+        // The alarm wakes the thread that drives tasks. The heartbeat is written by another, since
+        // a disk that hangs must not hold up the one that has to stop a leader's work in time. Its
+        // answer wakes the first again.
         format!("{:.2}: alarm, write and answer of {renewals:.2} renewals", 3.0 * renewals),
         format!("{:.1} x", all / (3.0 * renewals)),
         "no wake-ups but the heartbeat".into(),
@@ -259,7 +264,8 @@ fn idle(table: &mut Table, incumbent: &Path, folder: &Path) -> Result<(), BoxErr
     Ok(())
 }
 
-/// How often threads of each name have woken up while all waited, and how many bytes the processes take.
+/// How often threads of each name have woken up while all waited, and how many bytes the processes
+/// take.
 fn count_wakes(waiting: &[Child], incumbent: &Path, url: &str) -> Result<(BTreeMap<String, u64>, f64), BoxError> {
     until("everyone in line", || {
         let output = Command::new(incumbent).args(["--store", url, "candidates", "bench", "--json"]).output()?;

@@ -27,7 +27,8 @@ async fn client(store: &MemoryStore) -> Result<Client, BoxError> {
     Ok(Client::builder().ttl(Duration::from_secs(600)).with_store(store.clone()).await?)
 }
 
-/// Campaign and resign, over and over, beside taking and releasing a lock of tokio's that another task waits for.
+/// Campaign and resign, over and over, beside taking and releasing a lock of tokio's that another
+/// task waits for.
 async fn campaigns(table: &mut Table) -> Result<(), BoxError> {
     const CAMPAIGNS: u32 = 100_000;
     let store = MemoryStore::new(Shape::FAIR);
@@ -125,7 +126,8 @@ async fn waiting(table: &mut Table) -> Result<(), BoxError> {
         candidacies.push(followers.election(&format!("bench/wait/{number}"))?.candidate("follower").stand().await?);
     }
     let each = resident_bytes()?.saturating_sub(before) / WAITING as u64;
-    // A task that does nothing but wait is the least that a waiting candidacy of another design has.
+    // A task that does nothing but wait is the least that a waiting candidacy of another design
+    // has.
     let before = resident_bytes()?;
     let never = Arc::new(tokio::sync::Notify::new());
     let tasks: Vec<_> = (0..WAITING)

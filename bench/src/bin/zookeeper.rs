@@ -1,8 +1,8 @@
-//! Elections on ZooKeeper, beside Curator's `LeaderLatch` and kazoo's `Election` on the same server, turn and turn
-//! about.
+//! Elections on ZooKeeper, beside Curator's `LeaderLatch` and kazoo's `Election` on the same
+//! server, turn and turn about.
 //!
-//! `zookeeper CURATOR KAZOO [SVG]`: CURATOR is the folder with the classes made from `bench/peers/curator`, KAZOO is
-//! `bench/peers/kazoo/peer.py`; SVG is where to put the chart.
+//! `zookeeper CURATOR KAZOO [SVG]`: CURATOR is the folder with the classes made from
+//! `bench/peers/curator`, KAZOO is `bench/peers/kazoo/peer.py`; SVG is where to put the chart.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot measure stops")]
 

@@ -241,10 +241,11 @@ pub(crate) struct TimeoutArg {
 /// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and
 /// exit; a second one kills at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on
 /// to COMMAND. Signals that were ignored at the start stay ignored. On a terminal, Ctrl-C and
-/// Ctrl-\ go to COMMAND alone: if they kill it, `incumbent` ends too, even with --forever. A COMMAND
-/// that catches Ctrl-C and exits counts as having ended by itself: with --forever it is restarted
-/// after a second, and a Ctrl-C within that second ends `incumbent`. A COMMAND that ignores Ctrl-C
-/// can be ended with Ctrl-\. Under systemd, Type=notify works: a follower counts as ready.
+/// Ctrl-\ go to COMMAND alone: if they kill it, `incumbent` ends too, even with --forever. A
+/// COMMAND that catches Ctrl-C and exits counts as having ended by itself: with --forever it is
+/// restarted after a second, and a Ctrl-C within that second ends `incumbent`. A COMMAND that
+/// ignores Ctrl-C can be ended with Ctrl-\. Under systemd, Type=notify works: a follower counts as
+/// ready.
 ///
 /// COMMAND has to stay in the foreground: anything it leaves running when it exits is stopped.
 #[derive(Debug, Args)]
@@ -448,9 +449,9 @@ pub(crate) struct ResignArgs {
 
 /// Remove the leader without asking it
 ///
-/// For a leader that does not respond. Exactly the entry that was read is removed. The former leader
-/// may go on until it notices, at its deadline at the latest; only resources that check its token
-/// refuse it right away. `incumbent resign` asks the leader instead.
+/// For a leader that does not respond. Exactly the entry that was read is removed. The former
+/// leader may go on until it notices, at its deadline at the latest; only resources that check its
+/// token refuse it right away. `incumbent resign` asks the leader instead.
 #[derive(Debug, Args)]
 pub(crate) struct DeposeArgs {
     #[command(flatten)]

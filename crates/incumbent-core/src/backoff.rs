@@ -1,4 +1,5 @@
-//! How long to wait before the next try: doubling, with jitter, and never past the time that remains.
+//! How long to wait before the next try: doubling, with jitter, and never past the time that
+//! remains.
 
 use std::time::Duration;
 
@@ -13,11 +14,13 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Notes a failure. `longest` bounds the wait, `remaining` the time in which trying still helps.
+    /// Notes a failure. `longest` bounds the wait, `remaining` the time in which trying still
+    /// helps.
     pub(crate) fn failed(&mut self, now: Timestamp, rng: &mut Rng, longest: Duration, remaining: Option<Duration>) {
         let first = longest / 64;
         let doubled = first.saturating_mul(1 << self.failures.min(6));
-        // A quarter of what remains leaves room for several tries before it is too late; once it is, there is no hurry.
+        // A quarter of what remains leaves room for several tries before it is too late; once it
+        // is, there is no hurry.
         let bound = remaining.filter(|left| !left.is_zero()).map_or(longest, |left| longest.min(left / 4));
         self.failures = self.failures.saturating_add(1);
         self.until = Some(now + rng.jitter(doubled.min(bound).max(first)));
@@ -27,7 +30,8 @@ impl Backoff {
         *self = Backoff::default();
     }
 
-    /// Whether it is too early to try. Forgets the wait once it is over, so that it asks for no more wake-ups.
+    /// Whether it is too early to try. Forgets the wait once it is over, so that it asks for no
+    /// more wake-ups.
     pub(crate) fn resting(&mut self, now: Timestamp) -> bool {
         if self.until.is_some_and(|until| now >= until) {
             self.until = None;

@@ -1,5 +1,5 @@
-//! Fields as bytes, for messages and files: numbers are little-endian, and what has no fixed length is
-//! preceded by it. Whatever is read, each step ends with a field or a reason.
+//! Fields as bytes, for messages and files: numbers are little-endian, and what has no fixed length
+//! is preceded by it. Whatever is read, each step ends with a field or a reason.
 
 use std::time::Duration;
 

@@ -118,7 +118,8 @@ impl fmt::Debug for EntryId {
     }
 }
 
-/// An opaque number that changes whenever the thing it belongs to changes. Zero: there is no such thing.
+/// An opaque number that changes whenever the thing it belongs to changes. Zero: there is no such
+/// thing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Version(pub u64);
 
@@ -187,7 +188,8 @@ pub struct Entry {
     pub value: Bytes,
     /// The handover for which this candidate has said that it is ready.
     pub ready: Option<Nonce>,
-    /// Changes with every change of the entry. Where rivals forget the dead, it changes with each renewal too.
+    /// Changes with every change of the entry. Where rivals forget the dead, it changes with each
+    /// renewal too.
     pub version: Version,
     /// `Some`: rivals remove this entry once it has been silent for its TTL. `None`: the store
     /// does.
@@ -215,8 +217,8 @@ impl Observed {
 }
 
 impl Entry {
-    /// An entry that says nothing yet: a foreign candidate's, which the store forgets. A store fills
-    /// in what it knows.
+    /// An entry that says nothing yet: a foreign candidate's, which the store forgets. A store
+    /// fills in what it knows.
     pub fn new(id: EntryId, token: Token) -> Entry {
         Entry {
             id,

@@ -1,11 +1,12 @@
 //! Leader election as pure state machines.
 //!
-//! Nothing in this crate does I/O, reads a clock or draws a random number by itself: time comes in as an argument,
-//! randomness as a seed, and what is to be done comes out. What production runs is what the simulator and the
-//! model checker run: the same code, not a model of it.
+//! Nothing in this crate does I/O, reads a clock or draws a random number by itself: time comes in
+//! as an argument, randomness as a seed, and what is to be done comes out. What production runs is
+//! what the simulator and the model checker run: the same code, not a model of it.
 //!
 //! - [`Participant`] is one process with a store: a session and any number of candidacies.
-//! - [`peers::Member`] is one member of a group with no store. A driver has to know these two, and no other machine.
+//! - [`peers::Member`] is one member of a group with no store. A driver has to know these two, and
+//!   no other machine.
 //! - [`Lease`] says until when a session may be believed to live.
 //! - The rest is the vocabulary that machines and stores share.
 

@@ -37,10 +37,11 @@ pub struct Candidate {
     pub value: Bytes,
     /// Whether there are fences to raise before it is in office.
     pub fenced: bool,
-    /// Whether the entry stays until the user has confirmed that the work has stopped, however long that takes.
-    /// Otherwise the entry goes at the hard stop, with or without that confirmation.
+    /// Whether the entry stays until the user has confirmed that the work has stopped, however long
+    /// that takes. Otherwise the entry goes at the hard stop, with or without that confirmation.
     pub hold_until_stopped: bool,
-    /// The tombstone that was there at first contact with this election, if first contact has been made.
+    /// The tombstone that was there at first contact with this election, if first contact has been
+    /// made.
     pub first_contact: Option<Option<Nonce>>,
 }
 
@@ -80,7 +81,8 @@ pub enum Hint {
 /// What the user of a candidacy wants.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Command {
-    /// The work of the term has stopped; give the office back. Also confirms the stop of a term that was lost.
+    /// The work of the term has stopped; give the office back. Also confirms the stop of a term
+    /// that was lost.
     Release,
     /// Do not stand again: leave the line now, or when the present term is over.
     Leave,
@@ -153,8 +155,9 @@ pub enum Output {
     CloseSession(Epoch),
     /// Make one call. The candidacy's earlier one has been answered or given up.
     Call(CandidacyId, CallId, Option<Epoch>, Op),
-    /// The answer to the candidacy's call is no longer wanted: drop it, with all that it holds. That [`Op::RaiseFences`] is
-    /// dropped is said all the same, with [`Input::Answer`]: fences are the user's, and may take their time.
+    /// The answer to the candidacy's call is no longer wanted: drop it, with all that it holds.
+    /// That [`Op::RaiseFences`] is dropped is said all the same, with [`Input::Answer`]: fences are
+    /// the user's, and may take their time.
     GiveUpCall(CandidacyId),
     /// Watch. It replaces the candidacy's earlier watch.
     Watch {
@@ -171,9 +174,11 @@ pub enum Output {
     Unwatch(CandidacyId),
     /// Tell the user of the candidacy.
     Event(CandidacyId, Event),
-    /// A session was refused because these settings cannot be safe with the TTL that the store grants.
+    /// A session was refused because these settings cannot be safe with the TTL that the store
+    /// grants.
     SettingsRefused(SettingsError),
-    /// All candidacies are gone and the session is closed or was never open. The answer to [`Input::Close`].
+    /// All candidacies are gone and the session is closed or was never open. The answer to
+    /// [`Input::Close`].
     Closed,
 }
 
@@ -213,7 +218,8 @@ pub enum Op {
     SetOffice(ElectionName, Version, Box<Office>),
     /// `Store::evict`
     Evict(ElectionName, Box<Entry>),
-    /// Raise every fence of this candidacy to this token. It is answered when nothing of it is left, and not before.
+    /// Raise every fence of this candidacy to this token. It is answered when nothing of it is
+    /// left, and not before.
     RaiseFences(Token),
 }
 
@@ -250,14 +256,15 @@ pub enum Event {
     Vacant,
     /// Out of the line for now, and why.
     Out(LossReason),
-    /// In office: the fences are raised, the deadline is in the future. [`Event::Unelected`] follows, exactly once.
+    /// In office: the fences are raised, the deadline is in the future. [`Event::Unelected`]
+    /// follows, exactly once.
     Elected {
         /// Names the term in [`Command::Lapsed`].
         term: TermNo,
         /// What the office is held by.
         claim: Claim,
-        /// Until when the leadership may be believed. [`Timestamp::MAX`] where nothing bounds it: bully and ring without
-        /// the majority rule.
+        /// Until when the leadership may be believed. [`Timestamp::MAX`] where nothing bounds it:
+        /// bully and ring without the majority rule.
         deadline: Timestamp,
     },
     /// The deadline has moved.
@@ -269,9 +276,11 @@ pub enum Event {
         /// When the term is over, whether or not the work has stopped.
         hard_stop: Timestamp,
     },
-    /// The term is over. No other begins before the user has said [`Command::Release`], once for each term.
+    /// The term is over. No other begins before the user has said [`Command::Release`], once for
+    /// each term.
     Unelected(LossReason),
-    /// What the office of the last term was held by is certainly gone: the entry, or the promises of a group.
+    /// What the office of the last term was held by is certainly gone: the entry, or the promises
+    /// of a group.
     Released,
     /// The handover that [`Command::Transfer`] asked for is refused: the leader leads on.
     TransferRefused(Refusal),
@@ -288,7 +297,8 @@ pub enum Event {
     Voting,
     /// Something that trying again cannot mend. The candidate leaves.
     Failed,
-    /// The candidate has left: its entry has certainly left the line, if `certain`. The last event of a candidacy.
+    /// The candidate has left: its entry has certainly left the line, if `certain`. The last event
+    /// of a candidacy.
     Done {
         /// Whether nothing of it is left in the store.
         certain: bool,
@@ -314,7 +324,8 @@ pub enum LossReason {
     /// An operator removed the leader.
     #[error("deposed by an operator")]
     Deposed,
-    /// Another leader stands before this one: an older entry in the line, or a newer term among peers.
+    /// Another leader stands before this one: an older entry in the line, or a newer term among
+    /// peers.
     #[error("superseded by another leader")]
     Superseded,
     /// The election has ended.

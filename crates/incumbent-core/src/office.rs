@@ -1,7 +1,9 @@
-//! The office record: the election's small versioned record beside the line, changed by compare-and-set only.
+//! The office record: the election's small versioned record beside the line, changed by
+//! compare-and-set only.
 //!
-//! Its fields are independent, so that a pause and a transfer that race cannot erase each other: each
-//! writer changes its own field of the record that it read, and reads again when the record has moved on.
+//! Its fields are independent, so that a pause and a transfer that race cannot erase each other:
+//! each writer changes its own field of the record that it read, and reads again when the record
+//! has moved on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +53,8 @@ pub struct Handover {
     pub heir: Option<Heir>,
     /// Tells this request from every other.
     pub nonce: Nonce,
-    /// How long the leader tries, counted from when it first sees the request: hosts share no clock.
+    /// How long the leader tries, counted from when it first sees the request: hosts share no
+    /// clock.
     pub within: Duration,
     /// Set by the leader when it will not: it leads on.
     pub refused: Option<Refusal>,
@@ -182,8 +185,8 @@ pub struct Paused {
 /// The election's tombstone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Ended {
-    /// Tells this end from every other. Those who meet it at first contact come after the end and start
-    /// afresh; those who knew the election without it have been ended.
+    /// Tells this end from every other. Those who meet it at first contact come after the end and
+    /// start afresh; those who knew the election without it have been ended.
     pub id: Nonce,
     /// How long the tombstone stays, so that everyone who was away meets it: the longest TTL.
     pub keep: Duration,

@@ -23,9 +23,9 @@ const MAX_STRAYS: usize = 64;
 
 /// One process in any number of elections, on one session.
 ///
-/// After each [`handle`](Participant::handle), take [`poll_output`](Participant::poll_output) until it answers `None`,
-/// then ask [`poll_timeout`](Participant::poll_timeout) when to come back with [`Input::Tick`]. Ticks that come too
-/// early do nothing.
+/// After each [`handle`](Participant::handle), take [`poll_output`](Participant::poll_output) until
+/// it answers `None`, then ask [`poll_timeout`](Participant::poll_timeout) when to come back with
+/// [`Input::Tick`]. Ticks that come too early do nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Participant {
     settings: Arc<Settings>,
@@ -45,7 +45,8 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// A process that has no session yet. The seed makes its incarnations unique: give it real randomness.
+    /// A process that has no session yet. The seed makes its incarnations unique: give it real
+    /// randomness.
     pub fn new(settings: Settings, seed: [u64; 4]) -> Participant {
         Participant {
             keeper: Keeper::new(settings),
@@ -62,7 +63,8 @@ impl Participant {
         }
     }
 
-    /// Whether a candidate may stand in this election: at most one candidacy each, and one waiting for it to leave.
+    /// Whether a candidate may stand in this election: at most one candidacy each, and one waiting
+    /// for it to leave.
     pub fn may_stand(&self, election: &ElectionName) -> bool {
         let leaving = match self.standing.get(election).and_then(|id| self.candidacies.get(id)) {
             None => true,
@@ -210,7 +212,8 @@ impl Participant {
     }
 
     fn on_time(&mut self, now: Timestamp) {
-        // Each candidacy is told at most once: a timeout that stays in the past would otherwise never let go.
+        // Each candidacy is told at most once: a timeout that stays in the past would otherwise
+        // never let go.
         let due: Vec<CandidacyId> = self.timeouts.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
         for id in due {
             self.tell(now, id, CandidacyInput::Tick);

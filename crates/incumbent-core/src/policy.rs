@@ -1,8 +1,9 @@
 //! The rules that a candidate's machine keeps, and the known-bad variants that break them.
 //!
-//! The machine asks its policy where it decides. Each variant stands here with what it does wrong and the rule that it
-//! breaks, and a simulation must catch every one: that is how we know that it looks. Without the feature `flaws` a
-//! policy takes no room, and every rule is kept at compile time.
+//! The machine asks its policy where it decides. Each variant stands here with what it does wrong
+//! and the rule that it breaks, and a simulation must catch every one: that is how we know that it
+//! looks. Without the feature `flaws` a policy takes no room, and every rule is kept at compile
+//! time.
 
 use std::time::Duration;
 
@@ -111,8 +112,8 @@ policy! {
         HandoverUnguarded breaks guards_handovers,
         /// A handover that was meant for another leader is carried out.
         HandoverNotVoid breaks knows_void_handovers,
-        /// A silent rival is timed from when the read was sent, not from when its answer came, and not
-        /// read again.
+        /// A silent rival is timed from when the read was sent, not from when its answer came, and
+        /// not read again.
         RivalTimedFromSend breaks reads_before_evicting,
         /// The tombstone of an ended election is ignored.
         EndIgnored breaks heeds_ends,

@@ -43,7 +43,8 @@ impl Rng {
 
     /// A number below `bound`; zero if `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of a 128-bit product: its bias is below 2^-64 * bound, which nothing here can notice.
+        // The high half of a 128-bit product: its bias is below 2^-64 * bound, which nothing here
+        // can notice.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 

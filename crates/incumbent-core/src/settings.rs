@@ -1,11 +1,13 @@
-//! The times that everything else follows from, and the arithmetic that says whether they can be safe.
+//! The times that everything else follows from, and the arithmetic that says whether they can be
+//! safe.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::policy::Policy;
 
-/// A lost hint and a failed call must not cost more for a longer TTL: that says how long a dead leader may stay, no more.
+/// A lost hint and a failed call must not cost more for a longer TTL: that says how long a dead
+/// leader may stay, no more.
 const LONGEST_UNTIL_REREAD: Duration = Duration::from_secs(30);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
@@ -22,9 +24,11 @@ pub struct Settings {
     pub grace: Duration,
     /// How often the session is renewed.
     pub renew_every: Duration,
-    /// How far this host's clock may be off the store's, in parts per million of the time that passes.
+    /// How far this host's clock may be off the store's, in parts per million of the time that
+    /// passes.
     pub drift_ppm: u32,
-    /// Taken off every deadline, for what the arithmetic does not know (scheduling, the store's granularity).
+    /// Taken off every deadline, for what the arithmetic does not know (scheduling, the store's
+    /// granularity).
     pub margin: Duration,
     /// How often a candidate looks again although nothing told it to: hints get lost.
     pub reread_every: Duration,
@@ -34,7 +38,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings for a TTL, with the usual shares of it: renewed every third, a fifth for the grace (3 s of 15 s).
+    /// Settings for a TTL, with the usual shares of it: renewed every third, a fifth for the grace
+    /// (3 s of 15 s).
     pub fn for_ttl(ttl: Duration) -> Settings {
         Settings {
             ttl,
@@ -85,7 +90,8 @@ impl Default for Settings {
     }
 }
 
-/// The part of `duration` that has surely passed on another clock when all of it has passed on ours.
+/// The part of `duration` that has surely passed on another clock when all of it has passed on
+/// ours.
 pub(crate) fn shrink(duration: Duration, drift_ppm: u32) -> Duration {
     duration - scaled(duration, drift_ppm)
 }
@@ -137,7 +143,8 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// As it is told to one who asked for this TTL, where the one that was checked is what the store granted.
+    /// As it is told to one who asked for this TTL, where the one that was checked is what the
+    /// store granted.
     pub(crate) fn asked_for(self, asked: Duration) -> SettingsError {
         match self {
             SettingsError::Unsafe(shortfall) => SettingsError::Granted { asked, shortfall },

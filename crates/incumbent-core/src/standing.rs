@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::entry::{Entry, EntryId, Held, Version};
 use crate::office::Office;
 
-/// Where in the store's history an answer was made. A watch from here misses nothing that came later.
+/// Where in the store's history an answer was made. A watch from here misses nothing that came
+/// later.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Cursor(pub u64);
 
@@ -178,10 +179,11 @@ pub struct Liveness {
     pub forgotten_by: ForgottenBy,
     /// Which renewal an answer proves.
     pub proof: Proof,
-    /// What the store's own granularity takes from the TTL (ZooKeeper: a tick), on top of the setting.
+    /// What the store's own granularity takes from the TTL (ZooKeeper: a tick), on top of the
+    /// setting.
     pub margin: Duration,
-    /// How long one who gave the office back stays out, so that others get it. Zero where there is a line, which has
-    /// an end to go to.
+    /// How long one who gave the office back stays out, so that others get it. Zero where there is
+    /// a line, which has an end to go to.
     pub rest: Duration,
 }
 
@@ -231,9 +233,11 @@ pub struct Renewal {
     pub ttl: Duration,
     /// Of the entries that were named, those that are no longer there or no longer ours.
     pub gone: Vec<Held>,
-    /// Of the entries that were named, those that this renewal did not prove, in stores where each has its own lease.
+    /// Of the entries that were named, those that this renewal did not prove, in stores where each
+    /// has its own lease.
     pub unproven: Vec<Held>,
-    /// Entries of this session that were not named: left by a write that arrived late. They are to be withdrawn.
+    /// Entries of this session that were not named: left by a write that arrived late. They are to
+    /// be withdrawn.
     pub stray: Vec<Held>,
     /// Of the entries that were named, those that were found where they stood last, in stores where
     /// a renewal sees that for next to nothing. Their candidates need not look for themselves.

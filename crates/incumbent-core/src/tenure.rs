@@ -1,9 +1,10 @@
 //! One office, from the win to the word that its work has stopped: stop, confirm, release.
 //!
-//! [`Tenure`] knows neither stores nor members. What is won is a *claim*: an entry that is first in a line, or the
-//! promises of a quorum. The machine around it wins the claim and gives it up; the tenure says when, and what the user is
-//! told. Whatever it answers is to be carried out at once, before anything else is taken in: the user hears that a
-//! term is over before the claim is given up.
+//! [`Tenure`] knows neither stores nor members. What is won is a *claim*: an entry that is first in
+//! a line, or the promises of a quorum. The machine around it wins the claim and gives it up; the
+//! tenure says when, and what the user is told. Whatever it answers is to be carried out at once,
+//! before anything else is taken in: the user hears that a term is over before the claim is given
+//! up.
 
 use std::time::Duration;
 
@@ -15,12 +16,13 @@ use crate::time::Timestamp;
 pub(crate) struct Rules {
     /// How long the work may take to stop.
     pub(crate) grace: Duration,
-    /// Whether the claim is kept until the user has said that the work has stopped, however long that takes. Otherwise it
-    /// goes at the hard stop.
+    /// Whether the claim is kept until the user has said that the work has stopped, however long
+    /// that takes. Otherwise it goes at the hard stop.
     pub(crate) hold_until_stopped: bool,
 }
 
-/// An office that can be held once at a time, again and again. `H` is what an heir is: an entry of a line, or a member.
+/// An office that can be held once at a time, again and again. `H` is what an heir is: an entry of
+/// a line, or a member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Tenure<H> {
     rules: Rules,
@@ -43,7 +45,8 @@ enum State<H> {
     Draining { why: LossReason, hard_stop: Timestamp, heir: Option<H> },
     /// Over for the user. The claim is kept until the work has stopped.
     Holding { why: LossReason, heir: Option<H> },
-    /// Over, and the claim is given up or gone; the user has not said yet that the work has stopped.
+    /// Over, and the claim is given up or gone; the user has not said yet that the work has
+    /// stopped.
     Unstopped,
 }
 
@@ -79,7 +82,8 @@ impl<H> Tenure<H> {
         Tenure { rules, deadline: Timestamp::ZERO, term: TermNo(0), state: State::Idle }
     }
 
-    /// The claim is won: the fences are to be raised. [`Tenure::take_office`] follows, or [`Tenure::step_back`].
+    /// The claim is won: the fences are to be raised. [`Tenure::take_office`] follows, or
+    /// [`Tenure::step_back`].
     pub(crate) fn begin(&mut self, now: Timestamp) -> Result<(), TooLate> {
         if !self.has_time(now) {
             return Err(TooLate);
@@ -99,14 +103,16 @@ impl<H> Tenure<H> {
         Ok(())
     }
 
-    /// The fences could not be raised in time. The claim is the embedding machine's to look at again.
+    /// The fences could not be raised in time. The claim is the embedding machine's to look at
+    /// again.
     pub(crate) fn step_back(&mut self) {
         if self.is_taking() {
             self.state = State::Idle;
         }
     }
 
-    /// Lets time pass. It comes before every other input, so that a late answer never meets a term that should be over.
+    /// Lets time pass. It comes before every other input, so that a late answer never meets a term
+    /// that should be over.
     pub(crate) fn on_time(&mut self, now: Timestamp) -> Option<Step<H>> {
         match &self.state {
             State::Serving | State::Draining { .. } if now >= self.deadline => self.end(LossReason::LocalDeadline),
@@ -119,13 +125,15 @@ impl<H> Tenure<H> {
         }
     }
 
-    /// Until when the claim is proven now, which may be earlier than before. Says whether the user has to be told.
+    /// Until when the claim is proven now, which may be earlier than before. Says whether the user
+    /// has to be told.
     pub(crate) fn prove(&mut self, deadline: Timestamp) -> bool {
         self.deadline = deadline;
         self.in_office()
     }
 
-    /// Asks the user to stop the work. The term goes on until the user says so, or until the hard stop.
+    /// Asks the user to stop the work. The term goes on until the user says so, or until the hard
+    /// stop.
     pub(crate) fn must_stop(&mut self, now: Timestamp, why: LossReason, heir: Option<H>) -> Option<Step<H>> {
         match self.state {
             State::Taking => {
@@ -182,7 +190,8 @@ impl<H> Tenure<H> {
         Some(Step::Unelected(why, Then::GivenUp(heir)))
     }
 
-    /// Somebody saw the clock pass the deadline of this term: whatever was proven since does not revive it.
+    /// Somebody saw the clock pass the deadline of this term: whatever was proven since does not
+    /// revive it.
     pub(crate) fn lapsed(&mut self, term: TermNo) -> Option<Step<H>> {
         if term == self.term { self.end(LossReason::LocalDeadline) } else { None }
     }
@@ -250,7 +259,8 @@ impl<H> Tenure<H> {
         matches!(self.state, State::Idle)
     }
 
-    /// Whether a claim is lost or given up, and the user has not said yet that the work has stopped.
+    /// Whether a claim is lost or given up, and the user has not said yet that the work has
+    /// stopped.
     pub(crate) fn is_unstopped(&self) -> bool {
         matches!(self.state, State::Unstopped)
     }

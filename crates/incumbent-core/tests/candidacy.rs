@@ -1,4 +1,5 @@
-//! One process, driven by hand: what it does on each thing that can happen, in the order in which it does it.
+//! One process, driven by hand: what it does on each thing that can happen, in the order in which
+//! it does it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
 

@@ -1,5 +1,5 @@
-//! Feeds the readers of files and of their names what a torn write, another program or a person may have left there.
-//! Bodies are read past their checksums, which would hide almost everything.
+//! Feeds the readers of files and of their names what a torn write, another program or a person may
+//! have left there. Bodies are read past their checksums, which would hide almost everything.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Clients and stores whose clock is not the host's: what rivals know of each other's silence does not
-//! depend on the one, and is dated by the other.
+//! Clients and stores whose clock is not the host's: what rivals know of each other's silence does
+//! not depend on the one, and is dated by the other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
 

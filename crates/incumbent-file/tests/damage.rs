@@ -1,4 +1,5 @@
-//! Directories and files that are not as they should be: a clear error that names them, and nothing is deleted.
+//! Directories and files that are not as they should be: a clear error that names them, and nothing
+//! is deleted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what must be so")]
 
@@ -344,7 +345,8 @@ async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
     }
 }
 
-/// The high-water mark is all that remembers: an election that was removed does not begin again at one.
+/// The high-water mark is all that remembers: an election that was removed does not begin again at
+/// one.
 #[tokio::test]
 async fn tokens_go_on_after_everything_else_is_gone_and_the_store_is_opened_again() {
     let stage = Stage::set();

@@ -1,6 +1,8 @@
-//! A process is killed, or stopped, before each change that it makes to the directory, one after the other.
+//! A process is killed, or stopped, before each change that it makes to the directory, one after
+//! the other.
 //!
-//! Whatever the step: no token comes twice, none goes back, nobody is held up, and nothing is left at the end.
+//! Whatever the step: no token comes twice, none goes back, nobody is held up, and nothing is left
+//! at the end.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what must be so")]
 
@@ -87,7 +89,8 @@ fn play(actor: &mut Actor, script: &[&str]) -> (Vec<u64>, bool) {
     (tokens, false)
 }
 
-/// Kills at every point of `script`; then a newcomer leads at once, with a larger token than any before.
+/// Kills at every point of `script`; then a newcomer leads at once, with a larger token than any
+/// before.
 async fn killed_at_every_point(script: &[&str]) {
     let dir = dirs::TempDir::new();
     let path = dir.path().join("store");
@@ -212,8 +215,8 @@ async fn killed_while_it_hands_over() {
     .await;
 }
 
-/// A process is stopped at every point of its life. Meanwhile another stands, evicts it if it is ahead, and leads. When
-/// the first goes on, it never leads while the other does.
+/// A process is stopped at every point of its life. Meanwhile another stands, evicts it if it is
+/// ahead, and leads. When the first goes on, it never leads while the other does.
 #[tokio::test]
 async fn stopped_at_any_step_it_holds_up_nobody_and_never_leads_beside_another() {
     stopped_at_every_point(false).await;
@@ -253,7 +256,8 @@ async fn stopped_at_every_point(evict_first: bool) {
                 assert_eq!(other.store.evict(&election(), &entry).await.unwrap(), Cas::Done, "{fault}");
             }
         }
-        // The other comes and goes before it stays, so that numbers are free which the stopped one may still aim at.
+        // The other comes and goes before it stays, so that numbers are free which the stopped one
+        // may still aim at.
         let left = held_of(&other.enlist().await);
         let held = if evict_first {
             left.clone()
@@ -289,8 +293,8 @@ async fn stopped_at_every_point(evict_first: bool) {
     .await;
 }
 
-/// A leader that hands over is stopped at every point, and the heir leaves meanwhile: the leader has left before, or it
-/// leads on.
+/// A leader that hands over is stopped at every point, and the heir leaves meanwhile: the leader
+/// has left before, or it leads on.
 #[tokio::test]
 async fn stopped_while_it_hands_over_to_an_heir_that_leaves_it_leads_on() {
     let dir = dirs::TempDir::new();
@@ -325,8 +329,8 @@ async fn stopped_while_it_hands_over_to_an_heir_that_leaves_it_leads_on() {
     assert_eq!(leftovers(&path), Vec::<String>::new());
 }
 
-/// An evictor is stopped at every point. If its victim has renewed meanwhile and was told that its entry is there, the
-/// entry stays, however late the evictor goes on.
+/// An evictor is stopped at every point. If its victim has renewed meanwhile and was told that its
+/// entry is there, the entry stays, however late the evictor goes on.
 #[tokio::test]
 async fn an_evictor_that_was_stopped_removes_nobody_who_has_renewed_since() {
     let dir = dirs::TempDir::new();
@@ -367,7 +371,8 @@ async fn an_evictor_that_was_stopped_removes_nobody_who_has_renewed_since() {
     assert_eq!(leftovers(&path), Vec::<String>::new());
 }
 
-/// Two write the office record, and one is stopped at every point: what was done is there, and nothing is erased.
+/// Two write the office record, and one is stopped at every point: what was done is there, and
+/// nothing is erased.
 #[tokio::test]
 async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
     let dir = dirs::TempDir::new();

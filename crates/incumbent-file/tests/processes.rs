@@ -16,7 +16,8 @@ mod play;
 
 use play::{Actor, Told, leftovers, token};
 
-/// Far more than anything here takes, and far less than the TTL that a dead process is not waited for.
+/// Far more than anything here takes, and far less than the TTL that a dead process is not waited
+/// for.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LONG_TTL_MS: u64 = 3_600_000;
 
@@ -102,7 +103,8 @@ async fn several_who_die_at_once_make_the_next_one_lead() {
     assert_eq!(leftovers(&path), Vec::<String>::new());
 }
 
-/// Followers make pipes where there are no notifications. Killed while they wait, they leave nothing that stays.
+/// Followers make pipes where there are no notifications. Killed while they wait, they leave
+/// nothing that stays.
 #[tokio::test]
 async fn followers_that_die_while_they_wait_without_notifications_leave_nothing() {
     let dir = dirs::TempDir::new();
@@ -127,7 +129,8 @@ async fn followers_that_die_while_they_wait_without_notifications_leave_nothing(
     assert_eq!(leftovers(&path), Vec::<String>::new());
 }
 
-/// A process with a stopped leader ahead of it evicts what has not changed, and the leader finds out when it goes on.
+/// A process with a stopped leader ahead of it evicts what has not changed, and the leader finds
+/// out when it goes on.
 #[tokio::test]
 async fn a_stopped_leader_keeps_its_place_until_it_is_evicted_and_is_told_when_it_goes_on() {
     let dir = dirs::TempDir::new();
@@ -183,7 +186,8 @@ async fn without_a_ttl_nobody_who_lives_is_to_be_evicted_and_a_dead_one_goes_all
     assert_eq!(session.standing(&held, None).await.unwrap().place, Place::Leading(held.clone()));
 }
 
-/// A copy of the lifeline in another process keeps the place when the session's own process is killed.
+/// A copy of the lifeline in another process keeps the place when the session's own process is
+/// killed.
 #[tokio::test]
 async fn a_copy_of_the_lifeline_keeps_the_place_for_as_long_as_it_is_open() {
     let dir = dirs::TempDir::new();
@@ -201,8 +205,8 @@ async fn a_copy_of_the_lifeline_keeps_the_place_for_as_long_as_it_is_open() {
     lead(&session, &held).await;
 }
 
-/// Processes stand and leave as fast as they can, in the same election: no token comes twice, and each leader's
-/// token is larger than the one before.
+/// Processes stand and leave as fast as they can, in the same election: no token comes twice, and
+/// each leader's token is larger than the one before.
 #[tokio::test]
 async fn racing_processes_get_different_tokens_and_lead_in_their_order() {
     const ACTORS: usize = 4;

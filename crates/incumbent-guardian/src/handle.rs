@@ -160,8 +160,8 @@ impl Guardian {
     }
 
     /// Starts a command that must be gone by the deadline (on the boot-time clock). Killing begins
-    /// [`HEAD_START`](crate::HEAD_START) before it; a command whose time has come before it could be
-    /// started is [`Event::NotStarted`].
+    /// [`HEAD_START`](crate::HEAD_START) before it; a command whose time has come before it could
+    /// be started is [`Event::NotStarted`].
     ///
     /// Refused while anything of the command before is left, that is, until [`Event::Empty`] was
     /// taken. It gets the terminal if this process has it.

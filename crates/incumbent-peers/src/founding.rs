@@ -1,11 +1,14 @@
-//! How a consensus group begins, and how it tells a new member's disk from a wiped one. Pure: reports go in, and what to
-//! write down, to say and to become comes out.
+//! How a consensus group begins, and how it tells a new member's disk from a wiped one. Pure:
+//! reports go in, and what to write down, to say and to become comes out.
 //!
-//! A disk without votes may be new, or its votes may have been wiped: by itself a member cannot tell. So every disk gets a
-//! random number before anything else, and a group is founded by a *charter*, the list of the disks of ALL members:
-//! 1. Members tell each other the numbers of their disks. Once all are blank, the lowest member draws up the charter.
+//! A disk without votes may be new, or its votes may have been wiped: by itself a member cannot
+//! tell. So every disk gets a random number before anything else, and a group is founded by a
+//! *charter*, the list of the disks of ALL members:
+//! 1. Members tell each other the numbers of their disks. Once all are blank, the lowest member
+//!    draws up the charter.
 //! 2. Each whose own disk is on it accepts it, durably. A disk accepts one charter in its life.
-//! 3. Whoever has heard that ALL have accepted it, or that one is admitted by it, is admitted: it votes, from term zero.
+//! 3. Whoever has heard that ALL have accepted it, or that one is admitted by it, is admitted: it
+//!    votes, from term zero.
 //!
 //! If some members will not come, an operator who knows that nobody has ever voted in this group
 //! can say so to one that waits ([`Founding::declare`]). It draws up a charter of those who are up,
@@ -13,15 +16,16 @@
 //! comes later meets a group that exists. Two such charters have a member in common, whose disk
 //! accepts one.
 //!
-//! A disk that is lost after it was listed, and before its member accepted, leaves the others with a
-//! charter that cannot be completed. By the same word of an operator they start over: each gives its
-//! disk a new number, as if it had been exchanged, too, and is blank again. It does so only if some
-//! disk on its charter is gone or silent, and if a majority is up that is not admitted. Under a charter
-//! that a majority has not been admitted by, nobody was ever elected.
+//! A disk that is lost after it was listed, and before its member accepted, leaves the others with
+//! a charter that cannot be completed. By the same word of an operator they start over: each gives
+//! its disk a new number, as if it had been exchanged, too, and is blank again. It does so only if
+//! some disk on its charter is gone or silent, and if a majority is up that is not admitted. Under
+//! a charter that a majority has not been admitted by, nobody was ever elected.
 //!
-//! So a member votes only under a charter that every disk on it has accepted. A second charter would need the acceptance of
-//! a disk that has accepted the first, unless ALL disks were wiped, and then there is nothing left to contradict. A
-//! blank disk that meets somebody admitted by a charter without it was wiped: it rejoins like any that lost its state.
+//! So a member votes only under a charter that every disk on it has accepted. A second charter
+//! would need the acceptance of a disk that has accepted the first, unless ALL disks were wiped,
+//! and then there is nothing left to contradict. A blank disk that meets somebody admitted by a
+//! charter without it was wiped: it rejoins like any that lost its state.
 
 #[cfg(test)]
 mod tests;
@@ -228,7 +232,8 @@ impl Founding {
         (self.group.me(), self.disk)
     }
 
-    /// Somebody votes already: under our charter, so that all have accepted it; or under one without this disk.
+    /// Somebody votes already: under our charter, so that all have accepted it; or under one
+    /// without this disk.
     fn meet_admitted(&self) -> Option<Step> {
         let (me, disk) = self.me();
         let charters = self.heard.values().filter_map(|(_, _, progress)| match progress {
@@ -298,8 +303,9 @@ impl Founding {
         }
     }
 
-    /// Whether every disk on a charter is up and may still accept it. A disk that has accepted another charter never does:
-    /// it accepts one, and gets a new number when it starts over. Neither does one that has lost its state.
+    /// Whether every disk on a charter is up and may still accept it. A disk that has accepted
+    /// another charter never does: it accepts one, and gets a new number when it starts over.
+    /// Neither does one that has lost its state.
     fn can_complete(&self, now: Timestamp, charter: &Charter) -> bool {
         let may_accept = |member: MemberId, disk: DiskId| {
             self.fresh(now).any(|(who, on, progress)| {

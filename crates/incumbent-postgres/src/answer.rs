@@ -32,7 +32,8 @@ pub(crate) fn number(token: Token) -> i64 {
     i64::try_from(token.get()).unwrap_or(i64::MAX)
 }
 
-/// The token in the name of an entry. None that is there has the one that stands for all other names.
+/// The token in the name of an entry. None that is there has the one that stands for all other
+/// names.
 pub(crate) fn number_of(entry: &EntryId) -> i64 {
     let token = entry.as_str().parse().ok().and_then(Token::new).filter(|token| id(*token) == *entry);
     token.map_or(-1, number)

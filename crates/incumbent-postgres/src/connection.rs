@@ -1,5 +1,5 @@
-//! One connection to the server: dialled when it is needed, given up with a call that was given up. Knows SQL, and
-//! nothing of elections.
+//! One connection to the server: dialled when it is needed, given up with a call that was given up.
+//! Knows SQL, and nothing of elections.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -24,16 +24,18 @@ use crate::schema::{About, Schema};
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that is given up has to finish what was sent on it.
 const LINGER: Duration = Duration::from_secs(10);
-/// The routine of the server that warns of a commit which no standby has confirmed. The text is translated.
+/// The routine of the server that warns of a commit which no standby has confirmed. The text is
+/// translated.
 const GAVE_UP_WAITING_FOR_STANDBY: &str = "SyncRepWaitForLSN";
-/// For roles and databases whose defaults are other ones. A cut in the middle leaves nothing locked for long.
+/// For roles and databases whose defaults are other ones. A cut in the middle leaves nothing locked
+/// for long.
 pub(crate) const BEGIN: &str =
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL idle_in_transaction_session_timeout = 5000";
 
 pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
-/// A statement and its parameters. It is sent unnamed, and all types are built in: named ones do not pass a
-/// transaction pooler.
+/// A statement and its parameters. It is sent unnamed, and all types are built in: named ones do
+/// not pass a transaction pooler.
 #[derive(Clone, Copy)]
 pub(crate) struct Statement<'a> {
     pub(crate) sql: &'a str,
@@ -69,7 +71,8 @@ impl Link {
         Link { connector, schema, open: Mutex::default(), dialling: tokio::sync::Mutex::default() }
     }
 
-    /// Runs a step: a statement that is a transaction of its own. `tell` is sent right behind it, as another.
+    /// Runs a step: a statement that is a transaction of its own. `tell` is sent right behind it,
+    /// as another.
     pub(crate) async fn call(
         &self,
         what: &str,
@@ -130,7 +133,8 @@ impl Link {
     }
 }
 
-/// A call that is dropped before its answer takes its connection with it: the next one must not wait behind it.
+/// A call that is dropped before its answer takes its connection with it: the next one must not
+/// wait behind it.
 struct GivenUp<'a>(Option<&'a Open>);
 
 impl Drop for GivenUp<'_> {
@@ -183,8 +187,8 @@ impl Open {
     }
 }
 
-/// Makes a connection to a server that takes writes, and the schema if it is missing. What it is notified of goes to
-/// `heard`.
+/// Makes a connection to a server that takes writes, and the schema if it is missing. What it is
+/// notified of goes to `heard`.
 pub(crate) async fn dial(
     connector: &dyn Connector,
     schema: &Schema,

@@ -9,14 +9,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
 
-/// What a connection says besides its answers. It has to be polled for anything to happen on the connection.
+/// What a connection says besides its answers. It has to be polled for anything to happen on the
+/// connection.
 pub type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, Error>> + Send>>;
 
 /// The answer of a [`Connector`].
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<(Client, Messages), Error>> + Send + 'a>>;
 
-/// Makes connections to the database. Implement it to bring a way to connect of your own: a tunnel, say, or passwords
-/// that change.
+/// Makes connections to the database. Implement it to bring a way to connect of your own: a tunnel,
+/// say, or passwords that change.
 ///
 /// ```
 /// use incumbent_postgres::{Connecting, Connector, messages};

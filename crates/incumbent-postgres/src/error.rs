@@ -1,4 +1,5 @@
-//! From the server's errors to ours: who has to act, and whether the statement can have had an effect.
+//! From the server's errors to ours: who has to act, and whether the statement can have had an
+//! effect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ pub(crate) const STALE: &str = "IN409";
 pub(crate) const STORE_REPLACED: &str = "IN410";
 const READ_ONLY: &str = "25006";
 
-/// Whether the defaults of the role or the database are in the way: the step runs in a transaction that says what it
-/// needs.
+/// Whether the defaults of the role or the database are in the way: the step runs in a transaction
+/// that says what it needs.
 pub(crate) fn needs_a_transaction_of_its_own(error: &Error) -> bool {
     matches!(code(error), Some(WRONG_ISOLATION | READ_ONLY))
 }
@@ -48,13 +49,15 @@ pub(crate) fn classify(error: Error, effect: Effect, what: &str) -> StoreError {
             let what = format!("{what}: the server takes no writes; the primary may be elsewhere");
             StoreError::unavailable(what, Said(error))
         }
-        // Deadlocks, locks that were not to be had, too many connections, and ours: nobody leads yet (IN003).
+        // Deadlocks, locks that were not to be had, too many connections, and ours: nobody leads
+        // yet (IN003).
         _ => StoreError::unavailable(what, Said(error)),
     }
 }
 
-/// An ERROR comes before the commit, and ends its transaction. Whatever else ends a statement says nothing of it: a
-/// server that goes away, a connection that is lost, and what a pooler says about either (class 08).
+/// An ERROR comes before the commit, and ends its transaction. Whatever else ends a statement says
+/// nothing of it: a server that goes away, a connection that is lost, and what a pooler says about
+/// either (class 08).
 fn may_have_been_committed(error: &Error) -> bool {
     // Not the text of the severity, which is translated.
     let certain = |said: &DbError| said.parsed_severity() == Some(Severity::Error);

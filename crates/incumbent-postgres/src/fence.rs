@@ -1,4 +1,5 @@
-//! The fence: a mark in the database that refuses older tokens, inside the transactions of its users.
+//! The fence: a mark in the database that refuses older tokens, inside the transactions of its
+//! users.
 
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark, check_election, log_reset};
 use incumbent_store::{Effect, ElectionName, StoreError, StoreId, Token};
@@ -9,12 +10,12 @@ use crate::PostgresStore;
 use crate::answer::{column, number, one};
 use crate::error::{STALE, STORE_REPLACED, classify, code};
 
-/// Guards what is written to a database: each transaction of a leader begins with [`check`](PostgresFence::check), or
-/// with the same in SQL, `SELECT incumbent.fence('jobs', 42)`.
+/// Guards what is written to a database: each transaction of a leader begins with
+/// [`check`](PostgresFence::check), or with the same in SQL, `SELECT incumbent.fence('jobs', 42)`.
 ///
-/// The mark may be in the database that holds the elections or in another. The server ends transactions that have asked
-/// the fence and then stay idle for half the leader's TTL: a leader that is paused before its COMMIT would otherwise keep
-/// its successor out of office.
+/// The mark may be in the database that holds the elections or in another. The server ends
+/// transactions that have asked the fence and then stay idle for half the leader's TTL: a leader
+/// that is paused before its COMMIT would otherwise keep its successor out of office.
 ///
 /// ```no_run
 /// use incumbent_postgres::{PostgresFence, PostgresStore};
@@ -42,11 +43,12 @@ impl PostgresFence {
         PostgresFence { store: store.clone(), election: election.clone() }
     }
 
-    /// Checks the token, as the first statement of a transaction and outside of its savepoints. What the transaction
-    /// then writes is in one step with the check: the mark does not rise before it has ended. A token above the mark
-    /// raises it.
+    /// Checks the token, as the first statement of a transaction and outside of its savepoints.
+    /// What the transaction then writes is in one step with the check: the mark does not rise
+    /// before it has ended. A token above the mark raises it.
     ///
-    /// Above READ COMMITTED a token that is stale may also show as a serialization failure (SQLSTATE 40001), here
+    /// Above READ COMMITTED a token that is stale may also show as a serialization failure
+    /// (SQLSTATE 40001), here
     /// [`FenceError::Unavailable`]: run the transaction again, as always, and it is refused.
     pub async fn check(&self, transaction: &impl GenericClient, token: &FencingToken) -> Result<(), FenceError> {
         let (number, store) = (number(token.token), token.store.as_str());

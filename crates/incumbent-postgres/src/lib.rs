@@ -1,9 +1,10 @@
 //! Leader election in PostgreSQL, with a fence inside your own transactions.
 //!
 //! # What is in the database
-//! A schema of its own (`incumbent`, or `?schema=`), which the library makes where it may, under a lock, so that many can
-//! start at once; [`schema_ddl`] and `incumbent schema postgres` print it for those who make it by hand. Whoever takes
-//! part needs `USAGE` of the schema and `EXECUTE` of its functions, and no right to a table.
+//! A schema of its own (`incumbent`, or `?schema=`), which the library makes where it may, under a
+//! lock, so that many can start at once; [`schema_ddl`] and `incumbent schema postgres` print it
+//! for those who make it by hand. Whoever takes part needs `USAGE` of the schema and `EXECUTE` of
+//! its functions, and no right to a table.
 //!
 //! | table | what |
 //! | --- | --- |
@@ -31,32 +32,41 @@
 //! | `promises` | the same, and the server's settings; proves that a connection hears what is told |
 //!
 //! # What it takes care of
-//! - **Lock first, read in a later statement.** One statement has one snapshot: a common table expression that locks the
-//!   election and then reads the line works on what was there before it waited, and removes the entry of a leader that has
-//!   just been renewed. So each step is a `VOLATILE` function, and refuses every isolation level but READ COMMITTED
-//!   (SQLSTATE `IN001`). Where a role's defaults are other ones, the library says what it needs in a transaction.
-//! - **A guard stands in a statement after the lock.** In the same one it is looked at before the wait, and not again if the
-//!   other changed nothing: that revives an expired session.
-//! - **The dead are removed with their sessions**, which are locked for it without waiting: a renewal and a removal cannot
-//!   both succeed, and who holds an election never waits for a session.
-//! - **Proof of life.** `expires_at` is computed after the statement has arrived, and its row stays locked until the commit
-//!   is durable; `synchronous_commit` is raised where it is lower than that. A commit that no standby confirmed since the
-//!   wait for it was cancelled is an unknown outcome, and no call is ever cancelled at the server.
-//! - **NOTIFY is a transaction of its own**, sent right behind the write. Inside it, it would take a lock of the whole cluster
-//!   through the commit. Nobody is notified of renewals, nor of an enlistment behind somebody.
-//! - **A listening connection proves itself** by hearing what another one tells it: through a transaction pooler LISTEN
-//!   succeeds and hears nothing. Without one, who waits looks once a second. A transaction pooler is not
-//!   supported: with pgbouncer 1.18 answers were seen at the wrong client, after one had gone away with two under way.
-//! - **Another server.** Each step compares system identifier, timeline, database and table with those that wrote last. After a
-//!   failover to a standby, or in a restored dump, tokens leap above all that can have been given, all sessions end, and
-//!   nobody leads for the longest TTL that was ever granted, which is an hour at most (SQLSTATE `IN003`). A disk snapshot
-//!   that is put back shows in none of the four; nor does a standby know of a longer TTL that was granted right before.
-//! - **The wall clock.** Sessions expire by the server's. Set back, their rest is clamped to a TTL; set forward, they expire
-//!   early.
-//! - **Dropped calls.** A call that is given up takes its connection with it, so that the next does not wait behind it.
+//! - **Lock first, read in a later statement.** One statement has one snapshot: a common table
+//!   expression that locks the election and then reads the line works on what was there before it
+//!   waited, and removes the entry of a leader that has just been renewed. So each step is a
+//!   `VOLATILE` function, and refuses every isolation level but READ COMMITTED (SQLSTATE `IN001`).
+//!   Where a role's defaults are other ones, the library says what it needs in a transaction.
+//! - **A guard stands in a statement after the lock.** In the same one it is looked at before the
+//!   wait, and not again if the other changed nothing: that revives an expired session.
+//! - **The dead are removed with their sessions**, which are locked for it without waiting: a
+//!   renewal and a removal cannot both succeed, and who holds an election never waits for a
+//!   session.
+//! - **Proof of life.** `expires_at` is computed after the statement has arrived, and its row stays
+//!   locked until the commit is durable; `synchronous_commit` is raised where it is lower than
+//!   that. A commit that no standby confirmed since the wait for it was cancelled is an unknown
+//!   outcome, and no call is ever cancelled at the server.
+//! - **NOTIFY is a transaction of its own**, sent right behind the write. Inside it, it would take
+//!   a lock of the whole cluster through the commit. Nobody is notified of renewals, nor of an
+//!   enlistment behind somebody.
+//! - **A listening connection proves itself** by hearing what another one tells it: through a
+//!   transaction pooler LISTEN succeeds and hears nothing. Without one, who waits looks once a
+//!   second. A transaction pooler is not supported: with pgbouncer 1.18 answers were seen at the
+//!   wrong client, after one had gone away with two under way.
+//! - **Another server.** Each step compares system identifier, timeline, database and table with
+//!   those that wrote last. After a failover to a standby, or in a restored dump, tokens leap above
+//!   all that can have been given, all sessions end, and nobody leads for the longest TTL that was
+//!   ever granted, which is an hour at most (SQLSTATE `IN003`). A disk snapshot that is put back
+//!   shows in none of the four; nor does a standby know of a longer TTL that was granted right
+//!   before.
+//! - **The wall clock.** Sessions expire by the server's. Set back, their rest is clamped to a TTL;
+//!   set forward, they expire early.
+//! - **Dropped calls.** A call that is given up takes its connection with it, so that the next does
+//!   not wait behind it.
 //!
-//! Every renewal is a transaction, and transaction ids are finite: 1,000 sessions with a TTL of 15 s use 200 a second, which
-//! makes the server freeze old rows of the whole cluster about every 12 days.
+//! Every renewal is a transaction, and transaction ids are finite: 1,000 sessions with a TTL of 15
+//! s use 200 a second, which makes the server freeze old rows of the whole cluster about every 12
+//! days.
 //!
 //! Needs PostgreSQL 13 or newer.
 

@@ -11,7 +11,8 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 const SCHEME: Scheme = Scheme { name: "postgres", store: "a PostgreSQL store", port: 5432 };
 /// How long a server may take to answer a dial.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// After how long a silent connection is asked for a sign of life. The usual two hours are far longer than any TTL.
+/// After how long a silent connection is asked for a sign of life. The usual two hours are far
+/// longer than any TTL.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 const KEEPALIVE_RETRIES: u32 = 3;
@@ -99,7 +100,8 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
     Ok(Parsed { config, options, tls })
 }
 
-/// Whoever asks for TLS says whom to trust: a connection to nobody in particular is none that is safe.
+/// Whoever asks for TLS says whom to trust: a connection to nobody in particular is none that is
+/// safe.
 fn tls(mode: Option<&str>, files: &Files) -> Result<Option<Tls>, StoreError> {
     let asked = match mode {
         None | Some("prefer" | "allow") => files.root.is_some(),
@@ -136,7 +138,8 @@ fn read_tls(_: &str, _: Option<&str>, _: Option<&str>) -> Result<Tls, StoreError
     Err(SCHEME.wrong("this build does not speak TLS: it lacks the feature `tls`"))
 }
 
-/// A configuration that notices a dead server long before a TTL has passed, and finds the primary among several.
+/// A configuration that notices a dead server long before a TTL has passed, and finds the primary
+/// among several.
 pub(crate) fn patient(mut config: Config) -> Config {
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_TIMEOUT);

@@ -9,8 +9,8 @@ use tokio_postgres::types::Type;
 use crate::answer::{column, one};
 use crate::connection::{BEGIN, while_dialling};
 
-/// The version that this library makes and speaks. The functions have it in their names, so that two versions of the
-/// library can run side by side during a roll-out.
+/// The version that this library makes and speaks. The functions have it in their names, so that
+/// two versions of the library can run side by side during a roll-out.
 const VERSION: i32 = 1;
 
 const DDL: &str = include_str!("schema.sql");
@@ -81,8 +81,8 @@ impl Schema {
         Ok(Some(self.read_about(client).await?).filter(|found| found.version >= VERSION))
     }
 
-    /// Under a lock, and only if it is still missing then: several that begin at once would trip over each other, even
-    /// with IF NOT EXISTS, and over those that work already.
+    /// Under a lock, and only if it is still missing then: several that begin at once would trip
+    /// over each other, even with IF NOT EXISTS, and over those that work already.
     async fn make(&self, client: &Client) -> Result<Found, StoreError> {
         let what = format!("making the schema {}", self.name);
         let denied = |error| match while_dialling(&what)(error) {
@@ -135,8 +135,8 @@ impl Found {
     }
 }
 
-/// What makes the schema, for a database administrator to read and run: the library does the same where it may, and
-/// works with rights to call the functions only.
+/// What makes the schema, for a database administrator to read and run: the library does the same
+/// where it may, and works with rights to call the functions only.
 pub fn schema_ddl(schema: &str) -> Result<String, StoreError> {
     let checked = Schema::new(schema)?;
     Ok(format!(

@@ -28,8 +28,8 @@ const LONGEST_TTL: Duration = Duration::from_secs(3_600);
 
 /// Elections in a PostgreSQL database.
 ///
-/// Cheap to clone; clones share their connections: one for calls, one for renewals, one that listens. Each is made when
-/// it is needed.
+/// Cheap to clone; clones share their connections: one for calls, one for renewals, one that
+/// listens. Each is made when it is needed.
 ///
 /// ```no_run
 /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -114,8 +114,8 @@ impl PostgresStore {
         PostgresStore::connect_tls(config, NoTls, options)
     }
 
-    /// The same over TLS, with a connector such as those of `postgres-native-tls`. What the configuration says of
-    /// `sslmode` counts.
+    /// The same over TLS, with a connector such as those of `postgres-native-tls`. What the
+    /// configuration says of `sslmode` counts.
     pub fn connect_tls<T>(config: Config, tls: T, options: &PostgresOptions) -> Result<PostgresStore, StoreError>
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,

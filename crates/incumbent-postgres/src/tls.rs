@@ -75,8 +75,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Hands
 pub(crate) struct Stream<S>(tokio_rustls::client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
-    /// None: the hash of a certificate depends on how it was signed, and a password that is exchanged with SCRAM is safe
-    /// on a connection whose certificate was checked.
+    /// None: the hash of a certificate depends on how it was signed, and a password that is
+    /// exchanged with SCRAM is safe on a connection whose certificate was checked.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

@@ -1,8 +1,10 @@
-//! Waiting for changes: what the server tells those who listen, and looking by oneself where it tells nothing.
+//! Waiting for changes: what the server tells those who listen, and looking by oneself where it
+//! tells nothing.
 //!
-//! A watch reads first whether there is something to look at, so that what happened before it began is not missed; then
-//! it waits for a notification that concerns it, and for the time at which the one ahead may end, of which nobody is
-//! notified. Everything here is a hint: whoever wakes reads again.
+//! A watch reads first whether there is something to look at, so that what happened before it began
+//! is not missed; then it waits for a notification that concerns it, and for the time at which the
+//! one ahead may end, of which nobody is notified. Everything here is a hint: whoever wakes reads
+//! again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +23,8 @@ use crate::connector::Connector;
 use crate::schema::Schema;
 use crate::store::Inner;
 
-/// How long a connection has to hear what another one tells it. Through a transaction pooler LISTEN succeeds, and nothing is
-/// ever heard.
+/// How long a connection has to hear what another one tells it. Through a transaction pooler LISTEN
+/// succeeds, and nothing is ever heard.
 const PROOF_WITHIN: Duration = Duration::from_secs(2);
 /// How often a connection that has nothing to say is asked whether it is there.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
@@ -72,8 +74,8 @@ impl Wanted {
         }
     }
 
-    /// Whether a notification concerns it: see `tell_1` in `schema.sql`. Anybody can send one, so nothing is made of
-    /// what cannot be read.
+    /// Whether a notification concerns it: see `tell_1` in `schema.sql`. Anybody can send one, so
+    /// nothing is made of what cannot be read.
     fn is_about(&self, word: &str) -> bool {
         let kind = word.get(..1).unwrap_or_default();
         let token = || word.get(1..).and_then(|token| token.parse::<i64>().ok());
@@ -174,7 +176,8 @@ impl Drop for Watcher {
     }
 }
 
-/// Waits until something has changed of what is wanted. One who has an entry is told by its renewals, too.
+/// Waits until something has changed of what is wanted. One who has an entry is told by its
+/// renewals, too.
 pub(crate) async fn wait(
     store: Arc<Inner>,
     election: ElectionName,
@@ -224,8 +227,8 @@ pub(crate) struct Renewed {
     pub(crate) ahead: HashMap<ElectionName, Ahead>,
 }
 
-/// Waits for the time to look again. A renewal that sees the same one ahead puts it off; one that sees another was faster
-/// than a notification, or that was lost.
+/// Waits for the time to look again. A renewal that sees the same one ahead puts it off; one that
+/// sees another was faster than a notification, or that was lost.
 async fn rest(look_at: Option<Instant>, renewals: Option<&mut Renewals>, election: &ElectionName, wanted: &Wanted) {
     let soonest = Instant::now() + SHORTEST_REST;
     let Some(mut look_at) = look_at.map(|at| at.max(soonest)) else { return std::future::pending().await };
@@ -297,8 +300,9 @@ impl Shared {
             let _ = timeout(PROOF_WITHIN, open.client.batch_execute("UNLISTEN *")).await;
             return Ok(());
         }
-        // A DBA's limit for connections that are idle is not meant for those that listen. Servers before 14 have none.
-        // Not before it is known that there is no pooler, which would give the connection to others.
+        // A DBA's limit for connections that are idle is not meant for those that listen. Servers
+        // before 14 have none. Not before it is known that there is no pooler, which would give the
+        // connection to others.
         let _ = open.client.batch_execute("SET idle_session_timeout = 0").await;
         self.listening.send_replace(Listening::Yes(generation));
         loop {
@@ -312,8 +316,9 @@ impl Shared {
         }
     }
 
-    /// Whether the connection hears what another one tells. (What it tells itself it might hear through a pooler, too,
-    /// as long as both statements happen to run on one connection of the server's.)
+    /// Whether the connection hears what another one tells. (What it tells itself it might hear
+    /// through a pooler, too, as long as both statements happen to run on one connection of the
+    /// server's.)
     async fn hears(&self, open: &Open, hears: &mut mpsc::UnboundedReceiver<Notification>) -> bool {
         let channel = open.about.store.as_str();
         if open.client.batch_execute(&format!("LISTEN \"{channel}\"")).await.is_err() {
@@ -341,7 +346,8 @@ impl Shared {
 /// The task of a store: listens, and begins again when that ends.
 async fn listen(shared: Arc<Shared>) {
     for generation in 1.. {
-        // Why is of no interest: those who wait look for themselves, and the calls that fail say why.
+        // Why is of no interest: those who wait look for themselves, and the calls that fail say
+        // why.
         let _ = shared.listen_once(generation).await;
         shared.listening.send_replace(Listening::No);
         sleep(TRY_AGAIN_AFTER).await;

@@ -23,7 +23,8 @@ use crate::step;
 
 /// The smallest TTL: twice the time after which a script looks how far its clock may advance.
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
-/// After a restart everybody waits for the longest TTL in use: one candidate with a long one would shut all elections.
+/// After a restart everybody waits for the longest TTL in use: one candidate with a long one would
+/// shut all elections.
 const LONGEST_TTL: Duration = Duration::from_secs(3_600);
 /// How many entries and bytes are read at a time: the server stands still meanwhile.
 const PAGE_ENTRIES: usize = 500;

@@ -1,4 +1,5 @@
-//! Runs seeds of the simulation, replays one with a trace, or shows which known-bad variants it catches.
+//! Runs seeds of the simulation, replays one with a trace, or shows which known-bad variants it
+//! catches.
 
 use std::io::Write;
 use std::process::ExitCode;

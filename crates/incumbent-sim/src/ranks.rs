@@ -35,8 +35,8 @@ pub trait ByRank: Clone + PartialEq + Eq + Hash + Debug + Send + Sync + Sized + 
     fn timeout(&self) -> Option<Timestamp>;
     /// Whether it has been chosen.
     fn chosen(&self) -> bool;
-    /// Whether a message of this kind only notes something, so that its place among others of its unit of time is all the
-    /// same.
+    /// Whether a message of this kind only notes something, so that its place among others of its
+    /// unit of time is all the same.
     fn only_notes(message: &Self::Message) -> bool;
     /// Whom it follows.
     fn followed(&self, now: Timestamp) -> Option<MemberId>;

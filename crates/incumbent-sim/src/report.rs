@@ -48,7 +48,8 @@ pub struct Summary {
 /// Stops after this many broken runs: the rest would say the same.
 const ENOUGH: usize = 10;
 
-/// Runs `count` seeds from `from` on, on all cores. `progress` is told now and then how many are done.
+/// Runs `count` seeds from `from` on, on all cores. `progress` is told now and then how many are
+/// done.
 pub fn run_many(world: World, variant: Variant, from: u64, count: u64, progress: &mut dyn FnMut(u64)) -> Summary {
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let next = AtomicU64::new(0);
@@ -85,7 +86,8 @@ pub fn run_many(world: World, variant: Variant, from: u64, count: u64, progress:
     summary
 }
 
-/// The first seed from `from` on, of at most `most`, that catches a known-bad variant, and what it broke.
+/// The first seed from `from` on, of at most `most`, that catches a known-bad variant, and what it
+/// broke.
 pub fn catch(world: World, variant: Variant, from: u64, most: u64) -> Option<(u64, Violation)> {
     (from..from.saturating_add(most))
         .find_map(|seed| run(world, variant, seed, false).violation.map(|violation| (seed, violation)))

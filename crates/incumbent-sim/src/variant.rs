@@ -37,11 +37,14 @@ known_flaws! {
     pub enum AroundFlaw {
         /// A token is drawn first and becomes visible later.
         TokenDrawnEarly,
-        /// A token is one more than the newest in line, so that it starts again when the line is empty.
+        /// A token is one more than the newest in line, so that it starts again when the line is
+        /// empty.
         TokenFromTheLine,
-        /// A stale server acknowledges renewals that change nothing, and that is taken for a proof of life.
+        /// A stale server acknowledges renewals that change nothing, and that is taken for a proof
+        /// of life.
         StaleServerBelieved,
-        /// An answered renewal is taken for a proof of life in a store where it proves only the one before.
+        /// An answered renewal is taken for a proof of life in a store where it proves only the one
+        /// before.
         AnswerTakenForProof,
         /// The opening of a session is taken for a proof of life where it is none.
         OpeningTakenForProof,

@@ -1,5 +1,5 @@
-//! The simulations themselves: in every world fixed seeds break no rule, every known-bad variant is caught, and a seed
-//! replays exactly.
+//! The simulations themselves: in every world fixed seeds break no rule, every known-bad variant is
+//! caught, and a seed replays exactly.
 
 use incumbent_core::peers::ConsensusFlaw;
 use incumbent_sim::{Summary, Variant, Violation, World, catch, run, run_many};
@@ -74,7 +74,8 @@ fn every_known_bad_variant_of_the_library_is_caught() {
 
 #[test]
 fn every_known_bad_variant_of_peers_is_caught() {
-    // A fence that hangs is in nobody's way but the next leader's; every other variant breaks a rule of safety.
+    // A fence that hangs is in nobody's way but the next leader's; every other variant breaks a
+    // rule of safety.
     let stalls = Variant::Peers(ConsensusFlaw::HungFenceAwaited);
     for (variant, violation) in all_are_caught(World::Peers, 5_000) {
         assert_eq!(violation.rule == "L1", variant == stalls, "{variant}: {violation}");

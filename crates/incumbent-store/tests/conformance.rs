@@ -1,5 +1,5 @@
-//! The memory store held to what every store must do: in its three shapes in virtual time; and by the wall clock and on
-//! two threads, for what virtual time, on one thread, cannot show.
+//! The memory store held to what every store must do: in its three shapes in virtual time; and by
+//! the wall clock and on two threads, for what virtual time, on one thread, cannot show.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What the memory store does beyond the seam: it expires by itself, wakes no herd, and leaves nothing behind.
+//! What the memory store does beyond the seam: it expires by itself, wakes no herd, and leaves
+//! nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a test speaks by panicking")]
 
@@ -150,7 +151,8 @@ async fn of_ten_thousand_followers_the_one_behind_the_entry_that_left_is_woken()
     }
     assert_eq!(store.watches(), FOLLOWERS - 1);
     let middle = FOLLOWERS / 2;
-    // Its own watch is dropped first, as its candidate does when it leaves: what is left is the one that follows it.
+    // Its own watch is dropped first, as its candidate does when it leaves: what is left is the one
+    // that follows it.
     drop(watches.remove(middle - 1));
     line[middle].0.withdraw(&line[middle].1, None).await.unwrap();
     let woken: Vec<_> = (0..FOLLOWERS).filter(|number| bells[*number].0.load(Ordering::Relaxed) > 0).collect();

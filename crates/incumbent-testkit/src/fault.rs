@@ -1,7 +1,9 @@
-//! A store in front of another that misbehaves: on request, for tests of one mishap, or from a seed, for many.
+//! A store in front of another that misbehaves: on request, for tests of one mishap, or from a
+//! seed, for many.
 //!
-//! It knows nothing of elections. What it does to a call is what networks and servers do: the request is lost, the
-//! answer is lost, either is late, the request arrives twice, or it is refused.
+//! It knows nothing of elections. What it does to a call is what networks and servers do: the
+//! request is lost, the answer is lost, either is late, the request arrives twice, or it is
+//! refused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -52,7 +54,8 @@ pub enum Call {
 pub enum Mishap {
     /// It is not done, and nobody knows: [`StoreError::OutcomeUnknown`].
     LoseRequest,
-    /// It is done, and nobody knows: [`StoreError::OutcomeUnknown`]. A watch that loses its answer never wakes.
+    /// It is done, and nobody knows: [`StoreError::OutcomeUnknown`]. A watch that loses its answer
+    /// never wakes.
     LoseAnswer,
     /// It is not done, and that is certain: [`StoreError::Unavailable`].
     Refuse,
@@ -89,7 +92,8 @@ pub struct Odds {
 
 /// Decides what happens to the calls of a [`FaultStore`] and its sessions. Clones decide together.
 ///
-/// What was asked for with [`next`](Faults::next) comes first, then [`cut`](Faults::cut), then the seed.
+/// What was asked for with [`next`](Faults::next) comes first, then [`cut`](Faults::cut), then the
+/// seed.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     plan: Arc<Mutex<Plan>>,

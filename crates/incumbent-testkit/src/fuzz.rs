@@ -1,8 +1,8 @@
-//! Feeds a decoder what no honest writer would write: random bytes, and good bytes that were changed, cut, joined and
-//! repeated.
+//! Feeds a decoder what no honest writer would write: random bytes, and good bytes that were
+//! changed, cut, joined and repeated.
 //!
-//! A bounded run belongs to the tests. `INCUMBENT_FUZZ_SECONDS=600 cargo test` goes on with new seeds for so long. The
-//! seed of what is found is printed.
+//! A bounded run belongs to the tests. `INCUMBENT_FUZZ_SECONDS=600 cargo test` goes on with new
+//! seeds for so long. The seed of what is found is printed.
 
 use std::time::{Duration, Instant};
 
@@ -28,12 +28,13 @@ pub fn seeds() -> impl Iterator<Item = u64> {
     })
 }
 
-/// Gives `read` inputs that were made from `good` ones. It answers whether it could read one, and panics if what it
-/// read is wrong.
+/// Gives `read` inputs that were made from `good` ones. It answers whether it could read one, and
+/// panics if what it read is wrong.
 ///
 /// # Panics
 ///
-/// If hardly anything was read, or hardly anything refused: then one side of the decoder was not tried.
+/// If hardly anything was read, or hardly anything refused: then one side of the decoder was not
+/// tried.
 pub fn fuzz(mut good: impl FnMut(&mut Rng) -> Vec<u8>, mut read: impl FnMut(&[u8]) -> bool) {
     let (mut understood, mut refused) = (0_u64, 0_u64);
     for seed in seeds() {

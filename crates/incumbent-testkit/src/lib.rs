@@ -6,9 +6,10 @@
 //! - [`FaultStore`]: a store that loses, delays, doubles and refuses, on request or from a seed.
 //! - [`crowd`]: a line of ten thousand.
 //! - [`mod@fuzz`]: what no honest writer would write, for decoders of what comes from outside.
-//! - [`candidates`] and [`patience`]: what tests of one's own want of a store, and how long they wait for it.
-//! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that can be cut, stalled
-//!   and delayed.
+//! - [`candidates`] and [`patience`]: what tests of one's own want of a store, and how long they
+//!   wait for it.
+//! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that
+//!   can be cut, stalled and delayed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite speaks by panicking")]
 

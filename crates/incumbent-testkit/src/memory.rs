@@ -17,7 +17,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A store of this shape in which sessions last `ttl`, by the clock of tests that live by `time`.
+    /// A store of this shape in which sessions last `ttl`, by the clock of tests that live by
+    /// `time`.
     pub fn new(shape: Shape, time: Time, ttl: Duration) -> Memory {
         let store = match time {
             Time::Virtual => MemoryStore::with_clock(shape, Arc::new(TokioClock::new())),

@@ -1,5 +1,5 @@
-//! Waiting for what must come, in real time. How long a wait may last is for a machine that is very busy: nothing lasts
-//! so long unless it is broken, and no test says how fast anything is.
+//! Waiting for what must come, in real time. How long a wait may last is for a machine that is very
+//! busy: nothing lasts so long unless it is broken, and no test says how fast anything is.
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! A TCP proxy that forwards, cuts, stalls and delays on request, and counts what HTTP/2 clients ask for.
+//! A TCP proxy that forwards, cuts, stalls and delays on request, and counts what HTTP/2 clients
+//! ask for.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,7 +96,8 @@ impl Proxy {
         self.counts.requests.load(Ordering::SeqCst)
     }
 
-    /// How many HTTP/2 requests are open: the client has more to send, and the server has not ended them.
+    /// How many HTTP/2 requests are open: the client has more to send, and the server has not ended
+    /// them.
     pub fn open_streams(&self) -> u64 {
         self.requests() - self.counts.finished.load(Ordering::SeqCst)
     }
@@ -143,7 +145,8 @@ async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Coun
         });
         tokio::select! { () = up => {}, () = down => {} }
     };
-    // Whichever comes first: the end of the connection, or somebody who cuts it, if only for a moment.
+    // Whichever comes first: the end of the connection, or somebody who cuts it, if only for a
+    // moment.
     tokio::select! {
         () = serve => {}
         _ = cut.wait_for(|(_, now)| *now != cuts) => {}

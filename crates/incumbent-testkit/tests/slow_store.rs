@@ -1,4 +1,5 @@
-//! The suite judges what a store does and not how quickly: a store whose every call is late passes, too.
+//! The suite judges what a store does and not how quickly: a store whose every call is late passes,
+//! too.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,13 @@
-//! A candidate as a process of its own, told what to do line by line, for trying out what happens when it is stopped or killed.
+//! A candidate as a process of its own, told what to do line by line, for trying out what happens
+//! when it is stopped or killed.
 //!
 //! ```sh
 //! cargo run -p incumbent-zookeeper --example candidate -- zk://127.0.0.1:2181 jobs/nightly node-1 4 /last-run
 //! ```
 //!
-//! It stands, and says `elected TOKEN`. Then it answers: `check` with `leading` or `lost: ...`, `write TEXT` with `written` or
-//! `refused`: a write to the node that the last argument names, which ZooKeeper takes only from a sitting leader.
+//! It stands, and says `elected TOKEN`. Then it answers: `check` with `leading` or `lost: ...`,
+//! `write TEXT` with `written` or `refused`: a write to the node that the last argument names,
+//! which ZooKeeper takes only from a sitting leader.
 
 use std::error::Error;
 use std::time::Duration;

@@ -18,8 +18,8 @@ pub(crate) struct OwnEntries {
 /// An entry that this session has made, or may have made.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnEntry {
-    /// Which enlistment of this session: one that is repeated keeps its incarnation, and what was seen
-    /// of the first says nothing of the second.
+    /// Which enlistment of this session: one that is repeated keeps its incarnation, and what was
+    /// seen of the first says nothing of the second.
     pub(crate) number: u64,
     pub(crate) incarnation: Incarnation,
     /// The candidate's name.
@@ -140,8 +140,9 @@ mod tests {
     use super::*;
     use crate::paths::id_of;
 
-    /// A renewal has seen an enlistment in doubt, and waits for answers about other elections. Meanwhile
-    /// the enlistment is settled (it never arrived), repeated as the same incarnation, and answered.
+    /// A renewal has seen an enlistment in doubt, and waits for answers about other elections.
+    /// Meanwhile the enlistment is settled (it never arrived), repeated as the same incarnation,
+    /// and answered.
     #[test]
     fn what_was_seen_of_an_enlistment_does_not_make_us_forget_the_one_that_repeats_it() {
         let entries = OwnEntries::default();

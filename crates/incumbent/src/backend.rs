@@ -126,7 +126,8 @@ impl ElectionReader {
     pub(crate) fn attempt(&self) -> Duration {
         match &self.backend {
             Backend::Store(_) => self.settings.renew_every.min(PATIENCE),
-            // The times of peers are short, but a member that is dead must not keep us from asking the next one.
+            // The times of peers are short, but a member that is dead must not keep us from asking
+            // the next one.
             #[cfg(feature = "peers")]
             Backend::Peers(_) => PATIENCE,
         }

@@ -12,7 +12,8 @@ use crate::observer::{CandidateInfo, Observation, Observer};
 use crate::port::{SharedCandidacy, TermState};
 use crate::term::Term;
 
-/// A place in line. It gets back in line by itself after an expired session, a lost entry, a pause or a term.
+/// A place in line. It gets back in line by itself after an expired session, a lost entry, a pause
+/// or a term.
 ///
 /// ```
 /// use incumbent::{Client, Role};
@@ -50,7 +51,8 @@ pub struct Candidacy<F: Fencing = Fenced> {
 pub enum Role {
     /// Not in line, and why.
     Out(LossReason),
-    /// In line behind somebody. Among peers, where there is no line: following the leader, or waiting for one.
+    /// In line behind somebody. Among peers, where there is no line: following the leader, or
+    /// waiting for one.
     Following {
         /// The name of the one right ahead, if it has one and is known.
         ahead: Option<Arc<str>>,
@@ -76,7 +78,8 @@ pub enum CandidacyEvent {
     Unelected(LossReason),
     /// It is out of the line, or in it behind another.
     Role(Role),
-    /// Somebody leads now, perhaps this candidate itself. It coalesces, as an [`Observer`](crate::Observer) does.
+    /// Somebody leads now, perhaps this candidate itself. It coalesces, as an
+    /// [`Observer`](crate::Observer) does.
     NewLeader(CandidateInfo),
     /// The election has ended. Nothing follows.
     Ended,
@@ -138,8 +141,9 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// The role now, at first; then each one that differs from the last that was given. It coalesces. When the candidacy
-    /// is over it waits for ever: [`Candidacy::elected`] says that. Safe to cancel.
+    /// The role now, at first; then each one that differs from the last that was given. It
+    /// coalesces. When the candidacy is over it waits for ever: [`Candidacy::elected`] says that.
+    /// Safe to cancel.
     pub async fn next(&mut self) -> Role {
         let shared = self.shared.clone();
         let role = shared.wait(|state| (self.seen.as_ref() != Some(&state.role)).then(|| state.role.clone())).await;
@@ -158,7 +162,8 @@ impl<F: Fencing> Candidacy<F> {
         Candidacy { election, name, id, shared }
     }
 
-    /// The name under which others see this candidate: its own, or that of the member that it is in a group of peers.
+    /// The name under which others see this candidate: its own, or that of the member that it is in
+    /// a group of peers.
     pub fn name(&self) -> &str {
         self.shared.name.get().unwrap_or(&self.name)
     }
@@ -180,7 +185,8 @@ impl<F: Fencing> Candidacy<F> {
     }
 
     fn leadership(&self, state: Arc<TermState>) -> Result<Leadership<F>, CandidacyError> {
-        // A client of this type is not made for an election without tokens: it would have been refused.
+        // A client of this type is not made for an election without tokens: it would have been
+        // refused.
         let token = F::shown(state.token.clone()).ok_or(CandidacyError::Closed)?;
         let port = self.election.client.port.clone();
         let term = Term { state, candidacy: self.shared.clone(), id: self.id, port, token };
@@ -198,20 +204,20 @@ impl<F: Fencing> Candidacy<F> {
         Events { receiver: self.shared.events(), observer, leads: None, blind: false, over: false }
     }
 
-    /// What this candidate is, as it changes. Unlike [`events`](Candidacy::events) it does not watch who leads, so it
-    /// costs the store nothing, however long the line is.
+    /// What this candidate is, as it changes. Unlike [`events`](Candidacy::events) it does not
+    /// watch who leads, so it costs the store nothing, however long the line is.
     pub fn roles(&self) -> Roles {
         Roles { shared: self.shared.clone(), seen: None }
     }
 
-    /// Whether this candidate is fit to lead. An unfit one leaves the line, and an unfit leader its office, after
-    /// draining; a fit one gets back in line.
+    /// Whether this candidate is fit to lead. An unfit one leaves the line, and an unfit leader its
+    /// office, after draining; a fit one gets back in line.
     pub fn set_healthy(&self, healthy: bool) {
         self.election.client.port.command(self.id, Command::Healthy(healthy));
     }
 
-    /// Leaves the line for good, and waits until nothing is left in it. A leadership that was taken from here lasts
-    /// until it is given back, and so does this wait.
+    /// Leaves the line for good, and waits until nothing is left in it. A leadership that was taken
+    /// from here lasts until it is given back, and so does this wait.
     pub async fn withdraw(self) -> Result<(), CandidacyError> {
         if !self.election.client.port.command(self.id, Command::Leave) {
             return Err(CandidacyError::Closed);

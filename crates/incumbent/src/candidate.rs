@@ -14,7 +14,8 @@ use crate::leadership::Leadership;
 use crate::port::{Request, SharedCandidacy, Stand};
 use crate::term::Term;
 
-/// One who may stand in an election: a name for people, a value that it advertises, and the fences to raise.
+/// One who may stand in an election: a name for people, a value that it advertises, and the fences
+/// to raise.
 ///
 /// There are three ways to stand: [`stand`](Candidate::stand), for a loop of your own over terms;
 /// [`run`](Candidate::run), for a closure that is called in each term until it returns; and
@@ -53,9 +54,9 @@ pub struct Candidate<F: Fencing = Fenced> {
 }
 
 impl Candidate<Fenced> {
-    /// A fence to raise before this candidate is in office: from then on the resource refuses every older leader.
-    /// May be called several times. If one cannot be raised, the candidate does not take office. One that is shared
-    /// comes as an `Arc`.
+    /// A fence to raise before this candidate is in office: from then on the resource refuses every
+    /// older leader. May be called several times. If one cannot be raised, the candidate does not
+    /// take office. One that is shared comes as an `Arc`.
     pub fn fence(mut self, fence: impl Fence) -> Candidate {
         self.fences.push(Arc::new(fence));
         self
@@ -73,9 +74,9 @@ impl<F: Fencing> Candidate<F> {
         self
     }
 
-    /// Keeps the place in line after a term until its [`Leadership`] has been dropped or given back, however long
-    /// that takes. For supervisors, which know when the work has really stopped. Unless this is set, the place is
-    /// given up at the hard stop, when the grace is over.
+    /// Keeps the place in line after a term until its [`Leadership`] has been dropped or given
+    /// back, however long that takes. For supervisors, which know when the work has really stopped.
+    /// Unless this is set, the place is given up at the hard stop, when the grace is over.
     pub fn hold_until_stopped(mut self) -> Candidate<F> {
         self.hold_until_stopped = true;
         self
@@ -83,8 +84,8 @@ impl<F: Fencing> Candidate<F> {
 
     /// Enters the line, and answers once it is there (or the election turns out to be paused).
     ///
-    /// While the store cannot be reached this waits; dropping the future leaves the line. Among peers it makes this process
-    /// a member of the group, and answers once it listens.
+    /// While the store cannot be reached this waits; dropping the future leaves the line. Among
+    /// peers it makes this process a member of the group, and answers once it listens.
     pub async fn stand(self) -> Result<Candidacy<F>, StandError> {
         check_candidate_name(&self.name)?;
         check_value(&self.value)?;
@@ -116,8 +117,8 @@ impl<F: Fencing> Candidate<F> {
         Ok(candidacy)
     }
 
-    /// Leads if nobody else does. `None`: somebody else leads, and nothing is left in the line. Among peers it waits until
-    /// somebody leads, which takes a majority.
+    /// Leads if nobody else does. `None`: somebody else leads, and nothing is left in the line.
+    /// Among peers it waits until somebody leads, which takes a majority.
     pub async fn try_once(self) -> Result<Option<Leadership<F>>, StandError> {
         let mut candidacy = self.stand().await?;
         let elected = candidacy.shared.wait(|state| match &state.role {
@@ -143,8 +144,8 @@ impl<F: Fencing> Candidate<F> {
     /// given back for good, and what it returned is returned here. `Ok(None)`: the election has
     /// ended.
     ///
-    /// In a spawned task the closure has to own what it uses (`async move`); to borrow from around it there, write the
-    /// loop with [`Candidacy::elected`].
+    /// In a spawned task the closure has to own what it uses (`async move`); to borrow from around
+    /// it there, write the loop with [`Candidacy::elected`].
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -185,8 +186,8 @@ impl<F: Fencing> Candidate<F> {
     }
 }
 
-/// Boxed, so that a spawned [`Candidate::run`] is seen to be `Send`: the compiler cannot look through both a borrow and
-/// an async closure that is called again and again.
+/// Boxed, so that a spawned [`Candidate::run`] is seen to be `Send`: the compiler cannot look
+/// through both a borrow and an async closure that is called again and again.
 fn lost<F: Fencing>(term: Term<F>) -> Pin<Box<dyn Future<Output = LeadershipLost> + Send>> {
     Box::pin(async move { term.lost().await })
 }

@@ -108,8 +108,8 @@ impl<F: Fencing> Client<F> {
     }
 
     /// Leaves every line, and gives back every office once its work has stopped (within the grace);
-    /// then ends the session. `Ok`: all that is done, now or by an earlier call. On an error, what is
-    /// left expires with the session.
+    /// then ends the session. `Ok`: all that is done, now or by an earlier call. On an error, what
+    /// is left expires with the session.
     pub async fn close(self, within: Duration) -> Result<(), CloseError> {
         let (done, closed) = oneshot::channel();
         if self.port.send(Request::Close(done)) {
@@ -158,8 +158,8 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// How long the session outlives its last proof of life: how long a crash can go unnoticed. 15 s unless set. Not for
-    /// peers, whose URL has a timeout.
+    /// How long the session outlives its last proof of life: how long a crash can go unnoticed. 15
+    /// s unless set. Not for peers, whose URL has a timeout.
     pub fn ttl(mut self, ttl: Duration) -> ClientBuilder {
         self.ttl = Some(ttl);
         self
@@ -189,14 +189,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Creates nothing: a directory that does not exist is [`ConnectError::Missing`]. For those who only read, and may
-    /// have mistyped its name.
+    /// Creates nothing: a directory that does not exist is [`ConnectError::Missing`]. For those who
+    /// only read, and may have mistyped its name.
     pub fn must_exist(mut self) -> ClientBuilder {
         self.must_exist = true;
         self
     }
 
-    /// Reads the time from this clock. The boot-time clock unless set; tests give tokio's, and pause it.
+    /// Reads the time from this clock. The boot-time clock unless set; tests give tokio's, and
+    /// pause it.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> ClientBuilder {
         self.clock = Some(clock);
         self
@@ -224,15 +225,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to the store that the URL names, e.g. `memory://name`, or takes part in a group of peers
-    /// (`consensus://`). Bully and ring give no tokens, so they are refused here: see
+    /// Connects to the store that the URL names, e.g. `memory://name`, or takes part in a group of
+    /// peers (`consensus://`). Bully and ring give no tokens, so they are refused here: see
     /// [`connect_unfenced`](ClientBuilder::connect_unfenced).
     pub async fn connect(self, url: &str) -> Result<Client, ConnectError> {
         self.open(url).await
     }
 
-    /// The same for code that does not need fencing tokens: for `bully://` and `ring://`, which have none, and for
-    /// everything else.
+    /// The same for code that does not need fencing tokens: for `bully://` and `ring://`, which
+    /// have none, and for everything else.
     pub async fn connect_unfenced(self, url: &str) -> Result<Client<Unfenced>, ConnectError> {
         self.open(url).await
     }

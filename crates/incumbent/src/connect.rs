@@ -123,7 +123,8 @@ fn known() -> impl Iterator<Item = &'static str> {
     KINDS.iter().filter(|kind| kind.open.is_some()).map(|kind| kind.scheme)
 }
 
-/// A store in this process's memory, by name: two clients with the same URL meet in the same elections.
+/// A store in this process's memory, by name: two clients with the same URL meet in the same
+/// elections.
 fn memory(location: Location<'_>) -> Result<Arc<dyn Store>, ConnectError> {
     static STORES: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
     let rest = location.url.split_once(':').map_or("", |(_, rest)| rest);

@@ -31,7 +31,8 @@ impl Deadline {
         Timestamp::from_nanos(self.0.load(Ordering::Acquire))
     }
 
-    /// Moves it, forward or back, unless the term is over: a late answer never revives one. Whether it has moved.
+    /// Moves it, forward or back, unless the term is over: a late answer never revives one. Whether
+    /// it has moved.
     pub(crate) fn move_to(&self, to: Timestamp) -> bool {
         let mut seen = self.0.load(Ordering::Acquire);
         while seen != 0 {

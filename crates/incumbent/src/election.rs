@@ -19,8 +19,9 @@ pub trait Fencing: sealed::Sealed + Clone + Debug + Send + Sync + 'static {}
 #[derive(Clone, Copy, Debug)]
 pub enum Fenced {}
 
-/// No token is promised. With bully and ring there is none: two leaders at a time are possible, and nothing can tell
-/// them apart. Elsewhere there is one, but the code that is written for this type does not rely on it.
+/// No token is promised. With bully and ring there is none: two leaders at a time are possible, and
+/// nothing can tell them apart. Elsewhere there is one, but the code that is written for this type
+/// does not rely on it.
 #[derive(Clone, Copy, Debug)]
 pub enum Unfenced {}
 
@@ -76,8 +77,8 @@ pub(crate) mod sealed {
 /// # }
 /// ```
 ///
-/// The election is *opened* by the first answer that any handle made from this one gets from the store. If it is
-/// ended after that, they all say so; whoever opens it later starts afresh.
+/// The election is *opened* by the first answer that any handle made from this one gets from the
+/// store. If it is ended after that, they all say so; whoever opens it later starts afresh.
 #[derive(Clone, Debug)]
 pub struct Election<F: Fencing = Fenced> {
     pub(crate) client: Client<F>,
@@ -108,8 +109,8 @@ impl<F: Fencing> Election<F> {
         Ok(reading.map(Snapshot::into_leader))
     }
 
-    /// Those in line, oldest first: the first one leads. At most 10,000. Among peers: the members that answer, the leader
-    /// first if there is one.
+    /// Those in line, oldest first: the first one leads. At most 10,000. Among peers: the members
+    /// that answer, the leader first if there is one.
     pub async fn candidates(&self) -> Result<Reading<Vec<CandidateInfo>>, ReadError> {
         let reading = self.reader().reading(incumbent_core::MAX_LINE).await?;
         Ok(reading.map(|snapshot| snapshot.candidates))

@@ -62,7 +62,8 @@ pub enum ConnectError {
         /// Where it would be.
         path: std::path::PathBuf,
     },
-    /// The tokens of this store are weaker than [`ClientBuilder::require`](crate::ClientBuilder::require) asks for.
+    /// The tokens of this store are weaker than
+    /// [`ClientBuilder::require`](crate::ClientBuilder::require) asks for.
     #[error("the store's tokens are {promised:?}, but at least {required:?} is required")]
     WeakTokens {
         /// What was asked for.
@@ -101,8 +102,8 @@ pub enum ConnectError {
     System(#[source] Arc<io::Error>),
 }
 
-/// What is wrong with the URL of a store or of a group of peers. It never holds the URL itself, which
-/// may carry a password.
+/// What is wrong with the URL of a store or of a group of peers. It never holds the URL itself,
+/// which may carry a password.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
@@ -192,7 +193,8 @@ pub enum CandidacyError {
     #[cfg(feature = "peers")]
     #[error("this process cannot be a member of the group: {0}")]
     Member(#[from] MemberError),
-    /// Another store answers under the same address: tokens of the old one cannot be compared with its own.
+    /// Another store answers under the same address: tokens of the old one cannot be compared with
+    /// its own.
     #[error(
         "the store was replaced: it was {was}, and is {is} now; whether old tokens still count is an operator's decision"
     )]
@@ -262,7 +264,8 @@ pub(crate) fn is_taken(error: &incumbent_peers::StartError) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResignError {
-    /// The store has not confirmed it. It goes on in the background, and ends with the session at the latest.
+    /// The store has not confirmed it. It goes on in the background, and ends with the session at
+    /// the latest.
     #[error(
         "the outcome is unknown after {waited:.1?}: the entry leaves the line in the background, with the session at the latest"
     )]

@@ -29,8 +29,8 @@ incumbent_core::known_flaws! {
         ProclaimedByAnother,
         /// Publications replace whatever is there: one that arrives late puts an old value back.
         PublicationUnguarded,
-        /// Handles are told in the next turn what the machine says in this one: a term ends after its
-        /// withdrawal was sent.
+        /// Handles are told in the next turn what the machine says in this one: a term ends after
+        /// its withdrawal was sent.
         EventsLate,
         /// A driver that is dropped tells nobody.
         DropUntold,

@@ -48,8 +48,8 @@ enum Found {
 /// # }
 /// ```
 ///
-/// What is asked often of its [`Term`] can be asked here, too. A leadership cannot be copied: copies
-/// are those of its term, and `leadership.clone()` does not compile.
+/// What is asked often of its [`Term`] can be asked here, too. A leadership cannot be copied:
+/// copies are those of its term, and `leadership.clone()` does not compile.
 ///
 /// ```compile_fail,E0599
 /// # fn copy(leadership: incumbent::Leadership) {
@@ -130,8 +130,9 @@ impl<F: Fencing> Leadership<F> {
 
     /// Runs the work for as long as the leadership lasts.
     ///
-    /// `Ok(Some(_))` or `Err(_)`: the work ended by itself, and this is what it said. `Ok(None)`: the leadership was
-    /// lost, and the work has been dropped. Watch [`Term::stopping`] inside to stop gracefully before that.
+    /// `Ok(Some(_))` or `Err(_)`: the work ended by itself, and this is what it said. `Ok(None)`:
+    /// the leadership was lost, and the work has been dropped. Watch [`Term::stopping`] inside to
+    /// stop gracefully before that.
     pub async fn guard<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<Option<T>, E> {
         tokio::select! {
             biased;
@@ -142,8 +143,9 @@ impl<F: Fencing> Leadership<F> {
 
     /// Gives the office back, the work having stopped. `Ok`: the entry has certainly left the line.
     ///
-    /// A leadership that was lost before has nothing to give back, which also counts as success. On an error the
-    /// entry may still be there: its removal goes on in the background, and ends with the session at the latest.
+    /// A leadership that was lost before has nothing to give back, which also counts as success. On
+    /// an error the entry may still be there: its removal goes on in the background, and ends with
+    /// the session at the latest.
     ///
     /// The [`Candidacy`](crate::Candidacy) goes back in line, and may well lead again.
     /// [`leave`](Leadership::leave) does not.
@@ -162,8 +164,8 @@ impl<F: Fencing> Leadership<F> {
     /// [`elected`](crate::Candidacy::elected) answers
     /// [`CandidacyError::Closed`](crate::CandidacyError::Closed).
     pub async fn leave(mut self) -> Result<(), ResignError> {
-        // In this order: a candidacy that is leaving keeps its office until that is given back, and does
-        // not stand again then.
+        // In this order: a candidacy that is leaving keeps its office until that is given back, and
+        // does not stand again then.
         self.term.port.command(self.term.id, Command::Leave);
         self.give_back();
         self.released().await
@@ -180,9 +182,9 @@ impl<F: Fencing> Leadership<F> {
 
     /// Hands the office to another candidate, the work having stopped.
     ///
-    /// The candidate is named by its name or, where two have the same, by its id. If the office cannot be handed
-    /// over, the leader leads on and gets its leadership back inside the error; if the heir disappears in the very
-    /// last moment, the office is lost and the error says so.
+    /// The candidate is named by its name or, where two have the same, by its id. If the office
+    /// cannot be handed over, the leader leads on and gets its leadership back inside the error; if
+    /// the heir disappears in the very last moment, the office is lost and the error says so.
     pub async fn transfer_to(mut self, to: impl Into<CandidateRef>, within: Duration) -> Result<(), TransferError<F>> {
         let to = to.into();
         let heir = match self.heir(&to).await {

@@ -1,7 +1,7 @@
 //! Leader election for people who run replicas.
 //!
-//! Every leader holds a **fencing token**, which grows from leader to leader, and a **deadline**, so that a leader
-//! that has lost office can do no harm.
+//! Every leader holds a **fencing token**, which grows from leader to leader, and a **deadline**,
+//! so that a leader that has lost office can do no harm.
 //!
 //! ```
 //! # type BoxError = Box<dyn std::error::Error + Send + Sync>;

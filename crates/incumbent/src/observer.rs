@@ -24,12 +24,13 @@ const LOOKS_BACKWARD: u32 = 3;
 pub struct CandidateInfo {
     /// Its name; a candidate of another library may have none.
     pub name: Option<Arc<str>>,
-    /// Its enlistment; a candidate of another library has none, and neither has a member of a group.
+    /// Its enlistment; a candidate of another library has none, and neither has a member of a
+    /// group.
     pub id: Option<Incarnation>,
     /// What it advertises.
     pub value: Bytes,
-    /// Its place in line, and its fencing token once it leads. With consensus only the leader has one, with bully and ring
-    /// nobody has.
+    /// Its place in line, and its fencing token once it leads. With consensus only the leader has
+    /// one, with bully and ring nobody has.
     pub token: Option<Token>,
 }
 
@@ -55,16 +56,18 @@ impl fmt::Display for CandidateInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Those in line, oldest first, at most 10,000; among peers, the members that answer. The first one leads, unless
-    /// nobody does.
+    /// Those in line, oldest first, at most 10,000; among peers, the members that answer. The first
+    /// one leads, unless nobody does.
     pub candidates: Vec<CandidateInfo>,
     /// Nobody leads. In a line that is so only when nobody stands in it.
     pub vacant: bool,
     /// The election is paused, and why: nobody leads, and nobody will.
     pub paused: Option<Arc<str>>,
-    /// The election was ended a while ago. Those who knew it are gone; those who come now start afresh.
+    /// The election was ended a while ago. Those who knew it are gone; those who come now start
+    /// afresh.
     pub ended: bool,
-    /// The leader with this token is asked to hand over, to the candidate with that token or to whoever is next.
+    /// The leader with this token is asked to hand over, to the candidate with that token or to
+    /// whoever is next.
     pub handover: Option<(Token, Option<Token>)>,
     /// The leader with this token was removed by an operator.
     pub deposed: Option<Token>,
@@ -96,7 +99,8 @@ pub struct GroupStatus {
     pub answering: usize,
     /// How many of them a leader needs.
     pub needed: usize,
-    /// It has never been complete: its first election waits for all members to be up at the same time, once.
+    /// It has never been complete: its first election waits for all members to be up at the same
+    /// time, once.
     pub forming: bool,
     /// Which members that waits for, by name.
     pub waits_for: Vec<Arc<str>>,
@@ -170,7 +174,8 @@ pub enum Observation {
     },
     /// The election has ended. Nothing follows.
     Ended,
-    /// The store cannot be read, or the group does not answer: what was seen last may be out of date.
+    /// The store cannot be read, or the group does not answer: what was seen last may be out of
+    /// date.
     Stale,
     /// The store can be read again, and what was seen last is still so, or what follows is.
     Current,
@@ -204,9 +209,9 @@ pub enum Observation {
 /// # }
 /// ```
 ///
-/// A stream of what there is to see. It coalesces: what changed and changed back between two looks is not seen, and
-/// somebody who takes observations slowly gets the newest. Tokens never go back, unless [`Observation::StoreReset`]
-/// comes first.
+/// A stream of what there is to see. It coalesces: what changed and changed back between two looks
+/// is not seen, and somebody who takes observations slowly gets the newest. Tokens never go back,
+/// unless [`Observation::StoreReset`] comes first.
 #[derive(Debug)]
 pub struct Observer {
     reader: ElectionReader,

@@ -1,4 +1,5 @@
-//! The line and the office record of one election in a store, for those who act on it: with retries, within a time.
+//! The line and the office record of one election in a store, for those who act on it: with
+//! retries, within a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +79,8 @@ impl OfficeRecord {
             .await
     }
 
-    /// Changes the office record, reading it anew as long as others change it, too. `None` from `change`: leave it.
+    /// Changes the office record, reading it anew as long as others change it, too. `None` from
+    /// `change`: leave it.
     pub(crate) async fn change_office(
         &self,
         until: Instant,
@@ -89,8 +91,8 @@ impl OfficeRecord {
             let line = self.read_until(MAX_LINE, until).await?;
             let Some(to) = change(&line)? else { return Ok(()) };
             let written = self.set_office(until, line.office.version, &to).await?;
-            // A write that was repeated may have been refused because its first try had got through: the next look
-            // finds it done.
+            // A write that was repeated may have been refused because its first try had got
+            // through: the next look finds it done.
             if written == Cas::Done {
                 return Ok(());
             }
@@ -120,7 +122,8 @@ impl OfficeRecord {
         }
     }
 
-    /// Waits for a hint; where the last entry in line is what matters, a hint may not come, so not for long.
+    /// Waits for a hint; where the last entry in line is what matters, a hint may not come, so not
+    /// for long.
     async fn wait_for_change(&self, line: &Line, until: Instant) {
         let mut seen = line.seen();
         seen.last = line.entries.last().map(|entry| entry.id.clone());

@@ -109,15 +109,16 @@ impl Operator {
         }
     }
 
-    /// How long the tombstone of an ended election stays: at least the longest TTL that any candidate uses. Twice our
-    /// own, and a minute at least, unless set. A year at most.
+    /// How long the tombstone of an ended election stays: at least the longest TTL that any
+    /// candidate uses. Twice our own, and a minute at least, unless set. A year at most.
     #[must_use]
     pub fn keep_tombstone(mut self, keep: Duration) -> Operator {
         self.keep = keep.min(LONGEST);
         self
     }
 
-    /// Makes this candidate the leader: others step aside for it, and the leader hands over. `Ok`: it leads.
+    /// Makes this candidate the leader: others step aside for it, and the leader hands over. `Ok`:
+    /// it leads.
     ///
     /// Not with bully and ring: rank decides there.
     pub async fn transfer(&self, to: impl Into<CandidateRef>, within: Duration) -> Result<(), OperatorError> {
@@ -196,8 +197,8 @@ impl Operator {
     }
 
     /// Lets a member of a consensus group that lost its state come back, although other members do
-    /// not answer or have lost theirs as well. `Ok`: it votes, once what it may have promised before
-    /// is over.
+    /// not answer or have lost theirs as well. `Ok`: it votes, once what it may have promised
+    /// before is over.
     ///
     /// It needs the answer of one member that still has its state, and begins [a million
     /// terms](incumbent_core::peers::consensus::TERMS_SKIPPED) after the highest that is known. The
@@ -212,9 +213,10 @@ impl Operator {
         }
     }
 
-    /// Removes the leader's entry, without asking it: exactly the entry with this token, or the leader's as it is
-    /// read now. It loses its office at its next look, at its deadline at the latest; its token is refused from the
-    /// moment the next leader is in office. Answers with the token that was removed.
+    /// Removes the leader's entry, without asking it: exactly the entry with this token, or the
+    /// leader's as it is read now. It loses its office at its next look, at its deadline at the
+    /// latest; its token is refused from the moment the next leader is in office. Answers with the
+    /// token that was removed.
     pub async fn depose(&self, token: Option<Token>, within: Duration) -> Result<Token, OperatorError> {
         let record = self.record("depose")?;
         let until = end_of(within);
@@ -247,7 +249,8 @@ impl Operator {
         Ok(asked)
     }
 
-    /// Stops the election: the leader drains and leaves, nobody takes office. `Ok`: nobody is in line any more.
+    /// Stops the election: the leader drains and leaves, nobody takes office. `Ok`: nobody is in
+    /// line any more.
     pub async fn pause(&self, reason: &str, within: Duration) -> Result<(), OperatorError> {
         if reason.len() > MAX_REASON_BYTES || reason.chars().any(char::is_control) {
             return Err(OperatorError::Reason);
@@ -281,8 +284,9 @@ impl Operator {
             .await
     }
 
-    /// Ends the election for all who know it: everyone is told, and leaves. `Ok`: nobody is in line any more. What
-    /// remains is a tombstone for those who are out of reach now, and it goes by itself.
+    /// Ends the election for all who know it: everyone is told, and leaves. `Ok`: nobody is in line
+    /// any more. What remains is a tombstone for those who are out of reach now, and it goes by
+    /// itself.
     pub async fn end(&self, within: Duration) -> Result<(), OperatorError> {
         let record = self.record("end")?;
         let until = end_of(within);

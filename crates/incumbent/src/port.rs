@@ -1,5 +1,6 @@
-//! The sealed seam inside the library: what the user's handles say to the driver, and what they share with it. Whether it
-//! drives a participant in the elections of a store or a member of a group they do not know.
+//! The sealed seam inside the library: what the user's handles say to the driver, and what they
+//! share with it. Whether it drives a participant in the elections of a store or a member of a
+//! group they do not know.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -40,7 +41,8 @@ pub(crate) struct Stand {
 
 /// The handles' end of the driver. The driver ends some time after the last one has been dropped.
 ///
-/// The queue is not bounded by itself, but by the handles: each has a fixed number of things to say.
+/// The queue is not bounded by itself, but by the handles: each has a fixed number of things to
+/// say.
 #[derive(Clone, Debug)]
 pub(crate) struct Port(Arc<Inner>);
 
@@ -89,7 +91,8 @@ impl Port {
         CandidacyId(self.0.next_candidacy.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether there is somebody to hear it: the driver is gone once the client is closed or the runtime ends.
+    /// Whether there is somebody to hear it: the driver is gone once the client is closed or the
+    /// runtime ends.
     pub(crate) fn send(&self, request: Request) -> bool {
         self.0.requests.send(request).is_ok()
     }
@@ -155,7 +158,8 @@ impl SharedCandidacy {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, CandidacyState> {
-        // A panic in another thread cannot leave a half-made change: every change is one assignment.
+        // A panic in another thread cannot leave a half-made change: every change is one
+        // assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,7 +15,8 @@ use crate::fence::FencingToken;
 use crate::flaw::DriverFlaw;
 use crate::port::{Phase, Port, SharedCandidacy, TermState};
 
-/// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works under it.
+/// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works
+/// under it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,9 +47,9 @@ use crate::port::{Phase, Port, SharedCandidacy, TermState};
 /// # }
 /// ```
 ///
-/// A term ends for all its copies at once, and never comes back. There is no `is_leader()` to keep in a variable:
-/// ask [`check`](Term::check) right before each step that only a leader may take, and give
-/// [`token`](Term::token) to the resource, which refuses older ones.
+/// A term ends for all its copies at once, and never comes back. There is no `is_leader()` to keep
+/// in a variable: ask [`check`](Term::check) right before each step that only a leader may take,
+/// and give [`token`](Term::token) to the resource, which refuses older ones.
 #[derive(Clone)]
 pub struct Term<F: Fencing = Fenced> {
     pub(crate) state: Arc<TermState>,
@@ -69,7 +70,8 @@ impl<F: Fencing> std::fmt::Debug for Term<F> {
 }
 
 impl Term<Fenced> {
-    /// The fencing token: give it to the resource with every write. It is higher than that of every earlier leader.
+    /// The fencing token: give it to the resource with every write. It is higher than that of every
+    /// earlier leader.
     pub fn token(&self) -> &FencingToken {
         &self.token
     }
@@ -88,10 +90,11 @@ impl<F: Fencing> Term<F> {
         &self.state.election
     }
 
-    /// Fails at once when the term is over, by the clock, whether or not anybody had time to notice yet.
+    /// Fails at once when the term is over, by the clock, whether or not anybody had time to notice
+    /// yet.
     ///
-    /// It costs a look at the clock. It says nothing about the next moment: what must not be done by a former leader
-    /// has to be refused by the resource, by the token.
+    /// It costs a look at the clock. It says nothing about the next moment: what must not be done
+    /// by a former leader has to be refused by the resource, by the token.
     #[inline]
     pub fn check(&self) -> Result<(), LeadershipLost> {
         if self.port.now() < self.state.deadline() { Ok(()) } else { self.check_slowly() }
@@ -113,19 +116,21 @@ impl<F: Fencing> Term<F> {
         }
     }
 
-    /// How long the term lasts if no further renewal succeeds. Zero when it is over; effectively unlimited
-    /// where nothing bounds it: bully and ring without the majority rule.
+    /// How long the term lasts if no further renewal succeeds. Zero when it is over; effectively
+    /// unlimited where nothing bounds it: bully and ring without the majority rule.
     pub fn remaining(&self) -> Duration {
         self.state.deadline().since(self.port.now())
     }
 
-    /// When the term is over if no further renewal succeeds, on the client's clock. [`Timestamp::ZERO`] when it is over.
+    /// When the term is over if no further renewal succeeds, on the client's clock.
+    /// [`Timestamp::ZERO`] when it is over.
     pub fn deadline(&self) -> Timestamp {
         self.state.deadline()
     }
 
-    /// Waits until the deadline is another than `seen`, and answers with it: for those who enforce it from outside,
-    /// such as a guardian of processes. [`Timestamp::ZERO`]: the term is over. Safe to cancel.
+    /// Waits until the deadline is another than `seen`, and answers with it: for those who enforce
+    /// it from outside, such as a guardian of processes. [`Timestamp::ZERO`]: the term is over.
+    /// Safe to cancel.
     pub async fn deadline_after(&self, seen: Timestamp) -> Timestamp {
         self.state.deadline_after(seen).await
     }
@@ -138,15 +143,17 @@ impl<F: Fencing> Term<F> {
         move || state.deadline()
     }
 
-    /// A copy of the descriptor that stands for the session where the store has one (the file store: its lock). As long
-    /// as any process has a copy open, the office is not handed on before the TTL has passed, even if this process is
-    /// killed: a guardian keeps one until the work has stopped.
+    /// A copy of the descriptor that stands for the session where the store has one (the file
+    /// store: its lock). As long as any process has a copy open, the office is not handed on before
+    /// the TTL has passed, even if this process is killed: a guardian keeps one until the work has
+    /// stopped.
     pub fn lifeline(&self) -> io::Result<Option<OwnedFd>> {
         let Some(session) = self.state.session() else { return Ok(None) };
         session.lifeline().map(|descriptor| descriptor.try_clone_to_owned()).transpose()
     }
 
-    /// Waits until the work should stop: drain, and then give the office back. There is the grace for it.
+    /// Waits until the work should stop: drain, and then give the office back. There is the grace
+    /// for it.
     ///
     /// Resolves at once when the term is over. Safe to cancel.
     pub async fn stopping(&self) -> LeadershipLost {

@@ -1,7 +1,8 @@
-//! For tests of code that runs under a leadership: an office without a store, and a client on paused time.
+//! For tests of code that runs under a leadership: an office without a store, and a client on
+//! paused time.
 //!
-//! A store that loses, delays and refuses on request is `FaultStore` in `incumbent-testkit`; it wraps the store that
-//! [`client`] gives, or any other.
+//! A store that loses, delays and refuses on request is `FaultStore` in `incumbent-testkit`; it
+//! wraps the store that [`client`] gives, or any other.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,8 +23,8 @@ use crate::leadership::Leadership;
 use crate::port::{Port, Request, SharedCandidacy, TermState};
 use crate::term::Term;
 
-/// A client on a memory store of its own, both on tokio's clock: in a test with paused time everything that takes
-/// time takes none.
+/// A client on a memory store of its own, both on tokio's clock: in a test with paused time
+/// everything that takes time takes none.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -53,7 +54,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Asks the work to stop, as a pause or a transfer would. There is the grace for it, but nobody enforces it here.
+    /// Asks the work to stop, as a pause or a transfer would. There is the grace for it, but nobody
+    /// enforces it here.
     pub fn stop(&self, why: LossReason) {
         let hard_stop = self.clock.now() + self.grace;
         self.term.stop(why, hard_stop);
@@ -75,7 +77,8 @@ impl Control {
     }
 }
 
-/// An office that nobody stood for: a leadership with this token, and what steers it. Needs a tokio runtime.
+/// An office that nobody stood for: a leadership with this token, and what steers it. Needs a tokio
+/// runtime.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -105,7 +108,8 @@ pub fn leadership(election: &str, token: u64) -> Option<(Leadership, Control)> {
     Some((Leadership::new(term, reader, settings.ttl), control))
 }
 
-/// Does what a driver would: gives back, proclaims, and refuses to transfer, for there is nobody to transfer to.
+/// Does what a driver would: gives back, proclaims, and refuses to transfer, for there is nobody to
+/// transfer to.
 async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermState>, candidacy: Arc<SharedCandidacy>) {
     while let Some(request) = requests.recv().await {
         match request {

@@ -1,4 +1,5 @@
-//! The library's suite on the memory store: in each of its shapes in virtual time, and once with threads and real time.
+//! The library's suite on the memory store: in each of its shapes in virtual time, and once with
+//! threads and real time.
 
 use std::time::Duration;
 

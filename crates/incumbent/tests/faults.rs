@@ -1,5 +1,5 @@
-//! The library against a store that misbehaves, in virtual time: what users see when renewals fail, answers get lost
-//! and sessions expire.
+//! The library against a store that misbehaves, in virtual time: what users see when renewals fail,
+//! answers get lost and sessions expire.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
 
@@ -281,7 +281,8 @@ async fn a_store_that_was_replaced_is_an_error_and_never_a_silent_reset() {
     let mut other = theirs.election("e").unwrap().candidate("b").stand().await.unwrap();
     let _theirs = lead(&mut other).await;
     address.0.now.store(1, Ordering::Relaxed);
-    // The old store forgets the session before it is gone for good, so that another has to be opened.
+    // The old store forgets the session before it is gone for good, so that another has to be
+    // opened.
     stores[0].forget_sessions();
     office.lost().await;
     drop(office);

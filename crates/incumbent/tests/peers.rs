@@ -1,4 +1,5 @@
-//! Elections among peers through the public handles: three members in one process, over real connections.
+//! Elections among peers through the public handles: three members in one process, over real
+//! connections.
 
 #![cfg(feature = "peers")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
@@ -139,8 +140,8 @@ fn follows(name: &str) -> impl Fn(&Role) -> bool + use<'_> {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// A group in which somebody leads. The first election of a group takes a timeout: what can be shown one after the other
-/// is shown in one group.
+/// A group in which somebody leads. The first election of a group takes a timeout: what can be
+/// shown one after the other is shown in one group.
 struct Scene {
     hall: Hall,
     candidacies: Vec<Candidacy<Unfenced>>,

@@ -1,5 +1,5 @@
-//! What supervisors and operators need beyond a leadership: deadlines as they move, roles as they change, the state of
-//! an election as a whole.
+//! What supervisors and operators need beyond a leadership: deadlines as they move, roles as they
+//! change, the state of an election as a whole.
 
 #![allow(clippy::unwrap_used, reason = "a test speaks by panicking")]
 

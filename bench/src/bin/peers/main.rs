@@ -1,8 +1,8 @@
-//! Elections among peers: how long a group is without a leader, against its own election timeout, and how many messages an election
-//! takes.
+//! Elections among peers: how long a group is without a leader, against its own election timeout,
+//! and how many messages an election takes.
 //!
-//! `peers [TIMES.svg [MESSAGES.svg]]`: where to put the charts. There is nothing to compare with but the timeout itself: a
-//! leader that dies without a word cannot be missed earlier.
+//! `peers [TIMES.svg [MESSAGES.svg]]`: where to put the charts. There is nothing to compare with
+//! but the timeout itself: a leader that dies without a word cannot be missed earlier.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot measure stops")]
 

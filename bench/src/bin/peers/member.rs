@@ -1,4 +1,5 @@
-//! A member in a process of its own. It says on standard output who leads, with the time, and ends with its standard input.
+//! A member in a process of its own. It says on standard output who leads, with the time, and ends
+//! with its standard input.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! How many messages an election takes, by the counters of all members: in one process, over real sockets.
+//! How many messages an election takes, by the counters of all members: in one process, over real
+//! sockets.
 
 use std::collections::BTreeMap;
 use std::path::Path;

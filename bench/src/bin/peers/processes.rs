@@ -1,4 +1,5 @@
-//! Groups of processes whose leaders are killed and handed over, and how long that takes by what the members say.
+//! Groups of processes whose leaders are killed and handed over, and how long that takes by what
+//! the members say.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -57,7 +58,8 @@ impl Drop for Processes {
     }
 }
 
-/// Addresses for members 1 to `count`, each on a host number of its own: no outgoing connection can take its port.
+/// Addresses for members 1 to `count`, each on a host number of its own: no outgoing connection can
+/// take its port.
 pub(crate) fn addresses(count: u16) -> Vec<String> {
     let free = |who: u16| {
         let listener = TcpListener::bind((format!("127.0.0.{}", 100 + who), 0)).expect("a free port");
@@ -188,7 +190,8 @@ impl Processes {
         }
     }
 
-    /// `None`: the handover was refused. The two may be heard of in any order, for each has a pipe of its own.
+    /// `None`: the handover was refused. The two may be heard of in any order, for each has a pipe
+    /// of its own.
     async fn handed_over(&mut self, leader: u16, term: u64) -> Option<Duration> {
         let (mut left, mut elected) = (None, None);
         loop {

@@ -1,4 +1,5 @@
-//! What is printed for others to use: `completions` and `man`, from the one definition of the command line, and `schema`.
+//! What is printed for others to use: `completions` and `man`, from the one definition of the
+//! command line, and `schema`.
 
 use std::fs;
 use std::io::{self, Write};

@@ -393,7 +393,8 @@ fn a_directory_that_is_lost_while_the_group_is_founded_is_got_over_by_an_operato
     let right = group.url.clone();
     let address_of_c = right.split("c=").nth(1).unwrap().split('&').next().unwrap().to_owned();
     let c = group.campaign("c");
-    // The other two hear of the third and cannot tell it anything, so they agree to a founding that it does not hear of.
+    // The other two hear of the third and cannot tell it anything, so they agree to a founding that
+    // it does not hear of.
     group.url = right.replace(&address_of_c, "127.0.0.1:9");
     let two = ["a", "b"].map(|name| group.campaign(name));
     for name in ["a", "b"] {

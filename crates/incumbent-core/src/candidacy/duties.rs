@@ -1,4 +1,5 @@
-//! Notices in the office record that this candidate has to act on: handing over, being the heir, stepping aside.
+//! Notices in the office record that this candidate has to act on: handing over, being the heir,
+//! stepping aside.
 
 use super::{Candidacy, Following, State};
 use crate::entry::Held;
@@ -16,7 +17,8 @@ impl Candidacy {
             return Some(op);
         }
         let Some(handover) = self.handover_to_carry_out(held).cloned() else {
-            // Carried out, refused or withdrawn: there is nothing to give up any more, and no alarm for it.
+            // Carried out, refused or withdrawn: there is nothing to give up any more, and no alarm
+            // for it.
             if self.settings.policy.clears_alarms() {
                 self.handover.seen = None;
             }
@@ -119,7 +121,8 @@ impl Candidacy {
         Op::SetOffice(self.who.election.clone(), self.office.version, Box::new(to))
     }
 
-    /// The line has been read: by a leader that hands over, by one who may have to step aside, or while paused.
+    /// The line has been read: by a leader that hands over, by one who may have to step aside, or
+    /// while paused.
     pub(super) fn on_line(&mut self, now: Timestamp, line: Line, out: &mut Outbox) {
         match &self.state {
             State::Office(held) if self.tenure.serves() => {
@@ -140,7 +143,8 @@ impl Candidacy {
         }
     }
 
-    /// Hands over if the heir is next and ready; refuses if it never will be; else waits for a hint.
+    /// Hands over if the heir is next and ready; refuses if it never will be; else waits for a
+    /// hint.
     fn on_line_behind_us(&mut self, now: Timestamp, held: &Held, line: &Line, out: &mut Outbox) {
         let Some(handover) = self.handover_to_carry_out(held).cloned() else { return };
         let Some(heir) = &handover.heir else { return };
@@ -182,7 +186,8 @@ impl Candidacy {
         }
         let between = handover.from < held.token && held.token < heir.token && self.settings.policy.steps_aside();
         let settled = self.handover.stepped_aside == Some(nonce) || self.handover.found_void == Some(nonce);
-        // Whether the one that is asked leads at all: else the notice is void, and our place is ours.
+        // Whether the one that is asked leads at all: else the notice is void, and our place is
+        // ours.
         (between && !settled).then(|| Op::Line(self.who.election.clone(), 1))
     }
 

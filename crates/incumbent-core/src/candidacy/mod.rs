@@ -1,9 +1,11 @@
-//! One candidate in one line: enlist, follow, verify, take office, lead, drain, hand over, lose, rejoin.
+//! One candidate in one line: enlist, follow, verify, take office, lead, drain, hand over, lose,
+//! rejoin.
 //!
-//! The machine is level-triggered. Every input first lets time pass ([`Candidacy::on_time`]), then changes what is
-//! known, then [`Candidacy::step`] decides from the whole state what to do next. At most one call is out at a time;
-//! an answer to an older one is ignored. So a lost, late or doubled answer, a spurious wake-up or a wake-up that
-//! never came leads through the same code as the happy path.
+//! The machine is level-triggered. Every input first lets time pass ([`Candidacy::on_time`]), then
+//! changes what is known, then [`Candidacy::step`] decides from the whole state what to do next. At
+//! most one call is out at a time; an answer to an older one is ignored. So a lost, late or doubled
+//! answer, a spurious wake-up or a wake-up that never came leads through the same code as the happy
+//! path.
 
 mod duties;
 mod flawed;
@@ -47,7 +49,8 @@ pub(crate) struct Candidacy {
     /// How long this candidate stays out after it gave a place back.
     rest: Duration,
     stay_out_until: Timestamp,
-    /// The office. Its deadline says until when this candidacy's entry cannot have been forgotten by the store.
+    /// The office. Its deadline says until when this candidacy's entry cannot have been forgotten
+    /// by the store.
     tenure: Tenure<EntryId>,
     /// The entry that the last renewal was asked about.
     named: Option<Token>,
@@ -61,8 +64,8 @@ pub(crate) struct Candidacy {
     cursor: Cursor,
     call: Option<Call>,
     next_call: u64,
-    /// The raise of fences that is out. It may have been given up, and is then being dropped: the next one waits for it,
-    /// and so does the next entry.
+    /// The raise of fences that is out. It may have been given up, and is then being dropped: the
+    /// next one waits for it, and so does the next entry.
     raise: Option<CallId>,
     /// When to make room for the next in line, if the fences are not raised by then.
     raise_by: Option<Timestamp>,
@@ -123,7 +126,8 @@ enum State {
     Following(Following),
     /// First in line, but the last proof of life is too old to take office on.
     Unproven(Held),
-    /// First in line: taking office, in office, or keeping the entry until the work has stopped. The tenure says which.
+    /// First in line: taking office, in office, or keeping the entry until the work has stopped.
+    /// The tenure says which.
     Office(Held),
     /// The entry is being removed; with an heir, only if the heir's entry is there.
     Withdrawing(Held, Option<EntryId>),
@@ -267,7 +271,8 @@ impl Candidacy {
         matches!(self.state, State::Done)
     }
 
-    /// Whether it is on its way out for good, so that another may stand in the same election after it.
+    /// Whether it is on its way out for good, so that another may stand in the same election after
+    /// it.
     pub(crate) fn is_leaving(&self) -> bool {
         self.wishes.leave || self.is_done()
     }
@@ -442,7 +447,8 @@ impl Candidacy {
             State::Following(Following { held: None, ahead, .. }) => {
                 return Some(self.watch_election(Head::Is(ahead.id.clone())));
             }
-            // Only one in office hands over. To watch an heir that is gone would fire at once, again and again.
+            // Only one in office hands over. To watch an heir that is gone would fire at once,
+            // again and again.
             State::Unproven(held) => (held, None, None),
             State::Office(held) if self.tenure.serves() => {
                 let heir = self.office.handover_from(held.token).and_then(|handover| handover.heir.as_ref());

@@ -9,7 +9,8 @@ use crate::standing::{Cas, Fault, Place, Standing, StillBehind};
 use crate::time::Timestamp;
 
 impl Candidacy {
-    /// Decides what to do next. Does nothing while a call is out or a failed one is being rested from.
+    /// Decides what to do next. Does nothing while a call is out or a failed one is being rested
+    /// from.
     pub(super) fn step(&mut self, now: Timestamp, out: &mut Outbox) {
         // What stands against being in line comes first, whatever else is under way.
         self.heed_bars(now, out);
@@ -44,8 +45,8 @@ impl Candidacy {
         let too_late = self.raise_by.is_some_and(|by| now >= by).then_some(LossReason::Refused);
         let Some(why) = self.must_leave_line().or(too_late) else { return };
         match &self.state {
-            // A candidacy that was let go leads on until its term is over, and so does one on a session
-            // that is to be replaced.
+            // A candidacy that was let go leads on until its term is over, and so does one on a
+            // session that is to be replaced.
             State::Office(_)
                 if self.tenure.in_office() && matches!(why, LossReason::Resigned | LossReason::NoSession) => {}
             State::Office(_) => self.drain(now, why, None, out),
@@ -73,7 +74,8 @@ impl Candidacy {
             return self.finish(true, out);
         }
         if let Some(why) = self.barred() {
-            // A hint is answered with a look whatever bars us: armed again from the old cursor, the watch would fire at once.
+            // A hint is answered with a look whatever bars us: armed again from the old cursor, the
+            // watch would fire at once.
             if self.look || (why == LossReason::Paused && now >= self.reread_at) {
                 return self.call(now, Op::Line(self.who.election.clone(), 1), out);
             }
@@ -327,7 +329,8 @@ impl Candidacy {
             State::Enlisting { stray, .. } if stray.as_ref() == Some(withdrawn) => *stray = None,
             State::Withdrawing(held, heir) if held == withdrawn => match cas {
                 Cas::Done => self.on_withdrawn(now, out),
-                // The heir is gone. The term is over all the same, and a token never becomes valid again: make room.
+                // The heir is gone. The term is over all the same, and a token never becomes valid
+                // again: make room.
                 Cas::Refused if guarded => *heir = None,
                 Cas::Refused => self.on_withdrawn(now, out),
             },
@@ -356,7 +359,8 @@ impl Candidacy {
     fn on_evicted(&mut self, now: Timestamp, cas: Cas) {
         self.look = true;
         if let (Cas::Refused, State::Following(following)) = (cas, &mut self.state) {
-            // It has shown life since: the next read says with which version. Until then it is not silent.
+            // It has shown life since: the next read says with which version. Until then it is not
+            // silent.
             following.since = now;
         }
     }
@@ -378,7 +382,8 @@ impl Candidacy {
             }
             (Op::Withdraw(..), _) if !self.settings.policy.repeats_withdrawals() => self.on_withdrawn(now, out),
             (Op::Enlist(..), Fault::Permanent) => {
-                // Nothing was written; a place that is tried for again and again may be ours to leave all the same.
+                // Nothing was written; a place that is tried for again and again may be ours to
+                // leave all the same.
                 if let State::Enlisting { sent, .. } = &mut self.state {
                     *sent = false;
                 }
@@ -387,7 +392,8 @@ impl Candidacy {
             (op @ (Op::Line(..) | Op::SetOffice(..)), Fault::Permanent) => self.on_duty_failed(now, &op, out),
             (_, Fault::Permanent) => self.fail(now, out),
             (Op::RaiseFences(_), _) => {
-                // A fence that refuses may know a newer leader: see whether we are still first before trying again.
+                // A fence that refuses may know a newer leader: see whether we are still first
+                // before trying again.
                 if let State::Office(held) = &self.state
                     && self.tenure.is_taking()
                 {

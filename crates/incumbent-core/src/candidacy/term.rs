@@ -10,7 +10,8 @@ use crate::tenure::{Step, Then};
 use crate::time::Timestamp;
 
 impl Candidacy {
-    /// Lets time pass. It comes before every input, so that a late answer never meets a term that should be over.
+    /// Lets time pass. It comes before every input, so that a late answer never meets a term that
+    /// should be over.
     pub(super) fn on_time(&mut self, now: Timestamp, out: &mut Outbox) {
         self.check_deadline(now, out);
         if self.call.as_ref().is_some_and(|call| now >= call.until)
@@ -116,8 +117,8 @@ impl Candidacy {
         self.carry_out(step, out);
     }
 
-    /// Does what the tenure says. The term ends before the withdrawal is sent: the next leader may be in office before its
-    /// answer is here.
+    /// Does what the tenure says. The term ends before the withdrawal is sent: the next leader may
+    /// be in office before its answer is here.
     pub(super) fn carry_out(&mut self, step: Option<Step<EntryId>>, out: &mut Outbox) {
         let (State::Office(held), Some(step)) = (&self.state, step) else { return };
         let held = held.clone();

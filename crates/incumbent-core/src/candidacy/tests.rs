@@ -455,8 +455,8 @@ fn raising() -> (Driven, Held, CallId) {
     (driven, held, raise)
 }
 
-/// Lets this much time pass, with a session that lives and a store that says that we are first. The first call that is
-/// not a look.
+/// Lets this much time pass, with a session that lives and a store that says that we are first. The
+/// first call that is not a look.
 fn next_call(driven: &mut Driven, held: &Held, within: Duration) -> Option<Op> {
     let until = driven.now + within;
     while driven.now < until {

@@ -1,7 +1,7 @@
 //! The bully election: the highest rank that answers leads.
 //!
-//! Whoever suspects the leader asks all higher ranks. An answer hands the election over to them; silence makes the
-//! asker leader. A partition has a leader in each part: no token, no promise.
+//! Whoever suspects the leader asks all higher ranks. An answer hands the election over to them;
+//! silence makes the asker leader. A partition has a leader in each part: no token, no promise.
 
 use super::group::MemberId;
 use super::pulse::{Pulse, PulseMessage};
@@ -158,7 +158,8 @@ impl HighestAnswers {
             return;
         }
         pulse.send(from, Message::Alive);
-        // The question may be an old one: whoever has just started does not know yet that somebody leads.
+        // The question may be an old one: whoever has just started does not know yet that somebody
+        // leads.
         let keeps_leader = !pulse.takes_over(now) && pulse.may_be_led(now);
         if pulse.leads() {
             pulse.send(from, Message::Coordinator);

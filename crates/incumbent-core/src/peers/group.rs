@@ -9,7 +9,8 @@ use crate::binary::checksum;
 /// The most members that a group may have: a quorum of more costs more than it saves.
 pub const MAX_MEMBERS: usize = 32;
 
-/// A member's number in its group. In bully and ring elections it is also its rank: the highest wins.
+/// A member's number in its group. In bully and ring elections it is also its rank: the highest
+/// wins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u16);
 
@@ -83,8 +84,8 @@ impl Group {
         (0..members.len()).map(move |step| members[(start + step) % members.len()]).filter(move |member| *member != me)
     }
 
-    /// A number that tells this group, holding this election, from others. Not a secret and not a proof:
-    /// it catches a wrong address, not an attacker.
+    /// A number that tells this group, holding this election, from others. Not a secret and not a
+    /// proof: it catches a wrong address, not an attacker.
     pub fn fingerprint(&self, election: &str) -> u64 {
         let members = self.members.iter().flat_map(|member| member.0.to_le_bytes());
         checksum(election.bytes().chain([0xff]).chain(members))

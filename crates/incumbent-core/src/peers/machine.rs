@@ -1,5 +1,5 @@
-//! What goes into a member of a group and what comes out of it: the same for bully, ring and consensus. `M` is what
-//! members say to each other.
+//! What goes into a member of a group and what comes out of it: the same for bully, ring and
+//! consensus. `M` is what members say to each other.
 
 use bytes::Bytes;
 
@@ -12,10 +12,11 @@ use crate::standing::Fault;
 /// How the candidate of a member stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TermRules {
-    /// Whether there are fences to raise before it is in office. Only where terms are tokens: consensus.
+    /// Whether there are fences to raise before it is in office. Only where terms are tokens:
+    /// consensus.
     pub fenced: bool,
-    /// Whether the office is kept until the user has confirmed that the work has stopped, however long that takes.
-    /// Otherwise it goes at the hard stop, with or without that confirmation.
+    /// Whether the office is kept until the user has confirmed that the work has stopped, however
+    /// long that takes. Otherwise it goes at the hard stop, with or without that confirmation.
     pub hold_until_stopped: bool,
 }
 
@@ -26,7 +27,8 @@ pub enum Input<M> {
     Tick,
     /// A member says something. Who it is has been authenticated.
     Message(MemberId, M),
-    /// This member has a candidate from now on, advertising this value. [`Command::Leave`] ends that.
+    /// This member has a candidate from now on, advertising this value. [`Command::Leave`] ends
+    /// that.
     Stand(TermRules, Bytes),
     /// The user wants something.
     Command(Command),
@@ -34,8 +36,8 @@ pub enum Input<M> {
     Fences(Token, Result<(), Fault>),
     /// Drain, leave office, and take no part from then on. [`Output::Closed`] follows.
     Close,
-    /// Consensus: an operator's word to a member that lost its state. It need not wait for the others that do not answer,
-    /// or that lost theirs, too.
+    /// Consensus: an operator's word to a member that lost its state. It need not wait for the
+    /// others that do not answer, or that lost theirs, too.
     Readmit,
     /// Consensus: this state and all before it are durable.
     Persisted(PersistId),
@@ -43,8 +45,9 @@ pub enum Input<M> {
     PersistFailed(PersistId),
     /// Consensus: the answer to [`Output::Seal`].
     Sealed(SealId, Position),
-    /// Consensus: the records of this member reach this far, durably. For pre-votes, transfers, and to see whether a
-    /// member that lost its records has caught up; votes ask with [`Output::Seal`].
+    /// Consensus: the records of this member reach this far, durably. For pre-votes, transfers, and
+    /// to see whether a member that lost its records has caught up; votes ask with
+    /// [`Output::Seal`].
     Position(Position),
 }
 
@@ -67,18 +70,23 @@ impl<M> Input<M> {
     }
 }
 
-/// What is to be done, in this order: an event that ends a term comes before the message that lets another begin.
+/// What is to be done, in this order: an event that ends a term comes before the message that lets
+/// another begin.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output<M> {
     /// Say this to a member. May be lost, late, doubled or overtaken.
     Send(MemberId, M),
-    /// Write this down durably, then say [`Input::Persisted`]. States may be skipped for a later one, never reordered.
+    /// Write this down durably, then say [`Input::Persisted`]. States may be skipped for a later
+    /// one, never reordered.
     Persist(PersistId, Stored),
-    /// Refuse records of lower tokens from now on, durably, then read the position: one step. See [`Position`].
+    /// Refuse records of lower tokens from now on, durably, then read the position: one step. See
+    /// [`Position`].
     Seal(SealId, Token),
-    /// Raise every fence of the candidate to this token, then say [`Input::Fences`]. One raise is out at a time.
+    /// Raise every fence of the candidate to this token, then say [`Input::Fences`]. One raise is
+    /// out at a time.
     RaiseFences(Token),
-    /// The raise that is out is no longer wanted: drop it. [`Input::Fences`] says when that is done, not before.
+    /// The raise that is out is no longer wanted: drop it. [`Input::Fences`] says when that is
+    /// done, not before.
     GiveUpFences(Token),
     /// Tell the user.
     Event(Event),

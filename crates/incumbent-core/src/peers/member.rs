@@ -8,7 +8,8 @@ use super::wire::Body;
 use crate::office::Refusal;
 use crate::time::Timestamp;
 
-/// One member, whichever way its group elects. What its members do not say to each other is passed over.
+/// One member, whichever way its group elects. What its members do not say to each other is passed
+/// over.
 ///
 /// After each [`Member::handle`], take every [`Member::poll_output`], in order, then wait until
 /// [`Member::poll_timeout`] at the latest. A tick that comes early does nothing.
@@ -65,8 +66,8 @@ impl Member {
         }
     }
 
-    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads
-    /// next shows what came of it.
+    /// What an operator wants of this member, which has to be in office. Accepted: the work is
+    /// asked to stop, and who leads next shows what came of it.
     pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
         match self {
             Member::Consensus(machine) => machine.wish(now, wish),
@@ -75,7 +76,8 @@ impl Member {
         }
     }
 
-    /// Who leads, as a consensus member knows it; `None` for the others, which tell all they know by events.
+    /// Who leads, as a consensus member knows it; `None` for the others, which tell all they know
+    /// by events.
     pub fn report(&self, now: Timestamp) -> Option<Report> {
         let Member::Consensus(machine) = self else { return None };
         Some(machine.report(now))

@@ -1,4 +1,5 @@
-//! The rules that members of a group keep, and the known-bad variants that break them. See `crate::policy`.
+//! The rules that members of a group keep, and the known-bad variants that break them. See
+//! `crate::policy`.
 
 use crate::policy::policy;
 use crate::time::Timestamp;
@@ -8,17 +9,20 @@ policy! {
     pub enum ConsensusFlaw against ConsensusPolicy {
         /// A vote is answered without being written down: a restart forgets it.
         VoteNotPersisted breaks persists_votes,
-        /// The lease is counted from when the acknowledgement came, not from when the heartbeat was sent.
+        /// The lease is counted from when the acknowledgement came, not from when the heartbeat was
+        /// sent.
         LeaseFromResponse breaks counts_from_sending,
         /// A restarted member votes at once, although it may have promised a lease that it forgot.
         NoAbstention breaks abstains,
-        /// A voter that hears a leader grants a vote all the same (pre-vote alone does not protect the lease).
+        /// A voter that hears a leader grants a vote all the same (pre-vote alone does not protect
+        /// the lease).
         NoStickyVoters breaks keeps_promises,
         /// The leader that sent TimeoutNow goes on leading in that term.
         LeaseKeptAfterTransfer breaks forfeits_the_lease,
         /// A forced candidate that was not elected tries again as a forced one.
         ForcedVoteRetried breaks stands_forced_once,
-        /// Positions are compared by index alone: ten uncommitted records beat seven committed ones.
+        /// Positions are compared by index alone: ten uncommitted records beat seven committed
+        /// ones.
         IndexOnlyPosition breaks compares_tokens,
         /// The winner of a vote takes office at once, before a quorum has promised it a lease.
         ElectedUnconfirmed breaks waits_for_promises,
@@ -49,8 +53,8 @@ impl ConsensusPolicy {
 policy! {
     /// One way to get an election by rank (bully, ring) wrong.
     pub enum RankFlaw against RankPolicy {
-        /// Ring: a result is followed before its winner is heard, and the winner learns of it only on
-        /// the way round.
+        /// Ring: a result is followed before its winner is heard, and the winner learns of it only
+        /// on the way round.
         ResultFollowed breaks waits_for_the_winner,
         /// A member takes over without waiting for the former leader, which gets no grace.
         TakenOverAtOnce breaks waits_for_the_loser,

@@ -1,5 +1,5 @@
-//! What bully and ring elections share: the leader's heartbeats, who suspects it, the majority rule, and what the user is
-//! told. How a leader is chosen is not known here.
+//! What bully and ring elections share: the leader's heartbeats, who suspects it, the majority
+//! rule, and what the user is told. How a leader is chosen is not known here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -28,10 +28,11 @@ pub struct RankSettings {
     pub answer_timeout: Duration,
     /// How long the work of a leader may take to stop.
     pub grace: Duration,
-    /// Lead only while a majority answers. It narrows the time with two leaders; it does not exclude it.
+    /// Lead only while a majority answers. It narrows the time with two leaders; it does not
+    /// exclude it.
     pub majority: bool,
-    /// Whether a member takes over from a healthy leader of lower rank: the textbook's rule, at the price of a change
-    /// of leader whenever a higher rank returns.
+    /// Whether a member takes over from a healthy leader of lower rank: the textbook's rule, at the
+    /// price of a change of leader whenever a higher rank returns.
     pub take_over: bool,
     /// For simulations only.
     #[doc(hidden)]
@@ -172,7 +173,8 @@ pub struct Pulse<M> {
 enum Post {
     /// Follows this leader, or waits for one to be heard.
     Listening { leader: Option<MemberId>, heard_at: Timestamp },
-    /// Has been chosen. In office once a majority answers, where that is asked for, and those who led before have left.
+    /// Has been chosen. In office once a majority answers, where that is asked for, and those who
+    /// led before have left.
     Leading {
         beat_at: Timestamp,
         heard: BTreeMap<MemberId, Heard>,
@@ -413,8 +415,8 @@ impl<M: From<PulseMessage>> Pulse<M> {
         }
     }
 
-    /// Gives up what was held until now, the term being over. For want of a majority the member goes on beating, since one
-    /// may answer again; else another is to lead, or does so already.
+    /// Gives up what was held until now, the term being over. For want of a majority the member
+    /// goes on beating, since one may answer again; else another is to lead, or does so already.
     fn give_up(&mut self, now: Timestamp, why: LossReason) {
         self.event(Event::Released);
         self.resigned = why == LossReason::Resigned && self.settings.policy.remembers_resignations();
@@ -535,7 +537,8 @@ impl<M: From<PulseMessage>> Pulse<M> {
         self.carry_out(now, step);
     }
 
-    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop.
+    /// What an operator wants of this member, which has to be in office. Accepted: the work is
+    /// asked to stop.
     pub(super) fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
         match wish {
             Wish::Transfer(_) => return Err(Refusal::RankDecides),

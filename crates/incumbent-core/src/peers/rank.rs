@@ -1,4 +1,5 @@
-//! One member of an election by rank. Bully and ring differ in how a leader is chosen, and in nothing else.
+//! One member of an election by rank. Bully and ring differ in how a leader is chosen, and in
+//! nothing else.
 
 use bytes::Bytes;
 
@@ -9,7 +10,8 @@ use crate::office::Refusal;
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
-/// How a leader is chosen. An election that is under way is kept here; who leads, and who follows, by the [`Pulse`].
+/// How a leader is chosen. An election that is under way is kept here; who leads, and who follows,
+/// by the [`Pulse`].
 pub trait Choice: Sized {
     /// What members say to each other.
     type Message: From<PulseMessage>;
@@ -33,8 +35,8 @@ pub trait Choice: Sized {
 
 /// One member of an election by rank.
 ///
-/// After each [`RankMachine::handle`], take every [`RankMachine::poll_output`], in order, then wait until
-/// [`RankMachine::poll_timeout`] at the latest. A tick that comes early does nothing.
+/// After each [`RankMachine::handle`], take every [`RankMachine::poll_output`], in order, then wait
+/// until [`RankMachine::poll_timeout`] at the latest. A tick that comes early does nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RankMachine<C: Choice> {
     pulse: Pulse<C::Message>,
@@ -95,8 +97,8 @@ impl<C: Choice> RankMachine<C> {
         }
     }
 
-    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads
-    /// next shows what came of it.
+    /// What an operator wants of this member, which has to be in office. Accepted: the work is
+    /// asked to stop, and who leads next shows what came of it.
     pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
         self.handle(now, Input::Tick);
         self.pulse.wish(now, wish)

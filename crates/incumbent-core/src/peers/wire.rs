@@ -1,8 +1,10 @@
-//! The messages of peers as bytes: compact, bounded, versioned. Whatever comes in, decoding ends with a message or a reason.
+//! The messages of peers as bytes: compact, bounded, versioned. Whatever comes in, decoding ends
+//! with a message or a reason.
 //!
-//! A frame is `version u8, group u64, sender u16, kind u8, fields`, numbers little-endian, with lists and values
-//! preceded by their length. Its length on the wire and its authenticity are the transport's: it bounds a frame by
-//! [`MAX_FRAME_BYTES`] before it reads it, and checks who sent it before it decodes it.
+//! A frame is `version u8, group u64, sender u16, kind u8, fields`, numbers little-endian, with
+//! lists and values preceded by their length. Its length on the wire and its authenticity are the
+//! transport's: it bounds a frame by [`MAX_FRAME_BYTES`] before it reads it, and checks who sent it
+//! before it decodes it.
 
 use bytes::Bytes;
 
@@ -97,7 +99,8 @@ impl Frame {
     /// The sender's number where it is not a member.
     pub const OUTSIDER: MemberId = MemberId(u16::MAX);
 
-    /// The frame as bytes, or [`WireError::OutOfBounds`] if a value or list is larger than any reader accepts.
+    /// The frame as bytes, or [`WireError::OutOfBounds`] if a value or list is larger than any
+    /// reader accepts.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
         let mut writer = Writer::with_capacity(64);
         writer.u8(VERSION).u64(self.group).member(self.from);

@@ -1,4 +1,5 @@
-//! Writes that are asked for at once: how they travel together, and that none suffers from another's fate.
+//! Writes that are asked for at once: how they travel together, and that none suffers from
+//! another's fate.
 
 use std::sync::Arc;
 

@@ -37,8 +37,9 @@ async fn a_leadership_outlives_the_clusters_leader() {
     assert!(again.term().token().token > token);
 }
 
-/// The cluster's leader has lost the others and does not know it yet. It answers keep-alives, as one with a stalled disk
-/// does; whoever believes it stays in office while the others elect a new leader.
+/// The cluster's leader has lost the others and does not know it yet. It answers keep-alives, as
+/// one with a stalled disk does; whoever believes it stays in office while the others elect a new
+/// leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     // A leader looks every ten seconds whether it still has a quorum.

@@ -10,7 +10,8 @@ use crate::harness::{
     within,
 };
 
-/// Ours leads, something happens to its key, and it is told, loses office and gets back in line with a greater token.
+/// Ours leads, something happens to its key, and it is told, loses office and gets back in line
+/// with a greater token.
 async fn a_leader_gets_over(test: &str, happens: impl AsyncFnOnce(&str, i64)) {
     let store = store(shared().await);
     let election = name(test);

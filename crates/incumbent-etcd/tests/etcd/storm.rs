@@ -1,5 +1,5 @@
-//! The two practical problems of every etcd election, compaction and restarted servers, a hundred times at random moments;
-//! and candidates that come and go in between.
+//! The two practical problems of every etcd election, compaction and restarted servers, a hundred
+//! times at random moments; and candidates that come and go in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

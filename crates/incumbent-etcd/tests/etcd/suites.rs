@@ -1,4 +1,5 @@
-//! What every store must do: on one server, on three, and on three whose leader was killed in between.
+//! What every store must do: on one server, on three, and on three whose leader was killed in
+//! between.
 
 use incumbent_store::{Place, Store};
 use incumbent_testkit::conformance::Time;
@@ -23,7 +24,8 @@ async fn three() -> &'static EtcdCluster {
     CLUSTER.get_or_init(|| EtcdCluster::start(3)).await
 }
 
-/// Three servers, of which the one that led was killed while an election was held. Its address is still known.
+/// Three servers, of which the one that led was killed while an election was held. Its address is
+/// still known.
 async fn bereft() -> &'static EtcdCluster {
     static CLUSTER: OnceCell<EtcdCluster> = OnceCell::const_new();
     CLUSTER

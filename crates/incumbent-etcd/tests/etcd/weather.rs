@@ -60,7 +60,8 @@ async fn a_restart_of_the_server_ends_nothing() {
     cluster.node(0).restart().await;
 
     until("the line can be read", async || store.line(&election, 9).await.is_ok()).await;
-    // Unless the machine was so slow that the TTL has passed, nothing has changed; either way one leads.
+    // Unless the machine was so slow that the TTL has passed, nothing has changed; either way one
+    // leads.
     drop(office);
     drop(leading);
     let next = lead(&mut waiting).await;

@@ -1,4 +1,5 @@
-//! A process with one session that obeys lines on its standard input and answers each with one line.
+//! A process with one session that obeys lines on its standard input and answers each with one
+//! line.
 //!
 //! Its argument is the store's directory. It ends with its input.
 

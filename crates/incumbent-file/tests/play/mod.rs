@@ -131,7 +131,8 @@ pub(crate) fn token(answer: &str) -> Option<u64> {
     answer.strip_prefix("leading ").or_else(|| answer.strip_prefix("behind ")).and_then(|token| token.parse().ok())
 }
 
-/// What is left in a store's directory, except for its identity, its high-water mark and its empty skeleton.
+/// What is left in a store's directory, except for its identity, its high-water mark and its empty
+/// skeleton.
 pub(crate) fn leftovers(store: &Path) -> Vec<String> {
     let mut left = Vec::new();
     for entry in std::fs::read_dir(store).unwrap() {

@@ -1,4 +1,5 @@
-//! Every order of reports, restarts and lost disks in a small group, and the corners that they led to.
+//! Every order of reports, restarts and lost disks in a small group, and the corners that they led
+//! to.
 
 use std::collections::BTreeSet;
 
@@ -333,8 +334,8 @@ impl Situation {
         }
     }
 
-    /// Whether two leaders could have been elected by disks that know nothing of each other, and of both some are
-    /// left: where none is left there is nothing to contradict.
+    /// Whether two leaders could have been elected by disks that know nothing of each other, and of
+    /// both some are left: where none is left there is nothing to contradict.
     fn is_split(&self) -> bool {
         let is_left = |set: &BTreeSet<(usize, DiskId)>| set.iter().any(|(who, disk)| self.members[*who].disk == *disk);
         let left: Vec<_> = self.electorates.iter().filter(|set| is_left(set)).collect();
@@ -453,8 +454,8 @@ fn however_often_a_group_is_declared_founded_there_is_one_charter() {
     assert!(explored[0] > 1_000 && explored[1] > 0 && explored[2] > 100, "{explored:?}");
 }
 
-/// Reports come in any order and however late; disks are lost; and while no disk that is left has voted, an operator
-/// says again and again that the group is new.
+/// Reports come in any order and however late; disks are lost; and while no disk that is left has
+/// voted, an operator says again and again that the group is new.
 #[test]
 fn after_a_lost_disk_an_operators_word_founds_the_group_and_never_makes_two_of_it() {
     let (mut started_over, mut founded) = (0, 0);
@@ -518,7 +519,8 @@ fn a_charter_is_given_up_only_if_a_disk_on_it_is_gone_and_a_majority_is_up_that_
 fn two_that_have_accepted_different_charters_do_not_wait_for_each_other_for_ever() {
     let disk = |number| DiskId([number; 16]);
     let charter = |members: &[u16]| Charter(members.iter().map(|n| (MemberId(*n), disk(*n as u8))).collect());
-    // The lowest has drawn one up for all while an operator declared the third founded with the first.
+    // The lowest has drawn one up for all while an operator declared the third founded with the
+    // first.
     let (drawn_up, declared) = (charter(&[0, 1, 2]), charter(&[0, 2]));
     let mut first = Founding::new(Timestamp::ZERO, group(0, 3), disk(0), Some(drawn_up), EVERY);
     let now = Timestamp::ZERO + EVERY;

@@ -236,8 +236,8 @@ impl Node {
         self.input(Input::Fences(token, result));
     }
 
-    /// The answer to [`NodeEvent::Seal`]: older tokens are refused from now on, durably, and the records
-    /// reach this far.
+    /// The answer to [`NodeEvent::Seal`]: older tokens are refused from now on, durably, and the
+    /// records reach this far.
     pub fn sealed(&mut self, seal: SealId, position: Position) {
         self.input(Input::Sealed(seal, position));
     }
@@ -277,8 +277,8 @@ impl Node {
         freed.recv().await;
     }
 
-    /// Runs the member until there is something to tell. Safe to cancel. After [`NodeEvent::Closed`] it
-    /// waits for ever.
+    /// Runs the member until there is something to tell. Safe to cancel. After
+    /// [`NodeEvent::Closed`] it waits for ever.
     pub async fn event(&mut self) -> NodeEvent {
         poll_fn(|cx| self.poll_event(cx)).await
     }

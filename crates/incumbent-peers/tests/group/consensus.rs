@@ -41,8 +41,8 @@ async fn an_office_is_handed_to_the_member_that_an_operator_names() {
     let play = Play::start(Algorithm::Consensus, 3).await;
     let query_client = play.query_client();
     let handed_over = |event: &Event| matches!(event, Event::Unelected(LossReason::Transferred));
-    // A starved heir may be too silent to be handed anything: the claim is that the office gets there, not that it does so
-    // at once.
+    // A starved heir may be too silent to be handed anything: the claim is that the office gets
+    // there, not that it does so at once.
     within("an heir that was named leads", async {
         loop {
             let leader = play.agreed().await.member;

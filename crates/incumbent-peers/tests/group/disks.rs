@@ -61,8 +61,8 @@ async fn a_group_that_an_operator_declares_founded_begins_with_a_majority_and_is
     assert_ne!(identities[0], identities[1]);
 }
 
-/// Two members have agreed to a founding of which the third, whose disk is on the list, has not heard; and then it
-/// loses that disk. None of them runs.
+/// Two members have agreed to a founding of which the third, whose disk is on the list, has not
+/// heard; and then it loses that disk. None of them runs.
 async fn with_a_disk_lost_while_founding() -> Play {
     let mut play = Play::new(Algorithm::Consensus, 3);
     for from in [1, 2] {

@@ -48,8 +48,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Who was in office when, by true time: all clocks of one process are the same. A term counts until it ended or its
-/// deadline passed, whichever comes first.
+/// Who was in office when, by true time: all clocks of one process are the same. A term counts
+/// until it ended or its deadline passed, whichever comes first.
 #[derive(Default)]
 pub(crate) struct Ledger(Mutex<Vec<Term>>);
 
@@ -275,7 +275,8 @@ pub(crate) struct Play {
     reserved: BTreeMap<MemberId, TcpListener>,
 }
 
-/// Fast enough for a test, and slow enough that a busy machine does not depose anybody all the time.
+/// Fast enough for a test, and slow enough that a busy machine does not depose anybody all the
+/// time.
 pub(crate) fn rules(algorithm: Algorithm) -> Rules {
     let ms = Duration::from_millis;
     let rank = RankSettings {

@@ -1,5 +1,5 @@
-//! Those who have no business with a group, and what passes by on its wires. They are refused and counted, and the group
-//! goes on.
+//! Those who have no business with a group, and what passes by on its wires. They are refused and
+//! counted, and the group goes on.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};

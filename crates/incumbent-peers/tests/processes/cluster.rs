@@ -1,7 +1,8 @@
-//! A group of member processes with a link of its own in each direction between every two, and what a test does to them.
+//! A group of member processes with a link of its own in each direction between every two, and what
+//! a test does to them.
 //!
-//! A member speaks to another only on the connection that it has dialled itself. So a proxy for each pair, in each
-//! direction, can cut one direction alone.
+//! A member speaks to another only on the connection that it has dialled itself. So a proxy for
+//! each pair, in each direction, can cut one direction alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -195,7 +196,8 @@ impl Cluster {
         self.until(&format!("{these:?} agree"), agreed).await
     }
 
-    /// Waits until some of these is in office in a later term than `term`, and says who and in which.
+    /// Waits until some of these is in office in a later term than `term`, and says who and in
+    /// which.
     pub(crate) async fn elected_after(&mut self, term: u64, among: &[Who]) -> (Who, u64) {
         let later = |timeline: &Timeline| timeline.in_office().filter(|(who, now)| *now > term && among.contains(who));
         self.until(&format!("one of {among:?} leads after term {term}"), later).await
@@ -207,7 +209,8 @@ impl Cluster {
         self.until(&format!("member {who} leaves term {term}"), over).await;
     }
 
-    /// Waits until all members run, vote, and agree on a leader, with which someone who is not a member agrees.
+    /// Waits until all members run, vote, and agree on a leader, with which someone who is not a
+    /// member agrees.
     pub(crate) async fn whole(&mut self) -> (Who, u64) {
         let patience = Instant::now() + PATIENCE;
         loop {
@@ -252,7 +255,8 @@ impl Cluster {
     }
 }
 
-/// An address that only this member uses: no outgoing connection can take its port while the member is down.
+/// An address that only this member uses: no outgoing connection can take its port while the member
+/// is down.
 fn address(who: Who) -> String {
     let listener = TcpListener::bind((format!("127.0.0.{}", 100 + who), 0)).expect("a free port");
     listener.local_addr().expect("an address").to_string()

@@ -39,7 +39,8 @@ async fn the_minority_side_steps_down_and_the_majority_elects() {
     cluster.until("nobody on the minority's side leads", nobody).await;
     let (_, newer) = cluster.elected_after(term, &majority).await;
     cluster.agreed_among(&majority).await;
-    // That the new one began when the old one had stepped down, or its deadline was over, is what is judged.
+    // That the new one began when the old one had stepped down, or its deadline was over, is what
+    // is judged.
     let terms = cluster.judge();
     assert!(terms.iter().all(|led| led.term < newer || majority.contains(&led.who)), "{terms:?}");
     tell(&terms, newer);

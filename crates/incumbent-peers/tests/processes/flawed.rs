@@ -16,7 +16,8 @@ async fn a_leader_that_hands_over_and_leads_on_is_caught() {
     for _ in 0..CHANCES {
         let (leader, term) = cluster.agreed().await;
         let heir = leader % 5 + 1;
-        // It would hear at once that somebody stands, and whether it believes in itself until somebody is elected would be chance.
+        // It would hear at once that somebody stands, and whether it believes in itself until
+        // somebody is elected would be chance.
         cluster.link(heir, leader, Way::Stall);
         if cluster.query_client.transfer(MemberId(heir)).await.is_ok() {
             cluster.elected_after(term, &cluster.everyone()).await;

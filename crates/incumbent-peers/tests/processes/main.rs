@@ -1,4 +1,5 @@
-//! Groups of real processes, killed, stopped, cut off and wiped; with what they wrote down as the evidence.
+//! Groups of real processes, killed, stopped, cut off and wiped; with what they wrote down as the
+//! evidence.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod cluster;

@@ -1,5 +1,6 @@
-//! One member of a group as a process of its own. It writes down everything that it is told, with the time, before anything
-//! else can happen; it stops its work at once, and does what operators ask.
+//! One member of a group as a process of its own. It writes down everything that it is told, with
+//! the time, before anything else can happen; it stops its work at once, and does what operators
+//! ask.
 //!
 //! What is written is what the tests judge: a line per event, in a file that only grows.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's own program: what fails shows in its log")]

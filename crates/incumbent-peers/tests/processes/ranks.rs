@@ -1,4 +1,5 @@
-//! Bully and ring with five real processes: the highest that answers leads, a partition has two leaders, and healing ends it.
+//! Bully and ring with five real processes: the highest that answers leads, a partition has two
+//! leaders, and healing ends it.
 
 use incumbent_peers::Algorithm;
 

@@ -1,5 +1,6 @@
-//! A hundred faults at random: kill -9 and restart, stopping and going on, cuts, one-way cuts, delays, handovers and disks that are
-//! lost. The seed is printed: `PEERS_SEED` makes the same choices again.
+//! A hundred faults at random: kill -9 and restart, stopping and going on, cuts, one-way cuts,
+//! delays, handovers and disks that are lost. The seed is printed: `PEERS_SEED` makes the same
+//! choices again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -117,7 +118,8 @@ impl Storm {
         "handover"
     }
 
-    /// A member comes back by asking ALL others, so nobody else may be without its state at that time.
+    /// A member comes back by asking ALL others, so nobody else may be without its state at that
+    /// time.
     async fn lose_disk(&mut self) -> &'static str {
         self.mend();
         self.cluster.whole().await;

@@ -1,5 +1,5 @@
-//! What the members wrote down, put together: all are on one host, so that their clocks are the same one. It says whether a rule
-//! was broken, and knows nothing of how the members were treated.
+//! What the members wrote down, put together: all are on one host, so that their clocks are the
+//! same one. It says whether a rule was broken, and knows nothing of how the members were treated.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -139,7 +139,8 @@ impl Timeline {
                 return Err(Broken::TwoInATerm(other.clone(), term.clone()));
             }
         }
-        // One whose deadline had passed before its process, which may have been stopped, heard of its election never led.
+        // One whose deadline had passed before its process, which may have been stopped, heard of
+        // its election never led.
         let led: Vec<&Term> = terms.iter().filter(|term| term.from < term.until()).collect();
         for (at, term) in led.iter().enumerate() {
             for earlier in &led[..at] {
@@ -177,7 +178,8 @@ impl Timeline {
         news.flatten()
     }
 
-    /// The newest term of those who said that they are in office and not that they are not, and its holder.
+    /// The newest term of those who said that they are in office and not that they are not, and its
+    /// holder.
     pub(crate) fn in_office(&self) -> Option<(Who, u64)> {
         let offices = self.reports.keys().filter_map(|who| self.known_by(*who).filter(|(leader, _)| leader == who));
         offices.max_by_key(|(_, term)| *term)

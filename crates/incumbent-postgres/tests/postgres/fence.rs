@@ -1,5 +1,5 @@
-//! The fence inside the users' own transactions: stale tokens are refused at every level of isolation, and a paused
-//! leader does not hold up its successor for ever.
+//! The fence inside the users' own transactions: stale tokens are refused at every level of
+//! isolation, and a paused leader does not hold up its successor for ever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -164,7 +164,8 @@ async fn a_leader_that_is_paused_before_its_commit_holds_up_its_successor_for_ha
     let paused = client().await;
     begin(&paused, LEVELS[0]).await;
     scene.sql(&paused, &scene.old).await.unwrap();
-    // The raise gives up and names whom it waits for, or gets through once the server has ended the transaction.
+    // The raise gives up and names whom it waits for, or gets through once the server has ended the
+    // transaction.
     let mut said = String::new();
     until("the successor gets through", async || match scene.raise(&scene.new).await {
         Ok(()) => true,

@@ -1,5 +1,6 @@
-//! Many sessions that do everything at once, with a TTL that is often missed, while connections are killed: tokens are
-//! drawn once and grow, nobody appears ahead of another, and what is gone stays gone.
+//! Many sessions that do everything at once, with a TTL that is often missed, while connections are
+//! killed: tokens are drawn once and grow, nobody appears ahead of another, and what is gone stays
+//! gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -32,8 +33,8 @@ impl Told {
         assert!(known.is_none_or(|known| known == held.incarnation), "{held:?} has the token of {known:?}");
     }
 
-    /// An answer that left the server while a lower token led can arrive after a higher one's; so those who ask begin
-    /// with what had led when they asked.
+    /// An answer that left the server while a lower token led can arrive after a higher one's; so
+    /// those who ask begin with what had led when they asked.
     fn leads(&mut self, held: &Held, asked_when: Option<Token>) {
         let key = (held.election.clone(), held.token);
         assert!(!self.gone.contains(&key), "{held:?} leads, and was gone");

@@ -1,5 +1,5 @@
-//! What goes wrong where a statement locks and reads at once, and does not here. Each case is shown with a variant that
-//! gets it wrong, so that it is known to be one.
+//! What goes wrong where a statement locks and reads at once, and does not here. Each case is shown
+//! with a variant that gets it wrong, so that it is known to be one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,8 @@ impl Two {
     }
 }
 
-/// Opens a transaction in which the leader is renewed, and leaves it open until others see it expired.
+/// Opens a transaction in which the leader is renewed, and leaves it open until others see it
+/// expired.
 async fn renewed_in_an_open_transaction(two: &Two, client: &Client, other: &Client) {
     let session = two.session(client).await;
     client.batch_execute("BEGIN").await.unwrap();
@@ -87,7 +88,8 @@ async fn a_leader_whose_renewal_is_being_committed_is_not_removed() {
     assert!(two.leader_leads().await);
 }
 
-/// The same with one statement that locks the session and removes the dead, as it is written at first.
+/// The same with one statement that locks the session and removes the dead, as it is written at
+/// first.
 #[tokio::test]
 async fn a_statement_that_locks_and_reads_at_once_removes_the_leader_that_was_just_renewed() {
     let server = shared().await;

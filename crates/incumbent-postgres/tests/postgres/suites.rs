@@ -1,4 +1,5 @@
-//! What every store must do. And what a pooler that gives each transaction another connection does to listening.
+//! What every store must do. And what a pooler that gives each transaction another connection does
+//! to listening.
 
 use incumbent_store::Store;
 use incumbent_testkit::conformance::Time;

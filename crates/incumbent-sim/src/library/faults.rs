@@ -126,8 +126,8 @@ fn cut(boots: Vec<Arc<Boot>>, way: Way, lasts: Duration) {
     });
 }
 
-/// The driver is gone. Every task that waits for it is told, within the time that users take for other
-/// things.
+/// The driver is gone. Every task that waits for it is told, within the time that users take for
+/// other things.
 async fn all_are_told(world: Arc<World>, boot: Arc<Boot>) {
     let ttl = world.plan.longest_ttl();
     let told = async {

@@ -1,8 +1,8 @@
 //! What must always be true in a group, on global time. It sees everything and changes nothing.
 //!
-//! Beside the rules of ARCHITECTURE.md: an office is given up when its term is over, and where the work is waited for
-//! not before it has stopped (STOPPED); what a member has voted stays so (VOTES); a leader has every committed record
-//! (RECORDS).
+//! Beside the rules of ARCHITECTURE.md: an office is given up when its term is over, and where the
+//! work is waited for not before it has stopped (STOPPED); what a member has voted stays so
+//! (VOTES); a leader has every committed record (RECORDS).
 
 use std::collections::BTreeMap;
 
@@ -75,8 +75,8 @@ impl Checker {
         }
     }
 
-    /// A member has won a vote: the office may be handed on from here. (Winning an old term, with votes that came late,
-    /// gives nothing: nobody will confirm it.)
+    /// A member has won a vote: the office may be handed on from here. (Winning an old term, with
+    /// votes that came late, gives nothing: nobody will confirm it.)
     pub(crate) fn won(&mut self, at: u64, who: usize, token: u64) {
         self.look_for_rivals_below("S5", at, who, token, token);
     }

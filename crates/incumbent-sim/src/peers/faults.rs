@@ -108,7 +108,8 @@ fn blink(rng: &mut Rng, who: usize) -> Mishap {
     Mishap::Crash { who, wiped: false, down: rng.below(30) * MS }
 }
 
-/// A member that hears no leader meets voters that forgot theirs, while the leader is cut off with a fresh lease.
+/// A member that hears no leader meets voters that forgot theirs, while the leader is cut off with
+/// a fresh lease.
 fn voters_forget(rng: &mut Rng, hosts: usize, leader: usize, others: &[usize]) -> Vec<(u64, Mishap)> {
     let muffled = [(leader, others[0])].into();
     let at = (2_000 + rng.below(3_000)) * MS;
@@ -149,7 +150,8 @@ fn answers_come_late(rng: &mut Rng, hosts: usize, leader: usize) -> Vec<(u64, Mi
     ]
 }
 
-/// What is said to the heir is slow from the moment of the handover on: it may hear of it when another leads.
+/// What is said to the heir is slow from the moment of the handover on: it may hear of it when
+/// another leads.
 fn order_to_stand_comes_late(rng: &mut Rng, others: &[usize]) -> Vec<(u64, Mishap)> {
     let heir = others[rng.below(others.len() as u64) as usize];
     let slow_to = Some((heir, 1_000 + rng.below(5_000)));
@@ -160,8 +162,8 @@ fn order_to_stand_comes_late(rng: &mut Rng, others: &[usize]) -> Vec<(u64, Misha
     ]
 }
 
-/// The leader and one member do not hear each other, and everybody else hears both: that member stands, and the voters
-/// are bound by what they promised.
+/// The leader and one member do not hear each other, and everybody else hears both: that member
+/// stands, and the voters are bound by what they promised.
 fn one_link_is_broken(rng: &mut Rng, leader: usize, others: &[usize]) -> Vec<(u64, Mishap)> {
     let member = others[rng.below(others.len() as u64) as usize];
     let muffled = [(leader, member), (member, leader)].into();
@@ -171,7 +173,8 @@ fn one_link_is_broken(rng: &mut Rng, leader: usize, others: &[usize]) -> Vec<(u6
     ]
 }
 
-/// A leader is elected by a bare majority; the rest of it restarts; then it meets those who never heard of that leader.
+/// A leader is elected by a bare majority; the rest of it restarts; then it meets those who never
+/// heard of that leader.
 fn electors_restart(
     rng: &mut Rng,
     hosts: usize,

@@ -78,7 +78,8 @@ impl Member {
         }
     }
 
-    /// Up, with its disk, taking part, and with every committed record: so that another may lose its own.
+    /// Up, with its disk, taking part, and with every committed record: so that another may lose
+    /// its own.
     pub(crate) fn is_whole(&self, checker: &Checker) -> bool {
         checker.is_complete(self.records.log())
             && self.machine.as_ref().is_some_and(|machine| machine.role() != PeerRole::Rejoining)
@@ -97,7 +98,8 @@ impl Member {
         Consensus::new(self.clock.read(now), group, self.settings, boot, candidate, rng).ok()
     }
 
-    /// Half of all candidates have fences, and a third hold on to their office until their work has stopped.
+    /// Half of all candidates have fences, and a third hold on to their office until their work has
+    /// stopped.
     fn draw_rules(&mut self) -> TermRules {
         self.rules = TermRules { fenced: self.rng.below(2) == 0, hold_until_stopped: self.rng.below(3) == 0 };
         self.rules
@@ -396,7 +398,8 @@ impl World {
         self.stop_work(who);
     }
 
-    /// The application of a member in office writes a record and sends its log to the others; again and again.
+    /// The application of a member in office writes a record and sends its log to the others; again
+    /// and again.
     fn write(&mut self, who: usize) {
         let (now, id) = (self.now, self.rng.next_u64());
         let leads = self.checker.leader(now).map(|(leader, _)| leader) == Some(who);

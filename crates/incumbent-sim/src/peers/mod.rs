@@ -1,5 +1,5 @@
-//! The world of groups that elect by consensus: clocks that drift, disks that take time, an application with records,
-//! and a network and a fate that mean ill.
+//! The world of groups that elect by consensus: clocks that drift, disks that take time, an
+//! application with records, and a network and a fate that mean ill.
 
 mod checker;
 mod faults;

@@ -1,5 +1,6 @@
-//! The application of a member: a log of records that the leader writes and the others take over, kept to the rules of
-//! `Position`. Here to see whether the election restriction keeps what was committed.
+//! The application of a member: a log of records that the leader writes and the others take over,
+//! kept to the rules of `Position`. Here to see whether the election restriction keeps what was
+//! committed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,7 +65,8 @@ impl Records {
             return None;
         }
         self.floor = token;
-        // A log of the same leader that was overtaken on its way is shorter: what was acknowledged stays.
+        // A log of the same leader that was overtaken on its way is shorter: what was acknowledged
+        // stays.
         if position(log) > self.position() {
             self.log = log.clone();
         }
@@ -90,7 +92,8 @@ impl Ledger {
         Ledger { token, stored: BTreeMap::new() }
     }
 
-    /// Notes that a member has stored records up to here. Only a record of the leader's own token counts.
+    /// Notes that a member has stored records up to here. Only a record of the leader's own token
+    /// counts.
     pub(crate) fn note(&mut self, member: usize, position: Position) {
         if position.token == self.token {
             let index = self.stored.entry(member).or_default();

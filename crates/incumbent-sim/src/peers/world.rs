@@ -213,7 +213,8 @@ impl World {
         }
     }
 
-    /// Lets something go wrong, and says when the next thing does. After the time of trouble everything is mended.
+    /// Lets something go wrong, and says when the next thing does. After the time of trouble
+    /// everything is mended.
     fn trouble(&mut self) {
         if self.now >= TROUBLE {
             return self.mend();

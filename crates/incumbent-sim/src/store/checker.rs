@@ -7,8 +7,8 @@ use incumbent_core::{CandidacyId, Incarnation, LossReason, Nonce, Office, Timest
 use crate::clock::LocalClock;
 use crate::trace::Trace;
 
-/// A leader's own belief: from being elected until it is told otherwise, gives the office back, or its own clock
-/// reaches the deadline.
+/// A leader's own belief: from being elected until it is told otherwise, gives the office back, or
+/// its own clock reaches the deadline.
 #[derive(Clone, Debug)]
 pub(crate) struct Belief {
     pub(crate) election: usize,
@@ -175,7 +175,8 @@ impl Checker {
         self.beliefs.push(belief);
     }
 
-    /// A leader was told a later deadline. S6, and S5 for those that were deposed: no renewal proves them any more.
+    /// A leader was told a later deadline. S6, and S5 for those that were deposed: no renewal
+    /// proves them any more.
     pub(crate) fn extended(
         &mut self,
         now: u64,
@@ -220,7 +221,8 @@ impl Checker {
         }
     }
 
-    /// A rival removed an entry that had fallen silent. S5: never before its TTL has passed since its last renewal.
+    /// A rival removed an entry that had fallen silent. S5: never before its TTL has passed since
+    /// its last renewal.
     pub(crate) fn silenced(&mut self, now: u64, rival: usize, token: Token, forgets_at: u64) {
         if now < forgets_at {
             let by = (forgets_at - now) as f64 / 1e9;

@@ -229,7 +229,8 @@ impl World {
         }
     }
 
-    /// Kills the leader of the first election that has one, and with it every leadership of that process.
+    /// Kills the leader of the first election that has one, and with it every leadership of that
+    /// process.
     fn leaders_die(&mut self, certain: bool) {
         let Some(process) = self.checker.beliefs().first().map(|belief| belief.process) else {
             return self.fail("L1", "nobody leads before anything has gone wrong".into());
@@ -278,8 +279,8 @@ impl World {
             ForgottenBy::Rivals if self.scenario.shape.one_clock => {
                 silent.min(1) * (granted + granted * drift / 1_000_000)
             }
-            // The last sign of life that was seen may be as old as the TTL when the leader dies, and of several that
-            // are silent, each is seen only once the one behind it is gone.
+            // The last sign of life that was seen may be as old as the TTL when the leader dies,
+            // and of several that are silent, each is seen only once the one behind it is gone.
             ForgottenBy::Rivals => silent * 2 * (granted + granted * 3 * drift / 1_000_000),
         };
         let polls = if self.scenario.shape.watches { 0 } else { granted / 10 + granted / 10 * drift / 1_000_000 * 2 };
@@ -460,7 +461,8 @@ impl World {
         }
     }
 
-    /// Nothing went wrong for a while: nobody came into office or left it (L3). Then everyone leaves.
+    /// Nothing went wrong for a while: nobody came into office or left it (L3). Then everyone
+    /// leaves.
     fn stable(&mut self) {
         for election in 0..self.names.len() {
             let changes = self.checker.changes(election);

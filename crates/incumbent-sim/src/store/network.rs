@@ -19,7 +19,8 @@ impl World {
         if !self.chance(self.weather.late) {
             return usual;
         }
-        // Most that are late are still in time for somebody who waits; some come when nobody does any more.
+        // Most that are late are still in time for somebody who waits; some come when nobody does
+        // any more.
         let latest = if self.chance(600) { self.weather.latest / 8 } else { self.weather.latest };
         usual + self.rng.below(latest)
     }
@@ -293,7 +294,8 @@ impl World {
         {
             let met = state.first_contact.flatten();
             let ended = standing.office.ended.as_ref().map(|ended| ended.id);
-            // Without first contact, this answer is it: the tombstone in it is from before our time.
+            // Without first contact, this answer is it: the tombstone in it is from before our
+            // time.
             let ended = ended.filter(|id| state.first_contact.is_some() && Some(*id) != met);
             let paused = standing.office.paused.is_some();
             state.first_in_line = Some(FirstInLine { token: held.token, paused, ended });

@@ -1,5 +1,5 @@
-//! An operator: reads the line, then changes the office record or removes the leader, through the same network as
-//! everyone else and as often as it takes, within a bound.
+//! An operator: reads the line, then changes the office record or removes the leader, through the
+//! same network as everyone else and as often as it takes, within a bound.
 
 use std::time::Duration;
 

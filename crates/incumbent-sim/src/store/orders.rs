@@ -1,4 +1,5 @@
-//! Orders of an operator when nothing goes wrong: each must be obeyed within a bound, and what it asks for come true.
+//! Orders of an operator when nothing goes wrong: each must be obeyed within a bound, and what it
+//! asks for come true.
 
 use incumbent_core::Token;
 

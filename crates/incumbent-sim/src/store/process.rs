@@ -1,4 +1,5 @@
-//! One simulated process: the machine, its clock, its candidacies and their users. It does nothing by itself.
+//! One simulated process: the machine, its clock, its candidacies and their users. It does nothing
+//! by itself.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -70,7 +71,8 @@ pub(crate) struct Process {
     pub(crate) epoch: u64,
     pub(crate) users: BTreeMap<CandidacyId, User>,
     pub(crate) next_candidacy: u64,
-    /// What this process met at first contact with each election, until it was told that the election has ended.
+    /// What this process met at first contact with each election, until it was told that the
+    /// election has ended.
     pub(crate) contacts: BTreeMap<usize, Option<Nonce>>,
     pub(crate) next_tick: Option<u64>,
     pub(crate) tick_serial: u64,

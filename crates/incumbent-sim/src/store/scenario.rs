@@ -1,4 +1,5 @@
-//! What one seed stands for: how many processes, on what store, with what luck. Chosen before anything runs.
+//! What one seed stands for: how many processes, on what store, with what luck. Chosen before
+//! anything runs.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The simulated server: the memory store's table, who watches it, and what its sessions may still be believed.
+//! The simulated server: the memory store's table, who watches it, and what its sessions may still
+//! be believed.
 //!
 //! It knows nothing of the network in front of it, and nothing of time but the moment of each step.
 
@@ -74,7 +75,8 @@ pub(crate) struct Server {
     proof: Proof,
     lives: BTreeMap<SessionKey, Life>,
     watches: BTreeMap<Watcher, Watch>,
-    /// The newest entry of each session in each election, for the variant that withdraws whatever is there.
+    /// The newest entry of each session in each election, for the variant that withdraws whatever
+    /// is there.
     newest: BTreeMap<(SessionKey, ElectionName), Held>,
     session_of: BTreeMap<Token, SessionKey>,
 }
@@ -124,7 +126,8 @@ impl Server {
         self.table.line(at(now), election, 0).office
     }
 
-    /// A failover extends leases. Nobody is told, so nobody may believe in the extension: `forgets_at` stays.
+    /// A failover extends leases. Nobody is told, so nobody may believe in the extension:
+    /// `forgets_at` stays.
     pub(crate) fn fail_over(&mut self, now: u64, by: Duration) {
         self.table.expire(at(now));
         self.table.extend_all(at(now), by);

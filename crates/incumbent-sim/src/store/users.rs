@@ -1,4 +1,5 @@
-//! The users of candidacies: what they do when they are told something, and what they wish for on their own.
+//! The users of candidacies: what they do when they are told something, and what they wish for on
+//! their own.
 
 use bytes::Bytes;
 use incumbent_core::{

@@ -101,7 +101,8 @@ pub(crate) struct World {
     pub(crate) variant: Variant,
     pub(crate) rng: Rng,
     pub(crate) names: Vec<ElectionName>,
-    /// Which elections have a resource that compares tokens, and the largest token that it has seen.
+    /// Which elections have a resource that compares tokens, and the largest token that it has
+    /// seen.
     pub(crate) fences: Vec<Option<u64>>,
     pub(crate) server: Server,
     pub(crate) processes: Vec<Process>,
@@ -279,7 +280,8 @@ impl World {
             Message::Input(input) => machine.handle(now, input),
             Message::Opened(attempt, answer) => {
                 let session = answer.as_ref().ok().map(|(session, _)| *session);
-                // A doubled opening makes two sessions: the first answer counts, the other session lapses.
+                // A doubled opening makes two sessions: the first answer counts, the other session
+                // lapses.
                 if let Some(session) = session {
                     state.sessions.entry(attempt.0).or_insert(session);
                 }
@@ -414,7 +416,8 @@ impl World {
         }
     }
 
-    /// After every step of the server: tell those who wait, look at who is first, and set the server's own alarm.
+    /// After every step of the server: tell those who wait, look at who is first, and set the
+    /// server's own alarm.
     pub(crate) fn after_step(&mut self) {
         let (touched, fired) = self.server.touched();
         for (name, touch) in &touched {

@@ -1,22 +1,25 @@
 //! Consensus with three members, exhaustively within [`Bounds`].
 //!
-//! A state is the three machines, their disks, what has been sent and the time. From each state every action is
-//! tried: any message that was ever sent is delivered to its receiver (so messages are lost, late, overtaken and
-//! doubled in every way), a timer that is due fires (or does not, for as long as it likes: so every draw of the
-//! random timeouts at or above the smallest is covered, and every pause), a disk finishes, a member crashes, restarts
-//! or comes back wiped, the leader transfers, and a unit of time passes.
+//! A state is the three machines, their disks, what has been sent and the time. From each state
+//! every action is tried: any message that was ever sent is delivered to its receiver (so messages
+//! are lost, late, overtaken and doubled in every way), a timer that is due fires (or does not, for
+//! as long as it likes: so every draw of the random timeouts at or above the smallest is covered,
+//! and every pause), a disk finishes, a member crashes, restarts or comes back wiped, the leader
+//! transfers, and a unit of time passes.
 //!
-//! Time is counted in units that all clocks share: drift is left to the simulation. A promise lasts two units, a heartbeat
-//! is sent every unit; the exploration starts when the first timers are due. The bounds are on terms, units of time,
-//! crashes, lost disks and transfers.
+//! Time is counted in units that all clocks share: drift is left to the simulation. A promise lasts
+//! two units, a heartbeat is sent every unit; the exploration starts when the first timers are due.
+//! The bounds are on terms, units of time, crashes, lost disks and transfers.
 //!
-//! Three reductions keep the number of states in hand; that they hide nothing is argued where they are made, not checked:
-//! members that have done nothing are interchangeable, messages that can have no effect any more are forgotten, and which
-//! value a follower knows is left out. Pre-votes are off, which lets members stand more freely than production does.
+//! Three reductions keep the number of states in hand; that they hide nothing is argued where they
+//! are made, not checked: members that have done nothing are interchangeable, messages that can
+//! have no effect any more are forgotten, and which value a follower knows is left out. Pre-votes
+//! are off, which lets members stand more freely than production does.
 //!
-//! Not covered: clocks that run at different rates, more than three members, positions, values and observers; the
-//! simulation does that. After a restart a member abstains longer than the explored time; so votes after a restart are
-//! explored with abstention switched off, which only allows more, and there leases are not looked at.
+//! Not covered: clocks that run at different rates, more than three members, positions, values and
+//! observers; the simulation does that. After a restart a member abstains longer than the explored
+//! time; so votes after a restart are explored with abstention switched off, which only allows
+//! more, and there leases are not looked at.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -61,7 +64,8 @@ struct ConsensusModel {
     bounds: Bounds,
     /// The policy that are switched on.
     policy: ConsensusPolicy,
-    /// Whether two leases at a time are looked for. Not when abstention is switched off to see more votes.
+    /// Whether two leases at a time are looked for. Not when abstention is switched off to see more
+    /// votes.
     leases: bool,
 }
 
@@ -121,13 +125,15 @@ impl ConsensusModel {
     fn settings(&self) -> ConsensusSettings {
         ConsensusSettings {
             election_min: UNIT * 2,
-            // One nanosecond of spread leaves nothing to draw: what is drawn in production is here a timer that fires late.
+            // One nanosecond of spread leaves nothing to draw: what is drawn in production is here
+            // a timer that fires late.
             election_max: UNIT * 2 + Duration::from_nanos(1),
             heartbeat: UNIT,
             drift_ppm: 0,
             margin: Duration::ZERO,
             grace: Duration::ZERO,
-            // Without it any member may stand whenever its timer fires: more than what pre-votes allow.
+            // Without it any member may stand whenever its timer fires: more than what pre-votes
+            // allow.
             pre_vote: false,
             positions: false,
             policy: self.policy,
@@ -146,7 +152,8 @@ fn time(units: u64) -> Timestamp {
     Timestamp::ZERO + UNIT * units as u32
 }
 
-/// The message without what cannot matter to safety: who knows which value. It would only multiply states.
+/// The message without what cannot matter to safety: who knows which value. It would only multiply
+/// states.
 fn stripped(mut message: Message) -> Message {
     match &mut message {
         Message::Heartbeat { in_office, version, value, .. } => {
@@ -159,8 +166,9 @@ fn stripped(mut message: Message) -> Message {
 }
 
 impl Cluster {
-    /// Forgets messages that can do nothing, now or later, since terms only grow and no role comes back in a term.
-    /// (But a wiped member may stand again in a term that nobody else knew: then late votes count.)
+    /// Forgets messages that can do nothing, now or later, since terms only grow and no role comes
+    /// back in a term. (But a wiped member may stand again in a term that nobody else knew: then
+    /// late votes count.)
     fn forget_dead_messages(&mut self, wipes: bool) {
         let nodes = &self.nodes;
         self.sent.retain(|(_, to, message)| {
@@ -306,7 +314,8 @@ impl Model for ConsensusModel {
                 actions.push(Action::Deliver(*from, *to, message.clone()));
             }
         }
-        // Members differ by number alone, which no machine orders: whatever happens first happens to the first.
+        // Members differ by number alone, which no machine orders: whatever happens first happens
+        // to the first.
         let fresh = |node: &Arc<Node>| node.machine.as_ref().is_some_and(|machine| machine.term() == 0);
         let alike = state.crashes == 0 && state.nodes.iter().all(fresh);
         for (at, node) in state.nodes.iter().enumerate() {
@@ -373,7 +382,8 @@ impl Model for ConsensusModel {
             }
             Action::Transfer(at, heir) => {
                 next.transfers += 1;
-                // An heir that has not answered yet is not waited for: other actions come before this one.
+                // An heir that has not answered yet is not waited for: other actions come before
+                // this one.
                 let transfer = Command::Transfer(Successor::Member(MemberId(heir as u16)), Duration::ZERO);
                 next.input(at, Input::Command(transfer), slow);
             }
@@ -464,8 +474,8 @@ fn writes_to_disk_that_take_time_while_other_things_happen() {
     holds(sound(Bounds { until: 3, transfers: 1, slow_disks: true, ..BASE }), 20_000);
 }
 
-/// Restarted members vote at once here, so that votes after a restart fit into the bounds: what votes must keep does not
-/// depend on abstention (leases do, and are not looked at).
+/// Restarted members vote at once here, so that votes after a restart fit into the bounds: what
+/// votes must keep does not depend on abstention (leases do, and are not looked at).
 fn votes(bounds: Bounds) -> ConsensusModel {
     ConsensusModel { bounds, policy: SOUND.with(ConsensusFlaw::NoAbstention), leases: false }
 }

@@ -1,5 +1,5 @@
-//! Small elections in every order of events, within the bounds that each test states: the machines themselves are
-//! driven, not a model of them.
+//! Small elections in every order of events, within the bounds that each test states: the machines
+//! themselves are driven, not a model of them.
 
 mod consensus;
 mod ranks;

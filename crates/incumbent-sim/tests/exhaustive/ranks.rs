@@ -1,8 +1,9 @@
 //! Bully and ring with a few members, exhaustively within [`Bounds`].
 //!
-//! Here the network is in time: a unit of time passes only once every message has arrived (or was lost) and every timer
-//! that was due has fired; their order is tried in every way, and so is the moment of every crash, restart, loss and
-//! partition. What is looked at is the end: long after the last fault, who leads?
+//! Here the network is in time: a unit of time passes only once every message has arrived (or was
+//! lost) and every timer that was due has fired; their order is tried in every way, and so is the
+//! moment of every crash, restart, loss and partition. What is looked at is the end: long after the
+//! last fault, who leads?
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -24,8 +25,8 @@ const UNIT: Duration = Duration::from_secs(1);
 struct Bounds {
     /// Members.
     members: u16,
-    /// Units of time in which all start and agree, in one order, before everything is tried. Zero: the start is explored
-    /// too, with all elections that it begins at once.
+    /// Units of time in which all start and agree, in one order, before everything is tried. Zero:
+    /// the start is explored too, with all elections that it begins at once.
     settled: u64,
     /// Faults happen before this unit of time.
     trouble: u64,

@@ -1,9 +1,11 @@
-//! Exhaustive checks, within stated bounds, of small elections: participants over a table, every order of events.
+//! Exhaustive checks, within stated bounds, of small elections: participants over a table, every
+//! order of events.
 //!
-//! What is exhaustive: all orders in which messages arrive at the server and at the candidates, with at most `losses`
-//! messages lost, at most `late` messages on the way while time passes (what a frozen candidate cannot take in is
-//! not counted), time in steps of a quarter of the TTL up to `steps`, and at most one of each order of users and
-//! operators that the bounds name. Clocks agree here; drift is the simulation's part.
+//! What is exhaustive: all orders in which messages arrive at the server and at the candidates,
+//! with at most `losses` messages lost, at most `late` messages on the way while time passes (what
+//! a frozen candidate cannot take in is not counted), time in steps of a quarter of the TTL up to
+//! `steps`, and at most one of each order of users and operators that the bounds name. Clocks agree
+//! here; drift is the simulation's part.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -50,7 +50,8 @@ pub async fn an_eviction_is_refused_when_the_entry_has_changed<H: Harness>(harne
     assert_eq!(member.place(&held).await, Place::Gone);
 }
 
-/// Where rivals forget the dead, a renewal saves the living; where the store does, a renewal changes no entry.
+/// Where rivals forget the dead, a renewal saves the living; where the store does, a renewal
+/// changes no entry.
 pub async fn an_eviction_of_what_was_renewed_meanwhile_is_refused_where_rivals_forget<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let member = scene.still_member().await;

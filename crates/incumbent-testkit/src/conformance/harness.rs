@@ -12,8 +12,8 @@ use incumbent_store::{ElectionName, Entry, Store};
 
 /// A backing system that stores can be opened on.
 pub trait Harness: Send + Sync + 'static {
-    /// A handle to the backing system, always the same one. Handles that share as little as possible with each other
-    /// test the most.
+    /// A handle to the backing system, always the same one. Handles that share as little as
+    /// possible with each other test the most.
     fn store(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
 
     /// The TTL that sessions ask for: long enough for a slow machine, short enough to wait for.
@@ -24,7 +24,8 @@ pub trait Harness: Send + Sync + 'static {
         ElectionName::new(&format!("conformance/{:016x}", unique())).expect("a well-formed name")
     }
 
-    /// Puts a candidate of another library in line. `None`: there is no such library, or it cannot be imitated.
+    /// Puts a candidate of another library in line. `None`: there is no such library, or it cannot
+    /// be imitated.
     fn enlist_foreign(&self, election: &ElectionName, value: Bytes) -> impl Future<Output = Option<Entry>> + Send {
         let _ = (election, value);
         async { None }
@@ -35,7 +36,8 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
-    /// How many sessions stand where the suite wants a crowd: fewer where each needs a connection and those are few.
+    /// How many sessions stand where the suite wants a crowd: fewer where each needs a connection
+    /// and those are few.
     fn crowd(&self) -> usize {
         100
     }

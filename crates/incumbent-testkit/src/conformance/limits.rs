@@ -1,4 +1,5 @@
-//! Names and values: up to the stated limits everything is kept as it is, beyond them nothing is written.
+//! Names and values: up to the stated limits everything is kept as it is, beyond them nothing is
+//! written.
 
 use bytes::Bytes;
 use incumbent_store::{ElectionName, MAX_NAME_BYTES, MAX_VALUE_BYTES, NewEntry, StoreError};

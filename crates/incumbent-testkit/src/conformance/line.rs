@@ -93,7 +93,8 @@ pub async fn an_enlistment_that_was_cancelled_is_settled_by_repeating_it<H: Harn
         drop(cancelled);
         let held = held(&member.enlist_as(&election, &entry).await.unwrap());
         assert!(member.leads(&held).await);
-        // A write that was cancelled on its way may still arrive: it must find its incarnation there.
+        // A write that was cancelled on its way may still arrive: it must find its incarnation
+        // there.
         let renewal = member.session.renew(std::slice::from_ref(&held)).await.unwrap();
         assert_eq!((renewal.gone, renewal.stray), (vec![], vec![]));
         let line = scene.line_of(&election).await.entries;
@@ -155,7 +156,8 @@ pub async fn several_predecessors_may_go_at_once<H: Harness>(harness: &H) {
     assert_eq!(scene.tokens().await, [last.1.token]);
 }
 
-/// Everybody sees what a candidate advertises, and that it is ready for a handover; its place stays.
+/// Everybody sees what a candidate advertises, and that it is ready for a handover; its place
+/// stays.
 pub async fn publishing_changes_the_value_and_the_readiness<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let member = scene.member().await;

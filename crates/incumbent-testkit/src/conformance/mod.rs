@@ -21,11 +21,13 @@
 //! incumbent_testkit::conformance!(memory, Time::Real, Memory(MemoryStore::new(Shape::FAIR)));
 //! ```
 //!
-//! It becomes one test per behaviour, in a module of the given name; the expression is evaluated inside the test's
-//! runtime, and may `.await`. Behaviours that a store honestly does not promise (a line, watches, who forgets the
-//! dead) are read from its [`Promises`](incumbent_store::Promises), and what must hold instead is tested.
+//! It becomes one test per behaviour, in a module of the given name; the expression is evaluated
+//! inside the test's runtime, and may `.await`. Behaviours that a store honestly does not promise
+//! (a line, watches, who forgets the dead) are read from its
+//! [`Promises`](incumbent_store::Promises), and what must hold instead is tested.
 //!
-//! Nothing here waits for a fixed time: conditions are read again until they hold, within a generous bound.
+//! Nothing here waits for a fixed time: conditions are read again until they hold, within a
+//! generous bound.
 
 mod evictions;
 mod harness;

@@ -1,7 +1,7 @@
 //! Random histories: what a store answers is what the table answers, call by call.
 //!
-//! The table is the smallest thing that does what the seam says. Tokens, versions and the names of entries differ from
-//! store to store; everything else must not.
+//! The table is the smallest thing that does what the seam says. Tokens, versions and the names of
+//! entries differ from store to store; everything else must not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -185,7 +185,8 @@ impl<'a> Play<'a> {
         self.same_standing(real, model)
     }
 
-    /// A token that nobody has seen is greater than all before; one that is known belongs to the same entry.
+    /// A token that nobody has seen is greater than all before; one that is known belongs to the
+    /// same entry.
     fn learn(&mut self, session: usize, real: Held, model: Held) -> Result<(), String> {
         match self.tokens.get(&real.token) {
             Some(known) => same("token", *known, model.token)?,

@@ -47,7 +47,8 @@ async fn set(scene: &Scene, was: Version, to: &Office) -> Cas {
     scene.store.set_office(&scene.election, was, to).await.expect("a compare-and-set")
 }
 
-/// Whoever has not seen the newest record writes nothing; what is written is read back word for word.
+/// Whoever has not seen the newest record writes nothing; what is written is read back word for
+/// word.
 pub async fn an_office_record_that_has_moved_on_is_not_overwritten<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let other = harness.store().await;
@@ -107,7 +108,8 @@ pub async fn racing_writers_of_the_office_record_erase_nothing_of_each_other<H: 
 
 /// Writers 0 to 2 have a field of their own; the others count together in one.
 async fn write_own_field(store: &dyn Store, election: &ElectionName, writer: u32, round: u64) {
-    // Each refusal means that another writer got through: a bound on all writes bounds the refusals.
+    // Each refusal means that another writer got through: a bound on all writes bounds the
+    // refusals.
     for _ in 0..1000 {
         let mut office = read(store, election).await;
         let was = office.version;

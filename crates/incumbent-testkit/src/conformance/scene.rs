@@ -1,5 +1,5 @@
-//! What the behaviours have in common: a store, an election nobody has used, candidates that are kept alive, and
-//! waiting for a condition.
+//! What the behaviours have in common: a store, an election nobody has used, candidates that are
+//! kept alive, and waiting for a condition.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex};
@@ -54,8 +54,8 @@ impl Scene {
         Member::new(self.session().await, Some(self.ttl / 4))
     }
 
-    /// A session that lives, and whose entries keep their versions: where renewals change them, it is not renewed,
-    /// since nothing expires there.
+    /// A session that lives, and whose entries keep their versions: where renewals change them, it
+    /// is not renewed, since nothing expires there.
     pub(super) async fn still_member(&self) -> Member {
         Member::new(self.session().await, self.is_leased().then_some(self.ttl / 4))
     }
@@ -89,7 +89,8 @@ impl Scene {
         line.entries.into_iter().find(|entry| entry.is(held)).expect("the entry is in line")
     }
 
-    /// Removes the entry as an outsider does: with what was seen, again if it has been renewed in between.
+    /// Removes the entry as an outsider does: with what was seen, again if it has been renewed in
+    /// between.
     pub(super) async fn evict(&self, held: &Held) {
         self.until("the entry is evicted", async || {
             let line = self.line_of(&held.election).await;

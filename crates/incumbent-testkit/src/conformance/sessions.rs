@@ -44,7 +44,8 @@ pub async fn one_session_stands_in_many_elections<H: Harness>(harness: &H) {
     }
 }
 
-/// Entries that are gone are found out with the next proof of life, and so are those that nobody knew of.
+/// Entries that are gone are found out with the next proof of life, and so are those that nobody
+/// knew of.
 pub async fn a_renewal_names_what_is_gone_and_what_was_not_named<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let member = scene.member().await;

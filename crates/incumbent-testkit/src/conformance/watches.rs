@@ -282,7 +282,8 @@ pub async fn one_leaves_and_exactly_one_is_woken<H: Harness>(harness: &H) {
     }
 }
 
-/// Without a line or without watches there is no crowd to wake: those who wait come back by themselves.
+/// Without a line or without watches there is no crowd to wake: those who wait come back by
+/// themselves.
 async fn nobody_waits_in_line(scene: &Scene) {
     let (leader, waiting) = (scene.member().await, scene.member().await);
     let held = leader.stand(&scene.election).await;

@@ -1,5 +1,6 @@
-//! What every store must make possible for those who use the library on it: the same tests as a user would write,
-//! with the same [`Harness`](crate::conformance::Harness) as the suite at the seam.
+//! What every store must make possible for those who use the library on it: the same tests as a
+//! user would write, with the same [`Harness`](crate::conformance::Harness) as the suite at the
+//! seam.
 //!
 //! ```text
 //! incumbent_testkit::elections!(etcd_elections, Time::Real, EtcdHarness::start().await);

@@ -234,7 +234,8 @@ pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &
     }
     working.await.expect("no panic");
     assert!(stage.line().await.office.paused.is_some());
-    // Whoever was on its way back into the line when the pause came reads it there, and leaves again.
+    // Whoever was on its way back into the line when the pause came reads it there, and leaves
+    // again.
     stage.until_empty().await;
 }
 

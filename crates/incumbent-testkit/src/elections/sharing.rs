@@ -22,8 +22,8 @@ struct Resource {
     highest_token: AtomicU64,
 }
 
-/// A store is made once in a process, and everybody uses it: each office is held by one client at a time, tokens grow,
-/// every candidate gets its terms, and nothing is left.
+/// A store is made once in a process, and everybody uses it: each office is held by one client at a
+/// time, tokens grow, every candidate gets its terms, and nothing is left.
 pub async fn clients_that_share_a_store_on_threads_hold_each_office_alone(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let resources: [Arc<Resource>; ELECTIONS] = Default::default();
@@ -60,7 +60,8 @@ async fn lead_often(mut candidacy: Candidacy, resource: &Resource) {
             tokio::task::yield_now().await;
         }
         let since = resource.entered.load(Ordering::SeqCst) - before;
-        // On a machine that stood still a deadline may have passed: then a successor may be in office, and is to be.
+        // On a machine that stood still a deadline may have passed: then a successor may be in
+        // office, and is to be.
         if leadership.check().is_ok() {
             assert_eq!(since, 1, "somebody else leads, too");
             assert!(token > highest, "{token} after {highest}");

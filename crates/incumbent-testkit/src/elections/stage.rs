@@ -1,4 +1,5 @@
-//! What the tests of the library share: clients on one backing system, and waiting for what must come.
+//! What the tests of the library share: clients on one backing system, and waiting for what must
+//! come.
 
 use std::sync::Arc;
 use std::time::Duration;

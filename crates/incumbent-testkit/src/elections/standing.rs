@@ -147,7 +147,8 @@ pub async fn running_does_the_work_once_and_leaves(harness: &impl Harness) {
     stage.until_empty().await;
 }
 
-/// Work that is dropped with its term begins anew with the next one; what it borrows lives across terms.
+/// Work that is dropped with its term begins anew with the next one; what it borrows lives across
+/// terms.
 pub async fn running_goes_on_with_the_next_term_after_a_loss(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let candidate = stage.election().await.candidate("a");
@@ -165,7 +166,8 @@ pub async fn running_goes_on_with_the_next_term_after_a_loss(harness: &impl Harn
     assert!(tokens[0] < tokens[1], "{tokens:?}");
 }
 
-/// The mark is up before the user can see the leadership, and older tokens are refused from then on.
+/// The mark is up before the user can see the leadership, and older tokens are refused from then
+/// on.
 pub async fn fences_are_raised_before_anybody_is_in_office(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let fence = Arc::new(MemoryFence::new(&stage.election, Vec::new()));
@@ -187,7 +189,8 @@ pub async fn fences_are_raised_before_anybody_is_in_office(harness: &impl Harnes
     assert_eq!(fence.write(second.token(), |log| log.clone()).expect("the leader reads"), ["first", "second"]);
 }
 
-/// A fence whose mark comes from another store is an error that an operator has to settle, and nobody leads.
+/// A fence whose mark comes from another store is an error that an operator has to settle, and
+/// nobody leads.
 pub async fn a_fence_that_refuses_for_good_keeps_the_candidate_out_of_office(harness: &impl Harness) {
     /// Counts how often it was asked.
     #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Real servers for tests: on free ports of the loopback address, in folders of their own, gone with the test.
+//! Real servers for tests: on free ports of the loopback address, in folders of their own, gone
+//! with the test.
 
 mod etcd;
 mod postgres;

@@ -17,7 +17,8 @@ const STARTS: usize = 5;
 /// The servers refuse to run as root; the packages bring a user for them.
 const USER: &str = "postgres";
 
-/// A PostgreSQL server with a superuser `postgres`, trusted from this host. Dropping it kills it and removes its data.
+/// A PostgreSQL server with a superuser `postgres`, trusted from this host. Dropping it kills it
+/// and removes its data.
 #[derive(Debug)]
 pub struct PostgresServer {
     data: PathBuf,
@@ -66,7 +67,8 @@ impl PostgresServer {
         server
     }
 
-    /// A standby that follows this server, and waits for nothing: `synchronous_standby_names` is the server's matter.
+    /// A standby that follows this server, and waits for nothing: `synchronous_standby_names` is
+    /// the server's matter.
     pub async fn start_standby(&self, name: &str, settings: &[&str]) -> PostgresServer {
         let mut standby = PostgresServer::prepare(Scratch::new("postgres"), settings);
         let source = format!("host=127.0.0.1 port={} user={USER} application_name={name}", self.port);
@@ -120,11 +122,13 @@ impl PostgresServer {
     /// Kills it and all that it has started without warning, as a power failure would.
     pub fn kill(&mut self) {
         if self.process.is_some() {
-            // The server's own processes would outlive a killed parent for a moment, and keep its data in use.
+            // The server's own processes would outlive a killed parent for a moment, and keep its
+            // data in use.
             run_as_server(&tool("pg_ctl"), &["-D", text(&self.data), "-m", "immediate", "-W", "stop"]);
         }
         if let Some(process) = self.process.take() {
-            // An immediate stop of a server that was stopped in its tracks takes effect when it goes on.
+            // An immediate stop of a server that was stopped in its tracks takes effect when it
+            // goes on.
             process.resume();
             for _ in 0..LOOKS {
                 if !self.data.join("postmaster.pid").exists() {
@@ -136,7 +140,8 @@ impl PostgresServer {
         }
     }
 
-    /// Starts it, after killing it if need be, with the same data on the same port, and waits until it answers.
+    /// Starts it, after killing it if need be, with the same data on the same port, and waits until
+    /// it answers.
     pub async fn restart(&mut self) {
         for _ in 0..STARTS {
             self.kill();
@@ -281,8 +286,8 @@ impl PgBouncer {
     }
 }
 
-/// `env` runs what follows as somebody whom the servers accept. As root that is the packages' user: `setpriv` becomes
-/// the program, so that its pid is the one that is known.
+/// `env` runs what follows as somebody whom the servers accept. As root that is the packages' user:
+/// `setpriv` becomes the program, so that its pid is the one that is known.
 fn as_server() -> Vec<String> {
     if !rustix::process::geteuid().is_root() {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! A server's process and its folder. Both go when their handle goes, and also when the test is killed.
+//! A server's process and its folder. Both go when their handle goes, and also when the test is
+//! killed.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -8,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts its arguments and reports their pid. When its standard input ends, whoever held the other end is gone or wants
-/// them gone. Reaping comes last, so that the pid cannot become another process's before.
+/// Starts its arguments and reports their pid. When its standard input ends, whoever held the other
+/// end is gone or wants them gone. Reaping comes last, so that the pid cannot become another
+/// process's before.
 const KEEPER: &str = r#"log=$1; shift
 "$@" </dev/null >>"$log" 2>&1 &
 echo $!
@@ -87,7 +89,8 @@ impl Drop for Process {
     }
 }
 
-/// Removes a folder when whoever held the other end of its standard input is gone, and its servers, too.
+/// Removes a folder when whoever held the other end of its standard input is gone, and its servers,
+/// too.
 const SWEEPER: &str = r#"read -r _; sleep 1; rm -rf "$1""#;
 
 /// A folder of one's own, in memory where there is such a place. Removed with everything in it.

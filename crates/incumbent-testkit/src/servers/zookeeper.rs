@@ -23,7 +23,8 @@ const STARTS: usize = 5;
 /// How long a server may take to answer a question about itself.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Where distributions put Java's libraries. The server's names those that it needs itself, but for some that TLS needs.
+/// Where distributions put Java's libraries. The server's names those that it needs itself, but for
+/// some that TLS needs.
 const CLASSES: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:/usr/share/java/netty-codec.jar:\
                        /usr/share/java/netty-resolver.jar:/usr/share/java/netty-transport-native-unix-common.jar";
 /// Such servers live briefly: what counts is how fast they start.
@@ -78,7 +79,8 @@ struct Ports {
 }
 
 impl ZooKeeperBuilder {
-    /// The server's unit of time: the leader expires sessions this often, and none is shorter than two of them.
+    /// The server's unit of time: the leader expires sessions this often, and none is shorter than
+    /// two of them.
     pub fn tick(mut self, tick: Duration) -> ZooKeeperBuilder {
         self.tick = tick;
         self
@@ -102,8 +104,8 @@ impl ZooKeeperBuilder {
         self
     }
 
-    /// The servers speak with each other through proxies, so that they can be cut off. These live as long as the
-    /// runtime in which they were started: such an ensemble belongs to one test.
+    /// The servers speak with each other through proxies, so that they can be cut off. These live
+    /// as long as the runtime in which they were started: such an ensemble belongs to one test.
     pub fn divisible(mut self) -> ZooKeeperBuilder {
         self.divisible = true;
         self
@@ -136,7 +138,8 @@ impl ZooKeeperBuilder {
             Some(link) => link.address(),
             None => format!("127.0.0.1:{}:{}", ports[to].quorum, ports[to].election),
         };
-        // The ensemble as a server sees it: itself as it is, and the others at the ends of its links.
+        // The ensemble as a server sees it: itself as it is, and the others at the ends of its
+        // links.
         let members = |from| (0..count).map(|to| format!("server.{}={}\n", to + 1, member(from, to))).collect();
         let node = |number: usize| {
             let members = if count == 1 { String::new() } else { members(number) };
@@ -226,8 +229,8 @@ impl ZooKeeperEnsemble {
         format!("zk://{}", self.endpoints().join(","))
     }
 
-    /// The number of a server that says that it leads the ensemble. One that has just been cut off or was stopped
-    /// until now may say so for a while, too.
+    /// The number of a server that says that it leads the ensemble. One that has just been cut off
+    /// or was stopped until now may say so for a while, too.
     pub async fn leader(&self) -> usize {
         for _ in 0..LOOKS {
             for (number, node) in self.nodes.iter().enumerate() {
@@ -251,8 +254,9 @@ impl ZooKeeperEnsemble {
         None
     }
 
-    /// From now on nothing passes between this server and the others, as if the network dropped it. Clients still
-    /// reach it, and connections stay open: it notices only when the others have been silent for too long.
+    /// From now on nothing passes between this server and the others, as if the network dropped it.
+    /// Clients still reach it, and connections stay open: it notices only when the others have been
+    /// silent for too long.
     pub fn cut_off(&self, number: usize) {
         self.set_links(number, Way::Stall);
     }
@@ -367,7 +371,8 @@ impl ZooKeeperNode {
         self.mode().await.is_some_and(|mode| mode == "leader")
     }
 
-    /// What it says that it is: `standalone`, `leader` or `follower`. Nothing while it serves no clients.
+    /// What it says that it is: `standalone`, `leader` or `follower`. Nothing while it serves no
+    /// clients.
     pub async fn mode(&self) -> Option<String> {
         let answer = self.ask("srvr").await?;
         answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)

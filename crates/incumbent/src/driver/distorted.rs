@@ -1,4 +1,5 @@
-//! Known-bad ways to tell handles what has happened. All that a sound driver knows of them is where it asks.
+//! Known-bad ways to tell handles what has happened. All that a sound driver knows of them is where
+//! it asks.
 
 use std::task::Context;
 

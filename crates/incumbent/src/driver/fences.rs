@@ -1,8 +1,8 @@
 //! The fences of one candidacy, and the task that raises them.
 //!
-//! Fences are the user's code. They run in a task of their own, so that one that blocks stops no renewal, no heartbeat and
-//! no vote. One that blocks cannot be dropped either: a raise that was given up is over when its task is, and the machine
-//! begins no other before it has been told so.
+//! Fences are the user's code. They run in a task of their own, so that one that blocks stops no
+//! renewal, no heartbeat and no vote. One that blocks cannot be dropped either: a raise that was
+//! given up is over when its task is, and the machine begins no other before it has been told so.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl Fences {
         self.called_stale = None;
     }
 
-    /// Raises all of them, in order. The handle gives that up, and so does dropping the future. It answers when nothing is
-    /// left of the raise.
+    /// Raises all of them, in order. The handle gives that up, and so does dropping the future. It
+    /// answers when nothing is left of the raise.
     pub(super) fn raise(
         &self,
         hooks: &Hooks,
@@ -79,8 +79,8 @@ impl Fences {
 
     /// What to make of a fence that could not be raised to this token.
     ///
-    /// One that calls us stale knows a newer leader, or the history of another store. The machine makes sure once more
-    /// that we are the one: if we are, then there is no newer leader.
+    /// One that calls us stale knows a newer leader, or the history of another store. The machine
+    /// makes sure once more that we are the one: if we are, then there is no newer leader.
     pub(super) fn on_error(&mut self, store: &StoreId, token: Token, error: FenceError) -> (Fault, CandidacyError) {
         let stale = matches!(error, FenceError::Stale { .. });
         let again = std::mem::replace(&mut self.called_stale, stale.then_some(token)) == Some(token);

@@ -1,7 +1,9 @@
-//! Drives a member of a group: starts it with the first candidate, and hands what is said back and forth.
+//! Drives a member of a group: starts it with the first candidate, and hands what is said back and
+//! forth.
 //!
-//! The member starts with the first candidate and lasts until the client is closed; it leads only while there is a
-//! candidate. Who leads, and how an office is handed over in order, is the member's affair.
+//! The member starts with the first candidate and lasts until the client is closed; it leads only
+//! while there is a candidate. Who leads, and how an office is handed over in order, is the
+//! member's affair.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -72,7 +74,8 @@ struct DrivenCandidacy {
     waiting: Vec<Command>,
     healthy: bool,
     in_office: bool,
-    /// Its work has not stopped. Until then, and while it is in office, it is not shown whom it follows.
+    /// Its work has not stopped. Until then, and while it is in office, it is not shown whom it
+    /// follows.
     at_work: bool,
     /// Its user hands over, having stopped.
     ceding: bool,

@@ -1,11 +1,12 @@
-//! Runs what elects, a participant in the elections of a store or a member of a group, for the handles of a client: the
-//! only place where the machine, the clock and the network meet.
+//! Runs what elects, a participant in the elections of a store or a member of a group, for the
+//! handles of a client: the only place where the machine, the clock and the network meet.
 //!
-//! One task per client. It hands what handles want to the machine, and tells them what has happened. It decides nothing.
-//! Whatever a machine says is carried out in one order, while one queue is drained: an event that ends a term has ended it
-//! for every handle before anything that the machine said after it is begun. Events are never collected and told later.
-//! Telling one may give the machine something new to say (an office that nobody has taken is given back): then the rest of
-//! the queue is drained in there, in the same order, and the outer loop finds it empty.
+//! One task per client. It hands what handles want to the machine, and tells them what has
+//! happened. It decides nothing. Whatever a machine says is carried out in one order, while one
+//! queue is drained: an event that ends a term has ended it for every handle before anything that
+//! the machine said after it is begun. Events are never collected and told later. Telling one may
+//! give the machine something new to say (an office that nobody has taken is given back): then the
+//! rest of the queue is drained in there, in the same order, and the outer loop finds it empty.
 
 #[cfg(feature = "flaws")]
 mod distorted;
@@ -174,8 +175,8 @@ impl<S: Side> Driver<S> {
         true
     }
 
-    /// An alarm that rings a little early does no harm, and is cheaper than setting it anew for each step. One that rings
-    /// long before anything is due wakes a process that sleeps.
+    /// An alarm that rings a little early does no harm, and is cheaper than setting it anew for
+    /// each step. One that rings long before anything is due wakes a process that sleeps.
     fn set_alarm(&mut self) {
         let next = [self.side.next_timeout(), self.give_up_at].into_iter().flatten().min();
         let Some(at) = next else { return };

@@ -1,6 +1,8 @@
-//! Drives a [`Participant`] against a store: makes the calls that it asks for, and hands the answers back.
+//! Drives a [`Participant`] against a store: makes the calls that it asks for, and hands the
+//! answers back.
 //!
-//! A session is in use if the machine says so, and what the machine has given up is dropped before anything else begins.
+//! A session is in use if the machine says so, and what the machine has given up is dropped before
+//! anything else begins.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -314,8 +316,8 @@ impl StoreSide {
     fn close_session(&mut self, epoch: Epoch) {
         if let Some(session) = self.session_of(epoch) {
             self.closing_session = true;
-            // No bound of its own: whoever closes a client says how long to wait, and once every handle is gone the
-            // driver goes, too.
+            // No bound of its own: whoever closes a client says how long to wait, and once every
+            // handle is gone the driver goes, too.
             self.begin(Box::pin(async move { Done::Closed(close(session).await) }));
         }
     }
@@ -418,8 +420,8 @@ impl Side for StoreSide {
         self.closed.take().map(SideEvent::Closed)
     }
 
-    /// Watches are begun a turn later: nobody who was just elected waits for them, and who resigns at once needs none.
-    /// What happens meanwhile is not missed, since they say from where on.
+    /// Watches are begun a turn later: nobody who was just elected waits for them, and who resigns
+    /// at once needs none. What happens meanwhile is not missed, since they say from where on.
     fn end_turn(&mut self) -> bool {
         if self.to_watch.is_empty() {
             return false;
@@ -483,7 +485,8 @@ async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Re
         Op::Line(election, limit) => Answer::Line(Box::new(store.line(&election, limit).await?)),
         Op::SetOffice(election, was, to) => Answer::Cas(store.set_office(&election, was, &to).await?),
         Op::Evict(election, seen) => Answer::Cas(store.evict(&election, &seen).await?),
-        // Only a candidacy that we know has fences, and only with a session that told us which store it is.
+        // Only a candidacy that we know has fences, and only with a session that told us which
+        // store it is.
         Op::RaiseFences(_) => return Err(StoreError::SessionGone),
     })
 }

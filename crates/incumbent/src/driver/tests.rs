@@ -22,7 +22,8 @@ enum Says {
     Look,
 }
 
-/// A machine that says what a test wants, and more once it is told that the work has stopped, or is handed over.
+/// A machine that says what a test wants, and more once it is told that the work has stopped, or is
+/// handed over.
 struct Script {
     queue: VecDeque<Says>,
     when_released: Vec<Says>,

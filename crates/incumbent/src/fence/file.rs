@@ -63,8 +63,8 @@ struct Inner {
 impl FileFence {
     /// Opens the fence of `election` in this directory, which is made if its parent is there.
     ///
-    /// The directory must belong to us, be writable by nobody else, and lie on a file system that is
-    /// known to be one host's own.
+    /// The directory must belong to us, be writable by nobody else, and lie on a file system that
+    /// is known to be one host's own.
     pub fn open(directory: impl AsRef<Path>, election: &ElectionName) -> Result<FileFence, FenceError> {
         FileFence::open_with(directory.as_ref(), election, false)
     }

@@ -477,7 +477,8 @@ mod tests {
     #[test]
     fn only_file_systems_that_are_known_to_be_local_are_trusted() {
         let check = |f_type| check_file_system(f_type, Path::new("/srv/fences"));
-        // Those of networks, FUSE, shared folders of virtual machines, and BeeGFS for what nobody knows.
+        // Those of networks, FUSE, shared folders of virtual machines, and BeeGFS for what nobody
+        // knows.
         for (f_type, name) in [
             (0x6969, "NFS"),
             (0x517b, "SMB"),

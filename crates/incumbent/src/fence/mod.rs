@@ -15,8 +15,8 @@
 //! - `EtcdFence` (with the feature `etcd`) keeps its mark in etcd, and guards what is written
 //!   there; so does `ZooKeeperFence` (with the feature `zookeeper`) in ZooKeeper and `RedisFence`
 //!   (with the feature `redis`) in Redis.
-//! - `PostgresFence` (with the feature `postgres`) keeps its mark in PostgreSQL, and is asked inside
-//!   your own transactions.
+//! - `PostgresFence` (with the feature `postgres`) keeps its mark in PostgreSQL, and is asked
+//!   inside your own transactions.
 //! - A database is its own best fence: implement [`Fence`] with an
 //!   `UPDATE .. SET mark = $1 WHERE mark <= $1`, and put the same condition into the transaction of
 //!   every write.

@@ -1,4 +1,5 @@
-//! A group of peers as a client has to know it: who is in it, by which rules, and what this process would be in it.
+//! A group of peers as a client has to know it: who is in it, by which rules, and what this process
+//! would be in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -93,7 +94,8 @@ impl Group {
         self
     }
 
-    /// Mutual TLS, beneath the secret: nobody on the way can read what is said. All members, and all who ask them, need it.
+    /// Mutual TLS, beneath the secret: nobody on the way can read what is said. All members, and
+    /// all who ask them, need it.
     #[cfg(feature = "peers-tls")]
     pub fn tls(mut self, tls: incumbent_peers::Tls) -> Group {
         self.tls = Some(tls);
@@ -126,7 +128,8 @@ impl Group {
         self.members.len() / 2 + 1
     }
 
-    /// How many members a leader needs: a majority, but for bully and ring without the majority rule.
+    /// How many members a leader needs: a majority, but for bully and ring without the majority
+    /// rule.
     pub fn needed(&self) -> usize {
         match &self.rules {
             Rules::Bully(rules) | Rules::Ring(rules) if !rules.majority => 1,
@@ -236,7 +239,8 @@ impl Group {
         self.given().map(|_| ())
     }
 
-    /// What all members, and all who ask them, have to know. `make`: whether to make a secret where there is none.
+    /// What all members, and all who ask them, have to know. `make`: whether to make a secret where
+    /// there is none.
     pub(super) fn config(&self, election: &ElectionName, make: bool) -> Result<GroupConfig, StoreError> {
         let secret = match &self.secret {
             SecretFrom::Given(secret) => secret.clone(),

@@ -1,6 +1,8 @@
-//! Someone who is not a member, or does not act as one: reads who leads, and asks the leader to step down or hand over.
+//! Someone who is not a member, or does not act as one: reads who leads, and asks the leader to
+//! step down or hand over.
 //!
-//! All members are asked at once, and what they say is put together here. Nothing is written down anywhere.
+//! All members are asked at once, and what they say is put together here. Nothing is written down
+//! anywhere.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,7 +63,8 @@ impl GroupClient {
         promises(&self.group_election.group, known)
     }
 
-    /// Who leads and who else answers. Whoever wants only the leader (`candidates` is 1) gets an answer only if it is sure.
+    /// Who leads and who else answers. Whoever wants only the leader (`candidates` is 1) gets an
+    /// answer only if it is sure.
     pub(crate) async fn snapshot(&self, election: &ElectionName, candidates: usize) -> Result<Snapshot, StoreError> {
         let query_client = self.query_client(election)?;
         let survey = if candidates == 1 { query_client.survey_leader().await } else { query_client.survey().await };
@@ -160,8 +163,8 @@ impl GroupClient {
         OperatorError::Unsupported { algorithm, act, why }
     }
 
-    /// The member that is meant. One that does not answer, or is not fit to lead, is no heir: an office that was given up
-    /// for it would be nobody's for a while.
+    /// The member that is meant. One that does not answer, or is not fit to lead, is no heir: an
+    /// office that was given up for it would be nobody's for a while.
     pub(crate) async fn heir(&self, election: &ElectionName, to: &CandidateRef) -> Result<MemberId, TransferRefused> {
         if !self.group().algorithm().is_fenced() {
             return Err(Refusal::RankDecides.into());
@@ -321,8 +324,8 @@ impl GroupClient {
         Ok(())
     }
 
-    /// Asks the leader. If it may have heard it, but did not answer, it is asked again only while it still leads: its successor
-    /// must not be asked in its place.
+    /// Asks the leader. If it may have heard it, but did not answer, it is asked again only while
+    /// it still leads: its successor must not be asked in its place.
     async fn ask(
         &self,
         reader: &ElectionReader,

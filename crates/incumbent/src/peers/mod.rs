@@ -1,19 +1,23 @@
 //! Elections among peers, with no store: the processes elect one of themselves.
 //!
-//! A store is the better choice where there is one. Peers serve small clusters that must not depend on anything else.
+//! A store is the better choice where there is one. Peers serve small clusters that must not depend
+//! on anything else.
 //!
-//! - `consensus://`: a majority of a fixed list of members votes. The term is the fencing token, the deadline is a lease that a
-//!   majority has promised: two leaders at a time are impossible while clocks keep within the drift.
-//! - `bully://` and `ring://`: the highest rank that answers leads. There is no token and no promise: when the network
-//!   falls into two halves, each has a leader. So they are [`Unfenced`](crate::Unfenced): connect with
+//! - `consensus://`: a majority of a fixed list of members votes. The term is the fencing token,
+//!   the deadline is a lease that a majority has promised: two leaders at a time are impossible
+//!   while clocks keep within the drift.
+//! - `bully://` and `ring://`: the highest rank that answers leads. There is no token and no
+//!   promise: when the network falls into two halves, each has a leader. So they are
+//!   [`Unfenced`](crate::Unfenced): connect with
 //!   [`connect_unfenced`](crate::ClientBuilder::connect_unfenced).
 //!
 //! # Members, and those who ask them
-//! One group holds one election. A client becomes a **member** with its first [`stand`](crate::Candidate::stand): from then on it
-//! listens, keeps its votes, answers and votes, until it is closed or its last handle is gone. It leads only while it has a
-//! candidate. Before that, and for ever if nobody stands, it asks **from outside**: readers, observers and operators ask the members,
-//! over the same authenticated connections. The first election that is used with a client is the group's; another one
-//! is refused.
+//! One group holds one election. A client becomes a **member** with its first
+//! [`stand`](crate::Candidate::stand): from then on it listens, keeps its votes, answers and votes,
+//! until it is closed or its last handle is gone. It leads only while it has a candidate. Before
+//! that, and for ever if nobody stands, it asks **from outside**: readers, observers and operators
+//! ask the members, over the same authenticated connections. The first election that is used with a
+//! client is the group's; another one is refused.
 //!
 //! # URLs
 //! ```text
@@ -32,8 +36,9 @@
 //! | `majority` | bully, ring: `yes` to lead only while a majority answers. It narrows the time with two leaders, and does not exclude it | `no` |
 //! | `takeover` | bully, ring: `no` to leave a healthy leader of lower rank in office | `yes` |
 //!
-//! Which member a process is follows from `rank`, else from `listen`, else from the candidate's name if a member in the list
-//! has it; else, where all members are on this host, it is the first one that does not run yet.
+//! Which member a process is follows from `rank`, else from `listen`, else from the candidate's
+//! name if a member in the list has it; else, where all members are on this host, it is the first
+//! one that does not run yet.
 //!
 //! # What only people can know
 //! A consensus member without votes is new, or has lost them: by itself it cannot tell. So the

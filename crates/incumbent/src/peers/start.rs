@@ -1,4 +1,5 @@
-//! Makes this process a member: which one, where it keeps its votes, what it shares with the others.
+//! Makes this process a member: which one, where it keeps its votes, what it shares with the
+//! others.
 
 use std::sync::Arc;
 

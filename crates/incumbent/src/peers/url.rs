@@ -1,4 +1,5 @@
-//! From a URL to a group. Nothing is dialled and nothing is made here; a secret that is named is read.
+//! From a URL to a group. Nothing is dialled and nothing is made here; a secret that is named is
+//! read.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -152,7 +153,8 @@ fn read_query<'a>(algorithm: Algorithm, parts: Parts<'a>) -> Result<Query<'a>, U
     Ok(query)
 }
 
-/// The setting's name only: what stands behind it may be a secret that was written in the wrong place.
+/// The setting's name only: what stands behind it may be a secret that was written in the wrong
+/// place.
 fn unknown(algorithm: Algorithm, name: &str) -> UrlError {
     let known = if algorithm.is_fenced() {
         "members, listen, rank, secret-file, timeout, tls-ca, tls-cert, tls-key and data"

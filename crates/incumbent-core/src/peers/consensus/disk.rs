@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use super::Output;
 use super::message::PersistId;
 
-/// The most messages that wait for the disk. More than that are dropped, oldest first, like messages lost on the way.
+/// The most messages that wait for the disk. More than that are dropped, oldest first, like
+/// messages lost on the way.
 const MAX_HELD: usize = 256;
 
-/// The outputs of a member, in order. Messages wait until every state that was handed out before them is durable.
+/// The outputs of a member, in order. Messages wait until every state that was handed out before
+/// them is durable.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Disk {
     out: VecDeque<Output>,

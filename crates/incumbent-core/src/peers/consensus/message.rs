@@ -11,28 +11,31 @@ use crate::time::Timestamp;
 
 /// How far a member's records reach: the election restriction made general.
 ///
-/// Positions are compared by `token` first and `index` second; [`Position::NONE`] is below all others. A candidate is
-/// granted a vote only if its position is at least the voter's.
+/// Positions are compared by `token` first and `index` second; [`Position::NONE`] is below all
+/// others. A candidate is granted a vote only if its position is at least the voter's.
 ///
 /// # What an application may assume
-/// Let a record be *stored* by a member once it is durable there, and *committed* once the leader under whose token
-/// it was written knows that a quorum (itself included) has stored it and everything before it. Then **every later
-/// leader has all committed records when it is elected**, provided that the application keeps to these rules:
-/// 1. A record's position is (token of the leader that wrote it, its index). A log has non-decreasing positions, and two
-///    members whose logs hold the same position hold the same records up to it (a leader sends what comes before,
-///    or the receiver checks it).
+/// Let a record be *stored* by a member once it is durable there, and *committed* once the leader
+/// under whose token it was written knows that a quorum (itself included) has stored it and
+/// everything before it. Then **every later leader has all committed records when it is elected**,
+/// provided that the application keeps to these rules:
+/// 1. A record's position is (token of the leader that wrote it, its index). A log has
+///    non-decreasing positions, and two members whose logs hold the same position hold the same
+///    records up to it (a leader sends what comes before, or the receiver checks it).
 /// 2. A member acknowledges a record only after it is durable.
-/// 3. On [`Output::Seal`](super::Output::Seal) the member's data path refuses, in the same step and durably, every record that is sent
-///    under a lower token than the seal's, and only then reads its position for [`Input::Sealed`](super::Input::Sealed).
-/// 4. A leader counts a record of an *older* token as committed only through a committed record of its own token.
-///    (A new leader writes one record of its own first.)
+/// 3. On [`Output::Seal`](super::Output::Seal) the member's data path refuses, in the same step and
+///    durably, every record that is sent under a lower token than the seal's, and only then reads
+///    its position for [`Input::Sealed`](super::Input::Sealed).
+/// 4. A leader counts a record of an *older* token as committed only through a committed record of
+///    its own token. (A new leader writes one record of its own first.)
 /// 5. A follower drops records only to take over those of a leader whose token it does not refuse.
-/// 6. A member that lost its records starts as [`Boot::Lost`]: it votes for those who have what the others had, and stands
-///    only once it has caught up.
+/// 6. A member that lost its records starts as [`Boot::Lost`]: it votes for those who have what the
+///    others had, and stands only once it has caught up.
 ///
-/// An index alone is not a position: a deposed leader with ten uncommitted records would beat a majority with seven
-/// committed ones. An application without records leaves [`ConsensusSettings::positions`] off and may assume
-/// nothing but what tokens and deadlines promise.
+/// An index alone is not a position: a deposed leader with ten uncommitted records would beat a
+/// majority with seven committed ones. An application without records leaves
+/// [`ConsensusSettings::positions`] off and may assume nothing but what tokens and deadlines
+/// promise.
 ///
 /// [`ConsensusSettings::positions`]: super::ConsensusSettings::positions
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -91,7 +94,8 @@ pub enum Message {
         term: Token,
         /// When it was sent, by the leader's clock; opaque to others.
         echo: u64,
-        /// Whether the leader is in office: a quorum has confirmed the term, the fences are raised, and it is not over.
+        /// Whether the leader is in office: a quorum has confirmed the term, the fences are raised,
+        /// and it is not over.
         in_office: bool,
         /// Which of this term's values is proclaimed.
         version: u64,
@@ -104,8 +108,8 @@ pub enum Message {
         term: Token,
         /// The heartbeat's.
         echo: u64,
-        /// How long the promise lasts, in nanoseconds by the sender's clock, from some moment after the heartbeat
-        /// was sent.
+        /// How long the promise lasts, in nanoseconds by the sender's clock, from some moment after
+        /// the heartbeat was sent.
         promise: u64,
         /// The sender's position, as last known.
         position: Position,
@@ -177,8 +181,8 @@ pub struct Stored {
     pub ballot: Ballot,
     /// How long this member abstains after a restart: the largest election timeout of its settings.
     pub abstain: Duration,
-    /// How far the records that this member has lost may have reached: what it votes for must reach at least as far, and
-    /// so must it to stand itself.
+    /// How far the records that this member has lost may have reached: what it votes for must reach
+    /// at least as far, and so must it to stand itself.
     pub catch_up: Position,
 }
 
@@ -187,8 +191,9 @@ const STORED_MAGIC: [u8; 8] = *b"incumb\0\x01";
 const STORED_BYTES: usize = 8 + 8 + 2 + 8 + 1 + 2 + 8 + 8 + 8 + 8;
 
 impl Stored {
-    /// The bytes to write, for this member of this group. Write them to a new file, flush it, rename it into place,
-    /// flush the directory; only then say [`Input::Persisted`](super::Input::Persisted).
+    /// The bytes to write, for this member of this group. Write them to a new file, flush it,
+    /// rename it into place, flush the directory; only then say
+    /// [`Input::Persisted`](super::Input::Persisted).
     pub fn encode(&self, group: u64, me: MemberId) -> Vec<u8> {
         let (kind, voted) = match self.ballot {
             Ballot::Free => (0, 0),
@@ -203,8 +208,8 @@ impl Stored {
         writer.into_bytes()
     }
 
-    /// Reads what [`Stored::encode`] made. `None` for anything else: damaged, cut short, another member's, another
-    /// group's. Boot from that as [`Boot::Lost`].
+    /// Reads what [`Stored::encode`] made. `None` for anything else: damaged, cut short, another
+    /// member's, another group's. Boot from that as [`Boot::Lost`].
     pub fn decode(bytes: &[u8], group: u64, me: MemberId) -> Option<Stored> {
         let (body, sum) = bytes.split_last_chunk()?;
         let body =
@@ -234,7 +239,8 @@ impl Stored {
 /// How a member starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Boot {
-    /// For the first time ever: someone who knows has said so. A missing file alone does not say so.
+    /// For the first time ever: someone who knows has said so. A missing file alone does not say
+    /// so.
     New,
     /// With what was written down last.
     Restarted(Stored),

@@ -1,17 +1,21 @@
-//! Raft's election without Raft's log: one leader per term, terms as tokens, a lease that a quorum has promised.
+//! Raft's election without Raft's log: one leader per term, terms as tokens, a lease that a quorum
+//! has promised.
 //!
-//! [`Consensus`] is one member of a fixed group; one group holds one election. It does no I/O: messages, states to
-//! be written and events come out of [`Consensus::poll_output`], and what happened goes into [`Consensus::handle`].
+//! [`Consensus`] is one member of a fixed group; one group holds one election. It does no I/O:
+//! messages, states to be written and events come out of [`Consensus::poll_output`], and what
+//! happened goes into [`Consensus::handle`].
 //!
 //! What makes two leaders at a time impossible, as long as clocks keep within the drift:
 //! - A vote is durable before it is answered, so each member has one vote per term.
-//! - An acknowledged heartbeat is a promise to vote for nobody else for `election_min`. Such a voter refuses a
-//!   [`Message::Vote`] and does not even adopt its term: a request whose pre-vote was won earlier may come late.
-//! - The leader counts a promise from when the heartbeat was *sent*, shortened by drift on both sides. Once a quorum's
-//!   promises are over, so is the term.
-//! - A restarted member abstains for `election_max`, for it may have promised something that it forgot.
-//! - [`Message::TimeoutNow`] is sent after the term has ended at the sender. It frees voters from promises made in exactly
-//!   that term, for one candidacy.
+//! - An acknowledged heartbeat is a promise to vote for nobody else for `election_min`. Such a
+//!   voter refuses a [`Message::Vote`] and does not even adopt its term: a request whose pre-vote
+//!   was won earlier may come late.
+//! - The leader counts a promise from when the heartbeat was *sent*, shortened by drift on both
+//!   sides. Once a quorum's promises are over, so is the term.
+//! - A restarted member abstains for `election_max`, for it may have promised something that it
+//!   forgot.
+//! - [`Message::TimeoutNow`] is sent after the term has ended at the sender. It frees voters from
+//!   promises made in exactly that term, for one candidacy.
 //!
 //! A member whose state is lost does not vote. It comes back by itself once ALL others have told it
 //! the highest term, in which it abstains ([`Boot::Lost`]). What if others have lost theirs, too,
@@ -58,8 +62,8 @@ pub type Output = crate::peers::machine::Output<Message>;
 
 /// One member of a consensus group.
 ///
-/// After each [`Consensus::handle`], take every [`Consensus::poll_output`], in order, then wait until
-/// [`Consensus::poll_timeout`] at the latest. A tick that comes early does nothing.
+/// After each [`Consensus::handle`], take every [`Consensus::poll_output`], in order, then wait
+/// until [`Consensus::poll_timeout`] at the latest. A tick that comes early does nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Consensus {
     group: Group,
@@ -132,14 +136,16 @@ pub enum PeerRole {
     Sounding,
     /// It asks for votes.
     Candidate,
-    /// It was elected in its term. It is in office only between [`Event::Elected`] and [`Event::Unelected`].
+    /// It was elected in its term. It is in office only between [`Event::Elected`] and
+    /// [`Event::Unelected`].
     Leader,
     /// It takes no part any more.
     Out,
 }
 
 impl Consensus {
-    /// A member that starts now, with or without a candidate, advertising `value`. The seed must be fresh in each life.
+    /// A member that starts now, with or without a candidate, advertising `value`. The seed must be
+    /// fresh in each life.
     pub fn new(
         now: Timestamp,
         group: Group,
@@ -217,7 +223,8 @@ impl Consensus {
         // Time first: a late answer must never meet a term that should be over.
         self.on_time(now);
         match input {
-            // Only a tick makes silence count: after a pause, what has arrived meanwhile is heard first.
+            // Only a tick makes silence count: after a pause, what has arrived meanwhile is heard
+            // first.
             Input::Tick if now >= self.stands_at => self.on_silence(now),
             Input::Tick => {}
             Input::Message(from, message) => {
@@ -394,8 +401,8 @@ impl Consensus {
         }
     }
 
-    /// Whether there is a candidate that may lead. One whose last work has not stopped yet may not, and neither may one
-    /// whose fences are still being raised for an earlier term.
+    /// Whether there is a candidate that may lead. One whose last work has not stopped yet may not,
+    /// and neither may one whose fences are still being raised for an earlier term.
     fn is_fit(&self) -> bool {
         let free = self.tenure.is_settled() && self.raise.is_none();
         self.candidate.is_some() && !self.leaving && self.healthy && !self.closing && free
@@ -467,7 +474,8 @@ impl Consensus {
         }
     }
 
-    /// The disk has failed: what was promised in memory may be forgotten, so nothing more is promised.
+    /// The disk has failed: what was promised in memory may be forgotten, so nothing more is
+    /// promised.
     fn fail(&mut self, now: Timestamp) {
         self.lose(now, LossReason::Refused);
         self.disk.drop_held();

@@ -4,27 +4,30 @@ use std::time::Duration;
 
 use crate::peers::policy::ConsensusPolicy;
 
-/// The times of one member. Members may differ: each says in its acknowledgements how long its promise lasts.
+/// The times of one member. Members may differ: each says in its acknowledgements how long its
+/// promise lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConsensusSettings {
-    /// How long a member that hears a leader refuses to vote for another: the promise that the lease lives on.
-    /// Also the shortest silence after which it asks for an election.
+    /// How long a member that hears a leader refuses to vote for another: the promise that the
+    /// lease lives on. Also the shortest silence after which it asks for an election.
     pub election_min: Duration,
-    /// The longest silence after which a member asks for an election; each draws between the two. Must be the largest
-    /// that any member uses: it is how long a restarted member abstains.
+    /// The longest silence after which a member asks for an election; each draws between the two.
+    /// Must be the largest that any member uses: it is how long a restarted member abstains.
     pub election_max: Duration,
     /// How often a leader sends a heartbeat, and a candidate repeats its requests.
     pub heartbeat: Duration,
-    /// How far any member's clock may be off true time, in parts per million of the time that passes.
+    /// How far any member's clock may be off true time, in parts per million of the time that
+    /// passes.
     pub drift_ppm: u32,
     /// Taken off every deadline, for what the arithmetic does not know (scheduling).
     pub margin: Duration,
     /// How long the work of a leader may take to stop.
     pub grace: Duration,
-    /// Whether a member asks first whether it would win, so that one that was cut off does not depose a leader when it
-    /// comes back. Nothing that must always be true depends on it.
+    /// Whether a member asks first whether it would win, so that one that was cut off does not
+    /// depose a leader when it comes back. Nothing that must always be true depends on it.
     pub pre_vote: bool,
-    /// Whether the application has records whose [`Position`](super::Position) restricts who may be elected.
+    /// Whether the application has records whose [`Position`](super::Position) restricts who may be
+    /// elected.
     pub positions: bool,
     /// For simulations only.
     #[doc(hidden)]
@@ -32,7 +35,8 @@ pub struct ConsensusSettings {
 }
 
 impl ConsensusSettings {
-    /// Refuses settings under which a leader could not miss a heartbeat, or members would vote in step.
+    /// Refuses settings under which a leader could not miss a heartbeat, or members would vote in
+    /// step.
     pub fn check(&self) -> Result<(), ConsensusSettingsError> {
         if self.heartbeat.is_zero() {
             return Err(ConsensusSettingsError::ZeroHeartbeat);
@@ -58,10 +62,11 @@ impl ConsensusSettings {
         Ok(())
     }
 
-    /// How long a leader may count on a promise, by its own clock: `promise * (1 - drift) / (1 + drift)`.
+    /// How long a leader may count on a promise, by its own clock: `promise * (1 - drift) / (1 +
+    /// drift)`.
     ///
-    /// The follower's clock may be fast, so that its promise is over early, and the leader's slow, so that it
-    /// notices late.
+    /// The follower's clock may be fast, so that its promise is over early, and the leader's slow,
+    /// so that it notices late.
     pub fn lease_of(&self, promise: Duration) -> Duration {
         let ppm = if self.policy.counts_drift() { u128::from(self.drift_ppm.min(999_999)) } else { 0 };
         let nanos = promise.as_nanos().saturating_mul(1_000_000 - ppm) / (1_000_000 + ppm);

@@ -1,4 +1,5 @@
-//! The term: how it begins, the lease that it lives on, what followers make of it, and every way in which it ends.
+//! The term: how it begins, the lease that it lives on, what followers make of it, and every way in
+//! which it ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,12 +18,12 @@ use crate::standing::{Cas, Fault};
 use crate::tenure::{Step, Then};
 use crate::time::Timestamp;
 
-/// How many heartbeats an heir has to answer a leader that may have just been elected, or that has not heard yet that
-/// the heir stands: more than a timeout.
+/// How many heartbeats an heir has to answer a leader that may have just been elected, or that has
+/// not heard yet that the heir stands: more than a timeout.
 const HEIR_BEATS: u32 = 8;
 
-/// How many of the longest election timeouts a member has to raise its fences. Then another one is to lead, whose fences
-/// may answer. A single try may take one of them.
+/// How many of the longest election timeouts a member has to raise its fences. Then another one is
+/// to lead, whose fences may answer. A single try may take one of them.
 const TIMEOUTS_TO_RAISE: u32 = 2;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -52,7 +53,8 @@ pub(super) struct Raise {
 struct Handing {
     heir: MemberId,
     until: Timestamp,
-    /// The user asks, whose work has stopped: it keeps the office without that heir. An operator has no such choice.
+    /// The user asks, whose work has stopped: it keeps the office without that heir. An operator
+    /// has no such choice.
     by_user: bool,
 }
 
@@ -67,7 +69,8 @@ struct Promise {
 }
 
 impl Consensus {
-    /// A quorum has voted for us. The user hears of it once a quorum has promised a lease, and the fences are raised.
+    /// A quorum has voted for us. The user hears of it once a quorum has promised a lease, and the
+    /// fences are raised.
     pub(super) fn lead(&mut self, now: Timestamp) {
         self.contact = None;
         self.asked = None;
@@ -205,8 +208,9 @@ impl Consensus {
         }
     }
 
-    /// Begins the raise that is due, and gives up the one that is no longer wanted or takes too long. One that was given
-    /// up may be in the user's hands for as long as it likes: the next one waits for it, and so does the next candidacy.
+    /// Begins the raise that is due, and gives up the one that is no longer wanted or takes too
+    /// long. One that was given up may be in the user's hands for as long as it likes: the next one
+    /// waits for it, and so does the next candidacy.
     pub(super) fn tend_fences(&mut self, now: Timestamp) {
         let raise_at = if let Role::Leader(leading) = &self.role { leading.raise_at } else { None };
         let give_up_at = now + self.time_to_raise(1);
@@ -373,7 +377,8 @@ impl Consensus {
         }
     }
 
-    /// The term is over for the user, whose work has not stopped: the others hear that nobody leads, and go on promising.
+    /// The term is over for the user, whose work has not stopped: the others hear that nobody
+    /// leads, and go on promising.
     fn hold_on(&mut self, now: Timestamp) {
         let Role::Leader(leading) = &mut self.role else { return };
         leading.version += 1;
@@ -381,7 +386,8 @@ impl Consensus {
         self.beat(now);
     }
 
-    /// Asks the user to stop the work. The term goes on until the user says so, or until the hard stop.
+    /// Asks the user to stop the work. The term goes on until the user says so, or until the hard
+    /// stop.
     pub(super) fn drain(&mut self, now: Timestamp, why: LossReason) {
         if matches!(self.role, Role::Leader(_)) && self.tenure.is_settled() {
             return self.become_follower(now);
@@ -390,8 +396,8 @@ impl Consensus {
         self.carry_out(now, step);
     }
 
-    /// The work has stopped: hands over to this member, or keeps the office. An heir that has not answered yet is waited
-    /// for.
+    /// The work has stopped: hands over to this member, or keeps the office. An heir that has not
+    /// answered yet is waited for.
     pub(super) fn on_transfer(&mut self, now: Timestamp, heir: MemberId, within: Duration) {
         let busy = matches!(&self.role, Role::Leader(leading) if leading.handing.is_some());
         if busy {
@@ -400,8 +406,8 @@ impl Consensus {
         self.hand(now, Handing { heir, until: now + within.min(self.heir_time()), by_user: true });
     }
 
-    /// What an operator wants of this member, which has to be in office. Accepted: the work is asked to stop, and who leads
-    /// next shows what came of it.
+    /// What an operator wants of this member, which has to be in office. Accepted: the work is
+    /// asked to stop, and who leads next shows what came of it.
     pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
         self.handle(now, Input::Tick);
         let Role::Leader(leading) = &self.role else { return Err(Refusal::NotInOffice) };
@@ -453,7 +459,8 @@ impl Consensus {
                 let step = self.tenure.cede(heir);
                 self.carry_out(now, step);
             }
-            // Whoever is fittest when the work has stopped gets the office instead of an heir that cannot.
+            // Whoever is fittest when the work has stopped gets the office instead of an heir that
+            // cannot.
             _ => {
                 let step = self.tenure.must_stop(now, LossReason::Transferred, Some(heir));
                 self.carry_out(now, step);
@@ -484,11 +491,12 @@ impl Consensus {
         }
     }
 
-    /// Gives the lease up, the term being over, and only then lets the heir stand, or whoever is fittest. There is no way back
-    /// into this term, whatever becomes of it.
+    /// Gives the lease up, the term being over, and only then lets the heir stand, or whoever is
+    /// fittest. There is no way back into this term, whatever becomes of it.
     fn forfeit(&mut self, now: Timestamp, why: LossReason, heir: Option<MemberId>) {
         let Role::Leader(leading) = &self.role else { return };
-        // An heir that cannot stand would leave the office empty until promises are over: better none.
+        // An heir that cannot stand would leave the office empty until promises are over: better
+        // none.
         let can_stand = leading.promises.iter().filter(|(_, promise)| promise.stands && now < promise.until);
         let fittest = can_stand.max_by_key(|(_, promise)| (promise.position, promise.until));
         let fittest = fittest.map(|(member, _)| *member);
@@ -511,7 +519,8 @@ impl Consensus {
         }
     }
 
-    /// The promises of the others are given up, or gone. This member never leads in this term again.
+    /// The promises of the others are given up, or gone. This member never leads in this term
+    /// again.
     fn let_go(&mut self, now: Timestamp) {
         self.event(Event::Released);
         self.become_follower(now);

@@ -57,8 +57,8 @@ fn says(outputs: &[Output], to: u16, message: &Message) -> bool {
     outputs.contains(&Output::Send(MemberId(to), message.clone()))
 }
 
-/// Delivers everything between the members, at one moment, until nothing is left to say. The answer is what the users
-/// were told.
+/// Delivers everything between the members, at one moment, until nothing is left to say. The answer
+/// is what the users were told.
 fn talk(members: &mut [Consensus], now: Timestamp) -> Vec<(u16, Event)> {
     let mut told = Vec::new();
     let mut flying = VecDeque::new();
@@ -728,7 +728,8 @@ fn a_proclamation_that_is_refused_is_not_advertised_later() {
     assert_eq!(members[2].report(now).value, "value 1");
 }
 
-/// A group of which everybody has fences. The first member is about to be elected in term 1: its fences are being raised.
+/// A group of which everybody has fences. The first member is about to be elected in term 1: its
+/// fences are being raised.
 fn with_fences_out() -> (Vec<Consensus>, Timestamp) {
     let mut members: Vec<_> = (0..3).map(fresh).collect();
     for member in &mut members {

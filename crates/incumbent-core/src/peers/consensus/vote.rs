@@ -146,7 +146,8 @@ impl Consensus {
         self.count_votes(now);
     }
 
-    /// Has the data path refuse older tokens and read its position. `None` where there is no data path.
+    /// Has the data path refuse older tokens and read its position. `None` where there is no data
+    /// path.
     fn seal(&mut self) -> Option<SealId> {
         if !self.settings.positions {
             return None;
@@ -181,7 +182,8 @@ impl Consensus {
         if let Some(mine) = Token::new(self.stored.term).filter(|mine| *mine > term) {
             return self.send(from, Message::Stale { term: mine });
         }
-        // Its term is not adopted either: that would end the term of a leader that we have promised to.
+        // Its term is not adopted either: that would end the term of a leader that we have promised
+        // to.
         if self.abstention(now).is_some() || self.is_bound(now, forfeited) {
             return self.send(from, Message::Voted { term, granted: false });
         }
@@ -223,14 +225,15 @@ impl Consensus {
         self.send(by, Message::Voted { term, granted });
     }
 
-    /// Whether a candidate has all that this member may have helped to commit, also in a life whose records are lost.
+    /// Whether a candidate has all that this member may have helped to commit, also in a life whose
+    /// records are lost.
     fn reaches(&self, theirs: Position, ours: Position) -> bool {
         let ours = ours.max(self.stored.catch_up);
         if self.settings.policy.compares_tokens() { theirs >= ours } else { theirs.index >= ours.index }
     }
 
-    /// Whether a promise keeps us from voting: our own lease, or one that we acknowledged. A leader that has forfeited
-    /// its lease frees those who last heard a leader in exactly its term.
+    /// Whether a promise keeps us from voting: our own lease, or one that we acknowledged. A leader
+    /// that has forfeited its lease frees those who last heard a leader in exactly its term.
     pub(super) fn is_bound(&self, now: Timestamp, forfeited: Option<Token>) -> bool {
         let leads = matches!(self.role, Role::Leader(_)) && self.tenure.has_claim();
         let freed = |contact: &Contact| forfeited == Some(contact.term);

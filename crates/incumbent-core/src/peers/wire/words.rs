@@ -1,5 +1,5 @@
-//! What messages are made of beside plain fields: members, terms and values, each with its bounds. For
-//! these frames, and for what a transport sends beside them.
+//! What messages are made of beside plain fields: members, terms and values, each with its bounds.
+//! For these frames, and for what a transport sends beside them.
 
 use bytes::Bytes;
 
@@ -15,7 +15,8 @@ impl Writer {
         self.u16(member.0)
     }
 
-    /// A value, preceded by its length; [`WireError::OutOfBounds`] if it is larger than any reader accepts.
+    /// A value, preceded by its length; [`WireError::OutOfBounds`] if it is larger than any reader
+    /// accepts.
     pub fn value(&mut self, value: &[u8]) -> Result<&mut Writer, WireError> {
         if value.len() > MAX_VALUE_BYTES {
             return Err(WireError::OutOfBounds);

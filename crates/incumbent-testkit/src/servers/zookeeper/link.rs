@@ -1,7 +1,9 @@
-//! The way from one server of an ensemble to another, as one that can be cut. Knows what such servers say first.
+//! The way from one server of an ensemble to another, as one that can be cut. Knows what such
+//! servers say first.
 //!
-//! On the election port the caller says first where it can be reached itself, and the other may hang up and call back
-//! there. So that no call goes around a link that is cut, the callee is told the way back over the opposite link.
+//! On the election port the caller says first where it can be reached itself, and the other may
+//! hang up and call back there. So that no call goes around a link that is cut, the callee is told
+//! the way back over the opposite link.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,8 +26,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// A link to a server with these ports; what arrives on `listener` is for its election port. It calls back at
-    /// `way_back`.
+    /// A link to a server with these ports; what arrives on `listener` is for its election port. It
+    /// calls back at `way_back`.
     pub(super) async fn start(listener: TcpListener, quorum: u16, election: u16, way_back: u16) -> Link {
         let quorum = Proxy::start(&format!("127.0.0.1:{quorum}")).await;
         let election = Proxy::start(&format!("127.0.0.1:{election}")).await;
