@@ -1,10 +1,10 @@
 //! The high-water mark: the one number per directory up to which nothing is ever drawn again.
 //!
-//! It is kept as names of empty files, `high-water-mark/<n>`, and the largest counts. So raising it is one
-//! atomic step that cannot be undone by a process that comes late: one that was stopped while it
-//! raised the mark to 11 adds a name that no longer matters when others have raised it to 50. A
-//! file that is replaced by rename would go back to 11. And nothing can be torn, since the files
-//! are empty.
+//! It is kept as names of empty files, `high-water-mark/<n>`, and the largest counts. So raising it
+//! is one atomic step that cannot be undone by a process that comes late: one that was stopped
+//! while it raised the mark to 11 adds a name that no longer matters when others have raised it to
+//! 50. A file that is replaced by rename would go back to 11. And nothing can be torn, since the
+//! files are empty.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

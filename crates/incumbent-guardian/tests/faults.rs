@@ -348,9 +348,18 @@ fn process_one_waits_for_every_orphan() {
     scenario.says("ready");
     // Somebody enters the container and leaves an orphan: it can only come to process 1.
     let enter = format!("{} nasty idle {tag} >/dev/null </dev/null &", exe.display());
-    let mut visitor = Command::new("nsenter");
-    visitor.args(["--user", "--preserve-credentials", "--pid", "--target", &init.to_string(), "sh", "-c", &enter]);
-    assert!(visitor.status().unwrap().success());
+    let mut enter_namespace = Command::new("nsenter");
+    enter_namespace.args([
+        "--user",
+        "--preserve-credentials",
+        "--pid",
+        "--target",
+        &init.to_string(),
+        "sh",
+        "-c",
+        &enter,
+    ]);
+    assert!(enter_namespace.status().unwrap().success());
     scenario.processes_are(&["idle"]);
     let orphan = alive(&tag)[0].0;
     comes_true("process 1 has it", || parent(orphan) == Some(init));

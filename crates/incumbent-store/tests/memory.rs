@@ -40,9 +40,9 @@ async fn stand(session: &Arc<dyn Session>, name: &str, number: u128) -> Held {
 
 /// Counts how often it was woken.
 #[derive(Default)]
-struct Bell(AtomicUsize);
+struct WakeCounter(AtomicUsize);
 
-impl Wake for Bell {
+impl Wake for WakeCounter {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -135,7 +135,7 @@ async fn of_ten_thousand_followers_the_one_behind_the_entry_that_left_is_woken()
         line.push((session, held));
     }
     let cursor = store.line(&election("a"), 0).await.unwrap().cursor;
-    let bells: Vec<_> = line.iter().map(|_| Arc::new(Bell::default())).collect();
+    let counters: Vec<_> = line.iter().map(|_| Arc::new(WakeCounter::default())).collect();
     let mut watches: Vec<_> = line
         .windows(2)
         .map(|pair| {
@@ -145,8 +145,8 @@ async fn of_ten_thousand_followers_the_one_behind_the_entry_that_left_is_woken()
             own.0.watch(&watched, cursor)
         })
         .collect();
-    for (watch, bell) in watches.iter_mut().zip(&bells[1..]) {
-        let waker = Waker::from(bell.clone());
+    for (watch, counter) in watches.iter_mut().zip(&counters[1..]) {
+        let waker = Waker::from(counter.clone());
         assert!(watch.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
     assert_eq!(store.watches(), FOLLOWERS - 1);
@@ -155,7 +155,7 @@ async fn of_ten_thousand_followers_the_one_behind_the_entry_that_left_is_woken()
     // that follows it.
     drop(watches.remove(middle - 1));
     line[middle].0.withdraw(&line[middle].1, None).await.unwrap();
-    let woken: Vec<_> = (0..FOLLOWERS).filter(|number| bells[*number].0.load(Ordering::Relaxed) > 0).collect();
+    let woken: Vec<_> = (0..FOLLOWERS).filter(|number| counters[*number].0.load(Ordering::Relaxed) > 0).collect();
     assert_eq!(woken, [middle + 1]);
     assert_eq!(store.wakes(), 1);
     drop(watches);

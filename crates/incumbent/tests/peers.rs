@@ -40,14 +40,14 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 }
 
 /// Three members, their ports and their folder.
-struct Hall {
+struct TestGroup {
     algorithm: Algorithm,
     members: Members,
     folder: PathBuf,
 }
 
-impl Hall {
-    fn new(algorithm: Algorithm) -> Hall {
+impl TestGroup {
+    fn new(algorithm: Algorithm) -> TestGroup {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let folder = format!("incumbent-peers-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(folder);
@@ -59,7 +59,7 @@ impl Hall {
             .zip(&sockets)
             .map(|(name, socket)| format!("{name}={}", socket.local_addr().unwrap()))
             .collect();
-        Hall { algorithm, members: Members::parse(&list.join(",")).unwrap(), folder }
+        TestGroup { algorithm, members: Members::parse(&list.join(",")).unwrap(), folder }
     }
 
     fn group(&self) -> Group {
@@ -98,7 +98,7 @@ impl Hall {
     }
 }
 
-impl Drop for Hall {
+impl Drop for TestGroup {
     fn drop(&mut self) {
         // A member that is on its way out may still have a file open there.
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -143,7 +143,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 /// A group in which somebody leads. The first election of a group takes a timeout: what can be
 /// shown one after the other is shown in one group.
 struct Scene {
-    hall: Hall,
+    test_group: TestGroup,
     candidacies: Vec<Candidacy<Unfenced>>,
     /// Who leads.
     at: usize,
@@ -151,10 +151,10 @@ struct Scene {
 }
 
 impl Scene {
-    async fn open(hall: Hall) -> Scene {
-        let mut candidacies = hall.all().await;
+    async fn open(test_group: TestGroup) -> Scene {
+        let mut candidacies = test_group.all().await;
         let (at, office) = first_elected(&mut candidacies).await;
-        Scene { hall, candidacies, at, office: Some(office) }
+        Scene { test_group, candidacies, at, office: Some(office) }
     }
 
     fn office(&self) -> &Leadership<Unfenced> {
@@ -193,7 +193,7 @@ impl Scene {
 
 #[tokio::test]
 async fn a_consensus_group_can_do_through_these_handles_what_a_store_can() {
-    let mut scene = Scene::open(Hall::new(Algorithm::Consensus)).await;
+    let mut scene = Scene::open(TestGroup::new(Algorithm::Consensus)).await;
     there_is_one_leader_with_a_token_and_the_others_know_it(&scene).await;
     the_deadline_moves_while_a_majority_answers(&scene).await;
     what_the_leader_proclaims_reaches_observers(&scene).await;
@@ -215,7 +215,7 @@ async fn there_is_one_leader_with_a_token_and_the_others_know_it(scene: &Scene) 
         let role = role(&scene.candidacies[other], "a follower", follows(scene.leader())).await;
         assert_eq!(role, Role::Following { ahead: Some(scene.leader().into()), token });
     }
-    let outsider = scene.hall.outsider();
+    let outsider = scene.test_group.outsider();
     let leader = within("an answer", outsider.leader()).await.unwrap().into_inner().expect("a leader");
     assert_eq!((leader.name.as_deref(), leader.token), (Some(scene.leader()), token));
     assert_eq!(leader.value, format!("value of {}", scene.leader()));
@@ -235,7 +235,7 @@ async fn the_deadline_moves_while_a_majority_answers(scene: &Scene) {
 }
 
 async fn what_the_leader_proclaims_reaches_observers(scene: &Scene) {
-    let mut observer = scene.hall.outsider().observe();
+    let mut observer = scene.test_group.outsider().observe();
     within("a proclamation", scene.office().proclaim("another value")).await.unwrap();
     let seen = async {
         loop {
@@ -248,7 +248,7 @@ async fn what_the_leader_proclaims_reaches_observers(scene: &Scene) {
     };
     let leader = within("the value", seen).await;
     assert_eq!((leader.name.as_deref(), leader.token), (Some(scene.leader()), Some(scene.token())));
-    let reading = within("an answer", scene.hall.outsider().leader()).await.unwrap();
+    let reading = within("an answer", scene.test_group.outsider().leader()).await.unwrap();
     assert_eq!(reading.get().as_ref().unwrap().value, "another value");
 }
 
@@ -289,7 +289,7 @@ async fn a_leader_hands_over_to_the_member_that_it_names(scene: &mut Scene) {
 
 async fn an_operator_who_is_no_member_transfers(scene: &mut Scene) {
     let heir = scene.heir().await;
-    let operator = scene.hall.outsider().operator();
+    let operator = scene.test_group.outsider().operator();
     let term = scene.office().term();
     let transfer = tokio::spawn(async move { operator.transfer(NAMES[heir], PATIENCE).await });
     // The work is asked to stop first, and the office goes when it has.
@@ -301,7 +301,7 @@ async fn an_operator_who_is_no_member_transfers(scene: &mut Scene) {
 }
 
 async fn an_operator_who_is_no_member_makes_the_leader_resign(scene: &mut Scene) {
-    let operator = scene.hall.outsider().operator();
+    let operator = scene.test_group.outsider().operator();
     let (term, before) = (scene.office().term(), scene.token());
     let resign = tokio::spawn(async move { operator.resign(PATIENCE).await });
     assert_eq!(within("the order to stop", term.stopping()).await.reason(), LossReason::Resigned);
@@ -313,7 +313,7 @@ async fn an_operator_who_is_no_member_makes_the_leader_resign(scene: &mut Scene)
 
 async fn a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(scene: &mut Scene) {
     let (heir, before) = (scene.heir().await, scene.at);
-    within("the transfer", scene.hall.outsider().operator().transfer(NAMES[heir], PATIENCE)).await.unwrap();
+    within("the transfer", scene.test_group.outsider().operator().transfer(NAMES[heir], PATIENCE)).await.unwrap();
     let office = scene.take_office();
     assert!(office.check().is_err(), "the grace is over");
     scene.until_leads(heir).await;
@@ -336,7 +336,7 @@ async fn an_unhealthy_leader_leaves_its_office_and_comes_back_as_a_follower(scen
 }
 
 async fn whoever_withdraws_leads_no_more_and_may_stand_again(scene: &mut Scene) {
-    let (outsider, name) = (scene.hall.outsider(), scene.leader());
+    let (outsider, name) = (scene.test_group.outsider(), scene.leader());
     let first = scene.candidacies.remove(scene.at);
     scene.office = None;
     within("a withdrawal", first.withdraw()).await.unwrap();
@@ -347,7 +347,7 @@ async fn whoever_withdraws_leads_no_more_and_may_stand_again(scene: &mut Scene) 
     let again = within("standing", async {
         loop {
             // Its port may be in use for a moment.
-            match scene.hall.election(name).candidate(name).stand().await {
+            match scene.test_group.election(name).candidate(name).stand().await {
                 Ok(candidacy) => return candidacy,
                 Err(StandError::Candidacy(CandidacyError::Member(why))) if why.is_taken() => {
                     tokio::task::yield_now().await
@@ -363,8 +363,8 @@ async fn whoever_withdraws_leads_no_more_and_may_stand_again(scene: &mut Scene) 
 
 #[tokio::test]
 async fn members_that_go_one_after_the_other_take_their_office_with_them() {
-    let hall = Hall::new(Algorithm::Consensus);
-    let mut clients: Vec<_> = NAMES.iter().map(|name| hall.client(name)).collect();
+    let test_group = TestGroup::new(Algorithm::Consensus);
+    let mut clients: Vec<_> = NAMES.iter().map(|name| test_group.client(name)).collect();
     let mut candidacies = Vec::new();
     for (client, name) in clients.iter().zip(NAMES) {
         let candidate = client.election("jobs/x").unwrap().candidate(name);
@@ -382,7 +382,7 @@ async fn members_that_go_one_after_the_other_take_their_office_with_them() {
     within("closing", clients.remove(at).close(PATIENCE)).await.unwrap();
     assert_eq!(within("the work", work).await.unwrap(), LossReason::Closing);
     assert!(term.check().is_err());
-    let address = &hall.members.get(MemberId(at as u16 + 1)).unwrap().address;
+    let address = &test_group.members.get(MemberId(at as u16 + 1)).unwrap().address;
     TcpListener::bind(&**address).expect("the port is free");
     candidacies.remove(at);
     let (at, office) = first_elected(&mut candidacies).await;
@@ -399,9 +399,9 @@ async fn members_that_go_one_after_the_other_take_their_office_with_them() {
 
 #[tokio::test]
 async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it() {
-    let mut scene = Scene::open(Hall::new(Algorithm::Consensus)).await;
+    let mut scene = Scene::open(TestGroup::new(Algorithm::Consensus)).await;
     let before = scene.office().token_if_any().unwrap().clone();
-    let mut observer = scene.hall.outsider().observe();
+    let mut observer = scene.test_group.outsider().observe();
     let mut seen = async |wanted: fn(&Observation) -> bool| {
         let seen = async {
             loop {
@@ -422,7 +422,7 @@ async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it()
         // The port and the directory of the last life may be in use for a moment.
         let candidacy = within("standing", async {
             loop {
-                match scene.hall.election(name).candidate(name).stand().await {
+                match scene.test_group.election(name).candidate(name).stand().await {
                     Ok(candidacy) => return candidacy,
                     Err(StandError::Candidacy(CandidacyError::Member(why))) if why.is_taken() => {
                         tokio::task::yield_now().await
@@ -444,13 +444,13 @@ async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it()
 
 #[tokio::test]
 async fn a_fence_is_raised_before_the_office_is_seen() {
-    let hall = Hall::new(Algorithm::Consensus);
+    let test_group = TestGroup::new(Algorithm::Consensus);
     let fence = Arc::new(MemoryFence::new(&ElectionName::new("jobs/x").unwrap(), "the data"));
     // A group of one needs nobody's answers, so its timeout may be short.
-    let alone = Members::new(hall.members.by_name("a").cloned()).unwrap();
+    let alone = Members::new(test_group.members.by_name("a").cloned()).unwrap();
     let secret = Secret::new("a secret of this test alone").unwrap();
-    let group = Group::new(Algorithm::Consensus, alone, secret).data(hall.folder.join("a"));
-    let client = Client::builder().with_group(group.with_rules(rules(hall.algorithm, TIMEOUT / 20))).unwrap();
+    let group = Group::new(Algorithm::Consensus, alone, secret).data(test_group.folder.join("a"));
+    let client = Client::builder().with_group(group.with_rules(rules(test_group.algorithm, TIMEOUT / 20))).unwrap();
     let candidate = client.election("jobs/x").unwrap().candidate("a").fence(fence.clone());
     let mut candidacy = within("standing", candidate.stand()).await.unwrap();
     let first = within("an office", candidacy.elected()).await.unwrap().unwrap();
@@ -484,16 +484,16 @@ impl Fence for Blocking {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_fence_that_blocks_stops_no_vote_and_keeps_nobody_else_out_of_office() {
-    let hall = Hall::new(Algorithm::Consensus);
+    let test_group = TestGroup::new(Algorithm::Consensus);
     let (let_go, gate) = mpsc::channel();
     let (raised, begun) = (Mutex::default(), Notify::new());
     let fence = Arc::new(Blocking { raised, begun, gate: Mutex::new(gate) });
-    let mut b = hall.stand("b").await;
+    let mut b = test_group.stand("b").await;
     b.set_healthy(false);
-    let third = hall.client("c");
+    let third = test_group.client("c");
     let c = within("standing", third.election("jobs/x").unwrap().candidate("c").stand()).await.unwrap();
     c.set_healthy(false);
-    let group = hall.group().rank(1).data(hall.folder.join("a"));
+    let group = test_group.group().rank(1).data(test_group.folder.join("a"));
     let client = Client::builder().with_group(group).unwrap();
     let candidate = client.election("jobs/x").unwrap().candidate("a").fence(fence.clone());
     let mut candidacy = within("standing", candidate.stand()).await.unwrap();
@@ -515,10 +515,10 @@ async fn a_fence_that_blocks_stops_no_vote_and_keeps_nobody_else_out_of_office()
 
 #[tokio::test]
 async fn a_client_that_could_not_be_a_member_can_when_the_place_is_free() {
-    let hall = Hall::new(Algorithm::Bully);
-    let address = &hall.members.by_name("c").unwrap().address;
+    let test_group = TestGroup::new(Algorithm::Bully);
+    let address = &test_group.members.by_name("c").unwrap().address;
     let squatter = TcpListener::bind(&**address).unwrap();
-    let client = hall.client("c");
+    let client = test_group.client("c");
     let election = client.election("jobs/x").unwrap();
     let error = within("an answer", election.candidate("c").stand()).await.unwrap_err();
     assert!(matches!(&error, StandError::Candidacy(CandidacyError::Member(why)) if why.is_taken()), "{error:?}");
@@ -540,8 +540,8 @@ async fn a_client_that_could_not_be_a_member_can_when_the_place_is_free() {
 
 #[tokio::test]
 async fn what_peers_cannot_do_is_refused_by_name() {
-    let hall = Hall::new(Algorithm::Consensus);
-    let operator = hall.outsider().operator();
+    let test_group = TestGroup::new(Algorithm::Consensus);
+    let operator = test_group.outsider().operator();
     let refused = [
         ("pause", operator.pause("", PATIENCE).await.unwrap_err()),
         ("resume", operator.resume(Duration::MAX).await.unwrap_err()),
@@ -557,7 +557,7 @@ async fn what_peers_cannot_do_is_refused_by_name() {
         assert!(text.contains(&format!("a consensus election cannot {what}")), "{text}");
     }
     for algorithm in [Algorithm::Bully, Algorithm::Ring] {
-        let operator = Hall::new(algorithm).outsider().operator();
+        let operator = TestGroup::new(algorithm).outsider().operator();
         let error = operator.transfer("a", PATIENCE).await.unwrap_err();
         assert!(matches!(error, OperatorError::Unsupported { act: "transfer", .. }), "{error:?}");
         assert!(error.to_string().contains("rank decides"), "{error}");
@@ -580,8 +580,8 @@ async fn code_that_needs_tokens_gets_no_bully_and_no_ring() {
 
 #[tokio::test]
 async fn a_client_of_a_group_knows_one_election() {
-    let hall = Hall::new(Algorithm::Bully);
-    let client = hall.client("a");
+    let test_group = TestGroup::new(Algorithm::Bully);
+    let client = test_group.client("a");
     let _candidacy = within("standing", client.election("jobs/x").unwrap().candidate("a").stand()).await.unwrap();
     let error = within("an answer", client.election("jobs/y").unwrap().leader()).await.unwrap_err();
     assert!(matches!(&error, ReadError::Store(StoreError::Misuse { what }) if what.contains("jobs/x")), "{error:?}");
@@ -595,25 +595,25 @@ async fn a_client_of_a_group_knows_one_election() {
 
 #[tokio::test]
 async fn a_member_that_runs_already_cannot_run_twice() {
-    let hall = Hall::new(Algorithm::Ring);
-    let _first = hall.stand("a").await;
-    let error = within("an answer", hall.election("a").candidate("a").stand()).await.unwrap_err();
+    let test_group = TestGroup::new(Algorithm::Ring);
+    let _first = test_group.stand("a").await;
+    let error = within("an answer", test_group.election("a").candidate("a").stand()).await.unwrap_err();
     assert!(matches!(&error, StandError::Candidacy(CandidacyError::Member(why)) if why.is_taken()), "{error:?}");
     assert!(error.to_string().contains("cannot listen"), "{error}");
 }
 
 #[tokio::test]
 async fn somebody_with_another_secret_or_another_election_gets_no_answer() {
-    let hall = Hall::new(Algorithm::Bully);
-    let _candidacies = hall.all().await;
+    let test_group = TestGroup::new(Algorithm::Bully);
+    let _candidacies = test_group.all().await;
     let secret = Secret::new("another secret altogether").unwrap();
-    let group = Group::new(hall.algorithm, hall.members.clone(), secret);
+    let group = Group::new(test_group.algorithm, test_group.members.clone(), secret);
     let stranger = Client::builder().with_unfenced_group(group).unwrap().election("jobs/x").unwrap();
     let error = within("an answer", stranger.leader()).await.unwrap_err();
     assert!(matches!(error, ReadError::Store(StoreError::Denied { .. })), "{error:?}");
     assert!(error.to_string().contains("the secrets differ"), "{error}");
     assert!(!error.to_string().contains("another secret altogether"));
-    let outsider = Client::builder().with_unfenced_group(hall.group()).unwrap();
+    let outsider = Client::builder().with_unfenced_group(test_group.group()).unwrap();
     let error = within("an answer", outsider.election("jobs/y").unwrap().leader()).await.unwrap_err();
     assert!(matches!(error, ReadError::Store(StoreError::Denied { .. })), "{error:?}");
     assert!(error.to_string().contains("another election"), "{error}");
@@ -621,17 +621,17 @@ async fn somebody_with_another_secret_or_another_election_gets_no_answer() {
 
 #[tokio::test]
 async fn an_operator_of_peers_may_wait_for_ever() {
-    let hall = Hall::new(Algorithm::Consensus);
-    let operator = hall.outsider().operator();
+    let test_group = TestGroup::new(Algorithm::Consensus);
+    let operator = test_group.outsider().operator();
     within("an answer", operator.found(Duration::MAX)).await.expect_err("nobody is there");
     within("an answer", operator.readmit("a", Duration::MAX)).await.expect_err("nobody is there");
 }
 
 #[tokio::test]
 async fn too_few_members_are_no_vacancy_but_not_knowing() {
-    let hall = Hall::new(Algorithm::Consensus);
-    let _one = hall.stand("a").await;
-    let outsider = hall.outsider();
+    let test_group = TestGroup::new(Algorithm::Consensus);
+    let _one = test_group.stand("a").await;
+    let outsider = test_group.outsider();
     let error = within("an answer", outsider.leader()).await.unwrap_err();
     assert!(error.to_string().contains("1 of 3 members answer"), "{error}");
     let status = within("an answer", outsider.status()).await.unwrap().into_inner();
@@ -652,13 +652,13 @@ mod ranks {
     #[tokio::test]
     async fn the_highest_rank_leads_without_a_token_and_without_a_deadline() {
         both(async |algorithm| {
-            let hall = Hall::new(algorithm);
-            let mut candidacies = hall.all().await;
+            let test_group = TestGroup::new(algorithm);
+            let mut candidacies = test_group.all().await;
             let office = settled(&mut candidacies).await;
             assert!(office.token_if_any().is_none());
             assert_eq!(candidacies[2].role(), Role::Leading { token: None });
             assert_eq!(office.term().deadline(), incumbent::Timestamp::MAX);
-            let outsider = hall.outsider();
+            let outsider = test_group.outsider();
             let leader = within("an answer", outsider.leader()).await.unwrap().into_inner().unwrap();
             assert_eq!((leader.name.as_deref(), leader.token, leader.id), (Some("c"), None, None));
             assert_eq!(leader.value, "value of c");
@@ -679,8 +679,8 @@ mod ranks {
     #[tokio::test]
     async fn when_the_highest_dies_the_next_one_leads() {
         both(async |algorithm| {
-            let hall = Hall::new(algorithm);
-            let mut candidacies = hall.all().await;
+            let test_group = TestGroup::new(algorithm);
+            let mut candidacies = test_group.all().await;
             let office = settled(&mut candidacies).await;
             candidacies.pop();
             drop(office);
@@ -693,10 +693,10 @@ mod ranks {
     #[tokio::test]
     async fn a_leader_resigns_when_an_operator_asks_and_when_it_wants_to() {
         both(async |algorithm| {
-            let hall = Hall::new(algorithm);
-            let mut candidacies = hall.all().await;
+            let test_group = TestGroup::new(algorithm);
+            let mut candidacies = test_group.all().await;
             let office = settled(&mut candidacies).await;
-            let operator = hall.outsider().operator();
+            let operator = test_group.outsider().operator();
             let resign = tokio::spawn(async move { operator.resign(PATIENCE).await });
             assert_eq!(within("the order to stop", office.stopping()).await.reason(), LossReason::Resigned);
             within("a resignation", office.resign()).await.unwrap();
@@ -708,9 +708,9 @@ mod ranks {
     #[tokio::test]
     async fn a_healthy_leader_of_lower_rank_stays_where_that_is_wanted() {
         both(async |algorithm| {
-            let hall = Hall::new(algorithm);
+            let test_group = TestGroup::new(algorithm);
             let patient = |name: &str| {
-                let rank = hall.members.by_name(name).unwrap().id.0;
+                let rank = test_group.members.by_name(name).unwrap().id.0;
                 let rules = match rules(algorithm, TIMEOUT) {
                     Rules::Bully(mut rules) => {
                         rules.take_over = false;
@@ -722,7 +722,7 @@ mod ranks {
                     }
                     other => other,
                 };
-                let group = hall.group().rank(rank).with_rules(rules);
+                let group = test_group.group().rank(rank).with_rules(rules);
                 Client::builder().with_unfenced_group(group).unwrap().election("jobs/x").unwrap().candidate(name)
             };
             // The highest is there from the start, but not fit to lead before the lowest does.
@@ -740,12 +740,12 @@ mod ranks {
     #[tokio::test]
     async fn with_the_majority_rule_one_member_alone_does_not_lead() {
         both(async |algorithm| {
-            let hall = Hall::new(algorithm);
+            let test_group = TestGroup::new(algorithm);
             let strict = |name: &str| {
-                let rank = hall.members.by_name(name).unwrap().id.0;
+                let rank = test_group.members.by_name(name).unwrap().id.0;
                 let url = format!("{algorithm}://?timeout={}ms&majority=yes", TIMEOUT.as_millis());
                 let rules = *Group::from_url(&url).unwrap().rules();
-                let group = hall.group().rank(rank).with_rules(rules);
+                let group = test_group.group().rank(rank).with_rules(rules);
                 Client::builder().with_unfenced_group(group).unwrap().election("jobs/x").unwrap().candidate(name)
             };
             let mut highest = within("standing", strict("c").stand()).await.unwrap();
@@ -763,11 +763,11 @@ mod ranks {
 /// client is closed when every office is given back, and not before.
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_a_client_gives_no_office_back_whose_work_is_held_until_it_has_stopped() {
-    let hall = Hall::new(Algorithm::Consensus);
+    let test_group = TestGroup::new(Algorithm::Consensus);
     let mut clients = Vec::new();
     let mut candidacies = Vec::new();
     for name in ["a", "b", "c"] {
-        let client = hall.client(name);
+        let client = test_group.client(name);
         let candidate = client.election("jobs/x").unwrap().candidate(name).hold_until_stopped();
         candidacies.push(within("standing", candidate.stand()).await.unwrap());
         clients.push(client);

@@ -5,28 +5,28 @@ use std::collections::BTreeMap;
 use incumbent_peers::{Algorithm, LeaderView, MemberId};
 use incumbent_testkit::proxy::{Proxy, Way};
 
-use crate::play::{Play, within};
+use crate::test_group::{TestGroup, within};
 
 struct Wires {
-    play: Play,
+    test_group: TestGroup,
     proxies: BTreeMap<(MemberId, MemberId), Proxy>,
 }
 
 impl Wires {
     async fn start(algorithm: Algorithm, size: u16) -> Wires {
-        let mut play = Play::new(algorithm, size);
+        let mut test_group = TestGroup::new(algorithm, size);
         let mut proxies = BTreeMap::new();
-        for from in play.members.clone().iter() {
-            for to in play.members.clone().iter().filter(|to| to.id != from.id) {
+        for from in test_group.members.clone().iter() {
+            for to in test_group.members.clone().iter().filter(|to| to.id != from.id) {
                 let proxy = Proxy::start(&to.address).await;
-                play.ways.insert((from.id, to.id), proxy.endpoint());
+                test_group.ways.insert((from.id, to.id), proxy.endpoint());
                 proxies.insert((from.id, to.id), proxy);
             }
         }
         for number in 1..=size {
-            play.boot(number).await;
+            test_group.boot(number).await;
         }
-        Wires { play, proxies }
+        Wires { test_group, proxies }
     }
 
     /// Nothing passes between the one side and the other. Connections stay, as in a real partition.
@@ -52,7 +52,7 @@ impl Wires {
     /// Waits until one of these is in office, in a later term.
     async fn elects(&self, side: &[MemberId], after: &LeaderView) {
         within("the majority elects", async {
-            let states: Vec<_> = side.iter().map(|member| self.play.node(*member).state()).collect();
+            let states: Vec<_> = side.iter().map(|member| self.test_group.node(*member).state()).collect();
             let waits = states.into_iter().map(|mut state| {
                 Box::pin(async move {
                     let later = |office: incumbent_peers::HeldOffice| office.token > after.term;
@@ -69,15 +69,15 @@ impl Wires {
 async fn a_leader_that_is_cut_off_steps_down_before_the_others_have_another() {
     let cut_off = async |way| {
         let wires = Wires::start(Algorithm::Consensus, 3).await;
-        let first = wires.play.agreed().await;
-        let others = wires.play.others(first.member);
+        let first = wires.test_group.agreed().await;
+        let others = wires.test_group.others(first.member);
         wires.part(&others, way);
         wires.elects(&others, &first).await;
-        wires.play.until(first.member, "it is out of office", |state| !state.leads()).await;
-        wires.play.ledger.check();
+        wires.test_group.until(first.member, "it is out of office", |state| !state.leads()).await;
+        wires.test_group.ledger.check();
         wires.heal();
-        wires.play.agreed_on("one leader after healing", |view| view.term > first.term).await;
-        wires.play.ledger.check();
+        wires.test_group.agreed_on("one leader after healing", |view| view.term > first.term).await;
+        wires.test_group.ledger.check();
     };
     tokio::join!(cut_off(Way::Stall), cut_off(Way::Cut));
 }
@@ -85,30 +85,30 @@ async fn a_leader_that_is_cut_off_steps_down_before_the_others_have_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_hears_and_is_not_heard_steps_down_too() {
     let wires = Wires::start(Algorithm::Consensus, 3).await;
-    let first = wires.play.agreed().await;
-    let others = wires.play.others(first.member);
+    let first = wires.test_group.agreed().await;
+    let others = wires.test_group.others(first.member);
     wires.mute(first.member);
     wires.elects(&others, &first).await;
-    wires.play.until(first.member, "it is out of office", |state| !state.leads()).await;
+    wires.test_group.until(first.member, "it is out of office", |state| !state.leads()).await;
     wires.heal();
-    wires.play.agreed_on("one leader after healing", |view| view.term > first.term).await;
-    wires.play.ledger.check();
+    wires.test_group.agreed_on("one leader after healing", |view| view.term > first.term).await;
+    wires.test_group.ledger.check();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_five_members_the_three_go_on_and_the_two_have_no_leader() {
     let wires = Wires::start(Algorithm::Consensus, 5).await;
-    let first = wires.play.agreed().await;
-    let minority = [first.member, wires.play.others(first.member)[0]];
-    let majority: Vec<_> = wires.play.others(first.member)[1..].to_vec();
+    let first = wires.test_group.agreed().await;
+    let minority = [first.member, wires.test_group.others(first.member)[0]];
+    let majority: Vec<_> = wires.test_group.others(first.member)[1..].to_vec();
     wires.part(&minority, Way::Stall);
     wires.elects(&majority, &first).await;
     for member in minority {
-        wires.play.until(member, "it knows of no leader", |state| state.leader.is_none()).await;
+        wires.test_group.until(member, "it knows of no leader", |state| state.leader.is_none()).await;
     }
     wires.heal();
-    wires.play.agreed_on("one leader after healing", |view| view.term > first.term).await;
-    wires.play.ledger.check();
+    wires.test_group.agreed_on("one leader after healing", |view| view.term > first.term).await;
+    wires.test_group.ledger.check();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,12 +116,12 @@ async fn where_rank_decides_each_side_of_a_partition_has_a_leader_and_after_heal
     let parted = async |algorithm| {
         let wires = Wires::start(algorithm, 3).await;
         let highest = |view: &LeaderView| view.member == MemberId(3);
-        wires.play.agreed_on("the highest leads", highest).await;
+        wires.test_group.agreed_on("the highest leads", highest).await;
         wires.part(&[MemberId(3)], Way::Stall);
-        wires.play.until(MemberId(2), "it leads the others", |state| state.leads()).await;
-        assert!(wires.play.node(MemberId(3)).state().borrow().leads(), "two leaders: nothing more was promised");
+        wires.test_group.until(MemberId(2), "it leads the others", |state| state.leads()).await;
+        assert!(wires.test_group.node(MemberId(3)).state().borrow().leads(), "two leaders: nothing more was promised");
         wires.heal();
-        wires.play.agreed_on("the highest leads alone", highest).await;
+        wires.test_group.agreed_on("the highest leads alone", highest).await;
     };
     tokio::join!(parted(Algorithm::Bully), parted(Algorithm::Ring));
 }

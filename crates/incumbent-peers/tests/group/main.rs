@@ -5,6 +5,6 @@
 mod consensus;
 mod cuts;
 mod disks;
-mod play;
 mod ranks;
 mod strangers;
+mod test_group;

@@ -14,26 +14,26 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::play::{Peer, Play, counted, within};
+use crate::test_group::{Peer, TestGroup, counted, within};
 
 const ONE: MemberId = MemberId(1);
 const TWO: MemberId = MemberId(2);
 
 /// Something new is proclaimed, and everybody gets it.
-async fn goes_on(play: &Play, news: &'static str) {
+async fn goes_on(test_group: &TestGroup, news: &'static str) {
     let news = Bytes::from_static(news.as_bytes());
-    for running in play.running.values() {
+    for running in test_group.running.values() {
         running.node.proclaim(news.clone());
     }
-    play.agreed_on("the group goes on", |view| view.value == news).await;
+    test_group.agreed_on("the group goes on", |view| view.value == news).await;
 }
 
 async fn refuses(node: &Peer, why: RefusedFrame, before: u64) {
     counted(node, &format!("{why:?} is counted"), |counters| counters.refused(why) > before).await;
 }
 
-async fn connect(play: &Play, member: MemberId) -> TcpStream {
-    TcpStream::connect(&*play.members.get(member).unwrap().address).await.unwrap()
+async fn connect(test_group: &TestGroup, member: MemberId) -> TcpStream {
+    TcpStream::connect(&*test_group.members.get(member).unwrap().address).await.unwrap()
 }
 
 fn why(answer: Result<incumbent_peers::Status, AskError>) -> String {
@@ -42,14 +42,14 @@ fn why(answer: Result<incumbent_peers::Status, AskError>) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_is_refused_and_counted() {
-    let play = Play::start(Algorithm::Bully, 3).await;
-    play.agreed().await;
-    let node = play.node(ONE);
+    let test_group = TestGroup::start(Algorithm::Bully, 3).await;
+    test_group.agreed().await;
+    let node = test_group.node(ONE);
     for garbage in
         [&b"GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: somebody lost\r\n\r\n"[..], b"short", &[0xff; 4096]]
     {
         let before = node.counters().refused(RefusedFrame::Garbage);
-        let mut stream = connect(&play, ONE).await;
+        let mut stream = connect(&test_group, ONE).await;
         stream.write_all(garbage).await.unwrap();
         stream.shutdown().await.unwrap();
         refuses(node, RefusedFrame::Garbage, before).await;
@@ -59,32 +59,32 @@ async fn garbage_is_refused_and_counted() {
     }
     let mut newer = [7; 49];
     newer[..5].copy_from_slice(b"INCP\xff");
-    connect(&play, ONE).await.write_all(&newer).await.unwrap();
+    connect(&test_group, ONE).await.write_all(&newer).await.unwrap();
     refuses(node, RefusedFrame::Version, 0).await;
-    goes_on(&play, "after garbage").await;
+    goes_on(&test_group, "after garbage").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_know_the_secret_or_asks_for_another_election_is_told_so_and_counted() {
-    let play = Play::start(Algorithm::Consensus, 3).await;
-    play.agreed().await;
-    let node = play.node(ONE);
+    let test_group = TestGroup::start(Algorithm::Consensus, 3).await;
+    test_group.agreed().await;
+    let node = test_group.node(ONE);
 
-    let mut config = play.query_config();
+    let mut config = test_group.query_config();
     config.secret = Secret::new("not the secret of this group").unwrap();
     let said = why(within("an answer", QueryClient::new(config).unwrap().status(ONE)).await);
     assert!(said.contains("secrets differ"), "{said}");
     refuses(node, RefusedFrame::Proof, 0).await;
 
-    let mut config = play.query_config();
+    let mut config = test_group.query_config();
     config.election = ElectionName::new("jobs/hourly").unwrap();
     let said = why(within("an answer", QueryClient::new(config).unwrap().status(ONE)).await);
     assert!(said.contains("another election"), "{said}");
     refuses(node, RefusedFrame::OtherGroup, 0).await;
 
     // The second member's name leads to the first one.
-    let mut config = play.query_config();
-    let swapped = play.members.iter().map(|member| {
+    let mut config = test_group.query_config();
+    let swapped = test_group.members.iter().map(|member| {
         let at = if member.id == TWO {
             ONE
         } else if member.id == ONE {
@@ -92,37 +92,37 @@ async fn who_does_not_know_the_secret_or_asks_for_another_election_is_told_so_an
         } else {
             member.id
         };
-        Member { address: play.members.get(at).unwrap().address.clone(), ..member.clone() }
+        Member { address: test_group.members.get(at).unwrap().address.clone(), ..member.clone() }
     });
     config.members = Members::new(swapped).unwrap();
     let said = why(within("an answer", QueryClient::new(config).unwrap().status(TWO)).await);
     assert!(said.contains("another member"), "{said}");
     refuses(node, RefusedFrame::Stranger, 0).await;
-    goes_on(&play, "after strangers").await;
+    goes_on(&test_group, "after strangers").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_prove_nothing_are_bounded_and_ended() {
-    let mut play = Play::new(Algorithm::Consensus, 3);
+    let mut test_group = TestGroup::new(Algorithm::Consensus, 3);
     for number in 1..=3 {
-        let mut config = play.config(number);
+        let mut config = test_group.config(number);
         config.group.link.half_open = 8;
         config.group.link.handshake_timeout = Duration::from_secs(2);
-        play.boot_with(config).await.unwrap();
+        test_group.boot_with(config).await.unwrap();
     }
-    play.agreed().await;
+    test_group.agreed().await;
     let mut idle = Vec::new();
     for _ in 0..40 {
-        idle.push(connect(&play, ONE).await);
+        idle.push(connect(&test_group, ONE).await);
     }
-    refuses(play.node(ONE), RefusedFrame::TooMany, 30).await;
+    refuses(test_group.node(ONE), RefusedFrame::TooMany, 30).await;
     // The rest is ended by the deadline of the handshake.
-    refuses(play.node(ONE), RefusedFrame::TooSlow, 0).await;
+    refuses(test_group.node(ONE), RefusedFrame::TooSlow, 0).await;
     for mut stream in idle {
         let mut nothing = [0; 1];
         assert_eq!(within("the end of the connection", stream.read(&mut nothing)).await.unwrap_or(0), 0);
     }
-    goes_on(&play, "after a crowd").await;
+    goes_on(&test_group, "after a crowd").await;
 }
 
 /// What happens to the next bytes that pass.
@@ -207,27 +207,27 @@ impl Wiretap {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_replayed_changed_or_left_out_is_refused_and_the_members_connect_anew() {
-    let mut play = Play::new(Algorithm::Consensus, 3);
-    let tap = Wiretap::start(&play.members.get(TWO).unwrap().address).await;
-    play.ways.insert((ONE, TWO), tap.address.clone());
+    let mut test_group = TestGroup::new(Algorithm::Consensus, 3);
+    let tap = Wiretap::start(&test_group.members.get(TWO).unwrap().address).await;
+    test_group.ways.insert((ONE, TWO), tap.address.clone());
     for number in 1..=3 {
-        play.boot(number).await;
+        test_group.boot(number).await;
     }
-    play.agreed().await;
-    let node = play.node(TWO);
+    test_group.agreed().await;
+    let node = test_group.node(TWO);
     for attack in [Attack::Repeat, Attack::Flip, Attack::Omit] {
         let before = node.counters().refused(RefusedFrame::Forged);
         tap.attack(attack).await;
         refuses(node, RefusedFrame::Forged, before).await;
-        goes_on(&play, ["after a repetition", "after a change", "after a gap"][attack as usize]).await;
+        goes_on(&test_group, ["after a repetition", "after a change", "after a gap"][attack as usize]).await;
     }
     // A whole connection, played again from the greeting on.
     let tape = tap.tape.lock().unwrap().clone();
     let before = node.counters();
-    let mut stream = connect(&play, TWO).await;
+    let mut stream = connect(&test_group, TWO).await;
     stream.write_all(&tape).await.unwrap();
     refuses(node, RefusedFrame::Proof, before.refused(RefusedFrame::Proof)).await;
-    goes_on(&play, "after a replay").await;
+    goes_on(&test_group, "after a replay").await;
 }
 
 type Line = (Way, Option<MemberId>, Option<MemberId>, &'static str, String);
@@ -244,16 +244,16 @@ impl Trace for Tape {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_message_is_shown_to_the_trace() {
-    let mut play = Play::new(Algorithm::Consensus, 3);
+    let mut test_group = TestGroup::new(Algorithm::Consensus, 3);
     let tape = Arc::new(Tape::default());
     for number in 1..=3 {
-        let mut config = play.config(number);
+        let mut config = test_group.config(number);
         config.trace = (number == 1).then(|| tape.clone() as Arc<dyn Trace>);
-        play.boot_with(config).await.unwrap();
+        test_group.boot_with(config).await.unwrap();
     }
-    play.agreed().await;
-    connect(&play, ONE).await.write_all(&[0; 64]).await.unwrap();
-    refuses(play.node(ONE), RefusedFrame::Garbage, 0).await;
+    test_group.agreed().await;
+    connect(&test_group, ONE).await.write_all(&[0; 64]).await.unwrap();
+    refuses(test_group.node(ONE), RefusedFrame::Garbage, 0).await;
     let seen = tape.0.lock().unwrap().clone();
     let sent = seen.iter().any(|(way, from, to, kind, summary)| {
         *way == Way::Sent && *from == Some(ONE) && to.is_some() && summary.starts_with(kind)
@@ -261,7 +261,7 @@ async fn every_message_is_shown_to_the_trace() {
     let received = seen.iter().any(|(way, from, to, ..)| *way == Way::Received && from.is_some() && *to == Some(ONE));
     let refused = seen.iter().any(|(way, from, ..)| *way == Way::Refused(RefusedFrame::Garbage) && from.is_none());
     assert!(sent && received && refused, "{seen:?}");
-    let counters = play.node(ONE).counters();
+    let counters = test_group.node(ONE).counters();
     assert!(counters.sent >= 1 && counters.received >= 1 && counters.sent_of("ping") >= 1);
     assert_eq!(counters.sent, counters.kinds().map(|(_, sent, _)| sent).sum::<u64>());
 }
@@ -270,13 +270,13 @@ async fn every_message_is_shown_to_the_trace() {
 async fn dropping_a_node_leaves_nothing_behind() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
-    let mut play = Play::start(Algorithm::Bully, 3).await;
-    play.agreed().await;
-    let query_client = play.query_client();
+    let mut test_group = TestGroup::start(Algorithm::Bully, 3).await;
+    test_group.agreed().await;
+    let query_client = test_group.query_client();
     within("an answer", query_client.survey()).await;
-    let address = play.members.get(ONE).unwrap().address.to_string();
-    let users: Vec<_> = play.running.values().map(|running| running.user.clone()).collect();
-    for running in std::mem::take(&mut play.running).into_values() {
+    let address = test_group.members.get(ONE).unwrap().address.to_string();
+    let users: Vec<_> = test_group.running.values().map(|running| running.user.clone()).collect();
+    for running in std::mem::take(&mut test_group.running).into_values() {
         drop(running.node);
     }
     within("all tasks are gone", async {

@@ -261,7 +261,7 @@ pub(crate) struct RunningMember {
     pub(crate) user: Arc<User>,
 }
 
-pub(crate) struct Play {
+pub(crate) struct TestGroup {
     pub(crate) rules: Rules,
     pub(crate) members: Members,
     pub(crate) running: BTreeMap<MemberId, RunningMember>,
@@ -303,9 +303,9 @@ pub(crate) fn value_of(member: MemberId) -> Bytes {
     Bytes::from(format!("value of {member}"))
 }
 
-impl Play {
+impl TestGroup {
     /// A group whose members have sockets, and do not run yet.
-    pub(crate) fn new(algorithm: Algorithm, size: u16) -> Play {
+    pub(crate) fn new(algorithm: Algorithm, size: u16) -> TestGroup {
         let mut reserved = BTreeMap::new();
         let members = (1..=size).map(|number| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -315,7 +315,7 @@ impl Play {
         });
         let members = Members::new(members.collect::<Vec<_>>()).unwrap();
         let (ledger, scratch) = (Arc::default(), Scratch::new());
-        Play {
+        TestGroup {
             rules: rules(algorithm),
             members,
             running: BTreeMap::new(),
@@ -328,12 +328,12 @@ impl Play {
     }
 
     /// A group whose members all run.
-    pub(crate) async fn start(algorithm: Algorithm, size: u16) -> Play {
-        let mut play = Play::new(algorithm, size);
+    pub(crate) async fn start(algorithm: Algorithm, size: u16) -> TestGroup {
+        let mut test_group = TestGroup::new(algorithm, size);
         for number in 1..=size {
-            play.boot(number).await;
+            test_group.boot(number).await;
         }
-        play
+        test_group
     }
 
     pub(crate) fn group_config(&self) -> GroupConfig {
