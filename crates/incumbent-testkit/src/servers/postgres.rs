@@ -78,7 +78,17 @@ impl PostgresServer {
         );
         assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
         standby.restart().await;
-        standby
+        // It answers before it follows, and the server knows of it only then.
+        let follows = format!(
+            "SELECT count(*) FROM pg_stat_replication WHERE application_name = '{name}' AND state = 'streaming'"
+        );
+        for _ in 0..LOOKS {
+            if self.sql(&follows) == "1" {
+                return standby;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        panic!("the standby does not follow: {}", std::fs::read_to_string(&standby.log).unwrap_or_default());
     }
 
     fn prepare(scratch: Scratch, settings: &[&str]) -> PostgresServer {
