@@ -91,6 +91,9 @@ fn advice(error: &StoreError) -> Option<&'static str> {
             Some("the store's files may not grow as large as they need to: raise `ulimit -f`, then try again")
         }
         Errno::DQUOT => Some("this user's quota is used up where the store is: make room, or have it raised"),
+        Errno::ACCESS | Errno::PERM => {
+            Some("act as the user that it belongs to, or let this user in (`ls -ld` shows who may, `id` who this is)")
+        }
         Errno::ROFS => {
             Some("the store is on a file system that is mounted read-only: remount it, or name another store")
         }
@@ -107,6 +110,10 @@ fn advice(error: &StoreError) -> Option<&'static str> {
             Some("nothing was deleted: stop all candidates, then repair or remove what is named here")
         }
         (StoreError::Foreign { .. }, _) => Some("name another store with --store"),
+        // Said by a server. What a directory or a group refuses comes with what to do.
+        (StoreError::Denied { source: Some(_), .. }, _) => {
+            Some("check the user and the password in the store's URL, and what the server lets this user do")
+        }
         _ => None,
     })
 }
@@ -226,6 +233,7 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
@@ -253,12 +261,27 @@ mod tests {
                 assert!(text.contains(words), "{words:?} is missing: {text}");
             }
         }
-        let source: Option<std::sync::Arc<dyn Error + Send + Sync>> =
-            Some(std::sync::Arc::new(io::Error::from(Errno::ROFS)));
-        let denied = Failure::from(StoreError::Denied { what: "cannot rename /srv/x".into(), source });
-        let text = denied.to_string();
         let damaged = Failure::from(StoreError::Corrupt { what: "/srv/x: it is cut off".into() }).to_string();
         assert!(damaged.contains("/srv/x") && damaged.contains("repair or remove"), "{damaged}");
-        assert!(denied.code == Code::Error && text.contains("Read-only") && text.contains("remount it"), "{text}");
+    }
+
+    #[test]
+    fn what_is_denied_is_said_with_what_to_do_about_it() {
+        let denied = |source: Arc<dyn Error + Send + Sync>| {
+            let failure =
+                Failure::from(StoreError::Denied { what: "cannot rename /srv/x".into(), source: Some(source) });
+            assert_eq!(failure.code, Code::Error);
+            failure.to_string()
+        };
+        for (errno, why, next) in [
+            (Errno::ROFS, "Read-only file system", "remount it"),
+            (Errno::ACCESS, "Permission denied", "act as the user"),
+            (Errno::PERM, "not permitted", "act as the user"),
+        ] {
+            let text = denied(Arc::new(io::Error::from(errno)));
+            assert!(text.contains(why) && text.contains(next), "{text}");
+        }
+        let text = denied(Arc::new(io::Error::other("NOAUTH")));
+        assert!(text.contains("NOAUTH; check the user and the password in the store's URL"), "{text}");
     }
 }

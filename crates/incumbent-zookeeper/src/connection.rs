@@ -44,7 +44,8 @@ pub(crate) fn check_up(client: &Client) -> Result<(), StoreError> {
             Err(StoreError::Unavailable { what, source: None })
         }
         SessionState::AuthFailed => {
-            Err(StoreError::Denied { what: "ZooKeeper did not accept our credentials".to_owned(), source: None })
+            let what = "ZooKeeper did not accept our credentials: check the user and the password".to_owned();
+            Err(StoreError::Denied { what, source: None })
         }
         SessionState::Expired | SessionState::Closed => Err(StoreError::SessionGone),
     }
