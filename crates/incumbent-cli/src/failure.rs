@@ -118,6 +118,14 @@ fn advice(error: &StoreError) -> Option<&'static str> {
     })
 }
 
+/// What to do about an error that the library met and tried again after.
+pub(crate) fn next_step(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    match error.downcast_ref::<CandidacyError>() {
+        Some(CandidacyError::Store(error)) => advice(error),
+        _ => error.downcast_ref::<StoreError>().and_then(advice),
+    }
+}
+
 /// What the kernel said, somewhere down the causes.
 fn system_error(error: &(dyn Error + 'static)) -> Option<Errno> {
     let here = error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);

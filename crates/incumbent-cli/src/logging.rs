@@ -1,6 +1,7 @@
 //! The library's tracing events: printed with --verbose, and the last error kept for messages that
 //! need a cause.
 
+use std::error::Error;
 use std::fmt::{Debug, Write};
 use std::sync::{Mutex, PoisonError};
 
@@ -8,10 +9,19 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::failure;
 use crate::output::Console;
 
 /// The last error that the library met and tried again after.
-static LAST_ERROR: Mutex<Option<String>> = Mutex::new(None);
+static LAST_ERROR: Mutex<Option<LastError>> = Mutex::new(None);
+
+/// What the library met.
+#[derive(Clone, Debug)]
+pub(crate) struct LastError {
+    pub(crate) text: String,
+    /// What to do about it, where that is known.
+    pub(crate) next: Option<&'static str>,
+}
 
 /// Installs the subscriber. What is printed goes through `console`, which keeps secrets.
 pub(crate) fn begin(verbose: bool, console: &Console) {
@@ -20,7 +30,7 @@ pub(crate) fn begin(verbose: bool, console: &Console) {
 }
 
 /// What the library last met and tried again after.
-pub(crate) fn last_error() -> Option<String> {
+pub(crate) fn last_error() -> Option<LastError> {
     LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -72,16 +82,23 @@ fn panic_if_asked_to(message: &str) {
 struct EventText {
     message: String,
     fields: String,
-    error: Option<String>,
+    error: Option<LastError>,
 }
 
 impl Visit for EventText {
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        self.record_debug(field, &format_args!("{value}"));
+        if let Some(error) = &mut self.error {
+            error.next = failure::next_step(value);
+        }
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         // Writing to a string does not fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             "error" => {
-                self.error = Some(format!("{value:?}"));
+                self.error = Some(LastError { text: format!("{value:?}"), next: None });
                 write!(self.fields, ": {value:?}")
             }
             name => write!(self.fields, " [{name} {value:?}]"),

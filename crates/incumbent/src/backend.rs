@@ -1,5 +1,6 @@
 //! What handles read of an election, whoever keeps it: a store, or the members of a group of peers.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,7 +186,7 @@ pub(crate) async fn retry<'a, T>(until: Instant, attempt: impl Fn() -> Fut<'a, T
         if Instant::now() + pause >= until {
             return Err(ReadError::TimedOut { waited: began.elapsed(), last: error });
         }
-        tracing::debug!(%error, "tried again");
+        tracing::debug!(error = &error as &dyn Error, "tried again");
         sleep_until(Instant::now() + pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }

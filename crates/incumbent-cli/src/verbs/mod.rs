@@ -21,7 +21,7 @@ use incumbent::{Client, ConnectError, Election, ElectionName, Unfenced};
 
 use crate::args::CandidateArgs;
 use crate::failure::Failure;
-use crate::logging;
+use crate::logging::{self, LastError};
 use crate::output::Console;
 use crate::store_url::{StoreUrl, in_container};
 
@@ -50,9 +50,13 @@ async fn say_what_is_waited_for(console: &Console) -> Infallible {
     }
 }
 
-/// What the library last met, as the end of a sentence.
+/// What the library last met, and what to do about it, as the end of a sentence.
 fn last_error() -> String {
-    logging::last_error().map_or_else(String::new, |error| format!(": {error}"))
+    match logging::last_error() {
+        None => String::new(),
+        Some(LastError { text, next: None }) => format!(": {text}"),
+        Some(LastError { text, next: Some(next) }) => format!(": {text}; {next}"),
+    }
 }
 
 /// The election, for a verb that writes, but is no candidate.

@@ -454,6 +454,7 @@ fn with_try_or_wait_a_store_that_cannot_be_written_to_exits_with_125_and_not_122
     assert_eq!(said.out, "--try: 125\n--wait 2s: 125\n", "{said:?}");
     for how in said.err.split("the store has not answered in time").skip(1) {
         assert!(how.starts_with(": ") && how.contains("No space left on device"), "{said:?}");
+        assert!(how.contains("; make room where the store is"), "{said:?}");
     }
     assert_eq!(said.err.matches("the store has not answered in time").count(), 2, "{said:?}");
 }

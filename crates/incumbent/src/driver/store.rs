@@ -5,6 +5,7 @@
 //! anything else begins.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -143,7 +144,7 @@ impl StoreSide {
             Done::Opened(attempt, result) => self.on_opened(attempt, result),
             Done::Renewed(attempt, result) => {
                 let answer = result.map_err(|error| {
-                    tracing::debug!(%error, "renewal failed");
+                    tracing::debug!(error = &error as &dyn Error, "renewal failed");
                     error.fault()
                 });
                 self.take_in(Input::Renewed(attempt, answer));
@@ -176,7 +177,7 @@ impl StoreSide {
         let session = match result {
             Ok(session) => session,
             Err(error) => {
-                tracing::debug!(%error, "opening a session failed");
+                tracing::debug!(error = &error as &dyn Error, "opening a session failed");
                 let fault = error.fault();
                 self.session_error = Some(error.into());
                 return self.take_in(Input::Opened(attempt, Err(fault)));
@@ -228,7 +229,7 @@ impl StoreSide {
             },
             (CallError::Fence(_, error), None) => (error.fault(), CandidacyError::Fence(error)),
         };
-        tracing::debug!(?id, %error, "call failed");
+        tracing::debug!(?id, error = &error as &dyn Error, "call failed");
         if fault == Fault::Permanent
             && let Some(candidacy) = self.candidacies.get_mut(&id)
         {

@@ -22,6 +22,7 @@ use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_
 use crate::args::RunArgs;
 use crate::block_on;
 use crate::failure::Failure;
+use crate::logging;
 use crate::output::{Console, printable};
 use crate::store_url::StoreUrl;
 use announce::Announcer;
@@ -411,8 +412,11 @@ impl Supervisor<'_> {
 }
 
 fn no_answer_of_store() -> Failure {
-    Failure::error(format!("the store has not answered in time{}", last_error()))
-        .next("check that it is running and can be written to, then try again")
+    let last = logging::last_error();
+    let why = last.as_ref().map_or_else(String::new, |error| format!(": {}", error.text));
+    let next =
+        last.and_then(|error| error.next).unwrap_or("check that it is running and can be reached, then try again");
+    Failure::error(format!("the store has not answered in time{why}")).next(next)
 }
 
 /// Why waiting would be needed.
