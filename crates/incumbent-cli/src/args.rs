@@ -201,11 +201,11 @@ pub(crate) struct CandidateArgs {
     pub(crate) value: OsString,
     /// How long this process may be silent before the next in line takes over [default: 15s]. Not
     /// for peers, whose URL has a timeout
-    #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
+    #[arg(long, value_name = "TIME", value_parser = parse_ttl, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     /// How long the work may take to stop [default: a fifth of the TTL; for peers, a third of the
     /// timeout]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) grace: Option<Duration>,
 }
 
@@ -213,7 +213,7 @@ pub(crate) struct CandidateArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TimeoutArg {
     /// Give up after this long
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) timeout: Duration,
 }
 
@@ -275,7 +275,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) try_once: bool,
     /// Exit with 122 unless elected for the first time within this time
-    #[arg(long, value_name = "TIME", value_parser = parse_wait)]
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// The exit code for "not elected" with --try and --wait, instead of 122
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = 122, hide_default_value = true)]
@@ -590,10 +590,10 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
     pub(crate) election: Option<ElectionName>,
     /// The TTL to calculate with [default: 15s]. Not for peers, whose URL has a timeout
-    #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
+    #[arg(long, value_name = "TIME", value_parser = parse_ttl, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     /// The grace to calculate with [default: a fifth of the TTL; for peers, a third of the timeout]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) grace: Option<Duration>,
     #[command(flatten)]
     pub(crate) format: Format,

@@ -33,6 +33,9 @@ pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
 
 /// A number alone is seconds, as for sleep(1) and flock(1).
 fn read(text: &str) -> Result<Duration, String> {
+    if text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.')) {
+        return Err("a time cannot be negative; write e.g. 15s".into());
+    }
     let is_number = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     let duration = if is_number { parse_with_unit(&format!("{text}s")) } else { parse_with_unit(text) };
     match duration {
@@ -99,6 +102,15 @@ mod tests {
         ] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_negative_time_is_called_so() {
+        for negative in ["-1s", "-1", "-0.5", "-.5m"] {
+            assert!(parse_ttl(negative).unwrap_err().contains("negative"), "{negative}");
+            assert!(parse_wait(negative).unwrap_err().contains("negative"), "{negative}");
+        }
+        assert!(parse_ttl("--grace").unwrap_err().contains("write a time like"));
     }
 
     #[test]

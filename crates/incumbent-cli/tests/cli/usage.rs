@@ -112,6 +112,15 @@ fn a_number_alone_is_seconds_and_times_without_measure_are_refused_with_a_senten
 }
 
 #[test]
+fn a_negative_time_is_refused_with_a_sentence() {
+    let host = Host::new();
+    for option in ["--ttl", "--grace", "--wait"] {
+        assert_usage(&host.run(["run", option, "-1s", "jobs/x", "--", "true"]), &["a time cannot be negative"]);
+    }
+    assert_usage(&host.run(["pause", "--timeout", "-5", "jobs/x"]), &["a time cannot be negative"]);
+}
+
+#[test]
 fn what_was_probably_meant_is_shown() {
     let host = Host::new();
     assert_usage(&host.run(["rnu", "jobs/x", "--", "true"]), &["'run'"]);
