@@ -10,11 +10,13 @@ use incumbent::store::url::redacted;
 
 use crate::args::Cli;
 use crate::failure::Code;
-use crate::output::shell_word;
+use crate::output::{printable, shell_word};
 
 /// Help and version go to standard output, and are no error.
 pub(crate) fn explain(mut error: clap::Error) -> ExitCode {
-    suggest(&mut error, env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect());
+    let args: Vec<_> = env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    make_printable(&mut error, &args);
+    suggest(&mut error, args);
     // A stream that was closed needs no message.
     let _ = error.print();
     match error.kind() {
@@ -48,8 +50,27 @@ fn suggest(error: &mut clap::Error, args: Vec<String>) {
     }
 }
 
+/// What was typed is shown again, and must not move the cursor of a terminal.
+fn make_printable(error: &mut clap::Error, args: &[String]) {
+    if args.iter().all(|arg| printable(arg) == *arg) {
+        return;
+    }
+    // Clap's own tips repeat it between codes for colours.
+    error.remove(ContextKind::Suggested);
+    let typed = error.context().filter_map(|(kind, value)| match value {
+        ContextValue::String(text) => Some((kind, ContextValue::String(printable(text)))),
+        ContextValue::Strings(texts) => {
+            Some((kind, ContextValue::Strings(texts.iter().map(|text| printable(text)).collect())))
+        }
+        _ => None,
+    });
+    for (kind, value) in typed.collect::<Vec<_>>() {
+        error.insert(kind, value);
+    }
+}
+
 fn insert_tip(error: &mut clap::Error, tip: String) {
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(printable(&tip))]));
 }
 
 /// Verbs of other commands (`etcdctl`, `consul`, `git`), and what does the same here.

@@ -121,6 +121,30 @@ fn a_negative_time_is_refused_with_a_sentence() {
 }
 
 #[test]
+fn what_was_typed_wrongly_cannot_move_the_cursor_when_it_is_shown_again() {
+    let host = Host::new();
+    let bad = "\x1b[2J\u{202e}x";
+    for args in [
+        &[bad][..],
+        &["run", "jobs/x", bad],
+        &["run", "--ttl", bad, "jobs/x", "--", "true"],
+        &["run", "--name", bad, "jobs/x", "--", "true"],
+        &["leader", bad],
+        &["leader", "--nonsense\x1b[2J\u{202e}", "jobs/x"],
+        &["lock", "jobs/x", bad],
+        &["depose", "--token", bad, "jobs/x"],
+        &["completions", bad],
+        &["man", bad],
+        &["--store", bad, "leader", "jobs/x"],
+        &["--store-file", bad, "leader", "jobs/x"],
+    ] {
+        let said = host.run(args);
+        assert!(!said.err.contains(['\x1b', '\u{202e}']), "{said:?}");
+        assert_usage(&said, &[]);
+    }
+}
+
+#[test]
 fn what_was_probably_meant_is_shown() {
     let host = Host::new();
     assert_usage(&host.run(["rnu", "jobs/x", "--", "true"]), &["'run'"]);
