@@ -61,7 +61,46 @@ impl Paint {
 pub(crate) struct Console {
     quiet: bool,
     paint: Paint,
-    secrets: Vec<String>,
+    secrets: Vec<Secret>,
+}
+
+/// What must not be printed.
+#[derive(Clone, Debug)]
+struct Secret {
+    text: String,
+    /// It says something only where passwords stand: it is so short, or so common, that it is a
+    /// part of other words, and hiding it there would show what it is.
+    only_in_place: bool,
+}
+
+/// Shorter passwords are parts of ordinary words.
+const SHORTEST_ANYWHERE: usize = 4;
+
+impl Secret {
+    fn hidden(&self, text: &str) -> String {
+        let mut hidden = String::with_capacity(text.len());
+        let mut rest = 0;
+        for (at, secret) in text.match_indices(&self.text) {
+            let (before, after) = (text[..at].chars().next_back(), text[at + secret.len()..].chars().next());
+            if !self.only_in_place || is_place_of_secret(before, after) {
+                hidden.push_str(&text[rest..at]);
+                hidden.push_str("***");
+                rest = at + secret.len();
+            }
+        }
+        hidden.push_str(&text[rest..]);
+        hidden
+    }
+}
+
+/// As in `user:SECRET@host`, `password=SECRET` and `"SECRET"`.
+fn is_place_of_secret(before: Option<char>, after: Option<char>) -> bool {
+    match before {
+        Some(':') => after == Some('@'),
+        Some('=') => !after.is_some_and(char::is_alphanumeric),
+        Some('"' | '\'' | '`') => after == before,
+        _ => false,
+    }
 }
 
 impl Console {
@@ -69,11 +108,16 @@ impl Console {
         Console { quiet, paint: Paint::for_stream(&io::stderr()), secrets: Vec::new() }
     }
 
-    /// These words are never printed, whatever a library puts into its errors.
-    pub(crate) fn keep_secret(&mut self, secrets: impl IntoIterator<Item = String>) {
-        self.secrets.extend(secrets.into_iter().filter(|secret| !secret.is_empty()));
+    /// These words are never printed, whatever a library puts into its errors. What is `public` may
+    /// be: a user whose password is its name.
+    pub(crate) fn keep_secret(&mut self, secrets: impl IntoIterator<Item = String>, public: &str) {
+        let secrets = secrets.into_iter().filter(|secret| !secret.is_empty());
+        self.secrets.extend(secrets.map(|text| {
+            let only_in_place = text.chars().count() < SHORTEST_ANYWHERE || public.contains(&text);
+            Secret { text, only_in_place }
+        }));
         // A longer one may contain a shorter one.
-        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.text.len()));
     }
 
     /// What is worth knowing; with --quiet, nothing.
@@ -104,7 +148,7 @@ impl Console {
     }
 
     fn redacted(&self, text: &str) -> String {
-        self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+        self.secrets.iter().fold(text.to_owned(), |text, secret| secret.hidden(&text))
     }
 }
 
@@ -154,11 +198,25 @@ mod tests {
     #[test]
     fn a_secret_is_not_said_even_if_an_error_quotes_it() {
         let mut console = Console::new(false);
-        console.keep_secret(["hunter2".into(), "redis://u:hunter2@h".into(), String::new()]);
+        console.keep_secret(["hunter2".into(), "redis://u:hunter2@h".into(), String::new()], "redis://u:***@h");
         assert_eq!(
             console.redacted("cannot reach redis://u:hunter2@h: bad password hunter2"),
             "cannot reach ***: bad password ***"
         );
+    }
+
+    #[test]
+    fn a_secret_that_is_part_of_other_words_is_hidden_where_secrets_stand() {
+        let mut console = Console::new(false);
+        console.keep_secret(["e".into()], "redis://u:***@h");
+        let said = r#"the store redis://u:e@h?auth=e refuses the password "e": e=e, see there"#;
+        let shown = r#"the store redis://u:***@h?auth=*** refuses the password "***": e=***, see there"#;
+        assert_eq!(console.redacted(said), shown);
+
+        let mut console = Console::new(false);
+        console.keep_secret(["postgres".into()], "postgres://postgres:***@h/postgres");
+        let said = "postgres://postgres:postgres@h/postgres does not let postgres in";
+        assert_eq!(console.redacted(said), "postgres://postgres:***@h/postgres does not let postgres in");
     }
 
     #[test]

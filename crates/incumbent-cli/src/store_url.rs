@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use incumbent::store::escape::{Digits, escape};
+use incumbent::store::escape::{Digits, escape, unescape};
 use incumbent::store::url::{redacted, secrets};
 
 use crate::args::StoreArgs;
@@ -46,7 +46,7 @@ impl StoreUrl {
             }
             store
         };
-        console.keep_secret(store.secrets());
+        console.keep_secret(store.secrets(), &store.to_string());
         Ok(store)
     }
 
@@ -104,9 +104,12 @@ impl StoreUrl {
         Ok(StoreUrl::in_directory(&directory))
     }
 
-    /// What must not be printed: the passwords, and the URL as a whole if it has any.
+    /// What must not be printed: the passwords, as they are written and as they are meant, and the
+    /// URL as a whole if it has any.
     fn secrets(&self) -> Vec<String> {
         let mut secrets = secrets(&self.url);
+        let meant: Vec<_> = secrets.iter().filter_map(|secret| String::from_utf8(unescape(secret)?).ok()).collect();
+        secrets.extend(meant);
         if !secrets.is_empty() {
             secrets.push(self.url.clone());
         }
@@ -177,6 +180,12 @@ pub(crate) fn in_container() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_is_secret_as_it_is_written_and_as_it_is_meant() {
+        let store = StoreUrl { url: "etcd://u:p%40ss@h".into(), named: true };
+        assert_eq!(store.secrets(), ["p%40ss", "p@ss", "etcd://u:p%40ss@h"]);
+    }
 
     #[test]
     fn directories_with_strange_names_become_urls() {
