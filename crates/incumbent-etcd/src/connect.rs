@@ -54,6 +54,14 @@ impl Connector {
         Ok(Connector { to, ..self })
     }
 
+    /// The server, as `host:port`. `None`: only the user's own connection knows.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match &self.to {
+            To::Server(endpoint) => endpoint.uri().authority().map(|server| server.as_str()),
+            To::Given(_) => None,
+        }
+    }
+
     /// A client that connects with its first request.
     pub(crate) fn client(&self) -> Client {
         let channel = match &self.to {

@@ -248,13 +248,16 @@ impl Attempt<'_> {
         self.endpoints.give_up(self.number);
     }
 
+    /// What went wrong is told with the server that it went wrong at.
     pub(crate) fn failed(self, status: Status, effect: Effect, what: &str) -> StoreError {
+        let server = self.endpoints.all.get(self.number).and_then(|endpoint| endpoint.connector.server_name());
+        let what = server.map_or_else(|| what.to_owned(), |server| format!("{what} at {server}"));
         if error::is_transient(&status) {
             self.passed_over();
         } else {
             self.answered();
         }
-        error::classify(status, effect, what)
+        error::classify(status, effect, &what)
     }
 
     /// The call is being dropped: whether the endpoint is to blame.
@@ -282,6 +285,15 @@ mod tests {
     use incumbent_testkit::servers::EtcdCluster;
 
     use crate::{EtcdOptions, EtcdStore};
+
+    #[tokio::test]
+    async fn an_error_names_the_server() {
+        // Nobody listens there, and nobody can without being root.
+        let store = EtcdStore::from_url("etcd://user:secret@127.0.0.1:1").unwrap();
+        let error = store.identity().await.unwrap_err().to_string();
+        assert!(error.contains(" at 127.0.0.1:1: ") && error.contains("refused"), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
 
     #[tokio::test]
     async fn watches_leave_an_endpoint_with_everything_else() {
