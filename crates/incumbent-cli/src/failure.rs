@@ -140,7 +140,7 @@ impl From<ConnectError> for Failure {
                 Failure::usage(error.to_string()).next("`incumbent --help` lists what can be written for --store")
             }
             ConnectError::Missing { .. } => Failure::new(Code::Unavailable, error.to_string())
-                .next("is the name right? `incumbent run` and `incumbent campaign` create it"),
+                .next("unless its name is wrong, `incumbent run` and `incumbent campaign` create it"),
             ConnectError::Settings(_)
             | ConnectError::Group(_)
             | ConnectError::GraceTooLong { .. }

@@ -2,7 +2,6 @@
 //! is printed without its passwords.
 
 use std::env;
-use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use incumbent::store::escape::{Digits, escape, unescape};
+use incumbent::store::state_directory;
 use incumbent::store::url::{redacted, secrets};
 
 use crate::args::StoreArgs;
@@ -39,8 +39,10 @@ impl StoreUrl {
             let url = url.into_string().map_err(|_| Failure::usage(format!("{VARIABLE} is not text")))?;
             StoreUrl { url, named: true }
         } else {
-            let store = StoreUrl::of_this_user()?;
+            let directory = directory_of_this_user()?;
+            let store = StoreUrl::in_directory(&directory);
             if changes {
+                make_parent(&directory)?;
                 console.note(format!("no store was named: using {store}, for this user on this host"));
                 warn_of_others(console);
             }
@@ -87,23 +89,6 @@ impl StoreUrl {
         }
     }
 
-    fn of_this_user() -> Result<StoreUrl, Failure> {
-        if env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-            let what = "no store was named, and a directory does not work inside a Kubernetes pod: each replica would lead on its own disk";
-            return Err(
-                Failure::usage(what).next(format!("name a store that all replicas share, with --store or {VARIABLE}"))
-            );
-        }
-        let directory = state_directory()?;
-        if let Some(parent) = directory.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(|error| {
-                Failure::error(format!("cannot create the directory {}: {error}", parent.display()))
-                    .next("name a store with --store")
-            })?;
-        }
-        Ok(StoreUrl::in_directory(&directory))
-    }
-
     /// What must not be printed: the passwords, as they are written and as they are meant, and the
     /// URL as a whole if it has any.
     fn secrets(&self) -> Vec<String> {
@@ -139,17 +124,28 @@ pub(crate) fn variable_has_secret() -> bool {
     env::var_os(VARIABLE).is_some_and(|url| !secrets(&url.to_string_lossy()).is_empty())
 }
 
-fn state_directory() -> Result<PathBuf, Failure> {
-    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
-    let state = env::var_os("XDG_STATE_HOME").and_then(absolute);
-    let state = state.or_else(|| env::var_os("HOME").and_then(absolute).map(|home| home.join(".local/state")));
-    match state {
-        Some(state) => Ok(state.join("incumbent")),
-        None => Err(Failure::usage(
-            "no store was named, and neither XDG_STATE_HOME nor HOME is set to locate this user's own",
-        )
-        .next("name one with --store")),
+/// Where the store of this user is, if none was named. Nothing is created.
+fn directory_of_this_user() -> Result<PathBuf, Failure> {
+    if env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        let what = "no store was named, and a directory does not work inside a Kubernetes pod: each replica would lead \
+                    on its own disk";
+        return Err(
+            Failure::usage(what).next(format!("name a store that all replicas share, with --store or {VARIABLE}"))
+        );
     }
+    state_directory().ok_or_else(|| {
+        Failure::usage("no store was named, and neither XDG_STATE_HOME nor HOME is set to locate this user's own")
+            .next("name one with --store")
+    })
+}
+
+/// The store itself makes the last directory of its path, and no more.
+fn make_parent(directory: &Path) -> Result<(), Failure> {
+    let Some(parent) = directory.parent() else { return Ok(()) };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(|error| {
+        Failure::error(format!("cannot create the directory {}: {error}", parent.display()))
+            .next("name a store with --store")
+    })
 }
 
 /// Where the user's own store may not be the one that others use.
@@ -161,7 +157,7 @@ fn warn_of_others(console: &Console) {
         );
     }
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state/incumbent"));
-    let ours = state_directory().ok();
+    let ours = state_directory();
     if let Some(other) = home.filter(|home| home.is_absolute() && home.exists() && Some(home) != ours.as_ref()) {
         console.warn(format!(
             "XDG_STATE_HOME is set here, but {} is there, too: a candidate that was \

@@ -20,6 +20,7 @@ mod promises;
 mod random;
 pub mod record;
 mod seam;
+mod state_directory;
 pub mod url;
 
 pub use clock::{Alarm, BootClock, Clock, TokioClock};
@@ -36,3 +37,4 @@ pub use local_fs::not_local;
 pub use promises::{LineKind, Promises, TokenStrength};
 pub use random::{random, random_id, random_words};
 pub use seam::{Fut, Session, Shortened, Store, Wake};
+pub use state_directory::state_directory;

@@ -10,7 +10,7 @@ use incumbent::{Client, Promises, Settings, Timestamp, TokenStrength};
 use incumbent_core::{Lease, stretch};
 use serde::Serialize;
 
-use super::{at, status};
+use super::{at, seeing_client, status};
 use crate::args::ExplainArgs;
 use crate::duration::show;
 use crate::failure::Failure;
@@ -84,7 +84,7 @@ pub(crate) async fn explain(args: ExplainArgs, store: StoreUrl) -> Result<u8, Fa
     if let Some(grace) = args.grace {
         builder = builder.grace(grace);
     }
-    let client = builder.connect_unfenced(store.url()).await.map_err(|error| at(&store, error))?;
+    let client = seeing_client(builder, &store).await.map_err(|error| at(&store, error))?;
     let status = match &args.election {
         Some(name) => {
             let election = client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))?;

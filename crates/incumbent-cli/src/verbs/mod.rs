@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use incumbent::store::random;
-use incumbent::{Client, ConnectError, Election, ElectionName, Unfenced};
+use incumbent::{Client, ClientBuilder, ConnectError, Election, ElectionName, Unfenced};
 
 use crate::args::CandidateArgs;
 use crate::failure::Failure;
@@ -29,6 +29,8 @@ use crate::store_url::{StoreUrl, in_container};
 const TIDY: Duration = Duration::from_secs(5);
 /// How often to look for a store that is not there yet.
 const LOOK_FOR_STORE: Duration = Duration::from_millis(500);
+/// A store in which nobody stands.
+const EMPTY: &str = "memory://empty";
 /// How long nothing is said while there is no session with the store: at first, and from then on.
 const SILENCE: Duration = Duration::from_secs(3);
 const LONG_SILENCE: Duration = Duration::from_secs(10);
@@ -67,7 +69,12 @@ async fn election(name: &ElectionName, store: &StoreUrl) -> Result<Election<Unfe
 
 /// The election, for a verb that only reads.
 async fn seen_election(name: &ElectionName, store: &StoreUrl) -> Result<Election<Unfenced>, Failure> {
-    let client = seeing_client(store).await.map_err(|error| at(store, error))?;
+    let client = match seeing_client(Client::builder(), store).await {
+        // Nobody has ever stood on this host: nobody leads, and nobody is in line.
+        Err(ConnectError::Missing { .. }) if !store.was_named() => Client::builder().connect_unfenced(EMPTY).await,
+        client => client,
+    };
+    let client = client.map_err(|error| at(store, error))?;
     client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
 }
 
@@ -80,7 +87,7 @@ async fn awaited_election(
 ) -> Result<Election<Unfenced>, Failure> {
     let mut told = false;
     let client = loop {
-        match seeing_client(store).await {
+        match seeing_client(Client::builder(), store).await {
             Ok(client) => break client,
             Err(missing @ ConnectError::Missing { .. }) => {
                 if !std::mem::replace(&mut told, true) {
@@ -95,11 +102,9 @@ async fn awaited_election(
     client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// A store that was named is not made by a verb that only reads, since its name may be mistyped.
-async fn seeing_client(store: &StoreUrl) -> Result<Client<Unfenced>, ConnectError> {
-    let builder = Client::builder();
-    let builder = if store.was_named() { builder.must_exist() } else { builder };
-    builder.connect_unfenced(store.url()).await
+/// The client of a verb that only reads: it creates no directory, whose name may be mistyped.
+async fn seeing_client(builder: ClientBuilder, store: &StoreUrl) -> Result<Client<Unfenced>, ConnectError> {
+    builder.must_exist().connect_unfenced(store.url()).await
 }
 
 /// The client of a candidate.

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
-use crate::host::{Host, eventually, in_time, stop};
+use crate::host::{Host, eventually, finish, in_time, stop};
 
 #[test]
 fn a_vacant_office_is_said_with_exit_code_3() {
@@ -188,6 +188,33 @@ fn whoever_only_reads_does_not_make_a_directory_whose_name_is_mistyped() {
     drop(leader.stdin.take());
     assert_eq!(leader.wait(), Some(0));
     assert_eq!(host.run(["--store", url.as_str(), "leader", "jobs/x"]).code, Some(3));
+}
+
+#[test]
+fn whoever_only_reads_makes_nothing_of_the_users_own() {
+    let host = Host::new();
+    let run = |args: &[&str]| {
+        let mut command = host.command(args);
+        command.env_remove("INCUMBENT_STORE").env("HOME", host.path("home"));
+        finish(command)
+    };
+    assert_eq!(run(&["leader", "jobs/x", "--json"]).json()["leader"], Value::Null);
+    assert_eq!(run(&["candidates", "jobs/x", "--json"]).json()["candidates"], json!([]));
+    let status = run(&["status", "jobs/x", "--json"]);
+    assert_eq!(status.code, Some(3), "{status:?}");
+    assert_eq!(status.json()["vacant_because"], "no_candidates");
+    let store = format!("file://{}", host.path("home/.local/state/incumbent").display());
+    assert_eq!(status.json()["store"], store.as_str());
+    let explained = run(&["explain"]);
+    assert_eq!(explained.code, Some(5), "{explained:?}");
+    assert!(
+        explained.err.contains("there is no directory") && explained.err.contains("`incumbent run`"),
+        "{explained:?}"
+    );
+    assert!(!host.path("home").exists());
+    // Whoever stands makes it.
+    assert_eq!(run(&["run", "jobs/x", "--", "true"]).code, Some(0));
+    assert_eq!(run(&["explain"]).code, Some(0));
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use incumbent_core::{ElectionName, LONGEST, Settings};
 use incumbent_peers::{Algorithm, ConfigError, GroupConfig, Member, MemberId, Members, Rules, Secret};
-use incumbent_store::StoreError;
 use incumbent_store::binary::checksum;
 use incumbent_store::escape::{Digits, file_name};
+use incumbent_store::{StoreError, state_directory};
 
 use crate::backend::PATIENCE;
 use crate::error::{CandidacyError, ConnectError, MemberError};
@@ -333,12 +333,10 @@ fn secret_error(error: ConfigError) -> StoreError {
 
 /// The folder for what this user's groups keep.
 fn of_this_user(instead: &str) -> Result<PathBuf, StoreError> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-    let state = state.ok_or_else(|| {
+    let state = state_directory().ok_or_else(|| {
         misuse(format!("neither XDG_STATE_HOME nor HOME says where this user keeps things: say it with {instead}"))
     })?;
-    Ok(state.join("incumbent").join("peers"))
+    Ok(state.join("peers"))
 }
 
 fn make_private(directory: &Path) -> Result<(), StoreError> {
