@@ -1,6 +1,8 @@
 //! What a step answers: a word, which store it was, how far its history goes, and what the step
 //! adds to that.
 
+use std::time::Duration;
+
 use incumbent_store::record::decode_office;
 use incumbent_store::{Cursor, Entry, Office, StoreError, StoreId, Version};
 use redis::Value;
@@ -75,6 +77,16 @@ impl Answer {
         entry::parse(token, kept).ok_or_else(|| StoreError::Corrupt {
             what: format!("{}: the entry {} cannot be read", self.what, String::from_utf8_lossy(token)),
         })
+    }
+
+    /// Nobody may take office yet: what follows `hold`.
+    pub(crate) fn hold(&mut self) -> Result<StoreError, StoreError> {
+        let wait = Duration::from_millis(self.millis()?);
+        let what = format!(
+            "the server was restarted or replaced, and a leader that it no longer knows of may be in office: nobody \
+             takes office for another {wait:.0?}"
+        );
+        Ok(StoreError::Unavailable { what, source: None })
     }
 
     /// The answer has another form than this version gives it.

@@ -63,13 +63,14 @@ impl Server {
             "A wall clock of the server that jumps ahead may cost a session that does not renew up to half the shortest \
              TTL."
                 .to_owned(),
-            "After a restart or a failover of the server nobody new takes office for the longest TTL that it knows of, and those who \
-             wait enlist again: whether something was lost cannot be told. A TTL is an hour at most for that reason. \
-             Tokens grow all the same."
+            "After a restart or a failover of the server nobody new takes office for the longest TTL that it knows to \
+             have been granted, and not for one's own: what was lost cannot be told. A forgotten leader whose TTL is \
+             longer than both may lead beside the next one until that TTL has passed: give all candidates of an \
+             election the same TTL. Tokens grow all the same."
                 .to_owned(),
-            "The store's time passes in steps of at most half the shortest TTL, whenever somebody asks: a leader that \
-             died while nobody else asked is still shown, and keeps `run --try` out, until it has been asked about a \
-             few times."
+            "A leader that died while nobody asked for anything is noticed at once by a host that has asked before. \
+             To one that has not it is shown for up to half its TTL, and keeps `run --try` out: it may be that the \
+             server's clock has jumped."
                 .to_owned(),
         ];
         if let Some(policy) = &self.evicts {

@@ -8,11 +8,11 @@
 //!
 //! | key | type | what |
 //! | --- | --- | --- |
-//! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `hold` (until when nobody new takes office) |
+//! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `hosts` (how far it was ahead of the clocks of those who set it), `longest` (the longest TTL that was granted), `taken_over` (when this history began), `hold` (until when nobody new takes office) |
 //! | `{incumbent}:s` | sorted set | sessions, by when they expire. A session is called after a change and its TTL |
 //! | `{incumbent}:l` | sorted set, all scores 0 | the lines: `election \0 token` |
 //! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, readiness and value |
-//! | `{incumbent}:p` | sorted set, all scores 0 | what a session holds: `session \0 election \0 token incarnation`; and `T ttl session`, for the shortest and the longest TTL |
+//! | `{incumbent}:p` | sorted set, all scores 0 | what a session holds: `session \0 election \0 token incarnation`; `T ttl session`, for the shortest and the longest TTL; and `R session` for one that has not been heard of since another history began |
 //! | `{incumbent}:o` | hash | the office records: version, end of the tombstone, record with the tombstone and without |
 //! | `{incumbent}:z` | sorted set | tombstones, by when they go |
 //! | `{incumbent}:h` | hash | the entry of each election that was last told that it leads |
@@ -42,16 +42,22 @@
 //! - **Is it the same history?** `master_replid` becomes another with every restart and every
 //!   failover, and then the newest changes may be lost. So the counter leaps by 2^28; entries that
 //!   were never told that they lead are dropped, and come again with a token above the leap; nobody
-//!   takes office for the longest TTL that the server knows of, since a leader that is forgotten
-//!   may still believe in its deadline; and every session gets a full TTL again. Whatever a primary
-//!   still gives that was replaced is below all of that, and a fence refuses it. (The first replica
-//!   of a server, and the last that has been gone for an hour, change the history as well.)
+//!   takes office for the longest TTL that was granted in the history before, as far as it is known,
+//!   and for the TTL of the one who asks, since a leader that is forgotten may still believe in its
+//!   deadline; and every session gets a full TTL again, if its owner says, knowing of the new
+//!   history, that it was renewed less than a TTL ago. One that was not may have been succeeded.
+//!   Whatever a primary still gives that was replaced is below all of that, and a fence refuses it.
+//!   (The first replica of a server, and the last that has been gone for an hour, change the history
+//!   as well.) What cannot be known: a forgotten leader with a TTL that is longer than all of these.
 //! - **Does it know less than we do?** Then an old copy was put back into a running server, and the
 //!   store is founded anew.
 //! - **What time is it?** The store has a clock of its own, which follows the server's wall clock
 //!   by steps of at most half the shortest TTL. A wall clock that jumps ahead expires nobody who
-//!   renews in time; one that jumps back gives the dead no more time; and an outage costs no
-//!   session its life.
+//!   renews in time; one that jumps back gives the dead no more time. Redis shows scripts no clock
+//!   that does not jump. But the caller's host has one, and what that has counted since the host
+//!   last asked has passed: after a night in which nobody asked, the first one finds no dead leader.
+//!   To a host that never asked, or not among the last sixteen, it looks like a jump: there the dead
+//!   one is shown for up to half its TTL.
 //! - **Who is due to go?** Up to 200 sessions and tombstones. Whoever depends on one looks at that
 //!   one itself: nobody leads past an expired entry that is still there.
 //!
@@ -86,6 +92,7 @@ mod error;
 mod fence;
 #[cfg(test)]
 mod fuzz;
+mod host;
 mod info;
 mod keys;
 mod lazy;

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use incumbent_store::{StoreError, StoreId, random_id};
+use incumbent_store::{BootClock, Clock, StoreError, StoreId, random_id};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisError, ToRedisArgs, Value};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::error::{classify, ends_connection};
+use crate::host;
 use crate::keys::{self, Keys};
 use crate::lazy::Lazy;
 use crate::route::Route;
@@ -40,6 +41,17 @@ pub(crate) struct Link {
 struct Known {
     store: String,
     change: u64,
+    /// Which history of the server answered last that there is another than before.
+    lineage: String,
+}
+
+/// On whose behalf a step is made.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Caller<'a> {
+    /// The store that its session belongs to.
+    pub(crate) store: Option<&'a StoreId>,
+    /// Whether its session was renewed less than a TTL ago.
+    pub(crate) is_proven: bool,
 }
 
 impl Link {
@@ -49,22 +61,25 @@ impl Link {
         Ok(Link { route, keys, allow_eviction, connection, silence, known: Mutex::default(), fresh })
     }
 
-    /// Makes a step, once. `session_store`: the store that the session of the caller belongs to.
+    /// Makes a step, once.
     pub(crate) async fn run(
         &self,
         step: &'static Step,
-        session_store: Option<&StoreId>,
+        caller: Caller<'_>,
         args: &[&[u8]],
     ) -> Result<Answer, StoreError> {
         let keys: Vec<_> = self.keys.all().collect();
-        let (known, change) = self.known();
+        let (known, change, lineage) = self.known();
         let fresh = self.fresh.next();
-        let session_store = session_store.map_or("", StoreId::as_str);
-        let ours = [fresh.as_str(), session_store, &known, &change].map(str::as_bytes);
+        let session_store = caller.store.map_or("", StoreId::as_str);
+        let proven = if caller.is_proven { "proven" } else { "" };
+        let host_clock = (BootClock.now().as_nanos() / 1_000_000).to_string();
+        let ours = [&fresh, session_store, &known, &change, &lineage, proven, host::id(), &host_clock];
+        let ours = ours.map(str::as_bytes);
         let args = [&ours, args].concat();
         let answer = self.eval(&step.script, &keys, &args).await?;
-        let answer = Answer::read(answer.map_err(|error| classify(error, step.effect, step.what))?, step.what)?;
-        self.note(&answer);
+        let mut answer = Answer::read(answer.map_err(|error| classify(error, step.effect, step.what))?, step.what)?;
+        self.note(&mut answer)?;
         Ok(answer)
     }
 
@@ -114,17 +129,21 @@ impl Link {
         Ok(answer)
     }
 
-    fn known(&self) -> (String, String) {
+    fn known(&self) -> (String, String, String) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        (known.store.clone(), keys::digits(known.change))
+        (known.store.clone(), keys::digits(known.change), known.lineage.clone())
     }
 
-    fn note(&self, answer: &Answer) {
+    fn note(&self, answer: &mut Answer) -> Result<(), StoreError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.store != answer.store.as_str() {
-            *known = Known { store: answer.store.as_str().to_owned(), change: 0 };
+            *known = Known { store: answer.store.as_str().to_owned(), ..Known::default() };
         }
         known.change = known.change.max(answer.change);
+        if answer.word == "again" {
+            known.lineage = answer.text()?;
+        }
+        Ok(())
     }
 
     async fn connection(&self) -> Result<(u64, MultiplexedConnection), StoreError> {

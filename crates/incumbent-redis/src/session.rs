@@ -2,18 +2,20 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Place, Renewal, Session, Standing,
-    StoreError, StoreId, Token, Version, Wake, Watched, check_candidate_name, check_value,
+    BootClock, Cas, Clock, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Place, Renewal,
+    Session, Standing, StoreError, StoreId, Timestamp, Token, Version, Wake, Watched, check_candidate_name,
+    check_value,
 };
 
 use crate::answer::Answer;
 use crate::entry::{encode_name, encode_said};
 use crate::keys;
+use crate::link::Caller;
 use crate::step::{self, Step};
 use crate::store::Inner;
 
@@ -25,23 +27,46 @@ pub(crate) struct RedisSession {
     name: String,
     store: StoreId,
     ttl: Duration,
+    /// When the newest of the renewals was sent that were answered.
+    renewed: Mutex<Timestamp>,
 }
 
 impl RedisSession {
     pub(crate) async fn open(inner: Arc<Inner>, ttl: Duration) -> Result<RedisSession, StoreError> {
         // Scripts count whole milliseconds. What is granted is never more than what counts.
         let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        let mut answer = inner.link.run(&step::OPEN, None, &[keys::ttl_digits(millis).as_bytes()]).await?;
+        let renewed = Mutex::new(BootClock.now());
+        let ttl_digits = keys::ttl_digits(millis);
+        let mut answer = inner.link.run(&step::OPEN, Caller::default(), &[ttl_digits.as_bytes()]).await?;
         let name = answer.text()?;
-        Ok(RedisSession { inner, name, store: answer.store, ttl: Duration::from_millis(millis) })
+        Ok(RedisSession { inner, name, store: answer.store, ttl: Duration::from_millis(millis), renewed })
+    }
+
+    /// Whether no server can have forgotten it for lack of renewals.
+    fn is_proven(&self) -> bool {
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        BootClock.now() < renewed + self.ttl
     }
 
     /// A step on behalf of this session. `None`: the store was founded anew, and knows nothing of
     /// it.
     async fn step(&self, step: &'static Step, args: &[&[u8]]) -> Result<Option<Answer>, StoreError> {
         let args: Vec<_> = [self.name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
-        let answer = self.inner.link.run(step, Some(&self.store), &args).await?;
-        Ok((answer.word != "reset").then_some(answer))
+        let caller = || Caller { store: Some(&self.store), is_proven: self.is_proven() };
+        let mut answer = self.inner.link.run(step, caller(), &args).await?;
+        if answer.word == "again" {
+            // Another server has taken over, and nothing was done: now we know of it.
+            answer = self.inner.link.run(step, caller(), &args).await?;
+        }
+        match answer.word.as_str() {
+            "again" => {
+                let what = format!("{}: the server was replaced twice", step.what);
+                Err(StoreError::Unavailable { what, source: None })
+            }
+            "hold" => Err(answer.hold()?),
+            "reset" => Ok(None),
+            _ => Ok(Some(answer)),
+        }
     }
 
     /// A step that only a living session can make.
@@ -51,7 +76,11 @@ impl RedisSession {
     }
 
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
+        let sent = BootClock.now();
         let mut answer = self.living_step(&step::RENEW, &[]).await?;
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        *renewed = sent.max(*renewed);
+        drop(renewed);
         let mut places = Vec::new();
         for place in answer.list()? {
             places.push(keys::parse_place(&place).ok_or_else(|| answer.strange())?);
@@ -115,14 +144,6 @@ fn read_held(answer: &mut Answer, election: &ElectionName) -> Result<Held, Store
 }
 
 fn read_standing(mut answer: Answer, election: &ElectionName) -> Result<Standing, StoreError> {
-    if answer.word == "hold" {
-        let wait = Duration::from_millis(answer.millis()?);
-        let what = format!(
-            "the server was restarted or replaced, and leaders that it no longer knows of may be in office: nobody \
-             takes office for another {wait:.0?}"
-        );
-        return Err(StoreError::Unavailable { what, source: None });
-    }
     let (cursor, office) = (answer.cursor(), answer.office()?);
     if answer.word == "lost" {
         return Ok(Standing::new(Place::Gone, office, cursor));

@@ -14,7 +14,7 @@ use redis::{Client, FromRedisValue, Value};
 use crate::error::classify;
 use crate::info::Server;
 use crate::keys::{self, Keys};
-use crate::link::Link;
+use crate::link::{Caller, Link};
 use crate::news::{Interest, News, On};
 use crate::options::{self, RedisOptions};
 use crate::route::Route;
@@ -95,7 +95,7 @@ impl RedisStore {
 
 impl Inner {
     async fn identity(&self) -> Result<StoreId, StoreError> {
-        Ok(self.link.run(&step::IDENTITY, None, &[]).await?.store)
+        Ok(self.link.run(&step::IDENTITY, Caller::default(), &[]).await?.store)
     }
 
     async fn promises(&self) -> Result<Promises, StoreError> {
@@ -144,7 +144,10 @@ impl Inner {
             let after = entries.last().map_or("", |entry| entry.id.as_str());
             let size = page.min(limit - entries.len()).to_string();
             let args = [election.as_str().as_bytes(), after.as_bytes(), size.as_bytes(), bytes.as_bytes()];
-            let mut answer = self.link.run(&step::LINE, None, &args).await?;
+            let mut answer = self.link.run(&step::LINE, Caller::default(), &args).await?;
+            if answer.word == "hold" {
+                return Err(answer.hold()?);
+            }
             let (store, cursor) = (answer.store.clone(), answer.cursor());
             let (office, more, rows) = (answer.office()?, answer.text()? == "more", answer.list()?);
             let rows = rows.chunks_exact(2).map(|row| answer.entry(&row[0], &row[1]));
@@ -176,7 +179,7 @@ impl Inner {
         let after = record(&Office { ended: None, ..to.clone() });
         let args: [&[u8]; 6] =
             [election.as_str().as_bytes(), was.as_bytes(), &record(to), ended.as_bytes(), keep.as_bytes(), &after];
-        let answer = self.link.run(&step::SET_OFFICE, None, &args).await?;
+        let answer = self.link.run(&step::SET_OFFICE, Caller::default(), &args).await?;
         match answer.word.as_str() {
             "ok" => Ok(Cas::Done),
             "refused" => Ok(Cas::Refused),
@@ -191,7 +194,7 @@ impl Inner {
         }
         let version = keys::digits(seen.version.0);
         let args = [election.as_str().as_bytes(), seen.id.as_str().as_bytes(), version.as_bytes()];
-        let answer = self.link.run(&step::EVICT, None, &args).await?;
+        let answer = self.link.run(&step::EVICT, Caller::default(), &args).await?;
         match answer.word.as_str() {
             "ok" => Ok(Cas::Done),
             "refused" => Ok(Cas::Refused),
@@ -247,7 +250,8 @@ impl Inner {
             let args = seen.args(&election);
             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
             let has_changed = async {
-                let answer = link.run(&step::CHANGED, store.as_ref(), &args).await?;
+                let answer =
+                    link.run(&step::CHANGED, Caller { store: store.as_ref(), is_proven: false }, &args).await?;
                 // Another store is another line.
                 Ok(answer.word != "same")
             };

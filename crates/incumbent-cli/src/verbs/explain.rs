@@ -221,7 +221,9 @@ fn tokens(strength: TokenStrength) -> &'static str {
     match strength {
         TokenStrength::None => "none: nothing can refuse the late writes of a former leader",
         TokenStrength::Durable => "durable: they never go back, whatever restarts",
-        TokenStrength::Volatile => "volatile: a crash or failover of the store may lose some, and then they may repeat",
+        TokenStrength::Volatile => {
+            "volatile: a crash or failover of the store may lose the newest; the notes say what follows"
+        }
         TokenStrength::Process => "process-wide: they last as long as the process that holds them",
         _ => "unknown to this version",
     }

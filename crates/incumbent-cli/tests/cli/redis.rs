@@ -33,6 +33,22 @@ async fn an_election_on_redis_has_tokens_that_grow_and_a_line_and_explains_what_
     assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"), "{said:?}");
 }
 
+/// A leader that was forgotten may be in office: nobody can say that there is none.
+#[tokio::test]
+async fn status_says_that_the_store_waits_after_a_restart_and_for_how_long() {
+    let mut server = RedisServer::start_with(&["--appendonly", "yes"]).await;
+    let (host, url) = (Host::new(), server.url());
+    host.ok(["--store", &url, "run", "--ttl", "600s", "jobs/z", "--", "true"]);
+    let said = host.run(["--store", &url, "status", "jobs/z"]);
+    assert!(said.out.contains("nobody"), "{said:?}");
+    server.restart().await;
+    let said = host.run(["--store", &url, "status", "jobs/z"]);
+    assert!(said.err.contains("restarted or replaced") && said.err.contains("for another 600s"), "{said:?}");
+    assert!(!said.out.contains("nobody"), "{said:?}");
+    let said = host.ok(["--store", &url, "explain", "jobs/z"]);
+    assert!(said.out.contains("Tokens grow all the same") && !said.out.contains("repeat"), "{said:?}");
+}
+
 #[tokio::test]
 async fn a_leader_that_is_stopped_is_replaced_with_a_higher_token() {
     let server = RedisServer::start().await;

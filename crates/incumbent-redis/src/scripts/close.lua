@@ -1,3 +1,3 @@
 -- Ends a session, and takes all its entries out of line.
-drop_session(ARGV[5])
+drop_session(arguments[1])
 return {'ok', id, change}

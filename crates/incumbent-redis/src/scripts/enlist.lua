@@ -1,7 +1,8 @@
 -- Puts an entry at the end of the line: the token is drawn and the entry is there in one step.
-local session, election, incarnation, name_and_said = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-if not remaining_of(session) then
-  return {'gone', id, change}
+local session, election, incarnation, name_and_said = unpack(arguments)
+local refusal = refusal_of(session)
+if refusal then
+  return refusal
 end
 local token, there = place_in(session, election)
 if token and there ~= incarnation then
@@ -9,8 +10,8 @@ if token and there ~= incarnation then
 end
 if not token then
   -- Before anything is written: it would have to wait anyway.
-  if clock < hold and not ahead_of(election, digits(2 ^ 53)) then
-    return {'hold', id, change, whole(hold - clock)}
+  if hold_for(session) > 0 and not ahead_of(election, digits(2 ^ 53)) then
+    return {'hold', id, change, whole(hold_for(session))}
   end
   local was_empty = not first_of(election)
   token = draw()
@@ -22,4 +23,4 @@ if not token then
     tell('h', election, 'other')
   end
 end
-return standing(election, token, incarnation)
+return standing(session, election, token, incarnation)

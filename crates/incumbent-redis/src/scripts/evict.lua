@@ -1,5 +1,5 @@
 -- Removes exactly the entry that was seen.
-local election, token, seen = ARGV[5], ARGV[6], ARGV[7]
+local election, token, seen = unpack(arguments)
 local entry = call('HGET', ENTRIES, election .. '\0' .. token)
 if entry and version_of(entry) ~= seen then
   return {'refused', id, change}

@@ -1,6 +1,13 @@
 -- A page of the line: so many entries after this token, and no more bytes than that. The server
 -- stands still meanwhile.
-local election, after, limit, bytes = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local election, after, limit, bytes = arguments[1], arguments[2], tonumber(arguments[3]), tonumber(arguments[4])
+local first = first_of(election)
+-- A leader that is forgotten may be in office: neither the first in line nor nobody is shown as if it
+-- could be known.
+local wait = math.max(hold, taken_over + longest) - clock
+if wait > 0 and not (first and call('HGET', LED, election) == first) then
+  return {'hold', id, change, whole(wait)}
+end
 local from = after == '' and '[' .. election .. '\0' or '(' .. election .. '\0' .. after
 local keys = call('ZRANGEBYLEX', LINES, from, '(' .. election .. '\1', 'LIMIT', 0, limit + 1)
 local entries = {}

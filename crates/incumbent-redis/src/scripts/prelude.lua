@@ -4,17 +4,22 @@
 
 local META, SESSIONS, LINES, ENTRIES, PLACES, OFFICES, TOMBSTONES, LED = unpack(KEYS)
 -- An identity to found with, the store that the caller's session belongs to, and what the caller
--- knows of which store.
-local FRESH, SESSION_STORE, KNOWN_STORE, KNOWN_CHANGE = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- knows of which store, and of which history of it.
+local FRESH, SESSION_STORE, KNOWN_STORE, KNOWN_CHANGE, KNOWN_LINEAGE = unpack(ARGV, 1, 5)
+-- Whether the caller's session was renewed less than a TTL ago, by the caller's clock. Which host
+-- asks, and the time since it was started, in milliseconds.
+local PROVEN, HOST, HOST_CLOCK = ARGV[6] == 'proven', ARGV[7], tonumber(ARGV[8])
+local arguments = {unpack(ARGV, 9)}
 local FORMAT = '1'
 -- Widths of what is written with a fixed one.
-local TOKEN, TTL, SESSION, INCARNATION = 16, 11, 27, 32
+local TOKEN, TTL, SESSION, INCARNATION, HOST_ROW = 16, 11, 27, 32, 49
 -- No failover loses more changes than this, and no store makes more in a second, on average.
 local LOST_AT_MOST, PER_SECOND = 2 ^ 28, 2 ^ 20
 -- A step that waited no longer than this need not ask how far the clock may advance. No TTL is
 -- shorter than twice this.
 local SHORT_MS = 50
 local EXPIRE_AT_ONCE = 200
+local HOSTS_KEPT = 16
 
 local call = redis.call
 
@@ -38,7 +43,7 @@ local wall = math.floor(seconds * 1000)
 -- below 2^53 until 2242.
 local change_by_clock = math.floor(seconds * PER_SECOND)
 
-local id, change, known_lineage, clock, clock_wall, hold
+local id, change, known_lineage, clock, clock_wall, hold, taken_over, longest, hosts
 
 -- Begins anew. Tokens go on from the wall clock and from what is known, so that they are higher
 -- than before even so.
@@ -55,12 +60,13 @@ local function found()
     call('HSET', key, '', '')
   end
   id, change, known_lineage = FRESH, digits(higher), lineage
-  clock, clock_wall, hold = 0, wall, 0
-  call('HSET', META, 'format', FORMAT, 'id', id, 'change', change, 'lineage', lineage,
-    'clock', '0', 'wall', whole(wall), 'hold', '0')
+  clock, clock_wall, hold, taken_over, longest, hosts = 0, wall, 0, -math.huge, 0, ''
+  call('HSET', META, 'format', FORMAT, 'id', id, 'change', change, 'lineage', lineage, 'clock', '0',
+    'wall', whole(wall), 'hold', '0', 'taken_over', '', 'longest', '0', 'hosts', '')
 end
 
-local meta = call('HMGET', META, 'format', 'id', 'change', 'lineage', 'clock', 'wall', 'hold')
+local meta = call('HMGET', META, 'format', 'id', 'change', 'lineage', 'clock', 'wall', 'hold', 'taken_over',
+  'longest', 'hosts')
 if meta[1] and meta[1] ~= FORMAT then
   return redis.error_reply('INCFORMAT ' .. meta[1])
 end
@@ -71,25 +77,41 @@ for field = 1, #meta do
 end
 if is_whole then
   clock, clock_wall, hold = tonumber(meta[5]), tonumber(meta[6]), tonumber(meta[7])
+  taken_over, longest, hosts = tonumber(meta[8]) or -math.huge, tonumber(meta[9]), meta[10]
 else
   found()
 end
 
 -- The store's own clock, in milliseconds. It follows the wall clock by steps of at most half the
 -- shortest TTL: one that jumps ahead expires nobody who renews in time, and one that jumps back
--- gives the dead no more time.
+-- gives the dead no more time. What the clock of the caller's host, which never jumps, has counted
+-- since that host last set ours has passed indeed, and is not cut off.
+local function host_row()
+  return HOST ~= '' and string.find(hosts, HOST, 1, true)
+end
+
 local function set_clock()
-  call('HSET', META, 'clock', whole(clock), 'wall', whole(wall))
+  local row = host_row()
+  if row then
+    hosts = string.sub(hosts, 1, row - 1) .. string.sub(hosts, row + HOST_ROW)
+  end
+  if HOST ~= '' then
+    -- How far our clock is ahead of the host's. The newest come first.
+    hosts = HOST .. string.format('%+017.0f', clock - HOST_CLOCK) .. string.sub(hosts, 1, HOST_ROW * (HOSTS_KEPT - 1))
+  end
+  call('HSET', META, 'clock', whole(clock), 'wall', whole(wall), 'hosts', hosts)
 end
 
 local function advance_clock()
   local passed = wall - clock_wall
-  local most = math.huge
+  local most, counted = math.huge, 0
   if passed > SHORT_MS then
     local shortest = call('ZRANGEBYLEX', PLACES, '[T', '(U', 'LIMIT', 0, 1)[1]
-    most = shortest and tonumber(string.sub(shortest, 2, 1 + TTL)) / 2 or passed
+    most = shortest and math.floor(tonumber(string.sub(shortest, 2, 1 + TTL)) / 2) or passed
+    local row = host_row()
+    counted = row and tonumber(string.sub(hosts, row + #HOST, row + HOST_ROW - 1)) + HOST_CLOCK - clock or 0
   end
-  clock = clock + math.max(0, math.min(passed, math.floor(most)))
+  clock = clock + math.max(0, math.min(passed, math.max(most, counted)))
   -- Before so much has passed that the next step would have to cut something off.
   if passed < 0 or passed * 4 >= most then
     set_clock()
@@ -183,7 +205,7 @@ end
 
 local function drop_session(session)
   call('ZREM', SESSIONS, session)
-  call('ZREM', PLACES, 'T' .. ttl_of(session) .. session)
+  call('ZREM', PLACES, 'T' .. ttl_of(session) .. session, 'R' .. session)
   for _, place in ipairs(places_of(session)) do
     local election, token = parse_place(place)
     remove(election, token)
@@ -208,27 +230,35 @@ local function remaining_of(session)
   drop_session(session)
 end
 
+-- The longest TTL of those that are known.
+local function longest_known()
+  local session = call('ZREVRANGEBYLEX', PLACES, '(U', '[T', 'LIMIT', 0, 1)[1]
+  return session and tonumber(string.sub(session, 2, 1 + TTL)) or 0
+end
+
 -- Another history goes on from here: the server was restarted, or another one took over, and the
 -- newest changes may be lost. So tokens leap over those; entries that never led have to come again,
 -- above the leap; nobody takes office until every leader that may be forgotten has given up; and a
--- failover costs no session its life.
+-- failover costs no session its life that was renewed in time, which only its owner can say: those
+-- that are marked with an R it has not said it of yet.
 local function take_over()
   change = digits(math.max(tonumber(change) + LOST_AT_MOST, change_by_clock))
-  call('HSET', META, 'change', change, 'lineage', lineage)
   for _, key in ipairs(call('ZRANGEBYLEX', LINES, '(', '+')) do
     local election, token = string.sub(key, 1, -TOKEN - 2), string.sub(key, -TOKEN)
     if call('HGET', LED, election) ~= token then
       remove(election, token)
     end
   end
-  local longest = call('ZREVRANGEBYLEX', PLACES, '(U', '[T', 'LIMIT', 0, 1)[1]
-  if longest then
-    hold = clock + tonumber(string.sub(longest, 2, 1 + TTL))
-    call('HSET', META, 'hold', whole(hold))
-  end
   for _, session in ipairs(call('ZRANGEBYSCORE', SESSIONS, '-inf', '(+inf')) do
     extend(session)
+    call('ZADD', PLACES, 0, 'R' .. session)
   end
+  -- The longest TTL that was granted since the last time, whether or not its session is known. The
+  -- TTL of one that is not known, and longer than any before it, cannot be: see hold_for.
+  hold = math.max(hold, clock + math.max(longest, longest_known()))
+  taken_over, longest = clock, longest_known()
+  call('HSET', META, 'change', change, 'lineage', lineage, 'hold', whole(hold), 'taken_over', whole(taken_over),
+    'longest', whole(longest))
 end
 if known_lineage ~= lineage then
   take_over()
@@ -291,6 +321,32 @@ if SESSION_STORE ~= '' and SESSION_STORE ~= id then
   return {'reset', id, change}
 end
 
+-- How long this session waits yet before it may take office. A leader that is forgotten may have a
+-- longer TTL than all that are known; its rivals, as a rule, have the same.
+local function hold_for(session)
+  return math.max(hold, taken_over + tonumber(ttl_of(session))) - clock
+end
+
+-- What a step answers that belongs to a session which cannot make it; nil: it lives. After a change
+-- of history its owner says that it was renewed in time, in a message that it sent knowing of the
+-- change: else another may have led since.
+local function refusal_of(session)
+  if not remaining_of(session) then
+    return {'gone', id, change}
+  end
+  if not call('ZSCORE', PLACES, 'R' .. session) then
+    return
+  end
+  if KNOWN_LINEAGE ~= lineage then
+    return {'again', id, change, lineage}
+  end
+  if not PROVEN then
+    drop_session(session)
+    return {'gone', id, change}
+  end
+  call('ZREM', PLACES, 'R' .. session)
+end
+
 -- The newest of those older than this token, what it says, and how long its session has yet. Those
 -- who are due go first: nobody leads past one of them while it is there.
 local function ahead_of(election, token)
@@ -310,15 +366,15 @@ local function ahead_of(election, token)
 end
 
 -- The only maker of leaders.
-local function standing(election, token, incarnation)
+local function standing(session, election, token, incarnation)
   local entry = call('HGET', ENTRIES, election .. '\0' .. token)
   local ahead, said, remaining = ahead_of(election, token)
   local place = 'behind'
   if not ahead then
     place, ahead, said, remaining = 'leads', '', '', 0
     if call('HGET', LED, election) ~= token then
-      if clock < hold then
-        return {'hold', id, change, whole(hold - clock)}
+      if hold_for(session) > 0 then
+        return {'hold', id, change, whole(hold_for(session))}
       end
       -- Survives a change of lineage.
       call('HSET', LED, election, token)

@@ -1,5 +1,5 @@
 -- Replaces what an entry says, if it still says what it said.
-local session, election, token, was, said = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local session, election, token, was, said = unpack(arguments)
 local key = election .. '\0' .. token
 local entry = place_in(session, election) == token and call('HGET', ENTRIES, key)
 if not entry or version_of(entry) ~= was then

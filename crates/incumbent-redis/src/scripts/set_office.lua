@@ -1,6 +1,6 @@
 -- Replaces the office record, if it still has the version that was read. A tombstone that stays
 -- keeps its end.
-local election, was, record, ended, keep, after = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local election, was, record, ended, keep, after = unpack(arguments)
 if office_of(election) ~= was then
   return {'refused', id, change}
 end

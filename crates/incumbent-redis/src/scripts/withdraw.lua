@@ -1,5 +1,5 @@
 -- Takes our entry out of line; with an heir, only while the heir's is there.
-local session, election, token, heir = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local session, election, token, heir = unpack(arguments)
 if place_in(session, election) ~= token then
   return {'ok', id, change}
 end

@@ -63,6 +63,40 @@ async fn readers_alone_see_a_dead_leader_go() {
     assert_eq!(store.line(&jobs(), 9).await.unwrap().entries, []);
 }
 
+/// The host's own clock tells an hour in which nobody asked from a wall clock that jumped by one.
+#[tokio::test]
+async fn the_first_who_asks_after_idle_time_finds_no_dead_leader() {
+    let server = shared().await;
+    for (has_passed, shown) in [(true, 0), (false, 1)] {
+        let redis = Redis::on(server);
+        let store = redis.open();
+        let dead = store.open_session(TTL).await.unwrap();
+        dead.enlist(&jobs(), &entry(1)).await.unwrap();
+        let_pass(server, &redis, HOUR);
+        if has_passed {
+            let hosts = server.cli(&["HGET", &redis.key("m"), "hosts"]);
+            let (host, ahead) = hosts.split_at(32);
+            let ahead = ahead.parse::<i64>().unwrap() + i64::try_from(HOUR.as_millis()).unwrap();
+            server.cli(&["HSET", &redis.key("m"), "hosts", &format!("{host}{ahead:+017}")]);
+        }
+        assert_eq!(store.line(&jobs(), 9).await.unwrap().entries.len(), shown, "has passed: {has_passed}");
+    }
+}
+
+#[tokio::test]
+async fn the_hosts_whose_clocks_are_compared_are_a_few() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    store.open_session(TTL).await.unwrap();
+    let others: String = (0..16).map(|host| format!("{host:032}{:+017}", 7)).collect();
+    let hosts = server.cli(&["HGET", &redis.key("m"), "hosts"]);
+    server.cli(&["HSET", &redis.key("m"), "hosts", &(others + &hosts)]);
+    store.open_session(TTL).await.unwrap();
+    let kept = server.cli(&["HGET", &redis.key("m"), "hosts"]);
+    assert!(kept.len() == 16 * 49 && kept[..32] == hosts[..32] && !kept[32..].contains(&hosts[..32]), "{kept}");
+}
+
 #[tokio::test]
 async fn time_in_which_nobody_asked_for_anything_is_not_given_to_those_who_come_after_it() {
     let server = shared().await;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use incumbent_redis::RedisStore;
 use incumbent_store::{Held, Place, Session, Store, StoreError, TokenStrength};
-use incumbent_testkit::proxy::Proxy;
+use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{LONG, Redis, TTL, entry, held, jobs, until, within};
@@ -37,7 +37,7 @@ async fn a_leader_outlives_a_server_that_is_killed_and_those_behind_it_come_agai
     let redis = Redis::on(&server);
     let store = redis.open();
     assert_eq!(store.promises().await.unwrap().tokens, TokenStrength::Durable);
-    let (first, second) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL).await.unwrap());
+    let (first, second) = (store.open_session(LONG).await.unwrap(), store.open_session(LONG).await.unwrap());
     let leading = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
     let waiting = held(&second.enlist(&jobs(), &entry(2)).await.unwrap());
 
@@ -49,14 +49,39 @@ async fn a_leader_outlives_a_server_that_is_killed_and_those_behind_it_come_agai
     assert_eq!(second.renew(std::slice::from_ref(&waiting)).await.unwrap().gone, std::slice::from_ref(&waiting));
     let again = held(&second.enlist(&jobs(), &entry(3)).await.unwrap());
     assert!(again.token > waiting.token);
-    // Nobody takes office before a leader that may be forgotten has given up.
-    first.close().await.unwrap();
-    let refused = second.standing(&again, None).await;
-    match &refused {
-        Err(error @ StoreError::Unavailable { .. }) => assert!(error.to_string().contains("takes office"), "{error}"),
-        other => panic!("{other:?}"),
+    assert_eq!(store.line(&jobs(), 9).await.unwrap().entries.len(), 2, "the leader is known");
+}
+
+#[tokio::test]
+async fn nobody_takes_office_before_a_leader_that_may_be_forgotten_has_given_up() {
+    let mut server = RedisServer::start_with(&["--appendonly", "yes"]).await;
+    let store = Redis::on(&server).open();
+    store.identity().await.unwrap();
+    server.restart().await;
+    until("it answers", async || store.identity().await.is_ok()).await;
+    let session = store.open_session(TTL).await.unwrap();
+    for refused in [session.enlist(&jobs(), &entry(1)).await.map(drop), store.line(&jobs(), 9).await.map(drop)] {
+        match refused {
+            Err(error @ StoreError::Unavailable { .. }) => {
+                assert!(error.to_string().contains("takes office for another"), "{error}")
+            }
+            other => panic!("{other:?}"),
+        }
     }
-    takes_office(&*second, &again).await;
+    enlisted(&*session).await;
+    assert_eq!(store.line(&jobs(), 9).await.unwrap().entries.len(), 1);
+}
+
+/// Enlists once that is possible, and keeps the session alive until then.
+async fn enlisted(session: &dyn Session) -> Held {
+    let mut place = None;
+    until("it is in line", async || {
+        session.renew(&[]).await.unwrap();
+        place = session.enlist(&jobs(), &entry(4)).await.ok().map(|standing| held(&standing));
+        place.is_some()
+    })
+    .await;
+    place.unwrap()
 }
 
 async fn takes_office(session: &dyn Session, held: &Held) {
@@ -87,8 +112,8 @@ async fn tokens_grow_over_a_power_failure_that_lost_the_newest_of_them() {
 
     let store = redis.open();
     assert_eq!(store.identity().await.unwrap(), before, "the same store, as far as it knows");
-    let session = store.open_session(LONG).await.unwrap();
-    let next = held(&session.enlist(&jobs(), &entry(1000)).await.unwrap());
+    let session = store.open_session(TTL).await.unwrap();
+    let next = enlisted(&*session).await;
     assert!(Some(next.token) > newest, "{next:?} after {newest:?}");
 }
 
@@ -184,24 +209,19 @@ async fn a_replica_that_lags_behind_and_takes_over_gives_no_token_twice_and_make
     // Meanwhile the one who leads may still believe so: nobody is elected.
     let refused = third.enlist(&jobs(), &entry(4)).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
-    assert_eq!(store.line(&jobs(), 9).await.unwrap().entries, [], "and nothing was changed");
+    let shown = store.line(&jobs(), 9).await;
+    assert!(matches!(shown, Err(StoreError::Unavailable { .. })), "nobody can say who leads: {shown:?}");
     // Whatever the old primary still gives is below all that the new one gives.
     let late = held(&lost.enlist(&incumbent_store::ElectionName::new("late").unwrap(), &entry(5)).await.unwrap());
-    let mut next = None;
-    until("somebody takes office", async || {
-        third.renew(&[]).await.unwrap();
-        next = third.enlist(&jobs(), &entry(4)).await.ok().map(|standing| held(&standing));
-        next.is_some()
-    })
-    .await;
-    assert!(next.unwrap().token > last.token.max(late.token), "after {last:?} and {late:?}");
+    let next = enlisted(&*third).await;
+    assert!(next.token > last.token.max(late.token), "after {last:?} and {late:?}");
 }
 
 #[tokio::test]
 async fn a_failover_costs_neither_the_leader_its_office_nor_a_session_its_life() {
     let pair = Pair::start().await;
     let store = pair.redis.open();
-    let session = store.open_session(TTL).await.unwrap();
+    let session = store.open_session(LONG).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     pair.synchronised().await;
     pair.cut_off();
@@ -215,4 +235,97 @@ async fn a_failover_costs_neither_the_leader_its_office_nor_a_session_its_life()
     renewed(&*session, &leading).await;
     let standing = within(session.standing(&leading, None)).await.unwrap();
     assert_eq!(standing.place, Place::Leading(leading));
+}
+
+/// The first was told that it leads, stood still for longer than its TTL, and the primary elected the
+/// second. The replica that takes over knows neither; the second believes for a TTL that it leads.
+#[tokio::test]
+async fn one_whose_time_had_passed_is_not_revived_by_a_failover_to_lead_beside_its_successor() {
+    let pair = Pair::start().await;
+    let store = pair.redis.open();
+    let first = store.open_session(TTL).await.unwrap();
+    let old = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
+    pair.synchronised().await;
+    pair.cut_off();
+    let second = store.open_session(LONG).await.unwrap();
+    let new = held(&second.enlist(&jobs(), &entry(2)).await.unwrap());
+    takes_office(&*second, &new).await;
+    assert!(new.token > old.token);
+
+    pair.promote();
+
+    let mut answer = None;
+    until("the connection is made again", async || {
+        answer = Some(first.standing(&old, None).await);
+        !matches!(answer, Some(Err(StoreError::Unavailable { .. })))
+    })
+    .await;
+    assert!(matches!(answer, Some(Err(StoreError::SessionGone))), "{old:?} after {new:?}: {answer:?}");
+}
+
+/// What was sent before a change of history says nothing about the time after it.
+#[tokio::test]
+async fn a_message_that_was_under_way_for_a_ttl_does_not_show_that_its_session_was_renewed_in_time() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::start(&server.endpoint()).await;
+    let session = Redis::at(&proxy.endpoint()).open().open_session(TTL).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    proxy.set(Way::Stall);
+    let meanwhile = async {
+        // How long it is under way.
+        tokio::time::sleep(TTL).await;
+        server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+        server.cli(&["REPLICAOF", "NO", "ONE"]);
+        proxy.set(Way::Forward);
+    };
+    let (late, ()) = tokio::join!(session.standing(&leading, None), meanwhile);
+    assert!(matches!(late, Err(StoreError::SessionGone)), "{late:?}");
+}
+
+/// The one session, or the one in this election: the TTL of those who ask is the best that is known.
+#[tokio::test]
+async fn nobody_takes_office_at_once_where_the_one_session_is_forgotten() {
+    let pair = Pair::start().await;
+    let store = pair.redis.open();
+    store.identity().await.unwrap();
+    pair.synchronised().await;
+    pair.cut_off();
+    let forgotten = store.open_session(LONG).await.unwrap();
+    let elected = forgotten.enlist(&jobs(), &entry(1)).await.unwrap();
+    assert!(matches!(elected.place, Place::Leading(_)));
+    pair.promote();
+    let mut next = None;
+    until("the connection is made again", async || {
+        next = store.open_session(LONG).await.ok();
+        next.is_some()
+    })
+    .await;
+    let second = next.unwrap().enlist(&jobs(), &entry(2)).await;
+    assert!(matches!(second, Err(StoreError::Unavailable { .. })), "beside {elected:?}: {second:?}");
+}
+
+/// The replica knows of sessions with a short TTL only, and that there were longer ones.
+#[tokio::test]
+async fn nobody_takes_office_before_a_forgotten_leader_with_a_longer_ttl_has_given_up() {
+    let pair = Pair::start().await;
+    let store = pair.redis.open();
+    store.open_session(LONG).await.unwrap().close().await.unwrap();
+    let known = store.open_session(TTL).await.unwrap();
+    pair.synchronised().await;
+    pair.cut_off();
+    let forgotten = store.open_session(LONG).await.unwrap();
+    let elected = forgotten.enlist(&jobs(), &entry(1)).await.unwrap();
+    assert!(matches!(elected.place, Place::Leading(_)));
+    pair.promote();
+    until("a session is opened", async || store.open_session(TTL).await.is_ok()).await;
+    let (meta, pass) = (pair.redis.key("m"), format!("-{}", TTL.as_millis()));
+    drop(known);
+    // Several times the short TTL passes, half of it in each step, and far less than the long one.
+    for _ in 0..6 {
+        pair.replica.cli(&["HINCRBY", &meta, "wall", &pass]);
+        store.identity().await.unwrap();
+    }
+    let late = store.open_session(TTL).await.unwrap();
+    let second = late.enlist(&jobs(), &entry(2)).await;
+    assert!(matches!(second, Err(StoreError::Unavailable { .. })), "beside {elected:?}: {second:?}");
 }

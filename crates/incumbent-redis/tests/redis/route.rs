@@ -6,7 +6,7 @@ use incumbent_redis::RedisStore;
 use incumbent_store::{Held, Place, Session, Store, StoreError, Watched};
 use incumbent_testkit::servers::{RedisServer, free_port};
 
-use crate::harness::{TTL, entry, held, jobs, until, within};
+use crate::harness::{LONG, TTL, entry, held, jobs, until, within};
 
 /// A primary, its replica, and a Sentinel that replaces the one by the other.
 struct UnderSentinel {
@@ -58,7 +58,7 @@ async fn renewed(session: &dyn Session, held: &Held) {
 async fn a_leader_outlives_its_primary_and_leads_at_the_one_that_the_sentinels_choose() {
     let mut servers = UnderSentinel::start().await;
     let store = servers.store();
-    let session = store.open_session(TTL).await.unwrap();
+    let session = store.open_session(LONG).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     servers.synchronised("{incumbent}:h").await;
     let watched = Watched::new(leading.clone(), Default::default());
@@ -83,7 +83,7 @@ async fn a_leader_outlives_its_primary_and_leads_at_the_one_that_the_sentinels_c
 async fn a_primary_that_was_stopped_and_replaced_makes_no_leader_when_it_is_woken() {
     let servers = UnderSentinel::start().await;
     let store = servers.store();
-    let session = store.open_session(TTL).await.unwrap();
+    let session = store.open_session(LONG).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     servers.synchronised("{incumbent}:h").await;
     servers.primary.pause();
