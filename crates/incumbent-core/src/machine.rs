@@ -254,6 +254,15 @@ pub enum Event {
     },
     /// No member leads: the leader has left office, or has not been heard for too long.
     Vacant,
+    /// The candidate of a member does not lead, and nothing is left of its last term: it waits for
+    /// the office of this leader, if one is known. What its member knows meanwhile is said with
+    /// [`Event::Led`] and [`Event::Vacant`].
+    Follows {
+        /// Who leads.
+        leader: Option<MemberId>,
+        /// Its term, where terms are tokens.
+        term: Option<Token>,
+    },
     /// Out of the line for now, and why.
     Out(LossReason),
     /// In office: the fences are raised, the deadline is in the future. [`Event::Unelected`]

@@ -259,6 +259,11 @@ impl<H> Tenure<H> {
         matches!(self.state, State::Idle)
     }
 
+    /// Whether no term is under way, and the work of the last one has stopped.
+    pub(crate) fn is_between_terms(&self) -> bool {
+        matches!(self.state, State::Idle | State::Taking)
+    }
+
     /// Whether a claim is lost or given up, and the user has not said yet that the work has
     /// stopped.
     pub(crate) fn is_unstopped(&self) -> bool {

@@ -127,6 +127,8 @@ pub struct Outcome {
     pub elected: Vec<(Duration, u16)>,
     /// Who lost the office without having been asked to stop first.
     pub unasked: Vec<(Duration, u16)>,
+    /// Who was shown that another leads while it was at work.
+    pub shown_at_work: Vec<(Duration, u16)>,
     /// For how long two were in office at a time.
     pub overlap: Duration,
     /// For how long two were at work at a time.
@@ -292,6 +294,9 @@ impl<R: ByRank> World<R> {
                     self.outcome.unasked.push((self.now, who));
                 }
                 self.stop_work(who);
+            }
+            Event::Follows { .. } | Event::Out(_) if self.at_work.contains_key(&who) => {
+                self.outcome.shown_at_work.push((self.now, who));
             }
             _ => {}
         }

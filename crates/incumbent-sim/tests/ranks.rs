@@ -87,6 +87,7 @@ fn who_takes_over_waits_for_the_work_of_the_one_before_which_gets_its_grace() {
                 let outcome = take_over(algorithm, members, work, None);
                 assert_eq!(outcome.overlap, Duration::ZERO, "{algorithm:?}, {members} members, {work:?}: {outcome:?}");
                 assert_eq!(outcome.unasked, [], "{algorithm:?}");
+                assert_eq!(outcome.shown_at_work, [], "{algorithm:?}, {members} members, {work:?}");
                 let leaders: Vec<_> = outcome.elected.iter().map(|(_, who)| *who).collect();
                 assert_eq!(leaders, [members - 1, members], "{algorithm:?}: {outcome:?}");
             }
@@ -99,6 +100,15 @@ fn a_take_over_at_once_is_caught() {
     for algorithm in BOTH {
         let outcome = take_over(algorithm, 3, SECOND / 10, Some(RankFlaw::TakenOverAtOnce));
         assert!(outcome.overlap > Duration::ZERO && !outcome.unasked.is_empty(), "{algorithm:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_candidate_that_is_shown_another_leader_while_it_is_at_work_is_caught() {
+    let work = RankSettings::default().grace * 10;
+    for algorithm in BOTH {
+        let outcome = take_over(algorithm, 3, work, Some(RankFlaw::FollowsAtWork));
+        assert!(!outcome.shown_at_work.is_empty(), "{algorithm:?}: {outcome:?}");
     }
 }
 

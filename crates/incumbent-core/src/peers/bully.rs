@@ -192,8 +192,16 @@ mod tests {
         Bully::new(at(0), group, settings, (Some(TermRules::default()), Bytes::new()), Rng::from_number(1)).unwrap()
     }
 
+    /// What the member says, but for whom its candidate follows.
     fn said(member: &mut Bully) -> Vec<Output<Message>> {
-        std::iter::from_fn(|| member.poll_output()).collect()
+        let outputs = std::iter::from_fn(|| member.poll_output());
+        outputs.filter(|output| !matches!(output, Output::Event(Event::Follows { .. } | Event::Out(_)))).collect()
+    }
+
+    /// What its candidate is shown.
+    fn shown(member: &mut Bully) -> Vec<Output<Message>> {
+        let outputs = std::iter::from_fn(|| member.poll_output());
+        outputs.filter(|output| matches!(output, Output::Event(Event::Follows { .. } | Event::Out(_)))).collect()
     }
 
     fn send(to: u16, message: Message) -> Output<Message> {
@@ -289,6 +297,25 @@ mod tests {
         assert_eq!(outputs, [&over[..], &[send(5, PulseMessage::Left.into())]].concat());
         let outputs = hears(&mut fourth, at(2_350), 5, beat());
         assert!(outputs.iter().any(|output| matches!(output, Output::Event(Event::Led { .. }))));
+    }
+
+    #[test]
+    fn a_candidate_is_shown_whom_it_follows_and_one_at_work_not_before_its_work_has_stopped() {
+        let follows = |leader| Output::Event(Event::Follows { leader, term: None });
+        let mut fourth = member(4, PATIENT);
+        fourth.handle(at(1_500), Input::Tick);
+        assert_eq!(shown(&mut fourth), [follows(None)]);
+        fourth.handle(at(2_000), Input::Tick);
+        assert!(fourth.leads());
+        fourth.handle(at(2_100), Input::Message(MemberId(5), Message::Coordinator));
+        // The hard stop has passed, and the fifth leads.
+        fourth.handle(at(2_600), Input::Message(MemberId(5), beat()));
+        fourth.handle(at(2_700), Input::Message(MemberId(5), beat()));
+        assert_eq!(shown(&mut fourth), []);
+        fourth.handle(at(2_800), Input::Command(Command::Release));
+        assert_eq!(shown(&mut fourth), [follows(Some(MemberId(5)))]);
+        fourth.handle(at(2_900), Input::Command(Command::Healthy(false)));
+        assert_eq!(shown(&mut fourth), [Output::Event(Event::Out(LossReason::Unhealthy))]);
     }
 
     /// What the member was told.

@@ -19,6 +19,7 @@ mod policy;
 mod pulse;
 mod rank;
 pub mod ring;
+mod role;
 pub mod wire;
 
 pub use group::{Group, GroupError, MAX_MEMBERS, MemberId};

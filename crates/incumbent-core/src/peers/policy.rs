@@ -40,6 +40,8 @@ policy! {
         FencesRaisedBeside breaks raises_fences_once,
         /// The office is given up before the work has stopped.
         ReleasedBeforeStopped breaks stops_before_release,
+        /// A candidate is shown whom it follows once its term is over, although its work goes on.
+        FollowsAtWork breaks waits_for_the_work,
     }
 }
 
@@ -62,5 +64,7 @@ policy! {
         ResignationForgotten breaks remembers_resignations,
         /// The office is given up before the work has stopped.
         ReleasedBeforeStopped breaks stops_before_release,
+        /// A candidate is shown whom it follows once its term is over, although its work goes on.
+        FollowsAtWork breaks waits_for_the_work,
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::group::{Group, MemberId};
 use super::machine::{Input, Output, TermRules, Wish};
 use super::policy::RankPolicy;
+use super::role::{ShownRole, role};
 use crate::machine::{Claim, Command, Event, LossReason};
 use crate::office::Refusal;
 use crate::rng::Rng;
@@ -166,6 +167,7 @@ pub struct Pulse<M> {
     resigned: bool,
     /// Until then a healthy leader may simply not have been heard yet.
     settled_at: Timestamp,
+    shown: ShownRole,
     out: VecDeque<Output<M>>,
 }
 
@@ -218,6 +220,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
             rests_until: now,
             resigned: false,
             settled_at: now + settings.leader_timeout,
+            shown: ShownRole::default(),
             out: VecDeque::new(),
         }
     }
@@ -596,9 +599,20 @@ impl<M: From<PulseMessage>> Pulse<M> {
             (self.leaving, self.stands) = (false, false);
             self.event(Event::Done { certain: true });
         }
+        self.show_role();
         if self.closing && !self.leads() && !self.tenure.has_claim() && !self.closed {
             self.closed = true;
             self.out.push_back(Output::Closed);
+        }
+    }
+
+    /// Shows the candidate whom it follows, if that has changed.
+    fn show_role(&mut self) {
+        let leader = self.known.as_ref().map(|(leader, ..)| *leader);
+        let (waits, stands) = (self.settings.policy.waits_for_the_work(), self.stands && !self.leaving && !self.closed);
+        let role = role(&self.tenure, waits, self.healthy, (leader, None)).filter(|_| stands);
+        if let Some(role) = self.shown.change(role) {
+            self.event(role);
         }
     }
 }

@@ -58,6 +58,7 @@ impl<C: Choice> RankMachine<C> {
         if settings.take_over {
             machine.choice.start(&mut machine.pulse, now);
         }
+        machine.pulse.finish(now);
         Ok(machine)
     }
 

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use incumbent_core::peers::consensus::{PeerRole, Position, SealId};
 use incumbent_core::peers::wire::{Body, Frame};
 use incumbent_core::peers::{Abstention, Group, Input, Member as Machine, MemberId, Output, TermRules, Wish};
-use incumbent_core::{Cas, Command, Event, Fault, NameError, Rng, StoreId, Timestamp, Token, check_value};
+use incumbent_core::{Cas, Command, Event, Fault, LossReason, NameError, Rng, StoreId, Timestamp, Token, check_value};
 use incumbent_store::{Alarm, Clock};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -206,7 +206,19 @@ impl Node {
         self.healthy = true;
         self.value = value.clone();
         self.input(Input::Stand(rules, value));
+        self.show_role();
         Ok(())
+    }
+
+    /// Shows the candidate of a group that has not been founded that nobody leads. Later the
+    /// machine shows it whom it follows.
+    pub(super) fn show_role(&mut self) {
+        if let (Phase::Forming(_), Some(_)) = (&self.phase, self.candidate) {
+            self.events.push_back(NodeEvent::Event(match self.healthy {
+                true => Event::Follows { leader: None, term: None },
+                false => Event::Out(LossReason::Unhealthy),
+            }));
+        }
     }
 
     /// What the user of the candidate wants.
@@ -218,7 +230,10 @@ impl Node {
                 }
                 self.value = value.clone();
             }
-            Command::Healthy(healthy) => self.healthy = *healthy,
+            Command::Healthy(healthy) => {
+                self.healthy = *healthy;
+                self.show_role();
+            }
             Command::Leave => {
                 if let Phase::Forming(_) | Phase::Over = self.phase
                     && self.candidate.take().is_some()

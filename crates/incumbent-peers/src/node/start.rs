@@ -87,6 +87,7 @@ impl Node {
             tasks,
             freed,
         };
+        node.show_role();
         node.on_forming();
         Ok(node)
     }

@@ -1,8 +1,9 @@
 //! What must always be true in a group, on global time. It sees everything and changes nothing.
 //!
 //! Beside the rules of ARCHITECTURE.md: an office is given up when its term is over, and where the
-//! work is waited for not before it has stopped (STOPPED); what a member has voted stays so
-//! (VOTES); a leader has every committed record (RECORDS).
+//! work is waited for not before it has stopped (STOPPED); nobody at work is shown that another
+//! leads (SHOWN); what a member has voted stays so (VOTES); a leader has every committed record
+//! (RECORDS).
 
 use std::collections::BTreeMap;
 

@@ -38,6 +38,13 @@ pub(crate) enum Mishap {
         /// For how long.
         away: u64,
     },
+    /// The candidate of a member is not fit to lead for this long, in nanoseconds.
+    Unhealthy {
+        /// Whose.
+        who: usize,
+        /// For how long.
+        span: u64,
+    },
     /// The leader proclaims another value.
     Proclaim(u64),
     /// Mishaps that belong together, each so many nanoseconds from now.
@@ -61,6 +68,7 @@ pub(crate) fn draw(rng: &mut Rng, hosts: usize, leader: Option<usize>, may_wipe:
         84..86 => Mishap::Wish(None),
         86..89 => Mishap::Release,
         89..92 => Mishap::Leave { who, away: rng.below(3_000) * MS },
+        92..95 => Mishap::Unhealthy { who, span: rng.below(3_000) * MS },
         _ => Mishap::Proclaim(rng.below(1_000_000)),
     }
 }

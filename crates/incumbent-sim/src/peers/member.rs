@@ -37,7 +37,7 @@ pub(crate) struct Member {
     led: bool,
     wiped: bool,
     /// Whether it has a candidate, and how that stands.
-    stands: bool,
+    pub(crate) stands: bool,
     rules: TermRules,
     /// The term that it works in, and whether the end of that work is due.
     work: Option<(TermNo, bool)>,
@@ -47,6 +47,8 @@ pub(crate) struct Member {
     pub(crate) value: Bytes,
     /// Who leads, in which term, and with which value, as far as its user knows.
     pub(crate) knows: Option<(MemberId, u64, Bytes)>,
+    /// Whom its candidate follows, and in which term.
+    pub(crate) follows: (Option<MemberId>, Option<Token>),
     pub(crate) votes: bool,
 }
 
@@ -74,6 +76,7 @@ impl Member {
             raise: (0, false),
             value: Bytes::from(format!("value of m{who}")),
             knows: None,
+            follows: (None, None),
             votes: true,
         }
     }
@@ -165,6 +168,11 @@ impl World {
             Inner::Write => self.write(who),
             Inner::Command(command) => self.command_now(who, command),
             Inner::Wish(wish) => self.wish(who, wish),
+            Inner::Unhealthy(span) => {
+                self.command_now(who, Command::Healthy(false));
+                let (life, what) = (self.members[who].life, Inner::Command(Command::Healthy(true)));
+                self.at(self.now + span, Happening::Within { who, life, what });
+            }
             // One candidate at a time: the one that leaves may still be at work.
             Inner::Stand if self.members[who].stands => {
                 let life = self.members[who].life;
@@ -348,6 +356,11 @@ impl World {
                 member.knows = Some((leader, term.map_or(0, Token::get), value));
             }
             Event::Vacant => member.knows = None,
+            Event::Follows { leader, term } => {
+                member.follows = (leader, term);
+                self.on_shown(who, &event);
+            }
+            Event::Out(_) => self.on_shown(who, &event),
             // Values are proclaimed under themselves as their numbers.
             Event::Proclaimed(number, Cas::Done) => {
                 member.value = number.to_string().into();
@@ -380,6 +393,16 @@ impl World {
         }
         self.checker.elected(now, who, life, token, until, &log);
         self.write(who);
+    }
+
+    /// A candidate is shown that it does not lead.
+    fn on_shown(&mut self, who: usize, event: &Event) {
+        let at_work = self.members[who].work.is_some();
+        self.count("candidates shown a leader", matches!(event, Event::Follows { leader: Some(_), .. }));
+        self.count("candidates shown that they are unfit", matches!(event, Event::Out(_)));
+        if at_work {
+            self.checker.fail(self.now, "SHOWN", format!("m{who} is told {event:?} while it is at work"));
+        }
     }
 
     fn on_unelected(&mut self, who: usize, why: LossReason) {

@@ -60,6 +60,8 @@ pub(crate) enum Inner {
     Write,
     Command(Command),
     Wish(Wish),
+    /// The candidate is unfit for this long.
+    Unhealthy(u64),
     /// Another candidate comes.
     Stand,
     /// This raise is over, or dropped if `true`.
@@ -275,6 +277,7 @@ impl World {
                 let life = self.members[who].life;
                 self.at(self.now + away, Happening::Within { who, life, what: Inner::Stand });
             }
+            Mishap::Unhealthy { who, span } => self.unless_paused(who, Inner::Unhealthy(span)),
             Mishap::Proclaim(value) => {
                 if let Some(leader) = leader {
                     self.command(leader, Command::Proclaim(value, value.to_string().into()));
@@ -315,6 +318,11 @@ impl World {
                     let seen = format!("m{who} knows {knows:?}, not {expected:?}");
                     return self.checker.fail(self.now, "L1", seen);
                 }
+            }
+            let follows = (Some(MemberId(leader as u16)), Token::new(token));
+            if who != leader && member.stands && member.follows != follows {
+                let seen = format!("the candidate of m{who} is shown {:?}, not {follows:?}", member.follows);
+                return self.checker.fail(self.now, "L1", seen);
             }
         }
         if let Some(who) = self.members.iter().position(|member| !member.votes) {

@@ -344,7 +344,12 @@ impl World {
             }
             Event::Following(_) | Event::Out(_) | Event::TransferRefused(_) | Event::Proclaimed(..) => {}
             // Of groups.
-            Event::Elected { .. } | Event::Led { .. } | Event::Vacant | Event::NotVoting(_) | Event::Voting => {}
+            Event::Elected { .. }
+            | Event::Led { .. }
+            | Event::Vacant
+            | Event::Follows { .. }
+            | Event::NotVoting(_)
+            | Event::Voting => {}
         }
     }
 

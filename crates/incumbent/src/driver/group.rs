@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_util::future::AbortHandle;
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::{Abstention, MemberId};
-use incumbent_core::{CandidacyId, Candidate, Claim, Command, Event, Fault, LossReason, StoreId, Timestamp, Token};
+use incumbent_core::{CandidacyId, Candidate, Claim, Command, Event, Fault, StoreId, Timestamp, Token};
 use incumbent_peers::{Node, NodeEvent, TermRules};
 use incumbent_store::{Clock, StoreError};
 
@@ -47,8 +47,6 @@ pub(crate) struct GroupSide {
     hooks: Hooks,
     member: Member,
     candidacy: Option<DrivenCandidacy>,
-    /// Who leads, if it is another member.
-    follows: Option<(MemberId, Option<Token>)>,
     /// What is to be told that the member has not said.
     events: VecDeque<SideEvent>,
     work: FuturesUnordered<Work>,
@@ -72,13 +70,6 @@ struct DrivenCandidacy {
     fences: Fences,
     /// What its user wants of a member that has not started yet.
     waiting: Vec<Command>,
-    healthy: bool,
-    in_office: bool,
-    /// Its work has not stopped. Until then, and while it is in office, it is not shown whom it
-    /// follows.
-    at_work: bool,
-    /// Its user hands over, having stopped.
-    ceding: bool,
     error: Option<CandidacyError>,
 }
 
@@ -90,7 +81,6 @@ impl GroupSide {
             hooks,
             member: Member::No,
             candidacy: None,
-            follows: None,
             events: VecDeque::new(),
             work: FuturesUnordered::new(),
             raise: None,
@@ -130,7 +120,7 @@ impl GroupSide {
             }
         };
         self.member = Member::Yes(node);
-        self.show_candidacy();
+        self.name_candidate();
         if let Some(candidacy) = &mut self.candidacy {
             let (id, waiting) = (candidacy.id, std::mem::take(&mut candidacy.waiting));
             waiting.into_iter().for_each(|command| self.command(id, command));
@@ -140,31 +130,11 @@ impl GroupSide {
         }
     }
 
-    fn command_node(&mut self, command: Command) {
-        if let Member::Yes(node) = &mut self.member {
-            node.command(command);
+    /// The candidate is known by its member's name.
+    fn name_candidate(&self) {
+        if let (Member::Yes(node), Some(candidacy)) = (&self.member, &self.candidacy) {
+            let _ = candidacy.shared.name.set(self.group_election.group.members().name(node.me()).into());
         }
-    }
-
-    /// The candidate is known by its member's name, and sees whom it follows.
-    fn show_candidacy(&mut self) {
-        let (Member::Yes(node), Some(candidacy)) = (&self.member, &self.candidacy) else { return };
-        let _ = candidacy.shared.name.set(self.group_election.group.members().name(node.me()).into());
-        self.show();
-    }
-
-    /// Whom a candidate that does not lead follows.
-    fn show(&mut self) {
-        let Some(candidacy) = self.candidacy.as_ref().filter(|candidacy| !candidacy.in_office && !candidacy.at_work)
-        else {
-            return;
-        };
-        let event = match self.follows {
-            _ if !candidacy.healthy => Event::Out(LossReason::Unhealthy),
-            Some((leader, term)) => Event::Led { leader, term, value: bytes::Bytes::new() },
-            None => Event::Vacant,
-        };
-        self.events.push_back(SideEvent::Event(candidacy.id, event));
     }
 
     /// The candidate cannot stand, for good.
@@ -265,34 +235,11 @@ impl GroupSide {
     }
 
     fn on_event(&mut self, event: Event) {
-        match &event {
-            Event::Led { leader, term, .. } => {
-                self.follows = Some((*leader, *term));
-                return self.show();
-            }
-            Event::Vacant => {
-                self.follows = None;
-                return self.show();
-            }
-            Event::NotVoting(why) => self.on_abstention(*why),
-            Event::Elected { .. } => self.follows = None,
-            _ => {}
+        if let Event::NotVoting(why) = event {
+            self.on_abstention(why);
         }
-        let Some(candidacy) = &mut self.candidacy else { return };
-        match &event {
-            Event::Elected { .. } => (candidacy.in_office, candidacy.at_work) = (true, true),
-            Event::TransferRefused(_) => candidacy.ceding = false,
-            Event::Unelected(why) => {
-                candidacy.in_office = false;
-                candidacy.at_work &= !(std::mem::take(&mut candidacy.ceding) && *why == LossReason::Transferred);
-            }
-            _ => {}
-        }
-        let released = event == Event::Released;
-        self.events.push_back(SideEvent::Event(candidacy.id, event));
-        if released {
-            self.show();
-        }
+        let id = self.candidacy.as_ref().map(|candidacy| candidacy.id);
+        self.events.extend(id.map(|id| SideEvent::Event(id, event)));
     }
 
     fn on_abstention(&mut self, why: Abstention) {
@@ -311,7 +258,6 @@ impl GroupSide {
     /// The member is no more. If that was not our doing, whoever stands next starts it anew.
     fn on_closed(&mut self) {
         let Member::Yes(node) = std::mem::replace(&mut self.member, Member::No) else { return };
-        self.follows = None;
         if self.closing {
             self.shut(*node);
         } else {
@@ -356,18 +302,8 @@ impl Side for GroupSide {
                 Done::Started(start(&group_election, &election, &name, (rules, value), clock).await.map(Box::new))
             }));
         }
-        self.candidacy = Some(DrivenCandidacy {
-            id,
-            shared,
-            fences,
-            waiting: Vec::new(),
-            healthy: true,
-            in_office: false,
-            at_work: false,
-            ceding: false,
-            error: None,
-        });
-        self.show_candidacy();
+        self.candidacy = Some(DrivenCandidacy { id, shared, fences, waiting: Vec::new(), error: None });
+        self.name_candidate();
         Ok(())
     }
 
@@ -376,18 +312,8 @@ impl Side for GroupSide {
         if let Member::Starting = self.member {
             return candidacy.waiting.push(command);
         }
-        let shows = match command {
-            Command::Healthy(healthy) => {
-                candidacy.healthy = healthy;
-                true
-            }
-            Command::Release => std::mem::take(&mut candidacy.at_work),
-            _ => false,
-        };
-        candidacy.ceding |= matches!(command, Command::Transfer(..));
-        self.command_node(command);
-        if shows {
-            self.show();
+        if let Member::Yes(node) = &mut self.member {
+            node.command(command);
         }
     }
 

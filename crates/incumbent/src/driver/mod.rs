@@ -277,10 +277,10 @@ impl<S: Side> Driver<S> {
         match event {
             Event::FirstContact(tombstone) => handles.shared.on_first_contact(tombstone),
             Event::Following(ahead) => handles.role(Role::Following { ahead: ahead.name, token: Some(ahead.token) }),
-            Event::Led { leader, term, .. } => {
-                handles.role(Role::Following { ahead: Some(self.side.name_of(leader)), token: term });
+            Event::Follows { leader, term } => {
+                let ahead = leader.map(|leader| self.side.name_of(leader));
+                handles.role(Role::Following { ahead, token: term });
             }
-            Event::Vacant => handles.role(Role::Following { ahead: None, token: None }),
             Event::Out(why) => handles.role(Role::Out(why)),
             Event::Elected { term, claim, deadline } => {
                 let token = self.side.fencing_token(&claim);
@@ -318,7 +318,7 @@ impl<S: Side> Driver<S> {
                 handles.shared.change(|state| state.failed = Some(error));
             }
             // Of the member, not of its candidate.
-            Event::NotVoting(_) | Event::Voting => {}
+            Event::Led { .. } | Event::Vacant | Event::NotVoting(_) | Event::Voting => {}
             Event::Done { certain } => {
                 if let Some(handles) = self.candidacies.remove(&id) {
                     handles.finish(certain);

@@ -143,7 +143,7 @@ async fn a_term_is_over_for_its_handles_before_what_the_machine_says_next_is_don
         Says::Send("before"),
         Says::Event(Event::Unelected(LossReason::Superseded)),
         Says::Send("what lets another begin"),
-        Says::Event(Event::Vacant),
+        Says::Event(Event::Follows { leader: None, term: None }),
     ];
     let (sent, _) = sent(says, Vec::new(), true);
     let leads = Role::Leading { token: Token::new(7) };
@@ -157,7 +157,7 @@ async fn what_follows_from_telling_an_event_keeps_its_place_in_the_queue() {
     let when_released = vec![
         Says::Event(Event::Unelected(LossReason::Paused)),
         Says::Send("what lets another begin"),
-        Says::Event(Event::Vacant),
+        Says::Event(Event::Follows { leader: None, term: None }),
     ];
     let (sent, candidacy) = sent(says, when_released, false);
     let leads = Role::Leading { token: Token::new(7) };

@@ -44,6 +44,7 @@ use crate::machine::{Command, Event, LossReason, Successor};
 use crate::office::Refusal;
 use crate::peers::group::{Group, MemberId};
 use crate::peers::machine::{Abstention, TermRules};
+use crate::peers::role::{ShownRole, role};
 use crate::rng::Rng;
 use crate::settings::stretch;
 use crate::tenure::{Rules, Tenure};
@@ -100,6 +101,7 @@ pub struct Consensus {
     closing: bool,
     /// What was last said about voting.
     said: Option<Abstention>,
+    shown: ShownRole,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -187,6 +189,7 @@ impl Consensus {
             healthy: true,
             closing: false,
             said: None,
+            shown: ShownRole::default(),
         };
         member.boot(now, boot);
         Ok(member)
@@ -209,6 +212,7 @@ impl Consensus {
         }
         self.rest(now);
         self.on_time(now);
+        self.show_role();
     }
 
     /// Something happened, or time has passed.
@@ -254,6 +258,7 @@ impl Consensus {
         self.tend_fences(now);
         self.say_abstention(now);
         self.finish_leaving();
+        self.show_role();
         self.close_if_idle();
     }
 
@@ -398,6 +403,17 @@ impl Consensus {
         if self.leaving && self.candidate.is_some() && self.tenure.is_settled() {
             (self.leaving, self.candidate) = (false, None);
             self.event(Event::Done { certain: true });
+        }
+    }
+
+    /// Shows the candidate whom it follows, if that has changed.
+    fn show_role(&mut self) {
+        let leader = self.known.leader;
+        let followed = (leader, leader.and_then(|_| Token::new(self.known.term)));
+        let (waits, stands) = (self.settings.policy.waits_for_the_work(), self.candidate.is_some() && !self.leaving);
+        let role = role(&self.tenure, waits, self.healthy, followed).filter(|_| stands);
+        if let Some(role) = self.shown.change(role) {
+            self.event(role);
         }
     }
 

@@ -46,6 +46,9 @@ fn outputs(member: &mut Consensus, now: Timestamp) -> Vec<Output> {
     taken
 }
 
+/// What a candidate is shown that waits for a leader.
+const NOBODY_LEADS: Event = Event::Follows { leader: None, term: None };
+
 fn events(outputs: &[Output]) -> Vec<Event> {
     outputs
         .iter()
@@ -204,7 +207,7 @@ fn an_acknowledgement_counts_from_when_its_heartbeat_was_sent_and_a_late_one_rev
 fn a_restarted_member_keeps_its_vote_and_votes_for_nobody_until_old_promises_are_over() {
     let stored = Stored { term: 4, ballot: Ballot::For(MemberId(0)), abstain: MS * 3_000, catch_up: Position::NONE };
     let mut voter = member(1, Boot::Restarted(stored), ConsensusSettings::default(), at(0));
-    assert_eq!(events(&outputs(&mut voter, at(0))), [Event::NotVoting(Abstention::Restarted)]);
+    assert_eq!(events(&outputs(&mut voter, at(0))), [Event::NotVoting(Abstention::Restarted), NOBODY_LEADS]);
     let ask = |number| Message::Vote { term: term(number), position: Position::NONE, forfeited: Some(term(4)) };
     voter.handle(at(3_002), Input::Message(MemberId(2), ask(5)));
     assert!(says(&outputs(&mut voter, at(0)), 2, &Message::Voted { term: term(5), granted: false }));
@@ -222,7 +225,7 @@ fn the_abstention_of_a_longer_timeout_outlives_the_change_of_settings() {
     let stored = Stored { term: 1, abstain: MS * 10_000, ..Stored::default() };
     let mut voter = member(1, Boot::Restarted(stored), ConsensusSettings::default(), at(0));
     voter.handle(at(10_000), Input::Tick);
-    assert_eq!(events(&outputs(&mut voter, at(0))), [Event::NotVoting(Abstention::Restarted)]);
+    assert_eq!(events(&outputs(&mut voter, at(0))), [Event::NotVoting(Abstention::Restarted), NOBODY_LEADS]);
     voter.handle(at(10_010), Input::Tick);
     let written = outputs(&mut voter, at(0)).into_iter().find_map(|output| match output {
         Output::Persist(_, stored) => Some(stored.abstain),
@@ -235,7 +238,7 @@ fn the_abstention_of_a_longer_timeout_outlives_the_change_of_settings() {
 fn a_wiped_member_waits_for_all_others_and_abstains_in_the_highest_term() {
     let mut wiped = member(1, Boot::Lost, ConsensusSettings::default(), at(0));
     let said = outputs(&mut wiped, at(0));
-    assert_eq!(events(&said), [Event::NotVoting(Abstention::StateLost)]);
+    assert_eq!(events(&said), [Event::NotVoting(Abstention::StateLost), NOBODY_LEADS]);
     let nonce = said
         .iter()
         .find_map(|output| match output {
@@ -684,6 +687,27 @@ fn what_was_lost_bars_the_next_term_of_this_member_until_its_work_has_stopped() 
     let due = members[0].poll_timeout().unwrap();
     members[0].handle(due, Input::Tick);
     assert_eq!(members[0].role(), PeerRole::Sounding);
+}
+
+#[test]
+fn a_candidate_is_shown_whom_it_follows_and_one_at_work_not_before_its_work_has_stopped() {
+    let follows = |leader| Event::Follows { leader: Some(MemberId(leader)), term: Some(term(u64::from(leader) + 1)) };
+    let (mut members, now) = with_leader();
+    let beat = Message::Heartbeat { term: term(2), echo: 0, in_office: true, version: 1, value: Some(Bytes::new()) };
+    let hear = Input::Message(MemberId(1), beat);
+    members[2].handle(now, hear.clone());
+    assert!(events(&outputs(&mut members[2], now)).contains(&follows(1)), "another leads");
+    members[0].handle(now, hear);
+    let told = events(&outputs(&mut members[0], now));
+    assert!(matches!(told[..], [Event::Unelected(_), Event::Released, Event::Led { .. }]), "{told:?}");
+    members[0].handle(now, Input::Command(Command::Healthy(false)));
+    assert_eq!(events(&outputs(&mut members[0], now)), []);
+    members[0].handle(now, Input::Command(Command::Release));
+    assert_eq!(events(&outputs(&mut members[0], now)), [Event::Out(LossReason::Unhealthy)]);
+    members[0].handle(now, Input::Command(Command::Healthy(true)));
+    assert_eq!(events(&outputs(&mut members[0], now)), [follows(1)]);
+    members[0].handle(now, Input::Command(Command::Healthy(true)));
+    assert_eq!(events(&outputs(&mut members[0], now)), [], "it has been shown that");
 }
 
 #[test]
