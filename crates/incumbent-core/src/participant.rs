@@ -1,13 +1,12 @@
 //! One process: its session, and its candidacies in any number of elections.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::candidacy::{Candidacy, CandidacyInput};
 use crate::entry::Held;
 use crate::keeper::{Change, Epoch, Keeper, Order};
-use crate::machine::{CandidacyId, Candidate, Event, Input, Output};
+use crate::machine::{CallId, CandidacyId, Candidate, Event, Input, Output};
 use crate::name::ElectionName;
 use crate::outbox::Outbox;
 use crate::rng::Rng;
@@ -37,6 +36,9 @@ pub struct Participant {
     standing: BTreeMap<ElectionName, CandidacyId>,
     /// Who stands in an election once the present candidacy there, which is leaving, has gone.
     queued: BTreeMap<ElectionName, CandidacyId>,
+    /// Raises of fences that were given up, of candidacies that are gone. Each is in its user's hands
+    /// until it is dropped, and the next candidacy in its election waits for that.
+    raises: BTreeMap<ElectionName, (CandidacyId, CallId)>,
     timeouts: BTreeSet<(Timestamp, CandidacyId)>,
     timeout_of: BTreeMap<CandidacyId, Timestamp>,
     next_sweeper: u64,
@@ -55,6 +57,7 @@ impl Participant {
             candidacies: BTreeMap::new(),
             standing: BTreeMap::new(),
             queued: BTreeMap::new(),
+            raises: BTreeMap::new(),
             timeouts: BTreeSet::new(),
             timeout_of: BTreeMap::new(),
             next_sweeper: FIRST_SWEEPER,
@@ -95,6 +98,7 @@ impl Participant {
                 // An answer to an older call speaks of an older session.
                 let awaited = self.candidacies.get(&id).is_some_and(|candidacy| candidacy.awaits(call));
                 let session_gone = awaited && answer == Err(Fault::SessionGone);
+                self.on_raise_dropped(now, (id, call));
                 self.tell(now, id, CandidacyInput::Answer(call, answer));
                 if session_gone && self.keeper.epoch().is_some() {
                     self.give_up_attempt();
@@ -144,14 +148,18 @@ impl Participant {
         let candidacy = Box::new(Candidacy::new(id, candidate, self.settings.clone(), self.rng.fork()));
         self.candidacies.insert(id, candidacy);
         self.keeper.want(true);
-        match self.standing.entry(election.clone()) {
-            Entry::Occupied(_) => {
-                self.queued.insert(election, id);
-            }
-            Entry::Vacant(free) => {
-                free.insert(id);
-                self.begin(now, id);
-            }
+        self.queued.insert(election.clone(), id);
+        self.begin_queued(now, &election);
+    }
+
+    /// Whoever waits for this election stands in it, if it is free.
+    fn begin_queued(&mut self, now: Timestamp, election: &ElectionName) {
+        if self.standing.contains_key(election) || self.raises.contains_key(election) {
+            return;
+        }
+        if let Some((election, next)) = self.queued.remove_entry(election) {
+            self.standing.insert(election, next);
+            self.begin(now, next);
         }
     }
 
@@ -295,10 +303,18 @@ impl Participant {
         }
         if self.standing.get(election) == Some(&id) {
             self.standing.remove(election);
-            if let Some((election, next)) = self.queued.remove_entry(election) {
-                self.standing.insert(election, next);
-                self.begin(now, next);
-            }
+            let raise = candidacy.raise().filter(|_| self.settings.policy.raises_fences_once());
+            self.raises.extend(raise.map(|call| (election.clone(), (id, call))));
+            self.begin_queued(now, election);
+        }
+    }
+
+    /// Nothing is left of this raise, if it is one that a candidacy which is gone had given up.
+    fn on_raise_dropped(&mut self, now: Timestamp, dropped: (CandidacyId, CallId)) {
+        let election = self.raises.iter().find(|(_, raise)| **raise == dropped).map(|(election, _)| election.clone());
+        if let Some(election) = election {
+            self.raises.remove(&election);
+            self.begin_queued(now, &election);
         }
     }
 

@@ -1121,3 +1121,28 @@ fn a_session_is_replaced_only_when_no_entry_of_it_is_left_in_line() {
     assert!(replaced(&driven), "{:?}", driven.recent());
     assert!(driven.events().contains(&Event::Done { certain: true }));
 }
+
+#[test]
+fn the_next_candidacy_does_not_begin_before_the_raise_of_the_last_one_is_dropped() {
+    let fenced = || Candidate { fenced: true, ..candidate() };
+    let mut driven = Driven::standing(fenced());
+    let held = driven.enlisted(5);
+    driven.answer(standing(Place::Leading(held.clone()), Office::default()));
+    let (_, raise, op) = driven.call();
+    assert_eq!(op, Op::RaiseFences(held.token));
+    // It hangs, and blocks its thread. Its user gives up and stands anew.
+    driven.handle(Input::Command(CANDIDACY, Command::Leave));
+    assert_eq!(driven.call().2, Op::Withdraw(held, None));
+    driven.answer(Ok(Answer::Cas(Cas::Done)));
+    assert!(driven.events().contains(&Event::Done { certain: true }), "leaving waits for no fence");
+    driven.clear();
+    let next = CandidacyId(2);
+    driven.handle(Input::Stand(next, fenced()));
+    driven.pass(TTL / 3);
+    driven.handle(Input::Answer(next, raise, Err(Fault::OutcomeUnknown)));
+    let calls = driven.recent().iter().any(|output| matches!(output, Output::Call(..)));
+    assert!(!calls, "{:?} while the raise is still in the user's hands", driven.recent());
+    assert!(!driven.participant.may_stand(&election()), "one waits already");
+    driven.handle(Input::Answer(CANDIDACY, raise, Err(Fault::OutcomeUnknown)));
+    assert!(matches!(driven.call(), (id, _, Op::Enlist(..)) if id == next), "{:?}", driven.recent());
+}

@@ -267,6 +267,11 @@ impl Candidacy {
         self.call.as_ref().is_some_and(|call| call.id == id)
     }
 
+    /// The raise of fences that is out, or is being dropped.
+    pub(crate) fn raise(&self) -> Option<CallId> {
+        self.raise
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
     }

@@ -5,6 +5,7 @@ use incumbent_core::{Answer, Attempt, CallId, CandidacyId, Cas, Epoch, Fault, Hi
 use super::checker::{Fields, Withdrawal};
 use super::process::{FirstInLine, Message, Process};
 use super::server::{Ask, QueryClient, Reply, held_in};
+use super::users::Deed;
 use super::world::{Happening, Request, World};
 use crate::trace::trace;
 use crate::variant::AroundFlaw;
@@ -254,6 +255,16 @@ impl World {
             let Some(election) = self.processes[process].users.get(&candidacy).map(|user| user.election) else {
                 return;
             };
+            if let Some((other, _)) = self.processes[process].raises.insert(election, (candidacy, call)) {
+                let seen =
+                    format!("p{process} {candidacy:?} raises its fences while a raise of {other:?} is not dropped");
+                self.fail("RAISE", seen);
+            }
+            if self.stormy && self.chance(20) {
+                // It hangs, and its user does not wait for it.
+                let delay = self.rng.below(self.scenario.ttl() / 4);
+                return self.after(delay, Happening::Deed(Deed::Leave { process, boot, candidacy }));
+            }
             if !self.chance(self.weather.lost) {
                 let times = 1 + u64::from(self.chance(self.weather.doubled));
                 for copy in 0..times {
@@ -273,13 +284,18 @@ impl World {
         let (boot, raise) = (*boot, users.get_mut(&candidacy).and_then(|user| user.raise.take()));
         if let Some(call) = raise {
             let message = Message::Input(Input::Answer(candidacy, call, Err(Fault::OutcomeUnknown)));
-            let delay = self.delay();
+            // Now and then it blocks, and cannot be dropped.
+            let blocks = self.stormy && self.chance(250);
+            let delay = self.delay() + if blocks { self.rng.below(3 * self.scenario.ttl()) } else { 0 };
             self.after(delay, Happening::Deliver { process, boot, message: Box::new(message) });
         }
     }
 
     /// Notes what an answer said, as it reaches the one who acts on it.
     pub(crate) fn note_answer(&mut self, process: usize, input: &Input) {
+        if let Input::Answer(candidacy, call, _) = input {
+            self.processes[process].raises.retain(|_, raise| *raise != (*candidacy, *call));
+        }
         if let Input::Answer(candidacy, call, Ok(_)) = input
             && let Some(state) = self.processes[process].users.get_mut(candidacy)
             && state.last_call == call.0

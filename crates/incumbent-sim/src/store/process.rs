@@ -74,6 +74,8 @@ pub(crate) struct Process {
     /// What this process met at first contact with each election, until it was told that the
     /// election has ended.
     pub(crate) contacts: BTreeMap<usize, Option<Nonce>>,
+    /// The raise of fences of each election that is in the user's hands.
+    pub(crate) raises: BTreeMap<usize, (CandidacyId, CallId)>,
     pub(crate) next_tick: Option<u64>,
     pub(crate) tick_serial: u64,
     /// Ticks at one moment: more than a few, and it spins.
@@ -97,6 +99,7 @@ impl Process {
             users: BTreeMap::new(),
             next_candidacy: 0,
             contacts: BTreeMap::new(),
+            raises: BTreeMap::new(),
             next_tick: None,
             tick_serial: 0,
             ticks_now: (0, 0),
@@ -119,6 +122,7 @@ impl Process {
         self.inbox.clear();
         self.users.clear();
         self.contacts.clear();
+        self.raises.clear();
         self.next_tick = None;
         self.tick_serial += 1;
     }

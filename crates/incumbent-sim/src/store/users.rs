@@ -40,6 +40,12 @@ pub(crate) enum Deed {
         boot: u32,
         candidacy: CandidacyId,
     },
+    /// The fences hang: the candidate leaves, and perhaps stands anew.
+    Leave {
+        process: usize,
+        boot: u32,
+        candidacy: CandidacyId,
+    },
     /// Anything.
     Wish,
     /// An operator does something.
@@ -81,7 +87,12 @@ impl World {
             Deed::Recover { process, boot, candidacy } if self.runs(process, boot) => {
                 self.set_healthy(process, candidacy, true)
             }
-            Deed::Stand { .. } | Deed::Stopped { .. } | Deed::Write { .. } | Deed::Recover { .. } => {}
+            Deed::Leave { process, boot, candidacy } if self.runs(process, boot) => self.leave(process, candidacy),
+            Deed::Stand { .. }
+            | Deed::Stopped { .. }
+            | Deed::Write { .. }
+            | Deed::Recover { .. }
+            | Deed::Leave { .. } => {}
             Deed::Wish => self.wish(),
             Deed::Operate => self.operate(),
         }
@@ -202,20 +213,22 @@ impl World {
                 let value = Bytes::from(self.now.to_string());
                 self.command(process, Input::Command(candidacy, Command::Proclaim(self.now, value)));
             }
-            (6..=8, _) => {
-                if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
-                    user.leaving = true;
-                }
-                self.command(process, Input::Command(candidacy, Command::Leave));
-                // Some come back at once, before the old candidacy has left.
-                if self.chance(500) {
-                    self.stand(process, election);
-                }
-            }
+            (6..=8, _) => self.leave(process, candidacy),
             (_, Some(term)) if self.processes[process].clock.read(self.now) >= term.deadline => {
                 self.command(process, Input::Command(candidacy, Command::Lapsed(term.number)));
             }
             _ => {}
+        }
+    }
+
+    fn leave(&mut self, process: usize, candidacy: CandidacyId) {
+        let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
+        user.leaving = true;
+        let election = user.election;
+        self.command(process, Input::Command(candidacy, Command::Leave));
+        // Some come back at once, before the old candidacy has left.
+        if self.chance(500) {
+            self.stand(process, election);
         }
     }
 
