@@ -90,22 +90,22 @@ impl News {
 
     async fn feed(self: &Arc<News>) -> Result<(u64, Feed), StoreError> {
         let open = |generation| {
-            let news = Arc::downgrade(self);
-            let hear = {
-                let news = news.clone();
-                move |push| hear(&news, generation, push)
-            };
+            let (news, told) = (Arc::downgrade(self), Arc::downgrade(self));
+            let hear = move |push| hear(&news, generation, push);
             let connection = self.link.news(hear);
             let test = self.link.keys.test_channel();
             async move {
                 let mut connection = connection.await?;
                 // A user without rights on our channels is told now. It also keeps the connection
                 // in the state of one that has subscriptions.
-                let subscribed = tokio::time::timeout(CONFIRM_TIMEOUT, connection.subscribe(&test)).await;
-                let subscribed = subscribed.map_err(|_| lost())?;
-                subscribed.map_err(|error| classify(error, Effect::None, "subscribing to news"))?;
+                confirmed(connection.subscribe(&test)).await?;
                 let (feed, orders) = mpsc::unbounded_channel();
-                tokio::spawn(keep(connection, orders));
+                tokio::spawn(async move {
+                    let kept = keep(connection, orders).await;
+                    if let (Err(_), Some(news)) = (kept, told.upgrade()) {
+                        news.tell_all_that_news_are_lost(generation);
+                    }
+                });
                 Ok(feed)
             }
         };
@@ -215,7 +215,12 @@ impl Drop for Waiter {
 
 /// Keeps the subscriptions of one connection as they are wanted, until it is lost or nobody has its
 /// feed any more. What is asked for at the same time travels together.
-async fn keep(mut connection: MultiplexedConnection, mut orders: mpsc::UnboundedReceiver<Order>) {
+///
+/// An error: the server no longer answers, and nobody will hear of anything on it.
+async fn keep(
+    mut connection: MultiplexedConnection,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) -> Result<(), StoreError> {
     let mut wanted: HashMap<Vec<u8>, usize> = HashMap::new();
     while let Some(order) = orders.recv().await {
         let (mut fresh, mut left, mut confirmations) = (Vec::new(), HashSet::new(), Vec::new());
@@ -246,15 +251,19 @@ async fn keep(mut connection: MultiplexedConnection, mut orders: mpsc::Unbounded
             }
             next = orders.try_recv().ok();
         }
-        if confirm(&mut connection, &fresh, !confirmations.is_empty()).await.is_err() {
-            return;
-        }
+        confirmed(confirm(&mut connection, &fresh, !confirmations.is_empty())).await?;
         confirmations.into_iter().for_each(|confirm| _ = confirm.send(()));
         let left: Vec<_> = left.into_iter().collect();
-        if !left.is_empty() && connection.unsubscribe(&left).await.is_err() {
-            return;
+        if !left.is_empty() {
+            confirmed(connection.unsubscribe(&left)).await?;
         }
     }
+    Ok(())
+}
+
+async fn confirmed(confirmation: impl Future<Output = Result<(), RedisError>>) -> Result<(), StoreError> {
+    let confirmed = tokio::time::timeout(CONFIRM_TIMEOUT, confirmation).await.map_err(|_| lost())?;
+    confirmed.map_err(|error| classify(error, Effect::None, "subscribing to news"))
 }
 
 /// Subscribes. Where nothing is to be added, the server still has to show that it is there.

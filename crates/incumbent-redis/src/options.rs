@@ -47,7 +47,7 @@ impl RedisOptions {
 pub(crate) fn parse_url(url: &str) -> Result<(Route, RedisOptions), StoreError> {
     let url = SCHEME.read(url)?;
     let mut options = RedisOptions::new();
-    let mut sentinel = None;
+    let (mut sentinel, mut at_sentinels) = (None, RedisConnectionInfo::default());
     for (word, value) in &url.options {
         options = match (word.as_str(), value.as_str()) {
             ("prefix", prefix) => options.prefix(prefix),
@@ -57,8 +57,20 @@ pub(crate) fn parse_url(url: &str) -> Result<(Route, RedisOptions), StoreError> 
                 sentinel = Some(name.to_owned());
                 options
             }
+            ("sentinel-user", user) => {
+                at_sentinels = at_sentinels.set_username(user);
+                options
+            }
+            ("sentinel-password", password) => {
+                at_sentinels = at_sentinels.set_password(password);
+                options
+            }
             _ => return Err(url.unknown_option(word)),
         };
+    }
+    let names_us = at_sentinels.username().is_some() || at_sentinels.password().is_some();
+    if names_us && (sentinel.is_none() || at_sentinels.password().is_none()) {
+        return Err(SCHEME.wrong("sentinel-user needs sentinel-password, and both need sentinel=NAME"));
     }
     let clients = |settings: &RedisConnectionInfo| {
         url.servers.iter().map(|server| client(&url, server, settings.clone())).collect::<Result<Vec<_>, _>>()
@@ -66,7 +78,7 @@ pub(crate) fn parse_url(url: &str) -> Result<(Route, RedisOptions), StoreError> 
     let servers = clients(&settings(&url)?)?;
     let Some(name) = sentinel else { return Ok((Route::Servers(servers), options)) };
     // Who we are at the primary is nobody's business at the Sentinels.
-    let sentinels = clients(&RedisConnectionInfo::default())?;
+    let sentinels = clients(&at_sentinels)?;
     let primary = servers.into_iter().next().ok_or_else(|| SCHEME.wrong("it names no server"))?;
     Ok((Route::Sentinels { sentinels, name, primary: Box::new(primary) }, options))
 }
@@ -175,6 +187,13 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+        match parse_url("redis://:secret@a?sentinel=m&sentinel-user=me&sentinel-password=p%26w").unwrap().0 {
+            Route::Sentinels { sentinels, .. } => {
+                let settings = sentinels[0].get_connection_info().redis_settings().clone();
+                assert_eq!((settings.username(), settings.password()), (Some("me"), Some("p&w")));
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -185,6 +204,8 @@ mod tests {
             ("redis://host?colour=red", "\"colour\" is not known"),
             ("redis://host?eviction=yes", "eviction has one value"),
             ("rediss://host", "needs the option ca"),
+            ("redis://host?sentinel=m&sentinel-user=me", "needs sentinel-password"),
+            ("redis://host?sentinel-password=secret", "need sentinel=NAME"),
         ] {
             let said = parse_url(url).map(|_| ()).expect_err(url).to_string();
             assert!(said.contains("the URL of a Redis store: ") && said.contains(why), "{url}: {said}");

@@ -80,7 +80,8 @@ impl RedisStore {
     /// Several servers, `redis://a,b,c`, are members of a cluster, of which the one that keeps our
     /// keys is asked. With `?sentinel=NAME` they are Sentinels, as in
     /// `redis://a:26379,b:26379?sentinel=mymaster`, and the primary that they call so is asked;
-    /// user, password and database are the primary's.
+    /// user, password and database are the primary's. Who we are at the Sentinels
+    /// `&sentinel-user=...&sentinel-password=...` say; a password alone is the default user's.
     pub fn from_url(url: &str) -> Result<RedisStore, StoreError> {
         let (route, options) = options::parse_url(url)?;
         RedisStore::over(route, &options)

@@ -119,6 +119,22 @@ async fn a_primary_that_no_sentinel_knows_is_named() {
 }
 
 #[tokio::test]
+async fn sentinels_that_want_a_password_are_given_theirs() {
+    let primary = RedisServer::start_with(&["--requirepass", "primarys"]).await;
+    let sentinel = RedisServer::start_sentinel(&primary).await;
+    sentinel.cli(&["ACL", "SETUSER", "asker", "on", ">askers", "+@all"]);
+    sentinel.cli(&["ACL", "SETUSER", "default", ">sentinels"]);
+    let url = format!("redis://:primarys@{}?sentinel=primary", sentinel.endpoint());
+    match RedisStore::from_url(&url).unwrap().identity().await {
+        Err(error @ StoreError::Denied { .. }) => assert!(!format!("{error:?}").contains("primarys"), "{error:?}"),
+        other => panic!("{other:?}"),
+    }
+    for who in ["sentinel-password=sentinels", "sentinel-user=asker&sentinel-password=askers"] {
+        RedisStore::from_url(&format!("{url}&{who}")).unwrap().identity().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn several_servers_that_are_no_cluster_are_refused() {
     let (one, other) = (RedisServer::start().await, RedisServer::start().await);
     let store = RedisStore::from_url(&format!("redis://{},{}", one.endpoint(), other.endpoint())).unwrap();

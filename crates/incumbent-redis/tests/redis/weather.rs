@@ -15,6 +15,9 @@ async fn a_write_whose_answer_is_lost_has_an_unknown_outcome_and_can_be_repeated
     let redis = Redis::at(&proxy.endpoint());
     let (store, onlooker) = (redis.open(), redis.moved_to(&server.endpoint()).open());
     let session = store.open_session(LONG).await.unwrap();
+    // The server knows the script: it does not ask for it while its answers are held.
+    let elsewhere = incumbent_store::ElectionName::new("elsewhere").unwrap();
+    session.enlist(&elsewhere, &entry(2)).await.unwrap();
     proxy.set(Way::HoldAnswers);
     let (election, new) = (jobs(), entry(1));
     let cut = async {
@@ -82,6 +85,27 @@ async fn whoever_waits_is_told_when_the_news_are_lost() {
     until("it waits again", async || store.watches() == 1 && proxy.connections() == 4).await;
     session.withdraw(&watched.held, None).await.unwrap();
     within(&mut wake).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn whoever_waits_is_told_when_the_end_of_another_watch_is_not_confirmed() {
+    let proxy = Proxy::start(&shared().await.endpoint()).await;
+    let store = Redis::at(&proxy.endpoint()).open();
+    let session = store.open_session(LONG).await.unwrap();
+    let mut wakes = Vec::new();
+    for name in ["one", "other"] {
+        let election = incumbent_store::ElectionName::new(name).unwrap();
+        let standing = session.enlist(&election, &entry(1)).await.unwrap();
+        let watched = Watched::new(held(&standing), standing.office.version);
+        let asked = |server: &RedisServer| server.cli(&["PUBSUB", "CHANNELS", "*"]).lines().count();
+        let before = asked(shared().await);
+        wakes.push(tokio::spawn(session.watch(&watched, standing.cursor)));
+        until("it is subscribed", async || asked(shared().await) > before).await;
+    }
+    proxy.set(Way::Stall);
+    wakes.pop().unwrap().abort();
+    let told = within(wakes.pop().unwrap()).await.unwrap();
+    assert!(matches!(told, Err(StoreError::Unavailable { .. })), "{told:?}");
 }
 
 #[tokio::test]
