@@ -29,6 +29,7 @@ FAULT_CRATES := \
 	incumbent-guardian \
 	incumbent-peers \
 	incumbent-redis \
+	incumbent-postgres \
 	incumbent-zookeeper
 
 # Crates that read what others have written.

@@ -10,12 +10,57 @@ use incumbent_store::{
     Cursor, ElectionName, Entry, EntryId, Held, Incarnation, Line, Nonce, Office, Place, Renewal, Standing, StoreError,
     StoreId, Token, Version,
 };
-use tokio_postgres::Row;
-use tokio_postgres::types::FromSql;
+use tokio_postgres::SimpleQueryRow as Row;
 
 /// One column of a row.
-pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, number: usize) -> Result<T, StoreError> {
-    row.try_get(number).map_err(|error| corrupt(format_args!("column {number}: {error}")))
+pub(crate) fn column<'a, T: Column<'a>>(row: &'a Row, number: usize) -> Result<T, StoreError> {
+    let text = row.try_get(number).map_err(|error| corrupt(format_args!("column {number}: {error}")))?;
+    T::read(text).ok_or_else(|| corrupt(format_args!("column {number}: {text:?}")))
+}
+
+/// A value, from the text that the server writes for it.
+pub(crate) trait Column<'a>: Sized {
+    fn read(text: Option<&'a str>) -> Option<Self>;
+}
+
+impl<'a> Column<'a> for &'a str {
+    fn read(text: Option<&'a str>) -> Option<&'a str> {
+        text
+    }
+}
+
+impl Column<'_> for i64 {
+    fn read(text: Option<&str>) -> Option<i64> {
+        text?.parse().ok()
+    }
+}
+
+impl Column<'_> for bool {
+    fn read(text: Option<&str>) -> Option<bool> {
+        match text? {
+            "t" => Some(true),
+            "f" => Some(false),
+            _ => None,
+        }
+    }
+}
+
+impl Column<'_> for Vec<u8> {
+    fn read(text: Option<&str>) -> Option<Vec<u8>> {
+        bytes_of(text?.strip_prefix(r"\x")?)
+    }
+}
+
+impl<'a, T: Column<'a>> Column<'a> for Option<T> {
+    fn read(text: Option<&'a str>) -> Option<Option<T>> {
+        text.map_or(Some(None), |text| T::read(Some(text)).map(Some))
+    }
+}
+
+/// What hexadecimal digits stand for.
+pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    hex.as_bytes().chunks(2).map(pair).collect()
 }
 
 fn corrupt(what: impl std::fmt::Display) -> StoreError {
@@ -51,14 +96,13 @@ fn version(number: i64) -> Version {
     Version(number.unsigned_abs())
 }
 
-fn incarnation(bytes: &[u8]) -> Result<Incarnation, StoreError> {
+fn incarnation(bytes: Vec<u8>) -> Result<Incarnation, StoreError> {
     let bytes = bytes.try_into().map_err(|_| corrupt("an incarnation"))?;
     Ok(Incarnation::from_bits(u128::from_be_bytes(bytes)))
 }
 
-fn election(name: &[u8]) -> Result<ElectionName, StoreError> {
-    let name = std::str::from_utf8(name).map_err(corrupt)?;
-    Ok(ElectionName::new(name)?)
+fn election(name: Vec<u8>) -> Result<ElectionName, StoreError> {
+    Ok(ElectionName::new(&String::from_utf8(name).map_err(corrupt)?)?)
 }
 
 fn micros(number: i64) -> Duration {
@@ -70,9 +114,8 @@ fn entry(row: &Row, first: usize) -> Result<Entry, StoreError> {
     let token = token(column(row, first)?)?;
     let mut entry = Entry::new(id(token), token);
     entry.incarnation = Some(incarnation(column(row, first + 1)?)?);
-    let name: &[u8] = column(row, first + 2)?;
-    entry.name = Some(Arc::from(std::str::from_utf8(name).map_err(corrupt)?));
-    entry.value = Bytes::copy_from_slice(column(row, first + 3)?);
+    entry.name = Some(Arc::from(String::from_utf8(column(row, first + 2)?).map_err(corrupt)?));
+    entry.value = Bytes::from(column::<Vec<u8>>(row, first + 3)?);
     entry.ready = column::<Option<i64>>(row, first + 4)?.map(|bits| Nonce(bits.cast_unsigned()));
     entry.version = version(column(row, first + 5)?);
     Ok(entry)
@@ -81,11 +124,11 @@ fn entry(row: &Row, first: usize) -> Result<Entry, StoreError> {
 /// The office record in two columns.
 fn office(row: &Row, first: usize) -> Result<Office, StoreError> {
     let version = version(column(row, first + 1)?);
-    match column::<Option<&[u8]>>(row, first)? {
+    match column::<Option<Vec<u8>>>(row, first)? {
         None => Ok(Office::default()),
         Some(record) => {
             let damaged = || StoreError::Corrupt { what: "an office record was not written by this library".into() };
-            decode_office(record, version).ok_or_else(damaged)
+            decode_office(&record, version).ok_or_else(damaged)
         }
     }
 }
@@ -144,7 +187,7 @@ pub(crate) fn renewal(rows: &[Row], named: &[Held]) -> Result<(Renewal, HashMap<
     let (mut there, mut ahead) = (HashSet::new(), HashMap::new());
     let expected: HashSet<_> = named.iter().map(|held| (&held.election, held.token)).collect();
     for row in rows {
-        let Some(name) = column::<Option<&[u8]>>(row, 1)? else { continue };
+        let Some(name) = column::<Option<Vec<u8>>>(row, 1)? else { continue };
         let (election, token) = (election(name)?, token(column(row, 2)?)?);
         let left = column::<Option<i64>>(row, 5)?.map(micros);
         ahead.insert(election.clone(), Ahead { token: column(row, 4)?, left });

@@ -1,23 +1,25 @@
-//! One connection to the server: dialled when it is needed, given up with a call that was given up.
-//! Knows SQL, and nothing of elections.
+//! One connection to the server: dialled when it is needed, used by one call at a time, dropped
+//! with a call that was given up. Knows SQL, and nothing of elections.
+//!
+//! A call is one message, which is answered as a whole: the transaction and what is told of it.
+//! Nothing is sent before the answer to the message before has come. A client that goes away with
+//! two answers under way leaves the second one, through pgbouncer before 1.21, to whoever gets the
+//! server's connection next.
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use futures_util::future::join3;
-use incumbent_store::{Effect, StoreError};
-use tokio::sync::{mpsc, oneshot};
+use incumbent_store::{Effect, StoreError, random_words};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Error, Notification, Row};
+use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::connector::{Connector, Messages};
-use crate::error::{Said, classify, is_read_only, needs_a_transaction_of_its_own};
+use crate::error::{Refusal, classify};
 use crate::schema::{About, Schema};
 
 /// How long a connection may take to come up, the schema included.
@@ -27,28 +29,15 @@ const LINGER: Duration = Duration::from_secs(10);
 /// The routine of the server that warns of a commit which no standby has confirmed. The text is
 /// translated.
 const GAVE_UP_WAITING_FOR_STANDBY: &str = "SyncRepWaitForLSN";
-/// For roles and databases whose defaults are other ones. A cut in the middle leaves nothing locked
-/// for long.
-pub(crate) const BEGIN: &str =
-    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL idle_in_transaction_session_timeout = 5000";
-
-pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
-
-/// A statement and its parameters. It is sent unnamed, and all types are built in: named ones do
-/// not pass a transaction pooler.
-#[derive(Clone, Copy)]
-pub(crate) struct Statement<'a> {
-    pub(crate) sql: &'a str,
-    pub(crate) params: Params<'a>,
-}
+/// What a transaction begins with, whatever the defaults of the role and of the database are.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;";
 
 /// A connection that is there when it is needed.
 #[derive(Debug)]
 pub(crate) struct Link {
     connector: Arc<dyn Connector>,
     schema: Arc<Schema>,
-    open: Mutex<Option<Arc<Open>>>,
-    dialling: tokio::sync::Mutex<()>,
+    idle: Mutex<Option<Open>>,
 }
 
 /// A connection that was made.
@@ -58,133 +47,126 @@ pub(crate) struct Open {
     pub(crate) about: About,
     /// How often the server has said that no standby has confirmed a commit.
     unconfirmed: Arc<AtomicU64>,
-    /// Steps need a transaction that says what it is.
-    explicit: AtomicBool,
-    /// A call was given up before it was answered: others would wait behind it.
-    given_up: AtomicBool,
     /// Dropped with it: the driver then ends.
     _held: oneshot::Sender<()>,
 }
 
 impl Link {
     pub(crate) fn new(connector: Arc<dyn Connector>, schema: Arc<Schema>) -> Link {
-        Link { connector, schema, open: Mutex::default(), dialling: tokio::sync::Mutex::default() }
+        Link { connector, schema, idle: Mutex::default() }
     }
 
-    /// Runs a step: a statement that is a transaction of its own. `tell` is sent right behind it,
-    /// as another.
+    /// Runs a step: a statement that is a transaction of its own. `tell` is sent with it, and runs
+    /// as another one once the step is committed.
     pub(crate) async fn call(
-        &self,
-        what: &str,
+        self: &Arc<Self>,
+        what: &'static str,
         effect: Effect,
-        step: Statement<'_>,
-        tell: Option<Statement<'_>>,
-    ) -> Result<Vec<Row>, StoreError> {
-        let open = self.connect().await?;
-        let mut given_up = GivenUp(Some(&open));
-        let unconfirmed = open.unconfirmed.load(Ordering::SeqCst);
-        let mut answer = open.run(step, tell).await;
-        if answer.as_ref().is_err_and(needs_a_transaction_of_its_own) && !open.explicit.swap(true, Ordering::SeqCst) {
-            answer = open.run(step, tell).await;
-        }
-        // A server that takes no writes even so is given up: the primary is elsewhere.
-        if !answer.as_ref().is_err_and(is_read_only) {
-            given_up.0 = None;
-        }
-        if open.unconfirmed.load(Ordering::SeqCst) != unconfirmed && answer.is_ok() {
-            let what =
-                format!("{what}: the wait for a standby was cancelled, and the change may be lost with the server");
-            return Err(StoreError::OutcomeUnknown { what, source: None });
-        }
-        answer.map_err(|error| classify(error, effect, what))
+        step: String,
+        tell: Option<String>,
+    ) -> Result<Vec<SimpleQueryRow>, StoreError> {
+        let mut call = GivenUp(self.begin(what, effect, step, tell));
+        let lost = |error: JoinError| match effect {
+            Effect::Write => StoreError::unknown(what, error),
+            Effect::None => StoreError::unavailable(what, error),
+        };
+        (&mut call.0).await.map_err(lost)?
     }
 
-    /// Sends a statement whose answer nobody waits for.
-    pub(crate) async fn send(&self, statement: Statement<'_>) {
-        let open = self.open();
-        let Some(open) = open else { return };
-        let mut sent = pin!(open.client.query_typed(statement.sql, statement.params));
-        poll_fn(|cx| {
-            let _ = sent.as_mut().poll(cx);
-            Poll::Ready(())
+    /// The same, and goes on when its handle is dropped. In a task of its own: one whose caller
+    /// does not poll it, but has not given it up, would keep the connection from all others.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        what: &'static str,
+        effect: Effect,
+        step: String,
+        tell: Option<String>,
+    ) -> JoinHandle<Result<Vec<SimpleQueryRow>, StoreError>> {
+        let link = self.clone();
+        tokio::spawn(async move {
+            let mut idle = link.idle.lock().await;
+            let open = match idle.take().filter(|open| !open.client.is_closed()) {
+                Some(open) => open,
+                None => {
+                    let (unheard, _) = mpsc::unbounded_channel();
+                    dial(&*link.connector, &link.schema, unheard).await?
+                }
+            };
+            // It is back only with its answer: a call that is given up, or refused in the middle of
+            // a transaction, leaves nothing to the next one.
+            let rows = open.step(what, effect, &step, tell.as_deref()).await?;
+            *idle = Some(open);
+            Ok(rows)
         })
-        .await;
-    }
-
-    /// The connection, which is made if there is none.
-    pub(crate) async fn connect(&self) -> Result<Arc<Open>, StoreError> {
-        if let Some(open) = self.open() {
-            return Ok(open);
-        }
-        let _dialling = self.dialling.lock().await;
-        if let Some(open) = self.open() {
-            return Ok(open);
-        }
-        let (unheard, _) = mpsc::unbounded_channel();
-        let open = Arc::new(dial(&*self.connector, &self.schema, unheard).await?);
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
-        Ok(open)
-    }
-
-    fn open(&self) -> Option<Arc<Open>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.take_if(|open| open.client.is_closed() || open.given_up.load(Ordering::SeqCst));
-        open.clone()
     }
 }
 
-/// A call that is dropped before its answer takes its connection with it: the next one must not
-/// wait behind it.
-struct GivenUp<'a>(Option<&'a Open>);
+/// A call ends with the one who waits for it.
+struct GivenUp<T>(JoinHandle<T>);
 
-impl Drop for GivenUp<'_> {
+impl<T> Drop for GivenUp<T> {
     fn drop(&mut self) {
-        if let Some(open) = self.0 {
-            open.given_up.store(true, Ordering::SeqCst);
-        }
+        self.0.abort();
     }
 }
 
 impl Open {
-    async fn run(&self, step: Statement<'_>, tell: Option<Statement<'_>>) -> Result<Vec<Row>, Error> {
-        if !self.explicit.load(Ordering::SeqCst) {
-            return self.send_both(self.client.query_typed(step.sql, step.params), tell).await;
-        }
-        let step = async {
-            let step = self.client.query_typed(step.sql, step.params);
-            // All three are sent at once, in this order.
-            let (began, rows, ended) =
-                join3(self.client.batch_execute(BEGIN), step, self.client.batch_execute("COMMIT")).await;
-            began?;
-            let rows = rows?;
-            ended.map(|()| rows)
-        };
-        self.send_both(step, tell).await
-    }
-
-    /// Sends both, and answers with the first one's.
-    async fn send_both(
+    async fn step(
         &self,
-        step: impl Future<Output = Result<Vec<Row>, Error>>,
-        tell: Option<Statement<'_>>,
-    ) -> Result<Vec<Row>, Error> {
-        let tell = async {
-            if let Some(Statement { sql, params }) = tell {
-                // It is a hint.
-                let _ = self.client.query_typed(sql, params).await;
-            }
-        };
-        let (mut step, mut tell) = (pin!(step), pin!(tell));
-        let mut told = false;
-        poll_fn(|cx| {
-            if let Poll::Ready(answer) = step.as_mut().poll(cx) {
-                return Poll::Ready(answer);
-            }
-            told = told || tell.as_mut().poll(cx).is_ready();
-            Poll::Pending
-        })
-        .await
+        what: &str,
+        effect: Effect,
+        step: &str,
+        tell: Option<&str>,
+    ) -> Result<Vec<SimpleQueryRow>, StoreError> {
+        let unconfirmed = self.unconfirmed.load(Ordering::SeqCst);
+        let after = format!("COMMIT;{}", tell.unwrap_or_default());
+        let rows = ask(&self.client, BEGIN, step, &after).await.map_err(|refusal| classify(refusal, effect, what))?;
+        if self.unconfirmed.load(Ordering::SeqCst) != unconfirmed {
+            let what =
+                format!("{what}: the wait for a standby was cancelled, and the change may be lost with the server");
+            return Err(StoreError::OutcomeUnknown { what, source: None });
+        }
+        Ok(rows)
     }
+}
+
+/// Sends one message, a query with what comes `before` and `after` it, and reads the query's rows.
+///
+/// Each answer proves itself: in front of the query the server is asked to repeat a random number.
+/// An answer without it, be it rows or an error, is somebody else's, and says nothing of what was
+/// asked.
+pub(crate) async fn ask(
+    client: &Client,
+    before: &str,
+    query: &str,
+    after: &str,
+) -> Result<Vec<SimpleQueryRow>, Refusal> {
+    let [nonce] = random_words::<1>().map_err(Refusal::Nonce)?;
+    let nonce = nonce.to_string();
+    // Bytes are written in hexadecimal, whatever the role's default is.
+    let proof = format!("SELECT '{nonce}', pg_catalog.set_config('bytea_output', 'hex', true)");
+    let message = format!("{before} {proof}; {query}; {after}");
+    let unproven = |error| Refusal::Said { error, proven: false };
+    let mut answer = pin!(client.simple_query_raw(&message).await.map_err(unproven)?);
+    let (mut proven, mut completed, mut rows) = (false, 0, Vec::new());
+    while let Some(part) = answer.next().await {
+        match part {
+            Ok(SimpleQueryMessage::Row(row)) if !proven => {
+                proven = row.try_get(0).is_ok_and(|said| said == Some(&*nonce));
+                if !proven {
+                    return Err(Refusal::Foreign);
+                }
+            }
+            Ok(SimpleQueryMessage::Row(row)) if completed == 1 => rows.push(row),
+            Ok(SimpleQueryMessage::CommandComplete(_)) if proven => completed += 1,
+            Ok(_) => {}
+            // The transaction is committed: what was told of it is a hint.
+            Err(error) if completed > 2 && error.as_db_error().is_some() => {}
+            Err(_) if completed > 2 => break,
+            Err(error) => return Err(Refusal::Said { error, proven }),
+        }
+    }
+    if completed < 2 { Err(Refusal::Foreign) } else { Ok(rows) }
 }
 
 /// Makes a connection to a server that takes writes, and the schema if it is missing. What it is
@@ -196,13 +178,13 @@ pub(crate) async fn dial(
 ) -> Result<Open, StoreError> {
     let what = "connecting to PostgreSQL";
     let dialled = timeout(DIAL_TIMEOUT, async {
-        let (client, messages) = connector.connect().await.map_err(|error| classify(error, Effect::None, what))?;
+        let (client, messages) =
+            connector.connect().await.map_err(|error| classify(error.into(), Effect::None, what))?;
         let unconfirmed = Arc::new(AtomicU64::new(0));
         let (held, holder) = oneshot::channel();
         tokio::spawn(drive(messages, unconfirmed.clone(), heard, holder));
         let about = schema.find_or_make(&client).await?;
-        let explicit = AtomicBool::new(false);
-        Ok(Open { client, about, unconfirmed, explicit, given_up: AtomicBool::new(false), _held: held })
+        Ok(Open { client, about, unconfirmed, _held: held })
     });
     let no_answer =
         || StoreError::Unavailable { what: format!("{what}: no answer within {DIAL_TIMEOUT:?}"), source: None };
@@ -234,12 +216,4 @@ async fn drive(
     }
     // Nobody waits for it. What was sent is finished, unless the server hangs.
     let _ = timeout(LINGER, drive).await;
-}
-
-/// An error of a statement that is part of dialling.
-pub(crate) fn while_dialling(what: &str) -> impl FnOnce(Error) -> StoreError + '_ {
-    move |error| match needs_a_transaction_of_its_own(&error) {
-        true => StoreError::unavailable(what, Said(error)),
-        false => classify(error, Effect::None, what),
-    }
 }

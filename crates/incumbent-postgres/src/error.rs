@@ -2,40 +2,61 @@
 //! effect.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use incumbent_store::{Effect, StoreError};
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity};
 
-/// Ours: the transaction's isolation level is not READ COMMITTED.
-pub(crate) const WRONG_ISOLATION: &str = "IN001";
 /// Ours: the token is below the mark.
 pub(crate) const STALE: &str = "IN409";
 /// Ours: the mark comes from another store.
 pub(crate) const STORE_REPLACED: &str = "IN410";
-const READ_ONLY: &str = "25006";
 
-/// Whether the defaults of the role or the database are in the way: the step runs in a transaction
-/// that says what it needs.
-pub(crate) fn needs_a_transaction_of_its_own(error: &Error) -> bool {
-    matches!(code(error), Some(WRONG_ISOLATION | READ_ONLY))
+/// Why a message brought no rows.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Nothing was sent: there are no random numbers.
+    Nonce(io::Error),
+    /// An error came. Only one that is `proven` is known to belong to what was asked.
+    Said { error: Error, proven: bool },
+    /// The answer belongs to something else that was asked.
+    Foreign,
 }
 
-/// Whether the server takes no writes: it has become a standby, or was one.
-pub(crate) fn is_read_only(error: &Error) -> bool {
-    code(error) == Some(READ_ONLY)
+/// An error of what is not a step: of connecting, or in a transaction of the user's.
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Said { error, proven: true }
+    }
 }
 
 pub(crate) fn code(error: &Error) -> Option<&str> {
     error.code().map(|state| state.code())
 }
 
-/// Sorts an error of a statement that was sent.
-pub(crate) fn classify(error: Error, effect: Effect, what: &str) -> StoreError {
+/// Sorts what came in place of rows.
+pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreError {
+    let (error, proven) = match refusal {
+        Refusal::Said { error, proven } => (error, proven),
+        Refusal::Nonce(error) => return StoreError::unavailable(what, error),
+        Refusal::Foreign => {
+            let what = format!(
+                "{what}: the answer belongs to somebody else's question; does a pooler older than pgbouncer 1.21 give \
+                 its connections to programs that send ahead?"
+            );
+            return match effect {
+                Effect::Write => StoreError::OutcomeUnknown { what, source: None },
+                Effect::None => StoreError::Unavailable { what, source: None },
+            };
+        }
+    };
     let code = code(&error).unwrap_or_default().to_owned();
-    if effect == Effect::Write && may_have_been_committed(&error) {
-        return StoreError::unknown(what, Said(error));
+    match effect {
+        Effect::Write if !proven || may_have_been_committed(&error) => return StoreError::unknown(what, Said(error)),
+        Effect::None if !proven => return StoreError::unavailable(what, Said(error)),
+        _ => {}
     }
     match (code.get(..2).unwrap_or_default(), code.as_str()) {
         (_, "42501") | ("28", _) => StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(Said(error))) },
@@ -45,12 +66,8 @@ pub(crate) fn classify(error: Error, effect: Effect, what: &str) -> StoreError {
         (_, "3D000") => StoreError::Misuse { what: format!("{what}: {}", Said(error)) },
         // Rows that do not fit, wrong arguments: trying again changes nothing.
         ("22" | "23" | "42", _) => StoreError::Misuse { what: format!("{what}: {}", Said(error)) },
-        (_, READ_ONLY) => {
-            let what = format!("{what}: the server takes no writes; the primary may be elsewhere");
-            StoreError::unavailable(what, Said(error))
-        }
-        // Deadlocks, locks that were not to be had, too many connections, and ours: nobody leads
-        // yet (IN003).
+        // Deadlocks, locks that were not to be had, too many connections, a server that takes no
+        // writes any more, and ours: nobody leads yet (IN003).
         _ => StoreError::unavailable(what, Said(error)),
     }
 }

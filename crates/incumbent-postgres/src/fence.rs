@@ -4,11 +4,12 @@
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark, check_election, log_reset};
 use incumbent_store::{Effect, ElectionName, StoreError, StoreId, Token};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, GenericClient, Row};
+use tokio_postgres::{Error, GenericClient, SimpleQueryRow};
 
 use crate::PostgresStore;
 use crate::answer::{column, number, one};
 use crate::error::{STALE, STORE_REPLACED, classify, code};
+use crate::store::bytes;
 
 /// Guards what is written to a database: each transaction of a leader begins with
 /// [`check`](PostgresFence::check), or with the same in SQL, `SELECT incumbent.fence('jobs', 42)`.
@@ -54,12 +55,12 @@ impl PostgresFence {
         let (number, store) = (number(token.token), token.store.as_str());
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&self.election.as_str(), Type::TEXT), (&number, Type::INT8), (&store, Type::TEXT)];
-        let asked = transaction.query_typed(&self.store.inner.sql.fence, &params).await;
+        let asked = transaction.query_typed(&self.store.inner.schema.fence(), &params).await;
         match asked {
             Ok(_) => Ok(()),
             Err(error) => {
                 Mark::admit(refusing(&error, &token.store).as_ref(), token)?;
-                Err(classify(error, Effect::None, "asking the fence").into())
+                Err(classify(error.into(), Effect::None, "asking the fence").into())
             }
         }
     }
@@ -71,13 +72,8 @@ impl PostgresFence {
         // It checks its arguments.
         let _ = Mark::reset(store, reason)?;
         let inner = &self.store.inner;
-        let rows = inner
-            .write(
-                "resetting the mark",
-                &inner.sql.reset_mark,
-                &[(&self.election.as_str().as_bytes(), Type::BYTEA), (&store.as_str(), Type::TEXT)],
-            )
-            .await?;
+        let sql = inner.schema.call("reset_mark_1", &[&bytes(&self.election), &store.as_str()]);
+        let rows = inner.write("resetting the mark", sql).await?;
         let was = rows.first().map(read).transpose()?;
         log_reset(&self.election, was.as_ref(), store, reason);
         Ok(())
@@ -85,17 +81,8 @@ impl PostgresFence {
 
     async fn raise_to(&self, to: &FencingToken) -> Result<(), FenceError> {
         let inner = &self.store.inner;
-        let rows = inner
-            .write(
-                "raising the mark",
-                &inner.sql.raise_mark,
-                &[
-                    (&self.election.as_str().as_bytes(), Type::BYTEA),
-                    (&number(to.token), Type::INT8),
-                    (&to.store.as_str(), Type::TEXT),
-                ],
-            )
-            .await?;
+        let sql = inner.schema.call("raise_mark_1", &[&bytes(&self.election), &number(to.token), &to.store.as_str()]);
+        let rows = inner.write("raising the mark", sql).await?;
         Mark::admit(Some(&read(one(&rows)?)?), to).map(drop)
     }
 }
@@ -109,7 +96,7 @@ impl Fence for PostgresFence {
     }
 }
 
-fn read(row: &Row) -> Result<Mark, StoreError> {
+fn read(row: &SimpleQueryRow) -> Result<Mark, StoreError> {
     Ok(Mark { token: token(column(row, 0)?), store: StoreId::new(column::<&str>(row, 1)?) })
 }
 

@@ -16,7 +16,7 @@
 //! | `mark` | the highest token that a fence has seen |
 //!
 //! # From the seam to SQL
-//! Each step is one function, called by one unnamed statement that is a transaction of its own.
+//! Each step is one function, called in one message that is a transaction of its own.
 //!
 //! | method | what the function does |
 //! | --- | --- |
@@ -36,7 +36,7 @@
 //!   expression that locks the election and then reads the line works on what was there before it
 //!   waited, and removes the entry of a leader that has just been renewed. So each step is a
 //!   `VOLATILE` function, and refuses every isolation level but READ COMMITTED (SQLSTATE `IN001`).
-//!   Where a role's defaults are other ones, the library says what it needs in a transaction.
+//!   Each message begins its transaction itself: a role's defaults may be other ones.
 //! - **A guard stands in a statement after the lock.** In the same one it is looked at before the
 //!   wait, and not again if the other changed nothing: that revives an expired session.
 //! - **The dead are removed with their sessions**, which are locked for it without waiting: a
@@ -46,13 +46,17 @@
 //!   locked until the commit is durable; `synchronous_commit` is raised where it is lower than
 //!   that. A commit that no standby confirmed since the wait for it was cancelled is an unknown
 //!   outcome, and no call is ever cancelled at the server.
-//! - **NOTIFY is a transaction of its own**, sent right behind the write. Inside it, it would take
-//!   a lock of the whole cluster through the commit. Nobody is notified of renewals, nor of an
-//!   enlistment behind somebody.
+//! - **NOTIFY is a transaction of its own**, behind the write in the same message. Inside it, it
+//!   would take a lock of the whole cluster through the commit. Nobody is notified of renewals, nor
+//!   of an enlistment behind somebody.
 //! - **A listening connection proves itself** by hearing what another one tells it: through a
 //!   transaction pooler LISTEN succeeds and hears nothing. Without one, who waits looks once a
-//!   second. A transaction pooler is not supported: with pgbouncer 1.18 answers were seen at the
-//!   wrong client, after one had gone away with two under way.
+//!   second.
+//! - **Each answer proves itself.** pgbouncer before 1.21 gives the connection of a client that
+//!   went away to the next one even if an answer is still to come on it. So nothing is sent ahead:
+//!   one message, one answer. And since others may send ahead, each message begins with a random
+//!   number that the server repeats: an answer without it, rows or an error, is not believed (a
+//!   write's outcome is then unknown), and its connection is dropped.
 //! - **Another server.** Each step compares system identifier, timeline, database and table with
 //!   those that wrote last. After a failover to a standby, or in a restored dump, tokens leap above
 //!   all that can have been given, all sessions end, and nobody leads for the longest TTL that was
@@ -75,6 +79,7 @@ mod connection;
 mod connector;
 mod error;
 mod fence;
+mod literal;
 mod options;
 mod schema;
 mod session;

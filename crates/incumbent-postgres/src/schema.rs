@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use incumbent_store::{StoreError, StoreId};
-use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use incumbent_store::{Effect, StoreError, StoreId};
+use tokio_postgres::{Client, SimpleQueryRow};
 
 use crate::answer::{column, one};
-use crate::connection::{BEGIN, while_dialling};
+use crate::connection::{BEGIN, ask};
+use crate::error::{Refusal, classify};
+use crate::literal::Literal;
 
 /// The version that this library makes and speaks. The functions have it in their names, so that
 /// two versions of the library can run side by side during a roll-out.
-const VERSION: i32 = 1;
+const VERSION: i64 = 1;
 
 const DDL: &str = include_str!("schema.sql");
 
@@ -41,10 +42,22 @@ impl Schema {
         Ok(Schema { name: name.to_owned() })
     }
 
-    /// A function of it, to be called with these parameters.
-    pub(crate) fn call(&self, function: &str, params: usize) -> String {
-        let params: Vec<_> = (1..=params).map(|number| format!("${number}")).collect();
-        format!("SELECT * FROM \"{}\".{function}({})", self.name, params.join(", "))
+    /// A call of one of its functions.
+    pub(crate) fn call(&self, function: &str, arguments: &[&dyn Literal]) -> String {
+        let mut sql = format!("SELECT * FROM \"{}\".{function}(", self.name);
+        for (number, argument) in arguments.iter().enumerate() {
+            if number > 0 {
+                sql.push_str(", ");
+            }
+            argument.write(&mut sql);
+        }
+        sql.push(')');
+        sql
+    }
+
+    /// The fence, in a transaction of the user's.
+    pub(crate) fn fence(&self) -> String {
+        format!("SELECT \"{}\".fence($1, $2, $3)", self.name)
     }
 
     /// All statements that make it, or bring it up to date.
@@ -54,28 +67,26 @@ impl Schema {
 
     /// Looks first: who may only call its functions finds a schema that others have made.
     pub(crate) async fn find_or_make(&self, client: &Client) -> Result<About, StoreError> {
-        let recovers = client.query_typed("SELECT pg_is_in_recovery()", &[]).await;
-        if column(one(&recovers.map_err(while_dialling("looking at the server"))?)?, 0)? {
+        let recovers = ask(client, "", "SELECT pg_catalog.pg_is_in_recovery()", "").await;
+        if column(one(&dialled("looking at the server", recovers)?)?, 0)? {
             let what = "the server is a standby, which takes no writes; name all servers, and the primary is found";
             return Err(StoreError::Unavailable { what: what.to_owned(), source: None });
         }
         if let Some(found) = self.find(client).await? {
             return found.check(&self.name);
         }
-        let made = self.make(client).await;
-        if made.is_err() {
-            // The connection is not left inside a transaction that has failed.
-            let _ = client.batch_execute("ROLLBACK").await;
-        }
-        made?.check(&self.name)
+        // If it fails, the connection is dropped, and with it the transaction.
+        self.make(client).await?.check(&self.name)
     }
 
     /// What is there, if it is not older than what we need.
     async fn find(&self, client: &Client) -> Result<Option<Found>, StoreError> {
-        let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p \
-            JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = 'about')";
-        let rows = client.query_typed(sql, &[(&self.name, Type::TEXT)]).await;
-        if !column::<bool>(one(&rows.map_err(while_dialling("looking for the schema"))?)?, 0)? {
+        let sql = format!(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
+             WHERE n.nspname = '{}' AND p.proname = 'about')",
+            self.name
+        );
+        if !column::<bool>(one(&dialled("looking for the schema", ask(client, "", &sql, "").await)?)?, 0)? {
             return Ok(None);
         }
         Ok(Some(self.read_about(client).await?).filter(|found| found.version >= VERSION))
@@ -85,15 +96,17 @@ impl Schema {
     /// over each other, even with IF NOT EXISTS, and over those that work already.
     async fn make(&self, client: &Client) -> Result<Found, StoreError> {
         let what = format!("making the schema {}", self.name);
-        let denied = |error| match while_dialling(&what)(error) {
+        let denied = |error: tokio_postgres::Error| match classify(error.into(), Effect::None, &what) {
             StoreError::Denied { what, source } => StoreError::Denied {
                 what: format!("{what}: this role may not; have somebody run what `incumbent schema postgres` prints"),
                 source,
             },
             error => error,
         };
+        // Between two messages it is idle in its transaction, and a cut leaves nothing locked for
+        // long.
         let lock = format!(
-            "{BEGIN}; \
+            "{BEGIN} SET LOCAL idle_in_transaction_session_timeout = 5000; \
              SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('incumbent schema {}', 0))",
             self.name
         );
@@ -109,17 +122,21 @@ impl Schema {
 
     async fn read_about(&self, client: &Client) -> Result<Found, StoreError> {
         let what = format!("reading the schema {}", self.name);
-        let rows = client.query_typed(&self.call("about", 0), &[]).await.map_err(while_dialling(&what))?;
+        let rows = dialled(&what, ask(client, "", &self.call("about", &[]), "").await)?;
         let row = one(&rows)?;
         let id: &str = column(row, 0)?;
         Ok(Found { id: id.into(), version: column(row, 1)?, oldest_library: column(row, 2)? })
     }
 }
 
+fn dialled(what: &str, answer: Result<Vec<SimpleQueryRow>, Refusal>) -> Result<Vec<SimpleQueryRow>, StoreError> {
+    answer.map_err(|refusal| classify(refusal, Effect::None, what))
+}
+
 struct Found {
     id: Arc<str>,
-    version: i32,
-    oldest_library: i32,
+    version: i64,
+    oldest_library: i64,
 }
 
 impl Found {

@@ -11,11 +11,10 @@ use incumbent_store::{
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_postgres::types::Type;
+use tokio_postgres::SimpleQueryRow;
 
 use crate::answer::{self, column, number, number_of, one};
-use crate::connection::Statement;
-use crate::store::{Inner, cas};
+use crate::store::{Inner, bytes, cas};
 use crate::watcher::{Renewals, Renewed, Wanted, wait};
 
 pub(crate) struct PostgresSession {
@@ -32,9 +31,8 @@ impl PostgresSession {
     }
 
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
-        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&self.id, Type::BYTEA)];
-        let renew = Statement { sql: &self.store.sql.renew, params: &params };
-        // On a connection of its own: answers come in order, and others may wait for a lock.
+        let renew = self.store.schema.call("renew_1", &[&&self.id[..]]);
+        // On a connection of its own: others may wait for a lock.
         let rows = self.store.renewals.call("proving that we live", Effect::Write, renew, None).await?;
         let (renewal, ahead) = answer::renewal(&rows, held)?;
         self.renewed.send_replace(Renewed { at: Some(Instant::now()), ahead });
@@ -45,39 +43,23 @@ impl PostgresSession {
         check_candidate_name(&entry.name)?;
         check_value(&entry.value)?;
         let incarnation = entry.incarnation.to_bits().to_be_bytes();
-        let rows = self
-            .store
-            .write(
-                "enlisting",
-                &self.store.sql.enlist,
-                &[
-                    (&self.id, Type::BYTEA),
-                    (&election.as_str().as_bytes(), Type::BYTEA),
-                    (&&incarnation[..], Type::BYTEA),
-                    (&entry.name.as_bytes(), Type::BYTEA),
-                    (&&entry.value[..], Type::BYTEA),
-                ],
-            )
-            .await?;
-        self.stands(election, &rows).await
+        let sql = self.store.schema.call(
+            "enlist_1",
+            &[&&self.id[..], &bytes(election), &&incarnation[..], &entry.name.as_bytes(), &&entry.value[..]],
+        );
+        self.stands(election, &self.store.write("enlisting", sql).await?)
     }
 
     async fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
-        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] = [
-            (&self.id, Type::BYTEA),
-            (&held.election.as_str().as_bytes(), Type::BYTEA),
-            (&number(held.token), Type::INT8),
-        ];
-        let standing = Statement { sql: &self.store.sql.standing, params: &params };
-        let rows = self.store.calls.call("asking where we stand", Effect::None, standing, None).await?;
-        self.stands(&held.election, &rows).await
+        let sql = self.store.schema.call("standing_1", &[&&self.id[..], &bytes(&held.election), &number(held.token)]);
+        self.stands(&held.election, &self.store.read("asking where we stand", sql).await?)
     }
 
-    async fn stands(&self, election: &ElectionName, rows: &[tokio_postgres::Row]) -> Result<Standing, StoreError> {
+    fn stands(&self, election: &ElectionName, rows: &[SimpleQueryRow]) -> Result<Standing, StoreError> {
         let (standing, head_changed) = answer::standing(election, rows)?;
         if head_changed {
             // Only those who have no entry are told: the one behind us is behind us still.
-            self.store.tell(election, "h", None).await;
+            self.store.tell(bytes(election), "h", None);
         }
         Ok(standing)
     }
@@ -90,49 +72,36 @@ impl PostgresSession {
         ready: Option<Nonce>,
     ) -> Result<Option<Version>, StoreError> {
         check_value(value)?;
-        let rows = self
-            .store
-            .write_and_tell(
-                "publishing",
-                &self.store.sql.publish,
-                &held.election,
-                ("e", Some(number(held.token))),
-                &[
-                    (&self.id, Type::BYTEA),
-                    (&held.election.as_str().as_bytes(), Type::BYTEA),
-                    (&number(held.token), Type::INT8),
-                    (&was.0.cast_signed(), Type::INT8),
-                    (&&value[..], Type::BYTEA),
-                    (&ready.map(|Nonce(bits)| bits.cast_signed()), Type::INT8),
-                ],
-            )
-            .await?;
+        let token = number(held.token);
+        let sql = self.store.schema.call(
+            "publish_1",
+            &[
+                &&self.id[..],
+                &bytes(&held.election),
+                &token,
+                &was.0.cast_signed(),
+                &&value[..],
+                &ready.map(|Nonce(bits)| bits.cast_signed()),
+            ],
+        );
+        let rows = self.store.write_and_tell("publishing", sql, &held.election, "e", Some(token)).await?;
         Ok(column::<Option<i64>>(one(&rows)?, 0)?.map(|changed| Version(changed.unsigned_abs())))
     }
 
     async fn withdraw(&self, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
-        let rows = self
+        let token = number(held.token);
+        let sql = self
             .store
-            .write_and_tell(
-                "withdrawing",
-                &self.store.sql.withdraw,
-                &held.election,
-                ("g", Some(number(held.token))),
-                &[
-                    (&self.id, Type::BYTEA),
-                    (&held.election.as_str().as_bytes(), Type::BYTEA),
-                    (&number(held.token), Type::INT8),
-                    (&heir.map(number_of), Type::INT8),
-                ],
-            )
-            .await?;
+            .schema
+            .call("withdraw_1", &[&&self.id[..], &bytes(&held.election), &token, &heir.map(number_of)]);
+        let rows = self.store.write_and_tell("withdrawing", sql, &held.election, "g", Some(token)).await?;
         cas(&rows)
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        let rows = self.store.write("closing the session", &self.store.sql.close, &[(&self.id, Type::BYTEA)]).await?;
-        for row in &rows {
-            self.store.tell_bytes(column(row, 0)?, "g", Some(column(row, 1)?)).await;
+        let sql = self.store.schema.call("close_1", &[&&self.id[..]]);
+        for row in &self.store.write("closing the session", sql).await? {
+            self.store.tell(&column::<Vec<u8>>(row, 0)?, "g", Some(column(row, 1)?));
         }
         Ok(())
     }

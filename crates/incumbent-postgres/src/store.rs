@@ -10,11 +10,10 @@ use incumbent_store::{
     StoreError, StoreId, TokenStrength, Version, Wake,
 };
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::types::Type;
-use tokio_postgres::{Config, NoTls, Row, Socket};
+use tokio_postgres::{Config, NoTls, SimpleQueryRow, Socket};
 
 use crate::answer::{self, column, number, number_of, one};
-use crate::connection::{Link, Params, Statement};
+use crate::connection::Link;
 use crate::connector::{Configured, Connector};
 use crate::options::{PostgresOptions, patient};
 use crate::schema::Schema;
@@ -47,52 +46,9 @@ pub struct PostgresStore {
 pub(crate) struct Inner {
     pub(crate) calls: Arc<Link>,
     /// Answers come in order: a renewal must not wait behind a call that waits for a lock.
-    pub(crate) renewals: Link,
+    pub(crate) renewals: Arc<Link>,
     pub(crate) watcher: Watcher,
-    pub(crate) sql: Sql,
-}
-
-/// The calls of the schema's functions.
-pub(crate) struct Sql {
-    pub(crate) about: String,
-    pub(crate) open: String,
-    pub(crate) renew: String,
-    pub(crate) enlist: String,
-    pub(crate) standing: String,
-    pub(crate) publish: String,
-    pub(crate) withdraw: String,
-    pub(crate) close: String,
-    pub(crate) line: String,
-    pub(crate) evict: String,
-    pub(crate) set_office: String,
-    pub(crate) changed: String,
-    pub(crate) tell: String,
-    pub(crate) fence: String,
-    pub(crate) raise_mark: String,
-    pub(crate) reset_mark: String,
-}
-
-impl Sql {
-    fn new(schema: &Schema) -> Sql {
-        Sql {
-            about: schema.call("about", 0),
-            open: schema.call("open_1", 1),
-            renew: schema.call("renew_1", 1),
-            enlist: schema.call("enlist_1", 5),
-            standing: schema.call("standing_1", 3),
-            publish: schema.call("publish_1", 6),
-            withdraw: schema.call("withdraw_1", 4),
-            close: schema.call("close_1", 1),
-            line: schema.call("line_1", 2),
-            evict: schema.call("evict_1", 3),
-            set_office: schema.call("set_office_1", 6),
-            changed: schema.call("changed_1", 9),
-            tell: schema.call("tell_1", 3),
-            fence: schema.call("fence", 3),
-            raise_mark: schema.call("raise_mark_1", 3),
-            reset_mark: schema.call("reset_mark_1", 2),
-        }
-    }
+    pub(crate) schema: Arc<Schema>,
 }
 
 impl PostgresStore {
@@ -130,10 +86,10 @@ impl PostgresStore {
     pub fn over(connector: impl Connector, options: &PostgresOptions) -> Result<PostgresStore, StoreError> {
         let schema = Arc::new(Schema::new(&options.schema)?);
         let connector: Arc<dyn Connector> = Arc::new(connector);
-        let link = || Link::new(connector.clone(), schema.clone());
-        let calls = Arc::new(link());
+        let link = || Arc::new(Link::new(connector.clone(), schema.clone()));
+        let calls = link();
         let watcher = Watcher::new(connector.clone(), schema.clone(), calls.clone());
-        let inner = Inner { calls, renewals: link(), watcher, sql: Sql::new(&schema) };
+        let inner = Inner { calls, renewals: link(), watcher, schema };
         Ok(PostgresStore { inner: Arc::new(inner) })
     }
 
@@ -151,36 +107,35 @@ impl fmt::Debug for PostgresStore {
 }
 
 impl Inner {
-    pub(crate) async fn write(&self, what: &str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
-        self.calls.call(what, Effect::Write, Statement { sql, params }, None).await
+    pub(crate) async fn write(&self, what: &'static str, sql: String) -> Result<Vec<SimpleQueryRow>, StoreError> {
+        self.calls.call(what, Effect::Write, sql, None).await
     }
 
-    async fn read(&self, what: &str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
-        self.calls.call(what, Effect::None, Statement { sql, params }, None).await
+    pub(crate) async fn read(&self, what: &'static str, sql: String) -> Result<Vec<SimpleQueryRow>, StoreError> {
+        self.calls.call(what, Effect::None, sql, None).await
     }
 
     /// A write, and what is told of it, in one round trip.
     pub(crate) async fn write_and_tell(
         &self,
-        what: &str,
-        sql: &str,
+        what: &'static str,
+        sql: String,
         election: &ElectionName,
-        (word, token): (&str, Option<i64>),
-        params: Params<'_>,
-    ) -> Result<Vec<Row>, StoreError> {
-        let name = election.as_str().as_bytes();
-        let told: Params<'_> = &[(&name, Type::BYTEA), (&word, Type::TEXT), (&token, Type::INT8)];
-        let tell = Statement { sql: &self.sql.tell, params: told };
-        self.calls.call(what, Effect::Write, Statement { sql, params }, Some(tell)).await
+        word: &str,
+        token: Option<i64>,
+    ) -> Result<Vec<SimpleQueryRow>, StoreError> {
+        let tell = self.telling(bytes(election), word, token);
+        self.calls.call(what, Effect::Write, sql, Some(tell)).await
     }
 
-    pub(crate) async fn tell(&self, election: &ElectionName, word: &str, token: Option<i64>) {
-        self.tell_bytes(election.as_str().as_bytes(), word, token).await;
+    fn telling(&self, election: &[u8], word: &str, token: Option<i64>) -> String {
+        self.schema.call("tell_1", &[&election, &word, &token])
     }
 
-    pub(crate) async fn tell_bytes(&self, election: &[u8], word: &str, token: Option<i64>) {
-        let params: Params<'_> = &[(&election, Type::BYTEA), (&word, Type::TEXT), (&token, Type::INT8)];
-        self.calls.send(Statement { sql: &self.sql.tell, params }).await;
+    /// Tells what was seen only in an answer. Nobody waits for it.
+    pub(crate) fn tell(&self, election: &[u8], word: &str, token: Option<i64>) {
+        // A hint: those whom it does not reach look for themselves.
+        drop(self.calls.begin("telling others", Effect::None, self.telling(election, word, token), None));
     }
 
     /// Whether something has changed of what is wanted, and when to look again.
@@ -190,34 +145,32 @@ impl Inner {
         wanted: &Wanted,
         from: Cursor,
     ) -> Result<(bool, Option<Duration>), StoreError> {
-        let rows = self
-            .read(
-                "looking whether something has changed",
-                &self.sql.changed,
-                &[
-                    (&election.as_str().as_bytes(), Type::BYTEA),
-                    (&from.0.cast_signed(), Type::INT8),
-                    (&wanted.office, Type::INT8),
-                    (&wanted.own, Type::INT8),
-                    (&wanted.ahead, Type::INT8),
-                    (&wanted.heir, Type::INT8),
-                    (&wanted.last, Type::INT8),
-                    (&wanted.watches_head, Type::BOOL),
-                    (&wanted.head, Type::INT8),
-                ],
-            )
-            .await?;
+        let sql = self.schema.call(
+            "changed_1",
+            &[
+                &bytes(election),
+                &from.0.cast_signed(),
+                &wanted.office,
+                &wanted.own,
+                &wanted.ahead,
+                &wanted.heir,
+                &wanted.last,
+                &wanted.watches_head,
+                &wanted.head,
+            ],
+        );
+        let rows = self.read("looking whether something has changed", sql).await?;
         answer::changed(&rows)
     }
 
     async fn identity(&self) -> Result<StoreId, StoreError> {
-        let rows = self.read("asking who is there", &self.sql.about, &[]).await?;
+        let rows = self.read("asking who is there", self.schema.call("about", &[])).await?;
         Ok(StoreId::new(column::<&str>(one(&rows)?, 0)?))
     }
 
     async fn open_session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<dyn Session>, StoreError> {
-        let micros = micros(ttl.clamp(SMALLEST_TTL, LONGEST_TTL));
-        let rows = self.write("opening a session", &self.sql.open, &[(&micros, Type::INT8)]).await?;
+        let open = self.schema.call("open_1", &[&micros(ttl.clamp(SMALLEST_TTL, LONGEST_TTL))]);
+        let rows = self.write("opening a session", open).await?;
         let (id, granted, store_id) = answer::session(&rows)?;
         Ok(Arc::new(PostgresSession::new(self.clone(), id, store_id, granted)))
     }
@@ -225,9 +178,8 @@ impl Inner {
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
         // One more tells whether there are more.
         let at_most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
-        let name = election.as_str().as_bytes();
-        let params: Params<'_> = &[(&name, Type::BYTEA), (&at_most, Type::INT8)];
-        answer::line(&self.read("reading the line", &self.sql.line, params).await?, limit)
+        let sql = self.schema.call("line_1", &[&bytes(election), &at_most]);
+        answer::line(&self.read("reading the line", sql).await?, limit)
     }
 
     async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
@@ -235,19 +187,8 @@ impl Inner {
         if number_of(&seen.id) != token {
             return Ok(Cas::Done);
         }
-        let rows = self
-            .write_and_tell(
-                "evicting",
-                &self.sql.evict,
-                election,
-                ("g", Some(token)),
-                &[
-                    (&election.as_str().as_bytes(), Type::BYTEA),
-                    (&token, Type::INT8),
-                    (&seen.version.0.cast_signed(), Type::INT8),
-                ],
-            )
-            .await?;
+        let sql = self.schema.call("evict_1", &[&bytes(election), &token, &seen.version.0.cast_signed()]);
+        let rows = self.write_and_tell("evicting", sql, election, "g", Some(token)).await?;
         cas(&rows)
     }
 
@@ -255,22 +196,18 @@ impl Inner {
         let record = |office: &Office| (!office.is_blank()).then(|| encode_office(office));
         let afterwards = to.ended.as_ref().and_then(|_| record(&Office { ended: None, ..to.clone() }));
         let ended = to.ended.as_ref();
-        let rows = self
-            .write_and_tell(
-                "writing the office record",
-                &self.sql.set_office,
-                election,
-                ("o", None),
-                &[
-                    (&election.as_str().as_bytes(), Type::BYTEA),
-                    (&was.0.cast_signed(), Type::INT8),
-                    (&record(to), Type::BYTEA),
-                    (&afterwards, Type::BYTEA),
-                    (&ended.map(|Ended { id: Nonce(id), .. }| id.cast_signed()), Type::INT8),
-                    (&ended.map(|Ended { keep, .. }| micros(*keep)), Type::INT8),
-                ],
-            )
-            .await?;
+        let sql = self.schema.call(
+            "set_office_1",
+            &[
+                &bytes(election),
+                &was.0.cast_signed(),
+                &record(to).as_deref(),
+                &afterwards.as_deref(),
+                &ended.map(|Ended { id: Nonce(id), .. }| id.cast_signed()),
+                &ended.map(|Ended { keep, .. }| micros(*keep)),
+            ],
+        );
+        let rows = self.write_and_tell("writing the office record", sql, election, "o", None).await?;
         cas(&rows)
     }
 
@@ -278,7 +215,7 @@ impl Inner {
         let sql = "SELECT current_setting('fsync'), current_setting('full_page_writes'), \
             current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
             (SELECT count(*) FROM pg_catalog.pg_stat_replication)";
-        let rows = self.read("reading what the server can keep", sql, &[]).await?;
+        let rows = self.read("reading what the server can keep", sql.to_owned()).await?;
         let row = one(&rows)?;
         let mut promises = Promises::new(self.identity().await?);
         let server = Server {
@@ -331,9 +268,7 @@ impl Server {
         }
         if !promises.watches {
             promises.caveats.push(
-                "No connection hears notifications: who waits looks once a second. If a transaction pooler is in between, \
-                 connect directly: answers may reach the wrong client."
-                    .into(),
+                "No connection hears notifications (a pooler in between?): who waits looks once a second.".into(),
             );
         }
         promises.caveats.push(
@@ -343,8 +278,13 @@ impl Server {
 }
 
 /// What a function says that answers whether it was done.
-pub(crate) fn cas(rows: &[Row]) -> Result<Cas, StoreError> {
+pub(crate) fn cas(rows: &[SimpleQueryRow]) -> Result<Cas, StoreError> {
     Ok(if column(one(rows)?, 0)? { Cas::Done } else { Cas::Refused })
+}
+
+/// The name as it stands in the tables.
+pub(crate) fn bytes(election: &ElectionName) -> &[u8] {
+    election.as_str().as_bytes()
 }
 
 fn micros(duration: Duration) -> i64 {

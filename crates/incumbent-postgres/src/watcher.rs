@@ -15,10 +15,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::Notification;
-use tokio_postgres::types::Type;
 
-use crate::answer::{Ahead, number_of};
-use crate::connection::{Link, Open, Params, Statement, dial};
+use crate::answer::{Ahead, bytes_of, number_of};
+use crate::connection::{Link, Open, dial};
 use crate::connector::Connector;
 use crate::schema::Schema;
 use crate::store::Inner;
@@ -326,8 +325,7 @@ impl Shared {
         }
         let Ok([word]) = random_words::<1>() else { return false };
         let word = format!("listening {word:x}");
-        let params: Params<'_> = &[(&channel, Type::TEXT), (&word, Type::TEXT)];
-        let tell = Statement { sql: "SELECT pg_notify($1, $2)", params };
+        let tell = format!("SELECT pg_catalog.pg_notify('{channel}', '{word}')");
         if self.calls.call("telling ourselves", Effect::None, tell, None).await.is_err() {
             return false;
         }
@@ -356,9 +354,7 @@ async fn listen(shared: Arc<Shared>) {
 
 /// A name in hexadecimal.
 fn election_of(hex: &str) -> Option<ElectionName> {
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes: Option<Vec<_>> = hex.as_bytes().chunks(2).map(pair).collect();
-    ElectionName::new(&String::from_utf8(bytes?).ok()?).ok()
+    ElectionName::new(&String::from_utf8(bytes_of(hex)?).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Other servers, lost connections and cancelled waits: what is certain, and what is not.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use incumbent_store::{Place, Store, StoreError, TokenStrength};
@@ -131,6 +133,18 @@ async fn a_call_that_is_given_up_does_not_hold_up_the_next_one() {
     let standing = within(session.standing(&leads, None)).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)));
     assert!(proxy.connections() > connections, "it has a connection of its own");
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_polls_and_nobody_gives_up_holds_up_no_other() {
+    let store = store(&crate::harness::shared().await.url());
+    let session = store.open_session(20 * TTL).await.unwrap();
+    let leads = held(&session.enlist(&name("unpolled"), &entry(1)).await.unwrap());
+    let mut unpolled = session.standing(&leads, None);
+    let polled_once = poll_fn(|cx| Poll::Ready(unpolled.as_mut().poll(cx).is_pending())).await;
+    assert!(polled_once, "it waits for an answer");
+    within(session.standing(&leads, None)).await.unwrap();
+    assert!(matches!(within(unpolled).await.unwrap().place, Place::Leading(_)));
 }
 
 #[tokio::test]

@@ -8,5 +8,6 @@ mod fence;
 mod harness;
 mod histories;
 mod locks;
+mod pooler;
 mod suites;
 mod waking;

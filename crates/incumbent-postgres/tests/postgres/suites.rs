@@ -1,5 +1,5 @@
-//! What every store must do. And what a pooler that gives each transaction another connection does
-//! to listening.
+//! What every store must do: on a server, and through a pooler that gives each transaction another
+//! connection.
 
 use incumbent_store::Store;
 use incumbent_testkit::conformance::Time;
@@ -10,6 +10,9 @@ use crate::harness::{Postgres, shared, store};
 
 incumbent_testkit::conformance!(direct, Time::Real, Postgres::at(shared().await.url()));
 incumbent_testkit::elections!(elections_direct, Time::Real, Postgres::at(shared().await.url()));
+incumbent_testkit::conformance!(pooled, Time::Real, Postgres::at(pooler().await.url()));
+#[cfg(feature = "faults")]
+incumbent_testkit::elections!(elections_pooled, Time::Real, Postgres::at(pooler().await.url()));
 
 async fn pooler() -> &'static PgBouncer {
     static POOLER: OnceCell<PgBouncer> = OnceCell::const_new();

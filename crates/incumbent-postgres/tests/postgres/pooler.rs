@@ -1,0 +1,135 @@
+//! Answers that belong to others: what pgbouncer before 1.21 does after somebody has sent ahead,
+//! and that a store believes none of it.
+
+use incumbent_postgres::tokio_postgres::{self, Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
+use incumbent_store::{Cas, EntryId, Held, Place, Session, Store, StoreError};
+use incumbent_testkit::servers::{PgBouncer, PostgresServer};
+
+use crate::harness::{TTL, entry, held, name, raw, store, until, within};
+
+/// Looks like what is answered to a step of the store's, but for the number that it begins with.
+const LOOKS_LIKE_OURS: &str = "BEGIN; SELECT '7', 'hex'; SELECT true; COMMIT";
+
+/// A server, and a pooler that has one connection to it.
+struct Scene {
+    server: PostgresServer,
+    pooler: PgBouncer,
+    /// Holds a lock that an answer waits for.
+    holder: Client,
+}
+
+impl Scene {
+    async fn set() -> Scene {
+        let server = PostgresServer::start().await;
+        let pooler = PgBouncer::start(&server, 1).await;
+        let holder = raw(&server.url()).await;
+        Scene { server, pooler, holder }
+    }
+
+    /// The settings of a connection are the pooler's matter: they are the same for all here, so
+    /// that it has none to change in between.
+    fn url(&self) -> String {
+        format!("{}?application_name=incumbent", self.pooler.url())
+    }
+
+    /// One who sends two queries at once and goes away when the first is answered. The answer to
+    /// the second waits for a lock.
+    async fn somebody_sends_ahead(&self, second: &str) {
+        self.holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
+        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let second = format!("DO $$BEGIN PERFORM pg_advisory_xact_lock(7); END$$; {second}");
+        tokio::select! {
+            biased;
+            first = client.batch_execute("SELECT 1") => first.unwrap(),
+            _ = client.batch_execute(&second) => panic!("the lock is held"),
+        }
+        until("the second query waits", async || self.waits().await).await;
+        connection.abort();
+        assert!(connection.await.is_err(), "it is gone");
+    }
+
+    async fn waits(&self) -> bool {
+        let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)";
+        self.holder.query_one(waits, &[]).await.unwrap().get(0)
+    }
+
+    /// The answer goes out, to the one who has asked since.
+    async fn let_it_go(&self) {
+        let console = raw(&self.pooler.url().replace("/postgres", "/pgbouncer")).await;
+        until("somebody has been given the connection", async || {
+            let pools = console.simple_query("SHOW POOLS").await.unwrap();
+            rows(&pools).any(|pool| pool.get("database") == Some("postgres") && pool.get("sv_active") == Some("1"))
+        })
+        .await;
+        self.holder.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
+    }
+}
+
+fn rows(answer: &[SimpleQueryMessage]) -> impl Iterator<Item = &SimpleQueryRow> {
+    answer.iter().filter_map(|part| match part {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    })
+}
+
+/// The case is one: somebody else reads the answer.
+#[tokio::test]
+async fn a_pooler_hands_on_the_answer_of_one_who_has_sent_ahead() {
+    let scene = Scene::set().await;
+    scene.somebody_sends_ahead("SELECT 'theirs'").await;
+    let (client, connection) = tokio_postgres::connect(&scene.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let ask = tokio::spawn(async move { client.simple_query("SELECT 'ours'").await });
+    scene.let_it_go().await;
+    let answer = within(ask).await.unwrap().unwrap();
+    let said: Vec<_> = rows(&answer).filter(|row| !row.is_empty()).filter_map(|row| row.get(0)).collect();
+    assert_eq!(said, ["theirs"], "the case is no case: what is tested below would not go wrong");
+}
+
+/// There is a connection, and what comes next is asked on it. What was asked before it was dropped
+/// may have been answered to the next one in turn.
+async fn answered(session: &dyn Session, leads: &Held) {
+    until("it is answered", async || match session.standing(leads, None).await {
+        Ok(standing) => matches!(standing.place, Place::Leading(_)),
+        Err(error) => {
+            assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+            false
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_belongs_to_somebody_else_is_not_believed() {
+    let scene = Scene::set().await;
+    let store = store(&scene.url());
+    let session = store.open_session(20 * TTL).await.unwrap();
+    let leads = held(&session.enlist(&name("foreign"), &entry(1)).await.unwrap());
+
+    for answer in [LOOKS_LIKE_OURS, "SELECT 1/0", "SELECT", "COMMIT"] {
+        answered(&*session, &leads).await;
+        scene.somebody_sends_ahead(answer).await;
+        let withdrawal = tokio::spawn({
+            let (session, others) = (session.clone(), EntryId::new("7"));
+            let leads = leads.clone();
+            async move { session.withdraw(&leads, Some(&others)).await }
+        });
+        scene.let_it_go().await;
+        let withdrawal = within(withdrawal).await.unwrap();
+        assert!(matches!(withdrawal, Err(StoreError::OutcomeUnknown { .. })), "{answer}: {withdrawal:?}");
+
+        answered(&*session, &leads).await;
+        scene.somebody_sends_ahead(answer).await;
+        let standing = tokio::spawn({
+            let (session, leads) = (session.clone(), leads.clone());
+            async move { session.standing(&leads, None).await }
+        });
+        scene.let_it_go().await;
+        let standing = within(standing).await.unwrap();
+        assert!(matches!(standing, Err(StoreError::Unavailable { .. })), "{answer}: {standing:?}");
+    }
+    answered(&*session, &leads).await;
+    assert_eq!(within(session.withdraw(&leads, None)).await.unwrap(), Cas::Done);
+    assert_eq!(scene.server.sql("SELECT count(*) FROM incumbent.entry"), "0");
+}
