@@ -97,8 +97,9 @@ pub(crate) fn block_on(verb: impl Future<Output = Result<u8, Failure>>) -> Resul
     done
 }
 
-/// The runtime panics where it cannot open what it needs for signals: better to know before.
-fn look_for_free_descriptors() -> Result<(), Failure> {
+/// The runtime panics where it cannot open what it needs for signals, and a guardian mistakes it
+/// for a host without /proc: better to know before.
+pub(crate) fn look_for_free_descriptors() -> Result<(), Failure> {
     let opened: Result<Vec<File>, _> = (0..FILES_OF_RUNTIME).map(|_| File::open("/dev/null")).collect();
     opened.map(drop).map_err(|error| {
         let failure = Failure::error(format!("cannot open {FILES_OF_RUNTIME} more files: {error}"));

@@ -336,7 +336,7 @@ fn with_too_few_descriptors_it_exits_with_125_and_says_so() {
         assert!(matches!(said.code, Some(0 | 125)), "{few}: {said:?}");
         if said.code == Some(125) {
             failed += 1;
-            assert!(said.err.contains("incumbent"), "{few}: {said:?}");
+            assert!(said.err.contains("`ulimit -n`"), "{few}: {said:?}");
         }
         assert!(!said.err.contains("panicked"), "{few}: {said:?}");
     }

@@ -20,11 +20,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::read::quoted;
 use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes};
 use crate::args::RunArgs;
-use crate::block_on;
 use crate::failure::Failure;
 use crate::logging;
 use crate::output::{Console, printable};
 use crate::store_url::StoreUrl;
+use crate::{block_on, look_for_free_descriptors};
 use announce::Announcer;
 use command::{CommandRun, Ended};
 use signals::{Death, Signals};
@@ -60,6 +60,7 @@ pub(crate) fn run(args: RunArgs, store: StoreUrl, console: &Console) -> Result<u
             format!("the line for --shell has {line} bytes, and no program can be given more than 128 KiB at once");
         return Err(Failure::usage(what).next("put it in a file and run that"));
     }
+    look_for_free_descriptors()?;
     // Before there are threads and descriptors that it could inherit.
     let guardian = start_guardian()?;
     let mut death = None;
