@@ -82,8 +82,15 @@ fn with_try_it_does_not_wait() {
     host.until_in_line("jobs/x", &["a"]);
     let said = host.run(["run", "--try", "jobs/x", "--", "echo", "done"]);
     assert_eq!((said.code, said.out.as_str()), (Some(122), ""), "{said:?}");
-    assert!(said.err.contains("a is ahead"), "{said:?}");
+    assert!(said.err.contains("a leads"), "{said:?}");
     assert_eq!(host.line("jobs/x"), ["a"]);
+    // Whoever is ahead does not lead.
+    let _next = host.start(["run", "--name", "b", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a", "b"]);
+    for how in [&["--try"][..], &["--wait", "1s"]] {
+        let said = host.run(["run", "--name", "c"].iter().chain(how).chain(&["jobs/x", "--", "echo", "done"]));
+        assert!(said.code == Some(122) && said.err.contains("a leads") && !said.err.contains("b is ahead"), "{said:?}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod signals;
 use std::pin::pin;
 use std::time::Duration;
 
-use incumbent::{Candidacy, Client, Leadership, LossReason, ResignError, Role, Term, Unfenced};
+use incumbent::{Candidacy, Client, Election, Leadership, LossReason, ResignError, Role, Term, Unfenced};
 use incumbent_guardian::{Event, Exit, Guardian};
 use rustix::process::Signal;
 use tokio::sync::oneshot;
@@ -52,6 +52,8 @@ const LONGEST_ARGUMENT: usize = 128 * 1024 - 1;
 const TRIES: u32 = 5;
 /// How long a store has to let us in line, with `--try`.
 const TRY: Duration = Duration::from_secs(10);
+/// How long one that was not elected asks who is.
+const ASK: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: RunArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let line = args.command.iter().map(|word| word.len() + 1).sum::<usize>();
@@ -166,7 +168,7 @@ impl Supervisor<'_> {
         let mut only_try = self.args.try_once;
         loop {
             let leadership =
-                match self.await_office(&mut candidacy, limit.take(), std::mem::take(&mut only_try)).await? {
+                match self.await_office(&handle, &mut candidacy, limit.take(), std::mem::take(&mut only_try)).await? {
                     Waited::Elected(leadership) => *leadership,
                     Waited::Exit(code) => return Ok(code),
                 };
@@ -221,6 +223,7 @@ impl Supervisor<'_> {
     /// Waits in line.
     async fn await_office(
         &mut self,
+        election: &Election<Unfenced>,
         candidacy: &mut Candidacy<Unfenced>,
         limit: Option<Instant>,
         only_try: bool,
@@ -239,13 +242,13 @@ impl Supervisor<'_> {
                 code = self.signals.leave_when_idle() => return Ok(Waited::Exit(self.leave(code))),
                 // 122 says that somebody else leads or that it is paused. If neither is known, the
                 // work may be undone everywhere: that is a failure.
-                () = until(limit) => return match hopeless(&candidacy.role()) {
-                    Some(why) => Ok(Waited::Exit(self.not_elected(&format!("its turn has not come: {why}")))),
+                () = until(limit) => return match Obstacle::of(&candidacy.role()) {
+                    Some(obstacle) => Ok(Waited::Exit(self.not_elected(election, &obstacle).await)),
                     None => Err(self.no_answer()),
                 },
                 role = roles.next() => {
-                    if only_try && let Some(why) = hopeless(&role) {
-                        return Ok(Waited::Exit(self.not_elected(&why)));
+                    if only_try && let Some(obstacle) = Obstacle::of(&role) {
+                        return Ok(Waited::Exit(self.not_elected(election, &obstacle).await));
                     }
                     self.narrate(&role);
                 }
@@ -373,9 +376,25 @@ impl Supervisor<'_> {
         }
     }
 
-    fn not_elected(&self, why: &str) -> u8 {
-        self.console.note(format!("{} was not elected: {why}", self.name));
+    async fn not_elected(&self, election: &Election<Unfenced>, obstacle: &Obstacle) -> u8 {
+        let why = match obstacle {
+            Obstacle::Paused => "the election is paused".to_owned(),
+            Obstacle::Ahead(ahead) => match self.who_leads(election).await {
+                Some(leader) => format!("{leader} leads"),
+                None => format!("{ahead} is ahead"),
+            },
+        };
+        let turn = if self.args.wait.is_some() { "its turn has not come: " } else { "" };
+        self.console.note(format!("{} was not elected: {turn}{why}", self.name));
         self.args.conflict_exit_code
+    }
+
+    /// Whoever is ahead in line need not lead. `None`: the store does not say at once, or it is
+    /// this candidate by now.
+    async fn who_leads(&self, election: &Election<Unfenced>) -> Option<String> {
+        let leader = timeout(ASK, election.leader()).await.ok()?.ok()?.into_inner()?;
+        let name = leader.name.as_deref().map_or_else(|| "a candidate of another library".to_owned(), printable);
+        Some(name).filter(|name| *name != self.name)
     }
 
     /// This candidate did not get in line in time, so it is unknown whether another one does the
@@ -421,15 +440,23 @@ fn no_answer_of_store() -> Failure {
 }
 
 /// Why waiting would be needed.
-fn hopeless(role: &Role) -> Option<String> {
-    match role {
-        // Among peers: nobody leads yet, and it may be this one.
-        Role::Following { ahead: None, token: None } => None,
-        Role::Following { ahead, .. } => {
-            Some(format!("{} is ahead", ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable)))
+enum Obstacle {
+    /// Somebody is ahead in line, or leads.
+    Ahead(String),
+    Paused,
+}
+
+impl Obstacle {
+    fn of(role: &Role) -> Option<Obstacle> {
+        match role {
+            // Among peers: nobody leads yet, and it may be this one.
+            Role::Following { ahead: None, token: None } => None,
+            Role::Following { ahead, .. } => {
+                Some(Obstacle::Ahead(ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable)))
+            }
+            Role::Out(LossReason::Paused) => Some(Obstacle::Paused),
+            _ => None,
         }
-        Role::Out(LossReason::Paused) => Some("the election is paused".into()),
-        _ => None,
     }
 }
 
