@@ -244,8 +244,10 @@ pub(crate) struct TimeoutArg {
 /// Ctrl-\ go to COMMAND alone: if they kill it, `incumbent` ends too, even with --forever. A
 /// COMMAND that catches Ctrl-C and exits counts as having ended by itself: with --forever it is
 /// restarted after a second, and a Ctrl-C within that second ends `incumbent`. A COMMAND that
-/// ignores Ctrl-C can be ended with Ctrl-\. Under systemd, Type=notify works: a follower counts as
-/// ready.
+/// ignores Ctrl-C can be ended with Ctrl-\. Ctrl-Z does not suspend COMMAND, which would keep the
+/// office and do nothing: it goes on at once. A candidate that waits is suspended like any program,
+/// and is passed over once it has been silent for the TTL. Under systemd, Type=notify works: a
+/// follower counts as ready.
 ///
 /// COMMAND has to stay in the foreground: anything it leaves running when it exits is stopped.
 #[derive(Debug, Args)]
