@@ -37,6 +37,7 @@ enum State {
         epoch: Epoch,
         lease: Box<Lease>,
         rest: Duration,
+        grace: Duration,
         renew_every: Duration,
         renew_at: Timestamp,
         renewing: Option<Try>,
@@ -69,6 +70,8 @@ pub(crate) struct Session {
     pub(crate) deadline: Timestamp,
     /// How long one who gave the office back stays out of the line.
     pub(crate) rest: Duration,
+    /// How long work may take to stop, with the TTL that was granted.
+    pub(crate) grace: Duration,
 }
 
 /// What the keeper wants done.
@@ -114,8 +117,8 @@ impl Keeper {
     /// The session, if there is one that something new may be begun with.
     pub(crate) fn session(&self) -> Option<Session> {
         match &self.state {
-            State::Open { epoch, lease, rest, ends: Ends::Never, .. } => {
-                Some(Session { epoch: *epoch, deadline: lease.deadline(), rest: *rest })
+            State::Open { epoch, lease, rest, grace, ends: Ends::Never, .. } => {
+                Some(Session { epoch: *epoch, deadline: lease.deadline(), rest: *rest, grace: *grace })
             }
             State::Closed | State::Opening(_) | State::Open { .. } => None,
         }
@@ -201,21 +204,21 @@ impl Keeper {
                 return Change::Nothing;
             }
         };
-        let renew_every = self.settings.renew_every.min(liveness.ttl / 3);
-        let margin = self.settings.margin + liveness.margin;
-        if let Err(error) = (Settings { ttl: liveness.ttl, renew_every, margin, ..self.settings }).check() {
-            return self.refuse(Some(error.asked_for(self.settings.ttl)));
-        }
+        let Settings { grace, renew_every, .. } = match self.settings.granted(&liveness) {
+            Ok(granted) => granted,
+            Err(error) => return self.refuse(Some(error)),
+        };
         self.backoff.succeeded();
         let epoch = Epoch(attempt.0);
         let lease = Box::new(Lease::opened(&self.settings, &liveness, sent_at, now));
-        let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest };
+        let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest, grace };
         // Where an answer proves only an earlier renewal, twice as many keep the newest proof as
         // fresh.
         let renew_every = if matches!(liveness.proof, Proof::Earlier { .. }) { renew_every / 2 } else { renew_every };
         let renew_every = self.settings.policy.renew_every(renew_every, liveness.ttl);
         let (rest, renew_at) = (liveness.rest, sent_at + renew_every);
-        self.state = State::Open { epoch, lease, rest, renew_every, renew_at, renewing: None, ends: Ends::Never };
+        self.state =
+            State::Open { epoch, lease, rest, grace, renew_every, renew_at, renewing: None, ends: Ends::Never };
         Change::Up(session)
     }
 
@@ -311,7 +314,7 @@ impl Keeper {
 
     fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
         // What counts is when a leader has to begin to stop, not when it has to have stopped.
-        let remaining = self.session().map(|session| (session.deadline - self.settings.grace).since(now));
+        let remaining = self.session().map(|session| (session.deadline - session.grace).since(now));
         self.backoff.failed(now, rng, self.settings.longest_rest(), remaining);
     }
 }

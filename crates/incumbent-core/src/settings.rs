@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::policy::Policy;
+use crate::standing::Liveness;
 
 /// A lost hint and a failed call must not cost more for a longer TTL: that says how long a dead
 /// leader may stay, no more.
@@ -22,6 +23,9 @@ pub struct Settings {
     pub ttl: Duration,
     /// How long the work of a leader may take to stop.
     pub grace: Duration,
+    /// The grace is the usual share of the TTL and not what somebody asked for: where a store
+    /// grants a shorter TTL, it is a share of that.
+    pub grace_is_share: bool,
     /// How often the session is renewed.
     pub renew_every: Duration,
     /// How far this host's clock may be off the store's, in parts per million of the time that
@@ -44,6 +48,7 @@ impl Settings {
         Settings {
             ttl,
             grace: ttl / 5,
+            grace_is_share: true,
             renew_every: ttl / 3,
             drift_ppm: 1_000,
             margin: ttl / 50,
@@ -55,6 +60,24 @@ impl Settings {
     /// The longest rest after calls that failed.
     pub(crate) fn longest_rest(&self) -> Duration {
         (self.renew_every / 2).min(LONGEST_REST)
+    }
+
+    /// The settings of a session that a store has granted: with the TTL in force, renewals and a
+    /// grace that fit it, and the store's own margin. They are checked.
+    pub fn granted(&self, liveness: &Liveness) -> Result<Settings, SettingsError> {
+        let usual = Settings::for_ttl(liveness.ttl);
+        let granted = Settings {
+            ttl: liveness.ttl,
+            grace: if self.grace_is_share { self.grace.min(usual.grace) } else { self.grace },
+            renew_every: self.renew_every.min(usual.renew_every),
+            margin: self.margin.saturating_add(liveness.margin),
+            ..*self
+        };
+        match granted.check() {
+            Ok(()) => Ok(granted),
+            Err(SettingsError::Unsafe(shortfall)) => Err(SettingsError::Granted { asked: self.ttl, shortfall }),
+            Err(error) => Err(error),
+        }
     }
 
     /// Refuses settings under which a leader could not renew twice before it has to stop its work.
@@ -142,21 +165,10 @@ pub enum SettingsError {
     },
 }
 
-impl SettingsError {
-    /// As it is told to one who asked for this TTL, where the one that was checked is what the
-    /// store granted.
-    pub(crate) fn asked_for(self, asked: Duration) -> SettingsError {
-        match self {
-            SettingsError::Unsafe(shortfall) => SettingsError::Granted { asked, shortfall },
-            other => other,
-        }
-    }
-}
-
 /// A longer TTL does not help where the store grants no longer one.
 fn advice(asked: Duration, shortfall: &Shortfall) -> &'static str {
     if shortfall.ttl < asked {
-        "the store's own limit is the reason: raise that, or ask for a shorter TTL with a shorter grace"
+        "the store's own limit is the reason: raise that, or lower the grace"
     } else {
         "the store's own granularity is part of the margin: raise the TTL, or lower the grace or the renewal interval"
     }
@@ -239,17 +251,29 @@ mod tests {
 
     #[test]
     fn with_a_store_the_refusal_says_what_was_asked_for_what_was_granted_and_whose_limit_it_is() {
-        let granting = |ttl, margin| {
-            let settings =
-                Settings { ttl: Duration::from_secs(ttl), margin, ..Settings::for_ttl(Duration::from_secs(60)) };
-            settings.check().unwrap_err().asked_for(Duration::from_secs(60)).to_string()
+        let seconds = Duration::from_secs;
+        let refusal = |grace, ttl, margin| {
+            let asked = Settings { grace: seconds(grace), grace_is_share: false, ..Settings::for_ttl(seconds(60)) };
+            asked.granted(&Liveness { margin: seconds(margin), ..Liveness::new(seconds(ttl)) }).unwrap_err().to_string()
         };
-        let less = granting(40, Duration::from_secs(1));
+        let less = refusal(12, 40, 2);
         assert!(less.contains("a TTL of 60s was asked for, and 40s granted"), "{less}");
         assert!(less.contains("the store's own limit") && !less.contains("raise the TTL"), "{less}");
-        let coarse = granting(62, Duration::from_secs(20));
+        let coarse = refusal(12, 62, 20);
         assert!(coarse.contains("a TTL of 60s was asked for, and 62s granted"), "{coarse}");
         assert!(coarse.contains("the store's own granularity") && coarse.contains("raise the TTL"), "{coarse}");
+    }
+
+    #[test]
+    fn a_grace_that_nobody_asked_for_is_a_share_of_the_ttl_that_is_granted() {
+        let seconds = Duration::from_secs;
+        let liveness = |ttl| Liveness { margin: seconds(2), ..Liveness::new(seconds(ttl)) };
+        let asked = Settings::for_ttl(seconds(60));
+        let granted = asked.granted(&liveness(40)).unwrap();
+        assert_eq!((granted.ttl, granted.grace, granted.renew_every), (seconds(40), seconds(8), seconds(40) / 3));
+        assert_eq!(asked.granted(&liveness(62)).unwrap().grace, seconds(12), "more time to stop than was shown");
+        let wanted = Settings { grace: seconds(9), grace_is_share: false, ..asked };
+        assert_eq!(wanted.granted(&liveness(40)).unwrap().grace, seconds(9));
     }
 
     #[test]

@@ -229,6 +229,11 @@ impl<H> Tenure<H> {
         self.rules.hold_until_stopped = hold_until_stopped;
     }
 
+    /// Work has so long to stop, with the TTL that the store has granted.
+    pub(crate) fn set_grace(&mut self, grace: Duration) {
+        self.rules.grace = grace;
+    }
+
     /// Whether a term that began now would not have to stop at once.
     pub(crate) fn has_time(&self, now: Timestamp) -> bool {
         now < self.deadline - self.rules.grace

@@ -126,11 +126,15 @@ impl Driven {
     }
 
     fn open(&mut self) {
+        self.open_with(liveness());
+    }
+
+    fn open_with(&mut self, liveness: Liveness) {
         let attempt = self.outputs.iter().rev().find_map(|output| match output {
             Output::OpenSession(attempt, _) => Some(*attempt),
             _ => None,
         });
-        self.handle(Input::Opened(attempt.expect("a session is wanted"), Ok(liveness())));
+        self.handle(Input::Opened(attempt.expect("a session is wanted"), Ok(liveness)));
     }
 
     fn renewal(&self) -> Option<(Attempt, Vec<Held>)> {
@@ -219,6 +223,24 @@ fn the_deadline_counts_from_when_the_session_was_asked_for() {
         claim: Claim::Entry(held),
         deadline: asked + TTL
     }));
+}
+
+#[test]
+fn where_a_shorter_ttl_is_granted_work_is_asked_to_stop_a_share_of_that_before_the_deadline() {
+    let (asked, granted) = (Duration::from_secs(60), Duration::from_secs(40));
+    let mut driven = Driven::new(Settings { drift_ppm: 0, margin: Duration::ZERO, ..Settings::for_ttl(asked) });
+    driven.handle(Input::Stand(CANDIDACY, candidate()));
+    driven.open_with(Liveness::new(granted));
+    let held = driven.enlisted(5);
+    driven.answer(standing(Place::Leading(held), Office::default()));
+    let deadline = driven.now + granted;
+    let asked_to_stop = |driven: &Driven| {
+        driven.events().contains(&Event::Stopping { why: LossReason::LocalDeadline, hard_stop: deadline })
+    };
+    driven.pass(granted - granted / 5 - Duration::from_nanos(1));
+    assert!(!asked_to_stop(&driven));
+    driven.pass(Duration::from_nanos(1));
+    assert!(asked_to_stop(&driven));
 }
 
 #[test]
@@ -954,7 +976,7 @@ fn a_held_place_stays_after_the_hard_stop_until_the_work_has_stopped() {
 
 #[test]
 fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
-    let mut driven = Driven::new(Settings::for_ttl(TTL));
+    let mut driven = Driven::new(Settings { grace_is_share: false, ..Settings::for_ttl(TTL) });
     driven.handle(Input::Stand(CANDIDACY, candidate()));
     let short = Liveness::new(Duration::from_secs(4));
     driven.handle(Input::Opened(Attempt(0), Ok(short)));

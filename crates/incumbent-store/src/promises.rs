@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent_core::{ForgottenBy, StoreId};
+use incumbent_core::{ForgottenBy, Liveness, StoreId};
 
 /// What a store promises. Read from the server where the server knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,10 @@ pub struct Promises {
     pub watches: bool,
     /// The smallest TTL that it grants.
     pub smallest_ttl: Duration,
+    /// The longest TTL that it grants.
+    pub longest_ttl: Duration,
+    /// What its granularity takes off every deadline, and adds to the TTL that is asked for.
+    pub margin: Duration,
     /// How late it may notice that a TTL has passed.
     pub granularity: Duration,
     /// Whether candidates of another library, which obey no notices, heed the end of an election.
@@ -38,10 +42,21 @@ impl Promises {
             forgotten_by: ForgottenBy::Store,
             watches: true,
             smallest_ttl: Duration::ZERO,
+            longest_ttl: Duration::MAX,
+            margin: Duration::ZERO,
             granularity: Duration::ZERO,
             foreign_heed_end: false,
             caveats: Vec::new(),
         }
+    }
+
+    /// What a session is granted that asks for this TTL.
+    pub fn liveness(&self, ttl: Duration) -> Liveness {
+        let ttl = ttl.saturating_add(self.margin).max(self.smallest_ttl).min(self.longest_ttl);
+        let mut liveness = Liveness::new(ttl);
+        liveness.forgotten_by = self.forgotten_by;
+        liveness.margin = self.margin;
+        liveness
     }
 }
 

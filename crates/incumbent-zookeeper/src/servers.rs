@@ -24,6 +24,11 @@ use crate::error::classify;
 /// The shortest session that is asked for, to learn which is the shortest that is granted: two
 /// ticks, unless somebody has set it otherwise.
 const SHORTEST: Duration = Duration::from_secs(1);
+/// Nobody is told of a limit that is longer than this.
+const LONGEST_NEEDED: Duration = Duration::from_secs(3600);
+/// A session that a server was asked with stays for as long as it was granted, but no longer than
+/// this.
+const STAYS: Duration = Duration::from_secs(60);
 /// Servers count milliseconds in 32 bits.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 /// An opening waits this part of the TTL, and at most [`LONGEST_PATIENCE`], for servers that do not
@@ -218,9 +223,14 @@ impl Servers {
         asked.values().map(|asked| asked.limit).reduce(Granted::and)
     }
 
-    /// What the servers that have answered so far said last.
-    pub(crate) fn last_said(&self) -> Option<Granted> {
-        self.asked().values().map(|asked| asked.limit).reduce(Granted::and)
+    /// What all servers grant one who asks for as much as anybody needs.
+    pub(crate) async fn longest(&self) -> Result<Granted, StoreError> {
+        let limit = self.limit(LONGEST_NEEDED).await?;
+        if limit.timeout > STAYS {
+            _ = self.limit(SHORTEST).await;
+        }
+        let timeout = if limit.timeout < LONGEST_NEEDED { limit.timeout } else { Duration::MAX };
+        Ok(Granted { timeout, ..limit })
     }
 
     /// A session may be moved to whatever is behind a name. A certificate, though, is for a name:

@@ -457,15 +457,17 @@ impl Inner {
     async fn promises(&self) -> Result<Promises, StoreError> {
         let client = self.client().await?;
         let mut promises = Promises::new(or_cut(&client, Effect::None, self.store_id(&client)).await?);
-        let tick = match &self.source {
-            Source::Given(given) => given.tick,
-            Source::Dialled(servers) => match servers.last_said() {
-                Some(limit) => limit.tick,
-                None => servers.limit(SHARED_TIMEOUT).await?.tick,
-            },
+        let limit = match &self.source {
+            Source::Given(given) => {
+                let granted = given.client.session_timeout();
+                Granted { timeout: given.max_timeout.map_or(granted, |longest| longest.min(granted)), tick: given.tick }
+            }
+            Source::Dialled(servers) => servers.longest().await?,
         };
-        promises.smallest_ttl = tick;
-        promises.granularity = tick;
+        promises.smallest_ttl = limit.tick;
+        promises.longest_ttl = limit.timeout;
+        promises.margin = limit.tick;
+        promises.granularity = limit.tick;
         promises.foreign_heed_end = self.paths.dialect().marks_the_end();
         promises.caveats = vec![
             "An ensemble's leader that stalls for longer than a tick may expire a session early: fence what matters."

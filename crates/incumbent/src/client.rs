@@ -165,7 +165,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the work of a leader may take to stop. A fifth of the TTL unless set.
+    /// How long the work of a leader may take to stop. A fifth of the TTL unless set: of the one
+    /// that the store grants, if that is shorter.
     pub fn grace(mut self, grace: Duration) -> ClientBuilder {
         self.grace = Some(grace);
         self
@@ -290,6 +291,7 @@ impl ClientBuilder {
         let usual = Settings::for_ttl(self.ttl.unwrap_or(DEFAULT_TTL));
         let settings = Settings {
             grace: self.grace.unwrap_or(usual.grace),
+            grace_is_share: self.grace.is_none(),
             margin: self.margin.unwrap_or(usual.margin),
             drift_ppm: self.drift_ppm.unwrap_or(usual.drift_ppm),
             ..usual

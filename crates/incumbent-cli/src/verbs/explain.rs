@@ -31,9 +31,9 @@ struct Bounds {
 }
 
 impl Bounds {
+    /// With the settings of a session that the store grants.
     fn new(settings: &Settings, promises: &Promises) -> Bounds {
-        let ttl = settings.ttl.max(promises.smallest_ttl);
-        let sent_at = Timestamp::ZERO;
+        let (ttl, sent_at) = (settings.ttl, Timestamp::ZERO);
         let believes = Lease::opened(settings, &Liveness::new(ttl), sent_at, sent_at).deadline().since(sent_at);
         // Rivals time the silence by a clock of their own, which may be slow. That they may share
         // no clock, and then see signs of life a TTL late, is a caveat of the store.
@@ -97,8 +97,12 @@ pub(crate) async fn explain(args: ExplainArgs, store: StoreUrl) -> Result<u8, Fa
     let (explanation, page) = match client.group() {
         Some(peers) => (group::to_json(&store, &promises, &settings, peers), group::page(&store, &promises, peers)),
         None => {
-            let bounds = Bounds::new(&settings, &promises);
-            (to_json(&store, &promises, &settings, &bounds), page(&store, &promises, &settings, &bounds))
+            let granted = settings.granted(&promises.liveness(settings.ttl));
+            let granted = granted.map_err(|error| Failure::usage(error.to_string()))?;
+            let bounds = Bounds::new(&granted, &promises);
+            let mut page = page(&store, &promises, &granted, &bounds);
+            page.extend(shortened(&settings, &granted));
+            (to_json(&store, &promises, &granted, &bounds), page)
         }
     };
     if args.format.json {
@@ -146,7 +150,7 @@ fn to_json<'a>(store: &StoreUrl, promises: &'a Promises, settings: &Settings, bo
             ForgottenBy::Rivals => "rivals",
         },
         watches: promises.watches,
-        ttl_ms: ms(settings.ttl.max(promises.smallest_ttl)),
+        ttl_ms: ms(settings.ttl),
         grace_ms: ms(settings.grace),
         renew_every_ms: ms(settings.renew_every),
         believes_ms: Some(ms(bounds.believes)),
@@ -173,7 +177,7 @@ fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bou
             "times",
             format!(
                 "TTL {}, renewed every {}, grace {}",
-                show(settings.ttl.max(promises.smallest_ttl)),
+                show(settings.ttl),
                 show(settings.renew_every),
                 show(settings.grace)
             ),
@@ -201,6 +205,19 @@ fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bou
     ];
     page.extend(notes(promises, paint));
     page
+}
+
+/// What a store that grants a shorter TTL than was asked for makes of the times.
+fn shortened(asked: &Settings, granted: &Settings) -> Option<String> {
+    let paint = Paint::for_stream(&io::stdout());
+    (granted.ttl < asked.ttl).then(|| {
+        format!(
+            "\n{} A TTL of {} is too long for this store: it grants {}, and the times above follow from that.",
+            paint.yellow("note"),
+            show(asked.ttl),
+            show(granted.ttl)
+        )
+    })
 }
 
 /// What makes a line of the page.

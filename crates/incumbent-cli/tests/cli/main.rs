@@ -20,3 +20,5 @@ mod signalling;
 mod succession;
 mod terminal;
 mod usage;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;

@@ -314,6 +314,7 @@ impl Candidacy {
                 self.session = Some(session.epoch);
                 self.session_ends = false;
                 self.tenure.prove(session.deadline);
+                self.tenure.set_grace(session.grace);
                 self.rest = session.rest;
             }
             CandidacyInput::SessionDown => self.on_session_down(now, out),

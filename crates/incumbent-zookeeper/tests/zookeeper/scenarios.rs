@@ -82,10 +82,9 @@ async fn a_server_gone_before_campaigning_is_an_error_and_its_return_is_enough()
 #[tokio::test]
 async fn a_ttl_beyond_the_servers_longest_session_is_refused_and_the_refusal_names_both() {
     let store = store(shared().await);
-    // What is asked for cannot be had with the usual grace, a fifth of it: that alone is as long as
-    // the longest session.
+    // The grace that is asked for is as long as the longest session.
     let asked = LONGEST_SESSION * 5;
-    let client = incumbent::Client::builder().ttl(asked).with_store(store).await.unwrap();
+    let client = incumbent::Client::builder().ttl(asked).grace(LONGEST_SESSION).with_store(store).await.unwrap();
     let refused = within(client.election("long").unwrap().candidate("greedy").stand()).await.map(|_| ());
     let Err(StandError::Candidacy(CandidacyError::Settings(error))) = refused else { panic!("{refused:?}") };
     let said = error.to_string();

@@ -16,8 +16,8 @@ use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::MemberId;
 use incumbent_core::{
-    Answer, Attempt, CallId, CandidacyId, Claim, Command, Cursor, Epoch, Event, Fault, Hint, Input, Op, Output,
-    Participant, Renewal, Settings, Timestamp, Token, WatchFor, WatchId,
+    Answer, Attempt, CallId, CandidacyId, Claim, Command, Cursor, Epoch, Event, Fault, Hint, Input, Liveness, Op,
+    Output, Participant, Renewal, Settings, Timestamp, Token, WatchFor, WatchId,
 };
 use incumbent_store::{Clock, Session, Store, StoreError, StoreId};
 
@@ -189,11 +189,21 @@ impl StoreSide {
         let adopted = [DriverFlaw::LateOpeningAdopted, DriverFlaw::RenewalUnanswered].map(|flaw| self.flaws.has(flaw));
         if self.participant.session() == Some(epoch) || adopted != [false; 2] {
             let shortened = session.shortened();
+            self.say_what_is_granted(&session.liveness());
             self.session = Some((epoch, session));
             let news = self.begin(Box::pin(async move { Done::Shortened(epoch, shortened.await) }));
             replace(&mut self.news, Some(news));
         } else {
             self.discard(session);
+        }
+    }
+
+    fn say_what_is_granted(&self, liveness: &Liveness) {
+        if liveness.ttl < self.settings.ttl
+            && let Ok(granted) = self.settings.granted(liveness)
+        {
+            let (asked, ttl, grace) = (self.settings.ttl, granted.ttl, granted.grace);
+            tracing::warn!("the store grants a TTL of {ttl:?}, and not {asked:?}: work has {grace:?} to stop");
         }
     }
 
