@@ -33,7 +33,7 @@ FAULT_CRATES := \
 	incumbent-zookeeper
 
 # Crates that read what others have written.
-FUZZED_CRATES := incumbent-store incumbent-file incumbent-etcd incumbent-redis incumbent-zookeeper incumbent-peers
+FUZZED_CRATES := incumbent-store incumbent incumbent-file incumbent-etcd incumbent-redis incumbent-zookeeper incumbent-peers
 
 SIM := $(CARGO) run --release --quiet --locked -p incumbent-sim --
 

@@ -34,7 +34,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use incumbent_core::peers::{Group, MemberId};
+use incumbent_core::binary::{ReadError, Reader, Writer};
+use incumbent_core::peers::{Group, MAX_MEMBERS, MemberId};
 use incumbent_core::{StoreId, Timestamp};
 use sha2::{Digest, Sha256};
 
@@ -49,6 +50,29 @@ pub(crate) struct DiskId(pub(crate) [u8; 16]);
 pub(crate) struct Charter(pub(crate) BTreeMap<MemberId, DiskId>);
 
 impl Charter {
+    /// As it is sent and kept.
+    pub(crate) fn write<'w>(&self, out: &'w mut Writer) -> &'w mut Writer {
+        out.u8(self.0.len() as u8);
+        self.0.iter().fold(out, |out, (member, disk)| out.member(*member).bytes(&disk.0))
+    }
+
+    /// Nothing but what [`write`](Charter::write) writes: each member once, in order.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Charter, ReadError> {
+        let len = usize::from(reader.u8()?);
+        if !(1..=MAX_MEMBERS).contains(&len) {
+            return Err(ReadError::OutOfBounds);
+        }
+        let mut charter = Charter::default();
+        for _ in 0..len {
+            let (member, disk) = (reader.member()?, DiskId(reader.array()?));
+            if charter.0.last_key_value().is_some_and(|(last, _)| *last >= member) {
+                return Err(ReadError::OutOfBounds);
+            }
+            charter.0.insert(member, disk);
+        }
+        Ok(charter)
+    }
+
     /// Which founding of which group it is: a group that was founded anew is another store.
     pub(crate) fn identity(&self, group: u64) -> StoreId {
         let mut hash = Sha256::new();

@@ -175,8 +175,7 @@ fn write_charter<'w>(out: &'w mut Writer, charter: &Charter) -> Result<&'w mut W
     if !(1..=MAX_MEMBERS).contains(&charter.0.len()) {
         return Err(WireError::OutOfBounds);
     }
-    out.u8(charter.0.len() as u8);
-    Ok(charter.0.iter().fold(out, |out, (member, disk)| out.member(*member).bytes(&disk.0)))
+    Ok(charter.write(out))
 }
 
 fn write_query<'w>(out: &'w mut Writer, query: &Query) -> &'w mut Writer {
@@ -233,28 +232,12 @@ fn read_report(reader: &mut Reader<'_>) -> Result<DiskReport, WireError> {
     let (asks, disk) = (reader.flag()?, DiskId(reader.array()?));
     let progress = match reader.u8()? {
         0 => Progress::Blank,
-        1 => Progress::Accepted(read_charter(reader)?),
-        2 => Progress::Admitted(read_charter(reader)?),
+        1 => Progress::Accepted(Charter::read(reader)?),
+        2 => Progress::Admitted(Charter::read(reader)?),
         3 => Progress::Lost,
         _ => return Err(WireError::OutOfBounds),
     };
     Ok(DiskReport { asks, disk, progress })
-}
-
-fn read_charter(reader: &mut Reader<'_>) -> Result<Charter, WireError> {
-    let len = usize::from(reader.u8()?);
-    if !(1..=MAX_MEMBERS).contains(&len) {
-        return Err(WireError::OutOfBounds);
-    }
-    let mut charter = Charter::default();
-    for _ in 0..len {
-        let (member, disk) = (reader.member()?, DiskId(reader.array()?));
-        if charter.0.last_key_value().is_some_and(|(last, _)| *last >= member) {
-            return Err(WireError::OutOfBounds);
-        }
-        charter.0.insert(member, disk);
-    }
-    Ok(charter)
 }
 
 fn read_query(reader: &mut Reader<'_>) -> Result<Query, WireError> {

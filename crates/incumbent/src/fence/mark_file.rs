@@ -330,6 +330,29 @@ mod tests {
         MarkFile::open(folder.path(), &election(name), false).unwrap()
     }
 
+    /// What is read was written so, to the byte, for this election.
+    #[test]
+    fn fuzz_a_mark_is_read_whole_or_refused() {
+        let name = |number: u64| election(["jobs", "jobs/nightly"][number as usize % 2]);
+        let good = |rng: &mut incumbent_core::Rng| {
+            let text = encode(&name(rng.next_u64()), &mark(rng.next_u64() >> rng.below(64)));
+            // Whoever changes a mark can make the sum fit, too.
+            let body = text
+                .rsplit_once("crc32")
+                .map_or("", |(body, _)| body)
+                .replace("token ", ["token ", "token 0"][rng.below(2) as usize]);
+            format!("{body}crc32 {:08x}\n", crc32(body.as_bytes())).into_bytes()
+        };
+        incumbent_testkit::fuzz::fuzz(good, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            let read = decode(&name(1), text);
+            if let Ok(mark) = &read {
+                assert_eq!(encode(&name(1), mark), text);
+            }
+            read.is_ok()
+        });
+    }
+
     #[test]
     fn a_full_disk_is_transient_and_a_missing_permission_is_not() {
         assert!(io_error("writing", io::ErrorKind::StorageFull.into()).is_transient());
