@@ -36,8 +36,8 @@ pub struct Participant {
     standing: BTreeMap<ElectionName, CandidacyId>,
     /// Who stands in an election once the present candidacy there, which is leaving, has gone.
     queued: BTreeMap<ElectionName, CandidacyId>,
-    /// Raises of fences that were given up, of candidacies that are gone. Each is in its user's hands
-    /// until it is dropped, and the next candidacy in its election waits for that.
+    /// Raises of fences that were given up, of candidacies that are gone. Each is in its user's
+    /// hands until it is dropped, and the next candidacy in its election waits for that.
     raises: BTreeMap<ElectionName, (CandidacyId, CallId)>,
     timeouts: BTreeSet<(Timestamp, CandidacyId)>,
     timeout_of: BTreeMap<CandidacyId, Timestamp>,

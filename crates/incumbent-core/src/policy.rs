@@ -96,7 +96,8 @@ policy! {
         OwnEntryUnchecked breaks checks_own_entry,
         /// The user sees the leadership before the fences are raised.
         FencesRaisedLate breaks raises_fences_first,
-        /// Fences are raised for a candidate while a raise for one that has left is not dropped yet.
+        /// Fences are raised for a candidate while a raise for one that has left is not dropped
+        /// yet.
         FencesRaisedBeside breaks raises_fences_once,
         /// A candidate that lost its entry does not get back in line.
         NoRejoin breaks rejoins,

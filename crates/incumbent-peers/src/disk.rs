@@ -214,7 +214,8 @@ mod tests {
         }
     }
 
-    /// Behind the checksum: what somebody else made with a good one is read as it stands, or refused.
+    /// Behind the checksum: what somebody else made with a good one is read as it stands, or
+    /// refused.
     #[test]
     fn fuzz_a_record_is_read_whole_or_refused() {
         let good = |rng: &mut incumbent_core::Rng| {

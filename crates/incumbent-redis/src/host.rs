@@ -1,6 +1,6 @@
-//! Which host this is. Its boot-time clock never jumps, and is the same for all its processes: what it
-//! has counted since one of them last asked is time that has passed, whatever the server's wall clock
-//! says.
+//! Which host this is. Its boot-time clock never jumps, and is the same for all its processes: what
+//! it has counted since one of them last asked is time that has passed, whatever the server's wall
+//! clock says.
 
 use std::sync::LazyLock;
 

@@ -42,22 +42,23 @@
 //! - **Is it the same history?** `master_replid` becomes another with every restart and every
 //!   failover, and then the newest changes may be lost. So the counter leaps by 2^28; entries that
 //!   were never told that they lead are dropped, and come again with a token above the leap; nobody
-//!   takes office for the longest TTL that was granted in the history before, as far as it is known,
-//!   and for the TTL of the one who asks, since a leader that is forgotten may still believe in its
-//!   deadline; and every session gets a full TTL again, if its owner says, knowing of the new
-//!   history, that it was renewed less than a TTL ago. One that was not may have been succeeded.
-//!   Whatever a primary still gives that was replaced is below all of that, and a fence refuses it.
-//!   (The first replica of a server, and the last that has been gone for an hour, change the history
-//!   as well.) What cannot be known: a forgotten leader with a TTL that is longer than all of these.
+//!   takes office for the longest TTL that was granted in the history before, as far as it is
+//!   known, and for the TTL of the one who asks, since a leader that is forgotten may still believe
+//!   in its deadline; and every session gets a full TTL again, if its owner says, knowing of the
+//!   new history, that it was renewed less than a TTL ago. One that was not may have been
+//!   succeeded. Whatever a primary still gives that was replaced is below all of that, and a fence
+//!   refuses it. (The first replica of a server, and the last that has been gone for an hour,
+//!   change the history as well.) What cannot be known: a forgotten leader with a TTL that is
+//!   longer than all of these.
 //! - **Does it know less than we do?** Then an old copy was put back into a running server, and the
 //!   store is founded anew.
 //! - **What time is it?** The store has a clock of its own, which follows the server's wall clock
 //!   by steps of at most half the shortest TTL. A wall clock that jumps ahead expires nobody who
 //!   renews in time; one that jumps back gives the dead no more time. Redis shows scripts no clock
 //!   that does not jump. But the caller's host has one, and what that has counted since the host
-//!   last asked has passed: after a night in which nobody asked, the first one finds no dead leader.
-//!   To a host that never asked, or not among the last sixteen, it looks like a jump: there the dead
-//!   one is shown for up to half its TTL.
+//!   last asked has passed: after a night in which nobody asked, the first one finds no dead
+//!   leader. To a host that never asked, or not among the last sixteen, it looks like a jump: there
+//!   the dead one is shown for up to half its TTL.
 //! - **Who is due to go?** Up to 200 sessions and tombstones. Whoever depends on one looks at that
 //!   one itself: nobody leads past an expired entry that is still there.
 //!

@@ -237,8 +237,9 @@ async fn a_failover_costs_neither_the_leader_its_office_nor_a_session_its_life()
     assert_eq!(standing.place, Place::Leading(leading));
 }
 
-/// The first was told that it leads, stood still for longer than its TTL, and the primary elected the
-/// second. The replica that takes over knows neither; the second believes for a TTL that it leads.
+/// The first was told that it leads, stood still for longer than its TTL, and the primary elected
+/// the second. The replica that takes over knows neither; the second believes for a TTL that it
+/// leads.
 #[tokio::test]
 async fn one_whose_time_had_passed_is_not_revived_by_a_failover_to_lead_beside_its_successor() {
     let pair = Pair::start().await;
@@ -282,7 +283,8 @@ async fn a_message_that_was_under_way_for_a_ttl_does_not_show_that_its_session_w
     assert!(matches!(late, Err(StoreError::SessionGone)), "{late:?}");
 }
 
-/// The one session, or the one in this election: the TTL of those who ask is the best that is known.
+/// The one session, or the one in this election: the TTL of those who ask is the best that is
+/// known.
 #[tokio::test]
 async fn nobody_takes_office_at_once_where_the_one_session_is_forgotten() {
     let pair = Pair::start().await;
