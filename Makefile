@@ -28,8 +28,8 @@ FAULT_CRATES := \
 	incumbent-file \
 	incumbent-guardian \
 	incumbent-peers \
-	incumbent-redis \
 	incumbent-postgres \
+	incumbent-redis \
 	incumbent-zookeeper
 
 # Crates that read what others have written.

@@ -4,21 +4,22 @@
 //! - [`mod@elections`]: what users must be able to do on every store, through the library.
 //! - [`Memory`]: the memory store, for both suites.
 //! - [`FaultStore`]: a store that loses, delays, doubles and refuses, on request or from a seed.
-//! - [`crowd`]: a line of ten thousand.
 //! - [`mod@fuzz`]: what no honest writer would write, for decoders of what comes from outside.
 //! - [`candidates`] and [`patience`]: what tests of one's own want of a store, and how long they
 //!   wait for it.
 //! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that
-//!   can be cut, stalled and delayed.
+//!   can be cut, stalled and delayed; `hostile`: what networks and servers do to a store, as a
+//!   suite.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite speaks by panicking")]
 
 pub mod candidates;
 pub mod conformance;
-pub mod crowd;
 pub mod elections;
 mod fault;
 pub mod fuzz;
+#[cfg(feature = "servers")]
+pub mod hostile;
 mod memory;
 pub mod patience;
 #[cfg(feature = "servers")]

@@ -28,6 +28,8 @@ pub enum Way {
     HoldRequests,
     /// What the server says waits until this changes; what the client says passes.
     HoldAnswers,
+    /// What the client says waits until this changes; what the server says passes.
+    HoldQuestions,
 }
 
 type Ways = watch::Receiver<(Way, u64)>;
@@ -137,11 +139,12 @@ async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Coun
         let up = pump(from_client, to_server, ways.clone(), |bytes| {
             let before = streams.begun();
             up_frames.read(bytes, |frame| streams.sent(frame));
-            (streams.begun() > before).then_some(Way::HoldRequests)
+            let begins = streams.begun() > before;
+            move |way| way == Way::HoldQuestions || (begins && way == Way::HoldRequests)
         });
         let down = pump(from_server, to_client, ways, |bytes| {
             down_frames.read(bytes, |frame| streams.heard(frame));
-            Some(Way::HoldAnswers)
+            |way| way == Way::HoldAnswers
         });
         tokio::select! { () = up => {}, () = down => {} }
     };
@@ -154,12 +157,12 @@ async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Coun
     streams.end();
 }
 
-/// `held_by` is shown every piece, and says what holds it back, beside a stall.
-async fn pump(
+/// `held_by` is shown every piece, and says which ways hold it back, beside a stall.
+async fn pump<H: Fn(Way) -> bool>(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut ways: Ways,
-    mut held_by: impl FnMut(&[u8]) -> Option<Way>,
+    mut held_by: impl FnMut(&[u8]) -> H,
 ) {
     let mut piece = [0; 16 * 1024];
     loop {
@@ -172,7 +175,7 @@ async fn pump(
             tokio::time::sleep(delay).await;
         }
         let held_by = held_by(&piece[..length]);
-        if ways.wait_for(|(way, _)| Some(*way) != held_by).await.is_err() {
+        if ways.wait_for(|(way, _)| !held_by(*way)).await.is_err() {
             return;
         }
         if to.write_all(&piece[..length]).await.is_err() {
@@ -361,6 +364,15 @@ mod tests {
         proxy.set(Way::Delay(Duration::from_millis(1)));
         stream.read_exact(&mut back).await.unwrap();
         assert_eq!(&back, b"late");
+        for way in [Way::HoldQuestions, Way::HoldAnswers] {
+            proxy.set(way);
+            stream.write_all(b"held").await.unwrap();
+            let held = tokio::time::timeout(Duration::from_millis(50), stream.read_exact(&mut back)).await;
+            assert!(held.is_err(), "nothing comes back: {way:?}");
+            proxy.set(Way::Forward);
+            stream.read_exact(&mut back).await.unwrap();
+            assert_eq!(&back, b"held");
+        }
 
         proxy.reset();
         assert_eq!(stream.read(&mut back).await.unwrap_or(0), 0, "the connection is closed");

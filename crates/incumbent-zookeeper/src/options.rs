@@ -92,7 +92,8 @@ impl ZooKeeperOptions {
     }
 
     /// The servers' `tickTime`, the longest of all. Needed if their `minSessionTimeout` was set to
-    /// less than two ticks, and on a connection of one's own: otherwise each of them is asked.
+    /// less than two ticks, on a connection of one's own, and where an answer takes 0.4 s or more:
+    /// otherwise each of them is asked, with a session too short for a slower answer.
     pub fn tick(mut self, tick: Duration) -> ZooKeeperOptions {
         self.tick = Some(tick);
         self

@@ -10,6 +10,7 @@ mod guard;
 #[cfg(feature = "faults")]
 mod hangs;
 mod harness;
+mod hostile;
 mod interop;
 mod outside;
 mod space;

@@ -124,36 +124,6 @@ async fn a_keep_alive_that_was_given_up_is_not_taken_for_the_next_ones_answer() 
 }
 
 #[tokio::test]
-async fn an_enlistment_whose_answer_was_lost_is_found_as_a_stray() {
-    let proxy = Proxy::start(&shared().await.endpoints()[0]).await;
-    let ours = EtcdStore::connect(&[proxy.endpoint()], &EtcdOptions::new()).unwrap();
-    let session = ours.open_session(TTL * 5).await.unwrap();
-    let (election, theirs) = (name("lost-answer"), store(shared().await));
-    proxy.set(Way::HoldAnswers);
-    let enlisting = tokio::spawn({
-        let (session, election) = (session.clone(), election.clone());
-        async move { session.enlist(&election, &entry(1)).await }
-    });
-    until("it has arrived", async || !theirs.line(&election, 1).await.unwrap().entries.is_empty()).await;
-
-    proxy.reset();
-
-    let lost = within(enlisting).await.unwrap();
-    assert!(matches!(lost, Err(StoreError::OutcomeUnknown { .. })), "{lost:?}");
-    proxy.set(Way::Forward);
-    let mut strays = Vec::new();
-    until("the connection is back", async || match session.renew(&[]).await {
-        Ok(renewal) => {
-            strays = renewal.stray;
-            true
-        }
-        Err(_) => false,
-    })
-    .await;
-    assert_eq!(strays.iter().map(|stray| stray.incarnation).collect::<Vec<_>>(), [entry(1).incarnation]);
-}
-
-#[tokio::test]
 async fn a_write_to_nobody_is_known_not_to_have_arrived() {
     let nobody = format!("127.0.0.1:{}", incumbent_testkit::servers::free_port());
     let nowhere = EtcdStore::connect(&[nobody], &EtcdOptions::new()).unwrap();

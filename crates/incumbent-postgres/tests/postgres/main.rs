@@ -7,6 +7,7 @@ mod failover;
 mod fence;
 mod harness;
 mod histories;
+mod hostile;
 mod locks;
 mod pooler;
 mod suites;

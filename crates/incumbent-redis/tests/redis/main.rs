@@ -6,6 +6,7 @@ mod access;
 mod clock;
 mod fence;
 mod harness;
+mod hostile;
 mod memory;
 mod outside;
 mod restarts;

@@ -186,6 +186,12 @@ impl EtcdNode {
         panic!("it does not start again");
     }
 
+    /// Adds an argument, which counts from its next start on. Of two of the same name the later one
+    /// counts.
+    pub fn configure(&mut self, arg: &str) {
+        self.args.push(arg.to_owned());
+    }
+
     /// Starts it again, without waiting: with too few others it cannot answer yet.
     pub fn run(&mut self) {
         self.process = Some(Process::start("etcd", &self.args, &self.log));

@@ -5,10 +5,12 @@ mod etcd;
 mod postgres;
 mod process;
 mod redis;
+mod wall_clock;
 mod zookeeper;
 
 pub use etcd::{EtcdCluster, EtcdNode};
 pub use postgres::{PgBouncer, PostgresServer};
 pub use process::{Process, Scratch, free_port};
 pub use redis::RedisServer;
+pub use wall_clock::WallClock;
 pub use zookeeper::{ZooKeeperBuilder, ZooKeeperEnsemble, ZooKeeperNode};

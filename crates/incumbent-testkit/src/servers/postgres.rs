@@ -25,7 +25,7 @@ pub struct PostgresServer {
     port: u16,
     log: PathBuf,
     settings: Vec<String>,
-    environment: Vec<(String, String)>,
+    environment: Vec<String>,
     process: Option<Process>,
     scratch: Scratch,
 }
@@ -104,9 +104,15 @@ impl PostgresServer {
         }
     }
 
-    /// Sets an environment variable for its next start.
-    pub fn set_environment(&mut self, name: &str, value: &str) {
-        self.environment.push((name.to_owned(), value.to_owned()));
+    /// Environment variables for its next start, each as `NAME=value`.
+    pub fn set_environment(&mut self, variables: &[String]) {
+        self.environment = variables.to_vec();
+    }
+
+    /// Adds a setting, as `name=value`, which counts from its next start on. A later one of the
+    /// same name wins.
+    pub fn configure(&mut self, setting: &str) {
+        self.settings.push(setting.to_owned());
     }
 
     /// The port on which it listens.
@@ -165,7 +171,7 @@ impl PostgresServer {
 
     fn run(&mut self) {
         let mut args = as_server();
-        args.extend(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
+        args.extend(self.environment.iter().cloned());
         args.extend([tool("postgres"), "-D".to_owned(), text(&self.data).to_owned()]);
         let usual = [
             format!("port={}", self.port),

@@ -21,6 +21,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct RedisServer {
     args: Vec<String>,
+    environment: Vec<String>,
     port: u16,
     log: PathBuf,
     process: Option<Process>,
@@ -85,7 +86,7 @@ impl RedisServer {
         let filled = |arg: &&str| arg.replace("{port}", &port.to_string()).replace("{folder}", &folder);
         // Of two that contradict each other the later one counts.
         let args = plain.iter().chain(extra).map(filled).collect();
-        RedisServer { args, port, log: scratch.path().join("log"), process: None, scratch }
+        RedisServer { args, environment: Vec::new(), port, log: scratch.path().join("log"), process: None, scratch }
     }
 
     /// Where it listens, as `host:port`.
@@ -133,7 +134,20 @@ impl RedisServer {
     }
 
     fn run(&mut self) {
-        self.process = Some(Process::start("redis-server", &self.args, &self.log));
+        let program = self.environment.iter().cloned().chain(["redis-server".to_owned()]);
+        let args: Vec<_> = program.chain(self.args.iter().cloned()).collect();
+        self.process = Some(Process::start("env", &args, &self.log));
+    }
+
+    /// Environment variables for its next start, each as `NAME=value`.
+    pub fn set_environment(&mut self, variables: &[String]) {
+        self.environment = variables.to_vec();
+    }
+
+    /// Adds arguments, which count from its next start on. Of two that contradict each other the
+    /// later one counts.
+    pub fn configure(&mut self, args: &[&str]) {
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
     /// Stops it in its tracks: connections stay, nothing answers.

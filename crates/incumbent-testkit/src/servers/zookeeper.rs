@@ -44,6 +44,7 @@ pub struct ZooKeeperBuilder {
     sync_ticks: u32,
     lines: Vec<String>,
     java_flags: Vec<String>,
+    environment: Vec<String>,
     divisible: bool,
     on_disk: bool,
 }
@@ -101,6 +102,12 @@ impl ZooKeeperBuilder {
     /// One more argument for Java itself.
     pub fn java_flag(mut self, flag: &str) -> ZooKeeperBuilder {
         self.java_flags.push(flag.to_owned());
+        self
+    }
+
+    /// Environment variables, each as `NAME=value`.
+    pub fn environment(mut self, variables: &[String]) -> ZooKeeperBuilder {
+        self.environment = variables.to_vec();
         self
     }
 
@@ -168,7 +175,8 @@ impl ZooKeeperBuilder {
         }
         let config = folder.join(format!("n{number}.cfg"));
         std::fs::write(&config, text).expect("a file");
-        let flags = JAVA_FLAGS.map(str::to_owned).into_iter().chain(self.java_flags.clone());
+        let java = self.environment.iter().cloned().chain(["java".to_owned()]);
+        let flags = java.chain(JAVA_FLAGS.map(str::to_owned)).chain(self.java_flags.clone());
         let program = ["-cp", CLASSES, "org.apache.zookeeper.server.quorum.QuorumPeerMain"].map(str::to_owned);
         ZooKeeperNode {
             args: flags.chain(program).chain([config.display().to_string()]).collect(),
@@ -190,6 +198,7 @@ impl ZooKeeperEnsemble {
             sync_ticks: 50,
             lines: Vec::new(),
             java_flags: Vec::new(),
+            environment: Vec::new(),
             divisible: false,
             on_disk: false,
         }
@@ -328,7 +337,7 @@ impl ZooKeeperNode {
 
     /// Starts it again, without waiting: with too few others it cannot serve clients yet.
     pub fn run(&mut self) {
-        self.process = Some(Process::start("java", &self.args, &self.log));
+        self.process = Some(Process::start("env", &self.args, &self.log));
     }
 
     /// Stops it in its tracks: connections stay, nothing answers.

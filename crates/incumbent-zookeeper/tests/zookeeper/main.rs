@@ -3,13 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod access;
-#[cfg(feature = "faults")]
-mod crowd;
 mod dialects;
 #[cfg(feature = "faults")]
 mod ensemble;
 mod guard;
 mod harness;
+mod hostile;
 mod interop;
 mod others;
 mod outside;

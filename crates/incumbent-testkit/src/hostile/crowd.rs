@@ -1,15 +1,17 @@
-//! A line of ten thousand, on a store that a test can fill quickly.
+//! A line of ten thousand.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use incumbent::{Client, Observation};
 use incumbent_core::MAX_LINE;
 use incumbent_store::{Cas, ElectionName, Held, Place, Session, Standing, Store, Token, Watched};
 
+use super::{Host, Outcome, Stage};
 use crate::candidates::{entry, held, lead};
-use crate::conformance::Harness;
+use crate::conformance::unique;
 use crate::patience::within;
 
 /// The sessions of a crowd, and of those who stand in it, last longer than the test.
@@ -18,22 +20,25 @@ pub const FOR_LONG: Duration = Duration::from_secs(250);
 const OTHERS: usize = 5;
 
 /// Candidates stand in a line of ten thousand as in any other: it is read whole, one who leaves
-/// wakes the one behind and nobody else, and the office is observed and handed on. `fill` puts so
-/// many more at the end of the line.
-pub async fn a_line_of_ten_thousand<H: Harness>(harness: &H, mut fill: impl AsyncFnMut(&ElectionName, usize)) {
-    let (store, name) = (harness.store().await, harness.election());
+/// wakes the one behind and nobody else, and the office is observed and handed on.
+/// [`Claim::TenThousand`](super::Claim::TenThousand).
+pub async fn ten_thousand_stand_in_one_line<H: Host>(stage: Stage<H>) -> Outcome {
+    let addresses = stage.host.addresses();
+    let (store, name) = (stage.store(&addresses)?, stage.election.clone());
     let election = async || {
-        let client = Client::builder().ttl(FOR_LONG / 5).with_store(harness.store().await).await.unwrap();
+        let store = stage.store(&addresses).unwrap();
+        let client = Client::builder().ttl(FOR_LONG / 5).with_store(store).await.unwrap();
         client.election(name.as_str()).unwrap()
     };
+    let fill = async |count| stage.host.crowd(&name, count).await;
     let mut leader = election().await.candidate("leader").stand().await.unwrap();
     let office = lead(&mut leader).await;
     let mut heir = election().await.candidate("heir").stand().await.unwrap();
     let crowd = MAX_LINE - OTHERS;
-    fill(&name, crowd / 2).await;
+    fill(crowd / 2).await;
     let first = Member::enlist(&store, &name, 1).await;
     let second = Member::enlist(&store, &name, 2).await;
-    fill(&name, crowd - crowd / 2).await;
+    fill(crowd - crowd / 2).await;
     let last = Member::enlist(&store, &name, 3).await;
 
     let line = within(store.line(&name, MAX_LINE)).await.unwrap();
@@ -74,6 +79,24 @@ pub async fn a_line_of_ten_thousand<H: Harness>(harness: &H, mut fill: impl Asyn
     let office = lead(&mut heir).await;
     until_leader("heir").await;
     office.check().unwrap();
+    Ok(())
+}
+
+/// So many stand in line, each with a session of its own; and stay while somebody has these.
+pub async fn stand_in_line(store: &dyn Store, election: &ElectionName, count: usize) -> Vec<Arc<dyn Session>> {
+    /// At the same time.
+    const AT_ONCE: usize = 100;
+    let numbers: Vec<_> = (0..count).map(|_| u128::from(unique()) << 64 | u128::from(unique())).collect();
+    let stand = async |number: u128| {
+        let session = store.open_session(FOR_LONG).await.expect("a session");
+        session.enlist(election, &entry(number)).await.expect("a place in line");
+        session
+    };
+    let mut sessions = Vec::new();
+    for numbers in numbers.chunks(AT_ONCE) {
+        sessions.extend(join_all(numbers.iter().map(|number| stand(*number))).await);
+    }
+    sessions
 }
 
 /// A session with one entry, which needs no renewal for as long as the test lasts.

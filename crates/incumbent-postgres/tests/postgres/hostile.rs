@@ -1,0 +1,77 @@
+//! What networks and servers do to a store: the suite of all stores.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use incumbent_postgres::PostgresStore;
+use incumbent_store::{ElectionName, Session, Store};
+use incumbent_testkit::hostile::{Claim, Exception, Host, stand_in_line};
+use incumbent_testkit::servers::{PostgresServer, WallClock};
+
+/// One server.
+struct Postgres {
+    server: PostgresServer,
+    wall_clock: WallClock,
+    /// Whoever stands in a crowd has to stay.
+    crowd: Mutex<Vec<Arc<dyn Session>>>,
+}
+
+impl Host for Postgres {
+    const EXCEPTIONS: &'static [Exception] = &[
+        Exception {
+            claim: Claim::HungEndpoint,
+            why: "one database has one server that can be written to; several addresses are for finding it, one after \
+                  the other",
+        },
+        Exception {
+            claim: Claim::OutOfSpace,
+            why: "its servers end when they cannot write their log, and begin again when they can",
+        },
+        Exception {
+            claim: Claim::WallClock,
+            why: "sessions end by the server's wall clock, which is the only one that all connections share: set it \
+                  forward, and they have ended",
+        },
+        Exception {
+            claim: Claim::CancelledReads,
+            why: "answers have no numbers: one that nobody waits for any more goes with its connection, and a read that \
+                  is given up costs one",
+        },
+    ];
+    const TTL: Duration = Duration::from_secs(4);
+
+    async fn start() -> Postgres {
+        let wall_clock = WallClock::new();
+        let mut server = PostgresServer::start_with(&["fsync=off"]).await;
+        server.set_environment(wall_clock.environment());
+        server.restart().await;
+        Postgres { server, wall_clock, crowd: Mutex::default() }
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        vec![self.server.endpoint()]
+    }
+
+    fn store(&self, addresses: &[String]) -> Option<Arc<dyn Store>> {
+        let url = format!("postgres://postgres@{}/postgres", addresses.join(","));
+        Some(Arc::new(PostgresStore::from_url(&url).unwrap()))
+    }
+
+    async fn crowd(&self, election: &ElectionName, count: usize) {
+        let crowd = stand_in_line(&*self.store(&self.addresses()).unwrap(), election, count).await;
+        self.crowd.lock().unwrap().extend(crowd);
+    }
+
+    async fn restart_with_less(&mut self) -> bool {
+        self.server.configure("max_connections=20");
+        self.server.restart().await;
+        true
+    }
+
+    async fn set_wall_clock(&mut self, seconds_off: i64) -> bool {
+        self.wall_clock.set(seconds_off);
+        true
+    }
+}
+
+incumbent_testkit::hostile!(store, Postgres);

@@ -1,0 +1,70 @@
+//! What happens to servers.
+
+use std::time::Instant;
+
+use super::stage::{Stage, is_over, leads_on, leads_soon};
+use super::{Flaw, Host, Outcome, Unmet, ensure};
+use crate::patience::within;
+use crate::proxy::Way;
+
+const HOUR: i64 = 3600;
+
+/// [`Claim::OtherLimits`](super::Claim::OtherLimits). Whoever does not notice that less is granted
+/// believes in itself for too long once it is cut off.
+pub async fn a_server_comes_back_with_other_limits<H: Host>(mut stage: Stage<H>) -> Outcome {
+    let mut pair = stage.pair().await?;
+    ensure(stage.host.restart_with_less().await, || "nothing can be taken from the servers".to_owned())?;
+    let since = Instant::now();
+    // It may lose its office, as the server was away for a while; then one of the two leads.
+    let lost = tokio::time::timeout(H::TTL, pair.office.lost()).await.is_ok();
+    if lost {
+        drop(pair.office);
+        leads_soon::<H>(since, &mut [&mut pair.leading, &mut pair.waiting]).await?;
+    } else {
+        pair.link.set(Way::Stall);
+        leads_soon::<H>(Instant::now(), &mut [&mut pair.waiting]).await?;
+        is_over(&pair.office);
+    }
+    Ok(())
+}
+
+/// [`Claim::OutOfSpace`](super::Claim::OutOfSpace).
+pub async fn a_server_is_out_of_space<H: Host>(mut stage: Stage<H>) -> Outcome {
+    let mut pair = stage.pair().await?;
+    ensure(stage.host.fill().await, || "the servers' space cannot be taken away".to_owned())?;
+    leads_on::<H>(&pair.office, 2).await?;
+    within(pair.office.leave()).await.map_err(|error| Unmet(format!("one who leads may not leave: {error}")))?;
+    let next = leads_soon::<H>(Instant::now(), &mut [&mut pair.waiting]).await?;
+    stage.host.make_room().await;
+    let mut newcomer = stage.stand(&stage.host.addresses(), "newcomer").await?;
+    drop((next, pair.waiting));
+    leads_soon::<H>(Instant::now(), &mut [&mut newcomer]).await?;
+    Ok(())
+}
+
+/// [`Claim::WallClock`](super::Claim::WallClock): forward, and then back.
+pub async fn a_wall_clock_steps<H: Host>(mut stage: Stage<H>) -> Outcome {
+    let mut pair = stage.pair().await?;
+    for seconds_off in [HOUR, -HOUR] {
+        ensure(set_wall_clock(&mut stage, seconds_off).await, || {
+            "the servers' wall clock cannot be stepped".to_owned()
+        })?;
+        leads_on::<H>(&pair.office, 1).await?;
+    }
+    pair.link.set(Way::Stall);
+    leads_soon::<H>(Instant::now(), &mut [&mut pair.waiting]).await?;
+    is_over(&pair.office);
+    Ok(())
+}
+
+/// Servers that believe their wall clock forget everybody when it is set forward.
+async fn set_wall_clock<H: Host>(stage: &mut Stage<H>, seconds_off: i64) -> bool {
+    if stage.flaw() != Some(Flaw::ClockTrusted) {
+        return stage.host.set_wall_clock(seconds_off).await;
+    }
+    let onlooker = stage.onlooker();
+    for entry in within(onlooker.line(&stage.election, 9)).await.expect("a line").entries {
+        within(onlooker.evict(&stage.election, &entry)).await.expect("an answer");
+    }
+    true
+}
