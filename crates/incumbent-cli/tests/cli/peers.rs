@@ -244,7 +244,7 @@ sleep 1000 & wait
     let url = group.member_url(killed);
     let said = group.host.run(["--store", url.as_str(), "run", "--try", "--name", killed, "jobs/x", "--", "true"]);
     assert_eq!(said.code, Some(122), "{said:?}");
-    assert!(said.err.contains("is ahead") && said.err.contains("--forever"), "{said:?}");
+    assert!(said.err.contains(" leads\n") && said.err.contains("--forever"), "{said:?}");
 
     // Whoever is asked to end stops the command first.
     let (leader, _) =
