@@ -239,7 +239,6 @@ impl Consensus {
             Input::Persisted(id) => {
                 self.disk.on_persisted(id);
                 self.count_votes(now);
-                self.look_at_lease(now);
                 self.after_rejoining(now);
             }
             Input::PersistFailed(_) => self.fail(now),

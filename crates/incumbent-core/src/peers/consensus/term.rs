@@ -170,11 +170,9 @@ impl Consensus {
     }
 
     /// Takes office, or moves the deadline, according to what a quorum has promised.
-    pub(super) fn look_at_lease(&mut self, now: Timestamp) {
+    fn look_at_lease(&mut self, now: Timestamp) {
+        // Its vote for itself is durable, or it would not lead: see `count_votes`.
         let Role::Leader(leading) = &mut self.role else { return };
-        if !self.disk.is_settled() {
-            return;
-        }
         let mut untils: Vec<_> = leading.promises.values().map(|promise| promise.until).collect();
         untils.sort_unstable_by(|a, b| b.cmp(a));
         // This member's own promise needs no proof: while it leads, it votes for nobody.
