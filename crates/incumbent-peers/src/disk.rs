@@ -6,15 +6,15 @@
 //! the group and the member are in it, so that a mix-up is found, too. The directory is locked for
 //! as long as the process lives.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use incumbent_core::binary::{Reader, Writer};
 use incumbent_core::peers::MemberId;
 use incumbent_core::peers::consensus::Stored;
-use incumbent_store::{random, replace_durably};
+use incumbent_store::{make_dir_durably, random, replace_durably};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
@@ -64,11 +64,7 @@ impl Disk {
     /// Makes the directory if it is missing, locks it, and reads what is there.
     pub(crate) fn open(path: &Path, group: u64, me: MemberId) -> Result<(Disk, Found), StartError> {
         let failed = |why: io::Error| StartError::Data { path: path.to_owned(), why };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            // The directory itself must outlive a crash as well.
-            File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
-        }
+        make_dir_durably(path).map_err(failed)?;
         let directory = File::open(path).map_err(failed)?;
         let disk = Disk { path: path.to_owned(), directory, group, me, _lock: lock(path)? };
         let found = disk.read()?;

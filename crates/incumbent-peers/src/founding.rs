@@ -20,7 +20,11 @@
 //! a charter that cannot be completed. By the same word of an operator they start over: each gives
 //! its disk a new number, as if it had been exchanged, too, and is blank again. It does so only if
 //! some disk on its charter is gone or silent, and if a majority is up that is not admitted. Under
-//! a charter that a majority has not been admitted by, nobody was ever elected.
+//! a charter that a majority has not been admitted by, nobody was ever elected. One that was
+//! admitted by it and was away votes with the others when it is back: its votes are on its disk,
+//! and the disks that the others gave up have given none, so that each member still has one vote
+//! per term. But its tokens are of the founding that was given up, and fences refuse one or the
+//! other: it says so in its log, and what to do.
 //!
 //! So a member votes only under a charter that every disk on it has accepted. A second charter
 //! would need the acceptance of a disk that has accepted the first, unless ALL disks were wiped,

@@ -24,7 +24,7 @@ mod state_directory;
 pub mod url;
 
 pub use clock::{Alarm, BootClock, Clock, TokioClock};
-pub use durable::replace_durably;
+pub use durable::{make_dir_durably, replace_durably};
 pub use duration::parse_duration;
 pub use error::{Effect, StoreError, with_causes};
 pub use incumbent_core::{

@@ -551,6 +551,71 @@ fn a_group_that_is_declared_founded_needs_a_majority_and_has_an_identity_of_its_
     assert_eq!(identities.len(), 3);
 }
 
+#[test]
+fn what_is_not_written_yet_is_not_said_to_be_accepted() {
+    let disk = |number| DiskId([number; 16]);
+    let blank = |number| DiskReport { asks: false, disk: disk(number), progress: Progress::Blank };
+    let mut drawn_up = Founding::new(Timestamp::ZERO, group(0, 2), disk(0), None, EVERY);
+    drawn_up.on_report(Timestamp::ZERO, MemberId(1), &blank(1));
+    let Step::Accept(charter) = drawn_up.step(Timestamp::ZERO) else { panic!("all are blank") };
+    let mut declared = Founding::new(Timestamp::ZERO, group(0, 3), disk(0), None, EVERY);
+    declared.on_report(Timestamp::ZERO, MemberId(1), &blank(1));
+    assert_eq!(declared.declare(Timestamp::ZERO, disk(9)), Declared::Accepted(charter.clone()));
+    for mut founding in [drawn_up, declared] {
+        // The other might count on it and vote, and this disk would not know of it after a power
+        // cut.
+        assert_eq!(founding.report(false), blank(0));
+        let accepted = DiskReport { progress: Progress::Accepted(charter.clone()), ..blank(1) };
+        founding.on_report(Timestamp::ZERO, MemberId(1), &accepted);
+        assert_eq!(founding.step(Timestamp::ZERO), Step::Wait);
+        founding.on_written();
+        assert_eq!(founding.report(false).progress, Progress::Accepted(charter.clone()));
+        assert_eq!(founding.step(Timestamp::ZERO), Step::Found(charter.clone()));
+    }
+}
+
+/// The first is admitted and goes away before anybody else is; the others start over without it.
+#[test]
+fn one_that_was_admitted_by_a_charter_that_was_given_up_meets_disks_that_never_voted_without_it() {
+    let disk = |number| DiskId([number; 16]);
+    let (now, late) = (Timestamp::ZERO, Timestamp::ZERO + EVERY * (FRESH + 1));
+    let charter = Charter((0..3).map(|n| (MemberId(n), disk(n as u8))).collect());
+    let mut members: Vec<_> =
+        (0..3).map(|n| Founding::new(now, group(n, 3), disk(n as u8), Some(charter.clone()), EVERY)).collect();
+    let mut away = members.remove(0);
+    let mut admitted = BTreeSet::new();
+    for (number, member) in (1..).zip(&members) {
+        away.on_report(now, MemberId(number), &member.report(false));
+    }
+    assert_eq!(away.step(now), Step::Found(charter.clone()));
+    admitted.insert((MemberId(0), disk(0)));
+    let exchange = |members: &mut [Founding]| {
+        let reports = [members[0].report(false), members[1].report(false)];
+        members[0].on_report(late, MemberId(2), &reports[1]);
+        members[1].on_report(late, MemberId(1), &reports[0]);
+    };
+    exchange(&mut members);
+    for (number, member) in (11..).zip(&mut members) {
+        assert_eq!(member.declare(late, disk(number)), Declared::StartedOver, "the first is silent");
+        member.on_written();
+    }
+    exchange(&mut members);
+    let Declared::Accepted(again) = members[0].declare(late, disk(99)) else { panic!("two of three are blank") };
+    members[0].on_written();
+    exchange(&mut members);
+    assert_eq!(members[1].step(late), Step::Accept(again.clone()));
+    members[1].on_written();
+    exchange(&mut members);
+    for (number, member) in (1..).zip(&mut members) {
+        assert_eq!(member.step(late), Step::Found(again.clone()));
+        admitted.insert((MemberId(number), member.report(false).disk));
+    }
+    // One disk of each member, ever: so each has one vote per term, whatever charter it goes by,
+    // and any two majorities have a disk in common.
+    let expected = [(MemberId(0), disk(0)), (MemberId(1), disk(11)), (MemberId(2), disk(12))];
+    assert_eq!(admitted, BTreeSet::from(expected));
+}
+
 fn hash(situation: &Situation) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
