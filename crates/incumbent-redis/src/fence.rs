@@ -125,7 +125,7 @@ impl RedisFence {
         let mark = self.encode(&Mark::reset(store, reason)?);
         let mut command = redis::cmd("SET");
         command.arg(&self.key).arg(mark).arg("GET");
-        let was = self.store.inner.link.ask(&command).await?;
+        let was = self.store.inner.connection.ask(&command).await?;
         let was = was.map_err(|error| classify(error, Effect::Write, "resetting a mark"))?;
         // One that cannot be read is replaced, too.
         let was = String::from_redis_value(was).ok().and_then(|was| decode(&was));
@@ -146,7 +146,7 @@ impl RedisFence {
         let ours = [mode, &digits, token.store.as_str(), self.election.as_str()].map(|arg| arg.as_bytes().to_vec());
         let keys = [std::slice::from_ref(&self.key), keys].concat();
         let args = [&ours, args].concat();
-        self.store.inner.link.eval(code, &keys, &args).await?.map_err(|error| self.refused(error, token))
+        self.store.inner.connection.eval(code, &keys, &args).await?.map_err(|error| self.refused(error, token))
     }
 
     /// What the mark says, or why it says nothing.

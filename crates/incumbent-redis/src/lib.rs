@@ -88,6 +88,7 @@
 //! Needs Redis 7.0 or newer.
 
 mod answer;
+mod connection;
 mod entry;
 mod error;
 mod fence;
@@ -96,14 +97,13 @@ mod fuzz;
 mod host;
 mod info;
 mod keys;
-mod lazy;
-mod link;
-mod news;
+mod on_demand;
 mod options;
-mod route;
+mod primary;
 mod session;
 mod step;
 mod store;
+mod watcher;
 
 pub use fence::{GuardedScript, RedisFence, RedisWrite};
 pub use options::RedisOptions;

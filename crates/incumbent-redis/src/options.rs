@@ -5,7 +5,7 @@ use incumbent_store::url::{Scheme, Url};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use crate::error::classify_dial;
-use crate::route::Route;
+use crate::primary::PrimaryLookup;
 
 const SCHEME: Scheme = Scheme { name: "redis", store: "a Redis store", port: 6379 };
 
@@ -44,7 +44,7 @@ impl RedisOptions {
 }
 
 /// The servers and the options that a URL holds. What goes wrong is told without the password.
-pub(crate) fn parse_url(url: &str) -> Result<(Route, RedisOptions), StoreError> {
+pub(crate) fn parse_url(url: &str) -> Result<(PrimaryLookup, RedisOptions), StoreError> {
     let url = SCHEME.read(url)?;
     let mut options = RedisOptions::new();
     let (mut sentinel, mut at_sentinels) = (None, RedisConnectionInfo::default());
@@ -76,14 +76,14 @@ pub(crate) fn parse_url(url: &str) -> Result<(Route, RedisOptions), StoreError> 
         url.servers.iter().map(|server| client(&url, server, settings.clone())).collect::<Result<Vec<_>, _>>()
     };
     let servers = clients(&settings(&url)?)?;
-    let Some(name) = sentinel else { return Ok((Route::Servers(servers), options)) };
+    let Some(name) = sentinel else { return Ok((PrimaryLookup::Servers(servers), options)) };
     // Who we are at the primary is nobody's business at the Sentinels.
     let sentinels = clients(&at_sentinels)?;
     let primary = servers.into_iter().next().ok_or_else(|| SCHEME.wrong("it names no server"))?;
-    Ok((Route::Sentinels { sentinels, name, primary: Box::new(primary) }, options))
+    Ok((PrimaryLookup::Sentinels { sentinels, name, primary: Box::new(primary) }, options))
 }
 
-/// News come as pushes, which the older protocol does not have.
+/// Watcher come as pushes, which the older protocol does not have.
 pub(crate) fn speaking_resp3(client: &Client) -> Result<Client, StoreError> {
     let info = client.get_connection_info();
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
@@ -155,7 +155,7 @@ mod tests {
 
     fn servers(url: &str) -> Vec<Client> {
         match parse_url(url).unwrap().0 {
-            Route::Servers(servers) => servers,
+            PrimaryLookup::Servers(servers) => servers,
             other => panic!("{other:?}"),
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn sentinels_are_not_told_who_we_are_at_the_primary() {
         match parse_url("redis://:secret@a:26379,b:26379/3?sentinel=mymaster").unwrap().0 {
-            Route::Sentinels { sentinels, name, primary } => {
+            PrimaryLookup::Sentinels { sentinels, name, primary } => {
                 assert_eq!((sentinels.len(), name.as_str()), (2, "mymaster"));
                 let password = |client: &Client| client.get_connection_info().redis_settings().password().is_some();
                 assert!(password(&primary) && !sentinels.iter().any(password));
@@ -188,7 +188,7 @@ mod tests {
             other => panic!("{other:?}"),
         }
         match parse_url("redis://:secret@a?sentinel=m&sentinel-user=me&sentinel-password=p%26w").unwrap().0 {
-            Route::Sentinels { sentinels, .. } => {
+            PrimaryLookup::Sentinels { sentinels, .. } => {
                 let settings = sentinels[0].get_connection_info().redis_settings().clone();
                 assert_eq!((settings.username(), settings.password()), (Some("me"), Some("p&w")));
             }

@@ -11,15 +11,15 @@ use incumbent_store::{
 };
 use redis::{Client, FromRedisValue, Value};
 
+use crate::connection::{Caller, Connection};
 use crate::error::classify;
 use crate::info::Server;
 use crate::keys::{self, Keys};
-use crate::link::{Caller, Link};
-use crate::news::{Interest, News, On};
 use crate::options::{self, RedisOptions};
-use crate::route::Route;
+use crate::primary::PrimaryLookup;
 use crate::session::RedisSession;
 use crate::step;
+use crate::watcher::{Interest, On, Watcher};
 
 /// The smallest TTL: twice the time after which a script looks how far its clock may advance.
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
@@ -55,22 +55,22 @@ pub struct RedisStore {
 /// What the handles, the sessions and the watches of one store share.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) link: Arc<Link>,
-    news: Arc<News>,
+    pub(crate) connection: Arc<Connection>,
+    watcher: Arc<Watcher>,
 }
 
 impl RedisStore {
     /// Elections on the server of this client. Connections are the store's own: the client says
     /// where to, and who we are.
     pub fn new(client: &Client, options: &RedisOptions) -> Result<RedisStore, StoreError> {
-        RedisStore::over(Route::Servers(vec![options::speaking_resp3(client)?]), options)
+        RedisStore::over(PrimaryLookup::Servers(vec![options::speaking_resp3(client)?]), options)
     }
 
-    fn over(route: Route, options: &RedisOptions) -> Result<RedisStore, StoreError> {
+    fn over(route: PrimaryLookup, options: &RedisOptions) -> Result<RedisStore, StoreError> {
         let keys = Keys::new(&options.prefix)?;
-        let link = Arc::new(Link::new(route, keys, options.allow_eviction)?);
-        let news = News::new(link.clone());
-        Ok(RedisStore { inner: Arc::new(Inner { link, news }) })
+        let connection = Arc::new(Connection::new(route, keys, options.allow_eviction)?);
+        let watcher = Watcher::new(connection.clone());
+        Ok(RedisStore { inner: Arc::new(Inner { connection, watcher }) })
     }
 
     /// Elections on the server that a URL names:
@@ -90,13 +90,13 @@ impl RedisStore {
     /// For tests: how many watches are armed now.
     #[doc(hidden)]
     pub fn watches(&self) -> usize {
-        self.inner.news.len()
+        self.inner.watcher.len()
     }
 }
 
 impl Inner {
     async fn identity(&self) -> Result<StoreId, StoreError> {
-        Ok(self.link.run(&step::IDENTITY, Caller::default(), &[]).await?.store)
+        Ok(self.connection.run(&step::IDENTITY, Caller::default(), &[]).await?.store)
     }
 
     async fn promises(&self) -> Result<Promises, StoreError> {
@@ -115,12 +115,12 @@ impl Inner {
 
     async fn server(&self) -> Result<Server, StoreError> {
         let what = "reading the server's configuration";
-        let info = self.link.ask(redis::cmd("INFO").arg("everything")).await?;
+        let info = self.connection.ask(redis::cmd("INFO").arg("everything")).await?;
         let info: Value = info.map_err(|error| classify(error, Effect::None, what))?;
         let info = String::from_redis_value(info).unwrap_or_default();
         let settings = ["appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag"];
         // Not everybody may ask for this.
-        let config = self.link.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
+        let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
         let config = config.ok().and_then(|config| HashMap::from_redis_value(config).ok());
         Ok(Server::read(&info, config))
     }
@@ -145,7 +145,7 @@ impl Inner {
             let after = entries.last().map_or("", |entry| entry.id.as_str());
             let size = page.min(limit - entries.len()).to_string();
             let args = [election.as_str().as_bytes(), after.as_bytes(), size.as_bytes(), bytes.as_bytes()];
-            let mut answer = self.link.run(&step::LINE, Caller::default(), &args).await?;
+            let mut answer = self.connection.run(&step::LINE, Caller::default(), &args).await?;
             if answer.word == "hold" {
                 return Err(answer.hold()?);
             }
@@ -180,7 +180,7 @@ impl Inner {
         let after = record(&Office { ended: None, ..to.clone() });
         let args: [&[u8]; 6] =
             [election.as_str().as_bytes(), was.as_bytes(), &record(to), ended.as_bytes(), keep.as_bytes(), &after];
-        let answer = self.link.run(&step::SET_OFFICE, Caller::default(), &args).await?;
+        let answer = self.connection.run(&step::SET_OFFICE, Caller::default(), &args).await?;
         match answer.word.as_str() {
             "ok" => Ok(Cas::Done),
             "refused" => Ok(Cas::Refused),
@@ -195,7 +195,7 @@ impl Inner {
         }
         let version = keys::digits(seen.version.0);
         let args = [election.as_str().as_bytes(), seen.id.as_str().as_bytes(), version.as_bytes()];
-        let answer = self.link.run(&step::EVICT, Caller::default(), &args).await?;
+        let answer = self.connection.run(&step::EVICT, Caller::default(), &args).await?;
         match answer.word.as_str() {
             "ok" => Ok(Cas::Done),
             "refused" => Ok(Cas::Refused),
@@ -204,11 +204,11 @@ impl Inner {
     }
 
     fn office_changes(&self, election: &ElectionName) -> Interest {
-        Interest { channel: self.link.keys.office_channel(election), on: On::Any }
+        Interest { channel: self.connection.keys.office_channel(election), on: On::Any }
     }
 
     fn entry_changes(&self, election: &ElectionName, id: &EntryId, on: On) -> Interest {
-        Interest { channel: self.link.keys.entry_channel(election, id), on }
+        Interest { channel: self.connection.keys.entry_channel(election, id), on }
     }
 
     /// What one who has an entry waits for.
@@ -226,7 +226,7 @@ impl Inner {
     fn watch_election(self: &Arc<Inner>, election: &ElectionName, seen: &Seen, from: Cursor) -> Wake {
         let mut interests = vec![self.office_changes(election)];
         if seen.head != Head::Ignored {
-            interests.push(Interest { channel: self.link.keys.head_channel(election), on: On::Any });
+            interests.push(Interest { channel: self.connection.keys.head_channel(election), on: On::Any });
         }
         interests.extend(seen.last.iter().map(|id| self.entry_changes(election, id, On::Gone)));
         let (head, said) = match &seen.head {
@@ -246,17 +246,17 @@ impl Inner {
         seen: LookedAt,
         store: Option<StoreId>,
     ) -> Wake {
-        let (link, news) = (self.link.clone(), self.news.clone());
+        let (connection, watcher) = (self.connection.clone(), self.watcher.clone());
         Box::pin(async move {
             let args = seen.args(&election);
             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
             let has_changed = async {
                 let answer =
-                    link.run(&step::CHANGED, Caller { store: store.as_ref(), is_proven: false }, &args).await?;
+                    connection.run(&step::CHANGED, Caller { store: store.as_ref(), is_proven: false }, &args).await?;
                 // Another store is another line.
                 Ok(answer.word != "same")
             };
-            news.wait(interests, has_changed).await
+            watcher.wait(interests, has_changed).await
         })
     }
 }

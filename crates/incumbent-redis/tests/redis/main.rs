@@ -4,14 +4,14 @@
 
 mod access;
 mod clock;
+mod connections;
+#[cfg(feature = "faults")]
+mod faults;
 mod fence;
 mod harness;
 mod hostile;
 mod memory;
 mod outside;
+mod primary;
 mod restarts;
-mod route;
-#[cfg(feature = "faults")]
-mod storm;
 mod suites;
-mod weather;

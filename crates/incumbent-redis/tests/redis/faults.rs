@@ -25,9 +25,9 @@ struct Ledger {
     over: AtomicBool,
 }
 
-/// Leads again and again, until the storm is over.
+/// Leads again and again, until the faults are over.
 async fn campaign(store: RedisStore, ledger: Arc<Ledger>) {
-    let election = client(&store).await.election("storm").unwrap();
+    let election = client(&store).await.election("faults").unwrap();
     let mut candidacy = election.candidate("a").stand().await.unwrap();
     while !ledger.over.load(Ordering::SeqCst) {
         let elected = tokio::time::timeout(Duration::from_secs(1), candidacy.elected()).await;
@@ -83,7 +83,7 @@ async fn tokens_grow_and_no_two_lead_whatever_happens_to_a_server_that_keeps_eve
         }
     }
     let enough = ledger.terms.load(Ordering::SeqCst) + 2;
-    until("terms go on after the storm", async || ledger.terms.load(Ordering::SeqCst) >= enough).await;
+    until("terms go on after the faults", async || ledger.terms.load(Ordering::SeqCst) >= enough).await;
     ledger.over.store(true, Ordering::SeqCst);
     while let Some(ended) = candidates.join_next().await {
         ended.unwrap();

@@ -12,7 +12,7 @@ use incumbent_store::StoreError;
 type Making<T> = Shared<BoxFuture<'static, Result<T, StoreError>>>;
 
 /// A connection, as a rule.
-pub(crate) struct Lazy<T> {
+pub(crate) struct OnDemand<T> {
     state: Mutex<State<T>>,
 }
 
@@ -22,9 +22,9 @@ struct State<T> {
     making: Option<Making<T>>,
 }
 
-impl<T: Clone + Send + 'static> Lazy<T> {
-    pub(crate) fn new() -> Lazy<T> {
-        Lazy { state: Mutex::new(State { generation: 0, making: None }) }
+impl<T: Clone + Send + 'static> OnDemand<T> {
+    pub(crate) fn new() -> OnDemand<T> {
+        OnDemand { state: Mutex::new(State { generation: 0, making: None }) }
     }
 
     /// What there is, or what `make` gives, which is told its number. If it cannot be made, all who
@@ -67,9 +67,9 @@ fn lost() -> StoreError {
     StoreError::Unavailable { what: "the connection was lost".to_owned(), source: None }
 }
 
-impl<T> fmt::Debug for Lazy<T> {
+impl<T> fmt::Debug for OnDemand<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lazy").finish_non_exhaustive()
+        f.debug_struct("OnDemand").finish_non_exhaustive()
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_ask_together_share_one_attempt_and_a_failed_one_is_not_kept() {
-        let lazy = Lazy::new();
+        let lazy = OnDemand::new();
         let made = |number| async move {
             tokio::task::yield_now().await;
             Ok(number)

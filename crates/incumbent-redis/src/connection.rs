@@ -14,8 +14,8 @@ use crate::answer::Answer;
 use crate::error::{classify, ends_connection};
 use crate::host;
 use crate::keys::{self, Keys};
-use crate::lazy::Lazy;
-use crate::route::Route;
+use crate::on_demand::OnDemand;
+use crate::primary::PrimaryLookup;
 use crate::step::{Code, Step};
 
 /// A connection on which nothing was heard for this long, while steps were given up, may be dead
@@ -24,11 +24,11 @@ const SILENT_FOR: Duration = Duration::from_secs(1);
 
 /// Where the server is, and what we know of the store there.
 #[derive(Debug)]
-pub(crate) struct Link {
-    route: Route,
+pub(crate) struct Connection {
+    primary: PrimaryLookup,
     pub(crate) keys: Keys,
     allow_eviction: bool,
-    connection: Lazy<MultiplexedConnection>,
+    current: OnDemand<MultiplexedConnection>,
     /// On which connection nothing was heard, and since when.
     silence: Mutex<Option<(u64, Instant)>>,
     known: Mutex<Known>,
@@ -54,11 +54,11 @@ pub(crate) struct Caller<'a> {
     pub(crate) is_proven: bool,
 }
 
-impl Link {
-    pub(crate) fn new(route: Route, keys: Keys, allow_eviction: bool) -> Result<Link, StoreError> {
+impl Connection {
+    pub(crate) fn new(primary: PrimaryLookup, keys: Keys, allow_eviction: bool) -> Result<Connection, StoreError> {
         let fresh = FreshIds::new()?;
-        let (connection, silence) = (Lazy::new(), Mutex::default());
-        Ok(Link { route, keys, allow_eviction, connection, silence, known: Mutex::default(), fresh })
+        let (current, silence) = (OnDemand::new(), Mutex::default());
+        Ok(Connection { primary, keys, allow_eviction, current, silence, known: Mutex::default(), fresh })
     }
 
     /// Makes a step, once.
@@ -119,12 +119,12 @@ impl Link {
     }
 
     async fn ask_once(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
-        let (generation, mut connection) = self.connection().await?;
-        let mut call = Call { link: self, generation, since: Instant::now(), answered: false };
+        let (generation, mut connection) = self.current().await?;
+        let mut call = Call { connection: self, generation, since: Instant::now(), answered: false };
         let answer = command.query_async(&mut connection).await;
         call.answered = true;
         if answer.as_ref().is_err_and(ends_connection) {
-            self.connection.forget(generation);
+            self.current.forget(generation);
         }
         Ok(answer)
     }
@@ -146,24 +146,24 @@ impl Link {
         Ok(())
     }
 
-    async fn connection(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
-        let dial = |_| self.route.clone().connect(self.keys.clone(), self.allow_eviction);
-        self.connection.get(dial).await
+    async fn current(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
+        let dial = |_| self.primary.clone().connect(self.keys.clone(), self.allow_eviction);
+        self.current.get(dial).await
     }
 
     /// A connection of its own, for news.
-    pub(crate) fn news(
+    pub(crate) fn for_watches(
         &self,
         hear: impl Fn(redis::PushInfo) -> Result<(), ()> + Send + Sync + 'static,
     ) -> impl Future<Output = Result<MultiplexedConnection, StoreError>> + Send + 'static {
-        self.route.clone().connect_for_news(AsyncConnectionConfig::new().set_push_sender(hear))
+        self.primary.clone().connect_for_watches(AsyncConnectionConfig::new().set_push_sender(hear))
     }
 }
 
 /// A step under way. Steps that are given up take their connection with them, once nothing was
 /// heard on it for a while.
 struct Call<'a> {
-    link: &'a Link,
+    connection: &'a Connection,
     generation: u64,
     since: Instant,
     answered: bool,
@@ -171,7 +171,7 @@ struct Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let mut silence = self.link.silence.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut silence = self.connection.silence.lock().unwrap_or_else(PoisonError::into_inner);
         if self.answered {
             *silence = None;
             return;
@@ -182,7 +182,7 @@ impl Drop for Call<'_> {
         };
         *silence = Some((self.generation, since));
         if since.elapsed() >= SILENT_FOR {
-            self.link.connection.forget(self.generation);
+            self.connection.current.forget(self.generation);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! News: who waits for what, and the connection of its own on which it comes.
+//! Who waits for what, and the connection of its own on which it is told that something has
+//! changed.
 //!
 //! A connection with subscriptions is one that the server closes when too much waits on it, and
 //! what comes on it says only that something happened. So steps have another one, and whoever waits
@@ -15,9 +16,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::connection::Connection;
 use crate::error::classify;
-use crate::lazy::Lazy;
-use crate::link::Link;
+use crate::on_demand::OnDemand;
 
 /// How long the server may take to confirm that news will come. After that the connection is taken
 /// for dead.
@@ -39,9 +40,9 @@ pub(crate) enum On {
 }
 
 /// Everybody who waits.
-pub(crate) struct News {
-    link: Arc<Link>,
-    feed: Lazy<Feed>,
+pub(crate) struct Watcher {
+    connection: Arc<Connection>,
+    feed: OnDemand<Feed>,
     waiting: Mutex<Waiting>,
 }
 
@@ -64,9 +65,9 @@ struct Waiting {
     interests: HashMap<Vec<u8>, Vec<(u64, On)>>,
 }
 
-impl News {
-    pub(crate) fn new(link: Arc<Link>) -> Arc<News> {
-        Arc::new(News { link, feed: Lazy::new(), waiting: Mutex::default() })
+impl Watcher {
+    pub(crate) fn new(connection: Arc<Connection>) -> Arc<Watcher> {
+        Arc::new(Watcher { connection, feed: OnDemand::new(), waiting: Mutex::default() })
     }
 
     /// How many wait.
@@ -76,7 +77,7 @@ impl News {
 
     /// Waits for the first of these. `has_changed` is asked once news would come.
     pub(crate) async fn wait(
-        self: Arc<News>,
+        self: Arc<Watcher>,
         interests: Vec<Interest>,
         has_changed: impl Future<Output = Result<bool, StoreError>>,
     ) -> Result<(), StoreError> {
@@ -88,12 +89,12 @@ impl News {
         told.await.unwrap_or_else(|_| Err(lost()))
     }
 
-    async fn feed(self: &Arc<News>) -> Result<(u64, Feed), StoreError> {
+    async fn feed(self: &Arc<Watcher>) -> Result<(u64, Feed), StoreError> {
         let open = |generation| {
-            let (news, told) = (Arc::downgrade(self), Arc::downgrade(self));
-            let hear = move |push| hear(&news, generation, push);
-            let connection = self.link.news(hear);
-            let test = self.link.keys.test_channel();
+            let (watcher, told) = (Arc::downgrade(self), Arc::downgrade(self));
+            let hear = move |push| hear(&watcher, generation, push);
+            let connection = self.connection.for_watches(hear);
+            let test = self.connection.keys.test_channel();
             async move {
                 let mut connection = connection.await?;
                 // A user without rights on our channels is told now. It also keeps the connection
@@ -102,8 +103,8 @@ impl News {
                 let (feed, orders) = mpsc::unbounded_channel();
                 tokio::spawn(async move {
                     let kept = keep(connection, orders).await;
-                    if let (Err(_), Some(news)) = (kept, told.upgrade()) {
-                        news.tell_all_that_news_are_lost(generation);
+                    if let (Err(_), Some(watcher)) = (kept, told.upgrade()) {
+                        watcher.tell_all_that_news_are_lost(generation);
                     }
                 });
                 Ok(feed)
@@ -135,20 +136,20 @@ impl News {
     }
 }
 
-impl fmt::Debug for News {
+impl fmt::Debug for Watcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("News").field("waiting", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Watcher").field("waiting", &self.len()).finish_non_exhaustive()
     }
 }
 
 /// Called by the connection with all that the server says unasked.
-fn hear(news: &Weak<News>, generation: u64, push: PushInfo) -> Result<(), ()> {
-    let news = news.upgrade().ok_or(())?;
+fn hear(watcher: &Weak<Watcher>, generation: u64, push: PushInfo) -> Result<(), ()> {
+    let watcher = watcher.upgrade().ok_or(())?;
     match (push.kind, push.data.as_slice()) {
         (PushKind::Message, [Value::BulkString(channel), Value::BulkString(said)]) => {
-            news.tell(channel, said == b"gone")
+            watcher.tell(channel, said == b"gone")
         }
-        (PushKind::Disconnection, _) => news.tell_all_that_news_are_lost(generation),
+        (PushKind::Disconnection, _) => watcher.tell_all_that_news_are_lost(generation),
         _ => {}
     }
     Ok(())
@@ -156,7 +157,7 @@ fn hear(news: &Weak<News>, generation: u64, push: PushInfo) -> Result<(), ()> {
 
 /// Somebody who waits. Dropped, it leaves nothing behind.
 struct Waiter {
-    news: Arc<News>,
+    watcher: Arc<Watcher>,
     number: u64,
     channels: Vec<Vec<u8>>,
     /// Where its channels were asked for.
@@ -164,9 +165,12 @@ struct Waiter {
 }
 
 impl Waiter {
-    fn register(news: &Arc<News>, interests: Vec<Interest>) -> (Waiter, oneshot::Receiver<Result<(), StoreError>>) {
+    fn register(
+        watcher: &Arc<Watcher>,
+        interests: Vec<Interest>,
+    ) -> (Waiter, oneshot::Receiver<Result<(), StoreError>>) {
         let (tell, told) = oneshot::channel();
-        let mut waiting = news.lock();
+        let mut waiting = watcher.lock();
         waiting.next += 1;
         let number = waiting.next;
         waiting.told.insert(number, tell);
@@ -176,18 +180,18 @@ impl Waiter {
             channels.push(channel);
         }
         drop(waiting);
-        (Waiter { news: news.clone(), number, channels, feed: None }, told)
+        (Waiter { watcher: watcher.clone(), number, channels, feed: None }, told)
     }
 
     /// Returns when the server has confirmed that news of all channels come.
     async fn subscribe(&mut self) -> Result<(), StoreError> {
-        let (generation, feed) = self.news.feed().await?;
+        let (generation, feed) = self.watcher.feed().await?;
         let (confirm, confirmed) = oneshot::channel();
         let sent = feed.send(Order::Want(self.channels.clone(), confirm)).is_ok();
         self.feed = Some(feed);
         let confirmed = sent && matches!(tokio::time::timeout(CONFIRM_TIMEOUT, confirmed).await, Ok(Ok(())));
         if !confirmed {
-            self.news.tell_all_that_news_are_lost(generation);
+            self.watcher.tell_all_that_news_are_lost(generation);
             return Err(lost());
         }
         Ok(())
@@ -196,7 +200,7 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut waiting = self.news.lock();
+        let mut waiting = self.watcher.lock();
         waiting.told.remove(&self.number);
         for channel in &self.channels {
             let Some(interests) = waiting.interests.get_mut(channel) else { continue };

@@ -18,7 +18,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Where the primary is.
 #[derive(Clone)]
-pub(crate) enum Route {
+pub(crate) enum PrimaryLookup {
     /// One of these. If there are several, they are members of a cluster.
     Servers(Vec<Client>),
     /// Whichever these Sentinels call the primary of this name.
@@ -30,7 +30,7 @@ pub(crate) enum Route {
     },
 }
 
-impl Route {
+impl PrimaryLookup {
     /// A connection to the primary, looked up anew, for steps: the server keeps what it is told,
     /// and nobody else uses our keys.
     pub(crate) async fn connect(self, keys: Keys, allow_eviction: bool) -> Result<MultiplexedConnection, StoreError> {
@@ -40,7 +40,7 @@ impl Route {
     }
 
     /// A connection for news, which every member of a cluster hears.
-    pub(crate) async fn connect_for_news(
+    pub(crate) async fn connect_for_watches(
         self,
         config: AsyncConnectionConfig,
     ) -> Result<MultiplexedConnection, StoreError> {
@@ -49,8 +49,8 @@ impl Route {
 
     async fn servers(&self) -> Result<Vec<Client>, StoreError> {
         match self {
-            Route::Servers(servers) => Ok(servers.clone()),
-            Route::Sentinels { sentinels, name, primary } => {
+            PrimaryLookup::Servers(servers) => Ok(servers.clone()),
+            PrimaryLookup::Sentinels { sentinels, name, primary } => {
                 let (host, port) = first_of(sentinels.clone(), |sentinel| ask_sentinel(sentinel, name.clone())).await?;
                 Ok(vec![at(primary, &host, port)?])
             }
@@ -58,15 +58,15 @@ impl Route {
     }
 }
 
-impl fmt::Debug for Route {
+impl fmt::Debug for PrimaryLookup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses = |clients: &[Client]| {
             let addresses = clients.iter().map(|client| client.get_connection_info().addr().to_string());
             addresses.collect::<Vec<_>>().join(",")
         };
         match self {
-            Route::Servers(servers) => f.write_str(&addresses(servers)),
-            Route::Sentinels { sentinels, name, .. } => write!(f, "{name} at {}", addresses(sentinels)),
+            PrimaryLookup::Servers(servers) => f.write_str(&addresses(servers)),
+            PrimaryLookup::Sentinels { sentinels, name, .. } => write!(f, "{name} at {}", addresses(sentinels)),
         }
     }
 }
@@ -101,10 +101,10 @@ async fn reach(
 ) -> Result<MultiplexedConnection, StoreError> {
     for _ in 0..2 {
         let mut connection = dial(server.clone(), AsyncConnectionConfig::new()).await?;
-        let greeting = greet(&mut connection, &keys, allow_eviction, is_cluster);
-        match tokio::time::timeout(CONNECT_TIMEOUT, greeting).await.map_err(silent)?? {
-            Greeting::Welcome => return Ok(connection),
-            Greeting::Moved(host, port) => server = at(&server, &host, port)?,
+        let looked = look_at(&mut connection, &keys, allow_eviction, is_cluster);
+        match tokio::time::timeout(CONNECT_TIMEOUT, looked).await.map_err(silent)?? {
+            Looked::Ready => return Ok(connection),
+            Looked::Moved(host, port) => server = at(&server, &host, port)?,
         }
     }
     let what = "the members of the cluster do not agree who keeps our keys".to_owned();
@@ -152,19 +152,19 @@ async fn dial(client: Client, config: AsyncConnectionConfig) -> Result<Multiplex
     }
 }
 
-enum Greeting {
-    Welcome,
+enum Looked {
+    Ready,
     /// Another member of the cluster keeps our keys.
     Moved(String, u16),
 }
 
 /// What has to be so before the first step.
-async fn greet(
+async fn look_at(
     connection: &mut MultiplexedConnection,
     keys: &Keys,
     allow_eviction: bool,
     is_cluster: bool,
-) -> Result<Greeting, StoreError> {
+) -> Result<Looked, StoreError> {
     let what = "looking at the server";
     for (key, should) in keys.all().zip(TYPES) {
         let is: Result<String, RedisError> = redis::cmd("TYPE").arg(&key).query_async(connection).await;
@@ -175,7 +175,7 @@ async fn greet(
                 return Err(StoreError::Foreign { what });
             }
             Err(error) => match error.redirect_node() {
-                Some((host, port)) => return Ok(Greeting::Moved(host.to_owned(), port)),
+                Some((host, port)) => return Ok(Looked::Moved(host.to_owned(), port)),
                 None => return Err(classify_dial(error, what)),
             },
         }
@@ -191,5 +191,5 @@ async fn greet(
                     name of their primary (?sentinel=...)";
         return Err(StoreError::Misuse { what: what.to_owned() });
     }
-    Ok(Greeting::Welcome)
+    Ok(Looked::Ready)
 }
