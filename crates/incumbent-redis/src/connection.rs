@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use incumbent_store::{BootClock, Clock, StoreError, StoreId, random_id};
+use incumbent_store::{BootClock, Clock, Effect, StoreError, StoreId, random_id};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisError, ToRedisArgs, Value};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -22,12 +22,17 @@ use crate::step::{Code, Step};
 /// without a word: the next step dials again.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 
+/// How long replicas are waited for where no session says it.
+const WAIT_AT_MOST: Duration = Duration::from_secs(2);
+
 /// Where the server is, and what we know of the store there.
 #[derive(Debug)]
 pub(crate) struct Connection {
     primary: PrimaryLookup,
     pub(crate) keys: Keys,
     allow_eviction: bool,
+    /// How many replicas have to confirm each step.
+    wait: Option<u32>,
     current: OnDemand<MultiplexedConnection>,
     /// On which connection nothing was heard, and since when.
     silence: Mutex<Option<(u64, Instant)>>,
@@ -52,13 +57,25 @@ pub(crate) struct Caller<'a> {
     pub(crate) store: Option<&'a StoreId>,
     /// Whether its session was renewed less than a TTL ago.
     pub(crate) is_proven: bool,
+    /// The TTL of its session.
+    pub(crate) ttl: Option<Duration>,
 }
 
 impl Connection {
-    pub(crate) fn new(primary: PrimaryLookup, keys: Keys, allow_eviction: bool) -> Result<Connection, StoreError> {
+    pub(crate) fn new(
+        primary: PrimaryLookup,
+        keys: Keys,
+        allow_eviction: bool,
+        wait: Option<u32>,
+    ) -> Result<Connection, StoreError> {
         let fresh = FreshIds::new()?;
         let (current, silence) = (OnDemand::new(), Mutex::default());
-        Ok(Connection { primary, keys, allow_eviction, current, silence, known: Mutex::default(), fresh })
+        Ok(Connection { primary, keys, allow_eviction, wait, current, silence, known: Mutex::default(), fresh })
+    }
+
+    /// How many replicas have to confirm each step.
+    pub(crate) fn wait(&self) -> Option<u32> {
+        self.wait
     }
 
     /// Makes a step, once.
@@ -74,13 +91,21 @@ impl Connection {
         let session_store = caller.store.map_or("", StoreId::as_str);
         let proven = if caller.is_proven { "proven" } else { "" };
         let host_clock = (BootClock.now().as_nanos() / 1_000_000).to_string();
-        let ours = [&fresh, session_store, &known, &change, &lineage, proven, host::id(), &host_clock];
+        let waited = if self.wait.is_some() { "waited" } else { "" };
+        let ours = [&fresh, session_store, &known, &change, &lineage, proven, host::id(), &host_clock, waited];
         let ours = ours.map(str::as_bytes);
         let args = [&ours, args].concat();
-        let answer = self.eval(&step.script, &keys, &args).await?;
-        let mut answer = Answer::read(answer.map_err(|error| classify(error, step.effect, step.what))?, step.what)?;
+        let wait = self.wait.map(|replicas| Wait { replicas, at_most: caller.ttl.map_or(WAIT_AT_MOST, |ttl| ttl / 4) });
+        let answer = self.eval_and_wait(&step.script, &keys, &args, wait).await?;
+        let (answer, confirmed_by) = answer.map_err(|error| classify(error, step.effect, step.what))?;
+        let mut answer = Answer::read(answer, step.what)?;
         self.note(&mut answer)?;
-        Ok(answer)
+        match (wait, confirmed_by) {
+            (Some(wait), confirmed_by) if answer.word != "again" && confirmed_by < Some(wait.replicas) => {
+                Err(wait.unconfirmed(step, confirmed_by))
+            }
+            _ => Ok(answer),
+        }
     }
 
     /// Runs a script, once. The inner error is the server's, or of the way to it; the outer one: it
@@ -91,16 +116,30 @@ impl Connection {
         keys: &[K],
         args: &[A],
     ) -> Result<Result<Value, RedisError>, StoreError> {
-        let command = |by: &str, script: &str| {
-            let mut command = redis::cmd(by);
-            command.arg(script).arg(keys.len()).arg(keys).arg(args);
-            command
+        Ok(self.eval_and_wait(code, keys, args, None).await?.map(|(answer, _)| answer))
+    }
+
+    /// The same, and how many replicas have confirmed it, if that is to be waited for.
+    async fn eval_and_wait<K: ToRedisArgs, A: ToRedisArgs>(
+        &self,
+        code: &Code,
+        keys: &[K],
+        args: &[A],
+        wait: Option<Wait>,
+    ) -> Result<Result<Confirmed, RedisError>, StoreError> {
+        let commands = |by: &str, script: &str| {
+            let mut commands = redis::pipe();
+            commands.cmd(by).arg(script).arg(keys.len()).arg(keys).arg(args);
+            if let Some(wait) = wait {
+                commands.cmd("WAIT").arg(wait.replicas).arg(wait.millis());
+            }
+            commands
         };
-        let answer = self.ask(&command("EVALSHA", &code.hash)).await?;
+        let answer = self.ask_in_order(commands("EVALSHA", &code.hash)).await?;
         if answer.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) {
             // Nothing has happened. A server that was restarted or has taken over has to be told
             // the script once.
-            return self.ask(&command("EVAL", &code.text)).await;
+            return self.ask_in_order(commands("EVAL", &code.text)).await;
         }
         Ok(answer)
     }
@@ -111,18 +150,32 @@ impl Connection {
     /// A member of a cluster that no longer keeps our keys has done nothing: then the one that does
     /// is asked, once.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
-        let answer = self.ask_once(command).await?;
+        let mut commands = redis::pipe();
+        commands.add_command(command.clone());
+        Ok(self.ask_in_order(commands).await?.map(|(answer, _)| answer))
+    }
+
+    /// A command, and perhaps a `WAIT` behind it.
+    async fn ask_in_order(&self, mut commands: Pipeline) -> Result<Result<Confirmed, RedisError>, StoreError> {
+        commands.ignore_errors();
+        let answer = self.ask_once(&commands).await?;
         if answer.as_ref().is_err_and(|error| error.code() == Some("MOVED")) {
-            return self.ask_once(command).await;
+            return self.ask_once(&commands).await;
         }
         Ok(answer)
     }
 
-    async fn ask_once(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
+    async fn ask_once(&self, commands: &Pipeline) -> Result<Result<Confirmed, RedisError>, StoreError> {
         let (generation, mut connection) = self.current().await?;
         let mut call = Call { connection: self, generation, since: Instant::now(), answered: false };
-        let answer = command.query_async(&mut connection).await;
+        let answers: Result<Vec<Result<Value, RedisError>>, RedisError> = commands.query_async(&mut connection).await;
         call.answered = true;
+        let answer = answers.and_then(|answers| {
+            let mut answers = answers.into_iter();
+            let answer = answers.next().unwrap_or(Ok(Value::Nil))?;
+            let confirmed_by = answers.next().transpose()?.map(u32::from_redis_value).transpose()?;
+            Ok((answer, confirmed_by))
+        });
         if answer.as_ref().is_err_and(ends_connection) {
             self.current.forget(generation);
         }
@@ -157,6 +210,38 @@ impl Connection {
         hear: impl Fn(redis::PushInfo) -> Result<(), ()> + Send + Sync + 'static,
     ) -> impl Future<Output = Result<MultiplexedConnection, StoreError>> + Send + 'static {
         self.primary.clone().connect_for_watches(AsyncConnectionConfig::new().set_push_sender(hear))
+    }
+}
+
+/// What a command answered, and how many replicas have confirmed it, if they were asked.
+type Confirmed = (Value, Option<u32>);
+
+/// How many replicas are waited for, and how long.
+#[derive(Clone, Copy)]
+struct Wait {
+    replicas: u32,
+    at_most: Duration,
+}
+
+impl Wait {
+    /// Zero would be for ever.
+    fn millis(self) -> u64 {
+        u64::try_from(self.at_most.as_millis()).unwrap_or(u64::MAX).max(1)
+    }
+
+    fn unconfirmed(self, step: &Step, confirmed_by: Option<u32>) -> StoreError {
+        let what = format!(
+            "{}: {} of {} replicas have confirmed it within {:?} (?wait={})",
+            step.what,
+            confirmed_by.unwrap_or(0),
+            self.replicas,
+            self.at_most,
+            self.replicas
+        );
+        match step.effect {
+            Effect::Write => StoreError::OutcomeUnknown { what, source: None },
+            Effect::None => StoreError::Unavailable { what, source: None },
+        }
     }
 }
 

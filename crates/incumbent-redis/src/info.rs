@@ -31,11 +31,13 @@ pub(crate) struct Server {
     pub(crate) is_cluster: bool,
     pub(crate) appends: bool,
     pub(crate) evicts: Option<String>,
+    /// How many replicas have to confirm a step.
+    pub(crate) wait: Option<u32>,
 }
 
 impl Server {
-    /// From what `INFO` and `CONFIG GET` answer.
-    pub(crate) fn read(info: &str, config: Option<HashMap<String, String>>) -> Server {
+    /// From what `INFO` and `CONFIG GET` answer, and the option `wait`.
+    pub(crate) fn read(info: &str, config: Option<HashMap<String, String>>, wait: Option<u32>) -> Server {
         let is = |name, value| field(info, name) == Some(value);
         let policy = field(info, "maxmemory_policy").filter(|policy| policy.starts_with("allkeys"));
         Server {
@@ -44,6 +46,7 @@ impl Server {
             is_cluster: is("cluster_enabled", "1"),
             appends: is("aof_enabled", "1"),
             evicts: policy.map(str::to_owned),
+            wait,
         }
     }
 
@@ -81,7 +84,7 @@ impl Server {
         if !self.keeps_everything() {
             caveats.push(self.loses());
         }
-        if self.replicas > 0 {
+        if self.replicas > 0 || self.wait.is_some() {
             caveats.push(self.failover());
         }
         caveats
@@ -117,6 +120,21 @@ impl Server {
     }
 
     fn failover(&self) -> String {
+        match self.wait.map(u64::from) {
+            Some(wait) if wait >= self.replicas => {
+                return format!(
+                    "A step counts only when {wait} replicas have it in memory (wait): a failover loses none, and while \
+                     one of them is down there are no elections."
+                );
+            }
+            Some(wait) => {
+                return format!(
+                    "Of {} replicas {wait} confirm a step (wait): another one may take over without it. Set wait to {0}.",
+                    self.replicas
+                );
+            }
+            None => {}
+        }
         let waited_for = self.setting("min-replicas-to-write").and_then(|count| count.parse().ok()).unwrap_or(0);
         if waited_for >= self.replicas {
             format!(
@@ -148,22 +166,22 @@ mod tests {
     #[test]
     fn only_a_server_that_is_alone_and_writes_before_it_answers_keeps_everything() {
         let always = || config(&[("appendfsync", "always")]);
-        assert!(Server::read(ALONE, always()).keeps_everything());
-        assert!(!Server::read(ALONE, config(&[("appendfsync", "everysec")])).keeps_everything());
-        assert!(!Server::read(ALONE, None).keeps_everything(), "what cannot be read is not believed");
+        assert!(Server::read(ALONE, always(), None).keeps_everything());
+        assert!(!Server::read(ALONE, config(&[("appendfsync", "everysec")]), None).keeps_everything());
+        assert!(!Server::read(ALONE, None, None).keeps_everything(), "what cannot be read is not believed");
         for (was, is) in [
             ("connected_slaves:0", "connected_slaves:1"),
             ("aof_enabled:1", "aof_enabled:0"),
             ("cluster_enabled:0", "cluster_enabled:1"),
             ("policy:noeviction", "policy:allkeys-lru"),
         ] {
-            assert!(!Server::read(&ALONE.replace(was, is), always()).keeps_everything(), "{is}");
+            assert!(!Server::read(&ALONE.replace(was, is), always(), None).keeps_everything(), "{is}");
         }
     }
 
     #[test]
     fn what_can_be_lost_is_said_with_what_to_set() {
-        let said = |info: &str, config| Server::read(info, config).caveats().join(" ");
+        let said = |info: &str, config| Server::read(info, config, None).caveats().join(" ");
         assert!(said(ALONE, None).contains("CONFIG GET"));
         assert!(said(ALONE, config(&[("appendfsync", "everysec")])).contains("up to a second"));
         let unwritten = ALONE.replace("aof_enabled:1", "aof_enabled:0");
@@ -175,6 +193,9 @@ mod tests {
         };
         assert!(said(&replicated, lag("1")).contains("set min-replicas-to-write to 2"));
         assert!(said(&replicated, lag("2")).contains("more than 3 s behind"));
+        let waiting = |wait| Server::read(&replicated, lag("0"), Some(wait)).caveats().join(" ");
+        assert!(waiting(1).contains("Set wait to 2"), "{}", waiting(1));
+        assert!(waiting(2).contains("a failover loses none"), "{}", waiting(2));
         assert!(!said(ALONE, config(&[("appendfsync", "always")])).contains("founds"));
     }
 

@@ -72,6 +72,11 @@
 //!   have their own. Neither repeats anything: a write that was sent and not answered is
 //!   [`OutcomeUnknown`](incumbent_store::StoreError::OutcomeUnknown). A connection on which an
 //!   answer was awaited in vain for a second is not used again.
+//! - **Replicas that confirm** (`?wait=N`). Whoever waits for them waits for all that was sent
+//!   before on the same connection, so the steps that count have one of their own; `WAIT` follows
+//!   each of them there. Every such step writes something, since replicas confirm at once what a
+//!   new connection has not written. A step that too few confirm is unavailable, or its outcome
+//!   unknown.
 //! - **Finding the primary.** With every connection Sentinels are asked for it, or a member of a
 //!   cluster for the one that keeps our keys. A server that turns out to be a replica, or no longer
 //!   keeps them, is left; a step that it refused unread is made at the other, once. Several servers
@@ -84,6 +89,8 @@
 //! +zrangebyscore +publish +subscribe +unsubscribe +hello +ping`, with `+select` for another
 //! database than 0, and `+config|get` for promises that are better than the weakest. A fence needs
 //! its mark's key, what it guards, and the commands on them.
+//!
+//! `?wait=N` needs `+wait`.
 //!
 //! Needs Redis 7.0 or newer.
 

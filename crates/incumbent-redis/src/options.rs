@@ -14,6 +14,7 @@ const SCHEME: Scheme = Scheme { name: "redis", store: "a Redis store", port: 637
 pub struct RedisOptions {
     pub(crate) prefix: String,
     pub(crate) allow_eviction: bool,
+    pub(crate) wait: Option<u32>,
 }
 
 impl Default for RedisOptions {
@@ -25,7 +26,7 @@ impl Default for RedisOptions {
 impl RedisOptions {
     /// Keys begin with `{incumbent}:`, and a server that evicts any key is refused.
     pub fn new() -> RedisOptions {
-        RedisOptions { prefix: "incumbent".to_owned(), allow_eviction: false }
+        RedisOptions { prefix: "incumbent".to_owned(), allow_eviction: false, wait: None }
     }
 
     /// The name of the store: its keys begin with it, in braces. Stores with different names know
@@ -41,6 +42,15 @@ impl RedisOptions {
         self.allow_eviction = allow;
         self
     }
+
+    /// Enlisting, standing, renewing, leaving and what operators do count only when so many
+    /// replicas have confirmed them (`WAIT`), within a quarter of the TTL. It takes all of the
+    /// replicas to keep a failover from losing one of these steps: fewer leave one that may take
+    /// over without it. While a replica is down, there are no elections.
+    pub fn wait(mut self, replicas: u32) -> RedisOptions {
+        self.wait = (replicas > 0).then_some(replicas);
+        self
+    }
 }
 
 /// The servers and the options that a URL holds. What goes wrong is told without the password.
@@ -53,6 +63,10 @@ pub(crate) fn parse_url(url: &str) -> Result<(PrimaryLookup, RedisOptions), Stor
             ("prefix", prefix) => options.prefix(prefix),
             ("eviction", "allow") => options.allow_eviction(true),
             ("eviction", _) => return Err(SCHEME.wrong("the option eviction has one value: allow")),
+            ("wait", replicas) => match replicas.parse() {
+                Ok(replicas) if replicas > 0 => options.wait(replicas),
+                _ => return Err(SCHEME.wrong("the option wait is the number of replicas, at least 1")),
+            },
             ("sentinel", name) => {
                 sentinel = Some(name.to_owned());
                 options
@@ -162,8 +176,9 @@ mod tests {
 
     #[test]
     fn a_url_says_where_the_servers_are_who_we_are_and_which_database() {
-        let url = "redis://us%3Aer:p%40ss@a:1,b/2?prefix=team&eviction=allow";
-        assert_eq!(parse_url(url).unwrap().1, RedisOptions::new().prefix("team").allow_eviction(true));
+        let url = "redis://us%3Aer:p%40ss@a:1,b/2?prefix=team&eviction=allow&wait=2";
+        let options = RedisOptions::new().prefix("team").allow_eviction(true).wait(2);
+        assert_eq!(parse_url(url).unwrap().1, options);
         let named = servers(url);
         let infos: Vec<_> = named.iter().map(Client::get_connection_info).collect();
         assert_eq!(infos.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>(), ["a:1", "b:6379"]);
@@ -203,6 +218,8 @@ mod tests {
             ("redis://host/jobs", "number of a database"),
             ("redis://host?colour=red", "\"colour\" is not known"),
             ("redis://host?eviction=yes", "eviction has one value"),
+            ("redis://host?wait=all", "the number of replicas"),
+            ("redis://host?wait=0", "at least 1"),
             ("rediss://host", "needs the option ca"),
             ("redis://host?sentinel=m&sentinel-user=me", "needs sentinel-password"),
             ("redis://host?sentinel-password=secret", "need sentinel=NAME"),

@@ -37,7 +37,7 @@ impl RedisSession {
         let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let renewed = Mutex::new(BootClock.now());
         let ttl_digits = keys::ttl_digits(millis);
-        let mut answer = inner.connection.run(&step::OPEN, Caller::default(), &[ttl_digits.as_bytes()]).await?;
+        let mut answer = inner.run(&step::OPEN, Caller::default(), &[ttl_digits.as_bytes()]).await?;
         let name = answer.text()?;
         Ok(RedisSession { inner, name, store: answer.store, ttl: Duration::from_millis(millis), renewed })
     }
@@ -52,11 +52,11 @@ impl RedisSession {
     /// it.
     async fn step(&self, step: &'static Step, args: &[&[u8]]) -> Result<Option<Answer>, StoreError> {
         let args: Vec<_> = [self.name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
-        let caller = || Caller { store: Some(&self.store), is_proven: self.is_proven() };
-        let mut answer = self.inner.connection.run(step, caller(), &args).await?;
+        let caller = || Caller { store: Some(&self.store), is_proven: self.is_proven(), ttl: Some(self.ttl) };
+        let mut answer = self.inner.run(step, caller(), &args).await?;
         if answer.word == "again" {
             // Another server has taken over, and nothing was done: now we know of it.
-            answer = self.inner.connection.run(step, caller(), &args).await?;
+            answer = self.inner.run(step, caller(), &args).await?;
         }
         match answer.word.as_str() {
             "again" => {

@@ -11,6 +11,7 @@ use incumbent_store::{
 };
 use redis::{Client, FromRedisValue, Value};
 
+use crate::answer::Answer;
 use crate::connection::{Caller, Connection};
 use crate::error::classify;
 use crate::info::Server;
@@ -18,7 +19,7 @@ use crate::keys::{self, Keys};
 use crate::options::{self, RedisOptions};
 use crate::primary::PrimaryLookup;
 use crate::session::RedisSession;
-use crate::step;
+use crate::step::{self, Step};
 use crate::watcher::{Interest, On, Watcher};
 
 /// The smallest TTL: twice the time after which a script looks how far its clock may advance.
@@ -56,6 +57,8 @@ pub struct RedisStore {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) connection: Arc<Connection>,
+    /// Where steps are made that replicas are to confirm: whoever waits there waits for all before.
+    waited: Option<Connection>,
     watcher: Arc<Watcher>,
 }
 
@@ -68,14 +71,16 @@ impl RedisStore {
 
     fn over(route: PrimaryLookup, options: &RedisOptions) -> Result<RedisStore, StoreError> {
         let keys = Keys::new(&options.prefix)?;
-        let connection = Arc::new(Connection::new(route, keys, options.allow_eviction)?);
+        let connect = |wait| Connection::new(route.clone(), keys.clone(), options.allow_eviction, wait);
+        let waited = options.wait.map(|replicas| connect(Some(replicas))).transpose()?;
+        let connection = Arc::new(connect(None)?);
         let watcher = Watcher::new(connection.clone());
-        Ok(RedisStore { inner: Arc::new(Inner { connection, watcher }) })
+        Ok(RedisStore { inner: Arc::new(Inner { connection, waited, watcher }) })
     }
 
     /// Elections on the server that a URL names:
-    /// `redis://[user:password@]host[:port][/database][?prefix=...&eviction=allow]`, and with TLS
-    /// `rediss://...?ca=FILE[&cert=FILE&key=FILE]`.
+    /// `redis://[user:password@]host[:port][/database][?prefix=...&eviction=allow&wait=1]`, and
+    /// with TLS `rediss://...?ca=FILE[&cert=FILE&key=FILE]`.
     ///
     /// Several servers, `redis://a,b,c`, are members of a cluster, of which the one that keeps our
     /// keys is asked. With `?sentinel=NAME` they are Sentinels, as in
@@ -95,8 +100,19 @@ impl RedisStore {
 }
 
 impl Inner {
+    /// Makes a step, once, where it belongs.
+    pub(crate) async fn run(
+        &self,
+        step: &'static Step,
+        caller: Caller<'_>,
+        args: &[&[u8]],
+    ) -> Result<Answer, StoreError> {
+        let waited = self.waited.as_ref().filter(|_| step.is_acted_on);
+        waited.unwrap_or(&self.connection).run(step, caller, args).await
+    }
+
     async fn identity(&self) -> Result<StoreId, StoreError> {
-        Ok(self.connection.run(&step::IDENTITY, Caller::default(), &[]).await?.store)
+        Ok(self.run(&step::IDENTITY, Caller::default(), &[]).await?.store)
     }
 
     async fn promises(&self) -> Result<Promises, StoreError> {
@@ -122,7 +138,8 @@ impl Inner {
         // Not everybody may ask for this.
         let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
         let config = config.ok().and_then(|config| HashMap::from_redis_value(config).ok());
-        Ok(Server::read(&info, config))
+        let wait = self.waited.as_ref().and_then(Connection::wait);
+        Ok(Server::read(&info, config, wait))
     }
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
@@ -145,7 +162,7 @@ impl Inner {
             let after = entries.last().map_or("", |entry| entry.id.as_str());
             let size = page.min(limit - entries.len()).to_string();
             let args = [election.as_str().as_bytes(), after.as_bytes(), size.as_bytes(), bytes.as_bytes()];
-            let mut answer = self.connection.run(&step::LINE, Caller::default(), &args).await?;
+            let mut answer = self.run(&step::LINE, Caller::default(), &args).await?;
             if answer.word == "hold" {
                 return Err(answer.hold()?);
             }
@@ -180,7 +197,7 @@ impl Inner {
         let after = record(&Office { ended: None, ..to.clone() });
         let args: [&[u8]; 6] =
             [election.as_str().as_bytes(), was.as_bytes(), &record(to), ended.as_bytes(), keep.as_bytes(), &after];
-        let answer = self.connection.run(&step::SET_OFFICE, Caller::default(), &args).await?;
+        let answer = self.run(&step::SET_OFFICE, Caller::default(), &args).await?;
         match answer.word.as_str() {
             "ok" => Ok(Cas::Done),
             "refused" => Ok(Cas::Refused),
@@ -195,7 +212,7 @@ impl Inner {
         }
         let version = keys::digits(seen.version.0);
         let args = [election.as_str().as_bytes(), seen.id.as_str().as_bytes(), version.as_bytes()];
-        let answer = self.connection.run(&step::EVICT, Caller::default(), &args).await?;
+        let answer = self.run(&step::EVICT, Caller::default(), &args).await?;
         match answer.word.as_str() {
             "ok" => Ok(Cas::Done),
             "refused" => Ok(Cas::Refused),
@@ -251,8 +268,9 @@ impl Inner {
             let args = seen.args(&election);
             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
             let has_changed = async {
-                let answer =
-                    connection.run(&step::CHANGED, Caller { store: store.as_ref(), is_proven: false }, &args).await?;
+                let answer = connection
+                    .run(&step::CHANGED, Caller { store: store.as_ref(), ..Caller::default() }, &args)
+                    .await?;
                 // Another store is another line.
                 Ok(answer.word != "same")
             };

@@ -9,7 +9,9 @@ local FRESH, SESSION_STORE, KNOWN_STORE, KNOWN_CHANGE, KNOWN_LINEAGE = unpack(AR
 -- Whether the caller's session was renewed less than a TTL ago, by the caller's clock. Which host
 -- asks, and the time since it was started, in milliseconds.
 local PROVEN, HOST, HOST_CLOCK = ARGV[6] == 'proven', ARGV[7], tonumber(ARGV[8])
-local arguments = {unpack(ARGV, 9)}
+-- Whether replicas are to confirm the step.
+local WAITED = ARGV[9] == 'waited'
+local arguments = {unpack(ARGV, 10)}
 local FORMAT = '1'
 -- Widths of what is written with a fixed one.
 local TOKEN, TTL, SESSION, INCARNATION, HOST_ROW = 16, 11, 27, 32, 49
@@ -319,6 +321,11 @@ end
 
 if SESSION_STORE ~= '' and SESSION_STORE ~= id then
   return {'reset', id, change}
+end
+-- Replicas confirm what a connection wrote. On a new one that has written nothing they would confirm
+-- everything.
+if WAITED then
+  call('HSET', META, 'waited', FRESH)
 end
 
 -- How long this session waits yet before it may take office. A leader that is forgotten may have a

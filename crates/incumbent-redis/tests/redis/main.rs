@@ -13,5 +13,6 @@ mod hostile;
 mod memory;
 mod outside;
 mod primary;
+mod replicas;
 mod restarts;
 mod suites;

@@ -1,0 +1,85 @@
+//! Steps that count only when a replica has confirmed them (`?wait=1`).
+
+use std::time::Duration;
+
+use incumbent_redis::RedisStore;
+use incumbent_store::{Place, Store, StoreError};
+use incumbent_testkit::servers::RedisServer;
+
+use crate::harness::{entry, held, jobs, until, within};
+
+/// Replicas are waited for during a quarter of it.
+const TTL: Duration = Duration::from_secs(20);
+
+/// A primary, and a replica that has everything.
+struct Replicated {
+    primary: RedisServer,
+    replica: RedisServer,
+}
+
+impl Replicated {
+    async fn start() -> Replicated {
+        let primary = RedisServer::start().await;
+        let follows = format!("127.0.0.1 {}", primary.port());
+        let replica = RedisServer::start_with(&["--replicaof", &follows]).await;
+        until("it follows", async || replica.cli(&["INFO", "replication"]).contains("master_link_status:up")).await;
+        Replicated { primary, replica }
+    }
+
+    fn store(&self) -> RedisStore {
+        RedisStore::from_url(&format!("{}?wait=1", self.primary.url())).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_step_counts_only_when_the_replica_has_it() {
+    let servers = Replicated::start().await;
+    let store = servers.store();
+    let caveats = store.promises().await.unwrap().caveats.join(" ");
+    assert!(caveats.contains("a failover loses none"), "{caveats}");
+    let session = store.open_session(TTL).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    assert_eq!(servers.replica.cli(&["HLEN", "{incumbent}:e"]), "2", "it is there, too");
+
+    servers.replica.pause();
+    let mut renewal = Box::pin(session.renew(std::slice::from_ref(&leading)));
+    // What does not count is not held up by what is waited for.
+    let election = jobs();
+    let line = tokio::select! {
+        biased;
+        early = &mut renewal => panic!("{early:?}"),
+        line = store.line(&election, 9) => line.unwrap(),
+    };
+    assert_eq!(line.entries.len(), 1);
+    match within(renewal).await {
+        Err(error @ StoreError::Unavailable { .. }) => {
+            assert!(error.to_string().contains("0 of 1 replicas"), "{error}")
+        }
+        other => panic!("{other:?}"),
+    }
+    servers.replica.resume();
+    until("the replica is back", async || session.renew(std::slice::from_ref(&leading)).await.is_ok()).await;
+    servers.replica.pause();
+    let withdrawn = within(session.withdraw(&leading, None)).await;
+    assert!(matches!(withdrawn, Err(StoreError::OutcomeUnknown { .. })), "{withdrawn:?}");
+    servers.replica.resume();
+}
+
+/// A replica confirms what a connection has written; one that has written nothing is confirmed at
+/// once.
+#[tokio::test]
+async fn a_new_connection_proves_nothing_that_the_replica_has_not_confirmed() {
+    let servers = Replicated::start().await;
+    let session = servers.store().open_session(TTL).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let standing = within(session.standing(&leading, None)).await.unwrap();
+    assert_eq!(standing.place, Place::Leading(leading.clone()));
+    servers.replica.pause();
+    servers.primary.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    // The first notices that the connection is lost, the second makes another.
+    for _ in 0..2 {
+        let standing = within(session.standing(&leading, None)).await;
+        assert!(matches!(standing, Err(StoreError::Unavailable { .. })), "{standing:?}");
+    }
+    servers.replica.resume();
+}
