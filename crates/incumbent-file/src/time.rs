@@ -1,6 +1,5 @@
 //! The clock that a store was given, and who else reads the same one.
 
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use incumbent_store::{BootClock, Clock, StoreError, Timestamp, random_id};
@@ -16,11 +15,9 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    /// The boot-time clock. Containers may have one of their own: same boot, another offset.
+    /// The boot-time clock.
     pub(crate) fn of_host() -> Time {
-        let boot = boot_id();
-        let namespace = std::fs::metadata("/proc/self/ns/time").map_or(0, |namespace| u128::from(namespace.ino()));
-        Time { clock: Arc::new(BootClock), boot, shared: boot ^ namespace }
+        Time { clock: Arc::new(BootClock), boot: BootClock::boot_id(), shared: BootClock::id() }
     }
 
     /// A clock of the user's, which nobody else is known to read.
@@ -31,10 +28,4 @@ impl Time {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
-}
-
-/// Which boot of the host this is; zero where the kernel does not say.
-fn boot_id() -> u128 {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
 }

@@ -92,7 +92,7 @@ impl Connection {
         let proven = if caller.is_proven { "proven" } else { "" };
         let host_clock = (BootClock.now().as_nanos() / 1_000_000).to_string();
         let waited = if self.wait.is_some() { "waited" } else { "" };
-        let ours = [&fresh, session_store, &known, &change, &lineage, proven, host::id(), &host_clock, waited];
+        let ours = [&fresh, session_store, &known, &change, &lineage, proven, host::clock_id(), &host_clock, waited];
         let ours = ours.map(str::as_bytes);
         let args = [&ours, args].concat();
         let wait = self.wait.map(|replicas| Wait { replicas, at_most: caller.ttl.map_or(WAIT_AT_MOST, |ttl| ttl / 4) });

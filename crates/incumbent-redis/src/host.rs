@@ -1,15 +1,16 @@
-//! Which host this is. Its boot-time clock never jumps, and is the same for all its processes: what
-//! it has counted since one of them last asked is time that has passed, whatever the server's wall
-//! clock says.
+//! Which clock this process reads. The boot-time clock never jumps, and is the same for all processes
+//! of a host: what it has counted since one of them last asked is time that has passed, whatever the
+//! server's wall clock says.
 
 use std::sync::LazyLock;
 
-/// 32 hexadecimal digits, others after each start of the host. Empty where the kernel does not say.
-pub(crate) fn id() -> &'static str {
-    static ID: LazyLock<String> = LazyLock::new(|| {
-        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let id: String = id.trim().split('-').collect();
-        if id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit()) { id } else { String::new() }
+use incumbent_store::BootClock;
+
+/// 32 hexadecimal digits. Empty where it cannot be told whose clock it is: then it says nothing.
+pub(crate) fn clock_id() -> &'static str {
+    static ID: LazyLock<String> = LazyLock::new(|| match BootClock::id() {
+        0 => String::new(),
+        id => format!("{id:032x}"),
     });
     &ID
 }

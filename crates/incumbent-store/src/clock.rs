@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -39,6 +40,26 @@ pub trait Alarm: Send {
 /// timers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
+
+impl BootClock {
+    /// Which boot of the host this is. Zero: the kernel does not say.
+    pub fn boot_id() -> u128 {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
+    }
+
+    /// All processes with the same number read the same clock, to the nanosecond. Zero: unknown.
+    /// Containers may have one of their own (a time namespace): same boot, another offset.
+    pub fn id() -> u128 {
+        match (BootClock::boot_id(), std::fs::metadata("/proc/self/ns/time")) {
+            (0, _) => 0,
+            (boot, Ok(namespace)) => boot ^ u128::from(namespace.ino()),
+            // A kernel that has no such namespaces has one clock.
+            (boot, Err(error)) if error.kind() == io::ErrorKind::NotFound => boot,
+            (_, Err(_)) => 0,
+        }
+    }
+}
 
 impl Clock for BootClock {
     #[inline]
@@ -157,5 +178,36 @@ impl Alarm for TokioAlarm {
             }
             Poll::Pending => Poll::Pending,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// For the test below, which runs this one in other processes.
+    #[test]
+    fn the_id_is_said() {
+        println!("the clock is {:032x}", BootClock::id());
+    }
+
+    #[test]
+    fn processes_share_a_clock_unless_they_have_a_time_namespace_of_their_own() {
+        let said = |around: &[&str]| {
+            let test = std::env::current_exe().unwrap();
+            let mut command = Command::new(around.first().map_or(test.as_os_str(), |program| program.as_ref()));
+            if let Some((_, options)) = around.split_first() {
+                command.args(options).arg(&test);
+            }
+            let output = command.args(["--exact", "clock::tests::the_id_is_said", "--nocapture"]).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let id = text.split("the clock is ").nth(1).and_then(|rest| rest.get(..32));
+            u128::from_str_radix(id.unwrap_or_else(|| panic!("{output:?}")), 16).unwrap()
+        };
+        assert!(BootClock::id() != 0 && said(&[]) == BootClock::id());
+        let other = said(&["unshare", "--user", "--map-root-user", "--time", "--boottime", "100000"]);
+        assert!(other != 0 && other != BootClock::id(), "{other:032x}");
     }
 }
