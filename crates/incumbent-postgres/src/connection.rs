@@ -94,7 +94,7 @@ impl Link {
             };
             // It is back only with its answer: a call that is given up, or refused in the middle of
             // a transaction, leaves nothing to the next one.
-            let rows = open.step(what, effect, &step, tell.as_deref()).await?;
+            let rows = open.step(&named(what, &*link.connector), effect, &step, tell.as_deref()).await?;
             *idle = Some(open);
             Ok(rows)
         })
@@ -176,10 +176,10 @@ pub(crate) async fn dial(
     schema: &Schema,
     heard: mpsc::UnboundedSender<Notification>,
 ) -> Result<Open, StoreError> {
-    let what = "connecting to PostgreSQL";
+    let what = named("connecting to PostgreSQL", connector);
     let dialled = timeout(DIAL_TIMEOUT, async {
         let (client, messages) =
-            connector.connect().await.map_err(|error| classify(error.into(), Effect::None, what))?;
+            connector.connect().await.map_err(|error| classify(error.into(), Effect::None, &what))?;
         let unconfirmed = Arc::new(AtomicU64::new(0));
         let (held, holder) = oneshot::channel();
         tokio::spawn(drive(messages, unconfirmed.clone(), heard, holder));
@@ -189,6 +189,11 @@ pub(crate) async fn dial(
     let no_answer =
         || StoreError::Unavailable { what: format!("{what}: no answer within {DIAL_TIMEOUT:?}"), source: None };
     dialled.await.map_err(|_| no_answer())?
+}
+
+/// What was tried, and at which server.
+fn named(what: &str, connector: &dyn Connector) -> String {
+    connector.servers().map_or_else(|| what.to_owned(), |servers| format!("{what} at {servers}"))
 }
 
 /// Keeps a connection going until it is lost, or for a moment longer than anybody holds it.

@@ -6,8 +6,11 @@ use std::pin::Pin;
 
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::config::Host;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
+
+use crate::options::SCHEME;
 
 /// What a connection says besides its answers. It has to be polled for anything to happen on the
 /// connection.
@@ -39,6 +42,11 @@ pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<(Client, Messages),
 pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// Makes a connection. One attempt, which may go through several servers.
     fn connect(&self) -> Connecting<'_>;
+
+    /// Where it connects to, as `host:port`, for messages. `None`: they do not say.
+    fn servers(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The messages of a connection, for a [`Connector`] of one's own.
@@ -68,6 +76,17 @@ where
             let (client, connection) = self.config.connect(self.tls.clone()).await?;
             Ok((client, messages(connection)))
         })
+    }
+
+    fn servers(&self) -> Option<String> {
+        let ports = self.config.get_ports();
+        // One port for each host, or one for all.
+        let port = |number: usize| ports.get(number).or(ports.last()).copied().unwrap_or(SCHEME.port);
+        let named = self.config.get_hosts().iter().enumerate().map(|(number, host)| match host {
+            Host::Tcp(host) => format!("{host}:{}", port(number)),
+            Host::Unix(folder) => format!("{}:{}", folder.display(), port(number)),
+        });
+        Some(Vec::from_iter(named).join(",")).filter(|servers| !servers.is_empty())
     }
 }
 

@@ -8,7 +8,7 @@ use incumbent_store::url::{Parts, Scheme};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-const SCHEME: Scheme = Scheme { name: "postgres", store: "a PostgreSQL store", port: 5432 };
+pub(crate) const SCHEME: Scheme = Scheme { name: "postgres", store: "a PostgreSQL store", port: 5432 };
 /// How long a server may take to answer a dial.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// After how long a silent connection is asked for a sign of life. The usual two hours are far
@@ -90,6 +90,11 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
                the options schema, sslmode, sslrootcert, sslcert, sslkey and those of tokio-postgres",
         )
     })?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err(
+            SCHEME.wrong("it names no host: it is postgres://user@host/database, or ?host=/a/folder for a socket")
+        );
+    }
     if config.get_password().is_none()
         && let Some(password) = password_file().and_then(|path| password(&path, &config))
     {
@@ -234,6 +239,8 @@ mod tests {
             ("postgres://me:hunter2@h/app?sslmode=maybe", "sslmode is"),
             ("postgres://me:hunter2@h/app?sslmode=require", "needs the option sslrootcert"),
             ("postgres://me:hunter2@h/app?sslmode", "option=value"),
+            ("postgres://", "it names no host"),
+            ("postgres://me:hunter2@/app", "it names no host"),
         ] {
             let said = refusal(url);
             assert!(said.contains("the URL of a PostgreSQL store: ") && said.contains(why), "{url}: {said}");

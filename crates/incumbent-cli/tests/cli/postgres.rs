@@ -32,6 +32,13 @@ async fn an_election_in_postgres_needs_no_more_than_the_schema_that_the_command_
 }
 
 #[test]
+fn a_url_that_names_no_host_is_refused_and_not_tried_for_ever() {
+    let said = Host::new().run(["run", "--store", "postgres://", "jobs", "--", "echo", "never"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("it names no host"), "{said:?}");
+}
+
+#[test]
 fn a_schema_with_a_strange_name_is_refused() {
     let said = Host::new().run(["schema", "postgres", "--name", "public"]);
     assert_eq!(said.code, Some(2), "{said:?}");

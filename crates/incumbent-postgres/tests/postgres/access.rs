@@ -110,8 +110,10 @@ async fn names_in_any_script_are_kept_in_databases_of_any_encoding() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_or_lets_nobody_in_says_so() {
-    let nobody = store("postgres://postgres@127.0.0.1:1/postgres").identity().await.unwrap_err();
+    let nobody = store("postgres://postgres:secret@127.0.0.1:1,127.0.0.1:2/postgres").identity().await.unwrap_err();
     assert!(matches!(nobody, StoreError::Unavailable { .. }), "{nobody:?}");
+    let said = nobody.to_string();
+    assert!(said.contains(" at 127.0.0.1:1,127.0.0.1:2: ") && !said.contains("secret"), "{said}");
     let stranger = store(&url_of("stranger", "postgres", "").await).identity().await.unwrap_err();
     assert!(matches!(stranger, StoreError::Denied { .. }), "{stranger:?}");
     let nowhere = store(&url_of("postgres", "nowhere", "").await).identity().await.unwrap_err();
