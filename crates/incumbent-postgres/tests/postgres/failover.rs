@@ -45,6 +45,34 @@ async fn after_a_failover_tokens_leap_and_nobody_leads_until_the_former_leader_h
     assert!(line.entries.len() == 1 && line.entries[0].is(&leads), "{line:?}");
 }
 
+/// What was answered is on the standby that confirms: a leader with a longer TTL than the usual one
+/// is known there, and waited for.
+#[tokio::test]
+async fn a_standby_that_confirms_knows_all_that_was_answered_when_it_takes_over() {
+    let mut primary = PostgresServer::start().await;
+    let election = name("confirmed");
+    let before = store(&primary.url());
+    before.identity().await.unwrap();
+    let standby = primary.start_standby("confirms", &[]).await;
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'confirms'");
+    primary.sql("SELECT pg_reload_conf()");
+    until("it is waited for", async || {
+        primary.sql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1"
+    })
+    .await;
+    let caveats = before.promises().await.unwrap().caveats;
+    assert!(caveats.iter().any(|caveat| caveat.contains("has confirmed")), "{caveats:?}");
+    let session = before.open_session(20 * TTL).await.unwrap();
+    let old = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    primary.kill();
+    standby.promote().await;
+    assert_eq!(standby.sql("SELECT token FROM incumbent.entry"), old.token.to_string());
+    assert_eq!(standby.sql("SELECT longest_us FROM incumbent.store"), (20 * TTL).as_micros().to_string());
+    let next = store(&standby.url()).open_session(TTL).await.unwrap();
+    let quiet = next.enlist(&election, &entry(2)).await.unwrap_err();
+    assert!(quiet.to_string().contains("nobody leads"), "{quiet}");
+}
+
 #[tokio::test]
 async fn a_restored_dump_beside_the_original_is_another_history() {
     let server = crate::harness::shared().await;

@@ -10,5 +10,7 @@ mod histories;
 mod hostile;
 mod locks;
 mod pooler;
+#[cfg(feature = "faults")]
+mod storm;
 mod suites;
 mod waking;

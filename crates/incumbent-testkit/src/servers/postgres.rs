@@ -255,6 +255,11 @@ impl Drop for PostgresServer {
 impl PgBouncer {
     /// Starts one in front of `server` with `connections` to it, and waits until it answers.
     pub async fn start(server: &PostgresServer, connections: usize) -> PgBouncer {
+        PgBouncer::start_with(server, connections, &[]).await
+    }
+
+    /// The same with settings, each as `name = value`.
+    pub async fn start_with(server: &PostgresServer, connections: usize, settings: &[&str]) -> PgBouncer {
         let scratch = Scratch::new("pgbouncer");
         give_to_server(scratch.path());
         let (config, log) = (scratch.path().join("ini"), scratch.path().join("log"));
@@ -264,8 +269,10 @@ impl PgBouncer {
             text,
             "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
              unix_socket_dir =\nauth_type = any\nadmin_users = {USER}\npool_mode = transaction\nmax_client_conn = 500\n\
-             default_pool_size = {connections}\nignore_startup_parameters = extra_float_digits\n",
-            server.port, bouncer.port
+             default_pool_size = {connections}\nignore_startup_parameters = extra_float_digits\n{}\n",
+            server.port,
+            bouncer.port,
+            settings.join("\n")
         );
         // With `auth_type = any` everybody becomes the user that the database names.
         let text = text.replace("host=127.0.0.1 port", &format!("user={USER} host=127.0.0.1 port"));
