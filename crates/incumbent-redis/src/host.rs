@@ -1,6 +1,6 @@
-//! Which clock this process reads. The boot-time clock never jumps, and is the same for all processes
-//! of a host: what it has counted since one of them last asked is time that has passed, whatever the
-//! server's wall clock says.
+//! Which clock this process reads. The boot-time clock never jumps, and is the same for all
+//! processes of a host: what it has counted since one of them last asked is time that has passed,
+//! whatever the server's wall clock says.
 
 use std::sync::LazyLock;
 
