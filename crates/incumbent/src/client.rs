@@ -15,7 +15,6 @@ use crate::connect::{self, Location, Open};
 use crate::driver::{Driver, StoreSide};
 use crate::election::{Election, Fenced, Fencing, Unfenced};
 use crate::error::{CloseError, ConnectError};
-use crate::flaw::DriverFlaw;
 use crate::hooks::{Hooks, Spawn};
 use crate::port::{Port, Request};
 
@@ -112,15 +111,15 @@ impl<F: Fencing> Client<F> {
     /// is left expires with the session.
     pub async fn close(self, within: Duration) -> Result<(), CloseError> {
         let (done, closed) = oneshot::channel();
+        let owns_up = self.port.flaws().owns_up_to_open_sessions();
         if self.port.send(Request::Close(done)) {
             match tokio::time::timeout(within, closed).await {
                 Ok(closed) => self.port.note_closed(closed == Ok(true)),
-                Err(_) if self.port.flaws().has(DriverFlaw::ClosedAnyway) => {}
-                Err(_) => return Err(CloseError::TimedOut { waited: within }),
+                Err(_) if owns_up => return Err(CloseError::TimedOut { waited: within }),
+                Err(_) => {}
             }
         }
-        let closed = self.port.was_closed() || self.port.flaws().has(DriverFlaw::ClosedAnyway);
-        if closed { Ok(()) } else { Err(CloseError::Unconfirmed) }
+        if self.port.was_closed() || !owns_up { Ok(()) } else { Err(CloseError::Unconfirmed) }
     }
 }
 
@@ -221,7 +220,7 @@ impl ClientBuilder {
     /// A known-bad variant, for a simulation that must catch it.
     #[cfg(feature = "flaws")]
     #[doc(hidden)]
-    pub fn flaw(mut self, flaw: DriverFlaw) -> ClientBuilder {
+    pub fn flaw(mut self, flaw: crate::flaw::DriverFlaw) -> ClientBuilder {
         self.hooks.flaws.on = Some(flaw);
         self
     }

@@ -46,9 +46,31 @@ pub(crate) struct Flaws {
     pub(crate) on: Option<DriverFlaw>,
 }
 
+/// The rules that handles and drivers ask for where they decide. Each is kept unless the variant
+/// that breaks it is switched on.
 impl Flaws {
+    /// A client says that it was closed only if it was.
+    pub(crate) fn owns_up_to_open_sessions(self) -> bool {
+        !self.has(DriverFlaw::ClosedAnyway)
+    }
+
+    /// The machine hears that a user has seen a term end.
+    pub(crate) fn tells_lapses(self) -> bool {
+        !self.has(DriverFlaw::LapseUntold)
+    }
+
+    /// However a driver ends, nobody waits for it in vain.
+    pub(crate) fn tells_when_dropped(self) -> bool {
+        !self.has(DriverFlaw::DropUntold)
+    }
+
+    /// Only the session that the machine knows of is used.
+    pub(crate) fn discards_late_openings(self) -> bool {
+        !self.has(DriverFlaw::LateOpeningAdopted) && !self.has(DriverFlaw::RenewalUnanswered)
+    }
+
     #[inline]
-    pub(crate) fn has(self, flaw: DriverFlaw) -> bool {
+    fn has(self, flaw: DriverFlaw) -> bool {
         #[cfg(feature = "flaws")]
         return self.on == Some(flaw);
         #[cfg(not(feature = "flaws"))]

@@ -12,7 +12,6 @@ use crate::deadline::Lapse;
 use crate::election::{Fenced, Fencing, Unfenced};
 use crate::error::{LeadershipLost, ProclaimError};
 use crate::fence::FencingToken;
-use crate::flaw::DriverFlaw;
 use crate::port::{Phase, Port, SharedCandidacy, TermState};
 
 /// One period in office. Cheap to clone, `Send` and `'static`: give a copy to everything that works
@@ -107,7 +106,7 @@ impl<F: Fencing> Term<F> {
             Lapse::Over => Err(self.lost_now()),
             Lapse::Noticed => {
                 // The machine hears of it too: it must never extend what a user has seen end.
-                if !self.port.flaws().has(DriverFlaw::LapseUntold) {
+                if self.port.flaws().tells_lapses() {
                     self.port.command(self.id, Command::Lapsed(self.state.number));
                 }
                 self.state.end(LossReason::LocalDeadline);

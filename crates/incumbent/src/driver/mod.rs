@@ -35,7 +35,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::candidacy::{CandidacyEvent, Role};
 use crate::error::CandidacyError;
 use crate::fence::FencingToken;
-use crate::flaw::{DriverFlaw, Flaws};
+use crate::flaw::Flaws;
 use crate::port::{Request, Stand};
 use handles::Handles;
 
@@ -332,7 +332,7 @@ impl<S> Drop for Driver<S> {
     /// However the driver ends (its work is done, the runtime goes, a store has panicked), nobody
     /// waits for it in vain.
     fn drop(&mut self) {
-        if self.flaws.has(DriverFlaw::DropUntold) {
+        if !self.flaws.tells_when_dropped() {
             return;
         }
         self.requests.close();

@@ -25,7 +25,7 @@ use super::fences::Fences;
 use super::{Side, SideEvent, replace};
 use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
-use crate::flaw::{DriverFlaw, Flaws};
+use crate::flaw::Flaws;
 use crate::hooks::Hooks;
 use crate::port::Stand;
 
@@ -186,8 +186,7 @@ impl StoreSide {
         let answer = self.same_store(&session).map(|()| session.liveness());
         self.take_in(Input::Opened(attempt, answer));
         let epoch = Epoch(attempt.0);
-        let adopted = [DriverFlaw::LateOpeningAdopted, DriverFlaw::RenewalUnanswered].map(|flaw| self.flaws.has(flaw));
-        if self.participant.session() == Some(epoch) || adopted != [false; 2] {
+        if self.participant.session() == Some(epoch) || !self.flaws.discards_late_openings() {
             let shortened = session.shortened();
             self.say_what_is_granted(&session.liveness());
             self.session = Some((epoch, session));
