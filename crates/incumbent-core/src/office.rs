@@ -27,15 +27,13 @@ pub struct Office {
     pub ended: Option<Ended>,
     /// The last leader that an operator removed, so that it can say why it lost.
     pub deposed: Option<Token>,
-    /// How the last term ended. Every store keeps it, and nothing in the library writes it yet.
-    pub last_term: Option<LastTerm>,
 }
 
 impl Office {
     /// Whether it says nothing: stores keep no record then.
     pub fn is_blank(&self) -> bool {
-        let Office { version: _, handover, paused, ended, deposed, last_term } = self;
-        handover.is_none() && paused.is_none() && ended.is_none() && deposed.is_none() && last_term.is_none()
+        let Office { version: _, handover, paused, ended, deposed } = self;
+        handover.is_none() && paused.is_none() && ended.is_none() && deposed.is_none()
     }
 
     /// The handover that the leader with this token has to carry out, if there is one.
@@ -77,9 +75,9 @@ impl Heir {
         self.entry == held.entry && self.token == held.token && self.incarnation == held.incarnation
     }
 
-    /// Whether this is the entry that was seen.
-    pub fn is_seen_as(&self, entry: &Entry) -> bool {
-        self.entry == entry.id && self.token == entry.token && Some(self.incarnation) == entry.incarnation
+    /// The candidate with this entry. `None`: it is of another library, and takes no handover.
+    pub fn of(entry: &Entry) -> Option<Heir> {
+        Some(Heir { incarnation: entry.incarnation?, entry: entry.id.clone(), token: entry.token })
     }
 }
 
@@ -192,19 +190,6 @@ pub struct Ended {
     pub keep: Duration,
 }
 
-/// How a term ended.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct LastTerm {
-    /// The term's token.
-    pub token: Token,
-    /// Who held it.
-    pub incarnation: Incarnation,
-    /// Where it ran.
-    pub host: Arc<str>,
-    /// Whether it was given back, as opposed to lost.
-    pub left_cleanly: bool,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,6 +214,6 @@ mod tests {
             version: Version(1),
             observed: None,
         };
-        assert!(heir.is_seen_as(&seen(1)) && !heir.is_seen_as(&seen(2)));
+        assert!(Heir::of(&seen(1)) == Some(heir.clone()) && Heir::of(&seen(2)) != Some(heir));
     }
 }

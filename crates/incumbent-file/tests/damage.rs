@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use incumbent_file::FileStore;
 use incumbent_store::{
-    Cas, ElectionName, Ended, Handover, Heir, Held, Incarnation, LastTerm, NewEntry, Nonce, Office, Paused, Place,
-    Refusal, Session, Store, StoreError, Token, Version,
+    Cas, ElectionName, Ended, Handover, Heir, Held, Incarnation, NewEntry, Nonce, Office, Paused, Place, Refusal,
+    Session, Store, StoreError, Token, Version,
 };
 
 mod dirs;
@@ -336,7 +336,6 @@ async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
             paused: Some(Paused { reason: "für später".into() }),
             ended: Some(Ended { id: Nonce(4), keep: Duration::from_secs(3600) }),
             deposed: Some(token),
-            last_term: Some(LastTerm { token, incarnation, host: "host".into(), left_cleanly: true }),
         };
         assert_eq!(stage.store.set_office(&election(), was, &office).await.unwrap(), Cas::Done);
         let read = FileStore::open(&stage.path).unwrap().line(&election(), 1).await.unwrap().office;

@@ -139,8 +139,8 @@ impl OfficeRecord {
     pub(crate) async fn until_leads(&self, heir: &Heir, within: Duration) -> Result<(), Outcome> {
         let until = end_of(within);
         let outcome = self.wait_until(until, Unfinished::HeirLeads, |line| match line.entries.first() {
-            Some(head) if heir.is_seen_as(head) => Some(Ok(Ok(()))),
-            Some(head) if !line.entries.iter().any(|entry| heir.is_seen_as(entry)) => {
+            Some(head) if Heir::of(head).as_ref() == Some(heir) => Some(Ok(Ok(()))),
+            Some(head) if !line.entries.iter().any(|entry| Heir::of(entry).as_ref() == Some(heir)) => {
                 Some(Ok(Err(Some(CandidateInfo::from(head)))))
             }
             Some(_) | None => None,

@@ -43,10 +43,7 @@ pub(crate) fn find_heir(line: &Line, to: &CandidateRef) -> Result<Heir, Transfer
     let fitting: Vec<_> = line.entries.iter().filter(|entry| to.fits(entry)).collect();
     match fitting[..] {
         [] => Err(TransferRefused::NoSuchCandidate(to.0.clone())),
-        [entry] => match entry.incarnation {
-            Some(incarnation) => Ok(Heir { incarnation, entry: entry.id.clone(), token: entry.token }),
-            None => Err(TransferRefused::Foreign),
-        },
+        [entry] => Heir::of(entry).ok_or(TransferRefused::Foreign),
         _ => {
             let id =
                 |entry: &&Entry| entry.incarnation.map_or_else(|| entry.id.as_str().to_owned(), |id| id.to_string());
@@ -133,20 +130,21 @@ impl Operator {
         let line = record.read_until(MAX_LINE, until).await?;
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         let heir = find_heir(&line, &to)?;
-        if heir.is_seen_as(leader) {
+        let is_heir = |entry: &Entry| Heir::of(entry).as_ref() == Some(&heir);
+        if is_heir(leader) {
             return Ok(());
         }
-        refuse_foreign(line.entries.iter().take_while(|entry| !heir.is_seen_as(entry)))
+        refuse_foreign(line.entries.iter().take_while(|entry| !is_heir(entry)))
             .map_err(|_| TransferRefused::Leader(incumbent_core::Refusal::ForeignBetween))?;
         let from = leader.token;
         let handover = Handover { from, heir: Some(heir.clone()), nonce, within, refused: None };
         ask(&record, until, handover).await?;
         let outcome = record.wait_until(until, Unfinished::HeirLeads, |line| {
             let head = line.entries.first();
-            if head.is_some_and(|head| heir.is_seen_as(head)) {
+            if head.is_some_and(is_heir) {
                 return Some(Ok(()));
             }
-            if head.is_some_and(|head| head.token != from) && !line.entries.iter().any(|entry| heir.is_seen_as(entry)) {
+            if head.is_some_and(|head| head.token != from) && !line.entries.iter().any(is_heir) {
                 return Some(Err(OperatorError::Other { leader: head.map(CandidateInfo::from) }));
             }
             refusal_of(line, nonce).map(|why| Err(TransferRefused::Leader(why).into()))

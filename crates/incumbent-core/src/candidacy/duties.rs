@@ -5,7 +5,7 @@ use super::{Candidacy, Following, State};
 use crate::entry::Held;
 use crate::machine::{Event, LossReason, Op};
 use crate::name::MAX_LINE;
-use crate::office::{Handover, Office, Refusal};
+use crate::office::{Handover, Heir, Office, Refusal};
 use crate::outbox::Outbox;
 use crate::standing::Line;
 use crate::time::Timestamp;
@@ -153,7 +153,7 @@ impl Candidacy {
             self.look = true;
             return;
         };
-        let why = match behind.iter().position(|entry| heir.is_seen_as(entry)) {
+        let why = match behind.iter().position(|entry| Heir::of(entry).as_ref() == Some(heir)) {
             None if line.more => Refusal::TooFar,
             None => Refusal::HeirGone,
             Some(0) if behind[0].ready == Some(handover.nonce) => {

@@ -126,7 +126,7 @@ impl Operator {
                 let behind = line.entries.get(1..)?;
                 let heir = behind.get(self.dice.below(behind.len() as u64) as usize)?;
                 self.heir = Some(heir.token);
-                let heir = Heir { incarnation: heir.incarnation?, entry: heir.id.clone(), token: heir.token };
+                let heir = Heir::of(heir)?;
                 Some((Office { handover: handover(Some(heir), head?.token), ..was }, None))
             }
             Wish::Depose => {

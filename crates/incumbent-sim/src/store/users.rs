@@ -242,7 +242,7 @@ impl World {
         let first = u64::from(line.len() > 1 && self.chance(900));
         let pick = (first + self.rng.below(line.len() as u64 - first)) as usize;
         let entry = line.get(pick)?;
-        let heir = Heir { incarnation: entry.incarnation?, entry: entry.id.clone(), token: entry.token };
+        let heir = Heir::of(entry)?;
         let within = self.scenario.settings.ttl;
         self.command(process, Input::Command(candidacy, Command::Transfer(Successor::Candidate(heir), within)));
         Some(entry.token)

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use incumbent_core::{
-    ElectionName, Ended, EntryId, Handover, Heir, LastTerm, Office, Paused, Refusal, Rng, StoreId, Token, Version,
+    ElectionName, Ended, EntryId, Handover, Heir, Office, Paused, Refusal, Rng, StoreId, Token, Version,
 };
 use incumbent_testkit::fuzz::fuzz;
 
@@ -43,12 +43,6 @@ fn office(rng: &mut Rng) -> Office {
         paused: maybe(rng, |rng| Paused { reason: text(rng).into() }),
         ended: maybe(rng, |rng| Ended { id: rng.nonce(), keep: Duration::from_millis(rng.below(100_000)) }),
         deposed: maybe(rng, token),
-        last_term: maybe(rng, |rng| LastTerm {
-            token: token(rng),
-            incarnation: rng.incarnation(),
-            host: text(rng).into(),
-            left_cleanly: rng.below(2) == 0,
-        }),
     }
 }
 

@@ -13,9 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{
-    Ended, EntryId, Handover, Heir, Incarnation, LastTerm, Nonce, Office, Paused, Refusal, Token, Version,
-};
+use incumbent_core::{Ended, EntryId, Handover, Heir, Incarnation, Nonce, Office, Paused, Refusal, Token, Version};
 
 pub use text::{Lines, parse};
 
@@ -83,12 +81,6 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
     if let Some(deposed) = office.deposed {
         lines.add("deposed", deposed);
     }
-    if let Some(LastTerm { token, incarnation, host, left_cleanly }) = &office.last_term {
-        lines.add("last.token", token);
-        lines.add("last.incarnation", incarnation);
-        lines.add("last.host", host);
-        lines.add("last.left-cleanly", left_cleanly);
-    }
     lines.finish()
 }
 
@@ -101,7 +93,6 @@ pub fn decode_office(record: &[u8], version: Version) -> Option<Office> {
         paused: words.text("paused").map(|reason| Paused { reason: reason.into() }),
         ended: words.ended()?,
         deposed: words.token("deposed")?,
-        last_term: words.last_term()?,
     };
     words.is_empty().then_some(office)
 }
@@ -168,16 +159,6 @@ impl<'a> Words<'a> {
         let Some(id) = self.take("ended.id") else { return Some(None) };
         Some(Some(Ended { id: Nonce(id?), keep: self.duration("ended.keep")? }))
     }
-
-    fn last_term(&mut self) -> Option<Option<LastTerm>> {
-        let Some(token) = self.token("last.token")? else { return Some(None) };
-        Some(Some(LastTerm {
-            token,
-            incarnation: self.take("last.incarnation")??,
-            host: self.text("last.host")?.into(),
-            left_cleanly: self.take("last.left-cleanly")??,
-        }))
-    }
 }
 
 fn seconds(duration: Duration) -> String {
@@ -217,12 +198,6 @@ mod tests {
             paused: Some(Paused { reason: "two\nlines, 100 %".into() }),
             ended: Some(Ended { id: Nonce(0), keep: Duration::MAX }),
             deposed: Some(token(Token::MAX)),
-            last_term: Some(LastTerm {
-                token: token(1),
-                incarnation: Incarnation::from_bits(u128::MAX),
-                host: "".into(),
-                left_cleanly: false,
-            }),
         }
     }
 

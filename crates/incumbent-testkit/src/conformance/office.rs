@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use incumbent_store::{
-    Cas, ElectionName, Ended, EntryId, Handover, Heir, Incarnation, LastTerm, Nonce, Office, Paused, Refusal, Store,
-    Token, Version,
+    Cas, ElectionName, Ended, EntryId, Handover, Heir, Incarnation, Nonce, Office, Paused, Refusal, Store, Token,
+    Version,
 };
 
 use super::harness::Harness;
@@ -30,12 +30,6 @@ fn full(refused: Option<Refusal>) -> Office {
         paused: Some(Paused { reason: "Wartung: \"später\" \\ 日本\nsecond line".into() }),
         ended: Some(Ended { id: Nonce(3), keep: Duration::from_secs(3600) }),
         deposed: Some(token(4)),
-        last_term: Some(LastTerm {
-            token: token(5),
-            incarnation: Incarnation::from_bits(6),
-            host: "host \u{1F600}".into(),
-            left_cleanly: true,
-        }),
     }
 }
 
@@ -88,7 +82,7 @@ pub async fn racing_writers_of_the_office_record_erase_nothing_of_each_other<H: 
     const ROUNDS: u64 = 8;
     let scene = Scene::set(harness).await;
     let mut writers = tokio::task::JoinSet::new();
-    for writer in 0..6 {
+    for writer in 0..5 {
         let (store, election) = (harness.store().await, scene.election.clone());
         writers.spawn(async move {
             for round in 1..=ROUNDS {
@@ -103,10 +97,9 @@ pub async fn racing_writers_of_the_office_record_erase_nothing_of_each_other<H: 
     assert_eq!(office.deposed, Some(token(3 * ROUNDS)), "every increment of the three who count");
     assert_eq!(office.paused.map(|paused| paused.reason.to_string()), Some(ROUNDS.to_string()));
     assert_eq!(office.handover.map(|handover| handover.nonce), Some(Nonce(ROUNDS)));
-    assert_eq!(office.last_term.map(|term| term.token), Some(token(ROUNDS)));
 }
 
-/// Writers 0 to 2 have a field of their own; the others count together in one.
+/// Writers 0 and 1 have a field of their own; the others count together in one.
 async fn write_own_field(store: &dyn Store, election: &ElectionName, writer: u32, round: u64) {
     // Each refusal means that another writer got through: a bound on all writes bounds the
     // refusals.
@@ -122,11 +115,6 @@ async fn write_own_field(store: &dyn Store, election: &ElectionName, writer: u32
                 let handover = Handover { nonce: Nonce(round), ..full(None).handover.unwrap() };
                 let before = office.handover.replace(handover);
                 assert_eq!(before.map_or(0, |handover| handover.nonce.0), round - 1);
-            }
-            2 => {
-                let before =
-                    office.last_term.replace(LastTerm { token: token(round), ..full(None).last_term.unwrap() });
-                assert_eq!(before.map_or(0, |term| term.token.get()), round - 1);
             }
             _ => office.deposed = Some(token(office.deposed.map_or(0, Token::get) + 1)),
         }
