@@ -18,6 +18,7 @@ pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The times of a session and of the terms that it carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Settings {
     /// How long a session outlives its last proof of life.
     pub ttl: Duration,
@@ -36,9 +37,7 @@ pub struct Settings {
     pub margin: Duration,
     /// How often a candidate looks again although nothing told it to: hints get lost.
     pub reread_every: Duration,
-    /// For simulations only.
-    #[doc(hidden)]
-    pub policy: Policy,
+    pub(crate) policy: Policy,
 }
 
 impl Settings {
@@ -55,6 +54,12 @@ impl Settings {
             reread_every: ttl.saturating_mul(2).min(LONGEST_UNTIL_REREAD),
             policy: Policy::SOUND,
         }
+    }
+
+    /// The same, with known-bad rules.
+    #[cfg(feature = "flaws")]
+    pub fn with_policy(self, policy: Policy) -> Settings {
+        Settings { policy, ..self }
     }
 
     /// The longest rest after calls that failed.

@@ -31,6 +31,13 @@ fn proving(proof: Proof) -> Liveness {
     liveness
 }
 
+/// The usual ones, changed.
+fn settings(ttl: Duration, change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = Settings::for_ttl(ttl);
+    change(&mut settings);
+    settings
+}
+
 fn election() -> ElectionName {
     ElectionName::new("e").unwrap()
 }
@@ -211,7 +218,7 @@ fn proof() -> Renewal {
 
 #[test]
 fn the_deadline_counts_from_when_the_session_was_asked_for() {
-    let mut driven = Driven::new(Settings { drift_ppm: 0, margin: Duration::ZERO, ..Settings::for_ttl(TTL) });
+    let mut driven = Driven::new(settings(TTL, |settings| (settings.drift_ppm, settings.margin) = (0, Duration::ZERO)));
     let asked = driven.now;
     driven.handle(Input::Stand(CANDIDACY, candidate()));
     driven.pass(Duration::from_secs(4));
@@ -228,7 +235,8 @@ fn the_deadline_counts_from_when_the_session_was_asked_for() {
 #[test]
 fn where_a_shorter_ttl_is_granted_work_is_asked_to_stop_a_share_of_that_before_the_deadline() {
     let (asked, granted) = (Duration::from_secs(60), Duration::from_secs(40));
-    let mut driven = Driven::new(Settings { drift_ppm: 0, margin: Duration::ZERO, ..Settings::for_ttl(asked) });
+    let mut driven =
+        Driven::new(settings(asked, |settings| (settings.drift_ppm, settings.margin) = (0, Duration::ZERO)));
     driven.handle(Input::Stand(CANDIDACY, candidate()));
     driven.open_with(Liveness::new(granted));
     let held = driven.enlisted(5);
@@ -976,7 +984,7 @@ fn a_held_place_stays_after_the_hard_stop_until_the_work_has_stopped() {
 
 #[test]
 fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
-    let mut driven = Driven::new(Settings { grace_is_share: false, ..Settings::for_ttl(TTL) });
+    let mut driven = Driven::new(settings(TTL, |settings| settings.grace_is_share = false));
     driven.handle(Input::Stand(CANDIDACY, candidate()));
     let short = Liveness::new(Duration::from_secs(4));
     driven.handle(Input::Opened(Attempt(0), Ok(short)));

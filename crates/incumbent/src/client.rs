@@ -287,14 +287,11 @@ impl ClientBuilder {
     }
 
     fn settings(&self) -> Result<Settings, ConnectError> {
-        let usual = Settings::for_ttl(self.ttl.unwrap_or(DEFAULT_TTL));
-        let settings = Settings {
-            grace: self.grace.unwrap_or(usual.grace),
-            grace_is_share: self.grace.is_none(),
-            margin: self.margin.unwrap_or(usual.margin),
-            drift_ppm: self.drift_ppm.unwrap_or(usual.drift_ppm),
-            ..usual
-        };
+        let mut settings = Settings::for_ttl(self.ttl.unwrap_or(DEFAULT_TTL));
+        settings.grace_is_share = self.grace.is_none();
+        settings.grace = self.grace.unwrap_or(settings.grace);
+        settings.margin = self.margin.unwrap_or(settings.margin);
+        settings.drift_ppm = self.drift_ppm.unwrap_or(settings.drift_ppm);
         settings.check()?;
         Ok(settings)
     }

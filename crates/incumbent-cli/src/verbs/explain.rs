@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn the_numbers_follow_from_the_times() {
-        let settings = Settings { drift_ppm: 0, ..Settings::default() };
+        let mut settings = Settings::default();
+        settings.drift_ppm = 0;
         let leased = Promises::new(StoreId::new("s"));
         let bounds = Bounds::new(&settings, &leased);
         assert_eq!(bounds.believes, Duration::from_millis(14_700));

@@ -89,12 +89,13 @@ impl Scenario {
         };
         let ttl = Duration::from_millis([1_000, 3_000, 5_000, 15_000][rng.below(4) as usize]);
         let drift_ppm = [1_000, 10_000, 50_000][rng.below(3) as usize];
-        let mut settings = Settings { drift_ppm, ..Settings::for_ttl(ttl) };
+        let mut settings = Settings::for_ttl(ttl);
+        settings.drift_ppm = drift_ppm;
         if let Variant::Core(flaw) = variant {
-            settings.policy = Policy::SOUND.with(flaw);
+            settings = settings.with_policy(Policy::SOUND.with(flaw));
         }
         if variant.has(AroundFlaw::DriftUnaccounted) {
-            settings = Settings { drift_ppm: 0, margin: Duration::ZERO, ..settings };
+            (settings.drift_ppm, settings.margin) = (0, Duration::ZERO);
         }
         let granted = match (kind, rng.below(6)) {
             (Kind::Quiet, _) => ttl,

@@ -288,7 +288,8 @@ impl Model for Bounds {
     type Action = Act;
 
     fn init_states(&self) -> Vec<World> {
-        let settings = Settings { drift_ppm: 0, policy: self.policy, ..Settings::for_ttl(TTL) };
+        let mut settings = Settings::for_ttl(TTL).with_policy(self.policy);
+        settings.drift_ppm = 0;
         let processes = (0..self.candidates).map(|index| Process {
             machine: Participant::new(settings, [index as u64 + 1; 4]),
             sessions: BTreeMap::new(),

@@ -169,12 +169,12 @@ impl Group {
             Rules::Bully(rules) | Rules::Ring(rules) => (rules.leader_timeout, rules.grace, rules.heartbeat),
             Rules::Consensus(rules) => (rules.election_min, rules.grace, rules.heartbeat),
         };
-        let usual = Settings::for_ttl(timeout);
-        let settings = Settings { grace, renew_every: heartbeat, ..usual };
-        match &self.rules {
-            Rules::Consensus(rules) => Settings { margin: rules.margin, drift_ppm: rules.drift_ppm, ..settings },
-            Rules::Bully(_) | Rules::Ring(_) => settings,
+        let mut settings = Settings::for_ttl(timeout);
+        (settings.grace, settings.renew_every) = (grace, heartbeat);
+        if let Rules::Consensus(rules) = &self.rules {
+            (settings.margin, settings.drift_ppm) = (rules.margin, rules.drift_ppm);
         }
+        settings
     }
 
     /// How often those who are not members ask.
