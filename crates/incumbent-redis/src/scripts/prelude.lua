@@ -322,8 +322,8 @@ end
 if SESSION_STORE ~= '' and SESSION_STORE ~= id then
   return {'reset', id, change}
 end
--- Replicas confirm what a connection wrote. On a new one that has written nothing they would confirm
--- everything.
+-- Replicas confirm what a connection wrote. There are versions in which they would confirm
+-- everything on a new one that has written nothing.
 if WAITED then
   call('HSET', META, 'waited', FRESH)
 end

@@ -65,15 +65,18 @@ async fn a_step_counts_only_when_the_replica_has_it() {
     servers.replica.resume();
 }
 
-/// A replica confirms what a connection has written; one that has written nothing is confirmed at
-/// once.
+/// A replica confirms what a connection has written; there are servers where one that has written
+/// nothing is confirmed at once.
 #[tokio::test]
 async fn a_new_connection_proves_nothing_that_the_replica_has_not_confirmed() {
     let servers = Replicated::start().await;
     let session = servers.store().open_session(TTL).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let written = || servers.primary.cli(&["HGET", "{incumbent}:m", "waited"]);
+    let before = written();
     let standing = within(session.standing(&leading, None)).await.unwrap();
     assert_eq!(standing.place, Place::Leading(leading.clone()));
+    assert_ne!(written(), before, "a step that only reads writes something, too");
     servers.replica.pause();
     servers.primary.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     // The first notices that the connection is lost, the second makes another.
