@@ -7,9 +7,9 @@ use std::time::Duration;
 /// Nothing takes longer.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// The time between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Looks are counted, not timed: on a busy machine each takes longer.
-const LOOKS: usize = 3000;
+pub(crate) const LOOKS: usize = 3000;
 
 /// What the future answers. Panics if it does not.
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -25,6 +25,19 @@ pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     panic!("in vain: {what}");
+}
+
+/// Looks again until there is something to be found. `None`: there never is. In a task of its own,
+/// too, where [`until`] cannot be.
+pub async fn found<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> Option<T> {
+    for _ in 0..LOOKS {
+        let found = look().await;
+        if found.is_some() {
+            return found;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    None
 }
 
 #[cfg(test)]

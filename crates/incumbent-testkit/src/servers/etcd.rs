@@ -1,17 +1,16 @@
 //! etcd: one node or several.
 
 use std::fmt::Write as _;
+use std::future::ready;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::process::{Process, Scratch, free_port};
+use super::process::{Process, Scratch, comes_up, free_port};
+use crate::patience::found;
 
-/// How often it is looked whether a server answers, and how many times.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LOOKS: usize = 3000;
 /// How often a start is tried: somebody else may take a port in between.
 const STARTS: usize = 5;
 
@@ -90,7 +89,7 @@ impl EtcdCluster {
 
     async fn all_healthy(&self) -> bool {
         for node in &self.nodes {
-            if !node.is_tls() && !node.healthy_within(LOOKS).await {
+            if !node.is_tls() && !node.is_healthy_soon().await {
                 return false;
             }
         }
@@ -119,14 +118,9 @@ impl EtcdCluster {
 
     /// The number of the server that leads the cluster.
     pub async fn leader(&self) -> usize {
-        for _ in 0..LOOKS {
-            let leads = |node: &EtcdNode| node.process.is_some() && node.leads();
-            if let Some(leader) = self.nodes.iter().position(leads) {
-                return leader;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        panic!("the cluster has no leader: {}", self.logs());
+        let leads = |node: &EtcdNode| node.process.is_some() && node.leads();
+        let leader = found(|| ready(self.nodes.iter().position(leads))).await;
+        leader.unwrap_or_else(|| panic!("the cluster has no leader: {}", self.logs()))
     }
 
     /// etcd's own command, for this cluster.
@@ -178,7 +172,7 @@ impl EtcdNode {
         self.kill();
         for _ in 0..STARTS {
             self.run();
-            if self.healthy_within(LOOKS).await {
+            if self.is_healthy_soon().await {
                 return;
             }
             self.kill();
@@ -209,17 +203,13 @@ impl EtcdNode {
 
     /// Waits until it answers with the whole cluster's knowledge.
     pub async fn healthy(&self) {
-        assert!(self.healthy_within(LOOKS).await, "it does not answer");
+        assert!(self.is_healthy_soon().await, "it does not answer");
     }
 
-    async fn healthy_within(&self, looks: usize) -> bool {
-        for _ in 0..looks {
-            if self.ask("GET", "/health").is_some_and(|answer| answer.contains("\"health\":\"true\"")) {
-                return true;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        false
+    async fn is_healthy_soon(&self) -> bool {
+        let health = || self.ask("GET", "/health");
+        let is_healthy = || ready(health().is_some_and(|answer| answer.contains("\"health\":\"true\"")));
+        comes_up(self.process.as_ref(), is_healthy).await
     }
 
     /// Whether it says of itself that it leads the cluster.

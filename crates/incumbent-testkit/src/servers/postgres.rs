@@ -1,16 +1,14 @@
 //! PostgreSQL, and a pooler in front of it.
 
 use std::fmt::Write as _;
+use std::future::ready;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
-use super::process::{Process, Scratch, free_port};
+use super::process::{Process, Scratch, comes_up, free_port};
+use crate::patience::{LOOK_EVERY, LOOKS, found};
 
-/// How often it is looked whether a server answers, or has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LOOKS: usize = 3000;
 /// How often a start is tried: somebody else may take a port in between.
 const STARTS: usize = 5;
 
@@ -82,13 +80,9 @@ impl PostgresServer {
         let follows = format!(
             "SELECT count(*) FROM pg_stat_replication WHERE application_name = '{name}' AND state = 'streaming'"
         );
-        for _ in 0..LOOKS {
-            if self.sql(&follows) == "1" {
-                return standby;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        panic!("the standby does not follow: {}", std::fs::read_to_string(&standby.log).unwrap_or_default());
+        let following = found(|| ready((self.sql(&follows) == "1").then_some(())));
+        assert!(following.await.is_some(), "the standby does not follow: {}", standby.logs());
+        standby
     }
 
     fn prepare(scratch: Scratch, settings: &[&str]) -> PostgresServer {
@@ -188,17 +182,7 @@ impl PostgresServer {
     }
 
     async fn answers_soon(&self) -> bool {
-        for _ in 0..LOOKS {
-            let asked = Command::new("psql").args(["-Atqc", "SELECT 1"]).arg(self.url()).output().expect("psql");
-            if asked.status.success() {
-                return true;
-            }
-            if self.process.as_ref().is_none_or(Process::has_ended) {
-                return false;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        false
+        comes_up(self.process.as_ref(), || ready(answers(&self.url()))).await
     }
 
     /// Stops every process of it in its tracks: connections stay, nothing answers.
@@ -288,15 +272,8 @@ impl PgBouncer {
             let mut args = as_server();
             args.extend([which("pgbouncer"), text(&self.config).to_owned()]);
             self.process = Some(Process::start("env", &args, &self.log));
-            for _ in 0..LOOKS {
-                let asked = Command::new("psql").args(["-Atqc", "SELECT 1"]).arg(self.url()).output().expect("psql");
-                if asked.status.success() {
-                    return;
-                }
-                if self.process.as_ref().is_none_or(Process::has_ended) {
-                    break;
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
+            if comes_up(self.process.as_ref(), || ready(answers(&self.url()))).await {
+                return;
             }
         }
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -307,6 +284,10 @@ impl PgBouncer {
     pub fn url(&self) -> String {
         format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
     }
+}
+
+fn answers(url: &str) -> bool {
+    Command::new("psql").args(["-Atqc", "SELECT 1"]).arg(url).output().expect("psql").status.success()
 }
 
 /// `env` runs what follows as somebody whom the servers accept. As root that is the packages' user:

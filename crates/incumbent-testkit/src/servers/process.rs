@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::patience::found;
+
 /// Starts its arguments and reports their pid. When its standard input ends, whoever held the other
 /// end is gone or wants them gone. Reaping comes last, so that the pid cannot become another
 /// process's before.
@@ -87,6 +89,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Looks until a server answers. `false`: its process has ended, or it never does.
+pub(super) async fn comes_up<F: Future<Output = bool>>(process: Option<&Process>, answers: impl Fn() -> F) -> bool {
+    let look = || {
+        let answer = answers();
+        async move { if answer.await { Some(true) } else { process.is_none_or(Process::has_ended).then_some(false) } }
+    };
+    found(look).await.unwrap_or_default()
 }
 
 /// Removes a folder when whoever held the other end of its standard input is gone, and its servers,

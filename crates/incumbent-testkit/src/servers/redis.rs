@@ -7,11 +7,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::process::{Process, Scratch, free_port};
+use super::process::{Process, Scratch, comes_up, free_port};
 
-/// How often it is looked whether a server answers, and how many times.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LOOKS: usize = 3000;
 /// How often a start is tried: somebody else may take a port in between.
 const STARTS: usize = 5;
 /// A server that is stopped takes a connection and never answers.
@@ -169,16 +166,7 @@ impl RedisServer {
     }
 
     async fn answers_soon(&self) -> bool {
-        for _ in 0..LOOKS {
-            if self.process.as_ref().is_none_or(Process::has_ended) {
-                return false;
-            }
-            if self.answers().await {
-                return true;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        false
+        comes_up(self.process.as_ref(), || self.answers()).await
     }
 
     /// Whether it speaks, be it only to ask for a password. One that reads its data in says so, and

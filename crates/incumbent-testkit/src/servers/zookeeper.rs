@@ -8,16 +8,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::process::{Process, Scratch, free_port};
+use super::process::{Process, Scratch, comes_up, free_port};
+use crate::patience::found;
 use crate::proxy::Way;
 
 mod link;
 
 use link::Link;
 
-/// How often it is looked whether a server answers, and how many times.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LOOKS: usize = 3000;
 /// How often a start is tried: somebody else may take a port in between.
 const STARTS: usize = 5;
 /// How long a server may take to answer a question about itself.
@@ -241,15 +239,16 @@ impl ZooKeeperEnsemble {
     /// The number of a server that says that it leads the ensemble. One that has just been cut off
     /// or was stopped until now may say so for a while, too.
     pub async fn leader(&self) -> usize {
-        for _ in 0..LOOKS {
-            for (number, node) in self.nodes.iter().enumerate() {
-                if node.leads().await {
-                    return number;
-                }
+        found(|| self.leader_now()).await.unwrap_or_else(|| panic!("the ensemble has no leader: {}", self.logs()))
+    }
+
+    async fn leader_now(&self) -> Option<usize> {
+        for (number, node) in self.nodes.iter().enumerate() {
+            if node.leads().await {
+                return Some(number);
             }
-            tokio::time::sleep(LOOK_EVERY).await;
         }
-        panic!("the ensemble has no leader: {}", self.logs());
+        None
     }
 
     /// The number of the server to which the client with this session is connected.
@@ -356,16 +355,7 @@ impl ZooKeeperNode {
     }
 
     async fn serves_soon(&self) -> bool {
-        for _ in 0..LOOKS {
-            if self.serves().await {
-                return true;
-            }
-            if self.process.as_ref().is_none_or(Process::has_ended) {
-                return false;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        false
+        comes_up(self.process.as_ref(), || self.serves()).await
     }
 
     /// Whether it serves clients now: alone, or as a member of an ensemble that has a leader.
@@ -421,6 +411,8 @@ async fn link_all(ports: &[Ports]) -> BTreeMap<[usize; 2], Link> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::patience::{LOOK_EVERY, LOOKS};
 
     async fn until(what: &str, ensemble: &ZooKeeperEnsemble, mut so: impl AsyncFnMut() -> bool) {
         for _ in 0..LOOKS {
