@@ -4,8 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use incumbent_core::ElectionName;
@@ -13,32 +12,19 @@ use incumbent_peers::{
     Algorithm, GroupConfig, Member, MemberId, Members, Node, NodeConfig, NodeEvent, QueryClient, RefusedFrame, Rules,
     Secret, Tls,
 };
-use incumbent_testkit::servers::Scratch;
+use incumbent_testkit::servers::Certificates;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn openssl(folder: &Path, args: &str) {
-    let output = Command::new("openssl").current_dir(folder).args(args.split(' ')).output().expect("openssl");
-    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// A CA of this name, and a certificate of it.
-fn certify(folder: &Path, ca: &str) -> Tls {
-    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-    openssl(folder, &format!("req -x509 {new_key} -keyout {ca}.key -out {ca}.pem -days 2 -subj /CN={ca}"));
-    std::fs::write(folder.join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
-    openssl(folder, &format!("req {new_key} -keyout {ca}-one.key -out {ca}-one.csr -subj /CN=one"));
-    let sign =
-        format!("x509 -req -in {ca}-one.csr -CA {ca}.pem -CAkey {ca}.key -CAcreateserial -days 2 -extfile names");
-    openssl(folder, &format!("{sign} -out {ca}-one.pem"));
-    let at = |file: String| folder.join(file);
-    Tls::read(&at(format!("{ca}.pem")), &at(format!("{ca}-one.pem")), &at(format!("{ca}-one.key"))).unwrap()
+fn tls() -> Tls {
+    let certificates = Certificates::new("IP:127.0.0.1");
+    let [ca, chain, key] = ["ca.pem", "server.pem", "server.key"].map(|file| PathBuf::from(certificates.file(file)));
+    Tls::read(&ca, &chain, &key).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_elect_one_of_them_over_tls_and_those_without_a_certificate_stay_out() {
-    let folder = Scratch::new("peers-tls");
-    let tls = certify(folder.path(), "ours");
+    let ours = tls();
     let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let members = listeners.iter().zip(1..).map(|(listener, number)| Member {
         id: MemberId(number),
@@ -50,7 +36,7 @@ async fn members_elect_one_of_them_over_tls_and_those_without_a_certificate_stay
     let election = ElectionName::new("e").unwrap();
     let mut group = GroupConfig::new(election, members, Algorithm::Bully, secret);
     let plain = group.clone();
-    group.tls = Some(tls);
+    group.tls = Some(ours);
     let (mut nodes, mut running) = (Vec::new(), tokio::task::JoinSet::new());
     for (listener, number) in listeners.into_iter().zip(1..) {
         let config = NodeConfig::new(group.clone(), MemberId(number), Rules::defaults(Algorithm::Bully));
@@ -70,7 +56,7 @@ async fn members_elect_one_of_them_over_tls_and_those_without_a_certificate_stay
     let in_the_clear = QueryClient::new(plain).unwrap().status(MemberId(1)).await;
     assert!(in_the_clear.is_err(), "{in_the_clear:?}");
     let mut theirs = group;
-    theirs.tls = Some(certify(folder.path(), "theirs"));
+    theirs.tls = Some(tls());
     let with_another_ca = QueryClient::new(theirs).unwrap().status(MemberId(1)).await;
     assert!(with_another_ca.is_err(), "{with_another_ca:?}");
     tokio::time::timeout(PATIENCE, async {

@@ -1,11 +1,9 @@
 //! Users, passwords and certificates.
 
-use std::process::Command;
-
 use incumbent_etcd::rpc::{Client, TxnRequest};
 use incumbent_etcd::{EtcdOptions, EtcdStore};
 use incumbent_store::{Place, Store, StoreError, Watched};
-use incumbent_testkit::servers::EtcdCluster;
+use incumbent_testkit::servers::{Certificates, EtcdCluster};
 
 use crate::harness::{TTL, channel, client, entry, held, lead, name, until, within};
 
@@ -106,24 +104,10 @@ async fn a_user_where_nobody_is_asked_for_one_is_told_so() {
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
 }
 
-fn openssl(folder: &std::path::Path, args: &str) {
-    let output = Command::new("openssl").current_dir(folder).args(args.split(' ')).output().expect("openssl");
-    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[tokio::test]
 async fn tls_with_a_ca_of_ones_own_and_a_certificate_on_both_sides() {
-    let folder = incumbent_testkit::servers::Scratch::new("tls");
-    let path = folder.path();
-    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-    openssl(path, &format!("req -x509 {new_key} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca"));
-    std::fs::write(path.join("names"), "subjectAltName=IP:127.0.0.1,DNS:etcd.test\n").unwrap();
-    for who in ["server", "client"] {
-        openssl(path, &format!("req {new_key} -keyout {who}.key -out {who}.csr -subj /CN={who}"));
-        let sign = format!("x509 -req -in {who}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names");
-        openssl(path, &format!("{sign} -out {who}.pem"));
-    }
-    let at = |file: &str| path.join(file).display().to_string();
+    let certificates = Certificates::new("IP:127.0.0.1,DNS:etcd.test");
+    let at = |file: &str| certificates.file(file);
     let cluster = EtcdCluster::start_with(
         1,
         &[

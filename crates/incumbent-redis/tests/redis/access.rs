@@ -1,11 +1,8 @@
 //! Users, passwords and rights.
 
-use std::path::Path;
-use std::process::Command;
-
 use incumbent_redis::RedisStore;
 use incumbent_store::{Place, Store, StoreError, TokenStrength, Watched};
-use incumbent_testkit::servers::{RedisServer, Scratch};
+use incumbent_testkit::servers::{Certificates, RedisServer};
 
 use crate::harness::{LONG, client, entry, held, jobs, lead, within};
 
@@ -74,24 +71,10 @@ async fn a_wrong_password_and_a_missing_right_are_denied_and_a_password_is_not_p
     }
 }
 
-fn openssl(folder: &Path, args: &str) {
-    let output = Command::new("openssl").current_dir(folder).args(args.split(' ')).output().expect("openssl");
-    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[tokio::test]
 async fn tls_with_a_ca_of_ones_own_and_a_certificate_on_both_sides() {
-    let folder = Scratch::new("tls");
-    let path = folder.path();
-    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-    openssl(path, &format!("req -x509 {new_key} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca"));
-    std::fs::write(path.join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
-    for who in ["server", "client"] {
-        openssl(path, &format!("req {new_key} -keyout {who}.key -out {who}.csr -subj /CN={who}"));
-        let sign = format!("x509 -req -in {who}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names");
-        openssl(path, &format!("{sign} -out {who}.pem"));
-    }
-    let at = |file: &str| path.join(file).display().to_string();
+    let certificates = Certificates::new("IP:127.0.0.1");
+    let at = |file: &str| certificates.file(file);
     let (certificate, key, ca) = (at("server.pem"), at("server.key"), at("ca.pem"));
     let tls = ["--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
     let server = RedisServer::start_with(&[&["--port", "0", "--tls-port", "{port}"][..], &tls].concat()).await;

@@ -1,10 +1,7 @@
 //! Users, passwords and certificates.
 
-use std::path::Path;
-use std::process::Command;
-
 use incumbent_store::{Store, StoreError};
-use incumbent_testkit::servers::{Scratch, ZooKeeperEnsemble};
+use incumbent_testkit::servers::{Certificates, ZooKeeperEnsemble};
 use incumbent_zookeeper::{Access, ZooKeeperOptions, ZooKeeperStore};
 
 use crate::harness::{PERSISTENT, TICK, TTL, entry, lead, name, raw, shared, stand, unique, until, within};
@@ -62,12 +59,6 @@ async fn a_user_may_leave_elections_open_to_everybody() {
     assert_eq!(other.line(&name, 9).await.unwrap().entries.len(), 2);
 }
 
-#[cfg(feature = "tls")]
-fn openssl(folder: &Path, args: &str) {
-    let output = Command::new("openssl").current_dir(folder).args(args.split(' ')).output().expect("openssl");
-    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// What the server needs for TLS: its own list of it is not complete.
 #[cfg(feature = "tls")]
 const NETTY: [&str; 7] =
@@ -76,20 +67,10 @@ const NETTY: [&str; 7] =
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_with_a_ca_of_ones_own_and_a_certificate_on_both_sides() {
-    let folder = Scratch::new("tls");
-    let path = folder.path();
-    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-    openssl(path, &format!("req -x509 {new_key} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca"));
-    std::fs::write(path.join("names"), "subjectAltName=IP:127.0.0.1,DNS:localhost\n").unwrap();
-    for who in ["server", "client"] {
-        openssl(path, &format!("req {new_key} -keyout {who}.key -out {who}.csr -subj /CN={who}"));
-        let sign = format!("x509 -req -in {who}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names");
-        openssl(path, &format!("{sign} -out {who}.pem"));
-    }
-    let both = std::fs::read_to_string(path.join("server.key")).unwrap()
-        + &std::fs::read_to_string(path.join("server.pem")).unwrap();
-    std::fs::write(path.join("server-both.pem"), both).unwrap();
-    let at = |file: &str| path.join(file).display().to_string();
+    let certificates = Certificates::new("IP:127.0.0.1,DNS:localhost");
+    let at = |file: &str| certificates.file(file);
+    let read = |file: &str| std::fs::read_to_string(at(file)).unwrap();
+    std::fs::write(at("server-both.pem"), read("server.key") + &read("server.pem")).unwrap();
     let server = ZooKeeperEnsemble::builder()
         .line("secureClientPort={secure}")
         .line("serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory")
