@@ -19,11 +19,11 @@ struct Etcd(EtcdCluster);
 const AT_ONCE: usize = 200;
 
 impl Host for Etcd {
-    const EXCEPTIONS: &'static [Exception] = &[Exception {
-        claim: Claim::WallClock,
-        why: "its servers ask the kernel for the time, and not the C library: no test can step it. They count leases by \
+    const EXCEPTIONS: &'static [Exception] = &[Exception::new(
+        Claim::WallClock,
+        "its servers ask the kernel for the time, and not the C library: no test can step it. They count leases by \
               the monotonic clock",
-    }];
+    )];
     const TTL: Duration = Duration::from_secs(6);
 
     async fn start() -> Etcd {

@@ -18,25 +18,30 @@ struct Postgres {
 
 impl Host for Postgres {
     const EXCEPTIONS: &'static [Exception] = &[
-        Exception {
-            claim: Claim::HungEndpoint,
-            why: "one database has one server that can be written to; several addresses are for finding it, one after \
+        Exception::at_times(
+            Claim::HungEndpoint,
+            "one database has one server that can be written to; several addresses are for finding it, one after \
                   the other",
-        },
-        Exception {
-            claim: Claim::OutOfSpace,
-            why: "its servers end when they cannot write their log, and begin again when they can",
-        },
-        Exception {
-            claim: Claim::WallClock,
-            why: "sessions end by the server's wall clock, which is the only one that all connections share: set it \
+        ),
+        Exception::new(
+            Claim::OutOfSpace,
+            "its servers end when they cannot write their log, and begin again when they can",
+        ),
+        Exception::new(
+            Claim::WallClock,
+            "sessions end by the server's wall clock, which is the only one that all connections share: set it \
                   forward, and they have ended",
-        },
-        Exception {
-            claim: Claim::CancelledReads,
-            why: "answers have no numbers: one that nobody waits for any more goes with its connection, and a read that \
+        ),
+        Exception::new(
+            Claim::SlowServer,
+            "an attempt that is given up takes its connection with it, and to dial needs more round trips than an attempt \
+             may take at a twentieth of the TTL each",
+        ),
+        Exception::new(
+            Claim::CancelledReads,
+            "answers have no numbers: one that nobody waits for any more goes with its connection, and a read that \
                   is given up costs one",
-        },
+        ),
     ];
     const TTL: Duration = Duration::from_secs(4);
 

@@ -17,10 +17,10 @@ struct Redis {
 }
 
 impl Host for Redis {
-    const EXCEPTIONS: &'static [Exception] = &[Exception {
-        claim: Claim::HungEndpoint,
-        why: "one server has one address; with several there are Sentinels, which say where the server is",
-    }];
+    const EXCEPTIONS: &'static [Exception] = &[Exception::new(
+        Claim::HungEndpoint,
+        "one server has one address; with several there are Sentinels, which say where the server is",
+    )];
     const TTL: Duration = Duration::from_secs(4);
 
     async fn start() -> Redis {

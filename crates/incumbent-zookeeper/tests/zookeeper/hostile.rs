@@ -25,15 +25,15 @@ const AT_ONCE: usize = 500;
 
 impl Host for ZooKeeper {
     const EXCEPTIONS: &'static [Exception] = &[
-        Exception {
-            claim: Claim::HungEndpoint,
-            why: "a client takes two fifths of the session's timeout to find that its server is silent, and as long \
+        Exception::at_times(
+            Claim::HungEndpoint,
+            "a client takes two fifths of the session's timeout to find that its server is silent, and as long \
                   again to be heard by another; a renewal proves the one before it, so the deadline comes first",
-        },
-        Exception {
-            claim: Claim::OutOfSpace,
-            why: "its servers end when they cannot write their log, and leave a cluster without them",
-        },
+        ),
+        Exception::new(
+            Claim::OutOfSpace,
+            "its servers end when they cannot write their log, and leave a cluster without them",
+        ),
     ];
     const TTL: Duration = Duration::from_secs(6);
 
