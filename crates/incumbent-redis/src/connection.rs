@@ -2,7 +2,7 @@
 //! steps at the same time, and repeats nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use incumbent_store::{BootClock, Clock, Effect, StoreError, StoreId, random_id};
@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, To
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::error::{classify, ends_connection};
+use crate::error::{classify, ends_connection, is_denied};
 use crate::host;
 use crate::keys::{self, Keys};
 use crate::on_demand::OnDemand;
@@ -101,11 +101,10 @@ impl Connection {
         let mut answer = Answer::read(answer, step.what)?;
         self.note(&mut answer)?;
         match (wait, confirmed_by) {
-            (Some(wait), confirmed_by) if answer.word != "again" && confirmed_by < Some(wait.replicas) => {
-                Err(wait.unconfirmed(step, confirmed_by))
-            }
-            _ => Ok(answer),
+            (Some(wait), Some(confirmed_by)) if answer.word != "again" => wait.check(step, confirmed_by)?,
+            _ => {}
         }
+        Ok(answer)
     }
 
     /// Runs a script, once. The inner error is the server's, or of the way to it; the outer one: it
@@ -173,7 +172,7 @@ impl Connection {
         let answer = answers.and_then(|answers| {
             let mut answers = answers.into_iter();
             let answer = answers.next().unwrap_or(Ok(Value::Nil))?;
-            let confirmed_by = answers.next().transpose()?.map(u32::from_redis_value).transpose()?;
+            let confirmed_by = answers.next().map(|count| Ok(u32::from_redis_value(count?)?));
             Ok((answer, confirmed_by))
         });
         if answer.as_ref().is_err_and(ends_connection) {
@@ -214,7 +213,7 @@ impl Connection {
 }
 
 /// What a command answered, and how many replicas have confirmed it, if they were asked.
-type Confirmed = (Value, Option<u32>);
+type Confirmed = (Value, Option<Result<u32, RedisError>>);
 
 /// How many replicas are waited for, and how long.
 #[derive(Clone, Copy)]
@@ -229,19 +228,26 @@ impl Wait {
         u64::try_from(self.at_most.as_millis()).unwrap_or(u64::MAX).max(1)
     }
 
-    fn unconfirmed(self, step: &Step, confirmed_by: Option<u32>) -> StoreError {
+    /// The step was made. Whether it counts is for the replicas to say, and if the server cannot
+    /// ask them (it has become one itself, say), it does not.
+    fn check(self, step: &Step, confirmed_by: Result<u32, RedisError>) -> Result<(), StoreError> {
+        let (count, source) = match confirmed_by {
+            Ok(count) if count >= self.replicas => return Ok(()),
+            Ok(count) => (count, None),
+            Err(error) if is_denied(&error) => {
+                return Err(classify(error, step.effect, "waiting for replicas (?wait=)"));
+            }
+            Err(error) => (0, Some(Arc::new(error) as _)),
+        };
+        let Wait { replicas, at_most } = self;
         let what = format!(
-            "{}: {} of {} replicas have confirmed it within {:?} (?wait={})",
-            step.what,
-            confirmed_by.unwrap_or(0),
-            self.replicas,
-            self.at_most,
-            self.replicas
+            "{}: {count} of {replicas} replicas have confirmed it within {at_most:?} (?wait={replicas})",
+            step.what
         );
-        match step.effect {
-            Effect::Write => StoreError::OutcomeUnknown { what, source: None },
-            Effect::None => StoreError::Unavailable { what, source: None },
-        }
+        Err(match step.effect {
+            Effect::Write => StoreError::OutcomeUnknown { what, source },
+            Effect::None => StoreError::Unavailable { what, source },
+        })
     }
 }
 

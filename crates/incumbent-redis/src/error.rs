@@ -57,7 +57,8 @@ pub(crate) fn classify_dial(error: RedisError, what: &str) -> StoreError {
     StoreError::unavailable(what, error)
 }
 
-fn is_denied(error: &RedisError) -> bool {
+/// Whether somebody has to give us a right, or another password.
+pub(crate) fn is_denied(error: &RedisError) -> bool {
     let by_code = matches!(error.code(), Some("NOPERM" | "NOAUTH" | "WRONGPASS"));
     by_code || error.kind() == ErrorKind::AuthenticationFailed
 }

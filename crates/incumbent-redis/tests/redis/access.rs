@@ -42,6 +42,25 @@ async fn the_least_rights_are_enough_for_everything() {
 }
 
 #[tokio::test]
+async fn waiting_for_replicas_needs_one_right_more() {
+    let primary = RedisServer::start().await;
+    let follows = format!("127.0.0.1 {}", primary.port());
+    let _replica = RedisServer::start_with(&["--replicaof", &follows]).await;
+    for (user, rights) in [("least", RIGHTS.to_owned()), ("more", format!("{RIGHTS} +wait"))] {
+        add_user(&primary, user, &format!("&{{incumbent}}* {rights}"));
+        let store = RedisStore::from_url(&format!("redis://{user}:pass@{}?wait=1", primary.endpoint())).unwrap();
+        let session = store.open_session(LONG).await.unwrap();
+        match within(session.renew(&[])).await {
+            Ok(_) => assert_eq!(user, "more"),
+            Err(error @ StoreError::Denied { .. }) => {
+                assert!(user == "least" && error.to_string().contains("waiting for replicas"), "{error}")
+            }
+            other => panic!("{user}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_user_without_rights_on_the_channels_makes_whole_steps_and_is_told_when_it_waits() {
     let server = RedisServer::start().await;
     add_user(&server, "deaf", RIGHTS);

@@ -86,3 +86,19 @@ async fn a_new_connection_proves_nothing_that_the_replica_has_not_confirmed() {
     }
     servers.replica.resume();
 }
+
+/// As one is that became a replica itself a moment after the step.
+#[tokio::test]
+async fn what_a_server_that_cannot_ask_its_replicas_has_done_is_not_confirmed() {
+    let server = RedisServer::start_with(&["--rename-command", "WAIT", ""]).await;
+    let session = RedisStore::from_url(&format!("{}?wait=1", server.url())).unwrap().open_session(TTL).await.unwrap();
+    match session.renew(&[]).await {
+        Err(error @ StoreError::Unavailable { .. }) => {
+            assert!(error.to_string().contains("unknown command"), "{error}")
+        }
+        other => panic!("{other:?}"),
+    }
+    let enlisted = session.enlist(&jobs(), &entry(1)).await;
+    assert!(matches!(enlisted, Err(StoreError::OutcomeUnknown { .. })), "{enlisted:?}");
+    session.close().await.unwrap_err();
+}
