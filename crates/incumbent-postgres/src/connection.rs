@@ -58,6 +58,9 @@ impl Link {
 
     /// Runs a step: a statement that is a transaction of its own. `tell` is sent with it, and runs
     /// as another one once the step is committed.
+    ///
+    /// In a task of its own, which ends with the one who waits for it: a call whose caller does not
+    /// poll it, but has not given it up, would keep the connection from all others.
     pub(crate) async fn call(
         self: &Arc<Self>,
         what: &'static str,
@@ -65,25 +68,8 @@ impl Link {
         step: String,
         tell: Option<String>,
     ) -> Result<Vec<SimpleQueryRow>, StoreError> {
-        let mut call = GivenUp(self.begin(what, effect, step, tell));
-        let lost = |error: JoinError| match effect {
-            Effect::Write => StoreError::unknown(what, error),
-            Effect::None => StoreError::unavailable(what, error),
-        };
-        (&mut call.0).await.map_err(lost)?
-    }
-
-    /// The same, and goes on when its handle is dropped. In a task of its own: one whose caller
-    /// does not poll it, but has not given it up, would keep the connection from all others.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        what: &'static str,
-        effect: Effect,
-        step: String,
-        tell: Option<String>,
-    ) -> JoinHandle<Result<Vec<SimpleQueryRow>, StoreError>> {
         let link = self.clone();
-        tokio::spawn(async move {
+        let mut call = GivenUp(tokio::spawn(async move {
             let mut idle = link.idle.lock().await;
             let open = match idle.take().filter(|open| !open.client.is_closed()) {
                 Some(open) => open,
@@ -97,7 +83,12 @@ impl Link {
             let rows = open.step(&named(what, &*link.connector), effect, &step, tell.as_deref()).await?;
             *idle = Some(open);
             Ok(rows)
-        })
+        }));
+        let lost = |error: JoinError| match effect {
+            Effect::Write => StoreError::unknown(what, error),
+            Effect::None => StoreError::unavailable(what, error),
+        };
+        (&mut call.0).await.map_err(lost)?
     }
 }
 

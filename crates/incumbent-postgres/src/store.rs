@@ -22,6 +22,8 @@ use crate::watcher::{Wanted, Watcher, wait};
 
 /// The shortest time that a session is granted.
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
+/// How long a hint may keep calls waiting.
+const TELL_WITHIN: Duration = Duration::from_secs(1);
 /// After a failover everybody waits for the longest TTL that was ever granted.
 const LONGEST_TTL: Duration = Duration::from_secs(3_600);
 
@@ -134,8 +136,13 @@ impl Inner {
 
     /// Tells what was seen only in an answer. Nobody waits for it.
     pub(crate) fn tell(&self, election: &[u8], word: &str, token: Option<i64>) {
-        // A hint: those whom it does not reach look for themselves.
-        drop(self.calls.begin("telling others", Effect::None, self.telling(election, word, token), None));
+        let (calls, tell) = (self.calls.clone(), self.telling(election, word, token));
+        // A hint: those whom it does not reach look for themselves. Calls wait behind it, so it is
+        // given up, with its connection, where nobody else would.
+        tokio::spawn(async move {
+            let told = calls.call("telling others", Effect::None, tell, None);
+            let _ = tokio::time::timeout(TELL_WITHIN, told).await;
+        });
     }
 
     /// Whether something has changed of what is wanted, and when to look again.

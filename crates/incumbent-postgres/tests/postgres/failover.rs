@@ -127,40 +127,54 @@ async fn a_write_whose_answer_is_lost_is_unknown_and_repeating_it_settles_it() {
     let store = store(&format!("postgres://postgres@{}/postgres", proxy.endpoint()));
     let session = store.open_session(20 * TTL).await.unwrap();
     let election = name("cut");
-    // The connection has been used.
-    session.standing(&held(&session.enlist(&election, &entry(1)).await.unwrap()), None).await.unwrap();
-    let other = name("cut-too");
     proxy.set(Way::HoldAnswers);
     let enlistment = tokio::spawn({
-        let (session, other) = (session.clone(), other.clone());
-        async move { session.enlist(&other, &entry(2)).await }
+        let (session, election) = (session.clone(), election.clone());
+        async move { session.enlist(&election, &entry(1)).await }
     });
-    until("the server has done it", async || server.sql("SELECT count(*) FROM incumbent.entry") == "2").await;
+    until("the server has done it", async || server.sql("SELECT count(*) FROM incumbent.entry") == "1").await;
     proxy.reset();
     let lost = within(enlistment).await.unwrap();
     assert!(matches!(lost, Err(StoreError::OutcomeUnknown { .. })), "{lost:?}");
     proxy.set(Way::Forward);
-    let again = within(session.enlist(&other, &entry(2))).await.unwrap();
+    let again = within(session.enlist(&election, &entry(1))).await.unwrap();
     assert!(matches!(again.place, Place::Leading(_)), "{again:?}");
-    assert_eq!(server.sql("SELECT count(*) FROM incumbent.entry"), "2");
+    assert_eq!(server.sql("SELECT count(*) FROM incumbent.entry"), "1");
 }
 
 #[tokio::test]
 async fn a_call_that_is_given_up_does_not_hold_up_the_next_one() {
     let server = PostgresServer::start().await;
     let proxy = Proxy::start(&server.endpoint()).await;
+    let leader = store(&server.url()).open_session(20 * TTL).await.unwrap();
+    let election = name("given-up");
+    leader.enlist(&election, &entry(1)).await.unwrap();
     let store = store(&format!("postgres://postgres@{}/postgres", proxy.endpoint()));
     let session = store.open_session(20 * TTL).await.unwrap();
-    let leads = held(&session.enlist(&name("given-up"), &entry(1)).await.unwrap());
+    // It tells nobody: nothing else is under way.
+    let behind = held(&session.enlist(&election, &entry(2)).await.unwrap());
     proxy.set(Way::Stall);
-    let given_up = tokio::time::timeout(Duration::from_millis(200), session.standing(&leads, None)).await;
+    let given_up = tokio::time::timeout(Duration::from_millis(200), session.standing(&behind, None)).await;
     assert!(given_up.is_err());
     // What was sent on the old connection still waits there.
     proxy.set(Way::Forward);
     let connections = proxy.connections();
+    within(session.standing(&behind, None)).await.unwrap();
+    assert!(proxy.connections() > connections, "it has a connection of its own");
+}
+
+/// Who takes an office tells others, and nobody waits for that, nor gives it up.
+#[tokio::test]
+async fn a_hint_that_hangs_does_not_hold_up_calls_for_long() {
+    let server = PostgresServer::start().await;
+    let session = store(&server.url()).open_session(20 * TTL).await.unwrap();
+    server.sql(
+        "CREATE OR REPLACE FUNCTION incumbent.tell_1(e bytea, what text, t bigint) RETURNS void LANGUAGE sql \
+         SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT pg_sleep(3600)'",
+    );
+    let leads = held(&session.enlist(&name("hint"), &entry(1)).await.unwrap());
     let standing = within(session.standing(&leads, None)).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)));
-    assert!(proxy.connections() > connections, "it has a connection of its own");
 }
 
 #[tokio::test]
@@ -216,7 +230,7 @@ async fn a_dump_that_is_restored_into_its_own_database_gives_no_token_twice() {
     let server = PostgresServer::start().await;
     let election = name("restored");
     let before = store(&server.url());
-    let session = before.open_session(TTL).await.unwrap();
+    let session = before.open_session(20 * TTL).await.unwrap();
     let first = held(&session.enlist(&election, &entry(1)).await.unwrap());
     let identity = session.store_id();
     let url = server.url();
@@ -231,7 +245,7 @@ async fn a_dump_that_is_restored_into_its_own_database_gives_no_token_twice() {
 
     let after = store(&url);
     assert_eq!(after.identity().await.unwrap(), identity, "the same store, it says");
-    let session = after.open_session(TTL).await.unwrap();
+    let session = after.open_session(20 * TTL).await.unwrap();
     session.enlist(&election, &entry(3)).await.expect_err("nobody leads at once");
     server.sql("UPDATE incumbent.store SET quiet_until = clock_timestamp()");
     let next = held(&session.enlist(&election, &entry(3)).await.unwrap());
