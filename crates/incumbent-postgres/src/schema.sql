@@ -194,15 +194,24 @@ BEGIN
 END
 $$;
 
--- Where an entry stands, in one statement and so in one snapshot. place: see the library.
--- ahead_left_us: how long the one ahead has; negative if it is dead or its clock was put back.
-CREATE OR REPLACE FUNCTION {schema}.look_1(s bytea, e bytea, t bigint) RETURNS TABLE (
-    place text, token bigint, incarnation bytea, published bigint,
-    ahead_token bigint, ahead_incarnation bytea, ahead_name bytea, ahead_value bytea, ahead_ready bigint,
-    ahead_changed bigint, ahead_left_us bigint,
-    office bytea, office_version bigint, cursor bigint, quiet boolean
-) LANGUAGE plpgsql VOLATILE AS $$
-#variable_conflict use_column
+-- Where an entry stands. place: see the library. ahead_left_us: how long the one ahead has; negative
+-- if it is dead or its clock was put back. quiet: nobody leads yet.
+DO $$
+BEGIN
+    IF to_regtype('{schema}.standing') IS NULL THEN
+        CREATE TYPE {schema}.standing AS (
+            place text, token bigint, incarnation bytea, published bigint,
+            ahead_token bigint, ahead_incarnation bytea, ahead_name bytea, ahead_value bytea, ahead_ready bigint,
+            ahead_changed bigint, ahead_left_us bigint,
+            office bytea, office_version bigint, cursor bigint, head_changed boolean, quiet boolean
+        );
+    END IF;
+END
+$$;
+
+-- In one statement, and so in one snapshot.
+CREATE OR REPLACE FUNCTION {schema}.look_1(s bytea, e bytea, t bigint) RETURNS SETOF {schema}.standing
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN QUERY SELECT
         CASE WHEN own.id IS NULL THEN 'session gone' WHEN mine.token IS NULL THEN 'gone'
@@ -210,7 +219,7 @@ BEGIN
         mine.token, mine.incarnation, mine.changed,
         ahead.token, ahead.incarnation, ahead.name, ahead.value, ahead.ready, ahead.changed,
         CASE WHEN ahead.ttl_us IS NULL OR ahead.left_us > ahead.ttl_us THEN -1 ELSE ahead.left_us END,
-        x.office, coalesce(x.version, 0), coalesce(x.counter, 0),
+        x.office, coalesce(x.version, 0), coalesce(x.counter, 0), false,
         store.quiet_until > clock_timestamp()
     FROM {schema}.store
     LEFT JOIN {schema}.session own ON own.id = s AND own.expires_at > clock_timestamp()
@@ -225,15 +234,10 @@ END
 $$;
 
 -- Without a lock, unless the one ahead has to be removed.
-CREATE OR REPLACE FUNCTION {schema}.standing_1(s bytea, e bytea, t bigint) RETURNS TABLE (
-    place text, token bigint, incarnation bytea, published bigint,
-    ahead_token bigint, ahead_incarnation bytea, ahead_name bytea, ahead_value bytea, ahead_ready bigint,
-    ahead_changed bigint, ahead_left_us bigint,
-    office bytea, office_version bigint, cursor bigint, head_changed boolean
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
+CREATE OR REPLACE FUNCTION {schema}.standing_1(s bytea, e bytea, t bigint) RETURNS {schema}.standing
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    seen record;
+    seen {schema}.standing;
     removed boolean := false;
 BEGIN
     PERFORM {schema}.begin_step_1();
@@ -244,10 +248,8 @@ BEGIN
         SELECT * INTO seen FROM {schema}.look_1(s, e, t);
     END IF;
     PERFORM {schema}.check_quiet_1(seen.place = 'leading' AND seen.quiet);
-    RETURN QUERY SELECT seen.place, seen.token, seen.incarnation, seen.published,
-        seen.ahead_token, seen.ahead_incarnation, seen.ahead_name, seen.ahead_value, seen.ahead_ready,
-        seen.ahead_changed, seen.ahead_left_us, seen.office, seen.office_version, seen.cursor,
-        removed AND seen.place = 'leading';
+    seen.head_changed := removed AND seen.place = 'leading';
+    RETURN seen;
 END
 $$;
 
@@ -261,17 +263,13 @@ END
 $$;
 
 -- Number and visibility are one step: both under the election's lock.
-CREATE OR REPLACE FUNCTION {schema}.enlist_1(s bytea, e bytea, i bytea, n bytea, v bytea) RETURNS TABLE (
-    place text, token bigint, incarnation bytea, published bigint,
-    ahead_token bigint, ahead_incarnation bytea, ahead_name bytea, ahead_value bytea, ahead_ready bigint,
-    ahead_changed bigint, ahead_left_us bigint,
-    office bytea, office_version bigint, cursor bigint, head_changed boolean
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
+CREATE OR REPLACE FUNCTION {schema}.enlist_1(s bytea, e bytea, i bytea, n bytea, v bytea)
+RETURNS {schema}.standing
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     drawn bigint;
     mine record;
-    seen record;
+    seen {schema}.standing;
 BEGIN
     PERFORM {schema}.begin_step_1();
     drawn := {schema}.draw_1(e);
@@ -286,10 +284,8 @@ BEGIN
         seen.place := 'already in line';
     END IF;
     PERFORM {schema}.check_quiet_1(seen.place = 'leading' AND seen.quiet);
-    RETURN QUERY SELECT seen.place, seen.token, seen.incarnation, seen.published,
-        seen.ahead_token, seen.ahead_incarnation, seen.ahead_name, seen.ahead_value, seen.ahead_ready,
-        seen.ahead_changed, seen.ahead_left_us, seen.office, seen.office_version, seen.cursor,
-        seen.place = 'leading';
+    seen.head_changed := seen.place = 'leading';
+    RETURN seen;
 END
 $$;
 
