@@ -5,7 +5,7 @@ use std::process::Command;
 
 use incumbent_postgres::PostgresStore;
 use incumbent_store::{ElectionName, Place, Store, StoreError};
-use incumbent_testkit::servers::PostgresServer;
+use incumbent_testkit::servers::{PostgresServer, Scratch};
 
 use crate::harness::{TTL, entry, held, name, raw, shared, store, within};
 
@@ -125,25 +125,32 @@ fn run(folder: &std::path::Path, program: &str, args: &str) {
     assert!(output.status.success(), "{program} {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-#[tokio::test]
-async fn tls_is_spoken_with_servers_that_a_ca_of_ones_own_vouches_for_and_with_no_others() {
-    let folder = incumbent_testkit::servers::Scratch::new("tls");
+/// Two authorities, a server's certificate and one of the role `jobs`, both by the first.
+fn certificates() -> Scratch {
+    let folder = Scratch::new("tls");
     let path = folder.path();
     let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
     for ca in ["ca", "other"] {
         run(path, "openssl", &format!("req -x509 {new_key} -keyout {ca}.key -out {ca}.pem -days 2 -subj /CN={ca}"));
     }
     std::fs::write(path.join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
-    run(path, "openssl", &format!("req {new_key} -keyout server.key -out server.csr -subj /CN=server"));
-    let sign =
-        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.pem";
-    run(path, "openssl", sign);
+    for name in ["server", "jobs"] {
+        run(path, "openssl", &format!("req {new_key} -keyout {name}.key -out {name}.csr -subj /CN={name}"));
+        let signed = format!("-req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names");
+        run(path, "openssl", &format!("x509 {signed} -out {name}.pem"));
+    }
     run(path, "chmod", "600 server.key");
     if std::fs::metadata(path).is_ok_and(|folder| folder.uid() == 0) {
         // As root, the server runs as its package's user.
         run(path, "chown", "postgres server.key");
     }
-    let at = |file: &str| path.join(file).display().to_string();
+    folder
+}
+
+#[tokio::test]
+async fn tls_is_spoken_with_servers_that_a_ca_of_ones_own_vouches_for_and_with_no_others() {
+    let folder = certificates();
+    let at = |file: &str| folder.path().join(file).display().to_string();
     let [certificate, key] = [("ssl_cert_file", "server.pem"), ("ssl_key_file", "server.key")]
         .map(|(name, file)| format!("{name}={}", at(file)));
     let server = PostgresServer::start_with(&["ssl=on", &certificate, &key]).await;
@@ -156,4 +163,27 @@ async fn tls_is_spoken_with_servers_that_a_ca_of_ones_own_vouches_for_and_with_n
     assert_eq!((server.sql(connections), server.sql(in_the_clear)), ("t".to_owned(), "0".to_owned()));
     let refused = store(&format!("{}?sslrootcert={}", server.url(), at("other.pem"))).identity().await.unwrap_err();
     assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_role_proves_itself_with_its_certificate_and_is_refused_without() {
+    let folder = certificates();
+    let at = |file: &str| folder.path().join(file).display().to_string();
+    let hba = "host all postgres 127.0.0.1/32 trust\nhostssl all jobs 127.0.0.1/32 cert\n";
+    std::fs::write(folder.path().join("hba"), hba).unwrap();
+    let settings = [
+        ("ssl_cert_file", "server.pem"),
+        ("ssl_key_file", "server.key"),
+        ("ssl_ca_file", "ca.pem"),
+        ("hba_file", "hba"),
+    ]
+    .map(|(name, file)| format!("{name}={}", at(file)));
+    let settings: Vec<_> = ["ssl=on"].into_iter().chain(settings.iter().map(String::as_str)).collect();
+    let server = PostgresServer::start_with(&settings).await;
+    server.sql("CREATE ROLE jobs LOGIN SUPERUSER");
+    let url = format!("postgres://jobs@{}/postgres?sslrootcert={}", server.endpoint(), at("ca.pem"));
+    let refused = store(&url).identity().await.unwrap_err();
+    assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    let proven = store(&format!("{url}&sslcert={}&sslkey={}", at("jobs.pem"), at("jobs.key")));
+    assert!(leads(&proven).await.unwrap());
 }

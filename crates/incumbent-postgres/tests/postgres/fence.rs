@@ -27,12 +27,17 @@ struct Scene {
 
 impl Scene {
     async fn set(test: &str) -> Scene {
+        Scene::set_for(test, TTL).await
+    }
+
+    /// The server ends transactions that are idle for half the TTL.
+    async fn set_for(test: &str, ttl: Duration) -> Scene {
         let store = store(&shared().await.url());
         let election = name(test);
         let mut tokens = Vec::new();
         let mut sessions = Vec::new();
         for number in 0..2 {
-            let session = store.open_session(TTL).await.unwrap();
+            let session = store.open_session(ttl).await.unwrap();
             let Held { token, .. } = held(&session.enlist(&election, &entry(number)).await.unwrap());
             tokens.push(FencingToken::new(token, session.store_id()));
             sessions.push(session);
@@ -177,6 +182,31 @@ async fn a_leader_that_is_paused_before_its_commit_holds_up_its_successor_for_ha
     .await;
     assert!(said.is_empty() || said.contains("the backend"), "{said}");
     assert!(paused.batch_execute("COMMIT").await.is_err(), "the server has ended it");
+}
+
+/// What the documentation warns of, and what it says to do: ROLLBACK TO a savepoint that was set
+/// before the fence was asked gives its lock back. Asked again after it, the fence holds.
+#[tokio::test]
+async fn a_savepoint_that_is_rolled_back_takes_the_fence_with_it_until_it_is_asked_again() {
+    let scene = Scene::set_for("savepoint", 20 * TTL).await;
+    scene.raise(&scene.old).await.unwrap();
+    let client = client().await;
+    begin(&client, LEVELS[0]).await;
+    client.batch_execute("SAVEPOINT before").await.unwrap();
+    scene.sql(&client, &scene.old).await.unwrap();
+    let waits = scene.raise(&scene.new).await.unwrap_err();
+    assert!(waits.is_transient(), "{waits}");
+    client.batch_execute("ROLLBACK TO before").await.unwrap();
+    scene.raise(&scene.new).await.unwrap();
+    assert_eq!(sqlstate(scene.sql(&client, &scene.old).await).as_deref(), Some("IN409"));
+    // Outside of savepoints, none that is rolled back matters.
+    begin(&client, LEVELS[0]).await;
+    scene.sql(&client, &scene.new).await.unwrap();
+    client.batch_execute("SAVEPOINT after; ROLLBACK TO after").await.unwrap();
+    let session = scene.store.open_session(TTL).await.unwrap();
+    let third = held(&session.enlist(&scene.election, &entry(3)).await.unwrap());
+    let waits = scene.raise(&FencingToken::new(third.token, session.store_id())).await.unwrap_err();
+    assert!(waits.is_transient(), "{waits}");
 }
 
 #[tokio::test]
