@@ -37,7 +37,16 @@ pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 pub(crate) struct Link {
     connector: Arc<dyn Connector>,
     schema: Arc<Schema>,
-    idle: Mutex<Option<Open>>,
+    slot: Mutex<Slot>,
+}
+
+/// The connection while no call has it.
+#[derive(Debug, Default)]
+struct Slot {
+    idle: Option<Open>,
+    /// It is being made. That goes on when the call that began it is given up: over a slow link it
+    /// takes longer than a call may, and the next one finds it made.
+    dialling: Option<JoinHandle<Result<Open, StoreError>>>,
 }
 
 /// A connection that was made.
@@ -53,7 +62,7 @@ pub(crate) struct Open {
 
 impl Link {
     pub(crate) fn new(connector: Arc<dyn Connector>, schema: Arc<Schema>) -> Link {
-        Link { connector, schema, idle: Mutex::default() }
+        Link { connector, schema, slot: Mutex::default() }
     }
 
     /// Runs a step: a statement that is a transaction of its own. `tell` is sent with it, and runs
@@ -70,18 +79,12 @@ impl Link {
     ) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let link = self.clone();
         let mut call = GivenUp(tokio::spawn(async move {
-            let mut idle = link.idle.lock().await;
-            let open = match idle.take().filter(|open| !open.client.is_closed()) {
-                Some(open) => open,
-                None => {
-                    let (unheard, _) = mpsc::unbounded_channel();
-                    dial(&*link.connector, &link.schema, unheard).await?
-                }
-            };
+            let mut slot = link.slot.lock().await;
+            let open = link.take(&mut slot).await?;
             // It is back only with its answer: a call that is given up, or refused in the middle of
             // a transaction, leaves nothing to the next one.
             let rows = open.step(&named(what, &*link.connector), effect, &step, tell.as_deref()).await?;
-            *idle = Some(open);
+            slot.idle = Some(open);
             Ok(rows)
         }));
         let lost = |error: JoinError| match effect {
@@ -89,6 +92,29 @@ impl Link {
             Effect::None => StoreError::unavailable(what, error),
         };
         (&mut call.0).await.map_err(lost)?
+    }
+
+    /// The connection, which is made if there is none.
+    async fn take(self: &Arc<Self>, slot: &mut Slot) -> Result<Open, StoreError> {
+        let usable = |open: &Open| !open.client.is_closed();
+        if let Some(open) = slot.idle.take().filter(usable) {
+            return Ok(open);
+        }
+        // What went wrong while nobody waited for it may be over.
+        if let Some(ended) = slot.dialling.take_if(|dialling| dialling.is_finished())
+            && let Ok(Ok(open)) = ended.await
+            && usable(&open)
+        {
+            return Ok(open);
+        }
+        let link = self.clone();
+        let dialling = slot.dialling.get_or_insert_with(|| {
+            let (unheard, _) = mpsc::unbounded_channel();
+            tokio::spawn(async move { dial(&*link.connector, &link.schema, unheard).await })
+        });
+        let dialled = dialling.await;
+        slot.dialling = None;
+        dialled.map_err(|error| StoreError::unavailable("connecting to PostgreSQL", error))?
     }
 }
 

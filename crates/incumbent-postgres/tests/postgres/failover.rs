@@ -153,10 +153,15 @@ async fn a_call_that_is_given_up_does_not_hold_up_the_next_one() {
     let session = store.open_session(20 * TTL).await.unwrap();
     // It tells nobody: nothing else is under way.
     let behind = held(&session.enlist(&election, &entry(2)).await.unwrap());
-    proxy.set(Way::Stall);
-    let given_up = tokio::time::timeout(Duration::from_millis(200), session.standing(&behind, None)).await;
-    assert!(given_up.is_err());
-    // What was sent on the old connection still waits there.
+    proxy.set(Way::HoldAnswers);
+    let given_up = tokio::spawn({
+        let (session, behind) = (session.clone(), behind.clone());
+        async move { session.standing(&behind, None).await }
+    });
+    let asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%standing_1%' AND pid <> pg_backend_pid()";
+    until("it has been asked", async || server.sql(asked) == "1").await;
+    given_up.abort();
+    assert!(given_up.await.is_err());
     proxy.set(Way::Forward);
     let connections = proxy.connections();
     within(session.standing(&behind, None)).await.unwrap();

@@ -33,11 +33,6 @@ impl Host for Postgres {
                   forward, and they have ended",
         ),
         Exception::new(
-            Claim::SlowServer,
-            "an attempt that is given up takes its connection with it, and to dial needs more round trips than an attempt \
-             may take at a twentieth of the TTL each",
-        ),
-        Exception::new(
             Claim::CancelledReads,
             "answers have no numbers: one that nobody waits for any more goes with its connection, and a read that \
                   is given up costs one",
