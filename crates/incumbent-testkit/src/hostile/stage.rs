@@ -16,6 +16,9 @@ use crate::proxy::{Proxy, Way};
 /// granularity and one retry; the rest is for a machine that is busy.
 const EMPTY_FOR_TTLS: u32 = 4;
 
+/// Nobody takes longer to get into line, unless it never does.
+const IN_LINE_WITHIN_TTLS: u32 = 10;
+
 /// Where a scene is played.
 #[derive(Debug)]
 pub struct Stage<H> {
@@ -106,13 +109,16 @@ impl<H: Host> Stage<H> {
     pub(super) async fn stand(&self, addresses: &[String], name: &str) -> Result<Candidacy, Unmet> {
         let client = self.client(self.store(addresses)?).await;
         let election = client.election(self.election.as_str()).expect("a well-formed name");
-        Ok(within(election.candidate(name).stand()).await.expect("a place in line"))
+        let standing = tokio::time::timeout(H::TTL * IN_LINE_WITHIN_TTLS, election.candidate(name).stand()).await;
+        let standing =
+            standing.map_err(|_| Unmet(format!("{name} is not in line after {IN_LINE_WITHIN_TTLS} TTLs")))?;
+        Ok(standing.expect("a place in line"))
     }
 
     /// A leader behind a link of its own.
     pub(super) async fn lead_behind(&self, link: &Link) -> Result<(Candidacy, Leadership), Unmet> {
         let mut leading = self.stand(&link.addresses(), "leader").await?;
-        let office = within(leading.elected()).await.expect("a candidacy").expect("an election");
+        let office = leads_soon::<H>(Instant::now(), &mut [&mut leading]).await?;
         Ok((leading, office))
     }
 
