@@ -13,6 +13,10 @@ FAULT_SEEDS ?= 100000
 # `make fuzz` goes on for so long.
 FUZZ_SECONDS ?= 300
 PEERS_FAULT_SEEDS ?= 20000
+# `make campaign` holds its election on directory, etcd, zookeeper, redis, postgres or consensus.
+STORE ?= etcd
+FAULTS ?= 1000
+SEED ?= 1
 LIBRARY_FAULT_SEEDS ?= 20000
 
 # What has to be installed, as groups of scripts/setup.
@@ -23,6 +27,7 @@ FAULT_NEEDS := $(TEST_NEEDS)
 
 # Crates with fault tests that use real processes, behind their feature `faults`: one line each.
 FAULT_CRATES := \
+	incumbent-campaign \
 	incumbent-cli \
 	incumbent-etcd \
 	incumbent-file \
@@ -114,6 +119,11 @@ bench-peers: ## Measure elections among peers; the charts are target/bench-peers
 .PHONY: bench-page
 bench-page: ## Put the tables and charts of the benchmarks that were run here into docs/how-fast.md
 	@scripts/how-fast
+
+.PHONY: campaign
+campaign: ## Put candidates on STORE=etcd through FAULTS=1000 faults, from SEED=1; the chart is target/campaign-STORE.svg
+	@scripts/setup $(BUILD_NEEDS) $(filter $(STORE),etcd zookeeper redis postgres)
+	@$(CARGO) run --release --quiet --locked -p incumbent-campaign -- $(STORE) $(FAULTS) $(SEED) target/campaign-$(STORE).svg
 
 # For scripts/lint.
 .PHONY: fault-crates

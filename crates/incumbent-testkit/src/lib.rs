@@ -5,6 +5,7 @@
 //! - [`Memory`]: the memory store, for both suites.
 //! - [`FaultStore`]: a store that loses, delays, doubles and refuses, on request or from a seed.
 //! - [`mod@fuzz`]: what no honest writer would write, for decoders of what comes from outside.
+//! - [`judge`]: whether what candidates in processes of their own wrote down breaks a rule.
 //! - [`candidates`] and [`patience`]: what tests of one's own want of a store, and how long they
 //!   wait for it.
 //! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that
@@ -20,6 +21,7 @@ mod fault;
 pub mod fuzz;
 #[cfg(feature = "servers")]
 pub mod hostile;
+pub mod judge;
 mod memory;
 pub mod patience;
 #[cfg(feature = "servers")]

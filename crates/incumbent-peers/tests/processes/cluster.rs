@@ -15,7 +15,7 @@ use incumbent_peers::{Algorithm, GroupConfig, MemberId, Members, PeerRole, Query
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{Process, Scratch};
 
-use crate::timeline::{Report, Term, Timeline, Who};
+use incumbent_testkit::judge::{Report, Term, Timeline, Who};
 
 /// Long enough for the busiest machine. Nothing waits for it unless it fails.
 const PATIENCE: Duration = Duration::from_secs(120);

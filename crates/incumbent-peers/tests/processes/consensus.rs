@@ -4,7 +4,7 @@ use incumbent_peers::{Algorithm, MemberId};
 use incumbent_testkit::proxy::Way;
 
 use crate::cluster::Cluster;
-use crate::timeline::{Term, Timeline, What, Who};
+use incumbent_testkit::judge::{Term, Timeline, What, Who};
 
 async fn five() -> Cluster {
     Cluster::start(Algorithm::Consensus, 5).await

@@ -7,4 +7,3 @@ mod consensus;
 mod flawed;
 mod ranks;
 mod storm;
-mod timeline;

@@ -4,10 +4,10 @@
 use incumbent_peers::Algorithm;
 
 use crate::cluster::Cluster;
-use crate::timeline::Who;
+use incumbent_testkit::judge::Who;
 
 async fn leads(cluster: &mut Cluster, who: Who, among: &[Who]) {
-    let all_know = |timeline: &crate::timeline::Timeline| {
+    let all_know = |timeline: &incumbent_testkit::judge::Timeline| {
         among.iter().all(|member| timeline.known_by(*member).is_some_and(|(leader, _)| leader == who)).then_some(())
     };
     cluster.until(&format!("{among:?} follow {who}"), all_know).await;

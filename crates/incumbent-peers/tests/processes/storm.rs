@@ -12,7 +12,7 @@ use incumbent_testkit::proxy::Way;
 use tokio::task::AbortHandle;
 
 use crate::cluster::Cluster;
-use crate::timeline::Who;
+use incumbent_testkit::judge::Who;
 
 const FAULTS: usize = 100;
 /// The longest pause between two faults.

@@ -1,36 +1,56 @@
-//! What the members wrote down, put together: all are on one host, so that their clocks are the
-//! same one. It says whether a rule was broken, and knows nothing of how the members were treated.
+//! The judge of what candidates in processes of their own wrote down: whether a rule was broken.
+//!
+//! All are on one host, so that their clocks are one clock. It knows nothing of how the candidates
+//! were treated, but for deaths of which the store learns at once.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A member's number.
-pub(crate) type Who = u16;
+/// A candidate's number.
+pub type Who = u16;
 
-/// One line of a member's diary.
+/// One line of a candidate's diary.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Report {
+pub struct Report {
     /// When, in nanoseconds of the boot-time clock.
-    pub(crate) at: u64,
-    pub(crate) who: Who,
+    pub at: u64,
+    /// Who wrote it.
+    pub who: Who,
     /// The process that wrote it.
-    pub(crate) life: u32,
-    pub(crate) what: What,
+    pub life: u32,
+    /// What it says.
+    pub what: What,
 }
 
+/// What a candidate writes down.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub enum What {
+    /// A process begins.
     Started,
-    Elected { term: u64, deadline: u64 },
+    /// It is in office.
+    Elected {
+        /// The token, which for consensus is the number of the term.
+        term: u64,
+        /// Until when.
+        deadline: u64,
+    },
+    /// It may believe in its office until then.
     Deadline(u64),
+    /// The term is over, and why.
     Unelected(String),
+    /// Somebody leads, in this term.
     Leader(Who, u64),
+    /// Nobody leads.
     Vacant,
+    /// Something that is not judged.
     Other(String),
+    /// Its process was killed, at this time or after it, and the store learns of deaths at once.
+    Killed,
 }
 
 impl Report {
-    pub(crate) fn parse(who: Who, line: &str) -> Option<Report> {
+    /// A line: the time, the process, and what it says. `None`: it means nothing.
+    pub fn parse(who: Who, line: &str) -> Option<Report> {
         let mut words = line.split(' ');
         let (at, life) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let what = match (words.next()?, words.next(), words.next()) {
@@ -42,6 +62,7 @@ impl Report {
             ("unelected", Some(why), None) => What::Unelected(why.to_owned()),
             ("leader", Some(leader), Some(term)) => What::Leader(leader.parse().ok()?, term.parse().ok()?),
             ("vacant", None, None) => What::Vacant,
+            ("killed", None, None) => What::Killed,
             ("stopping" | "note", Some(_), _) => What::Other(line.to_owned()),
             _ => return None,
         };
@@ -49,28 +70,42 @@ impl Report {
     }
 }
 
-/// A term in which a member was in office.
+/// A term in which a candidate was in office.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Term {
-    pub(crate) who: Who,
-    pub(crate) term: u64,
-    pub(crate) from: u64,
+pub struct Term {
+    /// Who.
+    pub who: Who,
+    /// Its token.
+    pub term: u64,
+    /// Since when.
+    pub from: u64,
     /// The last one that it was given.
-    pub(crate) deadline: u64,
+    pub deadline: u64,
     /// When it said that the term was over. Being killed ends nothing: nobody else may count on it.
-    pub(crate) ended: Option<u64>,
+    pub ended: Option<u64>,
 }
 
 impl Term {
     /// Until when its holder may have believed in it.
-    pub(crate) fn until(&self) -> u64 {
+    pub fn until(&self) -> u64 {
         self.ended.unwrap_or(u64::MAX).min(self.deadline)
     }
 }
 
+/// A write to a fenced resource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// When the resource decided about it.
+    pub at: u64,
+    /// The token that it came with.
+    pub token: u64,
+    /// Whether it was made.
+    pub accepted: bool,
+}
+
 /// The rule that was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Broken {
+pub enum Broken {
     /// A term has two leaders, or one of them twice.
     TwoInATerm(Term, Term),
     /// Two could believe at the same time that they lead.
@@ -81,6 +116,8 @@ pub(crate) enum Broken {
     OutOfOrder(Report),
     /// Somebody follows a leader that was never elected in that term.
     NeverElected(Report),
+    /// A fenced resource took what an earlier leader wrote while a later one was in office.
+    StaleWrite(Write, Term),
 }
 
 impl fmt::Display for Broken {
@@ -89,19 +126,20 @@ impl fmt::Display for Broken {
     }
 }
 
-/// All reports of all members, each member's in order.
+/// All reports of all candidates, each one's in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Timeline {
+pub struct Timeline {
     reports: BTreeMap<Who, Vec<Report>>,
 }
 
 impl Timeline {
-    pub(crate) fn add(&mut self, report: Report) {
+    /// Adds a report to its candidate's.
+    pub fn add(&mut self, report: Report) {
         self.reports.entry(report.who).or_default().push(report);
     }
 
     /// Every term, by when it began.
-    pub(crate) fn terms(&self) -> Result<Vec<Term>, Broken> {
+    pub fn terms(&self) -> Result<Vec<Term>, Broken> {
         let mut terms = Vec::new();
         for reports in self.reports.values() {
             let mut office: Option<Term> = None;
@@ -114,14 +152,14 @@ impl Timeline {
                         office = Some(Term { who, term: *term, from: at, deadline: *deadline, ended: None });
                     }
                     (What::Deadline(deadline), Some(term)) => term.deadline = *deadline,
-                    (What::Unelected(_), Some(term)) => {
+                    (What::Unelected(_) | What::Killed, Some(term)) => {
                         term.ended = Some(at);
                         terms.extend(office.take());
                     }
                     (What::Elected { .. }, Some(_)) | (What::Deadline(_) | What::Unelected(_), None) => {
                         return Err(Broken::OutOfOrder(report.clone()));
                     }
-                    (What::Leader(..) | What::Vacant | What::Other(_), _) => {}
+                    (What::Killed, None) | (What::Leader(..) | What::Vacant | What::Other(_), _) => {}
                 }
             }
             terms.extend(office);
@@ -130,8 +168,8 @@ impl Timeline {
         Ok(terms)
     }
 
-    /// The rules of consensus, over all that was written.
-    pub(crate) fn check(&self) -> Result<Vec<Term>, Broken> {
+    /// The rules, over all that was written.
+    pub fn check(&self) -> Result<Vec<Term>, Broken> {
         let terms = self.terms()?;
         let mut holders: BTreeMap<u64, &Term> = BTreeMap::new();
         for term in &terms {
@@ -167,12 +205,25 @@ impl Timeline {
         Ok(())
     }
 
-    /// Who leads in which term, as far as a member knows.
-    pub(crate) fn known_by(&self, who: Who) -> Option<(Who, u64)> {
+    /// The rule of fenced resources: from the moment a leader is in office, none takes a write with
+    /// an older token.
+    pub fn check_writes(&self, writes: &[Write]) -> Result<(), Broken> {
+        let terms = self.terms()?;
+        for write in writes.iter().filter(|write| write.accepted) {
+            let later = terms.iter().find(|term| term.term > write.token && term.from < write.at);
+            if let Some(later) = later {
+                return Err(Broken::StaleWrite(*write, later.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who leads in which term, as far as a candidate knows.
+    pub fn known_by(&self, who: Who) -> Option<(Who, u64)> {
         let news = self.reports.get(&who)?.iter().rev().find_map(|report| match &report.what {
             What::Elected { term, .. } => Some(Some((who, *term))),
             What::Leader(leader, term) => Some(Some((*leader, *term))),
-            What::Started | What::Unelected(_) | What::Vacant => Some(None),
+            What::Started | What::Unelected(_) | What::Killed | What::Vacant => Some(None),
             What::Deadline(_) | What::Other(_) => None,
         });
         news.flatten()
@@ -180,13 +231,13 @@ impl Timeline {
 
     /// The newest term of those who said that they are in office and not that they are not, and its
     /// holder.
-    pub(crate) fn in_office(&self) -> Option<(Who, u64)> {
+    pub fn in_office(&self) -> Option<(Who, u64)> {
         let offices = self.reports.keys().filter_map(|who| self.known_by(*who).filter(|(leader, _)| leader == who));
         offices.max_by_key(|(_, term)| *term)
     }
 
     /// The last reports of all, in the order of their times: for people.
-    pub(crate) fn tail(&self, count: usize) -> String {
+    pub fn tail(&self, count: usize) -> String {
         let mut all: Vec<&Report> = self.reports.values().flatten().collect();
         all.sort_by_key(|report| report.at);
         let shown = all[all.len().saturating_sub(count)..].iter();
@@ -194,7 +245,7 @@ impl Timeline {
     }
 
     /// How many reports there are that fit.
-    pub(crate) fn count(&self, fits: impl Fn(&Report) -> bool) -> usize {
+    pub fn count(&self, fits: impl Fn(&Report) -> bool) -> usize {
         self.reports.values().flatten().filter(|report| fits(report)).count()
     }
 }
@@ -292,6 +343,25 @@ mod tests {
         assert!(matches!(other.check(), Err(Broken::NeverElected(_))));
         let unknown = forged(&[(1, "10 1 elected 4 80"), (2, "15 2 leader 1 5")]);
         assert!(matches!(unknown.check(), Err(Broken::NeverElected(_))));
+    }
+
+    #[test]
+    fn a_death_ends_a_term_where_the_store_learns_of_it_and_nothing_before_it() {
+        let learnt =
+            forged(&[(1, "10 1 elected 4 80"), (1, "30 1 killed"), (1, "35 2 started"), (2, "31 3 elected 5 99")]);
+        assert!(learnt.check().is_ok());
+        let too_early = forged(&[(1, "10 1 elected 4 80"), (1, "30 1 killed"), (2, "29 3 elected 5 99")]);
+        assert!(matches!(too_early.check(), Err(Broken::Overlap(..))));
+    }
+
+    #[test]
+    fn a_write_of_an_earlier_leader_is_found_if_it_was_taken_after_the_next_one_was_in_office() {
+        let timeline = forged(&[(1, "10 1 elected 4 20"), (2, "50 2 elected 5 60")]);
+        let write = |at, token, accepted| Write { at, token, accepted };
+        let sound = [write(12, 4, true), write(49, 4, true), write(51, 5, true), write(52, 4, false)];
+        assert_eq!(timeline.check_writes(&sound), Ok(()));
+        let stale = timeline.check_writes(&[write(51, 4, true)]);
+        assert!(matches!(stale, Err(Broken::StaleWrite(..))), "{stale:?}");
     }
 
     #[test]
