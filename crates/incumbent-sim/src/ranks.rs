@@ -1,5 +1,5 @@
 //! Bully and ring in virtual time, over links that may be cut: how often the office changes hands,
-//! and for how long two are in it. The same plan gives the same run.
+//! and for how long two are in it. The same scenario gives the same run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -79,7 +79,7 @@ by_rank!(Ring, ring::Message, ring::Message::Passed { .. } | ring::Message::Puls
 
 /// What a run is made from.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Scenario {
     /// How many members there are, from 1 on.
     pub members: u16,
     /// Their settings.
@@ -102,10 +102,10 @@ pub struct Plan {
     pub until: Duration,
 }
 
-impl Plan {
+impl Scenario {
     /// So many members that all start at once, and nothing goes wrong.
-    pub fn new(members: u16, settings: RankSettings) -> Plan {
-        Plan {
+    pub fn new(members: u16, settings: RankSettings) -> Scenario {
+        Scenario {
             members,
             settings,
             cut: Vec::new(),
@@ -147,7 +147,7 @@ enum Happening<M> {
 }
 
 struct World<R: ByRank> {
-    plan: Plan,
+    scenario: Scenario,
     now: Duration,
     members: BTreeMap<u16, R>,
     queue: Queue<(u16, Happening<R::Message>)>,
@@ -160,10 +160,10 @@ struct World<R: ByRank> {
     outcome: Outcome,
 }
 
-/// Runs a plan to its end.
-pub fn run<R: ByRank>(plan: Plan) -> Outcome {
+/// Runs a scenario to its end.
+pub fn run<R: ByRank>(scenario: Scenario) -> Outcome {
     let mut world = World::<R> {
-        plan,
+        scenario,
         now: Duration::ZERO,
         members: BTreeMap::new(),
         queue: Queue::new(),
@@ -173,23 +173,23 @@ pub fn run<R: ByRank>(plan: Plan) -> Outcome {
         at_work: BTreeMap::new(),
         outcome: Outcome::default(),
     };
-    for who in 1..=world.plan.members {
-        let at = world.plan.starts.get(&who).copied().unwrap_or_default();
+    for who in 1..=world.scenario.members {
+        let at = world.scenario.starts.get(&who).copied().unwrap_or_default();
         world.at(at, who, Happening::Start);
     }
-    for (who, at) in world.plan.crashes.clone() {
+    for (who, at) in world.scenario.crashes.clone() {
         world.at(at, who, Happening::Crash);
     }
-    for (who, at) in world.plan.resigns.clone() {
+    for (who, at) in world.scenario.resigns.clone() {
         world.at(at, who, Happening::Resign);
     }
-    for (who, at) in world.plan.asked.clone() {
+    for (who, at) in world.scenario.asked.clone() {
         world.at(at, who, Happening::Asked);
     }
     for _ in 0..MAX_STEPS {
         let Some((at, (who, what))) = world.queue.pop() else { break };
         let at = Duration::from_nanos(at);
-        if at > world.plan.until {
+        if at > world.scenario.until {
             break;
         }
         if world.in_office.len() > 1 {
@@ -217,10 +217,10 @@ impl<R: ByRank> World<R> {
         let now = self.time();
         let input = match what {
             Happening::Start => {
-                let group = Group::new(MemberId(who), (1..=self.plan.members).map(MemberId));
+                let group = Group::new(MemberId(who), (1..=self.scenario.members).map(MemberId));
                 let rng = Rng::from_number(u64::from(who));
-                let rules = TermRules { hold_until_stopped: self.plan.hold, ..TermRules::default() };
-                let machine = group.ok().and_then(|group| R::start(now, group, self.plan.settings, rules, rng));
+                let rules = TermRules { hold_until_stopped: self.scenario.hold, ..TermRules::default() };
+                let machine = group.ok().and_then(|group| R::start(now, group, self.scenario.settings, rules, rng));
                 self.members.extend(machine.map(|machine| (who, machine)));
                 return self.drain(who);
             }
@@ -260,7 +260,7 @@ impl<R: ByRank> World<R> {
     fn drain(&mut self, who: u16) {
         while let Some(output) = self.members.get_mut(&who).and_then(R::output) {
             match output {
-                Output::Send(to, message) if !self.plan.cut.contains(&(who, to.0)) => {
+                Output::Send(to, message) if !self.scenario.cut.contains(&(who, to.0)) => {
                     self.at(self.now + DELAY, to.0, Happening::Said(MemberId(who), message));
                 }
                 Output::Event(event) => self.on_event(who, event),
@@ -308,7 +308,7 @@ impl<R: ByRank> World<R> {
             && !std::mem::replace(due, true)
         {
             let term = *term;
-            self.at(self.now + self.plan.work, who, Happening::Stopped(term));
+            self.at(self.now + self.scenario.work, who, Happening::Stopped(term));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use incumbent_core::peers::bully::Bully;
 use incumbent_core::peers::ring::Ring;
 use incumbent_core::peers::{RankFlaw, RankPolicy, RankSettings};
-use incumbent_sim::ranks::{Outcome, Plan, run};
+use incumbent_sim::ranks::{Outcome, Scenario, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -17,10 +17,10 @@ enum Algorithm {
 
 const BOTH: [Algorithm; 2] = [Algorithm::Bully, Algorithm::Ring];
 
-fn play(algorithm: Algorithm, plan: Plan) -> Outcome {
+fn play(algorithm: Algorithm, scenario: Scenario) -> Outcome {
     match algorithm {
-        Algorithm::Bully => run::<Bully>(plan),
-        Algorithm::Ring => run::<Ring>(plan),
+        Algorithm::Bully => run::<Bully>(scenario),
+        Algorithm::Ring => run::<Ring>(scenario),
     }
 }
 
@@ -42,10 +42,10 @@ fn most_elections(algorithm: Algorithm, flaw: Option<RankFlaw>) -> (usize, Strin
                     continue;
                 }
                 for cut in [vec![(from, to)], vec![(from, to), (to, from)]] {
-                    let mut plan = Plan::new(members, RankSettings { majority, ..flawed(flaw) });
-                    plan.starts.insert(members, SECOND * 5);
-                    plan.cut = cut.clone();
-                    let elections = play(algorithm, plan).elected.len();
+                    let mut scenario = Scenario::new(members, RankSettings { majority, ..flawed(flaw) });
+                    scenario.starts.insert(members, SECOND * 5);
+                    scenario.cut = cut.clone();
+                    let elections = play(algorithm, scenario).elected.len();
                     if elections > most.0 {
                         most = (elections, format!("{members} members, {cut:?} cut, majority: {majority}"));
                     }
@@ -59,8 +59,8 @@ fn most_elections(algorithm: Algorithm, flaw: Option<RankFlaw>) -> (usize, Strin
 #[test]
 fn one_broken_link_does_not_make_leaders_change_for_ever() {
     for algorithm in BOTH {
-        let (elections, plan) = most_elections(algorithm, None);
-        assert!((2..=3).contains(&elections), "{algorithm:?}: {elections} elections in two minutes: {plan}");
+        let (elections, scenario) = most_elections(algorithm, None);
+        assert!((2..=3).contains(&elections), "{algorithm:?}: {elections} elections in two minutes: {scenario}");
     }
 }
 
@@ -72,10 +72,10 @@ fn a_ring_that_follows_results_before_the_winner_is_heard_is_caught() {
 
 /// The highest rank comes later than the others, and takes over.
 fn take_over(algorithm: Algorithm, members: u16, work: Duration, flaw: Option<RankFlaw>) -> Outcome {
-    let mut plan = Plan::new(members, flawed(flaw));
-    plan.starts.insert(members, SECOND * 5);
-    plan.work = work;
-    play(algorithm, plan)
+    let mut scenario = Scenario::new(members, flawed(flaw));
+    scenario.starts.insert(members, SECOND * 5);
+    scenario.work = work;
+    play(algorithm, scenario)
 }
 
 #[test]
@@ -114,10 +114,10 @@ fn a_candidate_that_is_shown_another_leader_while_it_is_at_work_is_caught() {
 
 /// The highest rank leads and resigns; the one that leads after it ends a minute later.
 fn resignation(algorithm: Algorithm, members: u16, flaw: Option<RankFlaw>) -> Outcome {
-    let mut plan = Plan::new(members, flawed(flaw));
-    plan.resigns.push((members, SECOND * 10));
-    plan.crashes.insert(members - 1, SECOND * 70);
-    play(algorithm, plan)
+    let mut scenario = Scenario::new(members, flawed(flaw));
+    scenario.resigns.push((members, SECOND * 10));
+    scenario.crashes.insert(members - 1, SECOND * 70);
+    play(algorithm, scenario)
 }
 
 #[test]
@@ -144,12 +144,12 @@ fn a_resignation_that_is_forgotten_is_caught() {
 
 /// The highest rank leads, and is asked to give the office back; its work takes long to stop.
 fn asked_to_resign(algorithm: Algorithm, hold: bool, flaw: Option<RankFlaw>) -> Outcome {
-    let mut plan = Plan::new(3, RankSettings { grace: SECOND * 3, ..flawed(flaw) });
-    plan.asked.push((3, SECOND * 10));
-    plan.work = if hold { SECOND * 20 } else { SECOND * 2 };
-    plan.hold = hold;
-    plan.until = SECOND * 60;
-    play(algorithm, plan)
+    let mut scenario = Scenario::new(3, RankSettings { grace: SECOND * 3, ..flawed(flaw) });
+    scenario.asked.push((3, SECOND * 10));
+    scenario.work = if hold { SECOND * 20 } else { SECOND * 2 };
+    scenario.hold = hold;
+    scenario.until = SECOND * 60;
+    play(algorithm, scenario)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::checker::number_of;
 use super::host::Boot;
-use super::plan::Kind;
+use super::scenario::Kind;
 use super::world::World;
 
 /// Watches one election: tokens never go back (S7), nor do the values of one token.
@@ -23,7 +23,7 @@ pub(crate) async fn observe(world: Arc<World>, boot: Arc<Boot>, election: usize,
         let mut last: Option<(Token, u64)> = None;
         loop {
             // Now and then it stops waiting, and waits again.
-            let limit = if rng.below(5) == 0 { world.plan.ttl / 7 } else { Duration::MAX };
+            let limit = if rng.below(5) == 0 { world.scenario.ttl / 7 } else { Duration::MAX };
             let seen = tokio::select! {
                 biased;
                 () = world.closing() => return,
@@ -62,8 +62,8 @@ pub(crate) struct Orders {
 
 impl Orders {
     pub(crate) async fn give(mut self) {
-        for _ in 0..self.world.plan.luck.operations {
-            let rest = self.within(self.world.plan.storm / 8);
+        for _ in 0..self.world.scenario.luck.operations {
+            let rest = self.within(self.world.scenario.storm / 8);
             tokio::select! {
                 biased;
                 () = self.world.healed() => break,
@@ -74,8 +74,8 @@ impl Orders {
         }
         // Nothing stays paused, not even by an order that was given up and arrives late.
         self.world.healed().await;
-        if self.world.plan.kind == Kind::Storm {
-            sleep(self.world.plan.ttl * 2).await;
+        if self.world.scenario.kind == Kind::Storm {
+            sleep(self.world.scenario.ttl * 2).await;
         }
         for election in 0..self.world.checker.elections() {
             let _ = self.resume(election).await;
@@ -83,7 +83,7 @@ impl Orders {
     }
 
     async fn order(&mut self, election: usize) {
-        let (world, ttl) = (self.world.clone(), self.world.plan.ttl);
+        let (world, ttl) = (self.world.clone(), self.world.scenario.ttl);
         let Some(operator) = self.operator(election) else { return };
         let within = ttl / 2 + self.within(ttl * 2);
         let began = world.checker.now();
@@ -134,7 +134,7 @@ impl Orders {
                     self.world.checker.fail("ERROR", format!("election {election} cannot be resumed: {error}"));
                     return Err(error);
                 }
-                Err(_) => sleep(self.world.plan.ttl / 10).await,
+                Err(_) => sleep(self.world.scenario.ttl / 10).await,
             }
         }
     }

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::host::Boot;
 use super::link::Way;
-use super::plan::Luck;
+use super::scenario::Luck;
 use super::world::World;
 
 pub(crate) struct Faults {
@@ -32,8 +32,9 @@ enum Mishap {
 impl Faults {
     pub(crate) async fn make(mut self) {
         let world = self.world.clone();
-        let storm = world.plan.storm.as_nanos() as u64;
-        let Luck { kills, pauses, cuts, outages, forgotten, replaced, drivers_killed, closes, .. } = world.plan.luck;
+        let storm = world.scenario.storm.as_nanos() as u64;
+        let Luck { kills, pauses, cuts, outages, forgotten, replaced, drivers_killed, closes, .. } =
+            world.scenario.luck;
         let counts = [
             (kills, Mishap::Kill),
             (pauses, Mishap::Pause),
@@ -58,9 +59,9 @@ impl Faults {
 
     fn happen(&mut self, mishap: Mishap) {
         let world = self.world.clone();
-        let host = self.rng.below(world.plan.hosts as u64) as usize;
+        let host = self.rng.below(world.scenario.hosts as u64) as usize;
         let boot = world.current(host);
-        let lasts = self.within(world.plan.ttl * 3 / 2);
+        let lasts = self.within(world.scenario.ttl * 3 / 2);
         world.checker.say("world", format_args!("{mishap:?} of host {host}, for {lasts:?}"));
         match mishap {
             Mishap::Kill => {
@@ -83,7 +84,7 @@ impl Faults {
             }
             Mishap::Outage => {
                 let way = [Way::Refused, Way::Hung][self.rng.below(2) as usize];
-                cut((0..=world.plan.hosts).map(|host| world.current(host)).collect(), way, lasts);
+                cut((0..=world.scenario.hosts).map(|host| world.current(host)).collect(), way, lasts);
             }
             Mishap::Forget => {
                 world.checker.all_removed_early();
@@ -103,7 +104,7 @@ impl Faults {
             }
         }
         // One whose client is of no more use is started again in the end.
-        for host in 0..self.world.plan.hosts {
+        for host in 0..self.world.scenario.hosts {
             let boot = self.world.current(host);
             if boot.has_failed() && !boot.gate.is_dead() && !boot.gate.driver_is_dead() && boot.client().is_some() {
                 boot.kill();
@@ -129,7 +130,7 @@ fn cut(boots: Vec<Arc<Boot>>, way: Way, lasts: Duration) {
 /// The driver is gone. Every task that waits for it is told, within the time that users take for
 /// other things.
 async fn all_are_told(world: Arc<World>, boot: Arc<Boot>) {
-    let ttl = world.plan.longest_ttl();
+    let ttl = world.scenario.longest_ttl();
     let told = async {
         while boot.gate.tasks() > 0 && !boot.gate.is_dead() {
             sleep(ttl / 10).await;
@@ -150,7 +151,7 @@ async fn close(world: Arc<World>, boot: Arc<Boot>, within: Duration) {
     if client.close(within).await.is_ok() && !boot.gate.is_dead() {
         boot.check_nothing_in_line((0..world.checker.elections()).map(|election| world.line(election)));
     }
-    sleep(world.plan.ttl).await;
+    sleep(world.scenario.ttl).await;
     boot.kill();
     start_again(&world, &boot).await;
 }

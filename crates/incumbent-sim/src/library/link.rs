@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::checker::Checker;
-use super::plan::Weather;
+use super::scenario::Weather;
 use super::server::{Server, at_once};
 use super::signal::Signal;
 

@@ -14,7 +14,7 @@ mod fence;
 mod gate;
 mod host;
 mod link;
-mod plan;
+mod scenario;
 mod server;
 mod signal;
 mod user;

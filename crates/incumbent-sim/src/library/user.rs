@@ -15,7 +15,7 @@ use super::checker::Checker;
 use super::clock::LooksOn;
 use super::fence::Resource;
 use super::host::Boot;
-use super::plan::Kind;
+use super::scenario::Kind;
 use super::world::{Phase, World};
 
 pub(crate) struct User {
@@ -48,7 +48,7 @@ impl User {
             match self.stand().await {
                 Next::Reboot => return self.boot.fail(),
                 Next::Stand | Next::Wait => {
-                    let rest = self.within(self.world.plan.ttl / 20);
+                    let rest = self.within(self.world.scenario.ttl / 20);
                     sleep(rest).await;
                 }
             }
@@ -128,7 +128,7 @@ impl User {
                     1 => return self.leave(candidacy).await,
                     2 => {
                         candidacy.set_healthy(false);
-                        sleep(self.within(world.plan.ttl / 2)).await;
+                        sleep(self.within(world.scenario.ttl / 2)).await;
                     }
                     _ => {}
                 },
@@ -217,7 +217,7 @@ impl User {
             }
             21 => {
                 // The work hangs; it does not even look.
-                let (hangs, world) = (self.within(self.world.plan.ttl * 2), self.world.clone());
+                let (hangs, world) = (self.within(self.world.scenario.ttl * 2), self.world.clone());
                 let _ = timeout(hangs, world.healed()).await;
                 Ok(office)
             }
@@ -248,9 +248,9 @@ impl User {
 
     /// The term is over. Some take their time to let go.
     async fn lost(&mut self, office: Leadership) -> Next {
-        let longest = match self.world.plan.kind {
-            Kind::Edge => self.world.plan.ttl / 2,
-            _ => self.world.plan.ttl * 3,
+        let longest = match self.world.scenario.kind {
+            Kind::Edge => self.world.scenario.ttl / 2,
+            _ => self.world.scenario.ttl * 3,
         };
         if self.in_storm() && self.rng.below(2) == 0 {
             let (linger, world, boot) = (self.within(longest), self.world.clone(), self.boot.clone());
@@ -269,7 +269,7 @@ impl User {
 
     async fn transfer(&mut self, office: Leadership, term: &Term) -> Result<Leadership, Next> {
         let Some(heir) = self.world.any_name(self.election, &mut self.rng) else { return Ok(office) };
-        let (began, within) = (self.world.checker.now(), self.within(self.world.plan.ttl));
+        let (began, within) = (self.world.checker.now(), self.within(self.world.scenario.ttl));
         self.world.checker.say("user", format_args!("transfers {} to {heir}", term.token()));
         match office.transfer_to(heir.as_str(), within).await {
             Ok(()) => {
@@ -303,7 +303,7 @@ impl User {
         resource.write(term.token());
         if self.in_storm() && self.rng.below(20) == 0 {
             let (resource, token) = (resource.clone(), term.token().clone());
-            let later = self.within(self.world.plan.ttl * 2);
+            let later = self.within(self.world.scenario.ttl * 2);
             self.boot.gate.spawn_user(async move {
                 sleep(later).await;
                 resource.write(&token);
@@ -336,18 +336,18 @@ impl User {
     }
 
     fn in_storm(&self) -> bool {
-        self.world.phase() == Phase::Storm && !matches!(self.world.plan.kind, Kind::Quiet | Kind::Deaths)
+        self.world.phase() == Phase::Storm && !matches!(self.world.scenario.kind, Kind::Quiet | Kind::Deaths)
     }
 
     /// How long it waits for something: for ever, mostly; in a storm one of `share` is impatient.
     fn patience(&mut self, share: u64) -> Duration {
         let impatient = self.in_storm() && self.rng.below(share) == 0;
-        if impatient { self.within(self.world.plan.ttl) } else { Duration::MAX }
+        if impatient { self.within(self.world.scenario.ttl) } else { Duration::MAX }
     }
 
     fn step(&mut self) -> Duration {
-        let share = if self.world.plan.kind == Kind::Edge { 50 } else { 8 };
-        Duration::from_millis(1) + self.within(self.world.plan.ttl / share)
+        let share = if self.world.scenario.kind == Kind::Edge { 50 } else { 8 };
+        Duration::from_millis(1) + self.within(self.world.scenario.ttl / share)
     }
 
     fn within(&mut self, longest: Duration) -> Duration {

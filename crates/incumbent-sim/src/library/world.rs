@@ -18,7 +18,7 @@ use super::fence::Resource;
 use super::gate::{DriverGate, Gate};
 use super::host::Boot;
 use super::link::{Link, LinkOf, Way};
-use super::plan::{Kind, Plan, Weather};
+use super::scenario::{Kind, Scenario, Weather};
 use super::server::Server;
 use super::signal::Signal;
 use super::user::User;
@@ -35,7 +35,7 @@ pub(crate) enum Phase {
 
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) plan: Plan,
+    pub(crate) scenario: Scenario,
     pub(crate) checker: Arc<Checker>,
     pub(crate) server: Arc<Server>,
     variant: Variant,
@@ -58,29 +58,29 @@ struct State {
 impl World {
     pub(crate) fn new(seed: u64, variant: Variant, tracing: bool) -> Arc<World> {
         let mut rng = Rng::from_number(seed);
-        let plan = Plan::draw(&mut rng);
+        let scenario = Scenario::draw(&mut rng);
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         // Where rivals share one clock with the store, that is it.
         let origin = clock.now().as_nanos();
-        let server = Arc::new(Server::new(plan.shape, clock));
-        let names = (0..plan.elections).map(|number| match ElectionName::new(&format!("e{number}")) {
+        let server = Arc::new(Server::new(scenario.shape, clock));
+        let names = (0..scenario.elections).map(|number| match ElectionName::new(&format!("e{number}")) {
             Ok(name) => name,
             Err(error) => unreachable!("{error}"),
         });
-        let entry_goes_within = (plan.kind == Kind::Edge).then_some(plan.ttl / 10);
+        let entry_goes_within = (scenario.kind == Kind::Edge).then_some(scenario.ttl / 10);
         let checker = Checker::new(server.clone(), names.collect(), entry_goes_within, Trace::new(tracing));
-        checker.say("world", format_args!("{plan:?}"));
+        checker.say("world", format_args!("{scenario:?}"));
         let start = Instant::now();
-        let clocks = (0..=plan.hosts).map(|_| {
-            let most = u64::from(plan.drift_ppm);
+        let clocks = (0..=scenario.hosts).map(|_| {
+            let most = u64::from(scenario.drift_ppm);
             let ppm = rng.below(2 * most + 1) as i64 - most as i64;
             let own = rng.below(1 << 40);
-            let (origin, ppm) = if plan.shape.one_clock { (origin, 0) } else { (origin + own, ppm) };
+            let (origin, ppm) = if scenario.shape.one_clock { (origin, 0) } else { (origin + own, ppm) };
             Arc::new(HostClock::new(start, origin, ppm))
         });
         let clocks = clocks.collect();
-        let luck = if plan.kind == Kind::Storm { (plan.ttl / 10, 50) } else { (Duration::from_millis(2), 0) };
-        let resources = (0..plan.elections).filter(|_| plan.fenced);
+        let luck = if scenario.kind == Kind::Storm { (scenario.ttl / 10, 50) } else { (Duration::from_millis(2), 0) };
+        let resources = (0..scenario.elections).filter(|_| scenario.fenced);
         let resources = resources.map(|election| Resource::new(&checker, election, rng.fork(), luck)).collect();
         let state = State {
             rng,
@@ -91,16 +91,16 @@ impl World {
             seen: BTreeMap::new(),
         };
         let (phase, state) = (Signal::new(Phase::Storm), Mutex::new(state));
-        Arc::new(World { plan, checker, server, variant, resources, phase, state })
+        Arc::new(World { scenario, checker, server, variant, resources, phase, state })
     }
 
     /// The whole day.
     pub(crate) async fn live(self: Arc<World>) {
-        for host in 0..=self.plan.hosts {
+        for host in 0..=self.scenario.hosts {
             self.boot(host).await;
         }
         let bystander = self.bystander();
-        for election in 0..self.plan.elections {
+        for election in 0..self.scenario.elections {
             let (world, rng) = (self.clone(), self.fork());
             bystander.gate.spawn_user(observe(world, bystander.clone(), election, rng));
         }
@@ -108,8 +108,8 @@ impl World {
         bystander.gate.spawn_user(orders.give());
         drop(bystander);
         tokio::spawn(look_now_and_then(self.clone(), self.fork()));
-        match self.plan.kind {
-            Kind::Quiet | Kind::Edge => sleep(self.plan.storm).await,
+        match self.scenario.kind {
+            Kind::Quiet | Kind::Edge => sleep(self.scenario.storm).await,
             Kind::Deaths => self.deaths().await,
             Kind::Storm => {
                 let faults = Faults { world: self.clone(), rng: self.fork() };
@@ -119,8 +119,8 @@ impl World {
         self.heal().await;
         // What was late may still arrive and prolong a session of the dead, which then has to
         // expire; a hint that was lost is made up for by a re-read, twice the TTL after the last.
-        let ttl = self.plan.longest_ttl();
-        sleep(if self.plan.kind == Kind::Storm { ttl * 6 } else { ttl * 3 / 2 }).await;
+        let ttl = self.scenario.longest_ttl();
+        sleep(if self.scenario.kind == Kind::Storm { ttl * 6 } else { ttl * 3 / 2 }).await;
         let changes = self.check_settled();
         sleep(ttl * 5 / 2).await;
         self.check_stable(&changes);
@@ -129,7 +129,7 @@ impl World {
 
     /// Leaders die, and are replaced within the TTL and a moment.
     async fn deaths(self: &Arc<World>) {
-        let ttl = self.plan.ttl;
+        let ttl = self.scenario.ttl;
         for _ in 0..3 {
             sleep(ttl).await;
             let [((host, _), _)] = self.checker.leaders(0)[..] else {
@@ -139,7 +139,7 @@ impl World {
             self.checker.say("world", format_args!("host {host} dies"));
             self.current(host).kill();
             sleep(ttl * 11 / 10 + Duration::from_millis(50)).await;
-            for election in 0..self.plan.elections {
+            for election in 0..self.scenario.elections {
                 let leaders = self.checker.leaders(election);
                 if leaders.len() != 1 {
                     let text = format!("election {election} has {leaders:?} a TTL after its leader died");
@@ -162,25 +162,25 @@ impl World {
         }
         // The orders under way are given up or carried out first.
         let bystander = self.bystander();
-        let observers = self.plan.elections;
+        let observers = self.scenario.elections;
         let obeyed = async {
             while bystander.gate.tasks() > observers + 1 {
-                sleep(self.plan.ttl / 4).await;
+                sleep(self.scenario.ttl / 4).await;
             }
         };
-        if timeout(self.plan.ttl * 4 + Duration::from_secs(20), obeyed).await.is_err() {
+        if timeout(self.scenario.ttl * 4 + Duration::from_secs(20), obeyed).await.is_err() {
             return self.checker.fail("ERROR", "an order is neither carried out nor refused".to_owned());
         }
         self.restart_failed().await;
         // Somebody may hear only now that the store was replaced.
         if self.was_replaced() {
-            sleep(self.plan.ttl).await;
+            sleep(self.scenario.ttl).await;
             self.restart_failed().await;
         }
     }
 
     async fn restart_failed(self: &Arc<World>) {
-        for host in 0..self.plan.hosts {
+        for host in 0..self.scenario.hosts {
             let boot = self.current(host);
             let gone = boot.gate.is_dead() || boot.gate.driver_is_dead() || boot.client().is_none();
             if boot.has_failed() || gone {
@@ -193,7 +193,7 @@ impl World {
     /// L1, L4: everybody who stands is in line once, nobody else is, and the first one leads.
     fn check_settled(&self) -> Vec<usize> {
         self.checker.look_at_all();
-        for election in 0..self.plan.elections {
+        for election in 0..self.scenario.elections {
             let line = self.line(election);
             let leaders = self.checker.leaders(election);
             let first = line.first().map(|head| (self.server.generation(), head.token));
@@ -201,7 +201,7 @@ impl World {
                 let text = format!("election {election} is led by {leaders:?}, and the line is {}", shown(&line));
                 return self.broken("L1", text);
             }
-            let seen = self.state().seen.get(&(self.plan.hosts, election)).copied().flatten();
+            let seen = self.state().seen.get(&(self.scenario.hosts, election)).copied().flatten();
             if seen != line.first().map(|head| head.token) {
                 let text =
                     format!("an observer of election {election} sees {seen:?}, and the line is {}", shown(&line));
@@ -214,11 +214,11 @@ impl World {
                 return self.broken(rule, text);
             }
         }
-        (0..self.plan.elections).map(|election| self.checker.changes(election)).collect()
+        (0..self.scenario.elections).map(|election| self.checker.changes(election)).collect()
     }
 
     fn check_line(&self, election: usize, line: &[Entry]) -> Option<(&'static str, String)> {
-        let prefixes: Vec<_> = (0..self.plan.hosts).map(|host| self.current(host).prefix()).collect();
+        let prefixes: Vec<_> = (0..self.scenario.hosts).map(|host| self.current(host).prefix()).collect();
         let of = |entry: &Entry, prefix: &str| entry.name.as_deref().is_some_and(|name| name.starts_with(prefix));
         for prefix in &prefixes {
             let entries = line.iter().filter(|entry| of(entry, prefix)).count();
@@ -236,7 +236,7 @@ impl World {
     fn check_stable(&self, changes: &[usize]) {
         for (election, before) in changes.iter().enumerate() {
             let after = self.checker.changes(election);
-            if after != *before || (self.plan.kind == Kind::Quiet && after != 1) {
+            if after != *before || (self.scenario.kind == Kind::Quiet && after != 1) {
                 let text =
                     format!("leadership of {election} has changed {} times for no reason", after - before.min(&1));
                 self.checker.fail("L3", text);
@@ -246,10 +246,10 @@ impl World {
 
     /// Everyone leaves, and nothing is left: no task, no call, no watch, no entry.
     async fn close(self: &Arc<World>) {
-        let ttl = self.plan.longest_ttl();
+        let ttl = self.scenario.longest_ttl();
         self.checker.say("world", format_args!("everyone leaves"));
         self.phase.set(Phase::Closing);
-        for host in 0..=self.plan.hosts {
+        for host in 0..=self.scenario.hosts {
             let boot = self.current(host);
             let users_left = async {
                 while boot.gate.tasks() > 1 {
@@ -268,11 +268,11 @@ impl World {
         }
         sleep(ttl * 4).await;
         self.check_nothing_left();
-        for election in 0..self.plan.elections {
+        for election in 0..self.scenario.elections {
             self.server.clear_office(self.checker.name(election));
         }
         // As long as the tombstone of an ended election stays.
-        sleep((self.plan.ttl * 2).max(Duration::from_secs(61))).await;
+        sleep((self.scenario.ttl * 2).max(Duration::from_secs(61))).await;
         let forgets = self.server.shape().forgotten_by == ForgottenBy::Store;
         if forgets && !self.server.store().is_empty() {
             self.checker.fail("CLOSE", "everyone has left, and the store is not empty".to_owned());
@@ -294,11 +294,11 @@ impl World {
             return self.checker.fail("LEFT", format!("{watches} watches are armed, and nobody is there"));
         }
         let forgets = self.server.shape().forgotten_by == ForgottenBy::Store;
-        for election in 0..self.plan.elections {
+        for election in 0..self.scenario.elections {
             let line = self.line(election);
             let of_now = |entry: &&Entry| {
                 let name = entry.name.as_deref().unwrap_or_default();
-                forgets || (0..self.plan.hosts).any(|host| name.starts_with(&self.current(host).prefix()))
+                forgets || (0..self.scenario.hosts).any(|host| name.starts_with(&self.current(host).prefix()))
             };
             if let Some(entry) = line.iter().find(of_now) {
                 return self
@@ -310,23 +310,23 @@ impl World {
 
     /// Starts a host, once more.
     pub(crate) async fn boot(self: &Arc<World>, host: usize) {
-        let plan = &self.plan;
-        let bystander = host == plan.hosts;
+        let scenario = &self.scenario;
+        let bystander = host == scenario.hosts;
         let lives = self.state().all_boots.iter().filter(|boot| boot.id.0 == host).count() as u32;
         let clock = self.state().clocks[host].clone();
         let stormy = self.phase() == Phase::Storm;
-        let weather = if stormy { plan.weather } else { Weather::calm() };
+        let weather = if stormy { scenario.weather } else { Weather::calm() };
         let gate = Gate::new(self.fork(), clock.clone(), self.checker.clone());
         if stormy && !bystander {
-            gate.delay(plan.delayed, plan.interrupted);
+            gate.delay(scenario.delayed, scenario.interrupted);
         }
         let who = format!("h{host}b{lives}");
         let (server, checker) = (self.server.clone(), self.checker.clone());
-        let (ttl, granted, counted) = (plan.ttl, plan.granted, self.counts_calls());
+        let (ttl, granted, counted) = (scenario.ttl, scenario.granted, self.counts_calls());
         let unguarded = self.variant == Variant::Driver(DriverFlaw::PublicationUnguarded);
         let of = LinkOf { weather, ttl, granted, operator: bystander, counted, unguarded };
         let link = Link::new(who, server, checker, self.fork(), of);
-        let mut builder = Client::builder().ttl(plan.ttl).drift_ppm(plan.drift_ppm).clock(clock.clone());
+        let mut builder = Client::builder().ttl(scenario.ttl).drift_ppm(scenario.drift_ppm).clock(clock.clone());
         let mut rng = self.fork();
         builder = builder.seed(std::array::from_fn(|_| rng.next_u64())).spawn_on(Arc::new(DriverGate(gate.clone())));
         if let Variant::Driver(flaw) = self.variant {
@@ -347,7 +347,7 @@ impl World {
             state.boots.push(boot.clone());
         }
         drop(state);
-        for election in (0..plan.elections).filter(|_| !bystander) {
+        for election in (0..scenario.elections).filter(|_| !bystander) {
             let user = User::new(self.clone(), boot.clone(), election, self.fork());
             boot.gate.spawn_user(user.live());
         }
@@ -367,7 +367,7 @@ impl World {
     }
 
     fn bystander(&self) -> Arc<Boot> {
-        self.current(self.plan.hosts)
+        self.current(self.scenario.hosts)
     }
 
     pub(crate) fn line(&self, election: usize) -> Vec<Entry> {
@@ -413,7 +413,7 @@ impl World {
     }
 
     pub(crate) fn any_name(&self, election: usize, rng: &mut Rng) -> Option<String> {
-        let host = rng.below(self.plan.hosts as u64) as usize;
+        let host = rng.below(self.scenario.hosts as u64) as usize;
         self.state().names.get(&(election, host)).cloned()
     }
 
@@ -438,7 +438,7 @@ impl World {
 /// Looks at random instants, whether or not anything has happened.
 async fn look_now_and_then(world: Arc<World>, mut rng: Rng) {
     while world.phase() != Phase::Closing {
-        let longest = (world.plan.ttl / 10).as_nanos() as u64;
+        let longest = (world.scenario.ttl / 10).as_nanos() as u64;
         sleep(Duration::from_nanos(rng.below(longest))).await;
         world.checker.look_at_all();
     }

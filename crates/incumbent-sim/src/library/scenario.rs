@@ -50,7 +50,7 @@ pub(crate) struct Luck {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Scenario {
     pub(crate) kind: Kind,
     pub(crate) shape: Shape,
     pub(crate) hosts: usize,
@@ -71,8 +71,8 @@ pub(crate) struct Plan {
     pub(crate) interrupted: (u64, Duration),
 }
 
-impl Plan {
-    pub(crate) fn draw(rng: &mut Rng) -> Plan {
+impl Scenario {
+    pub(crate) fn draw(rng: &mut Rng) -> Scenario {
         let kind = match rng.below(20) {
             0 => Kind::Quiet,
             1 | 2 => Kind::Deaths,
@@ -94,7 +94,7 @@ impl Plan {
             1 if storm => ttl * 13 / 10,
             _ => ttl,
         };
-        Plan {
+        Scenario {
             kind,
             shape,
             hosts: 2 + rng.below(3) as usize,
