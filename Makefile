@@ -80,10 +80,10 @@ fuzz: ## Feed the decoders of what comes from outside with nonsense, each for FU
 	@INCUMBENT_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked $(addprefix -p ,$(FUZZED_CRATES)) --lib -- fuzz founding
 
 .PHONY: bench
-bench: ## Measure the heart on the memory store, each line beside a yardstick
+bench: ## Measure the library on the memory store, each line beside a yardstick
 	@scripts/setup $(BUILD_NEEDS)
 	@mkdir -p target
-	@$(CARGO) run --release --quiet --locked -p incumbent-bench --bin heart | tee target/bench-heart.md
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --bin library | tee target/bench-library.md
 
 .PHONY: bench-file
 bench-file: ## Measure the directory as a store, beside flock(1) on the same machine

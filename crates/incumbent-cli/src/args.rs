@@ -1,7 +1,7 @@
 //! What can be written on the command line: the one definition that help, completions and the man
 //! page come from.
 //!
-//! Nothing here does anything, or knows of stores.
+//! Nothing here does anything. What it says of stores comes from `incumbent::store_kinds`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

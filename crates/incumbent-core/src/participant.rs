@@ -152,7 +152,7 @@ impl Participant {
         self.begin_queued(now, &election);
     }
 
-    /// Whoever waits for this election stands in it, if it is free.
+    /// Starts the candidacy that is queued for this election, if the election is free.
     fn begin_queued(&mut self, now: Timestamp, election: &ElectionName) {
         if self.standing.contains_key(election) || self.raises.contains_key(election) {
             return;

@@ -37,7 +37,7 @@ const WHAT: &str = "writing to several lines at once";
 
 /// How many may be on their way alone.
 const ALONE: usize = 4;
-/// Servers take so many operations in a transaction, and so many guards.
+/// The most operations, and guards, that servers accept in a transaction.
 const MOST_OPERATIONS: usize = 128;
 /// Those on the way down to the deepest transaction count, too; no write that travels has more than
 /// three.

@@ -12,9 +12,9 @@
 //! `<lease>` is the session's lease in hexadecimal, as Go writes it; Go's own entries end there. Go
 //! looks at prefixes and revisions, never at how another's key ends, so the rest says who it is. (A
 //! record beside each entry would double what the servers write: measured, it took a fifth of the
-//! elections per second at 16 at once, and a third at 128.) In
-//! names `/`, `%`, blanks and what is not ASCII are escaped as `%2f`; in our own keys `/` and `%`
-//! in an election's name are `%2F` and `%25`.
+//! elections per second at 16 at once, and a third at 128.) In names `/`, `%`, blanks and what is
+//! not ASCII are escaped as `%2f`; in our own keys `/` and `%` in an election's name are `%2F` and
+//! `%25`.
 //!
 //! The token is the entry's `create_revision`. An enlistment that arrives twice makes the same key
 //! twice, with another token: an entry's id is `<lease>.<incarnation>.<name>@<token>`. An entry is
@@ -44,8 +44,8 @@
 //! | `promises` | a read, for the cluster's identity; once, `LeaseGrant` of a second and `LeaseRevoke`, for the smallest TTL |
 //!
 //! Writes of one session (`enlist`, `publish`, `withdraw`) that are asked for at the same time, for
-//! different elections, travel as one: one write to the servers' disks for up to 120 of them. A few
-//! go alone and at once; none waits for company.
+//! different elections, travel as one: one write to the servers' disks for up to 120 of them (60
+//! with a user and a password). A few go alone and at once; none waits for company.
 //!
 //! # What it takes care of
 //! - **Proof of life.** A replaced leader goes on answering keep-alives for seconds (etcd#15247).

@@ -17,15 +17,15 @@ const RARELY: u32 = 16;
 
 /// The entries that a session knows itself to have, and whether there may be more.
 pub(crate) struct OwnEntries {
-    /// How many renewals that are.
-    often: u32,
+    /// How many renewals fall into [`LOOKED_FOR`].
+    renewals_that_ask: u32,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Those that an answer told of, and that were not withdrawn.
-    told: BTreeSet<EntryId>,
+    /// Those that an answer has named and that were not withdrawn.
+    known: BTreeSet<EntryId>,
     /// How many renewals there have been since an enlistment was not answered.
     unanswered: Option<u32>,
 }
@@ -34,7 +34,7 @@ impl OwnEntries {
     /// Of a session with this TTL, which is renewed three times in it.
     pub(crate) fn new(ttl: Duration) -> OwnEntries {
         let renewals = (LOOKED_FOR.as_millis() * 3).div_ceil(ttl.as_millis().max(1));
-        OwnEntries { often: renewals.try_into().unwrap_or(u32::MAX), state: Mutex::default() }
+        OwnEntries { renewals_that_ask: renewals.try_into().unwrap_or(u32::MAX), state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -47,25 +47,25 @@ impl OwnEntries {
         Unanswered(self)
     }
 
-    /// An answer told of this entry.
+    /// An answer has named this entry.
     pub(crate) fn add(&self, entry: &EntryId) {
-        self.lock().told.insert(entry.clone());
+        self.lock().known.insert(entry.clone());
     }
 
     /// It is certainly gone.
     pub(crate) fn remove(&self, entry: &EntryId) {
-        self.lock().told.remove(entry);
+        self.lock().known.remove(entry);
     }
 
-    /// Once for each renewal: whether there may be others than `held`, and which of them were told
-    /// of.
+    /// Once for each renewal: whether there may be others than `held`, and which of them were
+    /// named.
     pub(crate) fn beside(&self, held: &[Held]) -> Option<BTreeSet<EntryId>> {
         let mut state = self.lock();
         let named: BTreeSet<_> = held.iter().map(|held| &held.entry).collect();
-        let unnamed: BTreeSet<_> = state.told.iter().filter(|entry| !named.contains(entry)).cloned().collect();
+        let unnamed: BTreeSet<_> = state.known.iter().filter(|entry| !named.contains(entry)).cloned().collect();
         let due = state.unanswered.as_mut().is_some_and(|renewals| {
             *renewals = renewals.saturating_add(1);
-            *renewals <= self.often || renewals.is_multiple_of(RARELY)
+            *renewals <= self.renewals_that_ask || renewals.is_multiple_of(RARELY)
         });
         (due || !unnamed.is_empty()).then_some(unnamed)
     }
@@ -79,7 +79,7 @@ impl OwnEntries {
         }
         for entry in unnamed {
             if !found.iter().any(|held| held.entry == *entry) {
-                state.told.remove(entry);
+                state.known.remove(entry);
             }
         }
     }
@@ -129,14 +129,14 @@ mod tests {
     fn one_that_was_not_answered_is_looked_for_a_while_and_then_rarely() {
         let own = OwnEntries::new(TTL);
         drop(own.enlistment());
-        for _ in 0..own.often {
+        for _ in 0..own.renewals_that_ask {
             let unnamed = own.beside(&[]).expect("it may still arrive");
             own.asked(&unnamed, &[]);
         }
         let asked = (0..10 * RARELY).filter(|_| own.beside(&[]).is_some()).count();
         assert_eq!(asked, 10, "rarely, but for ever");
         drop(own.enlistment());
-        for _ in 0..2 * own.often {
+        for _ in 0..2 * own.renewals_that_ask {
             let unnamed = own.beside(&[]).expect("there are some to sweep");
             own.asked(&unnamed, &[held("stray")]);
         }
@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn one_of_a_short_session_is_looked_for_as_long() {
-        assert_eq!(OwnEntries::new(TTL).often, 16);
-        assert_eq!(OwnEntries::new(TTL / 15).often, 240);
+        assert_eq!(OwnEntries::new(TTL).renewals_that_ask, 16);
+        assert_eq!(OwnEntries::new(TTL / 15).renewals_that_ask, 240);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! elections/<name>/line/<n>/record      an entry; n is its token
 //!                  office/<n>/record    the office record; the largest n counts
-//!                  said/<n>.<k>         what the candidate with token n published last
+//!                  published/<n>.<k>    what the candidate with token n published last
 //!                  staged/<sequence>.<n>.<id>/record     prepared, not visible yet
 //!                  waiters/<what>.<id>.<number>       a store waits for this, without notifications from the kernel
 //! ```
@@ -35,7 +35,7 @@ use crate::sequence::{RECORD, Sequence, TRIES};
 use crate::wake_pipe::News;
 
 /// What candidates have published.
-pub(crate) const PUBLICATIONS: &str = "said";
+pub(crate) const PUBLICATIONS: &str = "published";
 /// What is prepared and not visible yet.
 pub(crate) const STAGED: &str = "staged";
 

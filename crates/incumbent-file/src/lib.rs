@@ -42,7 +42,7 @@
 //! | `withdraw` | `rename` the entry away; with an heir, into the heir's entry, which fails if that is gone |
 //! | `close` | remove the entries, unlock, remove the session file |
 //! | `line` | list and read `line/` |
-//! | `watch` | inotify on single entries and session files; without it a pidfd and a pipe that changers ring |
+//! | `watch` | inotify on single entries and session files; without it a pidfd and a pipe into which the changing process writes |
 //! | `set_office` | a new numbered record by `rename`: the highest counts |
 //! | `evict` | `rename` to a name that carries the version seen; the next heartbeat takes it back, else it is final |
 //!

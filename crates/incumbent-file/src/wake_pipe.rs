@@ -45,7 +45,7 @@ impl News {
         match self {
             News::Gone(number) => format!("gone-{number}"),
             News::Line => "line".into(),
-            News::Published => "said".into(),
+            News::Published => "published".into(),
             News::Office => "office".into(),
         }
     }

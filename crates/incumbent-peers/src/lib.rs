@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! use incumbent_core::{Command, ElectionName, Event};
-//! use incumbent_peers::{Algorithm, GroupConfig, Members, Node, NodeConfig, Rules, Secret, NodeEvent};
+//! use incumbent_peers::{Algorithm, GroupConfig, Members, Node, NodeConfig, NodeEvent, Rules, Secret};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let members = Members::parse("a=10.0.0.1:7400,b=10.0.0.2:7400,c=10.0.0.3:7400")?;

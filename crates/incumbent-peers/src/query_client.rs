@@ -32,7 +32,7 @@ const ROUNDS: usize = 3;
 pub struct QueryClient(Arc<Inner>);
 
 struct Inner {
-    line: Dialler,
+    dialler: Dialler,
     /// Connections that are not in use.
     idle: BTreeMap<MemberId, Mutex<Option<Channel>>>,
     next_nonce: AtomicU64,
@@ -40,7 +40,7 @@ struct Inner {
 
 impl fmt::Debug for QueryClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueryClient").field("group", &self.0.line.config).finish_non_exhaustive()
+        f.debug_struct("QueryClient").field("group", &self.0.dialler.config).finish_non_exhaustive()
     }
 }
 
@@ -53,13 +53,13 @@ impl QueryClient {
         // Nonces need not be secret: answers are authenticated. They only must not meet those of a
         // connection before.
         let [first] = random_words().unwrap_or_default();
-        let line = Dialler::new(group, Frame::OUTSIDER, meter);
-        Ok(QueryClient(Arc::new(Inner { line, idle, next_nonce: AtomicU64::new(first) })))
+        let dialler = Dialler::new(group, Frame::OUTSIDER, meter);
+        Ok(QueryClient(Arc::new(Inner { dialler, idle, next_nonce: AtomicU64::new(first) })))
     }
 
     /// The members that are asked.
     pub fn members(&self) -> &Members {
-        &self.0.line.config.members
+        &self.0.dialler.config.members
     }
 
     /// One member's own view.
@@ -79,7 +79,7 @@ impl QueryClient {
     /// The same, until a majority has answered, and with it the leader that they name: a member
     /// that is cut off need not be waited for.
     pub async fn survey_leader(&self) -> Survey {
-        let (of, algorithm) = (self.members().len(), self.0.line.config.algorithm);
+        let (of, algorithm) = (self.members().len(), self.0.dialler.config.algorithm);
         self.survey_until(|answers| {
             let leader = leader_of(algorithm, answers).map(|view| view.member);
             answers.len() > of / 2 && answers.iter().any(|status| Some(status.member) == leader)
@@ -107,7 +107,7 @@ impl QueryClient {
     /// Who leads: see [`leader_of`]. In a consensus group it takes the answers of a majority to
     /// know.
     pub async fn leader(&self) -> Result<Option<LeaderView>, AskError> {
-        let (of, algorithm) = (self.members().len(), self.0.line.config.algorithm);
+        let (of, algorithm) = (self.members().len(), self.0.dialler.config.algorithm);
         let survey = self.survey_leader().await;
         let answers = answers(&survey);
         match answers.len() {
@@ -192,8 +192,8 @@ impl QueryClient {
         let nonce = self.nonce();
         // A wish is said once: said again because the first answer was lost, it would depose the
         // next leader, too.
-        let line = if query == Query::Status { Line::Kept } else { Line::New };
-        self.exchange(member, Packet::Query(nonce, query), line, |packet| match packet {
+        let reuse = if query == Query::Status { Reuse::Kept } else { Reuse::New };
+        self.exchange(member, Packet::Query(nonce, query), reuse, |packet| match packet {
             Packet::Answer(to, answer) if to == nonce => Some(answer),
             _ => None,
         })
@@ -210,22 +210,22 @@ impl QueryClient {
         &self,
         member: MemberId,
         packet: Packet,
-        line: Line,
+        reuse: Reuse,
         is_answer: impl Fn(Packet) -> Option<T>,
     ) -> Result<T, AskError> {
         let Some(idle) = self.0.idle.get(&member) else { return Err(AskError::NotAMember { member }) };
-        let link = self.0.line.config.link;
+        let link = self.0.dialler.config.link;
         let until = Instant::now() + link.answer_timeout;
         let exchange = async {
             let mut slot = idle.lock().await;
-            if let Some(kept) = slot.take().filter(|_| line == Line::Kept)
+            if let Some(kept) = slot.take().filter(|_| reuse == Reuse::Kept)
                 && let Ok((channel, answer)) = self.speak(kept, member, &packet, &is_answer).await
             {
                 *slot = Some(channel);
                 return Ok(answer);
             }
             // The one that was kept, if any, had been closed by the other end.
-            let channel = self.0.line.dial(member, MAX_ANSWER_BYTES).await?;
+            let channel = self.0.dialler.dial(member, MAX_ANSWER_BYTES).await?;
             let (channel, answer) = self.speak(channel, member, &packet, &is_answer).await?;
             *slot = Some(channel);
             Ok(answer)
@@ -247,7 +247,7 @@ impl QueryClient {
         packet: &Packet,
         is_answer: &impl Fn(Packet) -> Option<T>,
     ) -> Result<(Channel, T), LinkError> {
-        let (link, meter) = (self.0.line.config.link, &self.0.line.meter);
+        let (link, meter) = (self.0.dialler.config.link, &self.0.dialler.meter);
         let bytes = channel.writer.push(packet);
         meter.sent(member, packet, bytes);
         channel.writer.flush(link.write_timeout).await?;
@@ -266,7 +266,7 @@ impl QueryClient {
 
 /// On which connection something is said.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum Reuse {
     /// The one that was kept; if the other end has closed it, it is said again on a new one.
     Kept,
     /// A new one, so that it is said once.

@@ -1,8 +1,8 @@
 //! Mutual TLS beneath the handshake, for those whose hosts have certificates: the secret alone is
 //! then not enough to connect, a member answers only at the host that its certificate names, and
 //! certificates expire. It comes before the secret, not in its place: a certificate says that a
-//! process belongs to the same house, the secret that it belongs to this group. Connections are
-//! encrypted with or without it.
+//! process belongs to the same organisation, the secret that it belongs to this group. Connections
+//! are encrypted with or without it.
 
 use std::fmt;
 use std::io;

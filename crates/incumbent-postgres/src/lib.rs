@@ -40,8 +40,8 @@
 //! - **A guard stands in a statement after the lock.** In the same one it is looked at before the
 //!   wait, and not again if the other changed nothing: that revives an expired session.
 //! - **The dead are removed with their sessions**, which are locked for it without waiting: a
-//!   renewal and a removal cannot both succeed, and who holds an election never waits for a
-//!   session.
+//!   renewal and a removal cannot both succeed, and a step that holds an election's lock never
+//!   waits for a session.
 //! - **Proof of life.** `expires_at` is computed after the statement has arrived, and its row stays
 //!   locked until the commit is durable; `synchronous_commit` is raised where it is lower than
 //!   that. A commit that no standby confirmed since the wait for it was cancelled is an unknown
@@ -50,8 +50,8 @@
 //!   would take a lock of the whole cluster through the commit. Nobody is notified of renewals, nor
 //!   of an enlistment behind somebody.
 //! - **A listening connection proves itself** by hearing what another one tells it: through a
-//!   transaction pooler LISTEN succeeds and hears nothing. Without one, who waits looks once a
-//!   second.
+//!   transaction pooler LISTEN succeeds and hears nothing. Without one, waiting candidates poll
+//!   once a second.
 //! - **Each answer proves itself.** pgbouncer before 1.21 gives the connection of a client that
 //!   went away to the next one even if an answer is still to come on it. So nothing is sent ahead:
 //!   one message, one answer. And since others may send ahead, each message begins with a random

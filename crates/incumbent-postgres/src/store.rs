@@ -269,7 +269,7 @@ impl Server {
         } else if self.standbys > 0 || self.waits_for_standbys {
             promises.caveats.push(
                 "Standbys follow without being waited for. When one takes over, tokens leap above all that were given and \
-                 nobody leads for the longest TTL in use; while the old primary goes on beside it, each has a leader."
+                 nobody leads for the longest TTL that was ever granted; while the old primary goes on beside it, each has a leader."
                     .into(),
             );
         }

@@ -109,7 +109,7 @@ pub(crate) struct Watcher {
 #[derive(Debug)]
 struct Shared {
     connector: Arc<dyn Connector>,
-    /// What others say is said on another connection.
+    /// The connection for calls: a notification that proves listening has to come from another one.
     calls: Arc<Link>,
     schema: Arc<Schema>,
     waiters: Mutex<Waiters>,

@@ -46,7 +46,7 @@ pub(crate) struct Connection {
 struct Known {
     store: String,
     change: u64,
-    /// Which history of the server answered last that there is another than before.
+    /// The newest history of the server that we have been told of.
     lineage: String,
 }
 

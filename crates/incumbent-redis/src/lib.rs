@@ -64,19 +64,19 @@
 //!
 //! # What it takes care of
 //! - **Nothing fails half-way.** A script is not rolled back. So nothing that can fail comes after
-//!   the first write, and news are published with `pcall`: a user without rights on the channels
-//!   makes whole steps.
+//!   the first write, and notifications are published with `pcall`: a user without rights on the
+//!   channels makes whole steps.
 //! - **Full memory.** Renewals, standings, withdrawals, evictions and the end of a session are made
 //!   even then; what would need more memory is refused before anything was written.
-//! - **Two connections.** The server closes one with subscriptions when too much waits on it; steps
-//!   have their own. Neither repeats anything: a write that was sent and not answered is
-//!   [`OutcomeUnknown`](incumbent_store::StoreError::OutcomeUnknown). A connection on which an
-//!   answer was awaited in vain for a second is not used again.
-//! - **Replicas that confirm** (`?wait=N`). Whoever waits for them waits for all that was sent
-//!   before on the same connection, so the steps that count have one of their own; `WAIT` follows
-//!   each of them there. Every such step writes something, since replicas confirm at once what a
-//!   new connection has not written. A step that too few confirm is unavailable, or its outcome
-//!   unknown.
+//! - **Steps and subscriptions have connections of their own.** The server closes one with
+//!   subscriptions when too much is queued on it. None repeats anything: a write that was sent and
+//!   not answered is [`OutcomeUnknown`](incumbent_store::StoreError::OutcomeUnknown). A connection
+//!   on which an answer was awaited in vain for a second is not used again.
+//! - **Replicas that confirm** (`?wait=N`). `WAIT` waits for everything that was sent earlier on
+//!   its connection, so the steps that have to be confirmed have a connection of their own; `WAIT`
+//!   follows each of them there. Every such step writes something, since replicas confirm at once
+//!   what a new connection has not written. A step that too few confirm is unavailable, or its
+//!   outcome unknown.
 //! - **Finding the primary.** With every connection Sentinels are asked for it, or a member of a
 //!   cluster for the one that keeps our keys. A server that turns out to be a replica, or no longer
 //!   keeps them, is left; a step that it refused unread is made at the other, once. Several servers

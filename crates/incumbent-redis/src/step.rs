@@ -7,11 +7,12 @@ use redis::Script;
 
 /// A script, which is one atomic step.
 pub(crate) struct Step {
-    /// For messages: "cannot be done: opening a session".
+    /// What it does, for error messages.
     pub(crate) what: &'static str,
     pub(crate) effect: Effect,
-    /// Whether somebody acts on it: see [`RedisOptions::wait`](crate::RedisOptions::wait).
-    pub(crate) is_acted_on: bool,
+    /// Whether replicas have to have it before anybody acts on it: see
+    /// [`RedisOptions::wait`](crate::RedisOptions::wait).
+    pub(crate) needs_confirmation: bool,
     pub(crate) script: LazyLock<Code>,
 }
 
@@ -30,25 +31,25 @@ impl Code {
 }
 
 /// A step that a server without memory refuses: it would need more.
-macro_rules! grows {
-    ($what:literal, $effect:ident, $acted_on:ident, $file:literal) => {
-        step!($what, $effect, $acted_on, "#!lua\n", $file)
+macro_rules! refused_when_full {
+    ($what:literal, $effect:ident, $needs_confirmation:ident, $file:literal) => {
+        step!($what, $effect, $needs_confirmation, "#!lua\n", $file)
     };
 }
 
 /// A step that is made even then: leaders must be able to renew, and everybody to leave.
-macro_rules! stays {
-    ($what:literal, $effect:ident, $acted_on:ident, $file:literal) => {
-        step!($what, $effect, $acted_on, "#!lua flags=allow-oom\n", $file)
+macro_rules! allowed_when_full {
+    ($what:literal, $effect:ident, $needs_confirmation:ident, $file:literal) => {
+        step!($what, $effect, $needs_confirmation, "#!lua flags=allow-oom\n", $file)
     };
 }
 
 macro_rules! step {
-    ($what:literal, $effect:ident, $acted_on:ident, $flags:literal, $file:literal) => {
+    ($what:literal, $effect:ident, $needs_confirmation:ident, $flags:literal, $file:literal) => {
         Step {
             what: $what,
             effect: Effect::$effect,
-            is_acted_on: $acted_on,
+            needs_confirmation: $needs_confirmation,
             script: LazyLock::new(|| {
                 let prelude = include_str!("scripts/prelude.lua");
                 Code::new(&[$flags, prelude, include_str!(concat!("scripts/", $file))])
@@ -57,18 +58,19 @@ macro_rules! step {
     };
 }
 
-const ACTED_ON: bool = true;
-const HINT: bool = false;
+const CONFIRMED: bool = true;
+const UNCONFIRMED: bool = false;
 
-pub(crate) static IDENTITY: Step = stays!("asking which store it is", None, HINT, "identity.lua");
-pub(crate) static OPEN: Step = grows!("opening a session", Write, HINT, "open.lua");
-pub(crate) static RENEW: Step = stays!("renewing a session", None, ACTED_ON, "renew.lua");
-pub(crate) static ENLIST: Step = grows!("enlisting", Write, ACTED_ON, "enlist.lua");
-pub(crate) static STANDING: Step = stays!("asking for the standing", None, ACTED_ON, "standing.lua");
-pub(crate) static PUBLISH: Step = grows!("publishing", Write, HINT, "publish.lua");
-pub(crate) static WITHDRAW: Step = stays!("withdrawing", Write, ACTED_ON, "withdraw.lua");
-pub(crate) static CLOSE: Step = stays!("closing a session", Write, ACTED_ON, "close.lua");
-pub(crate) static LINE: Step = stays!("reading the line", None, HINT, "line.lua");
-pub(crate) static CHANGED: Step = stays!("asking what has changed", None, HINT, "changed.lua");
-pub(crate) static SET_OFFICE: Step = grows!("writing the office record", Write, ACTED_ON, "set_office.lua");
-pub(crate) static EVICT: Step = stays!("evicting", Write, ACTED_ON, "evict.lua");
+pub(crate) static IDENTITY: Step = allowed_when_full!("asking which store it is", None, UNCONFIRMED, "identity.lua");
+pub(crate) static OPEN: Step = refused_when_full!("opening a session", Write, UNCONFIRMED, "open.lua");
+pub(crate) static RENEW: Step = allowed_when_full!("renewing a session", None, CONFIRMED, "renew.lua");
+pub(crate) static ENLIST: Step = refused_when_full!("enlisting", Write, CONFIRMED, "enlist.lua");
+pub(crate) static STANDING: Step = allowed_when_full!("asking for the standing", None, CONFIRMED, "standing.lua");
+pub(crate) static PUBLISH: Step = refused_when_full!("publishing", Write, UNCONFIRMED, "publish.lua");
+pub(crate) static WITHDRAW: Step = allowed_when_full!("withdrawing", Write, CONFIRMED, "withdraw.lua");
+pub(crate) static CLOSE: Step = allowed_when_full!("closing a session", Write, CONFIRMED, "close.lua");
+pub(crate) static LINE: Step = allowed_when_full!("reading the line", None, UNCONFIRMED, "line.lua");
+pub(crate) static CHANGED: Step = allowed_when_full!("asking what has changed", None, UNCONFIRMED, "changed.lua");
+pub(crate) static SET_OFFICE: Step =
+    refused_when_full!("writing the office record", Write, CONFIRMED, "set_office.lua");
+pub(crate) static EVICT: Step = allowed_when_full!("evicting", Write, CONFIRMED, "evict.lua");

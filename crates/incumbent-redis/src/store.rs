@@ -35,7 +35,8 @@ const READINGS: u32 = 8;
 
 /// Elections in Redis.
 ///
-/// Cheap to clone; clones share their two connections, one for steps and one for news.
+/// Cheap to clone; clones share their connections: one for steps, one for notifications, and with
+/// `wait` one for the steps that replicas have to confirm.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -107,7 +108,7 @@ impl Inner {
         caller: Caller<'_>,
         args: &[&[u8]],
     ) -> Result<Answer, StoreError> {
-        let waited = self.waited.as_ref().filter(|_| step.is_acted_on);
+        let waited = self.waited.as_ref().filter(|_| step.needs_confirmation);
         waited.unwrap_or(&self.connection).run(step, caller, args).await
     }
 

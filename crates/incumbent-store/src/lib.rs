@@ -1,9 +1,9 @@
 //! The seam: what leader election needs of a coordination system.
 //!
-//! A store implements [`Store`] and [`Session`]. It makes one attempt per call, never retries,
-//! reads no [`Clock`] but the one that it was made with, and keeps no opinion about who should
-//! lead: the machines in `incumbent-core` do that. Whoever writes a store runs the conformance
-//! suite of `incumbent-testkit` against it.
+//! A store implements [`Store`] and [`Session`]. It makes one attempt per call, repeats nothing
+//! that may have been done, takes no moment from the client's clock, and keeps no opinion about who
+//! should lead: the machines in `incumbent-core` do that. Whoever writes a store runs the
+//! conformance suite of `incumbent-testkit` against it.
 //!
 //! The words of the protocol ([`Entry`], [`Standing`], [`Office`] and so on) come from
 //! `incumbent-core` and are re-exported here, so that a store depends on this crate alone.

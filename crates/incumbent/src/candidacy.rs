@@ -83,7 +83,7 @@ pub enum CandidacyEvent {
     NewLeader(CandidateInfo),
     /// The election has ended. Nothing follows.
     Ended,
-    /// Events were missed, because they were not taken in time: so many.
+    /// This many events were missed, because they were not taken in time.
     Missed(u64),
 }
 

@@ -20,18 +20,18 @@ impl Candidacy {
             // Carried out, refused or withdrawn: there is nothing to give up any more, and no alarm
             // for it.
             if self.settings.policy.clears_alarms() {
-                self.handover.seen = None;
+                self.notices.seen = None;
             }
             return self.leftovers(held);
         };
-        let give_up_at = match self.handover.seen {
+        let give_up_at = match self.notices.seen {
             Some((nonce, until)) if nonce == handover.nonce => until,
             _ => {
                 // The watch that is armed knows nothing of the heir.
                 self.disarm(out);
-                self.handover.line_read = false;
+                self.notices.line_read = false;
                 let until = now + handover.within;
-                self.handover.seen = Some((handover.nonce, until));
+                self.notices.seen = Some((handover.nonce, until));
                 until
             }
         };
@@ -42,13 +42,13 @@ impl Candidacy {
         if now >= give_up_at {
             return Some(self.refusal(Refusal::TimedOut));
         }
-        (!self.handover.line_read).then(|| Op::Line(self.who.election.clone(), MAX_LINE))
+        (!self.notices.line_read).then(|| Op::Line(self.who.election.clone(), MAX_LINE))
     }
 
     /// Takes out of the office record what it says about terms that are over, and a handover that
     /// was refused. Its readers have had the time between two of our periodic looks.
     fn leftovers(&mut self, held: &Held) -> Option<Op> {
-        if !std::mem::take(&mut self.handover.tidies) {
+        if !std::mem::take(&mut self.notices.tidies) {
             return None;
         }
         let mut office = self.office.clone();
@@ -61,7 +61,7 @@ impl Candidacy {
         if !self.settings.policy.knows_void_handovers() {
             return self.office.handover.as_ref();
         }
-        self.office.handover_from(held.token).filter(|handover| self.handover.unable != Some(handover.nonce))
+        self.office.handover_from(held.token).filter(|handover| self.notices.unable != Some(handover.nonce))
     }
 
     /// A notice cannot be acted on, and trying again cannot cure it. Our own place does not depend
@@ -76,10 +76,10 @@ impl Candidacy {
                 self.call(now, op, out);
             }
             (State::Office(_), Op::SetOffice(..)) if self.tenure.serves() => {
-                self.handover.unable = asked;
+                self.notices.unable = asked;
                 self.refuse_own_transfer(Refusal::Unable, out);
             }
-            (State::Following(_), _) => self.handover.found_void = asked,
+            (State::Following(_), _) => self.notices.found_void = asked,
             (State::Office(_), _) if self.tenure.serves() => {}
             _ => self.fail(now, out),
         }
@@ -127,7 +127,7 @@ impl Candidacy {
         match &self.state {
             State::Office(held) if self.tenure.serves() => {
                 let held = held.clone();
-                self.handover.line_read = true;
+                self.notices.line_read = true;
                 self.on_line_behind_us(now, &held, &line, out);
             }
             State::Following(Following { held: Some(held), .. }) => {
@@ -180,12 +180,12 @@ impl Candidacy {
         let nonce = handover.nonce;
         if heir.is(held) {
             let next = ahead.token == handover.from;
-            let said = self.handover.said_ready == Some(nonce);
+            let said = self.notices.said_ready == Some(nonce);
             return (next && !said)
                 .then(|| Op::Publish(held.clone(), self.published, self.who.value.clone(), Some(nonce)));
         }
         let between = handover.from < held.token && held.token < heir.token && self.settings.policy.steps_aside();
-        let settled = self.handover.stepped_aside == Some(nonce) || self.handover.found_void == Some(nonce);
+        let settled = self.notices.stepped_aside == Some(nonce) || self.notices.found_void == Some(nonce);
         // Whether the one that is asked leads at all: else the notice is void, and our place is
         // ours.
         (between && !settled).then(|| Op::Line(self.who.election.clone(), 1))
@@ -197,10 +197,10 @@ impl Candidacy {
         let asked_leads = line.entries.first().is_some_and(|head| head.token == handover.from);
         let still_asked = line.office.handover.as_ref().is_some_and(|now| now.nonce == nonce && now.refused.is_none());
         if asked_leads && still_asked {
-            self.handover.stepped_aside = Some(nonce);
+            self.notices.stepped_aside = Some(nonce);
             self.withdraw(held.clone(), None, out);
         } else {
-            self.handover.found_void = Some(nonce);
+            self.notices.found_void = Some(nonce);
         }
     }
 }

@@ -79,7 +79,7 @@ pub(crate) struct Candidacy {
     look: bool,
     reread_at: Timestamp,
     wishes: Wishes,
-    handover: Handing,
+    notices: NoticeProgress,
 }
 
 /// What the user wants of this candidacy.
@@ -99,7 +99,7 @@ struct Wishes {
 
 /// What this candidacy has done about notices in the office record.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Handing {
+struct NoticeProgress {
     /// As the leader: the request being carried out, and when to give it up.
     seen: Option<(Nonce, Timestamp)>,
     /// As the leader: the line has been read since the last hint.
@@ -218,7 +218,7 @@ impl Candidacy {
                 transfer: None,
                 failed: false,
             },
-            handover: Handing::default(),
+            notices: NoticeProgress::default(),
         }
     }
 
@@ -356,7 +356,7 @@ impl Candidacy {
                 [reread, following.look_again_at, self.evict_at(following)].into_iter().flatten().min()
             }
             State::Office(_) if self.tenure.serves() => {
-                [reread, self.handover.seen.map(|(_, until)| until)].into_iter().flatten().min()
+                [reread, self.notices.seen.map(|(_, until)| until)].into_iter().flatten().min()
             }
             State::Unproven(_) => reread,
             State::Enlisting { .. } | State::Office(_) | State::Withdrawing(..) | State::Done => None,

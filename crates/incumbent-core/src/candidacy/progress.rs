@@ -130,9 +130,9 @@ impl Candidacy {
         let held = held.clone();
         let reread = now >= self.reread_at;
         if self.look || reread {
-            self.handover.tidies |= reread;
+            self.notices.tidies |= reread;
             // The hint that the heir is ready may have been lost.
-            self.handover.line_read &= !reread;
+            self.notices.line_read &= !reread;
             return self.call(now, Op::Standing(held, None), out);
         }
         if let Some((number, value)) = self.wishes.proclaim.clone() {
@@ -192,7 +192,7 @@ impl Candidacy {
             return;
         }
         self.watch = None;
-        self.handover.line_read = false;
+        self.notices.line_read = false;
         match hint {
             Hint::Changed => {
                 self.watch_backoff.succeeded();
@@ -347,7 +347,7 @@ impl Candidacy {
         };
         self.published = version;
         if ready.is_some() {
-            self.handover.said_ready = ready;
+            self.notices.said_ready = ready;
             return;
         }
         let number = self.wishes.proclaiming;

@@ -59,7 +59,7 @@ impl Candidacy {
         self.event(Event::Elected { term, claim, deadline: self.tenure.deadline() }, out);
         // What was to be proclaimed is in the entry already.
         self.wishes.proclaim = None;
-        self.handover = super::Handing::default();
+        self.notices = super::NoticeProgress::default();
     }
 
     pub(super) fn on_proven(&mut self, deadline: Timestamp, out: &mut Outbox) {

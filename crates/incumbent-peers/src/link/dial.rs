@@ -113,7 +113,7 @@ impl Dialler {
                 () = outbox.fill(writer, &self.meter) => {}
                 () = sleep_until(ping_at) => {}
             }
-            // Also on a busy line: only an answer shows that somebody hears.
+            // Also on a busy connection: only an answer shows that somebody hears.
             if Instant::now() >= ping_at {
                 (pings, ping_at) = (pings + 1, Instant::now() + link.ping_every);
                 self.push(to, writer, &Packet::Ping(pings));

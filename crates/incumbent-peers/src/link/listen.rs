@@ -42,7 +42,7 @@ const ANSWERS: usize = 16;
 /// Hears those who connect. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Listener {
-    pub(crate) line: Arc<Dialler>,
+    pub(crate) dialler: Arc<Dialler>,
     pub(crate) limit: Arc<ConnectionLimit>,
     pub(crate) outboxes: Arc<BTreeMap<MemberId, Arc<Outbox>>>,
     pub(crate) inbound: mpsc::Sender<Inbound>,
@@ -60,7 +60,7 @@ impl Listener {
                     while connections.try_join_next().is_some() {}
                     let (permit, crowded) = self.limit.admit(address.ip());
                     if crowded {
-                        self.line.meter.refused(RefusedFrame::TooMany, None, None, &address);
+                        self.dialler.meter.refused(RefusedFrame::TooMany, None, None, &address);
                     }
                     connections.spawn(self.clone().attend(stream, address, permit));
                 }
@@ -85,19 +85,19 @@ impl Listener {
     }
 
     async fn serve(&self, stream: TcpStream, address: SocketAddr, permit: Permit) {
-        let patience = self.line.config.link.handshake_timeout;
+        let patience = self.dialler.config.link.handshake_timeout;
         let (from, channel) = match timeout(patience, self.prove(stream)).await {
             Ok(Ok(proven)) => proven,
             Ok(Err(why)) => return self.on_unproven(why, address),
-            Err(_) => return self.line.meter.refused(RefusedFrame::TooSlow, None, None, &address),
+            Err(_) => return self.dialler.meter.refused(RefusedFrame::TooSlow, None, None, &address),
         };
-        let tally = &self.line.meter.tally;
+        let tally = &self.dialler.meter.tally;
         add(&tally.accepted, 1);
         let _open = Open::new(self);
         if from == Frame::OUTSIDER {
             match permit.into_outsider() {
                 Some(permit) => self.answer(channel, address, permit).await,
-                None => self.line.meter.refused(RefusedFrame::TooMany, None, None, &address),
+                None => self.dialler.meter.refused(RefusedFrame::TooMany, None, None, &address),
             }
         } else {
             let permit = permit.into_member(from);
@@ -114,21 +114,21 @@ impl Listener {
     async fn prove(&self, stream: TcpStream) -> Result<(MemberId, Channel), LinkError> {
         stream.set_nodelay(true)?;
         #[cfg(feature = "tls")]
-        let stream: Box<dyn Stream> = match &self.line.config.tls {
+        let stream: Box<dyn Stream> = match &self.dialler.config.tls {
             Some(tls) => Box::new(tls.accept(stream).await?),
             None => Box::new(stream),
         };
         #[cfg(not(feature = "tls"))]
         let stream: Box<dyn Stream> = Box::new(stream);
-        let frames = (self.line.fingerprint, MAX_PACKET_BYTES);
-        welcome(stream, &self.line.key, |hello| self.judge(hello), frames).await
+        let frames = (self.dialler.fingerprint, MAX_PACKET_BYTES);
+        welcome(stream, &self.dialler.key, |hello| self.judge(hello), frames).await
     }
 
     fn judge(&self, hello: &Hello) -> Result<(), RefusedFrame> {
-        let known = self.line.config.members.get(hello.from).is_some() && hello.from != self.line.me;
+        let known = self.dialler.config.members.get(hello.from).is_some() && hello.from != self.dialler.me;
         match hello {
-            hello if hello.group != self.line.key.group => Err(RefusedFrame::OtherGroup),
-            hello if hello.to != self.line.me => Err(RefusedFrame::Stranger),
+            hello if hello.group != self.dialler.key.group => Err(RefusedFrame::OtherGroup),
+            hello if hello.to != self.dialler.me => Err(RefusedFrame::Stranger),
             hello if hello.from == Frame::OUTSIDER && !self.limit.admits_outsider() => Err(RefusedFrame::TooMany),
             hello if hello.from != Frame::OUTSIDER && !known => Err(RefusedFrame::Stranger),
             _ => Ok(()),
@@ -146,13 +146,13 @@ impl Listener {
             }
             LinkError::Io(_) | LinkError::Verdict(_) | LinkError::Silent | LinkError::Nothing => return,
         };
-        self.line.meter.refused(why, None, None, &address);
+        self.dialler.meter.refused(why, None, None, &address);
     }
 
     async fn hear_member(&self, from: MemberId, channel: Channel, _permit: Permit) {
         let Channel { mut reader, mut writer } = channel;
-        let link = self.line.config.link;
-        let who = self.line.config.members.name(from);
+        let link = self.dialler.config.link;
+        let who = self.dialler.config.members.name(from);
         loop {
             let Some(packet) = self.hear(&mut reader, link.silent_after, from, &who).await else { return };
             let heard = match packet {
@@ -165,11 +165,11 @@ impl Listener {
                 Packet::Peer(frame) if frame.from == from && self.is_ours(&frame.body) => {
                     Inbound::Peer(from, frame.body)
                 }
-                Packet::Founding(report) if self.line.config.algorithm == Algorithm::Consensus => {
+                Packet::Founding(report) if self.dialler.config.algorithm == Algorithm::Consensus => {
                     Inbound::Founding(from, report)
                 }
                 packet => {
-                    self.line.meter.refused(RefusedFrame::Misplaced, Some(from), Some(&packet), &who);
+                    self.dialler.meter.refused(RefusedFrame::Misplaced, Some(from), Some(&packet), &who);
                     continue;
                 }
             };
@@ -182,7 +182,7 @@ impl Listener {
 
     fn is_ours(&self, body: &Body) -> bool {
         matches!(
-            (body, self.line.config.algorithm),
+            (body, self.dialler.config.algorithm),
             (Body::Consensus(_), Algorithm::Consensus)
                 | (Body::Bully(_), Algorithm::Bully)
                 | (Body::Ring(_), Algorithm::Ring)
@@ -201,12 +201,12 @@ impl Listener {
         loop {
             match reader.hear(patience).await {
                 Ok(Heard::Packet(packet, bytes)) => {
-                    self.line.meter.received(from, &packet, bytes);
+                    self.dialler.meter.received(from, &packet, bytes);
                     return Some(packet);
                 }
-                Ok(Heard::Unreadable) => self.line.meter.refused(RefusedFrame::Malformed, member, None, who),
+                Ok(Heard::Unreadable) => self.dialler.meter.refused(RefusedFrame::Malformed, member, None, who),
                 Err(LinkError::Refused(why)) => {
-                    self.line.meter.refused(why, member, None, who);
+                    self.dialler.meter.refused(why, member, None, who);
                     return None;
                 }
                 Err(_) => return None,
@@ -216,14 +216,14 @@ impl Listener {
 
     async fn reply(&self, writer: &mut Writer, to: MemberId, packet: Packet) -> Result<(), LinkError> {
         let bytes = writer.push(&packet);
-        self.line.meter.sent(to, &packet, bytes);
-        writer.flush(self.line.config.link.write_timeout).await
+        self.dialler.meter.sent(to, &packet, bytes);
+        writer.flush(self.dialler.config.link.write_timeout).await
     }
 
     /// Hears and answers someone who is not a member.
     async fn answer(&self, channel: Channel, address: SocketAddr, _permit: Permit) {
         let Channel { mut reader, mut writer } = channel;
-        let link = self.line.config.link;
+        let link = self.dialler.config.link;
         let answers = Arc::new(Outbox::new(Frame::OUTSIDER, ANSWERS, link.answer_timeout));
         let hear = async {
             loop {
@@ -231,7 +231,7 @@ impl Listener {
                 let heard = match packet {
                     Packet::Query(nonce, query) => Inbound::Query(answers.clone(), nonce, query),
                     packet => {
-                        self.line.meter.refused(RefusedFrame::Misplaced, None, Some(&packet), &address);
+                        self.dialler.meter.refused(RefusedFrame::Misplaced, None, Some(&packet), &address);
                         continue;
                     }
                 };
@@ -240,7 +240,7 @@ impl Listener {
         };
         let speak = async {
             loop {
-                answers.fill(&mut writer, &self.line.meter).await;
+                answers.fill(&mut writer, &self.dialler.meter).await;
                 writer.flush(link.write_timeout).await.ok()?;
             }
         };
@@ -253,14 +253,14 @@ struct Open<'a>(&'a Listener);
 
 impl<'a> Open<'a> {
     fn new(listener: &'a Listener) -> Open<'a> {
-        add(&listener.line.meter.tally.open, 1);
+        add(&listener.dialler.meter.tally.open, 1);
         Open(listener)
     }
 }
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.0.line.meter.tally.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.dialler.meter.tally.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

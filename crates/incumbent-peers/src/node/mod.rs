@@ -75,15 +75,15 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(config: &NodeConfig, group: &Group, line: &Dialler) -> Shared {
+    fn new(config: &NodeConfig, group: &Group, dialler: &Dialler) -> Shared {
         let link = config.group.link;
         let outbox = |to| (to, Arc::new(Outbox::new(to, link.queue, link.stale_after)));
         Shared {
             me: config.me,
             algorithm: config.group.algorithm,
-            fingerprint: line.fingerprint,
+            fingerprint: dialler.fingerprint,
             outboxes: Arc::new(group.others().map(outbox).collect()),
-            meter: line.meter.clone(),
+            meter: dialler.meter.clone(),
             clock: config.clock.clone(),
             identity: Arc::default(),
         }
@@ -101,7 +101,7 @@ enum Phase {
 /// One member. Dropping it closes its port and all connections at once, and says nothing to
 /// anybody: the others see it as they would see a crash. [`Node::close`] leaves in order.
 ///
-/// It lives while it is polled: see [`Node::told`].
+/// It lives while it is polled: see [`Node::event`].
 pub struct Node {
     shared: Shared,
     /// With their names.
@@ -120,7 +120,7 @@ pub struct Node {
     healthy: bool,
     persistence: Option<Persistence>,
     view: View,
-    /// What is told that no machine has said.
+    /// Events that come from the node itself, not from its machine.
     events: VecDeque<NodeEvent>,
     tasks: JoinSet<()>,
     /// Ends when nobody holds the data directory any more.

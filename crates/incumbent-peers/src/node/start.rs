@@ -53,8 +53,8 @@ impl Node {
         let group = config.group.members.group(config.me)?;
         let mut rng = Rng::from_seed(random_words().map_err(StartError::Random)?);
         let meter = Arc::new(Meter::new(config.me, config.clock.clone(), config.trace.clone()));
-        let line = Arc::new(Dialler::new(config.group.clone(), config.me, meter));
-        let shared = Shared::new(&config, &group, &line);
+        let dialler = Arc::new(Dialler::new(config.group.clone(), config.me, meter));
+        let shared = Shared::new(&config, &group, &dialler);
         let (inbound, heard) = mpsc::channel(INBOUND);
         let (alive, freed) = mpsc::channel(1);
         let (state, _) = watch::channel(first_state(&group));
@@ -63,10 +63,10 @@ impl Node {
         let alarm = config.clock.alarm().map_err(StartError::Alarm)?;
         let mut tasks = JoinSet::new();
         for (to, outbox) in shared.outboxes.iter() {
-            tasks.spawn(Dialler::clone(&line).speak(*to, outbox.clone(), rng.fork()));
+            tasks.spawn(Dialler::clone(&dialler).speak(*to, outbox.clone(), rng.fork()));
         }
         let limit = Arc::new(ConnectionLimit::new(&config.group));
-        tasks.spawn(Listener { line, limit, outboxes: shared.outboxes.clone(), inbound }.run(listener));
+        tasks.spawn(Listener { dialler, limit, outboxes: shared.outboxes.clone(), inbound }.run(listener));
         let mut node = Node {
             shared,
             members: config.group.members,

@@ -10,7 +10,7 @@ local FRESH, SESSION_STORE, KNOWN_STORE, KNOWN_CHANGE, KNOWN_LINEAGE = unpack(AR
 -- asks, and the time since it was started, in milliseconds.
 local PROVEN, HOST, HOST_CLOCK = ARGV[6] == 'proven', ARGV[7], tonumber(ARGV[8])
 -- Whether replicas are to confirm the step.
-local WAITED = ARGV[9] == 'waited'
+local CONFIRMED = ARGV[9] == 'waited'
 local arguments = {unpack(ARGV, 10)}
 local FORMAT = '1'
 -- Widths of what is written with a fixed one.
@@ -324,7 +324,7 @@ if SESSION_STORE ~= '' and SESSION_STORE ~= id then
 end
 -- Replicas confirm what a connection wrote. There are versions in which they would confirm
 -- everything on a new one that has written nothing.
-if WAITED then
+if CONFIRMED then
   call('HSET', META, 'waited', FRESH)
 end
 

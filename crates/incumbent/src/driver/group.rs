@@ -158,8 +158,8 @@ impl GroupSide {
                 continue;
             }
             let Member::Yes(node) = &mut self.member else { return Poll::Pending };
-            let said = std::task::ready!(node.poll_event(cx));
-            self.on_said(said);
+            let event = std::task::ready!(node.poll_event(cx));
+            self.on_node_event(event);
         }
     }
 
@@ -176,11 +176,11 @@ impl GroupSide {
             Done::Raised(id, token, result) => self.on_raised(id, token, result),
             Done::Shut => {
                 // A group keeps nothing of one who has left.
-                let id = self
+                let done = self
                     .candidacy
                     .as_ref()
                     .map(|candidacy| SideEvent::Event(candidacy.id, Event::Done { certain: true }));
-                self.events.extend(id);
+                self.events.extend(done);
                 self.events.push_back(SideEvent::Closed(true));
             }
         }
@@ -209,8 +209,8 @@ impl GroupSide {
         }
     }
 
-    fn on_said(&mut self, said: NodeEvent) {
-        match said {
+    fn on_node_event(&mut self, event: NodeEvent) {
+        match event {
             NodeEvent::Event(event) => self.on_event(event),
             NodeEvent::RaiseFences(token) => {
                 let token_of_group = FencingToken::new(token, self.store_id());

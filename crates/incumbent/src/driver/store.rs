@@ -40,7 +40,7 @@ enum Done {
     Renewed(Attempt, Result<Renewal, StoreError>),
     Answer(CandidacyId, CallId, Result<Answer, CallError>),
     Wake(CandidacyId, WatchId, Hint),
-    /// The session is closed, if `true`; else it was not to be done, and it expires later.
+    /// The session is closed, if `true`; else closing failed and it expires later.
     Closed(bool),
     /// A session that nobody uses is closed, or expires later.
     Discarded,

@@ -17,9 +17,9 @@
 //!   (with the feature `redis`) in Redis.
 //! - `PostgresFence` (with the feature `postgres`) keeps its mark in PostgreSQL, and is asked
 //!   inside your own transactions.
-//! - A database is its own best fence: implement [`Fence`] with an
-//!   `UPDATE .. SET mark = $1 WHERE mark <= $1`, and put the same condition into the transaction of
-//!   every write.
+//! - A database is its own best fence: implement [`Fence`] with one row per election that
+//!   holds the store's identity and the mark, and check both in the transaction of every write. The
+//!   page docs/fencing.md has the SQL.
 //!
 //! A fence knows nothing of sessions, deadlines or lines: a token and a mark are all that it
 //! compares.

@@ -18,8 +18,8 @@
 //!   promises made in exactly that term, for one candidacy.
 //!
 //! A member whose state is lost does not vote. It comes back by itself once ALL others have told it
-//! the highest term, in which it abstains ([`Boot::Lost`]). What if others have lost theirs, too,
-//! is said in `rejoin.rs`.
+//! the highest term, in which it abstains ([`Boot::Lost`]). `rejoin.rs` says what happens if others
+//! have lost theirs, too.
 
 mod disk;
 mod message;

@@ -37,7 +37,7 @@ pub(super) struct Leading {
     raise_at: Option<Timestamp>,
     /// When to let another member lead, if the fences are not raised by then.
     raise_by: Option<Timestamp>,
-    handing: Option<Handing>,
+    pending_handover: Option<PendingHandover>,
 }
 
 /// A raise of fences that has not been answered. It may be of an earlier term.
@@ -50,7 +50,7 @@ pub(super) struct Raise {
 
 /// A handover that waits for its heir.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Handing {
+struct PendingHandover {
     heir: MemberId,
     until: Timestamp,
     /// The user asks, whose work has stopped: it keeps the office without that heir. An operator
@@ -82,7 +82,7 @@ impl Consensus {
             version: 1,
             raise_at: None,
             raise_by: None,
-            handing: None,
+            pending_handover: None,
         });
         self.beat(now);
         if !self.settings.policy.waits_for_promises() {
@@ -397,11 +397,11 @@ impl Consensus {
     /// The work has stopped: hands over to this member, or keeps the office. An heir that has not
     /// answered yet is waited for.
     pub(super) fn on_transfer(&mut self, now: Timestamp, heir: MemberId, within: Duration) {
-        let busy = matches!(&self.role, Role::Leader(leading) if leading.handing.is_some());
+        let busy = matches!(&self.role, Role::Leader(leading) if leading.pending_handover.is_some());
         if busy {
             return self.event(Event::TransferRefused(Refusal::Busy));
         }
-        self.hand(now, Handing { heir, until: now + within.min(self.heir_time()), by_user: true });
+        self.hand(now, PendingHandover { heir, until: now + within.min(self.heir_time()), by_user: true });
     }
 
     /// What an operator wants of this member, which has to be in office. Accepted: the work is
@@ -412,7 +412,7 @@ impl Consensus {
         if !self.tenure.in_office() {
             return Err(Refusal::NotInOffice);
         }
-        if !self.tenure.serves() || leading.handing.is_some() {
+        if !self.tenure.serves() || leading.pending_handover.is_some() {
             return Err(Refusal::Busy);
         }
         match wish {
@@ -420,7 +420,7 @@ impl Consensus {
             Wish::Transfer(heir) => match self.refuses_transfer(now, heir) {
                 // It may simply not have answered yet.
                 None | Some(Refusal::HeirSilent) => {
-                    self.hand(now, Handing { heir, until: now + self.heir_time(), by_user: false });
+                    self.hand(now, PendingHandover { heir, until: now + self.heir_time(), by_user: false });
                 }
                 Some(why) => return Err(why),
             },
@@ -432,9 +432,9 @@ impl Consensus {
         self.settings.heartbeat.saturating_mul(HEIR_BEATS)
     }
 
-    fn hand(&mut self, now: Timestamp, handing: Handing) {
+    fn hand(&mut self, now: Timestamp, pending_handover: PendingHandover) {
         match &mut self.role {
-            Role::Leader(leading) if self.tenure.serves() => leading.handing = Some(handing),
+            Role::Leader(leading) if self.tenure.serves() => leading.pending_handover = Some(pending_handover),
             _ => return self.event(Event::TransferRefused(Refusal::NotInOffice)),
         }
         self.hand_over(now);
@@ -443,12 +443,12 @@ impl Consensus {
     /// Hands over once the heir can take the office, or gives it up when its time is over.
     fn hand_over(&mut self, now: Timestamp) {
         let Role::Leader(leading) = &mut self.role else { return };
-        let Some(handing) = leading.handing.take() else { return };
-        let Handing { heir, until, by_user } = handing;
+        let Some(pending_handover) = leading.pending_handover.take() else { return };
+        let PendingHandover { heir, until, by_user } = pending_handover;
         match self.refuses_transfer(now, heir) {
             Some(Refusal::HeirSilent | Refusal::HeirUnfit) if now < until => {
                 if let Role::Leader(leading) = &mut self.role {
-                    leading.handing = Some(handing);
+                    leading.pending_handover = Some(pending_handover);
                 }
             }
             Some(why) if by_user => self.event(Event::TransferRefused(why)),
@@ -468,7 +468,7 @@ impl Consensus {
 
     fn refuse_handing(&mut self, why: Refusal) {
         if let Role::Leader(leading) = &mut self.role
-            && leading.handing.take().is_some_and(|handing| handing.by_user)
+            && leading.pending_handover.take().is_some_and(|pending_handover| pending_handover.by_user)
         {
             self.event(Event::TransferRefused(why));
         }

@@ -1,4 +1,4 @@
-//! The heart on the memory store: no network, so what is left is what the library itself costs.
+//! The library on the memory store: no network, so what is left is what the library itself costs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const ROUNDS: usize = 5;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
-    let mut table = Table::new("The heart, on the memory store", &["what", "ours", "yardstick", "ratio", "aim"]);
+    let mut table = Table::new("The library, on the memory store", &["what", "ours", "yardstick", "ratio", "aim"]);
     campaigns(&mut table).await?;
     checks(&mut table).await?;
     waiting(&mut table).await?;
