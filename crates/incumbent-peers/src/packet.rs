@@ -8,7 +8,7 @@
 use incumbent_core::binary::{ReadError, Reader, Writer};
 use incumbent_core::peers::consensus::{Message, PeerRole};
 use incumbent_core::peers::wire::{Body, Frame, MAX_FRAME_BYTES, WireError};
-use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, PulseMessage, bully, ring};
+use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, RankMessage, bully, ring};
 use incumbent_core::{MAX_VALUE_BYTES, Nonce, StoreId, Token};
 
 use crate::config::Algorithm;
@@ -124,12 +124,14 @@ fn kind_of(body: &Body) -> &'static str {
         Body::Bully(bully::Message::Alive) => "alive",
         Body::Ring(ring::Message::Passed { .. }) => "passed",
         Body::Bully(bully::Message::Coordinator) | Body::Ring(ring::Message::Coordinator { .. }) => "coordinator",
-        Body::Bully(bully::Message::Pulse(pulse)) | Body::Ring(ring::Message::Pulse(pulse)) => match pulse {
-            PulseMessage::Beat { .. } => "beat",
-            PulseMessage::Heard { .. } => "heard",
-            PulseMessage::Leaving { .. } => "leaving",
-            PulseMessage::Left => "left",
-        },
+        Body::Bully(bully::Message::RankState(rank_state)) | Body::Ring(ring::Message::RankState(rank_state)) => {
+            match rank_state {
+                RankMessage::Beat { .. } => "beat",
+                RankMessage::Heard { .. } => "heard",
+                RankMessage::Leaving { .. } => "leaving",
+                RankMessage::Left => "left",
+            }
+        }
     }
 }
 
@@ -347,15 +349,15 @@ pub(crate) mod tests {
         Token::new(1 + rng.below(Token::MAX)).unwrap()
     }
 
-    fn pulse(rng: &mut Rng) -> PulseMessage {
+    fn rank_state(rng: &mut Rng) -> RankMessage {
         match rng.below(4) {
             0 => {
                 let value = flip(rng).then(|| value(rng));
-                PulseMessage::Beat { echo: rng.next_u64(), version: rng.next_u64(), value, grace: rng.next_u64() }
+                RankMessage::Beat { echo: rng.next_u64(), version: rng.next_u64(), value, grace: rng.next_u64() }
             }
-            1 => PulseMessage::Heard { echo: rng.next_u64(), version: rng.next_u64() },
-            2 => PulseMessage::Leaving { grace: rng.next_u64() },
-            _ => PulseMessage::Left,
+            1 => RankMessage::Heard { echo: rng.next_u64(), version: rng.next_u64() },
+            2 => RankMessage::Leaving { grace: rng.next_u64() },
+            _ => RankMessage::Left,
         }
     }
 
@@ -394,7 +396,7 @@ pub(crate) mod tests {
             0 => Body::Bully(bully::Message::Election),
             1 => Body::Bully(bully::Message::Alive),
             2 => Body::Bully(bully::Message::Coordinator),
-            3 => Body::Bully(bully::Message::Pulse(pulse(rng))),
+            3 => Body::Bully(bully::Message::RankState(rank_state(rng))),
             4 => {
                 let best = flip(rng).then(|| member(rng));
                 Body::Ring(ring::Message::Election { hop: rng.next_u64(), starter: member(rng), seen: seen(rng), best })
@@ -402,7 +404,7 @@ pub(crate) mod tests {
             5 => Body::Ring(ring::Message::Coordinator { hop: rng.next_u64(), leader: member(rng), seen: seen(rng) }),
             6 => Body::Ring(match rng.below(2) {
                 0 => ring::Message::Passed { hop: rng.next_u64() },
-                _ => ring::Message::Pulse(pulse(rng)),
+                _ => ring::Message::RankState(rank_state(rng)),
             }),
             _ => Body::Consensus(consensus(rng)),
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::peers::bully::{self, Bully};
 use incumbent_core::peers::ring::{self, Ring};
-use incumbent_core::peers::{Group, Input, MemberId, Output, PulseMessage, RankSettings, TermRules, Wish};
+use incumbent_core::peers::{Group, Input, MemberId, Output, RankMessage, RankSettings, TermRules, Wish};
 use incumbent_core::{Command, Event, LossReason, Refusal, Rng, TermNo, Timestamp};
 
 use crate::queue::{Queue, When};
@@ -74,8 +74,8 @@ macro_rules! by_rank {
     };
 }
 
-by_rank!(Bully, bully::Message, bully::Message::Pulse(PulseMessage::Heard { .. }));
-by_rank!(Ring, ring::Message, ring::Message::Passed { .. } | ring::Message::Pulse(PulseMessage::Heard { .. }));
+by_rank!(Bully, bully::Message, bully::Message::RankState(RankMessage::Heard { .. }));
+by_rank!(Ring, ring::Message, ring::Message::Passed { .. } | ring::Message::RankState(RankMessage::Heard { .. }));
 
 /// What a run is made from.
 #[derive(Clone, Debug)]

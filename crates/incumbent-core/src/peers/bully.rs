@@ -4,8 +4,8 @@
 //! silence makes the asker leader. A partition has a leader in each part: no token, no promise.
 
 use super::group::MemberId;
-use super::pulse::{Pulse, PulseMessage};
 use super::rank::{Choice, RankMachine};
+use super::rank_state::{RankMessage, RankState};
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
@@ -19,12 +19,12 @@ pub enum Message {
     /// I lead from now on, as soon as you have left if it is you who leads.
     Coordinator,
     /// Heartbeats.
-    Pulse(PulseMessage),
+    RankState(RankMessage),
 }
 
-impl From<PulseMessage> for Message {
-    fn from(message: PulseMessage) -> Message {
-        Message::Pulse(message)
+impl From<RankMessage> for Message {
+    fn from(message: RankMessage) -> Message {
+        Message::RankState(message)
     }
 }
 
@@ -57,25 +57,25 @@ impl Choice for HighestAnswers {
         HighestAnswers { stage: Stage::Quiet }
     }
 
-    fn pulse_of(message: Message) -> Result<PulseMessage, Message> {
-        if let Message::Pulse(message) = message { Ok(message) } else { Err(message) }
+    fn rank_message(message: Message) -> Result<RankMessage, Message> {
+        if let Message::RankState(message) = message { Ok(message) } else { Err(message) }
     }
 
     /// Asks all higher ranks. With none there, this member leads.
-    fn start(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
+    fn start(&mut self, rank_state: &mut RankState<Message>, now: Timestamp) {
         self.stage = Stage::Quiet;
-        if !pulse.is_fit(now) || pulse.leads() {
+        if !rank_state.is_fit(now) || rank_state.leads() {
             return;
         }
-        let me = pulse.group.me();
-        let higher: Vec<_> = pulse.group.others().filter(|member| *member > me).collect();
+        let me = rank_state.group.me();
+        let higher: Vec<_> = rank_state.group.others().filter(|member| *member > me).collect();
         if higher.is_empty() {
-            return self.win(pulse, now);
+            return self.win(rank_state, now);
         }
         for member in higher {
-            pulse.send(member, Message::Election);
+            rank_state.send(member, Message::Election);
         }
-        self.stage = Stage::Asking { until: now + pulse.settings.answer_timeout };
+        self.stage = Stage::Asking { until: now + rank_state.settings.answer_timeout };
     }
 
     fn end(&mut self) {
@@ -83,53 +83,53 @@ impl Choice for HighestAnswers {
     }
 
     /// Whether to follow one who says that it leads. Of two leaders the higher stays.
-    fn accepts(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, leader: MemberId) -> bool {
-        let me = pulse.group.me();
-        if pulse.leads() && leader < me {
-            pulse.send(leader, Message::Coordinator);
+    fn accepts(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, leader: MemberId) -> bool {
+        let me = rank_state.group.me();
+        if rank_state.leads() && leader < me {
+            rank_state.send(leader, Message::Coordinator);
             return false;
         }
-        if leader < me && pulse.takes_over(now) {
+        if leader < me && rank_state.takes_over(now) {
             if self.stage == Stage::Quiet {
-                self.start(pulse, now);
+                self.start(rank_state, now);
             }
             return false;
         }
-        pulse.healthy_leader(now).is_none_or(|followed| followed <= leader)
+        rank_state.healthy_leader(now).is_none_or(|followed| followed <= leader)
     }
 
-    fn on_tick(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
+    fn on_tick(&mut self, rank_state: &mut RankState<Message>, now: Timestamp) {
         match self.stage {
-            Stage::Asking { until } if now >= until => self.win(pulse, now),
-            Stage::Deferring { until } if now >= until => self.start(pulse, now),
-            Stage::Quiet if pulse.suspects(now) => {
-                pulse.give_up_leader(now);
-                self.start(pulse, now);
+            Stage::Asking { until } if now >= until => self.win(rank_state, now),
+            Stage::Deferring { until } if now >= until => self.start(rank_state, now),
+            Stage::Quiet if rank_state.suspects(now) => {
+                rank_state.give_up_leader(now);
+                self.start(rank_state, now);
             }
             _ => {}
         }
-        if pulse.suspects(now) {
+        if rank_state.suspects(now) {
             // An election is under way: no second alarm.
-            pulse.give_up_leader(now);
+            rank_state.give_up_leader(now);
         }
     }
 
-    fn on_message(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, from: MemberId, message: Message) {
+    fn on_message(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, from: MemberId, message: Message) {
         match message {
-            Message::Election => self.on_asked(pulse, now, from),
+            Message::Election => self.on_asked(rank_state, now, from),
             Message::Alive => {
                 if let Stage::Asking { .. } = self.stage {
-                    self.stage = Stage::Deferring { until: now + pulse.settings.leader_timeout };
+                    self.stage = Stage::Deferring { until: now + rank_state.settings.leader_timeout };
                 }
             }
             Message::Coordinator => {
-                if self.accepts(pulse, now, from) {
+                if self.accepts(rank_state, now, from) {
                     self.stage = Stage::Quiet;
-                    pulse.follow(now, from);
+                    rank_state.follow(now, from);
                 }
             }
             // The machine around it hears these.
-            Message::Pulse(_) => {}
+            Message::RankState(_) => {}
         }
     }
 
@@ -142,29 +142,29 @@ impl Choice for HighestAnswers {
 }
 
 impl HighestAnswers {
-    fn win(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
+    fn win(&mut self, rank_state: &mut RankState<Message>, now: Timestamp) {
         self.stage = Stage::Quiet;
-        if !pulse.is_fit(now) {
+        if !rank_state.is_fit(now) {
             return;
         }
-        for member in pulse.group.others() {
-            pulse.send(member, Message::Coordinator);
+        for member in rank_state.group.others() {
+            rank_state.send(member, Message::Coordinator);
         }
-        pulse.lead(now);
+        rank_state.lead(now);
     }
 
-    fn on_asked(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, from: MemberId) {
-        if from > pulse.group.me() || !(pulse.leads() || pulse.is_fit(now)) {
+    fn on_asked(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, from: MemberId) {
+        if from > rank_state.group.me() || !(rank_state.leads() || rank_state.is_fit(now)) {
             return;
         }
-        pulse.send(from, Message::Alive);
+        rank_state.send(from, Message::Alive);
         // The question may be an old one: whoever has just started does not know yet that somebody
         // leads.
-        let keeps_leader = !pulse.takes_over(now) && pulse.may_be_led(now);
-        if pulse.leads() {
-            pulse.send(from, Message::Coordinator);
+        let keeps_leader = !rank_state.takes_over(now) && rank_state.may_be_led(now);
+        if rank_state.leads() {
+            rank_state.send(from, Message::Coordinator);
         } else if self.stage == Stage::Quiet && !keeps_leader {
-            self.start(pulse, now);
+            self.start(rank_state, now);
         }
     }
 }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn beat() -> Message {
-        PulseMessage::Beat { echo: 0, version: 1, value: Some(Bytes::new()), grace: 700_000_000 }.into()
+        RankMessage::Beat { echo: 0, version: 1, value: Some(Bytes::new()), grace: 700_000_000 }.into()
     }
 
     fn hears(member: &mut Bully, now: Timestamp, from: u16, message: Message) -> Vec<Output<Message>> {
@@ -286,7 +286,7 @@ mod tests {
         assert!(fourth.leads());
         said(&mut fourth);
         let outputs = hears(&mut fourth, at(2_100), 5, Message::Coordinator);
-        let leaving = || send(5, PulseMessage::Leaving { grace: 500_000_000 }.into());
+        let leaving = || send(5, RankMessage::Leaving { grace: 500_000_000 }.into());
         let stopping = Event::Stopping { why: LossReason::Superseded, hard_stop: at(2_600) };
         assert_eq!(outputs, [Output::Event(stopping), leaving()], "its work gets the grace");
         assert!(!fourth.leads() && fourth.follows(at(2_100)) == Some(MemberId(5)));
@@ -294,7 +294,7 @@ mod tests {
         fourth.handle(at(2_300), Input::Command(Command::Release));
         let over = [Event::Unelected(LossReason::Superseded), Event::Released].map(Output::Event);
         let outputs = said(&mut fourth);
-        assert_eq!(outputs, [&over[..], &[send(5, PulseMessage::Left.into())]].concat());
+        assert_eq!(outputs, [&over[..], &[send(5, RankMessage::Left.into())]].concat());
         let outputs = hears(&mut fourth, at(2_350), 5, beat());
         assert!(outputs.iter().any(|output| matches!(output, Output::Event(Event::Led { .. }))));
     }
@@ -330,18 +330,18 @@ mod tests {
             let mut taker = member(5, RankSettings { take_over: true, ..PATIENT });
             let outputs = said(&mut taker);
             assert!(taker.leads() && events(&outputs).is_empty(), "somebody may lead: {outputs:?}");
-            hears(&mut taker, at(100), 4, PulseMessage::Leaving { grace: 700_000_000 }.into());
+            hears(&mut taker, at(100), 4, RankMessage::Leaving { grace: 700_000_000 }.into());
             for other in 1..4 {
-                let outputs = hears(&mut taker, at(110), other, PulseMessage::Heard { echo: 0, version: 0 }.into());
+                let outputs = hears(&mut taker, at(110), other, RankMessage::Heard { echo: 0, version: 0 }.into());
                 assert!(events(&outputs).is_empty(), "{outputs:?}");
             }
             taker.handle(at(1_600), Input::Tick);
             assert!(events(&said(&mut taker)).is_empty(), "the fourth is still at work");
             taker
         };
-        let outputs = hears(&mut taker(), at(1_700), 4, PulseMessage::Left.into());
+        let outputs = hears(&mut taker(), at(1_700), 4, RankMessage::Left.into());
         assert_eq!(events(&outputs), [&elected]);
-        let outputs = hears(&mut taker(), at(1_700), 4, PulseMessage::Heard { echo: 0, version: 0 }.into());
+        let outputs = hears(&mut taker(), at(1_700), 4, RankMessage::Heard { echo: 0, version: 0 }.into());
         assert_eq!(events(&outputs), [&elected], "whoever follows has left");
         // 100 ms, the fourth's grace, the timeout.
         let mut silent = taker();
@@ -360,7 +360,7 @@ mod tests {
         fifth.handle(at(2_000), Input::Command(Command::Healthy(true)));
         let outputs = hears(&mut fifth, at(2_010), 3, beat());
         assert!(fifth.leads() && events(&outputs).is_empty(), "{outputs:?}");
-        let outputs = hears(&mut fifth, at(2_100), 3, PulseMessage::Left.into());
+        let outputs = hears(&mut fifth, at(2_100), 3, RankMessage::Left.into());
         assert!(matches!(events(&outputs)[..], [Event::Elected { .. }]), "{outputs:?}");
     }
 
@@ -370,9 +370,9 @@ mod tests {
         assert!(highest.leads());
         assert!(!said(&mut highest).iter().any(|output| matches!(output, Output::Event(_))));
         for other in 1..4 {
-            hears(&mut highest, at(10), other, PulseMessage::Heard { echo: 0, version: 0 }.into());
+            hears(&mut highest, at(10), other, RankMessage::Heard { echo: 0, version: 0 }.into());
         }
-        let heard = hears(&mut highest, at(20), 4, PulseMessage::Heard { echo: 0, version: 0 }.into());
+        let heard = hears(&mut highest, at(20), 4, RankMessage::Heard { echo: 0, version: 0 }.into());
         let elected = Event::Elected { term: TermNo(1), claim: Claim::Rank, deadline: at(1_500) };
         assert_eq!(heard, [Output::Event(elected)]);
         highest.handle(at(1_000), Input::Tick);
@@ -391,7 +391,7 @@ mod tests {
         said(&mut highest);
         highest.handle(at(1_600), Input::Command(Command::Release));
         let outputs = said(&mut highest);
-        assert!(outputs.contains(&send(1, PulseMessage::Left.into())), "{outputs:?}");
+        assert!(outputs.contains(&send(1, RankMessage::Left.into())), "{outputs:?}");
         assert_eq!(hears(&mut highest, at(1_700), 4, Message::Election), [], "it rests");
         for ms in (2_000..20_000).step_by(500) {
             hears(&mut highest, at(ms), 4, beat());
@@ -401,7 +401,7 @@ mod tests {
         assert!(highest.leads(), "nobody leads any more");
         let mut fourth = member(4, PATIENT);
         hears(&mut fourth, at(50), 5, beat());
-        let outputs = hears(&mut fourth, at(110), 5, PulseMessage::Left.into());
+        let outputs = hears(&mut fourth, at(110), 5, RankMessage::Left.into());
         assert!(outputs.contains(&send(5, Message::Election)), "{outputs:?}");
     }
 
@@ -409,7 +409,7 @@ mod tests {
     fn without_majority() -> Bully {
         let mut highest = member(5, RankSettings { take_over: true, majority: true, ..PATIENT });
         for other in 1..5 {
-            hears(&mut highest, at(10), other, PulseMessage::Heard { echo: 0, version: 0 }.into());
+            hears(&mut highest, at(10), other, RankMessage::Heard { echo: 0, version: 0 }.into());
         }
         highest.handle(at(1_000), Input::Tick);
         let outputs = said(&mut highest);
@@ -424,7 +424,7 @@ mod tests {
             outputs.extend(said(highest));
             for other in 1..5 {
                 let echo = u64::from(ms) * 1_000_000;
-                outputs.extend(hears(highest, at(ms), other, PulseMessage::Heard { echo, version: 0 }.into()));
+                outputs.extend(hears(highest, at(ms), other, RankMessage::Heard { echo, version: 0 }.into()));
             }
         }
         outputs
@@ -471,7 +471,7 @@ mod tests {
         highest.handle(at(1_501), Input::Tick);
         let outputs = said(&mut highest);
         let values = |output: &Output<Message>| match output {
-            Output::Send(_, Message::Pulse(PulseMessage::Beat { value, .. })) => value.clone(),
+            Output::Send(_, Message::RankState(RankMessage::Beat { value, .. })) => value.clone(),
             _ => None,
         };
         let advertised: Vec<_> = outputs.iter().filter_map(values).collect();

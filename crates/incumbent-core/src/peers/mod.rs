@@ -16,8 +16,8 @@ mod group;
 mod machine;
 mod member;
 mod policy;
-mod pulse;
 mod rank;
+mod rank_state;
 pub mod ring;
 mod role;
 pub mod wire;
@@ -27,5 +27,5 @@ pub use machine::{Abstention, Input, Output, TermRules, Wish};
 pub use member::Member;
 #[doc(hidden)]
 pub use policy::{ConsensusFlaw, ConsensusPolicy, RankFlaw, RankPolicy};
-pub use pulse::{PulseMessage, RankSettings, RankSettingsError};
 pub use rank::RankMachine;
+pub use rank_state::{RankMessage, RankSettings, RankSettingsError};

@@ -5,30 +5,36 @@ use bytes::Bytes;
 
 use super::group::{Group, MemberId};
 use super::machine::{Input, Output, TermRules, Wish};
-use super::pulse::{Due, Pulse, PulseMessage, RankSettings, RankSettingsError};
+use super::rank_state::{Due, RankMessage, RankSettings, RankSettingsError, RankState};
 use crate::office::Refusal;
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
 /// How a leader is chosen. An election that is under way is kept here; who leads, and who follows,
-/// by the [`Pulse`].
+/// by the [`RankState`].
 pub trait Choice: Sized {
     /// What members say to each other.
-    type Message: From<PulseMessage>;
+    type Message: From<RankMessage>;
     /// No election is under way.
     fn new(rng: &mut Rng) -> Self;
     /// A message that is the same in every election by rank, or another one.
-    fn pulse_of(message: Self::Message) -> Result<PulseMessage, Self::Message>;
+    fn rank_message(message: Self::Message) -> Result<RankMessage, Self::Message>;
     /// Begins an election.
-    fn start(&mut self, pulse: &mut Pulse<Self::Message>, now: Timestamp);
+    fn start(&mut self, rank_state: &mut RankState<Self::Message>, now: Timestamp);
     /// A leader is followed: the election is over.
     fn end(&mut self);
     /// Whether to follow one who is said to lead.
-    fn accepts(&mut self, pulse: &mut Pulse<Self::Message>, now: Timestamp, leader: MemberId) -> bool;
+    fn accepts(&mut self, rank_state: &mut RankState<Self::Message>, now: Timestamp, leader: MemberId) -> bool;
     /// Time has passed.
-    fn on_tick(&mut self, pulse: &mut Pulse<Self::Message>, now: Timestamp);
+    fn on_tick(&mut self, rank_state: &mut RankState<Self::Message>, now: Timestamp);
     /// A member says something about an election.
-    fn on_message(&mut self, pulse: &mut Pulse<Self::Message>, now: Timestamp, from: MemberId, message: Self::Message);
+    fn on_message(
+        &mut self,
+        rank_state: &mut RankState<Self::Message>,
+        now: Timestamp,
+        from: MemberId,
+        message: Self::Message,
+    );
     /// When [`Choice::on_tick`] is due.
     fn next_timeout(&self) -> Option<Timestamp>;
 }
@@ -39,7 +45,7 @@ pub trait Choice: Sized {
 /// until [`RankMachine::poll_timeout`] at the latest. A tick that comes early does nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RankMachine<C: Choice> {
-    pulse: Pulse<C::Message>,
+    rank_state: RankState<C::Message>,
     choice: C,
 }
 
@@ -54,45 +60,46 @@ impl<C: Choice> RankMachine<C> {
     ) -> Result<RankMachine<C>, RankSettingsError> {
         settings.check()?;
         let choice = C::new(&mut rng);
-        let mut machine = RankMachine { pulse: Pulse::new(now, group, settings, (candidate, value), rng), choice };
+        let mut machine =
+            RankMachine { rank_state: RankState::new(now, group, settings, (candidate, value), rng), choice };
         if settings.take_over {
-            machine.choice.start(&mut machine.pulse, now);
+            machine.choice.start(&mut machine.rank_state, now);
         }
-        machine.pulse.finish(now);
+        machine.rank_state.finish(now);
         Ok(machine)
     }
 
     /// Something happened, or time has passed.
     pub fn handle(&mut self, now: Timestamp, input: Input<C::Message>) {
-        let RankMachine { pulse, choice } = self;
-        match pulse.take_in(now, input) {
-            Some(Due::Tick) => choice.on_tick(pulse, now),
-            Some(Due::Message(from, message)) => match C::pulse_of(message) {
-                Ok(message) => self.on_pulse(now, from, message),
-                Err(message) => choice.on_message(pulse, now, from, message),
+        let RankMachine { rank_state, choice } = self;
+        match rank_state.take_in(now, input) {
+            Some(Due::Tick) => choice.on_tick(rank_state, now),
+            Some(Due::Message(from, message)) => match C::rank_message(message) {
+                Ok(message) => self.on_rank_message(now, from, message),
+                Err(message) => choice.on_message(rank_state, now, from, message),
             },
             // It may take over, as one that starts may.
-            Some(Due::Stand) if pulse.settings.take_over => choice.start(pulse, now),
+            Some(Due::Stand) if rank_state.settings.take_over => choice.start(rank_state, now),
             Some(Due::Stand) | None => {}
         }
-        self.pulse.finish(now);
+        self.rank_state.finish(now);
     }
 
-    fn on_pulse(&mut self, now: Timestamp, from: MemberId, message: PulseMessage) {
-        let RankMachine { pulse, choice } = self;
+    fn on_rank_message(&mut self, now: Timestamp, from: MemberId, message: RankMessage) {
+        let RankMachine { rank_state, choice } = self;
         match message {
-            PulseMessage::Beat { echo, version, value, grace } => {
-                pulse.note_beat(now, from, grace);
-                if choice.accepts(pulse, now, from) {
+            RankMessage::Beat { echo, version, value, grace } => {
+                rank_state.note_beat(now, from, grace);
+                if choice.accepts(rank_state, now, from) {
                     choice.end();
-                    pulse.hear(now, from, echo, version, value);
+                    rank_state.hear(now, from, echo, version, value);
                 }
             }
-            PulseMessage::Heard { echo, version } => pulse.on_heard(now, from, echo, version),
-            PulseMessage::Leaving { grace } => pulse.on_leaving(now, from, grace),
-            PulseMessage::Left => {
-                if pulse.on_left(now, from) {
-                    choice.start(pulse, now);
+            RankMessage::Heard { echo, version } => rank_state.on_heard(now, from, echo, version),
+            RankMessage::Leaving { grace } => rank_state.on_leaving(now, from, grace),
+            RankMessage::Left => {
+                if rank_state.on_left(now, from) {
+                    choice.start(rank_state, now);
                 }
             }
         }
@@ -102,27 +109,27 @@ impl<C: Choice> RankMachine<C> {
     /// asked to stop, and who leads next shows what came of it.
     pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
         self.handle(now, Input::Tick);
-        self.pulse.wish(now, wish)
+        self.rank_state.wish(now, wish)
     }
 
     /// What is to be done next.
     pub fn poll_output(&mut self) -> Option<Output<C::Message>> {
-        self.pulse.pop()
+        self.rank_state.pop()
     }
 
     /// When [`Input::Tick`] is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let pulse = self.pulse.next_timeout()?;
-        Some(self.choice.next_timeout().map_or(pulse, |choice| choice.min(pulse)))
+        let rank_state = self.rank_state.next_timeout()?;
+        Some(self.choice.next_timeout().map_or(rank_state, |choice| choice.min(rank_state)))
     }
 
     /// Whether this member has been chosen. It is in office only between its events.
     pub fn leads(&self) -> bool {
-        self.pulse.leads()
+        self.rank_state.leads()
     }
 
     /// The leader that this member follows.
     pub fn follows(&self, now: Timestamp) -> Option<MemberId> {
-        self.pulse.healthy_leader(now)
+        self.rank_state.healthy_leader(now)
     }
 }

@@ -7,8 +7,8 @@
 //! A partition has a leader in each part: no token, no promise.
 
 use super::group::{MAX_MEMBERS, MemberId};
-use super::pulse::{Pulse, PulseMessage};
 use super::rank::{Choice, RankMachine};
+use super::rank_state::{RankMessage, RankState};
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
@@ -41,12 +41,12 @@ pub enum Message {
         hop: u64,
     },
     /// Heartbeats.
-    Pulse(PulseMessage),
+    RankState(RankMessage),
 }
 
-impl From<PulseMessage> for Message {
-    fn from(message: PulseMessage) -> Message {
-        Message::Pulse(message)
+impl From<RankMessage> for Message {
+    fn from(message: RankMessage) -> Message {
+        Message::RankState(message)
     }
 }
 
@@ -95,19 +95,19 @@ impl Choice for HighestOnTheList {
         HighestOnTheList { election: None, hops: Vec::new(), next_hop: rng.next_u64() >> 1 }
     }
 
-    fn pulse_of(message: Message) -> Result<PulseMessage, Message> {
-        if let Message::Pulse(message) = message { Ok(message) } else { Err(message) }
+    fn rank_message(message: Message) -> Result<RankMessage, Message> {
+        if let Message::RankState(message) = message { Ok(message) } else { Err(message) }
     }
 
     /// Sends a new list on its way, unless an election is under way already.
-    fn start(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
-        if self.election.is_some() || pulse.leads() {
+    fn start(&mut self, rank_state: &mut RankState<Message>, now: Timestamp) {
+        if self.election.is_some() || rank_state.leads() {
             return;
         }
-        let me = pulse.group.me();
-        self.election = Some((me, self.overdue_at(pulse, now)));
-        let best = pulse.is_fit(now).then_some(me);
-        self.pass(pulse, now, Passing::Election { starter: me, seen: vec![me], best });
+        let me = rank_state.group.me();
+        self.election = Some((me, self.overdue_at(rank_state, now)));
+        let best = rank_state.is_fit(now).then_some(me);
+        self.pass(rank_state, now, Passing::Election { starter: me, seen: vec![me], best });
     }
 
     fn end(&mut self) {
@@ -115,44 +115,44 @@ impl Choice for HighestOnTheList {
     }
 
     /// Whether to follow one who is said to lead. Of two leaders the higher stays.
-    fn accepts(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, leader: MemberId) -> bool {
-        let me = pulse.group.me();
-        if pulse.leads() {
+    fn accepts(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, leader: MemberId) -> bool {
+        let me = rank_state.group.me();
+        if rank_state.leads() {
             return leader > me;
         }
-        if leader < me && pulse.takes_over(now) {
-            self.start(pulse, now);
+        if leader < me && rank_state.takes_over(now) {
+            self.start(rank_state, now);
             return false;
         }
-        pulse.healthy_leader(now).is_none_or(|followed| followed <= leader)
+        rank_state.healthy_leader(now).is_none_or(|followed| followed <= leader)
     }
 
-    fn on_tick(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
-        self.skip_dead_neighbours(pulse, now);
+    fn on_tick(&mut self, rank_state: &mut RankState<Message>, now: Timestamp) {
+        self.skip_dead_neighbours(rank_state, now);
         let overdue = self.election.take_if(|(_, until)| now >= *until).is_some();
-        if overdue || pulse.suspects(now) {
-            pulse.give_up_leader(now);
-            self.start(pulse, now);
+        if overdue || rank_state.suspects(now) {
+            rank_state.give_up_leader(now);
+            self.start(rank_state, now);
         }
     }
 
-    fn on_message(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, from: MemberId, message: Message) {
+    fn on_message(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, from: MemberId, message: Message) {
         match message {
             Message::Election { hop, starter, seen, best } => {
-                pulse.send(from, Message::Passed { hop });
-                if self.is_sound(pulse, &seen, best) && pulse.group.contains(starter) {
-                    self.on_election(pulse, now, starter, seen, best);
+                rank_state.send(from, Message::Passed { hop });
+                if self.is_sound(rank_state, &seen, best) && rank_state.group.contains(starter) {
+                    self.on_election(rank_state, now, starter, seen, best);
                 }
             }
             Message::Coordinator { hop, leader, seen } => {
-                pulse.send(from, Message::Passed { hop });
-                if self.is_sound(pulse, &seen, Some(leader)) {
-                    self.on_result(pulse, now, leader, seen);
+                rank_state.send(from, Message::Passed { hop });
+                if self.is_sound(rank_state, &seen, Some(leader)) {
+                    self.on_result(rank_state, now, leader, seen);
                 }
             }
             Message::Passed { hop } => self.hops.retain(|waiting| waiting.number != hop),
             // The machine around it hears these.
-            Message::Pulse(_) => {}
+            Message::RankState(_) => {}
         }
     }
 
@@ -165,123 +165,129 @@ impl Choice for HighestOnTheList {
 
 impl HighestOnTheList {
     /// Every hop of an election may wait for every dead neighbour.
-    fn overdue_at(&self, pulse: &Pulse<Message>, now: Timestamp) -> Timestamp {
-        let members = u32::try_from(pulse.group.members().len()).unwrap_or(u32::MAX);
-        now + pulse.settings.answer_timeout.saturating_mul(members.saturating_mul(2))
+    fn overdue_at(&self, rank_state: &RankState<Message>, now: Timestamp) -> Timestamp {
+        let members = u32::try_from(rank_state.group.members().len()).unwrap_or(u32::MAX);
+        now + rank_state.settings.answer_timeout.saturating_mul(members.saturating_mul(2))
     }
 
     /// Hands a message to the next neighbour. It replaces an unconfirmed one of its kind.
-    fn pass(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, message: Passing) {
+    fn pass(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, message: Passing) {
         let kind = std::mem::discriminant(&message);
         self.hops.retain(|hop| std::mem::discriminant(&hop.message) != kind);
-        self.try_hop(pulse, now, message, 0);
+        self.try_hop(rank_state, now, message, 0);
     }
 
-    fn try_hop(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, message: Passing, skipped: usize) {
-        let Some(neighbour) = pulse.group.after_me().nth(skipped) else {
-            return self.on_nobody_there(pulse, now, message);
+    fn try_hop(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, message: Passing, skipped: usize) {
+        let Some(neighbour) = rank_state.group.after_me().nth(skipped) else {
+            return self.on_nobody_there(rank_state, now, message);
         };
         let number = self.next_hop;
         self.next_hop += 1;
-        pulse.send(neighbour, message.clone().numbered(number));
-        let until = now + pulse.settings.answer_timeout;
+        rank_state.send(neighbour, message.clone().numbered(number));
+        let until = now + rank_state.settings.answer_timeout;
         self.hops.push(Hop { message, number, skipped, until });
     }
 
-    fn skip_dead_neighbours(&mut self, pulse: &mut Pulse<Message>, now: Timestamp) {
+    fn skip_dead_neighbours(&mut self, rank_state: &mut RankState<Message>, now: Timestamp) {
         let (due, waiting) = std::mem::take(&mut self.hops).into_iter().partition(|hop| now >= hop.until);
         self.hops = waiting;
         let due: Vec<Hop> = due;
         for hop in due {
-            self.try_hop(pulse, now, hop.message, hop.skipped + 1);
+            self.try_hop(rank_state, now, hop.message, hop.skipped + 1);
         }
     }
 
     /// All neighbours are dead: the list ends here.
-    fn on_nobody_there(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, message: Passing) {
+    fn on_nobody_there(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, message: Passing) {
         if let Passing::Election { best, .. } = message {
-            self.conclude(pulse, now, best);
+            self.conclude(rank_state, now, best);
         }
     }
 
-    fn is_sound(&self, pulse: &Pulse<Message>, seen: &[MemberId], named: Option<MemberId>) -> bool {
-        let group = &pulse.group;
+    fn is_sound(&self, rank_state: &RankState<Message>, seen: &[MemberId], named: Option<MemberId>) -> bool {
+        let group = &rank_state.group;
         seen.len() <= MAX_MEMBERS && seen.iter().chain(&named).all(|member| group.contains(*member))
     }
 
     fn on_election(
         &mut self,
-        pulse: &mut Pulse<Message>,
+        rank_state: &mut RankState<Message>,
         now: Timestamp,
         starter: MemberId,
         mut seen: Vec<MemberId>,
         best: Option<MemberId>,
     ) {
-        let me = pulse.group.me();
-        if pulse.leads() && !pulse.settings.take_over {
+        let me = rank_state.group.me();
+        if rank_state.leads() && !rank_state.settings.take_over {
             // The leader that was suspected is here and well.
-            return self.pass(pulse, now, Passing::Coordinator { leader: me, seen: vec![me] });
+            return self.pass(rank_state, now, Passing::Coordinator { leader: me, seen: vec![me] });
         }
         if seen.contains(&me) {
-            return self.conclude(pulse, now, best);
+            return self.conclude(rank_state, now, best);
         }
         if self.election.is_some_and(|(under_way, _)| under_way > starter) {
             // The other election goes on for both.
             return;
         }
-        self.election = Some((starter, self.overdue_at(pulse, now)));
+        self.election = Some((starter, self.overdue_at(rank_state, now)));
         seen.push(me);
-        let best = best.max(pulse.is_fit(now).then_some(me));
-        self.pass(pulse, now, Passing::Election { starter, seen, best });
+        let best = best.max(rank_state.is_fit(now).then_some(me));
+        self.pass(rank_state, now, Passing::Election { starter, seen, best });
     }
 
     /// The list has been all the way round. The winner is told directly, too: the result's way
     /// round may end before it.
-    fn conclude(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, best: Option<MemberId>) {
+    fn conclude(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, best: Option<MemberId>) {
         self.election = None;
         let Some(leader) = best else { return };
-        let me = pulse.group.me();
-        if leader != me && !self.follows_results(pulse) {
+        let me = rank_state.group.me();
+        if leader != me && !self.follows_results(rank_state) {
             let hop = self.next_hop;
             self.next_hop += 1;
-            let seen = pulse.group.members().iter().copied().filter(|member| *member != leader).collect();
-            pulse.send(leader, Message::Coordinator { hop, leader, seen });
+            let seen = rank_state.group.members().iter().copied().filter(|member| *member != leader).collect();
+            rank_state.send(leader, Message::Coordinator { hop, leader, seen });
         }
-        self.apply(pulse, now, leader);
-        self.pass(pulse, now, Passing::Coordinator { leader, seen: vec![me] });
+        self.apply(rank_state, now, leader);
+        self.pass(rank_state, now, Passing::Coordinator { leader, seen: vec![me] });
     }
 
-    fn on_result(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, leader: MemberId, mut seen: Vec<MemberId>) {
-        let me = pulse.group.me();
+    fn on_result(
+        &mut self,
+        rank_state: &mut RankState<Message>,
+        now: Timestamp,
+        leader: MemberId,
+        mut seen: Vec<MemberId>,
+    ) {
+        let me = rank_state.group.me();
         if seen.contains(&me) {
             return;
         }
-        self.apply(pulse, now, leader);
+        self.apply(rank_state, now, leader);
         seen.push(me);
-        if seen.len() < pulse.group.members().len() {
-            self.pass(pulse, now, Passing::Coordinator { leader, seen });
+        if seen.len() < rank_state.group.members().len() {
+            self.pass(rank_state, now, Passing::Coordinator { leader, seen });
         }
     }
 
     /// Whether the word of others makes a leader: a known-bad variant.
-    fn follows_results(&self, pulse: &Pulse<Message>) -> bool {
-        !pulse.settings.policy.waits_for_the_winner()
+    fn follows_results(&self, rank_state: &RankState<Message>) -> bool {
+        !rank_state.settings.policy.waits_for_the_winner()
     }
 
     /// Takes a result in. Only the winner acts on it: one that never hears of its election must not
     /// be followed, and the leader that sits must not step down for it.
-    fn apply(&mut self, pulse: &mut Pulse<Message>, now: Timestamp, leader: MemberId) {
-        if leader == pulse.group.me() {
-            if pulse.is_fit(now) {
+    fn apply(&mut self, rank_state: &mut RankState<Message>, now: Timestamp, leader: MemberId) {
+        if leader == rank_state.group.me() {
+            if rank_state.is_fit(now) {
                 self.election = None;
-                pulse.lead(now);
+                rank_state.lead(now);
             }
-        } else if self.accepts(pulse, now, leader) {
+        } else if self.accepts(rank_state, now, leader) {
             self.election = None;
-            if self.follows_results(pulse) {
-                pulse.follow(now, leader);
+            if self.follows_results(rank_state) {
+                rank_state.follow(now, leader);
             }
-            pulse.listen_anew(now);
+            rank_state.listen_anew(now);
         }
     }
 }
@@ -374,7 +380,7 @@ mod tests {
     }
 
     fn beat() -> Message {
-        PulseMessage::Beat { echo: 0, version: 1, value: Some(Bytes::new()), grace: 0 }.into()
+        RankMessage::Beat { echo: 0, version: 1, value: Some(Bytes::new()), grace: 0 }.into()
     }
 
     #[test]

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::bully;
 use super::consensus::{self, Position};
 use super::group::{MAX_MEMBERS, MemberId};
-use super::pulse::PulseMessage;
+use super::rank_state::RankMessage;
 use super::ring;
 use crate::binary::{ReadError, Reader, Writer};
 use crate::entry::Token;
@@ -208,14 +208,14 @@ impl Writer {
         })
     }
 
-    fn pulse(&mut self, base: u8, message: &PulseMessage) -> Result<&mut Writer, WireError> {
+    fn rank_state(&mut self, base: u8, message: &RankMessage) -> Result<&mut Writer, WireError> {
         Ok(match message {
-            PulseMessage::Beat { echo, version, value, grace } => {
+            RankMessage::Beat { echo, version, value, grace } => {
                 self.u8(base + kind::BEAT).u64(*echo).u64(*version).optional_value(value.as_ref())?.u64(*grace)
             }
-            PulseMessage::Heard { echo, version } => self.u8(base + kind::HEARD).u64(*echo).u64(*version),
-            PulseMessage::Leaving { grace } => self.u8(base + kind::LEAVING).u64(*grace),
-            PulseMessage::Left => self.u8(base + kind::LEFT),
+            RankMessage::Heard { echo, version } => self.u8(base + kind::HEARD).u64(*echo).u64(*version),
+            RankMessage::Leaving { grace } => self.u8(base + kind::LEAVING).u64(*grace),
+            RankMessage::Left => self.u8(base + kind::LEFT),
         })
     }
 
@@ -225,7 +225,7 @@ impl Writer {
             Message::Election => Ok(self.u8(kind::BULLY + kind::ELECTION)),
             Message::Alive => Ok(self.u8(kind::BULLY + kind::ALIVE_OR_PASSED)),
             Message::Coordinator => Ok(self.u8(kind::BULLY + kind::COORDINATOR)),
-            Message::Pulse(message) => self.pulse(kind::BULLY, message),
+            Message::RankState(message) => self.rank_state(kind::BULLY, message),
         }
     }
 
@@ -240,7 +240,7 @@ impl Writer {
             Message::Coordinator { hop, leader, seen } => {
                 self.u8(kind::RING + kind::COORDINATOR).u64(*hop).member(*leader).members(seen)?
             }
-            Message::Pulse(message) => self.pulse(kind::RING, message)?,
+            Message::RankState(message) => self.rank_state(kind::RING, message)?,
         })
     }
 }
@@ -310,17 +310,17 @@ impl Reader<'_> {
         })
     }
 
-    fn pulse(&mut self, kind: u8, base: u8) -> Result<PulseMessage, WireError> {
+    fn rank_state(&mut self, kind: u8, base: u8) -> Result<RankMessage, WireError> {
         Ok(match kind - base {
-            kind::BEAT => PulseMessage::Beat {
+            kind::BEAT => RankMessage::Beat {
                 echo: self.u64()?,
                 version: self.u64()?,
                 value: self.option(Reader::value)?,
                 grace: self.u64()?,
             },
-            kind::HEARD => PulseMessage::Heard { echo: self.u64()?, version: self.u64()? },
-            kind::LEFT => PulseMessage::Left,
-            kind::LEAVING => PulseMessage::Leaving { grace: self.u64()? },
+            kind::HEARD => RankMessage::Heard { echo: self.u64()?, version: self.u64()? },
+            kind::LEFT => RankMessage::Left,
+            kind::LEAVING => RankMessage::Leaving { grace: self.u64()? },
             _ => return Err(WireError::Kind { kind }),
         })
     }
@@ -331,7 +331,7 @@ impl Reader<'_> {
             kind::ELECTION => Message::Election,
             kind::ALIVE_OR_PASSED => Message::Alive,
             kind::COORDINATOR => Message::Coordinator,
-            _ => Message::Pulse(self.pulse(kind, kind::BULLY)?),
+            _ => Message::RankState(self.rank_state(kind, kind::BULLY)?),
         })
     }
 
@@ -348,7 +348,7 @@ impl Reader<'_> {
             kind::COORDINATOR => {
                 Message::Coordinator { hop: self.u64()?, leader: self.member()?, seen: self.members()? }
             }
-            _ => Message::Pulse(self.pulse(kind, kind::RING)?),
+            _ => Message::RankState(self.rank_state(kind, kind::RING)?),
         })
     }
 }

@@ -100,7 +100,7 @@ pub enum RankSettingsError {
 
 /// What leader and followers say to each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum PulseMessage {
+pub enum RankMessage {
     /// I lead.
     Beat {
         /// When it was sent, by the leader's clock; opaque to others.
@@ -112,7 +112,7 @@ pub enum PulseMessage {
         /// How long the leader's work may take to stop, in nanoseconds.
         grace: u64,
     },
-    /// The answer to [`PulseMessage::Beat`] of one that does not lead.
+    /// The answer to [`RankMessage::Beat`] of one that does not lead.
     Heard {
         /// The heartbeat's.
         echo: u64,
@@ -140,14 +140,14 @@ pub(super) enum Due<M> {
     Stand,
 }
 
-/// The part of a member that beats and listens.
+/// What every member of an election by rank keeps: whom it follows, or who acknowledges it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Pulse<M> {
+pub struct RankState<M> {
     pub(super) group: Group,
     pub(super) settings: RankSettings,
     value: Bytes,
     version: u64,
-    post: Post,
+    role: RankRole,
     known: Option<(MemberId, u64, Bytes)>,
     /// Who has said that it leads, when, and how long its work may take to stop: whether or not it
     /// is followed.
@@ -172,7 +172,7 @@ pub struct Pulse<M> {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Post {
+enum RankRole {
     /// Follows this leader, or waits for one to be heard.
     Listening { leader: Option<MemberId>, heard_at: Timestamp },
     /// Has been chosen. In office once a majority answers, where that is asked for, and those who
@@ -192,23 +192,23 @@ struct Heard {
     version: u64,
 }
 
-impl<M: From<PulseMessage>> Pulse<M> {
+impl<M: From<RankMessage>> RankState<M> {
     pub(super) fn new(
         now: Timestamp,
         group: Group,
         settings: RankSettings,
         (candidate, value): (Option<TermRules>, Bytes),
         mut rng: Rng,
-    ) -> Pulse<M> {
+    ) -> RankState<M> {
         // Versions of one life are never taken for those of another.
         let version = rng.next_u64() | 1;
         let hold_until_stopped = candidate.is_some_and(|rules| rules.hold_until_stopped);
-        Pulse {
+        RankState {
             group,
             settings,
             value,
             version,
-            post: Post::Listening { leader: None, heard_at: now },
+            role: RankRole::Listening { leader: None, heard_at: now },
             known: None,
             beats: BTreeMap::new(),
             tenure: Tenure::new(Rules { grace: settings.grace, hold_until_stopped }),
@@ -296,28 +296,28 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     pub(super) fn leads(&self) -> bool {
-        matches!(self.post, Post::Leading { .. })
+        matches!(self.role, RankRole::Leading { .. })
     }
 
     /// The leader that is followed, unless it has been silent for too long.
     pub(super) fn healthy_leader(&self, now: Timestamp) -> Option<MemberId> {
-        match &self.post {
-            Post::Listening { leader, .. } if !self.suspects(now) => *leader,
+        match &self.role {
+            RankRole::Listening { leader, .. } if !self.suspects(now) => *leader,
             _ => None,
         }
     }
 
     /// Whether nobody has been heard for too long.
     pub(super) fn suspects(&self, now: Timestamp) -> bool {
-        match &self.post {
-            Post::Listening { heard_at, .. } => now >= *heard_at + self.settings.leader_timeout,
-            Post::Leading { .. } => false,
+        match &self.role {
+            RankRole::Listening { heard_at, .. } => now >= *heard_at + self.settings.leader_timeout,
+            RankRole::Leading { .. } => false,
         }
     }
 
     /// Forgets the silent leader and listens anew.
     pub(super) fn give_up_leader(&mut self, now: Timestamp) {
-        if let Post::Listening { leader, heard_at, .. } = &mut self.post {
+        if let RankRole::Listening { leader, heard_at, .. } = &mut self.role {
             *heard_at = now;
             if leader.take().is_some() && self.known.take().is_some() {
                 self.event(Event::Vacant);
@@ -327,7 +327,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
 
     /// A member has been chosen, and is given time to be heard.
     pub(super) fn listen_anew(&mut self, now: Timestamp) {
-        if let Post::Listening { leader: None, heard_at, .. } = &mut self.post {
+        if let RankRole::Listening { leader: None, heard_at, .. } = &mut self.role {
             *heard_at = now;
         }
     }
@@ -336,18 +336,18 @@ impl<M: From<PulseMessage>> Pulse<M> {
         if self.closed {
             return None;
         }
-        let post = match &self.post {
-            Post::Listening { heard_at, .. } => *heard_at + self.settings.leader_timeout,
-            Post::Leading { beat_at, .. } => *beat_at,
+        let next = match &self.role {
+            RankRole::Listening { heard_at, .. } => *heard_at + self.settings.leader_timeout,
+            RankRole::Leading { beat_at, .. } => *beat_at,
         };
-        Some(self.tenure.next_timeout().map_or(post, |tenure| tenure.min(post)))
+        Some(self.tenure.next_timeout().map_or(next, |tenure| tenure.min(next)))
     }
 
     /// Lets time pass for a leader, and for one that leaves.
     fn on_time(&mut self, now: Timestamp) {
         let step = self.tenure.on_time(now);
         self.carry_out(now, step);
-        if let Post::Leading { beat_at, .. } = self.post
+        if let RankRole::Leading { beat_at, .. } = self.role
             && now >= beat_at
         {
             // Those who were waited for may have had their time.
@@ -357,13 +357,13 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     fn beat(&mut self, now: Timestamp) {
-        let Post::Leading { beat_at, heard, .. } = &mut self.post else { return };
+        let RankRole::Leading { beat_at, heard, .. } = &mut self.role else { return };
         *beat_at = now + self.settings.heartbeat;
         let (version, grace) = (self.version, nanos(self.settings.grace));
         let knows: Vec<_> = heard.iter().filter(|(_, heard)| heard.version == version).map(|(who, _)| *who).collect();
         for member in self.group.others() {
             let value = (!knows.contains(&member)).then(|| self.value.clone());
-            self.send(member, PulseMessage::Beat { echo: now.as_nanos(), version, value, grace });
+            self.send(member, RankMessage::Beat { echo: now.as_nanos(), version, value, grace });
         }
     }
 
@@ -378,7 +378,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
         let before = lately.map(|(member, (_, grace))| (member, now + grace + timeout)).collect();
         self.known = None;
         self.resigned = false;
-        self.post = Post::Leading { beat_at: now, heard: BTreeMap::new(), before };
+        self.role = RankRole::Leading { beat_at: now, heard: BTreeMap::new(), before };
         self.beat(now);
         self.look_at_majority(now);
     }
@@ -389,10 +389,10 @@ impl<M: From<PulseMessage>> Pulse<M> {
             true => self.tenure.must_stop(now, LossReason::Superseded, None),
             false => self.tenure.claim_gone(LossReason::Superseded),
         };
-        self.post = Post::Listening { leader: Some(leader), heard_at: now };
+        self.role = RankRole::Listening { leader: Some(leader), heard_at: now };
         self.carry_out(now, step);
         if self.tenure.has_claim() {
-            self.send(leader, PulseMessage::Leaving { grace: nanos(self.settings.grace) });
+            self.send(leader, RankMessage::Leaving { grace: nanos(self.settings.grace) });
         }
     }
 
@@ -423,21 +423,21 @@ impl<M: From<PulseMessage>> Pulse<M> {
     fn give_up(&mut self, now: Timestamp, why: LossReason) {
         self.event(Event::Released);
         self.resigned = why == LossReason::Resigned && self.settings.policy.remembers_resignations();
-        match self.post {
-            Post::Leading { .. } if why == LossReason::LocalDeadline => {}
-            Post::Leading { .. } => {
+        match self.role {
+            RankRole::Leading { .. } if why == LossReason::LocalDeadline => {}
+            RankRole::Leading { .. } => {
                 self.rests_until = now + self.settings.leader_timeout * 2;
                 self.step_down(now);
             }
-            Post::Listening { leader: Some(leader), .. } => self.send(leader, PulseMessage::Left),
-            Post::Listening { leader: None, .. } => {}
+            RankRole::Listening { leader: Some(leader), .. } => self.send(leader, RankMessage::Left),
+            RankRole::Listening { leader: None, .. } => {}
         }
     }
 
     fn step_down(&mut self, now: Timestamp) {
-        self.post = Post::Listening { leader: None, heard_at: now };
+        self.role = RankRole::Listening { leader: None, heard_at: now };
         for member in self.group.others() {
-            self.send(member, PulseMessage::Left);
+            self.send(member, RankMessage::Left);
         }
     }
 
@@ -461,13 +461,13 @@ impl<M: From<PulseMessage>> Pulse<M> {
             self.event(Event::Led { leader: from, term: None, value });
         }
         let has = self.known.as_ref().filter(|(leader, ..)| *leader == from).map_or(0, |(_, version, _)| *version);
-        self.send(from, PulseMessage::Heard { echo, version: has });
+        self.send(from, RankMessage::Heard { echo, version: has });
     }
 
     /// One that led has heard of this member, and its work may take so long to stop.
     pub(super) fn on_leaving(&mut self, now: Timestamp, from: MemberId, grace: u64) {
         let until = now + Duration::from_nanos(grace) + self.settings.leader_timeout;
-        if let Post::Leading { before, .. } = &mut self.post
+        if let RankRole::Leading { before, .. } = &mut self.role
             && self.tenure.is_settled()
         {
             before.entry(from).or_insert(until);
@@ -477,7 +477,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
     /// One that led has left. `true`: it was the leader that is followed, and nobody is any more.
     pub(super) fn on_left(&mut self, now: Timestamp, from: MemberId) -> bool {
         self.beats.remove(&from);
-        if let Post::Leading { before, .. } = &mut self.post {
+        if let RankRole::Leading { before, .. } = &mut self.role {
             before.remove(&from);
             self.look_at_majority(now);
         }
@@ -489,7 +489,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     pub(super) fn on_heard(&mut self, now: Timestamp, from: MemberId, echo: u64, version: u64) {
-        let Post::Leading { heard, before, .. } = &mut self.post else { return };
+        let RankRole::Leading { heard, before, .. } = &mut self.role else { return };
         let sent_at = Timestamp::from_nanos(echo);
         if sent_at > now {
             return;
@@ -503,7 +503,7 @@ impl<M: From<PulseMessage>> Pulse<M> {
     }
 
     fn look_at_majority(&mut self, now: Timestamp) {
-        let Post::Leading { heard, before, .. } = &self.post else { return };
+        let RankRole::Leading { heard, before, .. } = &self.role else { return };
         let others = self.group.members().len() - 1;
         let may_be_led = (now < self.settled_at && heard.len() < others) || before.values().any(|until| now < *until);
         let mut sent: Vec<_> = heard.values().map(|heard| heard.sent_at).collect();
