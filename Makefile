@@ -110,6 +110,12 @@ bench-zookeeper: ## Measure elections on ZooKeeper beside Curator's and kazoo's;
 	@javac -cp /usr/share/java/curator-recipes.jar -d target/curator-peer bench/peers/curator/Peer.java
 	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features zookeeper --bin zookeeper -- target/curator-peer bench/peers/kazoo/peer.py target/bench-zookeeper.svg | tee target/bench-zookeeper.md
 
+.PHONY: bench-postgres
+bench-postgres: ## Measure elections in PostgreSQL beside loops and tooz; the chart is target/bench-postgres.svg
+	@scripts/setup $(BUILD_NEEDS) postgres tooz
+	@mkdir -p target
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features postgres --bin postgres -- bench/peers/tooz/peer.py target/bench-postgres.svg | tee target/bench-postgres.md
+
 .PHONY: bench-peers
 bench-peers: ## Measure elections among peers; the charts are target/bench-peers-times.svg and -messages.svg
 	@scripts/setup $(BUILD_NEEDS)

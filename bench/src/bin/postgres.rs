@@ -1,0 +1,342 @@
+//! Elections in PostgreSQL, beside what people write themselves and tooz's locks, on the same
+//! server, turn and turn about: a loop around `pg_try_advisory_lock`, and a loop around a table
+//! with one row for each election, as River's.
+//!
+//! `postgres TOOZ [SVG]`: TOOZ is `bench/peers/tooz/peer.py`; SVG is where to put the chart.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot measure stops")]
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use incumbent::store::Store;
+use incumbent::{Candidacy, Client, Leadership};
+use incumbent_bench::plot::Plot;
+use incumbent_bench::{Table, Times};
+use incumbent_postgres::PostgresStore;
+use incumbent_postgres::tokio_postgres::{self, AsyncMessage, Client as Raw, NoTls};
+use incumbent_testkit::servers::PostgresServer;
+use tokio::sync::mpsc;
+
+const TURNS: usize = 5;
+const CAMPAIGNS: usize = 200;
+const HANDOVERS: usize = 20;
+const ELECTIONS: usize = 500;
+/// Of each loop, all at once: each takes seconds.
+const LOOP_HANDOVERS: usize = 40;
+/// What is usual for those who write such a loop, and River's default.
+const ADVISORY_INTERVAL: Duration = Duration::from_secs(1);
+const TABLE_INTERVAL: Duration = Duration::from_secs(5);
+const TTL: Duration = Duration::from_secs(15);
+const FOLLOWERS: usize = 100;
+/// How long those are watched who have nothing to do: a few renewals.
+const IDLE: Duration = Duration::from_secs(20);
+/// For a follower to begin to wait, once it is in line. The others wait as long.
+const SETTLE: Duration = Duration::from_millis(20);
+
+const TABLE: &str = "CREATE TABLE leader (name text PRIMARY KEY, id text NOT NULL, expires_at timestamptz NOT NULL);\
+    CREATE TABLE bare (name text PRIMARY KEY, value text, session text UNIQUE)";
+const TABLE_TRY: &str = "INSERT INTO leader VALUES ($1, $2, now() + interval '15 s') ON CONFLICT (name) DO UPDATE \
+    SET id = $2, expires_at = now() + interval '15 s' WHERE leader.id = $2 OR leader.expires_at < now()";
+
+#[tokio::main]
+async fn main() {
+    let args: Vec<_> = std::env::args().collect();
+    let [_, tooz, svg @ ..] = &args[..] else { panic!("the program to compare with") };
+    let server = PostgresServer::start_on_disk().await;
+    server.sql(TABLE);
+    let bench = Bench { server, tooz: tooz.clone() };
+    let mut report = Report {
+        table: Table::new(
+            "PostgreSQL: ours, a loop around an advisory lock (1 s), a loop around a table (5 s), tooz's locks",
+            &["", "ours", "advisory lock", "table", "tooz", "yardstick", "ours / yardstick"],
+        ),
+        plot: Plot::new("Elections in PostgreSQL", ["Incumbent", "advisory lock, 1 s", "table, 5 s", "tooz"]),
+    };
+    bench.campaigns(&mut report).await;
+    bench.handovers(&mut report).await;
+    bench.elections(&mut report).await;
+    bench.idle(&mut report).await;
+    print!("{}", report.table.render());
+    println!(
+        "  yardsticks: a bare insert, committed, into a table with two indexes; a NOTIFY that another connection hears\n  \
+         tooz connects for each lock, and one who waits for it waits in the server, on a connection of its own"
+    );
+    if let [path, ..] = svg {
+        std::fs::write(path, report.plot.render()).expect("the chart is written");
+    }
+}
+
+struct Bench {
+    server: PostgresServer,
+    tooz: String,
+}
+
+struct Report {
+    table: Table,
+    plot: Plot<4>,
+}
+
+impl Report {
+    fn compare(&mut self, label: &str, values: [Option<f64>; 4], yardstick: Option<f64>) {
+        let two = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
+        let ratio = values[0].zip(yardstick).map(|(ours, yardstick)| ours / yardstick);
+        let cells = values.into_iter().chain([yardstick, ratio]).map(two);
+        self.table.row([label.to_owned()].into_iter().chain(cells));
+        if let [Some(ours), Some(advisory), Some(table), Some(tooz)] = values {
+            self.plot.group(label, [ours, advisory, table, tooz]);
+        }
+    }
+}
+
+impl Bench {
+    fn store(&self) -> PostgresStore {
+        PostgresStore::from_url(&self.server.url()).expect("a store")
+    }
+
+    async fn client(&self) -> Client {
+        Client::builder().ttl(TTL).with_store(self.store()).await.expect("a client")
+    }
+
+    async fn raw(&self) -> Raw {
+        raw(&self.server.url()).await
+    }
+
+    fn tooz(&self, what: &str, rounds: usize, times: &mut Times) {
+        let output = Command::new("/usr/bin/python3")
+            .args([&self.tooz, &self.server.endpoint(), what, &rounds.to_string()])
+            .output()
+            .expect("the peer runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let numbers = said.strip_prefix("times ").expect("times").split_whitespace();
+        numbers.for_each(|number| times.push(Duration::from_nanos(number.parse().expect("a number"))));
+    }
+
+    /// Nobody else stands; the session is there. Beside it a bare insert.
+    async fn campaigns(&self, report: &mut Report) {
+        let (mut times, mut inserts) = (<[Times; 4]>::default(), Times::default());
+        let (client, raw) = (self.client().await, self.raw().await);
+        for turn in 0..TURNS {
+            for round in 0..CAMPAIGNS {
+                let name = format!("campaign-{turn}-{round}");
+                let election = client.election(&name).expect("a name");
+                let start = Instant::now();
+                let mut candidacy = election.candidate("a").value("value").stand().await.expect("a place");
+                let office = elected(&mut candidacy).await;
+                times[0].push(start.elapsed());
+                office.resign().await.expect("certain");
+                candidacy.withdraw().await.expect("certain");
+                times[1].push(timed(try_lock(&raw, &name)).await);
+                times[2].push(timed(try_table(&raw, &name, "a")).await);
+                let insert = "INSERT INTO bare VALUES ($1, 'value', $1)";
+                inserts.push(timed(async { raw.execute(insert, &[&name]).await.expect("a row") == 1 }).await);
+            }
+            self.tooz("campaign", CAMPAIGNS, &mut times[3]);
+        }
+        for percent in [50, 99] {
+            let label = format!("uncontended campaign, p{percent}, ms");
+            report.compare(&label, times.each_ref().map(|times| millis(times, percent)), millis(&inserts, percent));
+        }
+    }
+
+    /// Beside it a NOTIFY that another connection hears.
+    async fn handovers(&self, report: &mut Report) {
+        let (mut times, mut notified) = (<[Times; 4]>::default(), Times::default());
+        let (one, other, store) = (self.client().await, self.client().await, self.store());
+        let raw = self.raw().await;
+        let (_listening, mut heard) = self.listen().await;
+        for turn in 0..TURNS {
+            for round in 0..HANDOVERS {
+                times[0].push(handover(&store, [&one, &other], &format!("handover-{turn}-{round}")).await);
+                let start = Instant::now();
+                raw.batch_execute("NOTIFY bench").await.expect("a notification");
+                heard.recv().await.expect("it is heard");
+                notified.push(start.elapsed());
+            }
+            self.tooz("handover", HANDOVERS, &mut times[3]);
+        }
+        let loops: Vec<_> = (0..2 * LOOP_HANDOVERS)
+            .map(|number| tokio::spawn(loop_handover(self.server.url(), number / 2, number % 2 == 0)))
+            .collect();
+        for (number, handover) in loops.into_iter().enumerate() {
+            times[1 + number % 2].push(handover.await.expect("no panic"));
+        }
+        for percent in [50, 90] {
+            let label = format!("handover to a waiting follower, p{percent}, ms");
+            report.compare(&label, times.each_ref().map(|times| millis(times, percent)), millis(&notified, percent));
+        }
+    }
+
+    /// A listening connection, and what it hears.
+    async fn listen(&self) -> (Raw, mpsc::UnboundedReceiver<()>) {
+        let (client, mut connection) = tokio_postgres::connect(&self.server.url(), NoTls).await.expect("a connection");
+        let (hears, heard) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+                if matches!(message, AsyncMessage::Notification(_)) && hears.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        client.batch_execute("LISTEN bench").await.expect("it listens");
+        (client, heard)
+    }
+
+    /// From the first call until all are won: on one session, and with one connection each way.
+    async fn elections(&self, report: &mut Report) {
+        let mut rates = <[Times; 3]>::default();
+        let raw = self.raw().await;
+        for turn in 0..TURNS {
+            let client = self.client().await;
+            let stand = |number| {
+                let election = client.election(&format!("many-{turn}-{number}")).expect("a name");
+                tokio::spawn(async move {
+                    let mut candidacy = election.candidate("a").value("value").stand().await.expect("a place");
+                    (elected(&mut candidacy).await, candidacy)
+                })
+            };
+            let start = Instant::now();
+            let standing: Vec<_> = (0..ELECTIONS).map(stand).collect();
+            let mut offices = Vec::new();
+            for office in standing {
+                offices.push(office.await.expect("no panic"));
+            }
+            rates[0].push(start.elapsed());
+            drop(offices);
+            client.close(TTL).await.expect("all is given back");
+            for (way, rate) in rates[1..].iter_mut().enumerate() {
+                let start = Instant::now();
+                for number in 0..ELECTIONS {
+                    let name = format!("many-{turn}-{number}");
+                    let led = if way == 0 { try_lock(&raw, &name).await } else { try_table(&raw, &name, "a").await };
+                    assert!(led);
+                }
+                rate.push(start.elapsed());
+            }
+        }
+        let per_second = |times: &Times| Some(ELECTIONS as f64 / times.percentile(50).as_secs_f64());
+        let [ours, advisory, table] = rates.each_ref().map(per_second);
+        report.compare("elections won per second, one client", [ours, advisory, table, None], None);
+    }
+
+    /// Transactions that those cost who have nothing to do.
+    async fn idle(&self, report: &mut Report) {
+        let leader = self.client().await;
+        let mut candidacy =
+            leader.election("idle").expect("a name").candidate("leader").stand().await.expect("a place");
+        let office = elected(&mut candidacy).await;
+        let alone = self.transactions(IDLE).await;
+        // Each has a session of its own; the connections are shared, of which a server has few.
+        let (store, mut followers) = (self.store(), Vec::new());
+        for number in 0..FOLLOWERS {
+            let client = Client::builder().ttl(TTL).with_store(store.clone()).await.expect("a client");
+            let candidate = client.election("idle").expect("a name").candidate(number.to_string()).stand();
+            followers.push((candidate.await.expect("a place"), client));
+        }
+        tokio::time::sleep(SETTLE).await;
+        let all = self.transactions(IDLE).await;
+        let each = |interval: Duration| 1.0 / interval.as_secs_f64();
+        let [advisory, table] = [ADVISORY_INTERVAL, TABLE_INTERVAL].map(each);
+        let label = "transactions a second, one idle leader";
+        report.compare(label, [Some(alone), Some(advisory), Some(table), None], Some(each(TTL / 3)));
+        let label = format!("transactions a second, and {FOLLOWERS} idle followers");
+        let many = FOLLOWERS as f64 + 1.0;
+        let renewals = Some(many * each(TTL / 3));
+        report.compare(&label, [Some(all), Some(many * advisory), Some(many * table), None], renewals);
+        println!("  transactions of the loops are those of their intervals; the yardstick is one for each renewal");
+        office.resign().await.expect("certain");
+    }
+
+    /// How many end in a second, as the server counts them.
+    async fn transactions(&self, during: Duration) -> f64 {
+        let count = || -> f64 {
+            let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
+            self.server.sql(sql).parse().expect("a number")
+        };
+        let before = count();
+        tokio::time::sleep(during).await;
+        // The first count is a transaction, too.
+        (count() - before - 1.0) / during.as_secs_f64()
+    }
+}
+
+async fn raw(url: &str) -> Raw {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
+    tokio::spawn(connection);
+    client
+}
+
+async fn try_lock(raw: &Raw, name: &str) -> bool {
+    let sql = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))";
+    raw.query_one(sql, &[&name]).await.expect("an answer").get(0)
+}
+
+async fn try_table(raw: &Raw, name: &str, id: &str) -> bool {
+    raw.execute(TABLE_TRY, &[&name, &id]).await.expect("an answer") == 1
+}
+
+/// From the leader's release until the one that looks at its interval leads. They began at
+/// different times.
+async fn loop_handover(url: String, number: usize, advisory: bool) -> Duration {
+    let (one, other) = (raw(&url).await, raw(&url).await);
+    let name = format!("loop-{advisory}-{number}");
+    let interval = if advisory { ADVISORY_INTERVAL } else { TABLE_INTERVAL };
+    assert!(if advisory { try_lock(&one, &name).await } else { try_table(&one, &name, "one").await });
+    let follower = tokio::spawn({
+        let name = name.clone();
+        async move {
+            let leads = async || {
+                if advisory { try_lock(&other, &name).await } else { try_table(&other, &name, "other").await }
+            };
+            while !leads().await {
+                tokio::time::sleep(interval).await;
+            }
+            Instant::now()
+        }
+    });
+    tokio::time::sleep(interval.mul_f64((number as f64 + 0.5) / LOOP_HANDOVERS as f64)).await;
+    let start = Instant::now();
+    let release = if advisory {
+        "SELECT pg_advisory_unlock(hashtextextended($1, 0))"
+    } else {
+        "DELETE FROM leader WHERE name = $1"
+    };
+    one.execute(release, &[&name]).await.expect("an answer");
+    follower.await.expect("no panic") - start
+}
+
+/// From the leader's resignation to the follower in office.
+async fn handover(store: &PostgresStore, [one, other]: [&Client; 2], name: &str) -> Duration {
+    let (leader, follower) = (one.election(name).expect("a name"), other.election(name).expect("a name"));
+    // One that does not stand again at once, as the others' do not.
+    let office = leader.candidate("leader").value("leader").try_once().await.expect("a store");
+    let office = office.expect("nobody else stands");
+    let mut waiting = follower.candidate("follower").value("follower").stand().await.expect("a place");
+    let task = tokio::spawn(async move {
+        let office = elected(&mut waiting).await;
+        (Instant::now(), office, waiting)
+    });
+    while store.line(leader.name(), 2).await.expect("a line").entries.len() < 2 {}
+    tokio::time::sleep(SETTLE).await;
+    let start = Instant::now();
+    office.resign().await.expect("certain");
+    let (end, office, waiting) = task.await.expect("no panic");
+    office.resign().await.expect("certain");
+    waiting.withdraw().await.expect("certain");
+    end - start
+}
+
+async fn elected(candidacy: &mut Candidacy) -> Leadership {
+    candidacy.elected().await.expect("a place").expect("an election")
+}
+
+async fn timed(what: impl Future<Output = bool>) -> Duration {
+    let start = Instant::now();
+    assert!(what.await, "nobody else is there");
+    start.elapsed()
+}
+
+fn millis(times: &Times, percent: usize) -> Option<f64> {
+    Some(times.percentile(percent).as_secs_f64() * 1000.0)
+}
