@@ -3,6 +3,7 @@
 //! It owns no entries. [`Participant`](crate::Participant) tells the candidacies what a renewal
 //! proved.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backoff::Backoff;
@@ -37,7 +38,7 @@ enum State {
         epoch: Epoch,
         lease: Box<Lease>,
         rest: Duration,
-        grace: Duration,
+        settings: Arc<Settings>,
         renew_every: Duration,
         renew_at: Timestamp,
         renewing: Option<Try>,
@@ -63,15 +64,15 @@ struct Try {
 }
 
 /// A session as candidacies know it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) epoch: Epoch,
     /// Until when the store cannot have forgotten it.
     pub(crate) deadline: Timestamp,
     /// How long one who gave the office back stays out of the line.
     pub(crate) rest: Duration,
-    /// How long work may take to stop, with the TTL that was granted.
-    pub(crate) grace: Duration,
+    /// The settings, with the TTL that was granted.
+    pub(crate) settings: Arc<Settings>,
 }
 
 /// What the keeper wants done.
@@ -117,8 +118,8 @@ impl Keeper {
     /// The session, if there is one that something new may be begun with.
     pub(crate) fn session(&self) -> Option<Session> {
         match &self.state {
-            State::Open { epoch, lease, rest, grace, ends: Ends::Never, .. } => {
-                Some(Session { epoch: *epoch, deadline: lease.deadline(), rest: *rest, grace: *grace })
+            State::Open { epoch, lease, rest, settings, ends: Ends::Never, .. } => {
+                Some(Session { epoch: *epoch, deadline: lease.deadline(), rest: *rest, settings: settings.clone() })
             }
             State::Closed | State::Opening(_) | State::Open { .. } => None,
         }
@@ -204,21 +205,21 @@ impl Keeper {
                 return Change::Nothing;
             }
         };
-        let Settings { grace, renew_every, .. } = match self.settings.granted(&liveness) {
-            Ok(granted) => granted,
+        let settings = match self.settings.granted(&liveness) {
+            Ok(granted) => Arc::new(granted),
             Err(error) => return self.refuse(Some(error)),
         };
         self.backoff.succeeded();
         let epoch = Epoch(attempt.0);
         let lease = Box::new(Lease::opened(&self.settings, &liveness, sent_at, now));
-        let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest, grace };
+        let session = Session { epoch, deadline: lease.deadline(), rest: liveness.rest, settings: settings.clone() };
         // Where an answer proves only an earlier renewal, twice as many keep the newest proof as
         // fresh.
-        let renew_every = if matches!(liveness.proof, Proof::Earlier { .. }) { renew_every / 2 } else { renew_every };
-        let renew_every = self.settings.policy.renew_every(renew_every, liveness.ttl);
+        let often = if matches!(liveness.proof, Proof::Earlier { .. }) { 2 } else { 1 };
+        let renew_every = self.settings.policy.renew_every(settings.renew_every / often, liveness.ttl);
         let (rest, renew_at) = (liveness.rest, sent_at + renew_every);
         self.state =
-            State::Open { epoch, lease, rest, grace, renew_every, renew_at, renewing: None, ends: Ends::Never };
+            State::Open { epoch, lease, rest, settings, renew_every, renew_at, renewing: None, ends: Ends::Never };
         Change::Up(session)
     }
 
@@ -314,7 +315,7 @@ impl Keeper {
 
     fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
         // What counts is when a leader has to begin to stop, not when it has to have stopped.
-        let remaining = self.session().map(|session| (session.deadline - session.grace).since(now));
+        let remaining = self.session().map(|session| (session.deadline - session.settings.grace).since(now));
         self.backoff.failed(now, rng, self.settings.longest_rest(), remaining);
     }
 }

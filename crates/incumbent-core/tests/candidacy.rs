@@ -252,6 +252,28 @@ fn where_a_shorter_ttl_is_granted_work_is_asked_to_stop_a_share_of_that_before_t
 }
 
 #[test]
+fn where_a_shorter_ttl_is_granted_calls_and_fences_are_waited_for_no_longer_than_that_allows() {
+    let granted = Duration::from_secs(10);
+    let mut driven = Driven::new(settings(6 * granted, |settings| settings.margin = Duration::ZERO));
+    driven.handle(Input::Stand(CANDIDACY, Candidate { fenced: true, ..candidate() }));
+    driven.open_with(Liveness::new(granted));
+    let held = driven.enlisted(5);
+    driven.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert!(matches!(driven.call().2, Op::RaiseFences(_)));
+    let was_given_up = |driven: &Driven| driven.outputs.contains(&Output::GiveUpCall(CANDIDACY));
+    for third in 1..=3 {
+        assert!(third > 1 || !was_given_up(&driven), "the call is given up when the next renewal is due");
+        driven.pass(granted / 3 + Duration::from_nanos(1));
+        assert!(was_given_up(&driven));
+        driven.renewed(Ok(Renewal::alive(granted)));
+        if let Op::Standing(..) = driven.call().2 {
+            driven.answer(standing(Place::Leading(held.clone()), Office::default()));
+        }
+    }
+    assert_eq!(driven.call().2, Op::Withdraw(held, None), "others get their turn after a TTL");
+}
+
+#[test]
 fn a_hint_is_verified_and_may_be_wrong() {
     let mut driven = Driven::standing(candidate());
     let held = driven.enlisted(5);

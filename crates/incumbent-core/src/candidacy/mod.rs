@@ -314,7 +314,8 @@ impl Candidacy {
                 self.session = Some(session.epoch);
                 self.session_ends = false;
                 self.tenure.prove(session.deadline);
-                self.tenure.set_grace(session.grace);
+                self.tenure.set_grace(session.settings.grace);
+                self.settings = session.settings;
                 self.rest = session.rest;
             }
             CandidacyInput::SessionDown => self.on_session_down(now, out),
