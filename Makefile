@@ -150,6 +150,12 @@ doc: ## Build the documentation of all crates
 	@scripts/setup $(BUILD_NEEDS)
 	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps --locked
 
+# Not part of .ci/run: it takes hours. It can be stopped, and goes on where it was.
+.PHONY: mutants
+mutants: ## Change the program in one place at a time, and see which changes no test notices: PART=core, library, etcd, ...
+	@scripts/setup $(TEST_NEEDS) mutants
+	@scripts/mutants $(PART)
+
 # Not part of .ci/run: it asks the registry, and builds every crate once more from its package.
 .PHONY: publish-check
 publish-check: ## Package every crate as it would be published, in order, and build it from its package
