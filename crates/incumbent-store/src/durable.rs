@@ -1,6 +1,7 @@
 //! Files that are replaced as a whole, and stay replaced; directories that stay made.
 
 use std::fs::{DirBuilder, File, Permissions};
+use std::io::ErrorKind::{InvalidInput, PermissionDenied};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -55,20 +56,24 @@ fn replace(
 }
 
 /// From the top down, each synced before the next is made: so where the last one is found, all
-/// above it are there to stay.
+/// above it are there to stay. The first that is found is synced, too: whoever made it may have
+/// died before that. Where that is not for us to do, it was made by somebody else, who looks after
+/// it.
 fn make_dir(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
         None => return Ok(()),
     };
-    if !path.is_dir() {
-        if !parent.is_dir() {
-            make_dir(parent, sync)?;
-        }
+    let found = path.is_dir();
+    if !found {
+        make_dir(parent, sync)?;
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     }
-    sync(parent)
+    match sync(parent) {
+        Err(why) if found && matches!(why.kind(), PermissionDenied | InvalidInput) => Ok(()),
+        synced => synced,
+    }
 }
 
 #[cfg(test)]
@@ -159,13 +164,29 @@ mod tests {
         let mut sync = |parent: &Path| {
             let made = fs::read_dir(parent)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
             let empty = made.iter().all(|made| fs::read_dir(made).is_ok_and(|mut below| below.next().is_none()));
-            synced.push((parent.strip_prefix(&scratch.0).unwrap().to_owned(), empty));
+            synced.push((parent.strip_prefix(&scratch.0).map(Path::to_owned).ok(), empty));
             Ok(())
         };
         make_dir(&path, &mut sync).unwrap();
-        let expected = ["", "made", "made/on", "made/on/the"].map(|parent| (PathBuf::from(parent), true));
+        // The one that was there, by what is above it; its neighbours are not ours.
+        assert_eq!(synced.remove(0).0, None);
+        let expected = ["", "made", "made/on", "made/on/the"].map(|parent| (Some(PathBuf::from(parent)), true));
         assert_eq!(synced, expected);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         make_dir_durably(&path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_found_is_synced_where_we_may() {
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.0.join("made")).unwrap();
+        let mut synced = Vec::new();
+        let mut denied = |parent: &Path| {
+            synced.push(parent.strip_prefix(&scratch.0).unwrap().to_owned());
+            if parent == scratch.0 { Err(PermissionDenied.into()) } else { Ok(()) }
+        };
+        make_dir(&scratch.0.join("made/on"), &mut denied).unwrap();
+        assert_eq!(synced, ["", "made"].map(PathBuf::from));
+        make_dir(&scratch.0.join("other"), &mut |_| Err(PermissionDenied.into())).unwrap_err();
     }
 }
