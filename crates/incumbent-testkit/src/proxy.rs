@@ -148,11 +148,12 @@ async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Coun
         });
         tokio::select! { () = up => {}, () = down => {} }
     };
-    // Whichever comes first: the end of the connection, or somebody who cuts it, if only for a
-    // moment.
+    // The cut is looked for first: what was held back then never passes, even if bytes pass again
+    // before the cut is noticed.
     tokio::select! {
-        () = serve => {}
+        biased;
         _ = cut.wait_for(|(_, now)| *now != cuts) => {}
+        () = serve => {}
     }
     streams.end();
 }
@@ -383,5 +384,22 @@ mod tests {
 
         proxy.set(Way::Cut);
         assert_eq!(again.read(&mut back).await.unwrap_or(0), 0, "the connection is closed");
+    }
+
+    #[tokio::test]
+    async fn what_was_held_back_when_the_connection_was_cut_never_passes() {
+        let proxy = Proxy::start(&echo().await).await;
+        for _ in 0..20 {
+            proxy.set(Way::HoldAnswers);
+            let mut stream = TcpStream::connect(proxy.endpoint()).await.unwrap();
+            let mut back = [0; 4];
+            stream.write_all(b"held").await.unwrap();
+            let held = tokio::time::timeout(Duration::from_millis(20), stream.read(&mut back)).await;
+            assert!(held.is_err(), "nothing comes back");
+            // The connection's task sees both at once.
+            proxy.reset();
+            proxy.set(Way::Forward);
+            assert_eq!(stream.read(&mut back).await.unwrap_or(0), 0, "the connection is closed");
+        }
     }
 }
