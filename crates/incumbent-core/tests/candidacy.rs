@@ -644,6 +644,26 @@ fn a_stray_entry_of_our_session_is_swept_away() {
 }
 
 #[test]
+fn an_entry_that_one_of_our_candidacies_waits_for_or_has_is_no_stray() {
+    // The enlistment is not answered yet, and the entry is there.
+    let mut driven = Driven::standing(candidate());
+    let held = driven.enlisted(5);
+    let swept = |driven: &mut Driven, stray: &Held| {
+        driven.pass(TTL / 3);
+        driven.clear();
+        let mut renewal = proof();
+        renewal.stray.push(stray.clone());
+        driven.renewed(Ok(renewal));
+        driven.recent().iter().any(|output| matches!(output, Output::Call(id, ..) if *id != CANDIDACY))
+    };
+    assert!(!swept(&mut driven, &held), "it is awaited");
+    let mut driven = Driven::standing(candidate());
+    assert!(swept(&mut driven, &held_by_other(8)), "another one is not");
+    let (mut driven, held) = Driven::leading(candidate());
+    assert!(!swept(&mut driven, &held), "it is the one that leads");
+}
+
+#[test]
 fn an_entry_of_an_earlier_incarnation_is_withdrawn_and_never_adopted() {
     let mut driven = Driven::standing(candidate());
     let stray = held_by_other(3);
