@@ -40,16 +40,18 @@
 //! - **Is this the primary?** A script that writes nothing runs on a replica, too, and would make a
 //!   leader of what is no longer so.
 //! - **Is it the same history?** `master_replid` becomes another with every restart and every
-//!   failover, and then the newest changes may be lost. So the counter leaps by 2^28; entries that
-//!   were never told that they lead are dropped, and come again with a token above the leap; nobody
+//!   failover, and then the newest changes may be lost. So the counter leaps by 2^28, and by 2^20
+//!   for each second since the clock was last set: of two servers that go on from the same change
+//!   the later one gives the higher tokens, as far as their wall clocks agree. Entries that were
+//!   never told that they lead are dropped, and come again with a token above the leap; nobody
 //!   takes office for the longest TTL that was granted in the history before, as far as it is
 //!   known, and for the TTL of the one who asks, since a leader that is forgotten may still believe
 //!   in its deadline; and every session gets a full TTL again, if its owner says, knowing of the
 //!   new history, that it was renewed less than a TTL ago. One that was not may have been
 //!   succeeded. Whatever a primary still gives that was replaced is below all of that, and a fence
-//!   refuses it. (The first replica of a server, and the last that has been gone for an hour,
-//!   change the history as well.) What cannot be known: a forgotten leader with a TTL that is
-//!   longer than all of these.
+//!   refuses it; one that is restarted while the other goes on leaps above it. (The first replica
+//!   of a server, and the last that has been gone for an hour, change the history as well.) What
+//!   cannot be known: a forgotten leader with a TTL that is longer than all of these.
 //! - **Does it know less than we do?** Then an old copy was put back into a running server, and the
 //!   store is founded anew.
 //! - **What time is it?** The store has a clock of its own, which follows the server's wall clock

@@ -244,7 +244,9 @@ end
 -- failover costs no session its life that was renewed in time, which only its owner can say: those
 -- that are marked with an R it has not said it of yet.
 local function take_over()
-  change = digits(math.max(tonumber(change) + LOST_AT_MOST, change_by_clock))
+  -- Another may have gone on from the same change, and is left for this one: the later, the higher.
+  local since = math.floor(math.max(0, wall - clock_wall) * PER_SECOND / 1000)
+  change = digits(math.max(tonumber(change) + LOST_AT_MOST + since, change_by_clock))
   for _, key in ipairs(call('ZRANGEBYLEX', LINES, '(', '+')) do
     local election, token = string.sub(key, 1, -TOKEN - 2), string.sub(key, -TOKEN)
     if call('HGET', LED, election) ~= token then

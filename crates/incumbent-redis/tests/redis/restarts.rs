@@ -331,3 +331,29 @@ async fn nobody_takes_office_before_a_forgotten_leader_with_a_longer_ttl_has_giv
     let second = late.enlist(&jobs(), &entry(2)).await;
     assert!(matches!(second, Err(StoreError::Unavailable { .. })), "beside {elected:?}: {second:?}");
 }
+
+/// The first replica is lost before the second has heard of it: both go on from one change, of
+/// which a store this young is so near to the wall clock that the leap alone would be the same.
+#[tokio::test]
+async fn two_replicas_that_take_over_from_the_same_change_give_no_token_twice() {
+    let mut primary = RedisServer::start().await;
+    let redis = Redis::on(&primary);
+    let id = redis.open().identity().await.unwrap();
+    let follows = format!("127.0.0.1 {}", primary.port());
+    let start = async || RedisServer::start_with(&["--replicaof", &follows]).await;
+    let replicas = [start().await, start().await];
+    for replica in &replicas {
+        until("it follows", async || replica.cli(&["HGET", &redis.key("m"), "id"]) == id.as_str()).await;
+        replica.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    }
+    primary.kill();
+    let mut newest = None;
+    for replica in &replicas {
+        replica.cli(&["REPLICAOF", "NO", "ONE"]);
+        let session = redis.moved_to(&replica.endpoint()).open().open_session(TTL).await.unwrap();
+        assert_eq!(session.store_id(), id);
+        let next = enlisted(&*session).await.token;
+        assert!(Some(next) > newest, "{next:?} after {newest:?}");
+        newest = Some(next);
+    }
+}
