@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use incumbent_store::{BootClock, Clock, Effect, StoreError, StoreId, random_id};
+use incumbent_store::{Effect, StoreError, StoreId, random_id};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::error::{classify, ends_connection, is_denied};
-use crate::host;
 use crate::keys::{self, Keys};
 use crate::on_demand::OnDemand;
 use crate::primary::PrimaryLookup;
@@ -90,9 +89,8 @@ impl Connection {
         let fresh = self.fresh.next();
         let session_store = caller.store.map_or("", StoreId::as_str);
         let proven = if caller.is_proven { "proven" } else { "" };
-        let host_clock = (BootClock.now().as_nanos() / 1_000_000).to_string();
         let waited = if self.wait.is_some() { "waited" } else { "" };
-        let ours = [&fresh, session_store, &known, &change, &lineage, proven, host::clock_id(), &host_clock, waited];
+        let ours = [&fresh, session_store, &known, &change, &lineage, proven, waited];
         let ours = ours.map(str::as_bytes);
         let args = [&ours, args].concat();
         let wait = self.wait.map(|replicas| Wait { replicas, at_most: caller.ttl.map_or(WAIT_AT_MOST, |ttl| ttl / 4) });

@@ -71,9 +71,8 @@ impl Server {
              longer than both may lead beside the next one until that TTL has passed: give all candidates of an \
              election the same TTL. Tokens grow all the same."
                 .to_owned(),
-            "A leader that died while nobody asked for anything is noticed at once by a host that has asked before. \
-             To one that has not it is shown for up to half its TTL, and keeps `run --try` out: it may be that the \
-             server's clock has jumped."
+            "A leader that died while nobody asked for anything is shown to the first who asks for up to half its TTL \
+             (its TTL less half the shortest), and keeps `run --try` out: it may be that the server's clock has jumped."
                 .to_owned(),
         ];
         if let Some(policy) = &self.evicts {

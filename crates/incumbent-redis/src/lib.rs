@@ -8,7 +8,7 @@
 //!
 //! | key | type | what |
 //! | --- | --- | --- |
-//! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `hosts` (how far it was ahead of the clocks of those who set it), `longest` (the longest TTL that was granted), `taken_over` (when this history began), `hold` (until when nobody new takes office) |
+//! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `longest` (the longest TTL that was granted), `taken_over` (when this history began), `hold` (until when nobody new takes office) |
 //! | `{incumbent}:s` | sorted set | sessions, by when they expire. A session is called after a change and its TTL |
 //! | `{incumbent}:l` | sorted set, all scores 0 | the lines: `election \0 token` |
 //! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, readiness and value |
@@ -57,10 +57,8 @@
 //! - **What time is it?** The store has a clock of its own, which follows the server's wall clock
 //!   by steps of at most half the shortest TTL. A wall clock that jumps ahead expires nobody who
 //!   renews in time; one that jumps back gives the dead no more time. Redis shows scripts no clock
-//!   that does not jump. But the caller's host has one, and what that has counted since the host
-//!   last asked has passed: after a night in which nobody asked, the first one finds no dead
-//!   leader. To a host that never asked, or not among the last sixteen, it looks like a jump: there
-//!   the dead one is shown for up to half its TTL.
+//!   that does not jump, so a night in which nobody asked looks like a jump: the first who asks may
+//!   be shown a dead leader, for its TTL less half the shortest (half a TTL where all are alike).
 //! - **Who is due to go?** Up to 200 sessions and tombstones. Whoever depends on one looks at that
 //!   one itself: nobody leads past an expired entry that is still there.
 //!
@@ -103,7 +101,6 @@ mod error;
 mod fence;
 #[cfg(test)]
 mod fuzz;
-mod host;
 mod info;
 mod keys;
 mod on_demand;

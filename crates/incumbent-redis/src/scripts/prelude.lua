@@ -6,22 +6,20 @@ local META, SESSIONS, LINES, ENTRIES, PLACES, OFFICES, TOMBSTONES, LED = unpack(
 -- An identity to found with, the store that the caller's session belongs to, and what the caller
 -- knows of which store, and of which history of it.
 local FRESH, SESSION_STORE, KNOWN_STORE, KNOWN_CHANGE, KNOWN_LINEAGE = unpack(ARGV, 1, 5)
--- Whether the caller's session was renewed less than a TTL ago, by the caller's clock. Which host
--- asks, and the time since it was started, in milliseconds.
-local PROVEN, HOST, HOST_CLOCK = ARGV[6] == 'proven', ARGV[7], tonumber(ARGV[8])
+-- Whether the caller's session was renewed less than a TTL ago, by the caller's clock.
+local PROVEN = ARGV[6] == 'proven'
 -- Whether replicas are to confirm the step.
-local CONFIRMED = ARGV[9] == 'waited'
-local arguments = {unpack(ARGV, 10)}
+local CONFIRMED = ARGV[7] == 'waited'
+local arguments = {unpack(ARGV, 8)}
 local FORMAT = '1'
 -- Widths of what is written with a fixed one.
-local TOKEN, TTL, SESSION, INCARNATION, HOST_ROW = 16, 11, 27, 32, 49
+local TOKEN, TTL, SESSION, INCARNATION = 16, 11, 27, 32
 -- No failover loses more changes than this, and no store makes more in a second, on average.
 local LOST_AT_MOST, PER_SECOND = 2 ^ 28, 2 ^ 20
 -- A step that waited no longer than this need not ask how far the clock may advance. No TTL is
 -- shorter than twice this.
 local SHORT_MS = 50
 local EXPIRE_AT_ONCE = 200
-local HOSTS_KEPT = 16
 
 local call = redis.call
 
@@ -45,7 +43,7 @@ local wall = math.floor(seconds * 1000)
 -- below 2^53 until 2242.
 local change_by_clock = math.floor(seconds * PER_SECOND)
 
-local id, change, known_lineage, clock, clock_wall, hold, taken_over, longest, hosts
+local id, change, known_lineage, clock, clock_wall, hold, taken_over, longest
 
 -- Begins anew. Tokens go on from the wall clock and from what is known, so that they are higher
 -- than before even so.
@@ -62,13 +60,13 @@ local function found()
     call('HSET', key, '', '')
   end
   id, change, known_lineage = FRESH, digits(higher), lineage
-  clock, clock_wall, hold, taken_over, longest, hosts = 0, wall, 0, -math.huge, 0, ''
+  clock, clock_wall, hold, taken_over, longest = 0, wall, 0, -math.huge, 0
   call('HSET', META, 'format', FORMAT, 'id', id, 'change', change, 'lineage', lineage, 'clock', '0',
-    'wall', whole(wall), 'hold', '0', 'taken_over', '', 'longest', '0', 'hosts', '')
+    'wall', whole(wall), 'hold', '0', 'taken_over', '', 'longest', '0')
 end
 
 local meta = call('HMGET', META, 'format', 'id', 'change', 'lineage', 'clock', 'wall', 'hold', 'taken_over',
-  'longest', 'hosts')
+  'longest')
 if meta[1] and meta[1] ~= FORMAT then
   return redis.error_reply('INCFORMAT ' .. meta[1])
 end
@@ -79,41 +77,27 @@ for field = 1, #meta do
 end
 if is_whole then
   clock, clock_wall, hold = tonumber(meta[5]), tonumber(meta[6]), tonumber(meta[7])
-  taken_over, longest, hosts = tonumber(meta[8]) or -math.huge, tonumber(meta[9]), meta[10]
+  taken_over, longest = tonumber(meta[8]) or -math.huge, tonumber(meta[9])
 else
   found()
 end
 
 -- The store's own clock, in milliseconds. It follows the wall clock by steps of at most half the
 -- shortest TTL: one that jumps ahead expires nobody who renews in time, and one that jumps back
--- gives the dead no more time. What the clock of the caller's host, which never jumps, has counted
--- since that host last set ours has passed indeed, and is not cut off.
-local function host_row()
-  return HOST ~= '' and string.find(hosts, HOST, 1, true)
-end
-
+-- gives the dead no more time. What a caller's clock has counted is not asked for: it is old when it
+-- arrives, and would vouch for time that had not passed.
 local function set_clock()
-  local row = host_row()
-  if row then
-    hosts = string.sub(hosts, 1, row - 1) .. string.sub(hosts, row + HOST_ROW)
-  end
-  if HOST ~= '' then
-    -- How far our clock is ahead of the host's. The newest come first.
-    hosts = HOST .. string.format('%+017.0f', clock - HOST_CLOCK) .. string.sub(hosts, 1, HOST_ROW * (HOSTS_KEPT - 1))
-  end
-  call('HSET', META, 'clock', whole(clock), 'wall', whole(wall), 'hosts', hosts)
+  call('HSET', META, 'clock', whole(clock), 'wall', whole(wall))
 end
 
 local function advance_clock()
   local passed = wall - clock_wall
-  local most, counted = math.huge, 0
+  local most = math.huge
   if passed > SHORT_MS then
     local shortest = call('ZRANGEBYLEX', PLACES, '[T', '(U', 'LIMIT', 0, 1)[1]
     most = shortest and math.floor(tonumber(string.sub(shortest, 2, 1 + TTL)) / 2) or passed
-    local row = host_row()
-    counted = row and tonumber(string.sub(hosts, row + #HOST, row + HOST_ROW - 1)) + HOST_CLOCK - clock or 0
   end
-  clock = clock + math.max(0, math.min(passed, math.max(most, counted)))
+  clock = clock + math.max(0, math.min(passed, most))
   -- Before so much has passed that the next step would have to cut something off.
   if passed < 0 or passed * 4 >= most then
     set_clock()

@@ -1,12 +1,13 @@
 //! The store's own clock. Steps of the server's wall clock are imitated where the store keeps it:
 //! what it was at the last step.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use incumbent_store::{Place, Store, StoreError};
+use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{Redis, TTL, entry, held, jobs, shared, until};
+use crate::harness::{Redis, TTL, entry, held, jobs, shared, until, within};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -63,38 +64,32 @@ async fn readers_alone_see_a_dead_leader_go() {
     assert_eq!(store.line(&jobs(), 9).await.unwrap().entries, []);
 }
 
-/// The host's own clock tells an hour in which nobody asked from a wall clock that jumped by one.
+/// No clock of a caller tells an hour in which nobody asked from a wall clock that jumped by one:
+/// what a caller has read is old when it arrives.
 #[tokio::test]
-async fn the_first_who_asks_after_idle_time_finds_no_dead_leader() {
+async fn a_request_that_was_long_under_way_lets_no_jump_of_the_clock_expire_one_who_renews() {
     let server = shared().await;
-    for (has_passed, shown) in [(true, 0), (false, 1)] {
-        let redis = Redis::on(server);
-        let store = redis.open();
-        let dead = store.open_session(TTL).await.unwrap();
-        dead.enlist(&jobs(), &entry(1)).await.unwrap();
-        let_pass(server, &redis, HOUR);
-        if has_passed {
-            let hosts = server.cli(&["HGET", &redis.key("m"), "hosts"]);
-            let (host, ahead) = hosts.split_at(32);
-            let ahead = ahead.parse::<i64>().unwrap() + i64::try_from(HOUR.as_millis()).unwrap();
-            server.cli(&["HSET", &redis.key("m"), "hosts", &format!("{host}{ahead:+017}")]);
-        }
-        assert_eq!(store.line(&jobs(), 9).await.unwrap().entries.len(), shown, "has passed: {has_passed}");
-    }
-}
-
-#[tokio::test]
-async fn the_hosts_whose_clocks_are_compared_are_a_few() {
-    let server = shared().await;
+    let proxy = Proxy::start(&server.endpoint()).await;
     let redis = Redis::on(server);
-    let store = redis.open();
-    store.open_session(TTL).await.unwrap();
-    let others: String = (0..16).map(|host| format!("{host:032}{:+017}", 7)).collect();
-    let hosts = server.cli(&["HGET", &redis.key("m"), "hosts"]);
-    server.cli(&["HSET", &redis.key("m"), "hosts", &(others + &hosts)]);
-    store.open_session(TTL).await.unwrap();
-    let kept = server.cli(&["HGET", &redis.key("m"), "hosts"]);
-    assert!(kept.len() == 16 * 49 && kept[..32] == hosts[..32] && !kept[32..].contains(&hosts[..32]), "{kept}");
+    let (store, late) = (redis.open(), redis.moved_to(&proxy.endpoint()).open());
+    let (first, second) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL * 10).await.unwrap());
+    let leading = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
+    let waiting = held(&second.enlist(&jobs(), &entry(2)).await.unwrap());
+    late.identity().await.unwrap();
+    proxy.set(Way::Stall);
+    let under_way = tokio::spawn(async move { late.open_session(TTL * 10).await });
+    let sent = Instant::now();
+    while sent.elapsed() < TTL * 2 {
+        first.renew(&[]).await.unwrap();
+        tokio::time::sleep(TTL / 20).await;
+    }
+    proxy.set(Way::Forward);
+    within(under_way).await.unwrap().unwrap();
+    first.renew(&[]).await.unwrap();
+    step_clock(server, &redis, true);
+    let standing = second.standing(&waiting, None).await.unwrap();
+    assert!(matches!(standing.place, Place::Behind { .. }), "{standing:?}");
+    assert_eq!(first.renew(std::slice::from_ref(&leading)).await.unwrap().gone, []);
 }
 
 #[tokio::test]
