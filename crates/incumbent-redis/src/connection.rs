@@ -93,30 +93,46 @@ impl Connection {
         let ours = [&fresh, session_store, &known, &change, &lineage, proven, waited];
         let ours = ours.map(str::as_bytes);
         let args = [&ours, args].concat();
-        let wait = self.wait.map(|replicas| Wait { replicas, at_most: caller.ttl.map_or(WAIT_AT_MOST, |ttl| ttl / 4) });
+        let wait = self.wait_within(caller.ttl.map_or(WAIT_AT_MOST, |ttl| ttl / 4));
         let answer = self.eval_and_wait(&step.script, &keys, &args, wait).await?;
         let (answer, confirmed_by) = answer.map_err(|error| classify(error, step.effect, step.what))?;
         let mut answer = Answer::read(answer, step.what)?;
         self.note(&mut answer)?;
         match (wait, confirmed_by) {
-            (Some(wait), Some(confirmed_by)) if answer.word != "again" => wait.check(step, confirmed_by)?,
+            (Some(wait), Some(confirmed_by)) if answer.word != "again" => {
+                wait.check(step.what, step.effect, confirmed_by)?
+            }
             _ => {}
         }
         Ok(answer)
     }
 
-    /// Runs a script, once. The inner error is the server's, or of the way to it; the outer one: it
-    /// was not sent.
+    /// Runs a script that writes, once. The inner error is the server's, or of the way to it; the
+    /// outer one: it was not sent, or replicas that have to confirm it have not.
     pub(crate) async fn eval<K: ToRedisArgs, A: ToRedisArgs>(
         &self,
         code: &Code,
         keys: &[K],
         args: &[A],
+        what: &str,
     ) -> Result<Result<Value, RedisError>, StoreError> {
-        Ok(self.eval_and_wait(code, keys, args, None).await?.map(|(answer, _)| answer))
+        let wait = self.wait_within(WAIT_AT_MOST);
+        let (answer, confirmed_by) = match self.eval_and_wait(code, keys, args, wait).await? {
+            Ok(confirmed) => confirmed,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let (Some(wait), Some(confirmed_by)) = (wait, confirmed_by) {
+            wait.check(what, Effect::Write, confirmed_by)?;
+        }
+        Ok(Ok(answer))
     }
 
-    /// The same, and how many replicas have confirmed it, if that is to be waited for.
+    fn wait_within(&self, at_most: Duration) -> Option<Wait> {
+        self.wait.map(|replicas| Wait { replicas, at_most })
+    }
+
+    /// Runs a script, once: what it answered, and how many replicas have confirmed it, if that is to
+    /// be waited for.
     async fn eval_and_wait<K: ToRedisArgs, A: ToRedisArgs>(
         &self,
         code: &Code,
@@ -228,21 +244,19 @@ impl Wait {
 
     /// The step was made. Whether it counts is for the replicas to say, and if the server cannot
     /// ask them (it has become one itself, say), it does not.
-    fn check(self, step: &Step, confirmed_by: Result<u32, RedisError>) -> Result<(), StoreError> {
+    fn check(self, what: &str, effect: Effect, confirmed_by: Result<u32, RedisError>) -> Result<(), StoreError> {
         let (count, source) = match confirmed_by {
             Ok(count) if count >= self.replicas => return Ok(()),
             Ok(count) => (count, None),
             Err(error) if is_denied(&error) => {
-                return Err(classify(error, step.effect, "waiting for replicas (?wait=)"));
+                return Err(classify(error, effect, "waiting for replicas (?wait=)"));
             }
             Err(error) => (0, Some(Arc::new(error) as _)),
         };
         let Wait { replicas, at_most } = self;
-        let what = format!(
-            "{}: {count} of {replicas} replicas have confirmed it within {at_most:?} (?wait={replicas})",
-            step.what
-        );
-        Err(match step.effect {
+        let what =
+            format!("{what}: {count} of {replicas} replicas have confirmed it within {at_most:?} (?wait={replicas})");
+        Err(match effect {
             Effect::Write => StoreError::OutcomeUnknown { what, source },
             Effect::None => StoreError::Unavailable { what, source },
         })

@@ -63,7 +63,9 @@ impl GuardedScript {
 /// Guards what is written to Redis: every write compares the mark in the same script.
 ///
 /// The mark may be on the same server as the election or on another. It is worth as much as that
-/// server's persistence: a mark that goes back lets older leaders in.
+/// server's persistence: a mark that goes back lets older leaders in. With
+/// [`wait`](crate::RedisOptions::wait) replicas confirm it when it is raised; what is written behind
+/// it they do not confirm.
 ///
 /// ```no_run
 /// # use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
@@ -146,7 +148,13 @@ impl RedisFence {
         let ours = [mode, &digits, token.store.as_str(), self.election.as_str()].map(|arg| arg.as_bytes().to_vec());
         let keys = [std::slice::from_ref(&self.key), keys].concat();
         let args = [&ours, args].concat();
-        self.store.inner.connection.eval(code, &keys, &args).await?.map_err(|error| self.refused(error, token))
+        let inner = &self.store.inner;
+        let answer = match mode {
+            // A mark that a failover loses lets an older leader in.
+            "raise" => inner.eval_confirmed(code, &keys, &args, "raising a mark").await?,
+            _ => inner.connection.eval(code, &keys, &args, "writing behind a mark").await?,
+        };
+        answer.map_err(|error| self.refused(error, token))
     }
 
     /// What the mark says, or why it says nothing.

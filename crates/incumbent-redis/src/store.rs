@@ -9,7 +9,7 @@ use incumbent_store::{
     Cas, Cursor, Effect, ElectionName, Entry, EntryId, Fut, Head, LONGEST, Line, Office, Promises, Seen, Session,
     Store, StoreError, StoreId, TokenStrength, Version, Wake, Watched,
 };
-use redis::{Client, FromRedisValue, Value};
+use redis::{Client, FromRedisValue, RedisError, Value};
 
 use crate::answer::Answer;
 use crate::connection::{Caller, Connection};
@@ -19,7 +19,7 @@ use crate::keys::{self, Keys};
 use crate::options::{self, RedisOptions};
 use crate::primary::PrimaryLookup;
 use crate::session::RedisSession;
-use crate::step::{self, Step};
+use crate::step::{self, Code, Step};
 use crate::watcher::{Interest, On, Watcher};
 
 /// The smallest TTL: twice the time after which a script looks how far its clock may advance.
@@ -110,6 +110,17 @@ impl Inner {
     ) -> Result<Answer, StoreError> {
         let waited = self.waited.as_ref().filter(|_| step.needs_confirmation);
         waited.unwrap_or(&self.connection).run(step, caller, args).await
+    }
+
+    /// Runs a script that writes, once, and waits for the replicas that are to confirm it.
+    pub(crate) async fn eval_confirmed(
+        &self,
+        code: &Code,
+        keys: &[Vec<u8>],
+        args: &[Vec<u8>],
+        what: &str,
+    ) -> Result<Result<Value, RedisError>, StoreError> {
+        self.waited.as_ref().unwrap_or(&self.connection).eval(code, keys, args, what).await
     }
 
     async fn identity(&self) -> Result<StoreId, StoreError> {

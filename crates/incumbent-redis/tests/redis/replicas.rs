@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use incumbent_redis::RedisStore;
-use incumbent_store::{Place, Store, StoreError};
+use incumbent_redis::{RedisFence, RedisStore};
+use incumbent_store::fence::{Fence, FenceError, FencingToken};
+use incumbent_store::{Place, Store, StoreError, StoreId, Token};
 use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{entry, held, jobs, until, within};
@@ -101,4 +102,30 @@ async fn what_a_server_that_cannot_ask_its_replicas_has_done_is_not_confirmed() 
     let enlisted = session.enlist(&jobs(), &entry(1)).await;
     assert!(matches!(enlisted, Err(StoreError::OutcomeUnknown { .. })), "{enlisted:?}");
     session.close().await.unwrap_err();
+}
+
+/// A mark that a failover loses lets an older leader in.
+#[tokio::test]
+async fn a_mark_counts_only_when_the_replica_has_it() {
+    let servers = Replicated::start().await;
+    let fence = RedisFence::new(&servers.store(), &jobs(), "mark");
+    let election = jobs();
+    let raise = |number| {
+        let token = FencingToken::new(Token::new(number).unwrap(), StoreId::new("some-store"));
+        fence.raise(&election, token)
+    };
+    raise(5).await.unwrap();
+    assert_eq!(servers.replica.cli(&["EXISTS", "mark"]), "1", "it is there, too");
+    servers.replica.pause();
+    // One that stands there already may not have been confirmed, either.
+    for number in [5, 6] {
+        match within(raise(number)).await {
+            Err(error @ FenceError::Unavailable { .. }) => {
+                assert!(error.to_string().contains("0 of 1 replicas"), "{error}")
+            }
+            other => panic!("{number}: {other:?}"),
+        }
+    }
+    servers.replica.resume();
+    until("the replica is back", async || raise(6).await.is_ok()).await;
 }
