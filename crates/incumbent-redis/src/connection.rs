@@ -212,6 +212,11 @@ impl Connection {
         Ok(())
     }
 
+    /// The next step dials again.
+    pub(crate) fn leave(&self) {
+        self.current.forget_current();
+    }
+
     async fn current(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
         let dial = |_| self.primary.clone().connect(self.keys.clone(), self.allow_eviction);
         self.current.get(dial).await

@@ -57,6 +57,11 @@ impl<T: Clone + Send + 'static> OnDemand<T> {
         }
     }
 
+    /// Whichever there is is of no use any more.
+    pub(crate) fn forget_current(&self) {
+        self.lock().making = None;
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Nothing in here panics half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -108,8 +108,22 @@ impl Inner {
         caller: Caller<'_>,
         args: &[&[u8]],
     ) -> Result<Answer, StoreError> {
-        let waited = self.waited.as_ref().filter(|_| step.needs_confirmation);
-        waited.unwrap_or(&self.connection).run(step, caller, args).await
+        match &self.waited {
+            Some(waited) if step.needs_confirmation => self.confirmed(waited, waited.run(step, caller, args).await),
+            _ => self.connection.run(step, caller, args).await,
+        }
+    }
+
+    /// What replicas have not confirmed may have been asked of a primary that was replaced, and was
+    /// not told. All connections to it are left: the next ones are made to whichever is the primary
+    /// then, and a session that is opened is where it will be enlisted.
+    fn confirmed<T>(&self, waited: &Connection, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        if matches!(answer, Err(StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. })) {
+            waited.leave();
+            self.connection.leave();
+            self.watcher.leave();
+        }
+        answer
     }
 
     /// Runs a script that writes, once, and waits for the replicas that are to confirm it.
@@ -120,7 +134,10 @@ impl Inner {
         args: &[Vec<u8>],
         what: &str,
     ) -> Result<Result<Value, RedisError>, StoreError> {
-        self.waited.as_ref().unwrap_or(&self.connection).eval(code, keys, args, what).await
+        match &self.waited {
+            Some(waited) => self.confirmed(waited, waited.eval(code, keys, args, what).await),
+            None => self.connection.eval(code, keys, args, what).await,
+        }
     }
 
     async fn identity(&self) -> Result<StoreId, StoreError> {

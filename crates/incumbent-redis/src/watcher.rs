@@ -125,6 +125,16 @@ impl Watcher {
 
     fn tell_all_that_news_are_lost(&self, generation: u64) {
         self.feed.forget(generation);
+        self.tell_all();
+    }
+
+    /// News from elsewhere are of more use: everybody is told, and reads again.
+    pub(crate) fn leave(&self) {
+        self.feed.forget_current();
+        self.tell_all();
+    }
+
+    fn tell_all(&self) {
         for (_, told) in self.lock().told.drain() {
             _ = told.send(Err(lost()));
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use incumbent_redis::{RedisFence, RedisStore};
 use incumbent_store::fence::{Fence, FenceError, FencingToken};
-use incumbent_store::{Place, Store, StoreError, StoreId, Token};
+use incumbent_store::{Place, Store, StoreError, StoreId, Token, Watched};
 use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{entry, held, jobs, until, within};
@@ -128,4 +128,37 @@ async fn a_mark_counts_only_when_the_replica_has_it() {
     }
     servers.replica.resume();
     until("the replica is back", async || raise(6).await.is_ok()).await;
+}
+
+/// The primary is cut off from its replicas and from the Sentinels, and not from us.
+#[tokio::test]
+async fn a_primary_whose_replicas_confirm_nothing_is_left_for_the_one_that_took_over() {
+    let servers = Replicated::start().await;
+    let follows = format!("127.0.0.1 {}", servers.replica.port());
+    let third = RedisServer::start_with(&["--replicaof", &follows]).await;
+    let sentinel = RedisServer::start_sentinel(&servers.primary).await;
+    let store = RedisStore::from_url(&format!("{}?sentinel=primary&wait=1", sentinel.url())).unwrap();
+    let session = store.open_session(TTL).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let watched = Watched::new(leading.clone(), Default::default());
+    let wake = tokio::spawn(session.watch(&watched, Default::default()));
+    until("it waits", async || store.watches() == 1).await;
+
+    sentinel.cli(&["SENTINEL", "REMOVE", "primary"]);
+    servers.replica.cli(&["REPLICAOF", "NO", "ONE"]);
+    let port = servers.replica.port().to_string();
+    assert_eq!(sentinel.cli(&["SENTINEL", "MONITOR", "primary", "127.0.0.1", &port, "1"]), "OK");
+    until("a replica follows", async || third.cli(&["INFO", "replication"]).contains("master_link_status:up")).await;
+
+    let renewed = until("it is renewed", async || match session.renew(std::slice::from_ref(&leading)).await {
+        Ok(renewal) => renewal.gone.is_empty(),
+        Err(StoreError::Unavailable { .. }) => false,
+        Err(other) => panic!("{other:?}"),
+    });
+    within(renewed).await;
+    // All connections are to the new one: a session that is opened can be enlisted, and news come.
+    drop(within(wake).await.unwrap());
+    let second = store.open_session(TTL).await.unwrap();
+    within(second.enlist(&jobs(), &entry(2))).await.unwrap();
+    assert!(servers.primary.cli(&["ROLE"]).starts_with("master"), "it was told nothing");
 }
