@@ -60,9 +60,11 @@
 //! - **Another server.** Each step compares system identifier, timeline, database and table with
 //!   those that wrote last. After a failover to a standby, or in a restored dump, tokens leap above
 //!   all that can have been given, all sessions end, and nobody leads for the longest TTL that was
-//!   ever granted, which is an hour at most (SQLSTATE `IN003`). A disk snapshot that is put back
-//!   shows in none of the four; nor does a standby know of a longer TTL that was granted right
-//!   before.
+//!   ever granted, which is an hour at most (SQLSTATE `IN003`). The leap grows with the time since
+//!   the last one, so that two standbys of one primary which are promoted in turn give no token
+//!   twice. That rests on the servers' wall clocks: the second must not show an earlier time when
+//!   it takes over than the first did. A disk snapshot that is put back shows in none of the four;
+//!   nor does a standby know of a longer TTL that was granted right before.
 //! - **The wall clock.** Sessions expire by the server's. Set back, their rest is clamped to a TTL;
 //!   set forward, they expire early.
 //! - **Dropped calls.** A call that is given up takes its connection with it, so that the next does

@@ -19,6 +19,7 @@ $$;
 
 -- What is true of the whole store. history: which server wrote last, see begin_step.
 -- quiet_until: nobody leads before, see leap. longest_us: the longest TTL that was ever granted.
+-- leapt_to, leapt_at: the number after the last leap, or at first, and when that was.
 CREATE TABLE IF NOT EXISTS {schema}.store (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     id text NOT NULL,
@@ -26,7 +27,9 @@ CREATE TABLE IF NOT EXISTS {schema}.store (
     oldest_library int NOT NULL,
     history text NOT NULL,
     quiet_until timestamptz NOT NULL DEFAULT '-infinity',
-    longest_us bigint NOT NULL DEFAULT 15000000
+    longest_us bigint NOT NULL DEFAULT 15000000,
+    leapt_to bigint NOT NULL,
+    leapt_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
 -- Tokens, versions and cursors: one sequence for all elections, drawn from under an election's lock,
@@ -133,17 +136,28 @@ $$;
 -- Another server than the one that wrote last: a standby that was promoted, or a restored dump.
 -- What was told last may be missing here. Tokens leap above all that can have been given; all
 -- sessions end; and nobody leads until those who were told otherwise have stopped believing it.
+--
+-- The leap grows with the time since the last one, faster than anybody draws numbers, and counts
+-- from what the standbys of one primary share: of two that are promoted in turn, the second leaps
+-- above all that the first has given, which it knows nothing of. 2^32 on top of that make up for
+-- about an hour by which clocks may differ. Not setval(), which stays when the step is rolled back,
+-- and would leap again.
 CREATE OR REPLACE FUNCTION {schema}.leap_1(here text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    at timestamptz;
+    target bigint;
 BEGIN
     PERFORM FROM {schema}.store FOR UPDATE;
     IF EXISTS (SELECT FROM {schema}.store WHERE history = here) THEN
         RETURN;
     END IF;
+    at := clock_timestamp();
+    target := (SELECT 4294967296 + greatest(
+            n.last_value, s.leapt_to + (extract(epoch FROM at - s.leapt_at) * 524288)::bigint * 2)
+        FROM {schema}.number n, {schema}.store s);
+    EXECUTE format('ALTER SEQUENCE {schema}.number RESTART %s', target);
     UPDATE {schema}.store SET
-        history = here, quiet_until = clock_timestamp() + longest_us * interval '1 microsecond';
-    PERFORM setval('{schema}.number', greatest(
-        (SELECT last_value + 4294967296 FROM {schema}.number),
-        extract(epoch FROM clock_timestamp())::bigint * 1048576));
+        history = here, quiet_until = at + longest_us * interval '1 microsecond', leapt_to = target, leapt_at = at;
     DELETE FROM {schema}.session;
 END
 $$;
@@ -632,8 +646,9 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT id, version, oldest_library FROM {schema}.store
 $$;
 
-INSERT INTO {schema}.store (id, version, oldest_library, history) VALUES (
-    'postgres-' || replace(gen_random_uuid()::text, '-', ''), 1, 1, {schema}.history_1()
+INSERT INTO {schema}.store (id, version, oldest_library, history, leapt_to) VALUES (
+    'postgres-' || replace(gen_random_uuid()::text, '-', ''), 1, 1, {schema}.history_1(),
+    (SELECT last_value FROM {schema}.number)
 ) ON CONFLICT (one) DO UPDATE SET version = greatest(store.version, excluded.version);
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;

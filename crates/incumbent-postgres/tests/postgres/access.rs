@@ -49,6 +49,8 @@ async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_fo
     server.sql("GRANT USAGE ON SCHEMA by_hand TO only_calls");
     server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA by_hand TO only_calls");
     assert!(leads(&store(&url)).await.unwrap());
+    server.sql("UPDATE by_hand.store SET history = 'another'");
+    store(&url).open_session(TTL).await.expect("numbers leap for it, too");
     let client = raw(&url.replace("?schema=by_hand", "")).await;
     assert!(client.query("SELECT * FROM by_hand.entry", &[]).await.is_err(), "and sees no table");
     assert!(client.query("SELECT by_hand.draw_1('x')", &[]).await.is_err(), "nor what is inside");

@@ -45,6 +45,43 @@ async fn after_a_failover_tokens_leap_and_nobody_leads_until_the_former_leader_h
     assert!(line.entries.len() == 1 && line.entries[0].is(&leads), "{line:?}");
 }
 
+/// Neither knows of the other: both begin with what the primary had told them.
+#[tokio::test]
+async fn two_standbys_of_one_primary_that_take_over_in_turn_give_no_token_twice() {
+    let mut primary = PostgresServer::start().await;
+    let election = name("in-turn");
+    store(&primary.url()).identity().await.unwrap();
+    let standbys = [primary.start_standby("first", &[]).await, primary.start_standby("second", &[]).await];
+    primary.kill();
+    let mut highest = None;
+    for mut standby in standbys {
+        standby.promote().await;
+        let session = store(&standby.url()).open_session(20 * TTL).await.unwrap();
+        standby.sql("UPDATE incumbent.store SET quiet_until = '-infinity'");
+        for _ in 0..20 {
+            let leads = held(&session.enlist(&election, &entry(1)).await.unwrap());
+            assert!(highest < Some(leads.token), "{leads:?} after {highest:?}");
+            highest = Some(leads.token);
+            session.withdraw(&leads, None).await.unwrap();
+        }
+        standby.kill();
+    }
+}
+
+/// The standbys of one primary count from the same number, however often each has tried.
+#[tokio::test]
+async fn a_leap_that_is_rolled_back_is_none() {
+    let server = PostgresServer::start().await;
+    store(&server.url()).identity().await.unwrap();
+    server.sql("UPDATE incumbent.store SET history = 'another'");
+    let stands_at = || server.sql("SELECT last_value FROM incumbent.number");
+    let before = stands_at();
+    server.sql("BEGIN; SELECT incumbent.open_1(1000000); ROLLBACK");
+    assert_eq!(stands_at(), before);
+    server.sql("SELECT incumbent.open_1(1000000)");
+    assert_ne!(stands_at(), before);
+}
+
 /// What was answered is on the standby that confirms: a leader with a longer TTL than the usual one
 /// is known there, and waited for.
 #[tokio::test]
