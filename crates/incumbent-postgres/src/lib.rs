@@ -68,7 +68,8 @@
 //! - **The wall clock.** Sessions expire by the server's. Set back, their rest is clamped to a TTL;
 //!   set forward, they expire early.
 //! - **Dropped calls.** A call that is given up takes its connection with it, so that the next does
-//!   not wait behind it.
+//!   not wait behind it. What is told to others, and to oneself to prove that a connection hears,
+//!   is given up after a second or two.
 //!
 //! Every renewal is a transaction, and transaction ids are finite: 1,000 sessions with a TTL of 15
 //! s use 200 a second, which makes the server freeze old rows of the whole cluster about every 12

@@ -22,8 +22,8 @@ use crate::connector::Connector;
 use crate::schema::Schema;
 use crate::store::Inner;
 
-/// How long a connection has to hear what another one tells it. Through a transaction pooler LISTEN
-/// succeeds, and nothing is ever heard.
+/// How long a connection has to hear what another one tells it, and how long that may take to be
+/// told. Through a transaction pooler LISTEN succeeds, and nothing is ever heard.
 const PROOF_WITHIN: Duration = Duration::from_secs(2);
 /// How often a connection that has nothing to say is asked whether it is there.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
@@ -302,7 +302,7 @@ impl Shared {
         // A DBA's limit for connections that are idle is not meant for those that listen. Servers
         // before 14 have none. Not before it is known that there is no pooler, which would give the
         // connection to others.
-        let _ = open.client.batch_execute("SET idle_session_timeout = 0").await;
+        let _ = timeout(PROOF_WITHIN, open.client.batch_execute("SET idle_session_timeout = 0")).await;
         self.listening.send_replace(Listening::Yes(generation));
         loop {
             match timeout(CHECK_EVERY, hears.recv()).await {
@@ -320,13 +320,15 @@ impl Shared {
     /// server's.)
     async fn hears(&self, open: &Open, hears: &mut mpsc::UnboundedReceiver<Notification>) -> bool {
         let channel = open.about.store.as_str();
-        if open.client.batch_execute(&format!("LISTEN \"{channel}\"")).await.is_err() {
-            return false;
-        }
         let Ok([word]) = random_words::<1>() else { return false };
         let word = format!("listening {word:x}");
         let tell = format!("SELECT pg_catalog.pg_notify('{channel}', '{word}')");
-        if self.calls.call("telling ourselves", Effect::None, tell, None).await.is_err() {
+        let told = async {
+            open.client.batch_execute(&format!("LISTEN \"{channel}\"")).await.is_ok()
+                && self.calls.call("telling ourselves", Effect::None, tell, None).await.is_ok()
+        };
+        // Calls wait behind it, and watches until it is known: it is given up with its connection.
+        if !timeout(PROOF_WITHIN, told).await.unwrap_or(false) {
             return false;
         }
         let heard = async {

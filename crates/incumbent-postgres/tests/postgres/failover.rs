@@ -8,7 +8,7 @@ use incumbent_store::{Place, Store, StoreError, TokenStrength};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::PostgresServer;
 
-use crate::harness::{TTL, entry, held, name, store, until, within};
+use crate::harness::{TTL, entry, held, name, raw, store, until, until_blocked, within};
 
 #[tokio::test]
 async fn after_a_failover_tokens_leap_and_nobody_leads_until_the_former_leader_has_stopped_believing() {
@@ -217,6 +217,29 @@ async fn a_hint_that_hangs_does_not_hold_up_calls_for_long() {
     let leads = held(&session.enlist(&name("hint"), &entry(1)).await.unwrap());
     let standing = within(session.standing(&leads, None)).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)));
+}
+
+/// A commit with a notification keeps all others from being committed, and waits for a standby.
+#[tokio::test]
+async fn a_proof_of_hearing_that_hangs_does_not_hold_up_calls_for_long() {
+    let server = PostgresServer::start().await;
+    let store = store(&server.url());
+    store.identity().await.unwrap();
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    server.sql("SELECT pg_reload_conf()");
+    until("it waits for standbys", async || server.sql("SHOW synchronous_standby_names") == "nobody").await;
+    let in_the_way = raw(&server.url()).await;
+    let commit = tokio::spawn(async move { in_the_way.batch_execute("CREATE TABLE a (); NOTIFY a").await });
+    until("it waits", async || server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != "0")
+        .await;
+    let promises = tokio::spawn({
+        let store = store.clone();
+        async move { store.promises().await }
+    });
+    until_blocked(&server, "listening").await;
+    within(store.line(&name("proof"), 1)).await.unwrap();
+    assert!(!within(promises).await.unwrap().unwrap().watches, "nothing is heard");
+    commit.abort();
 }
 
 #[tokio::test]
