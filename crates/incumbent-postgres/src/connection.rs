@@ -160,8 +160,12 @@ pub(crate) async fn ask(
 ) -> Result<Vec<SimpleQueryRow>, Refusal> {
     let [nonce] = random_words::<1>().map_err(Refusal::Nonce)?;
     let nonce = nonce.to_string();
-    // Bytes are written in hexadecimal, whatever the role's default is.
-    let proof = format!("SELECT '{nonce}', pg_catalog.set_config('bytea_output', 'hex', true)");
+    // Whatever the role's defaults are, bytes are written in hexadecimal, and the warning that no
+    // standby has confirmed a commit is sent.
+    let proof = format!(
+        "SELECT '{nonce}', pg_catalog.set_config('bytea_output', 'hex', true), \
+         pg_catalog.set_config('client_min_messages', 'warning', true)"
+    );
     let message = format!("{before} {proof}; {query}; {after}");
     let unproven = |error| Refusal::Said { error, proven: false };
     let mut answer = pin!(client.simple_query_raw(&message).await.map_err(unproven)?);

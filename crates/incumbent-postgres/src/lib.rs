@@ -45,7 +45,8 @@
 //! - **Proof of life.** `expires_at` is computed after the statement has arrived, and its row stays
 //!   locked until the commit is durable; `synchronous_commit` is raised where it is lower than
 //!   that. A commit that no standby confirmed since the wait for it was cancelled is an unknown
-//!   outcome, and no call is ever cancelled at the server.
+//!   outcome (the server warns of it, whatever messages the role wants to see), and no call is ever
+//!   cancelled at the server.
 //! - **NOTIFY is a transaction of its own**, behind the write in the same message. Inside it, it
 //!   would take a lock of the whole cluster through the commit. Nobody is notified of renewals, nor
 //!   of an enlistment behind somebody.
