@@ -151,7 +151,7 @@ impl Open {
 ///
 /// Each answer proves itself: in front of the query the server is asked to repeat a random number.
 /// An answer without it, be it rows or an error, is somebody else's, and says nothing of what was
-/// asked.
+/// asked. Nor does one that ends before the first statement `after` the query, which commits it.
 pub(crate) async fn ask(
     client: &Client,
     before: &str,
@@ -187,7 +187,8 @@ pub(crate) async fn ask(
             Err(error) => return Err(Refusal::Said { error, proven }),
         }
     }
-    if completed < 2 { Err(Refusal::Foreign) } else { Ok(rows) }
+    let expected = if after.is_empty() { 2 } else { 3 };
+    if completed < expected { Err(Refusal::Foreign) } else { Ok(rows) }
 }
 
 /// Makes a connection to a server that takes writes, and the schema if it is missing. What it is
@@ -242,4 +243,69 @@ async fn drive(
     }
     // Nobody waits for it. What was sent is finished, unless the server hangs.
     let _ = timeout(LINGER, drive).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio_postgres::{Config, NoTls};
+
+    use super::*;
+
+    /// One message of the server's.
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = i32::try_from(body.len() + 4).unwrap().to_be_bytes();
+        [&[kind], &length[..], body].concat()
+    }
+
+    /// A row of one column, with what describes it.
+    fn row(text: &str) -> Vec<u8> {
+        let column = [&1_i16.to_be_bytes()[..], b"said\0", &[0; 18]].concat();
+        let length = i32::try_from(text.len()).unwrap().to_be_bytes();
+        let value = [&1_i16.to_be_bytes()[..], &length, text.as_bytes()].concat();
+        [message(b'T', &column), message(b'D', &value)].concat()
+    }
+
+    /// What the client says next, without its length.
+    async fn heard(server: &mut DuplexStream) -> Vec<u8> {
+        let length = usize::try_from(server.read_i32().await.unwrap()).unwrap();
+        let mut body = vec![0; length - 4];
+        server.read_exact(&mut body).await.unwrap();
+        body
+    }
+
+    /// What comes of a query whose answer is well, but for the `completed` statements that it says
+    /// were run behind the one that it repeats the number for.
+    async fn answered(completed: usize, after: &str) -> Result<Vec<SimpleQueryRow>, Refusal> {
+        let (ours, mut server) = tokio::io::duplex(4096);
+        let ready = message(b'Z', b"I");
+        let serve = tokio::spawn(async move {
+            heard(&mut server).await;
+            let welcome = [message(b'R', &[0; 4]), ready.clone()].concat();
+            server.write_all(&welcome).await.unwrap();
+            assert_eq!(server.read_u8().await.unwrap(), b'Q');
+            let query = String::from_utf8(heard(&mut server).await).unwrap();
+            let nonce = query.split('\'').nth(1).unwrap();
+            let done = message(b'C', b"SELECT 1\0");
+            let mut answer = [row(nonce), done.clone()].concat();
+            for _ in 0..completed {
+                answer.extend([row("t"), done.clone()].concat());
+            }
+            server.write_all(&[answer, ready].concat()).await.unwrap();
+            server
+        });
+        let (client, connection) = Config::new().user("a").connect_raw(ours, NoTls).await.unwrap();
+        let driver = tokio::spawn(connection);
+        let answer = ask(&client, "", "SELECT true", after).await;
+        driver.abort();
+        serve.await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_step_whose_commit_is_not_answered_is_not_believed() {
+        assert!(matches!(answered(1, "COMMIT").await, Err(Refusal::Foreign)));
+        assert_eq!(answered(2, "COMMIT").await.unwrap().len(), 1);
+        assert_eq!(answered(1, "").await.unwrap().len(), 1);
+    }
 }
