@@ -117,18 +117,18 @@ async fn accept(listener: TcpListener, target: Arc<Mutex<String>>, ways: Ways, c
     loop {
         let Ok((client, _)) = listener.accept().await else { return };
         while connections.try_join_next().is_some() {}
-        if ways.borrow().0 == Way::Cut {
+        let (way, cuts) = *ways.borrow();
+        if way == Way::Cut {
             continue;
         }
         counts.connections.fetch_add(1, Ordering::SeqCst);
         let target = target.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        connections.spawn(connect(client, target, ways.clone(), counts.clone()));
+        connections.spawn(connect(client, target, ways.clone(), cuts, counts.clone()));
     }
 }
 
-async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Counts>) {
+async fn connect(client: TcpStream, target: String, ways: Ways, cuts: u64, counts: Arc<Counts>) {
     let mut cut = ways.clone();
-    let cuts = cut.borrow().1;
     let streams = Streams { counts: &counts, open: Mutex::default(), begun: AtomicU64::default() };
     let (mut up_frames, mut down_frames) = (Frames::after(Frames::GREETING), Frames::after(b""));
     let serve = async {
@@ -136,33 +136,35 @@ async fn connect(client: TcpStream, target: String, ways: Ways, counts: Arc<Coun
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let up = pump(from_client, to_server, ways.clone(), |bytes| {
+        let up = pump(from_client, to_server, ways.clone(), cuts, |bytes| {
             let before = streams.begun();
             up_frames.read(bytes, |frame| streams.sent(frame));
             let begins = streams.begun() > before;
             move |way| way == Way::HoldQuestions || (begins && way == Way::HoldRequests)
         });
-        let down = pump(from_server, to_client, ways, |bytes| {
+        let down = pump(from_server, to_client, ways, cuts, |bytes| {
             down_frames.read(bytes, |frame| streams.heard(frame));
             |way| way == Way::HoldAnswers
         });
         tokio::select! { () = up => {}, () = down => {} }
     };
-    // The cut is looked for first: what was held back then never passes, even if bytes pass again
-    // before the cut is noticed.
+    // Whichever comes first: the end of the connection, or somebody who cuts it, if only for a
+    // moment.
     tokio::select! {
-        biased;
-        _ = cut.wait_for(|(_, now)| *now != cuts) => {}
         () = serve => {}
+        _ = cut.wait_for(|(_, now)| *now != cuts) => {}
     }
     streams.end();
 }
 
-/// `held_by` is shown every piece, and says which ways hold it back, beside a stall.
+/// `held_by` is shown every piece, and says which ways hold it back, beside a stall. What has not
+/// passed when the connection is cut never does, even if bytes pass again before the cut is noticed
+/// elsewhere.
 async fn pump<H: Fn(Way) -> bool>(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut ways: Ways,
+    cuts: u64,
     mut held_by: impl FnMut(&[u8]) -> H,
 ) {
     let mut piece = [0; 16 * 1024];
@@ -176,7 +178,9 @@ async fn pump<H: Fn(Way) -> bool>(
             tokio::time::sleep(delay).await;
         }
         let held_by = held_by(&piece[..length]);
-        if ways.wait_for(|(way, _)| !held_by(*way)).await.is_err() {
+        let over = ways.wait_for(|(way, now)| *now != cuts || !held_by(*way)).await;
+        let passes = over.is_ok_and(|over| over.1 == cuts);
+        if !passes {
             return;
         }
         if to.write_all(&piece[..length]).await.is_err() {
@@ -389,9 +393,10 @@ mod tests {
     #[tokio::test]
     async fn what_was_held_back_when_the_connection_was_cut_never_passes() {
         let proxy = Proxy::start(&echo().await).await;
-        for _ in 0..20 {
+        for number in 1..=20 {
             proxy.set(Way::HoldAnswers);
             let mut stream = TcpStream::connect(proxy.endpoint()).await.unwrap();
+            crate::patience::until("it is open", async || proxy.connections() == number).await;
             let mut back = [0; 4];
             stream.write_all(b"held").await.unwrap();
             let held = tokio::time::timeout(Duration::from_millis(20), stream.read(&mut back)).await;
