@@ -149,10 +149,11 @@ async fn connect(client: TcpStream, target: String, ways: Ways, cuts: u64, count
         tokio::select! { () = up => {}, () = down => {} }
     };
     // Whichever comes first: the end of the connection, or somebody who cuts it, if only for a
-    // moment.
+    // moment. What was held back until then is not let through.
     tokio::select! {
-        () = serve => {}
+        biased;
         _ = cut.wait_for(|(_, now)| *now != cuts) => {}
+        () = serve => {}
     }
     streams.end();
 }
