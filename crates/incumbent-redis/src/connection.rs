@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use incumbent_store::{Effect, StoreError, StoreId, random_id};
+use incumbent_store::{BootClock, Clock, Effect, StoreError, StoreId, Timestamp, random_id};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value};
 use tokio::time::Instant;
@@ -54,8 +54,8 @@ struct Known {
 pub(crate) struct Caller<'a> {
     /// The store that its session belongs to.
     pub(crate) store: Option<&'a StoreId>,
-    /// Whether its session was renewed less than a TTL ago.
-    pub(crate) is_proven: bool,
+    /// Until when no server can have forgotten its session for lack of renewals.
+    pub(crate) proven_until: Option<Timestamp>,
     /// The TTL of its session.
     pub(crate) ttl: Option<Duration>,
 }
@@ -88,7 +88,10 @@ impl Connection {
         let (known, change, lineage) = self.known();
         let fresh = self.fresh.next();
         let session_store = caller.store.map_or("", StoreId::as_str);
-        let proven = if caller.is_proven { "proven" } else { "" };
+        // After what is known was read: a session that outlived a change of history was renewed less
+        // than a TTL before we knew of it.
+        let is_proven = caller.proven_until.is_some_and(|until| BootClock.now() < until);
+        let proven = if is_proven { "proven" } else { "" };
         let waited = if self.wait.is_some() { "waited" } else { "" };
         let ours = [&fresh, session_store, &known, &change, &lineage, proven, waited];
         let ours = ours.map(str::as_bytes);

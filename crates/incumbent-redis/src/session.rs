@@ -19,6 +19,9 @@ use crate::keys;
 use crate::step::{self, Step};
 use crate::store::Inner;
 
+/// By one part in so many a server's clock may be faster than ours.
+const DRIFT: u32 = 1_000;
+
 /// Dropping it without closing it is what a process does that dies: its entries stay until the TTL
 /// has passed.
 pub(crate) struct RedisSession {
@@ -42,17 +45,18 @@ impl RedisSession {
         Ok(RedisSession { inner, name, store: answer.store, ttl: Duration::from_millis(millis), renewed })
     }
 
-    /// Whether no server can have forgotten it for lack of renewals.
-    fn is_proven(&self) -> bool {
+    /// Until when no server can have forgotten it for lack of renewals, by our clock.
+    fn proven_until(&self) -> Timestamp {
         let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        BootClock.now() < renewed + self.ttl
+        renewed + self.ttl - self.ttl / DRIFT
     }
 
     /// A step on behalf of this session. `None`: the store was founded anew, and knows nothing of
     /// it.
     async fn step(&self, step: &'static Step, args: &[&[u8]]) -> Result<Option<Answer>, StoreError> {
         let args: Vec<_> = [self.name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
-        let caller = || Caller { store: Some(&self.store), is_proven: self.is_proven(), ttl: Some(self.ttl) };
+        let caller =
+            || Caller { store: Some(&self.store), proven_until: Some(self.proven_until()), ttl: Some(self.ttl) };
         let mut answer = self.inner.run(step, caller(), &args).await?;
         if answer.word == "again" {
             // Another server has taken over, and nothing was done: now we know of it.
@@ -217,5 +221,20 @@ impl Session for RedisSession {
 
     fn close(&self) -> Fut<'_, ()> {
         Box::pin(async move { self.step(&step::CLOSE, &[]).await.map(|_| ()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RedisStore;
+
+    #[test]
+    fn a_session_is_proven_for_less_than_its_ttl_since_a_servers_clock_may_be_faster() {
+        let (ttl, renewed) = (Duration::from_secs(1_000), Timestamp::default() + Duration::from_secs(7));
+        let inner = RedisStore::from_url("redis://127.0.0.1:1").unwrap().inner;
+        let (name, store) = (String::new(), StoreId::new("redis-8c5f"));
+        let session = RedisSession { inner, name, store, ttl, renewed: Mutex::new(renewed) };
+        assert_eq!(session.proven_until(), renewed + Duration::from_secs(999));
     }
 }
