@@ -38,10 +38,12 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
         Some("WRONGTYPE") => {
             StoreError::Foreign { what: format!("{what}: a key of ours holds something else: {error}") }
         }
-        Some(_) => StoreError::Misuse { what: format!("{what}: {error}") },
-        // Whether it was sent cannot be told from whether its answer was lost.
-        None if effect == Effect::Write => StoreError::unknown(what, error),
-        None => StoreError::unavailable(what, error),
+        // It does not know a command or an argument, or refuses such keys in one script.
+        Some("ERR" | "CROSSSLOT") => StoreError::Misuse { what: format!("{what}: {error}") },
+        // Whether it was sent cannot be told from whether its answer was lost, and a server that says
+        // what we do not know may say something else next time.
+        _ if effect == Effect::Write => StoreError::unknown(what, error),
+        _ => StoreError::unavailable(what, error),
     }
 }
 
@@ -86,6 +88,9 @@ mod tests {
         assert!(matches!(classify(cut(), Effect::Write, "w"), StoreError::OutcomeUnknown { .. }));
         assert!(matches!(classify(cut(), Effect::None, "r"), StoreError::Unavailable { .. }));
         assert!(ends_connection(&cut()));
+        // What the server says then is not known to pass, nor to stay.
+        assert!(matches!(classify(said("UNBLOCKED"), Effect::Write, "w"), StoreError::OutcomeUnknown { .. }));
+        assert!(matches!(classify(said("UNBLOCKED"), Effect::None, "r"), StoreError::Unavailable { .. }));
     }
 
     #[test]

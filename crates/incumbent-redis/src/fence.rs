@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark, check_election, log_reset};
-use incumbent_store::{Effect, ElectionName, StoreId, Token};
+use incumbent_store::{Effect, ElectionName, StoreError, StoreId, Token};
 use redis::{FromRedisValue, RedisError, Value};
 
 use crate::RedisStore;
@@ -180,7 +180,14 @@ impl RedisFence {
                 return FenceError::Misuse { what };
             }
             Some("FENCEDAMAGED") => None,
-            _ => return classify(error, Effect::Write, "writing behind a mark").into(),
+            code => {
+                let (has_code, what) = (code.is_some(), format!("writing behind a mark: {error}"));
+                return match classify(error, Effect::Write, "writing behind a mark") {
+                    // A script of one's own says so, and its author knows what it means.
+                    StoreError::OutcomeUnknown { .. } if has_code => FenceError::Misuse { what },
+                    sorted => sorted.into(),
+                };
+            }
         };
         // The one comparison that all fences share says what it means.
         let refusal = mark.and_then(|mark| Mark::admit(Some(&mark), token).err());

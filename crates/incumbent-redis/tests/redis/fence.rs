@@ -122,6 +122,11 @@ async fn a_script_of_ones_own_has_its_own_keys_and_arguments_and_answers_what_it
     let refused = guarded.fence.run(&token(4), &script, &keys, &args).await;
     assert!(matches!(refused, Err(FenceError::Stale { .. })), "{refused:?}");
     assert_eq!(guarded.get(), "abc");
+    let script = GuardedScript::new("return redis.error_reply('SOLDOUT nothing is left')");
+    match guarded.fence.run(&token(5), &script, &keys, &args).await {
+        Err(FenceError::Misuse { what }) => assert!(what.contains("nothing is left"), "{what}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]
