@@ -88,8 +88,8 @@ impl Connection {
         let (known, change, lineage) = self.known();
         let fresh = self.fresh.next();
         let session_store = caller.store.map_or("", StoreId::as_str);
-        // After what is known was read: a session that outlived a change of history was renewed less
-        // than a TTL before we knew of it.
+        // After what is known was read: a session that outlived a change of history was renewed
+        // less than a TTL before we knew of it.
         let is_proven = caller.proven_until.is_some_and(|until| BootClock.now() < until);
         let proven = if is_proven { "proven" } else { "" };
         let waited = if self.wait.is_some() { "waited" } else { "" };
@@ -134,8 +134,8 @@ impl Connection {
         self.wait.map(|replicas| Wait { replicas, at_most })
     }
 
-    /// Runs a script, once: what it answered, and how many replicas have confirmed it, if that is to
-    /// be waited for.
+    /// Runs a script, once: what it answered, and how many replicas have confirmed it, if that is
+    /// to be waited for.
     async fn eval_and_wait<K: ToRedisArgs, A: ToRedisArgs>(
         &self,
         code: &Code,

@@ -40,8 +40,8 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
         }
         // It does not know a command or an argument, or refuses such keys in one script.
         Some("ERR" | "CROSSSLOT") => StoreError::Misuse { what: format!("{what}: {error}") },
-        // Whether it was sent cannot be told from whether its answer was lost, and a server that says
-        // what we do not know may say something else next time.
+        // Whether it was sent cannot be told from whether its answer was lost, and a server that
+        // says what we do not know may say something else next time.
         _ if effect == Effect::Write => StoreError::unknown(what, error),
         _ => StoreError::unavailable(what, error),
     }

@@ -64,8 +64,8 @@ impl GuardedScript {
 ///
 /// The mark may be on the same server as the election or on another. It is worth as much as that
 /// server's persistence: a mark that goes back lets older leaders in. With
-/// [`wait`](crate::RedisOptions::wait) replicas confirm it when it is raised; what is written behind
-/// it they do not confirm.
+/// [`wait`](crate::RedisOptions::wait) replicas confirm it when it is raised; what is written
+/// behind it they do not confirm.
 ///
 /// ```no_run
 /// # use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
