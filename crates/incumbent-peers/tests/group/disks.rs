@@ -109,8 +109,8 @@ async fn a_founding_that_cannot_be_completed_starts_over_by_an_operators_word() 
             );
         })
         .await;
-        // Several may each accept a founding of their own, which exclude each other: the word is given
-        // until the group is founded.
+        // Several may each accept a founding of their own, which exclude each other: the word is
+        // given until the group is founded.
         within("the group is founded", async {
             while !matches!(query_client.found().await, Err(AskError::Refused(Refused::Founded))) {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
