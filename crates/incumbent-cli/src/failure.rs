@@ -44,6 +44,15 @@ impl Failure {
         Failure::new(Code::Usage, what)
     }
 
+    /// Something of this host's has failed, with what to do where no more files can be opened.
+    pub(crate) fn system(what: impl fmt::Display, error: &(dyn Error + 'static)) -> Failure {
+        let failure = Failure::error(format!("{what}: {error}"));
+        match system_error(error) {
+            Some(Errno::MFILE | Errno::NFILE) => failure.next(RAISE_FILE_LIMIT),
+            _ => failure,
+        }
+    }
+
     /// What the reader can do about it, unless it is known already.
     pub(crate) fn next(mut self, next: impl Into<String>) -> Failure {
         self.next.get_or_insert(next.into());
@@ -68,13 +77,7 @@ impl fmt::Display for Failure {
 }
 
 /// What to do where no more files can be opened.
-pub(crate) const RAISE_FILE_LIMIT: &str =
-    "raise the limit on open files (`ulimit -n` shows that of this process), then try again";
-
-/// Whether this process, or the whole host, may open no more files.
-pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
-}
+const RAISE_FILE_LIMIT: &str = "raise the limit on open files (`ulimit -n` shows that of this process), then try again";
 
 /// What to do about a store that failed like this.
 fn advice(error: &StoreError) -> Option<&'static str> {

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, StoreArgs, Verb};
-use failure::{Code, Failure, RAISE_FILE_LIMIT, is_out_of_files};
+use failure::{Code, Failure};
 use output::Console;
 use store_url::StoreUrl;
 
@@ -101,8 +101,5 @@ pub(crate) fn block_on(verb: impl Future<Output = Result<u8, Failure>>) -> Resul
 /// for a host without /proc: better to know before.
 pub(crate) fn look_for_free_descriptors() -> Result<(), Failure> {
     let opened: Result<Vec<File>, _> = (0..FILES_OF_RUNTIME).map(|_| File::open("/dev/null")).collect();
-    opened.map(drop).map_err(|error| {
-        let failure = Failure::error(format!("cannot open {FILES_OF_RUNTIME} more files: {error}"));
-        if is_out_of_files(&error) { failure.next(RAISE_FILE_LIMIT) } else { failure }
-    })
+    opened.map(drop).map_err(|error| Failure::system(format_args!("cannot open {FILES_OF_RUNTIME} more files"), &error))
 }

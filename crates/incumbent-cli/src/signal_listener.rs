@@ -23,7 +23,7 @@ impl SignalListener {
         let signal = unix::signal(kind);
         signal
             .map(|signal| SignalListener(Some(signal)))
-            .map_err(|error| Failure::error(format!("cannot listen for signals: {error}")))
+            .map_err(|error| Failure::system("cannot listen for signals", &error))
     }
 
     /// Waits for the next one. Safe to cancel.

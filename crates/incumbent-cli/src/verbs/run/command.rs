@@ -50,7 +50,7 @@ impl From<OrderError> for NotBegun {
     fn from(error: OrderError) -> NotBegun {
         match error {
             OrderError::Dead => NotBegun::Dead,
-            error => NotBegun::Failed(Failure::error(error.to_string())),
+            error => NotBegun::Failed(Failure::system("the command cannot be started", &error)),
         }
     }
 }
@@ -143,7 +143,7 @@ impl CommandRun<'_> {
         let lifeline = self
             .term
             .lifeline()
-            .map_err(|error| NotBegun::Failed(Failure::error(format!("cannot copy the session's lock: {error}"))))?;
+            .map_err(|error| NotBegun::Failed(Failure::system("cannot copy the session's lock", &error)))?;
         if let Some(lifeline) = lifeline {
             guardian.hold(lifeline.as_fd())?;
         }
