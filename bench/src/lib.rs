@@ -7,6 +7,7 @@
 pub mod plot;
 
 use std::fmt::Write as _;
+use std::process::Command;
 use std::time::Duration;
 
 /// Times of one thing.
@@ -25,6 +26,26 @@ impl Times {
         sorted.sort_unstable();
         let last = sorted.len().saturating_sub(1);
         sorted.get(last * percent / 100).copied().unwrap_or_default()
+    }
+
+    /// The same, in milliseconds.
+    pub fn millis(&self, percent: usize) -> f64 {
+        self.percentile(percent).as_secs_f64() * 1000.0
+    }
+
+    /// Runs a program to compare with, and adds what it has measured by its own clock: it says
+    /// `times`, and nanoseconds.
+    ///
+    /// # Panics
+    ///
+    /// If it fails, or says something else: then there is nothing to compare with.
+    #[allow(clippy::expect_used, reason = "a benchmark that cannot measure stops")]
+    pub fn add_from(&mut self, peer: &mut Command) {
+        let output = peer.output().expect("the peer runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let numbers = said.strip_prefix("times ").expect("times").split_whitespace();
+        self.0.extend(numbers.map(|number| Duration::from_nanos(number.parse().expect("a number"))));
     }
 }
 

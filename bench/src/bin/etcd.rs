@@ -67,7 +67,7 @@ struct Campaigns {
 
 impl Campaigns {
     fn in_puts(&self, times: &Times) -> String {
-        format!("{:.2}", millis(times, 50) / millis(&self.puts, 50))
+        format!("{:.2}", times.millis(50) / self.puts.millis(50))
     }
 
     /// In a task, as programs do their work: what a runtime blocks on has its turn last.
@@ -142,9 +142,9 @@ impl Bench {
             turns = turns.go_on(self, format!("one-{turn}")).await;
             self.peer.times(&self.endpoint, "campaign", CAMPAIGNS, &mut gos);
         }
-        compare(table, plot, "uncontended campaign, p50, ms", millis(&turns.ours, 50), millis(&gos, 50));
-        compare(table, plot, "uncontended campaign, p99, ms", millis(&turns.ours, 99), millis(&gos, 99));
-        let go = format!("{:.2}", millis(&gos, 50) / millis(&turns.puts, 50));
+        compare(table, plot, "uncontended campaign, p50, ms", turns.ours.millis(50), gos.millis(50));
+        compare(table, plot, "uncontended campaign, p99, ms", turns.ours.millis(99), gos.millis(99));
+        let go = format!("{:.2}", gos.millis(50) / turns.puts.millis(50));
         let mut row = |what: &str, ours: String, go: String| table.row([what.to_owned(), ours, go, String::new()]);
         row("campaign / bare put, p50", turns.in_puts(&turns.ours), go);
         row("  the least: the same by a bare client", turns.in_puts(&turns.txns), String::new());
@@ -187,9 +187,9 @@ impl Bench {
             let label = if what == "fresh" { "that has just joined" } else { "that has waited" };
             for percent in [50, 90] {
                 let label = format!("handover to a follower {label}, p{percent}, ms");
-                compare(table, plot, &label, millis(&ours, percent), millis(&gos, percent));
+                compare(table, plot, &label, ours.millis(percent), gos.millis(percent));
             }
-            let least = format!("{:.2}", millis(&least, 50));
+            let least = format!("{:.2}", least.millis(50));
             table.row(["  the least: the same by bare clients, p50".to_owned(), least, String::new(), String::new()]);
         }
     }
@@ -267,7 +267,7 @@ impl Bench {
             ours.push(failover(&this, &["follow", &self.endpoint, &format!("failover-{round}")]));
             gos.push(failover(&self.peer.program, &[&self.endpoint, "follow", "0", &format!("go-failover-{round}")]));
         }
-        compare(table, plot, "failover after kill -9, TTL 5 s, p50, ms", millis(&ours, 50), millis(&gos, 50));
+        compare(table, plot, "failover after kill -9, TTL 5 s, p50, ms", ours.millis(50), gos.millis(50));
     }
 }
 
@@ -430,10 +430,6 @@ async fn stand_until_killed(endpoint: &str, election: &str) {
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]
-}
-
-fn millis(times: &Times, percent: usize) -> f64 {
-    times.percentile(percent).as_secs_f64() * 1000.0
 }
 
 fn compare(table: &mut Table, plot: &mut Plot, label: &str, ours: f64, gos: f64) {

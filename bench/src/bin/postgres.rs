@@ -103,14 +103,8 @@ impl Bench {
     }
 
     fn tooz(&self, what: &str, rounds: usize, times: &mut Times) {
-        let output = Command::new("/usr/bin/python3")
-            .args([&self.tooz, &self.server.endpoint(), what, &rounds.to_string()])
-            .output()
-            .expect("the peer runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        let numbers = said.strip_prefix("times ").expect("times").split_whitespace();
-        numbers.for_each(|number| times.push(Duration::from_nanos(number.parse().expect("a number"))));
+        let args = [&self.tooz, &self.server.endpoint(), what, &rounds.to_string()];
+        times.add_from(Command::new("/usr/bin/python3").args(args));
     }
 
     /// Nobody else stands; the session is there. Beside it a bare insert.
@@ -136,7 +130,11 @@ impl Bench {
         }
         for percent in [50, 99] {
             let label = format!("uncontended campaign, p{percent}, ms");
-            report.compare(&label, times.each_ref().map(|times| millis(times, percent)), millis(&inserts, percent));
+            report.compare(
+                &label,
+                times.each_ref().map(|times| Some(times.millis(percent))),
+                Some(inserts.millis(percent)),
+            );
         }
     }
 
@@ -164,7 +162,11 @@ impl Bench {
         }
         for percent in [50, 90] {
             let label = format!("handover to a waiting follower, p{percent}, ms");
-            report.compare(&label, times.each_ref().map(|times| millis(times, percent)), millis(&notified, percent));
+            report.compare(
+                &label,
+                times.each_ref().map(|times| Some(times.millis(percent))),
+                Some(notified.millis(percent)),
+            );
         }
     }
 
@@ -335,8 +337,4 @@ async fn timed(what: impl Future<Output = bool>) -> Duration {
     let start = Instant::now();
     assert!(what.await, "nobody else is there");
     start.elapsed()
-}
-
-fn millis(times: &Times, percent: usize) -> Option<f64> {
-    Some(times.percentile(percent).as_secs_f64() * 1000.0)
 }

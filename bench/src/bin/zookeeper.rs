@@ -72,15 +72,8 @@ struct Peer {
 impl Peer {
     /// Its times, by its own clock.
     fn times(&self, endpoint: &str, what: &str, [warm_up, rounds]: [usize; 2], times: &mut Times) {
-        let output = Command::new(&self.program[0])
-            .args(&self.program[1..])
-            .args([endpoint, what, &warm_up.to_string(), &rounds.to_string()])
-            .output()
-            .expect("the peer runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        let numbers = said.strip_prefix("times ").expect("times").split_whitespace();
-        numbers.for_each(|number| times.push(Duration::from_nanos(number.parse().expect("a number"))));
+        let rounds = [warm_up, rounds].map(|rounds| rounds.to_string());
+        times.add_from(Command::new(&self.program[0]).args(&self.program[1..]).args([endpoint, what]).args(rounds));
     }
 }
 
@@ -143,7 +136,7 @@ impl Bench {
         }
         for percent in [50, 99] {
             let label = format!("uncontended campaign, p{percent}, ms");
-            report.compare(&label, each(&times, percent), Some(millis(&creates, percent)));
+            report.compare(&label, each(&times, percent), Some(creates.millis(percent)));
         }
     }
 
@@ -162,7 +155,7 @@ impl Bench {
         }
         for percent in [50, 90] {
             let label = format!("handover to a waiting follower, p{percent}, ms");
-            report.compare(&label, each(&times, percent), Some(millis(&bare, percent)));
+            report.compare(&label, each(&times, percent), Some(bare.millis(percent)));
         }
     }
 
@@ -240,9 +233,5 @@ async fn elected(candidacy: &mut Candidacy) -> Leadership {
 }
 
 fn each(times: &[Times; 3], percent: usize) -> [f64; 3] {
-    [0, 1, 2].map(|number| millis(&times[number], percent))
-}
-
-fn millis(times: &Times, percent: usize) -> f64 {
-    times.percentile(percent).as_secs_f64() * 1000.0
+    [0, 1, 2].map(|number| times[number].millis(percent))
 }
