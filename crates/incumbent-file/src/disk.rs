@@ -239,14 +239,18 @@ impl Disk {
         self.try_lock(file, path, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Makes a pipe, open at both ends: it never ends, and never blocks.
+    /// Makes a pipe, open at both ends: it never ends, and never blocks. It is open before it has
+    /// its name: one that nobody has open is that of a dead process.
     pub(crate) fn make_pipe(&self, path: &str) -> Result<OwnedFd, DiskError> {
-        point("make_pipe", path);
-        mkfifoat(&self.root, path, Mode::RUSR | Mode::WUSR)
-            .map_err(|errno| self.error("make the pipe", path, errno))?;
+        let new = format!("{path}.new");
+        point("make_pipe", &new);
+        mkfifoat(&self.root, &new, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| self.error("make the pipe", &new, errno))?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = || openat(&self.root, path, flags, Mode::empty());
-        retry_on_intr(open).map_err(|errno| self.error("open", path, errno))
+        let open = || openat(&self.root, &new, flags, Mode::empty());
+        let pipe = retry_on_intr(open).map_err(|errno| self.error("open", &new, errno))?;
+        self.rename(&new, path)?;
+        Ok(pipe)
     }
 
     /// Writes to a pipe of another process, if it has room. Whether somebody is there to read it.

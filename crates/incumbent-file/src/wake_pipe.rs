@@ -26,6 +26,7 @@ use crate::directory::{Directory, WAITERS};
 use crate::disk::DiskError;
 use crate::election_dir::ElectionDir;
 use crate::inotify::Wakeup;
+use crate::sequence::TRIES;
 
 /// What a store waits for in an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,25 +106,23 @@ impl WakePipe {
         Ok(registration)
     }
 
+    /// The pipe, made when it is first needed.
     fn pipe(&self) -> Result<Pipe, DiskError> {
         let mut state = self.state();
-        let there = |pipe: &Pipe| self.directory.disk.exists(&path_of(pipe.id)).unwrap_or(false);
-        if let Some(pipe) = state.pipe.clone().filter(there) {
-            return Ok(pipe);
+        if let Some(pipe) = &state.pipe {
+            return Ok(pipe.clone());
         }
-        // None yet, or a sweep took it for that of a dead process before it was open.
-        // Without randomness, the second of two pipes finds its name taken, and is not made.
-        let id = random_id().unwrap_or_default();
-        let end = Arc::new(self.directory.disk.make_pipe(&path_of(id))?);
-        let pipe = Pipe { id, end };
-        state.pipe = Some(pipe.clone());
-        drop(state);
-        // Waits on the old pipe are lost, and begun again.
-        let old = self.reader().take();
-        if let Some(old) = old {
-            old.abort();
-        }
-        Ok(pipe)
+        let mut tries = 0;
+        let pipe = loop {
+            // Without randomness, the second of two pipes finds its name taken, and is not made.
+            let id = random_id().unwrap_or_default();
+            match self.directory.disk.make_pipe(&path_of(id)) {
+                // A sweep found it before it was open, and took it for that of a dead process.
+                Err(error) if error.is_missing() && tries < TRIES => tries += 1,
+                made => break Pipe { id, end: Arc::new(made?) },
+            }
+        };
+        Ok(state.pipe.insert(pipe).clone())
     }
 
     fn reader(&self) -> MutexGuard<'_, Option<AbortHandle>> {
@@ -248,5 +247,37 @@ async fn read(wake_pipe: LostOnDrop, pipe: Arc<OwnedFd>) {
         for number in numbers[..read].chunks_exact(8) {
             wake_pipe.wake(number.try_into().map_or(0, u64::from_le_bytes));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::options::FileOptions;
+    use crate::time::Time;
+
+    #[test]
+    fn nobody_sweeps_away_the_pipe_of_a_living_process() {
+        let path = std::env::temp_dir().join(format!("incumbent-pipes-{:x}", random_id().unwrap()));
+        let directory = Arc::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    directory.sweep(false).unwrap();
+                }
+            });
+            for made in 0..2_000 {
+                let wake_pipe = WakePipe::new(directory.clone());
+                let pipe = wake_pipe.pipe().unwrap();
+                directory.sweep(false).unwrap();
+                let there = directory.disk.exists(&path_of(pipe.id)).unwrap();
+                over.store(!there || made == 1_999, Ordering::Relaxed);
+                assert!(there, "swept after {made}");
+            }
+        });
+        std::fs::remove_dir_all(&path).unwrap();
     }
 }

@@ -317,7 +317,8 @@ pub async fn a_publication_wakes_those_who_follow_the_head_and_not_those_who_wai
     assert!(member.publish(&held, b"new", None).await.is_some());
     told(&scene, "who watches the head", head).await;
     assert_eq!(scene.seen(&held).await.value, "new");
-    assert!(poll_once(&mut owner).await.is_pending(), "its own words are no news");
+    let woken = poll_once(&mut owner).await;
+    assert!(woken.is_pending(), "its own words are no news: {woken:?}");
     if let Some(place) = &mut place {
         assert!(poll_once(place).await.is_pending(), "nobody has left");
     }
