@@ -23,7 +23,6 @@ LIBRARY_FAULT_SEEDS ?= 20000
 BUILD_NEEDS := build rust
 LINT_NEEDS := $(BUILD_NEEDS) lint
 TEST_NEEDS := $(BUILD_NEEDS) etcd zookeeper curator kazoo redis postgres pgbouncer
-FAULT_NEEDS := $(TEST_NEEDS)
 
 # Crates with fault tests that use real processes, behind their feature `faults`: one line each.
 FAULT_CRATES := \
@@ -137,9 +136,9 @@ fault-crates:
 	@printf '%s\n' $(FAULT_CRATES)
 
 .PHONY: faults
-faults: ## Run the fault tests: real processes, and FAULT_SEEDS=100000 simulated seeds
-	@scripts/setup $(FAULT_NEEDS)
-	@for crate in $(FAULT_CRATES); do $(CARGO) test --locked -p $$crate --features faults; done
+faults: ## Run every test, those with faults and real processes as well, and FAULT_SEEDS=100000 simulated seeds
+	@scripts/setup $(TEST_NEEDS)
+	@$(CARGO) test --workspace --locked --no-fail-fast $(FAULT_CRATES:%=--features %/faults)
 	@$(SIM) --flaws
 	@$(SIM) --world store --seeds $(FAULT_SEEDS) --from 1
 	@$(SIM) --world library --seeds $(LIBRARY_FAULT_SEEDS) --from 1
