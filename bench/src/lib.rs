@@ -4,6 +4,7 @@
 //! has a yardstick that runs in the same process, turn and turn about with ours, and the ratio is
 //! what to compare.
 
+pub mod ours;
 pub mod plot;
 
 use std::fmt::Write as _;

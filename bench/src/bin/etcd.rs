@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use incumbent::store::Store;
-use incumbent::{Client, Leadership};
+use incumbent::Client;
+use incumbent_bench::ours::{elected, handover};
 use incumbent_bench::plot::Plot;
 use incumbent_bench::{Table, Times, resident_bytes};
 use incumbent_etcd::rpc::{
@@ -365,30 +365,6 @@ async fn bare_handover(bare: &rpc::Client, name: &str, wait: Duration) -> Durati
     let txn = TxnRequest { compare: vec![there], success: vec![RequestOp::delete(first)], failure: vec![] };
     bare.txn(txn).await.expect("an answer");
     task.await.expect("no panic") - start
-}
-
-/// From the leader's resignation to the follower in office. The leader does not stand again, as
-/// Go's does not.
-async fn handover(store: &EtcdStore, [one, other]: [&Client; 2], name: &str, wait: Duration) -> Duration {
-    let (leader, follower) = (one.election(name).expect("a name"), other.election(name).expect("a name"));
-    let office = leader.candidate("leader").value("leader").try_once().await.expect("a store");
-    let office = office.expect("nobody else stands");
-    let mut waiting = follower.candidate("follower").value("follower").stand().await.expect("a place");
-    let task = tokio::spawn(async move {
-        let office = elected(&mut waiting).await;
-        (Instant::now(), office)
-    });
-    while store.line(leader.name(), 2).await.expect("a line").entries.len() < 2 {}
-    tokio::time::sleep(wait).await;
-    let start = Instant::now();
-    office.resign().await.expect("certain");
-    let (end, office) = task.await.expect("no panic");
-    office.resign().await.expect("certain");
-    end - start
-}
-
-async fn elected(candidacy: &mut incumbent::Candidacy) -> Leadership {
-    candidacy.elected().await.expect("a place").expect("an election")
 }
 
 /// Two processes; the first one leads and is killed.

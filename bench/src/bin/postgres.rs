@@ -9,8 +9,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use incumbent::store::Store;
-use incumbent::{Candidacy, Client, Leadership};
+use incumbent::Client;
+use incumbent_bench::ours::{SETTLE, elected, handover};
 use incumbent_bench::plot::Plot;
 use incumbent_bench::{Table, Times};
 use incumbent_postgres::PostgresStore;
@@ -31,8 +31,6 @@ const TTL: Duration = Duration::from_secs(15);
 const FOLLOWERS: usize = 100;
 /// How long those are watched who have nothing to do: a few renewals.
 const IDLE: Duration = Duration::from_secs(20);
-/// For a follower to begin to wait, once it is in line. The others wait as long.
-const SETTLE: Duration = Duration::from_millis(20);
 
 const TABLE: &str = "CREATE TABLE leader (name text PRIMARY KEY, id text NOT NULL, expires_at timestamptz NOT NULL);\
     CREATE TABLE bare (name text PRIMARY KEY, value text, session text UNIQUE)";
@@ -146,7 +144,7 @@ impl Bench {
         let (_listening, mut heard) = self.listen().await;
         for turn in 0..TURNS {
             for round in 0..HANDOVERS {
-                times[0].push(handover(&store, [&one, &other], &format!("handover-{turn}-{round}")).await);
+                times[0].push(handover(&store, [&one, &other], &format!("handover-{turn}-{round}"), SETTLE).await);
                 let start = Instant::now();
                 raw.batch_execute("NOTIFY bench").await.expect("a notification");
                 heard.recv().await.expect("it is heard");
@@ -306,31 +304,6 @@ async fn loop_handover(url: String, number: usize, advisory: bool) -> Duration {
     };
     one.execute(release, &[&name]).await.expect("an answer");
     follower.await.expect("no panic") - start
-}
-
-/// From the leader's resignation to the follower in office.
-async fn handover(store: &PostgresStore, [one, other]: [&Client; 2], name: &str) -> Duration {
-    let (leader, follower) = (one.election(name).expect("a name"), other.election(name).expect("a name"));
-    // One that does not stand again at once, as the others' do not.
-    let office = leader.candidate("leader").value("leader").try_once().await.expect("a store");
-    let office = office.expect("nobody else stands");
-    let mut waiting = follower.candidate("follower").value("follower").stand().await.expect("a place");
-    let task = tokio::spawn(async move {
-        let office = elected(&mut waiting).await;
-        (Instant::now(), office, waiting)
-    });
-    while store.line(leader.name(), 2).await.expect("a line").entries.len() < 2 {}
-    tokio::time::sleep(SETTLE).await;
-    let start = Instant::now();
-    office.resign().await.expect("certain");
-    let (end, office, waiting) = task.await.expect("no panic");
-    office.resign().await.expect("certain");
-    waiting.withdraw().await.expect("certain");
-    end - start
-}
-
-async fn elected(candidacy: &mut Candidacy) -> Leadership {
-    candidacy.elected().await.expect("a place").expect("an election")
 }
 
 async fn timed(what: impl Future<Output = bool>) -> Duration {

@@ -9,8 +9,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use incumbent::store::Store;
-use incumbent::{Candidacy, Client, Leadership};
+use incumbent::Client;
+use incumbent_bench::ours::{SETTLE, elected, handover};
 use incumbent_bench::plot::Plot;
 use incumbent_bench::{Table, Times};
 use incumbent_testkit::servers::ZooKeeperEnsemble;
@@ -27,8 +27,6 @@ const WARM_UP_HANDOVERS: usize = 100;
 const WARM_UP_ELECTIONS: usize = 1000;
 /// What the others have, too.
 const TTL: Duration = Duration::from_secs(30);
-/// For a follower to arm its watch, once it is in line. The others wait as long.
-const SETTLE: Duration = Duration::from_millis(20);
 
 #[tokio::main]
 async fn main() {
@@ -148,7 +146,7 @@ impl Bench {
         for turn in 0..TURNS {
             for round in 0..HANDOVERS {
                 let name = format!("handover-{turn}-{round}");
-                times[0].push(handover(&store, [&one, &other], &name).await);
+                times[0].push(handover(&store, [&one, &other], &name, SETTLE).await);
                 bare.push(delete_and_read(&raw, &format!("/bare-{name}")).await);
             }
             self.peers("handover", [WARM_UP_HANDOVERS, HANDOVERS], &mut times);
@@ -188,27 +186,6 @@ impl Bench {
     }
 }
 
-/// From the leader's resignation to the follower in office.
-async fn handover(store: &ZooKeeperStore, [one, other]: [&Client; 2], name: &str) -> Duration {
-    let (leader, follower) = (one.election(name).expect("a name"), other.election(name).expect("a name"));
-    // One that does not stand again at once, as the others' do not.
-    let office = leader.candidate("leader").value("leader").try_once().await.expect("a store");
-    let office = office.expect("nobody else stands");
-    let mut waiting = follower.candidate("follower").value("follower").stand().await.expect("a place");
-    let task = tokio::spawn(async move {
-        let office = elected(&mut waiting).await;
-        (Instant::now(), office, waiting)
-    });
-    while store.line(leader.name(), 2).await.expect("a line").entries.len() < 2 {}
-    tokio::time::sleep(SETTLE).await;
-    let start = Instant::now();
-    office.resign().await.expect("certain");
-    let (end, office, waiting) = task.await.expect("no panic");
-    office.resign().await.expect("certain");
-    waiting.withdraw().await.expect("certain");
-    end - start
-}
-
 /// From the call to delete until the other client has read what there is now.
 async fn delete_and_read([one, other]: &[raw::Client; 2], path: &str) -> Duration {
     let acls = Acls::anyone_all();
@@ -226,10 +203,6 @@ async fn delete_and_read([one, other]: &[raw::Client; 2], path: &str) -> Duratio
     let start = Instant::now();
     one.delete(&child, None).await.expect("it was there");
     task.await.expect("no panic") - start
-}
-
-async fn elected(candidacy: &mut Candidacy) -> Leadership {
-    candidacy.elected().await.expect("a place").expect("an election")
 }
 
 fn each(times: &[Times; 3], percent: usize) -> [f64; 3] {
