@@ -115,6 +115,24 @@ bench-postgres: ## Measure elections in PostgreSQL beside loops and tooz; the ch
 	@mkdir -p target
 	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features postgres --bin postgres -- bench/peers/tooz/peer.py target/bench-postgres.svg | tee target/bench-postgres.md
 
+.PHONY: bench-redis
+bench-redis: ## Measure elections in Redis beside rslock, redlock and pottery; the chart is target/bench-redis.svg
+	@scripts/setup $(BUILD_NEEDS) redis node venv
+	@$(MAKE) target/redlock-peer/peer.js target/pottery-peer/peer.py
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features redis --bin redis -- target/redlock-peer target/pottery-peer target/bench-redis.svg | tee target/bench-redis.md
+
+# The libraries that it is compared with, in the versions that are pinned there. The last line shows that all was done.
+target/redlock-peer/peer.js: $(wildcard bench/peers/redlock/*)
+	@mkdir -p $(@D)
+	@cp bench/peers/redlock/package*.json $(@D)
+	@npm ci --prefix $(@D) --silent
+	@cp bench/peers/redlock/peer.js $@
+
+target/pottery-peer/peer.py: $(wildcard bench/peers/pottery/*)
+	@/usr/bin/python3 -m venv $(@D)
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check -r bench/peers/pottery/requirements.txt
+	@cp bench/peers/pottery/peer.py $@
+
 .PHONY: bench-peers
 bench-peers: ## Measure elections among peers; the charts are target/bench-peers-times.svg and -messages.svg
 	@scripts/setup $(BUILD_NEEDS)

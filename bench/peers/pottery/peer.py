@@ -1,0 +1,115 @@
+"""pottery's Redlock on one Redis server, for the benchmark beside our elections.
+
+    python3 peer.py URL campaign|handover|many COUNT
+    python3 peer.py URL idle FOLLOWERS
+
+The first three print the nanoseconds that each round took (`many`: that all took together), in one line. `idle` says
+`ready` when one leads and the others wait, and goes on until its standard input ends.
+"""
+
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from pottery import Redlock
+from redis import Redis
+
+TTL_SECONDS = 15
+# It does not renew by itself. This is when the other libraries renew.
+RENEWED_BEFORE_END_SECONDS = 0.5
+
+
+def main():
+    url, what, count = sys.argv[1:4]
+    if what == "idle":
+        idle(url, int(count))
+    else:
+        measure = {"campaign": campaigns, "handover": handovers, "many": many}[what]
+        print("times", *measure(url, int(count)), flush=True)
+    # Threads may wait for ever.
+    os._exit(0)
+
+
+def lock(client, name):
+    return Redlock(key=name, masters={client}, auto_release_time=TTL_SECONDS, num_extensions=sys.maxsize)
+
+
+def campaigns(url, rounds):
+    """Nobody else asks; the connection is there."""
+    client = connect(url)
+    times = []
+    for number in range(rounds):
+        asked = lock(client, unique("campaign", number))
+        started = time.monotonic_ns()
+        assert asked.acquire(blocking=False)
+        times.append(time.monotonic_ns() - started)
+        asked.release()
+    return times
+
+
+def handovers(url, rounds):
+    """From when the holder lets go to when the one who waits has it."""
+    one, other = connect(url), connect(url)
+    times = []
+    for number in range(rounds):
+        held, wanted = (lock(client, unique("handover", number)) for client in (one, other))
+        assert held.acquire()
+        ended = []
+        waiting = threading.Thread(target=lambda: (wanted.acquire(), ended.append(time.monotonic_ns())))
+        waiting.start()
+        # Until it may look at any time: it does so every 0 to 200 ms.
+        time.sleep(0.3 + 0.2 * (number + 0.5) / rounds)
+        started = time.monotonic_ns()
+        held.release()
+        waiting.join()
+        times.append(ended[0] - started)
+        wanted.release()
+    return times
+
+
+def many(url, count):
+    """So many locks on one client, a few at a time, until all are held."""
+    client = connect(url)
+    with ThreadPoolExecutor(16) as threads:
+        locks = [lock(client, unique("many", number)) for number in range(count)]
+        started = time.monotonic_ns()
+        assert all(threads.map(lambda asked: asked.acquire(), locks))
+        ended = time.monotonic_ns()
+        list(threads.map(lambda held: held.release(), locks))
+    return [ended - started]
+
+
+def idle(url, followers):
+    name = unique("idle", followers)
+    leader = lock(connect(url), name)
+    assert leader.acquire()
+    threading.Thread(target=renew, args=(leader,), daemon=True).start()
+    for _ in range(followers):
+        threading.Thread(target=lock(connect(url), name).acquire, daemon=True).start()
+    print("ready", flush=True)
+    sys.stdin.read()
+
+
+def renew(leader):
+    while True:
+        time.sleep(TTL_SECONDS - RENEWED_BEFORE_END_SECONDS)
+        leader.extend()
+
+
+def connect(url):
+    """A connection that has been used, and knows the scripts."""
+    client = Redis.from_url(url)
+    first = lock(client, unique("first", 0))
+    assert first.acquire()
+    first.release()
+    return client
+
+
+def unique(what, number):
+    return f"pottery-{what}-{os.getpid()}-{number}"
+
+
+if __name__ == "__main__":
+    main()

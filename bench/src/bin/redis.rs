@@ -1,0 +1,399 @@
+//! Elections in Redis, beside three libraries of locks on the same server, turn and turn about:
+//! rslock, `@sesamecare-oss/redlock` and pottery. Who waits for one of their locks polls, each at
+//! its default.
+//!
+//! `redis REDLOCK POTTERY [SVG]`: REDLOCK and POTTERY are the folders that `make bench-redis` makes
+//! from `bench/peers/redlock` and `bench/peers/pottery`; SVG is where to put the chart.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot measure stops")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use incumbent::Client;
+use incumbent_bench::ours::{SETTLE, elected, handover};
+use incumbent_bench::plot::Plot;
+use incumbent_bench::{Table, Times};
+use incumbent_redis::RedisStore;
+use incumbent_redis::redis::aio::MultiplexedConnection;
+use incumbent_redis::redis::{self, AsyncConnectionConfig, PushInfo};
+use incumbent_testkit::servers::RedisServer;
+use rslock::LockManager;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+const TURNS: usize = 5;
+const CAMPAIGNS: usize = 200;
+const HANDOVERS: usize = 20;
+/// Of each that polls: each takes half a second.
+const POLLED_HANDOVERS: usize = 10;
+const ELECTIONS: usize = 500;
+/// What the others have, too.
+const TTL: Duration = Duration::from_secs(15);
+const FOLLOWERS: usize = 100;
+/// How long those are watched who have nothing to do: two renewals of those who renew least often.
+const IDLE: Duration = Duration::from_secs(30);
+/// For one that polls to look at any time, and the longest that rslock pauses.
+const POLLS: Duration = Duration::from_millis(300);
+const PAUSES: Duration = Duration::from_millis(200);
+
+/// Which of the columns.
+const OURS: usize = 0;
+const RSLOCK: usize = 1;
+
+#[tokio::main]
+async fn main() {
+    let args: Vec<_> = std::env::args().collect();
+    let [_, redlock, pottery, svg @ ..] = &args[..] else { panic!("the programs to compare with") };
+    let server = RedisServer::start().await;
+    let peers = [
+        ["node".to_owned(), format!("{redlock}/peer.js")],
+        [format!("{pottery}/bin/python"), format!("{pottery}/peer.py")],
+    ];
+    let bench = Bench { url: server.url(), peers };
+    let mut report = Report {
+        table: Table::new(
+            "Redis, which writes to no disk: ours, rslock, @sesamecare-oss/redlock, pottery",
+            &["", "ours", "rslock", "redlock", "pottery", "yardstick", "ours / yardstick"],
+        ),
+        plot: Plot::new("Elections in Redis", ["Incumbent", "rslock", "redlock", "pottery"]),
+        aims: Vec::new(),
+    };
+    bench.campaigns(&mut report).await;
+    bench.handovers(&mut report).await;
+    bench.elections(&mut report).await;
+    bench.idle(&mut report).await;
+    print!("{}", report.table.render());
+    println!(
+        "  yardsticks: a bare script that sets a key; a PUBLISH that another connection hears; as many bare scripts at \
+         once\n  commands in scripts are counted, too. rslock and redlock renew half a second before their TTL ({TTL:?}) \
+         ends;\n  pottery does not renew by itself, and is made to do it then; ours renews when a third has passed"
+    );
+    for aim in report.aims {
+        println!("  {aim}");
+    }
+    if let [path, ..] = svg {
+        std::fs::write(path, report.plot.render()).expect("the chart is written");
+    }
+}
+
+struct Bench {
+    url: String,
+    /// The programs of others: redlock's and pottery's.
+    peers: [[String; 2]; 2],
+}
+
+struct Report {
+    table: Table,
+    plot: Plot<4>,
+    /// What was aimed at, and what came of it.
+    aims: Vec<String>,
+}
+
+impl Report {
+    fn compare(&mut self, label: &str, values: [f64; 4], yardstick: Option<f64>) {
+        let two = |value: f64| format!("{value:.2}");
+        let mut row: Vec<_> = [label.to_owned()].into_iter().chain(values.map(two)).collect();
+        row.extend(yardstick.into_iter().flat_map(|yardstick| [two(yardstick), two(values[OURS] / yardstick)]));
+        self.table.row(row);
+        self.plot.group(label, values);
+    }
+
+    fn aim(&mut self, aim: &str, factor: f64, is_met: bool) {
+        let met = if is_met { "met" } else { "missed" };
+        self.aims.push(format!("aim: {aim}: {factor:.2} ({met})"));
+    }
+}
+
+impl Bench {
+    fn store(&self) -> RedisStore {
+        RedisStore::from_url(&self.url).expect("a store")
+    }
+
+    async fn client(&self) -> Client {
+        Client::builder().ttl(TTL).with_store(self.store()).await.expect("a client")
+    }
+
+    /// A connection that has been used.
+    async fn raw(&self) -> MultiplexedConnection {
+        let client = redis::Client::open(self.url.as_str()).expect("a URL");
+        let mut raw = client.get_multiplexed_async_connection().await.expect("a connection");
+        assert!(bare_script(&mut raw, "first").await);
+        raw
+    }
+
+    /// The same, of rslock.
+    async fn rslock(&self) -> LockManager {
+        let manager = LockManager::new(vec![self.url.as_str()]);
+        manager.lock("first", TTL).await.expect("nobody else is there").release().await;
+        manager
+    }
+
+    fn peer(&self, peer: usize, what: &str, count: usize) -> Command {
+        let [program, script] = &self.peers[peer];
+        let mut command = Command::new(program);
+        command.args([script, &self.url, what, &count.to_string()]);
+        command
+    }
+
+    /// What the programs of others measure, one after the other.
+    fn measure_peers(&self, what: &str, count: usize, times: &mut [Times; 4]) {
+        for (peer, times) in times[2..].iter_mut().enumerate() {
+            times.add_from(&mut self.peer(peer, what, count));
+        }
+    }
+
+    /// Nobody else stands; the session is there. Beside it a bare script.
+    async fn campaigns(&self, report: &mut Report) {
+        let (mut times, mut scripts) = (<[Times; 4]>::default(), Times::default());
+        let (client, rslock, mut raw) = (self.client().await, self.rslock().await, self.raw().await);
+        for turn in 0..TURNS {
+            for round in 0..CAMPAIGNS {
+                let name = format!("campaign-{turn}-{round}");
+                let election = client.election(&name).expect("a name");
+                let start = Instant::now();
+                let mut candidacy = election.candidate("a").value("value").stand().await.expect("a place");
+                let office = elected(&mut candidacy).await;
+                times[OURS].push(start.elapsed());
+                office.resign().await.expect("certain");
+                candidacy.withdraw().await.expect("certain");
+                let start = Instant::now();
+                let lock = rslock.lock(name.as_str(), TTL).await.expect("nobody else is there");
+                times[RSLOCK].push(start.elapsed());
+                lock.release().await;
+                let start = Instant::now();
+                assert!(bare_script(&mut raw, &name).await);
+                scripts.push(start.elapsed());
+            }
+            self.measure_peers("campaign", CAMPAIGNS, &mut times);
+        }
+        for percent in [50, 99] {
+            let label = format!("uncontended campaign, p{percent}, ms");
+            report.compare(&label, times.each_ref().map(|times| times.millis(percent)), Some(scripts.millis(percent)));
+        }
+        let factor = times[OURS].millis(50) / scripts.millis(50);
+        report.aim("a campaign takes at most 1.5 times a bare script", factor, factor <= 1.5);
+    }
+
+    /// Beside it a message that another connection hears.
+    async fn handovers(&self, report: &mut Report) {
+        let (mut times, mut heard_after) = (<[Times; 4]>::default(), Times::default());
+        let (one, other, store) = (self.client().await, self.client().await, self.store());
+        let managers = [self.rslock().await, self.rslock().await];
+        let (mut raw, (_subscribed, mut heard)) = (self.raw().await, self.subscribe().await);
+        for turn in 0..TURNS {
+            for round in 0..HANDOVERS {
+                times[OURS].push(handover(&store, [&one, &other], &format!("handover-{turn}-{round}"), SETTLE).await);
+                let start = Instant::now();
+                let publish = redis::cmd("PUBLISH").arg("bench").arg("other").exec_async(&mut raw).await;
+                publish.expect("it is published");
+                heard.recv().await.expect("it is heard");
+                heard_after.push(start.elapsed());
+            }
+            for round in 0..POLLED_HANDOVERS {
+                times[RSLOCK].push(rslock_handover(&managers, &format!("rslock-handover-{turn}-{round}"), round).await);
+            }
+            self.measure_peers("handover", POLLED_HANDOVERS, &mut times);
+        }
+        for percent in [50, 90] {
+            let label = format!("handover to a waiting follower, p{percent}, ms");
+            let yardstick = Some(heard_after.millis(percent));
+            report.compare(&label, times.each_ref().map(|times| times.millis(percent)), yardstick);
+        }
+        let [ours, theirs @ ..] = times.each_ref().map(|times| times.millis(50));
+        let factor = theirs.into_iter().fold(f64::INFINITY, f64::min) / ours;
+        report.aim("a handover is at least 20 times faster than the fastest poller's", factor, factor >= 20.0);
+    }
+
+    /// A subscribed connection, and what it hears.
+    async fn subscribe(&self) -> (MultiplexedConnection, mpsc::UnboundedReceiver<PushInfo>) {
+        let client = redis::Client::open(format!("{}?protocol=resp3", self.url)).expect("a URL");
+        let (hears, mut heard) = mpsc::unbounded_channel();
+        let config = AsyncConnectionConfig::new().set_push_sender(hears);
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = connection.expect("a connection");
+        connection.subscribe("bench").await.expect("it is subscribed");
+        heard.recv().await.expect("it is told so");
+        (connection, heard)
+    }
+
+    /// From the first call until all are won: on one session, and on one connection of the others.
+    async fn elections(&self, report: &mut Report) {
+        let (mut times, mut scripts) = (<[Times; 4]>::default(), Times::default());
+        let (rslock, raw) = (self.rslock().await, self.raw().await);
+        for turn in 0..TURNS {
+            let client = self.client().await;
+            let name = |number| format!("many-{turn}-{number}");
+            let (taken, offices) = all_at_once(|number| {
+                let election = client.election(&name(number)).expect("a name");
+                async move {
+                    let mut candidacy = election.candidate("a").value("value").stand().await.expect("a place");
+                    (elected(&mut candidacy).await, candidacy)
+                }
+            })
+            .await;
+            times[OURS].push(taken);
+            drop(offices);
+            client.close(TTL).await.expect("all is given back");
+            let (taken, locks) = all_at_once(|number| {
+                let (rslock, name) = (rslock.clone(), name(number));
+                async move { rslock.lock(name.as_str(), TTL).await.expect("nobody else is there") }
+            })
+            .await;
+            times[RSLOCK].push(taken);
+            for lock in locks {
+                lock.release().await;
+            }
+            let (taken, set) = all_at_once(|number| {
+                let (mut raw, name) = (raw.clone(), name(number));
+                async move { bare_script(&mut raw, &name).await }
+            })
+            .await;
+            scripts.push(taken);
+            assert!(set.into_iter().all(|set| set));
+            self.measure_peers("many", ELECTIONS, &mut times);
+        }
+        let per_second = |times: &Times| ELECTIONS as f64 / times.percentile(50).as_secs_f64();
+        let label = "elections won per second, one session";
+        report.compare(label, times.each_ref().map(per_second), Some(per_second(&scripts)));
+    }
+
+    /// What those cost who have nothing to do.
+    async fn idle(&self, report: &mut Report) {
+        let mut raw = self.raw().await;
+        let leader = self.client().await;
+        let mut candidacy =
+            leader.election("idle").expect("a name").candidate("leader").stand().await.expect("a place");
+        let office = elected(&mut candidacy).await;
+        let alone = Load::measure(&mut raw).await;
+        let mut followers = Vec::new();
+        for number in 0..FOLLOWERS {
+            let client = self.client().await;
+            let candidate = client.election("idle").expect("a name").candidate(number.to_string()).stand();
+            followers.push((candidate.await.expect("a place"), client));
+        }
+        let all = Load::measure(&mut raw).await;
+        office.resign().await.expect("certain");
+        followers.push((candidacy, leader));
+        for (candidacy, client) in followers {
+            candidacy.withdraw().await.expect("certain");
+            client.close(TTL).await.expect("all is given back");
+        }
+        let mut loads = vec![[alone, all], self.idle_rslock(&mut raw).await];
+        for peer in 0..2 {
+            loads.push([self.idle_peer(peer, 0, &mut raw).await, self.idle_peer(peer, FOLLOWERS, &mut raw).await]);
+        }
+        let loads: [[Load; 2]; 4] = loads.try_into().expect("four");
+        let others = [String::from("one idle leader"), format!("and {FOLLOWERS} idle followers")];
+        for (many, who) in others.iter().enumerate() {
+            report.compare(&format!("requests a second, {who}"), loads.map(|load| load[many].requests), None);
+            report.compare(&format!("commands a second, {who}"), loads.map(|load| load[many].commands), None);
+        }
+        let [ours, theirs @ ..] = loads.map(|[_, all]| all.commands);
+        let factor = theirs.into_iter().fold(f64::INFINITY, f64::min) / ours;
+        let aim =
+            format!("with {FOLLOWERS} idle followers every other library costs more commands, at least so many times");
+        report.aim(&aim, factor, factor > 1.0);
+    }
+
+    /// With a leader alone, and with followers.
+    async fn idle_rslock(&self, raw: &mut MultiplexedConnection) -> [Load; 2] {
+        let manager = self.rslock().await;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            manager.using(b"idle", TTL, async || std::future::pending::<()>().await).await.expect("it leads")
+        });
+        let alone = Load::measure(raw).await;
+        for _ in 0..FOLLOWERS {
+            let manager = self.rslock().await;
+            tasks.spawn(async move { drop(manager.acquire("idle", TTL).await) });
+        }
+        let all = Load::measure(raw).await;
+        tasks.shutdown().await;
+        [alone, all]
+    }
+
+    async fn idle_peer(&self, peer: usize, followers: usize, raw: &mut MultiplexedConnection) -> Load {
+        let mut command = self.peer(peer, "idle", followers);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the peer runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        let load = Load::measure(raw).await;
+        drop(child.stdin.take());
+        child.wait().expect("it is ours");
+        load
+    }
+}
+
+/// What the server is asked in a second.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    /// How often it has something to read.
+    requests: f64,
+    /// Those in scripts among them.
+    commands: f64,
+}
+
+impl Load {
+    async fn measure(raw: &mut MultiplexedConnection) -> Load {
+        // Until those who have just come have done what comes once.
+        tokio::time::sleep(POLLS).await;
+        let before = Load::until_now(raw).await;
+        tokio::time::sleep(IDLE).await;
+        let after = Load::until_now(raw).await;
+        // One question of ours is counted, too.
+        let per_second = |after: f64, before: f64| (after - before - 1.0) / IDLE.as_secs_f64();
+        Load {
+            requests: per_second(after.requests, before.requests),
+            commands: per_second(after.commands, before.commands),
+        }
+    }
+
+    async fn until_now(raw: &mut MultiplexedConnection) -> Load {
+        let stats: String = redis::cmd("INFO").arg("stats").query_async(raw).await.expect("an answer");
+        let count = |name: &str| {
+            let count = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            count.expect("a count").trim().parse().expect("a number")
+        };
+        Load { requests: count("total_reads_processed"), commands: count("total_commands_processed") }
+    }
+}
+
+/// One round trip, and one write.
+async fn bare_script(raw: &mut MultiplexedConnection, name: &str) -> bool {
+    let script = redis::Script::new("redis.call('SET', KEYS[1], ARGV[1]) return 1");
+    script.key(format!("bare-{name}")).arg("value").invoke_async(raw).await.expect("an answer")
+}
+
+/// How long it took until all was done, and what came of it.
+async fn all_at_once<T, F>(start: impl Fn(usize) -> F) -> (Duration, Vec<T>)
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..ELECTIONS).map(|number| tokio::spawn(start(number))).collect();
+    let mut done = Vec::new();
+    for task in tasks {
+        done.push(task.await.expect("no panic"));
+    }
+    (started.elapsed(), done)
+}
+
+/// From the holder's release until the one that polls has the lock. They begin at different times.
+async fn rslock_handover([one, other]: &[LockManager; 2], name: &str, round: usize) -> Duration {
+    let held = one.lock(name, TTL).await.expect("nobody else is there");
+    let (other, wanted) = (other.clone(), name.to_owned());
+    let waiting = tokio::spawn(async move {
+        let lock = other.acquire(wanted.as_str(), TTL).await.expect("a lock");
+        (Instant::now(), lock)
+    });
+    tokio::time::sleep(POLLS + PAUSES.mul_f64((round as f64 + 0.5) / POLLED_HANDOVERS as f64)).await;
+    let start = Instant::now();
+    held.release().await;
+    let (end, lock) = waiting.await.expect("no panic");
+    lock.release().await;
+    end - start
+}
