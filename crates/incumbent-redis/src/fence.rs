@@ -64,8 +64,7 @@ impl GuardedScript {
 ///
 /// The mark may be on the same server as the election or on another. It is worth as much as that
 /// server's persistence: a mark that goes back lets older leaders in. With
-/// [`wait`](crate::RedisOptions::wait) replicas confirm it when it is raised; what is written
-/// behind it they do not confirm.
+/// [`wait`](crate::RedisOptions::wait) replicas confirm it, and what is written behind it.
 ///
 /// ```no_run
 /// # use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
@@ -88,6 +87,14 @@ pub struct RedisFence {
     key: Vec<u8>,
 }
 
+/// What a script does with the mark.
+#[derive(Clone, Copy)]
+enum Mode {
+    /// A leader takes office: only that makes a mark.
+    Raise,
+    Write,
+}
+
 impl RedisFence {
     /// Keeps its mark at `key`, for the leaders of `election`.
     pub fn new(store: &RedisStore, election: &ElectionName, key: impl Into<Vec<u8>>) -> RedisFence {
@@ -97,7 +104,8 @@ impl RedisFence {
     /// Checks the token and makes `writes`, in one step. A token above the mark raises it; without
     /// a mark nothing is written. If one of several writes fails, those before it are made.
     ///
-    /// If the answer is lost, [`FenceError::Unavailable`] leaves open whether they were made.
+    /// If the answer is lost, or replicas have not confirmed them, [`FenceError::Unavailable`]
+    /// leaves open whether they were made.
     pub async fn write(&self, token: &FencingToken, writes: impl Into<Vec<RedisWrite>>) -> Result<(), FenceError> {
         static WRITE: LazyLock<Code> = LazyLock::new(|| Code::new(&[FENCE, include_str!("scripts/writes.lua")]));
         let (mut keys, mut args) = (Vec::new(), Vec::new());
@@ -106,7 +114,7 @@ impl RedisFence {
             args.push(command.len().to_string().into_bytes());
             args.extend(command);
         }
-        self.run_as("write", token, &WRITE, &keys, &args).await.map(drop)
+        self.run_as(Mode::Write, token, &WRITE, &keys, &args).await.map(drop)
     }
 
     /// Checks the token and runs a script of your own, in one step: what it answers.
@@ -117,18 +125,17 @@ impl RedisFence {
         keys: &[Vec<u8>],
         args: &[Vec<u8>],
     ) -> Result<Value, FenceError> {
-        self.run_as("write", token, &script.code, keys, args).await
+        self.run_as(Mode::Write, token, &script.code, keys, args).await
     }
 
     /// An operator's act, for a store that was replaced or restored, or a mark that was lost: from
     /// now on the tokens of `store` count, from the first one. Make sure that no leader of the old
     /// store still runs. It is logged as a warning, with the reason.
     pub async fn reset(&self, store: &StoreId, reason: &str) -> Result<(), FenceError> {
-        let mark = self.encode(&Mark::reset(store, reason)?);
-        let mut command = redis::cmd("SET");
-        command.arg(&self.key).arg(mark).arg("GET");
-        let was = self.store.inner.connection.ask(&command).await?;
-        let was = was.map_err(|error| classify(error, Effect::Write, "resetting a mark"))?;
+        static RESET: LazyLock<Code> = LazyLock::new(|| Code::new(&[include_str!("scripts/reset.lua")]));
+        let (what, mark) = ("resetting a mark", self.encode(&Mark::reset(store, reason)?).into_bytes());
+        let was = self.store.inner.eval_guarded(&RESET, std::slice::from_ref(&self.key), &[mark], what).await?;
+        let was = was.map_err(|error| classify(error, Effect::Write, what))?;
         // One that cannot be read is replaced, too.
         let was = String::from_redis_value(was).ok().and_then(|was| decode(&was));
         log_reset(&self.election, was.as_ref(), store, reason);
@@ -137,7 +144,7 @@ impl RedisFence {
 
     async fn run_as(
         &self,
-        mode: &str,
+        mode: Mode,
         token: &FencingToken,
         code: &Code,
         keys: &[Vec<u8>],
@@ -145,15 +152,16 @@ impl RedisFence {
     ) -> Result<Value, FenceError> {
         Mark::admit(None, token)?;
         let digits = digits(Some(token.token));
+        let inner = &self.store.inner;
+        let (mode, what) = match mode {
+            Mode::Raise => ("raise", "raising a mark"),
+            Mode::Write if inner.waits() => ("waited", "writing behind a mark"),
+            Mode::Write => ("write", "writing behind a mark"),
+        };
         let ours = [mode, &digits, token.store.as_str(), self.election.as_str()].map(|arg| arg.as_bytes().to_vec());
         let keys = [std::slice::from_ref(&self.key), keys].concat();
         let args = [&ours, args].concat();
-        let inner = &self.store.inner;
-        let answer = match mode {
-            // A mark that a failover loses lets an older leader in.
-            "raise" => inner.eval_confirmed(code, &keys, &args, "raising a mark").await?,
-            _ => inner.connection.eval(code, &keys, &args, "writing behind a mark").await?,
-        };
+        let answer = inner.eval_guarded(code, &keys, &args, what).await?;
         answer.map_err(|error| self.refused(error, token))
     }
 
@@ -204,7 +212,7 @@ impl Fence for RedisFence {
         static RAISE: LazyLock<Code> = LazyLock::new(|| Code::new(&[FENCE, "return redis.status_reply('OK')"]));
         Box::pin(async move {
             check_election(&self.election, election)?;
-            self.run_as("raise", &to, &RAISE, &[], &[]).await.map(drop)
+            self.run_as(Mode::Raise, &to, &RAISE, &[], &[]).await.map(drop)
         })
     }
 }

@@ -36,7 +36,7 @@ const READINGS: u32 = 8;
 /// Elections in Redis.
 ///
 /// Cheap to clone; clones share their connections: one for steps, one for notifications, and with
-/// `wait` one for the steps that replicas have to confirm.
+/// `wait` one for the steps that replicas have to confirm, and one for fences.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) connection: Arc<Connection>,
     /// Where steps are made that replicas are to confirm: whoever waits there waits for all before.
     waited: Option<Connection>,
+    /// The same for marks and what is written behind them: no renewal waits for that.
+    guarded: Option<Connection>,
     watcher: Arc<Watcher>,
 }
 
@@ -73,10 +75,11 @@ impl RedisStore {
     fn over(route: PrimaryLookup, options: &RedisOptions) -> Result<RedisStore, StoreError> {
         let keys = Keys::new(&options.prefix)?;
         let connect = |wait| Connection::new(route.clone(), keys.clone(), options.allow_eviction, wait);
-        let waited = options.wait.map(|replicas| connect(Some(replicas))).transpose()?;
+        let waiting = || options.wait.map(|replicas| connect(Some(replicas))).transpose();
+        let (waited, guarded) = (waiting()?, waiting()?);
         let connection = Arc::new(connect(None)?);
         let watcher = Watcher::new(connection.clone());
-        Ok(RedisStore { inner: Arc::new(Inner { connection, waited, watcher }) })
+        Ok(RedisStore { inner: Arc::new(Inner { connection, waited, guarded, watcher }) })
     }
 
     /// Elections on the server that a URL names:
@@ -109,7 +112,7 @@ impl Inner {
         args: &[&[u8]],
     ) -> Result<Answer, StoreError> {
         match &self.waited {
-            Some(waited) if step.needs_confirmation => self.confirmed(waited, waited.run(step, caller, args).await),
+            Some(waited) if step.needs_confirmation => self.confirmed(waited.run(step, caller, args).await),
             _ => self.connection.run(step, caller, args).await,
         }
     }
@@ -117,25 +120,30 @@ impl Inner {
     /// What replicas have not confirmed may have been asked of a primary that was replaced, and was
     /// not told. All connections to it are left: the next ones are made to whichever is the primary
     /// then, and a session that is opened is where it will be enlisted.
-    fn confirmed<T>(&self, waited: &Connection, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+    fn confirmed<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         if matches!(answer, Err(StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. })) {
-            waited.leave();
+            [&self.waited, &self.guarded].into_iter().flatten().for_each(Connection::leave);
             self.connection.leave();
             self.watcher.leave();
         }
         answer
     }
 
-    /// Runs a script that writes, once, and waits for the replicas that are to confirm it.
-    pub(crate) async fn eval_confirmed(
+    /// Whether replicas are to confirm what is done.
+    pub(crate) fn waits(&self) -> bool {
+        self.guarded.is_some()
+    }
+
+    /// Runs a script of a fence, once, and waits for the replicas that are to confirm it.
+    pub(crate) async fn eval_guarded(
         &self,
         code: &Code,
         keys: &[Vec<u8>],
         args: &[Vec<u8>],
         what: &str,
     ) -> Result<Result<Value, RedisError>, StoreError> {
-        match &self.waited {
-            Some(waited) => self.confirmed(waited, waited.eval(code, keys, args, what).await),
+        match &self.guarded {
+            Some(guarded) => self.confirmed(guarded.eval(code, keys, args, what).await),
             None => self.connection.eval(code, keys, args, what).await,
         }
     }

@@ -3,7 +3,8 @@
 --
 -- KEYS[1]  the mark. It never has a TTL, and on a cluster it is in the slot of what it guards:
 --          {orders}:mark beside {orders}:42
--- ARGV[1]  'write', or 'raise' when a leader takes office: only that makes a mark
+-- ARGV[1]  'write'; 'waited' if replicas are to confirm it (WAIT); or 'raise' when a leader takes
+--          office: only that makes a mark
 -- ARGV[2]  the fencing token, in 19 digits with zeros before it, which compare as the numbers do
 -- ARGV[3]  the identity of the store that it came from, as in 41@redis-8c5f
 -- ARGV[4]  the election
@@ -36,8 +37,10 @@ do
     end
   end
   local raised = token .. '\n' .. from .. '\n' .. of
-  -- One that is raised is written even if it stands there: replicas confirm what was written.
-  if mark ~= raised or ARGV[1] == 'raise' then
+  -- Written even if it stands there, where replicas are to confirm it: a write that is asked for again
+  -- may write nothing, and there are versions in which replicas confirm at once what a connection has
+  -- not written.
+  if mark ~= raised or ARGV[1] ~= 'write' then
     redis.call('SET', KEYS[1], raised)
   end
 end

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent_redis::{RedisFence, RedisStore};
+use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
 use incumbent_store::fence::{Fence, FenceError, FencingToken};
 use incumbent_store::{Place, Store, StoreError, StoreId, Token, Watched};
 use incumbent_testkit::servers::RedisServer;
@@ -104,30 +104,87 @@ async fn what_a_server_that_cannot_ask_its_replicas_has_done_is_not_confirmed() 
     session.close().await.unwrap_err();
 }
 
+/// A fence whose server has a replica.
+struct Guarded {
+    servers: Replicated,
+    fence: RedisFence,
+}
+
+fn token(number: u64) -> FencingToken {
+    FencingToken::new(Token::new(number).unwrap(), StoreId::new("some-store"))
+}
+
+impl Guarded {
+    async fn start() -> Guarded {
+        let servers = Replicated::start().await;
+        let fence = RedisFence::new(&servers.store(), &jobs(), "mark");
+        fence.raise(&jobs(), token(5)).await.unwrap();
+        assert_eq!(servers.replica.cli(&["EXISTS", "mark"]), "1", "it is there, too");
+        Guarded { servers, fence }
+    }
+}
+
+/// The replica is paused: it confirms nothing.
+async fn is_unconfirmed<T: std::fmt::Debug>(what: impl Future<Output = Result<T, FenceError>>) {
+    match within(what).await {
+        Err(error @ FenceError::Unavailable { .. }) => {
+            assert!(error.to_string().contains("0 of 1 replicas"), "{error}")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A mark that a failover loses lets an older leader in.
 #[tokio::test]
 async fn a_mark_counts_only_when_the_replica_has_it() {
-    let servers = Replicated::start().await;
-    let fence = RedisFence::new(&servers.store(), &jobs(), "mark");
+    let Guarded { servers, fence } = Guarded::start().await;
     let election = jobs();
-    let raise = |number| {
-        let token = FencingToken::new(Token::new(number).unwrap(), StoreId::new("some-store"));
-        fence.raise(&election, token)
-    };
-    raise(5).await.unwrap();
-    assert_eq!(servers.replica.cli(&["EXISTS", "mark"]), "1", "it is there, too");
     servers.replica.pause();
     // One that stands there already may not have been confirmed, either.
     for number in [5, 6] {
-        match within(raise(number)).await {
-            Err(error @ FenceError::Unavailable { .. }) => {
-                assert!(error.to_string().contains("0 of 1 replicas"), "{error}")
-            }
-            other => panic!("{number}: {other:?}"),
-        }
+        is_unconfirmed(fence.raise(&election, token(number))).await;
     }
+    is_unconfirmed(fence.reset(&StoreId::new("another"), "a test")).await;
     servers.replica.resume();
-    until("the replica is back", async || raise(6).await.is_ok()).await;
+    let reset = async || fence.reset(&StoreId::new("some-store"), "a test").await.is_ok();
+    until("the replica is back", reset).await;
+    assert!(servers.replica.cli(&["GET", "mark"]).starts_with(&format!("{:019}", 0)), "it was reset there, too");
+    fence.raise(&election, token(6)).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_written_behind_a_mark_counts_only_when_the_replica_has_it() {
+    let Guarded { servers, fence } = Guarded::start().await;
+    let write = async |value: &str| fence.write(&token(5), [RedisWrite::set("key", value)]).await;
+    write("first").await.unwrap();
+    assert_eq!(servers.replica.cli(&["GET", "key"]), "first", "it is there, too");
+    servers.replica.pause();
+    is_unconfirmed(write("second")).await;
+    // Asked for again, this finds that it was done, and writes nothing; the replica has nothing.
+    let once = GuardedScript::new("return redis.call('SETNX', KEYS[1], 'done')");
+    let run_once = async || fence.run(&token(5), &once, &["once".into()], &[]).await;
+    is_unconfirmed(run_once()).await;
+    servers.primary.cli(&["CONFIG", "RESETSTAT"]);
+    is_unconfirmed(run_once()).await;
+    let commands = servers.primary.cli(&["INFO", "commandstats"]);
+    assert!(commands.contains("cmdstat_set:calls=1,"), "there is something to confirm: the mark: {commands}");
+    servers.replica.resume();
+    until("the replica is back", async || write("third").await.is_ok()).await;
+    assert_eq!(servers.replica.cli(&["MGET", "key", "once"]), "third\ndone");
+}
+
+/// What is sent after a `WAIT` waits with it.
+#[tokio::test]
+async fn renewals_do_not_wait_with_what_is_written_behind_a_mark() {
+    let servers = Replicated::start().await;
+    let store = servers.store();
+    let session = store.open_session(TTL).await.unwrap();
+    let fence = RedisFence::new(&store, &jobs(), "mark");
+    fence.raise(&jobs(), token(5)).await.unwrap();
+    session.renew(&[]).await.unwrap();
+    let connections = servers.primary.cli(&["CLIENT", "LIST", "TYPE", "normal"]);
+    let have_waited = connections.lines().filter(|connection| connection.contains(" cmd=wait ")).count();
+    assert_eq!(have_waited, 2, "each has waited on a connection of its own: {connections}");
 }
 
 /// The primary is cut off from its replicas and from the Sentinels, and not from us.
