@@ -83,8 +83,8 @@ impl Answer {
     pub(crate) fn hold(&mut self) -> Result<StoreError, StoreError> {
         let wait = Duration::from_millis(self.millis()?);
         let what = format!(
-            "the server was restarted or replaced, and a leader that it no longer knows of may be in office: nobody \
-             takes office for another {wait:.0?}"
+            "the server was restarted, replaced or emptied, and a leader that it no longer knows of may be in office: \
+             nobody takes office for another {wait:.0?}"
         );
         Ok(StoreError::Unavailable { what, source: None })
     }

@@ -111,8 +111,9 @@ impl Server {
                 everything since its last snapshot: set appendonly to yes and appendfsync to always."
                 .to_owned(),
             (false, _) => {
-                "The server writes nothing to a disk: a restart founds the store anew (store_reset), and two \
-                may lead for up to a TTL. Set appendonly to yes and appendfsync to always."
+                "The server writes nothing to a disk: a restart founds the store anew (store_reset). Once one has come \
+                who knew the old store, nobody takes office for a TTL; a candidate that is started and comes first may \
+                lead beside the old leader for as long. Set appendonly to yes and appendfsync to always."
                     .to_owned()
             }
         }

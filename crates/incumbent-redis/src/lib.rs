@@ -20,7 +20,9 @@
 //! No key has a TTL, and each holds a member that says nothing, so that all are there always. If
 //! one is not, somebody deleted or evicted it, or the server was emptied: the next step founds the
 //! store anew, and everybody is told by its new identity. No part can vanish in silence, and no
-//! script touches a key that it was not given.
+//! script touches a key that it was not given. If anything was left, or one comes who knew another
+//! store there, nobody takes office for the longest TTL that was left, and for that of the one who
+//! asks, from the founding on: a leader may not have been told yet.
 //!
 //! # From the seam to Redis
 //! | method | requests |

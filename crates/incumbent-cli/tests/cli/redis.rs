@@ -45,7 +45,7 @@ async fn status_says_that_the_store_waits_after_a_restart_and_for_how_long() {
     assert!(said.out.contains("Tokens grow all the same") && !said.out.contains("repeat"), "{said:?}");
     server.restart().await;
     let said = host.run(["--store", &url, "status", "jobs/z"]);
-    assert!(said.err.contains("restarted or replaced") && said.err.contains("for another 5"), "{said:?}");
+    assert!(said.err.contains("restarted, replaced") && said.err.contains("for another 5"), "{said:?}");
     assert!(!said.out.contains("nobody"), "{said:?}");
 }
 

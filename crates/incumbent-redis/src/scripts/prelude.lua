@@ -43,12 +43,45 @@ local wall = math.floor(seconds * 1000)
 -- below 2^53 until 2242.
 local change_by_clock = math.floor(seconds * PER_SECOND)
 
-local id, change, known_lineage, clock, clock_wall, hold, taken_over, longest
+local meta = call('HMGET', META, 'format', 'id', 'change', 'lineage', 'clock', 'wall', 'hold', 'taken_over',
+  'longest')
+if meta[1] and meta[1] ~= FORMAT then
+  return redis.error_reply('INCFORMAT ' .. meta[1])
+end
+local id, change, known_lineage = meta[2], meta[3], meta[4]
+local clock, clock_wall, hold = tonumber(meta[5] or 0), tonumber(meta[6] or 0), tonumber(meta[7] or 0)
+local taken_over, longest = tonumber(meta[8] or '') or -math.huge, tonumber(meta[9] or 0)
+local keys_there = call('EXISTS', unpack(KEYS))
+local is_whole = keys_there == #KEYS
+for field = 1, #meta do
+  is_whole = is_whole and meta[field]
+end
 
--- Begins anew. Tokens go on from the wall clock and from what is known, so that they are higher
--- than before even so.
+-- Where the counter goes on.
+local going_on = tonumber(change or 0)
+local is_taken_over = is_whole and known_lineage ~= lineage
+if is_taken_over then
+  -- Another may have gone on from the same change, and is left for this one: the later, the higher.
+  local since = math.floor(math.max(0, wall - clock_wall) * PER_SECOND / 1000)
+  going_on = math.max(going_on + LOST_AT_MOST + since, change_by_clock)
+end
+-- Something is missing; or somebody put an old copy back into a running server: what comes now was
+-- there before, and is not to be trusted. Even so tokens are higher than before.
+local is_founded = not is_whole or KNOWN_STORE == id and tonumber(KNOWN_CHANGE) > going_on
+if is_founded then
+  going_on = math.max(change_by_clock, tonumber(KNOWN_CHANGE) + 1, tonumber(change or 0) + 1)
+end
+
+-- The longest TTL of the sessions that are known.
+local function longest_known()
+  local session = call('ZREVRANGEBYLEX', PLACES, '(U', '[T', 'LIMIT', 0, 1)[1]
+  return session and tonumber(string.sub(session, 2, 1 + TTL)) or 0
+end
+
+-- Begins anew. Where a store was before, a leader may be in office that has not been told.
 local function found()
-  local higher = math.max(change_by_clock, tonumber(KNOWN_CHANGE) + 1, tonumber(change or 0) + 1)
+  local forgotten = math.max(longest, longest_known(), hold - clock)
+  local was_known = KNOWN_STORE ~= '' or keys_there > 0
   call('DEL', unpack(KEYS))
   for _, key in ipairs({LINES, PLACES}) do
     call('ZADD', key, 0, '')
@@ -59,27 +92,18 @@ local function found()
   for _, key in ipairs({ENTRIES, OFFICES, LED}) do
     call('HSET', key, '', '')
   end
-  id, change, known_lineage = FRESH, digits(higher), lineage
-  clock, clock_wall, hold, taken_over, longest = 0, wall, 0, -math.huge, 0
+  id, change, known_lineage = FRESH, digits(going_on), lineage
+  clock, clock_wall, hold, longest = 0, wall, forgotten, 0
+  taken_over = was_known and 0 or -math.huge
   call('HSET', META, 'format', FORMAT, 'id', id, 'change', change, 'lineage', lineage, 'clock', '0',
-    'wall', whole(wall), 'hold', '0', 'taken_over', '', 'longest', '0')
+    'wall', whole(wall), 'hold', whole(hold), 'taken_over', was_known and '0' or '', 'longest', '0')
 end
-
-local meta = call('HMGET', META, 'format', 'id', 'change', 'lineage', 'clock', 'wall', 'hold', 'taken_over',
-  'longest')
-if meta[1] and meta[1] ~= FORMAT then
-  return redis.error_reply('INCFORMAT ' .. meta[1])
-end
-id, change, known_lineage = meta[2], meta[3], meta[4]
-local is_whole = call('EXISTS', unpack(KEYS)) == #KEYS
-for field = 1, #meta do
-  is_whole = is_whole and meta[field]
-end
-if is_whole then
-  clock, clock_wall, hold = tonumber(meta[5]), tonumber(meta[6]), tonumber(meta[7])
-  taken_over, longest = tonumber(meta[8]) or -math.huge, tonumber(meta[9])
-else
+if is_founded then
   found()
+elseif KNOWN_STORE ~= '' and KNOWN_STORE ~= id and taken_over < 0 then
+  -- One came first who did not know that a store was here before.
+  taken_over = 0
+  call('HSET', META, 'taken_over', '0')
 end
 
 -- The store's own clock, in milliseconds. It follows the wall clock by steps of at most half the
@@ -216,21 +240,13 @@ local function remaining_of(session)
   drop_session(session)
 end
 
--- The longest TTL of those that are known.
-local function longest_known()
-  local session = call('ZREVRANGEBYLEX', PLACES, '(U', '[T', 'LIMIT', 0, 1)[1]
-  return session and tonumber(string.sub(session, 2, 1 + TTL)) or 0
-end
-
 -- Another history goes on from here: the server was restarted, or another one took over, and the
 -- newest changes may be lost. So tokens leap over those; entries that never led have to come again,
 -- above the leap; nobody takes office until every leader that may be forgotten has given up; and a
 -- failover costs no session its life that was renewed in time, which only its owner can say: those
 -- that are marked with an R it has not said it of yet.
 local function take_over()
-  -- Another may have gone on from the same change, and is left for this one: the later, the higher.
-  local since = math.floor(math.max(0, wall - clock_wall) * PER_SECOND / 1000)
-  change = digits(math.max(tonumber(change) + LOST_AT_MOST + since, change_by_clock))
+  change = digits(going_on)
   for _, key in ipairs(call('ZRANGEBYLEX', LINES, '(', '+')) do
     local election, token = string.sub(key, 1, -TOKEN - 2), string.sub(key, -TOKEN)
     if call('HGET', LED, election) ~= token then
@@ -248,13 +264,8 @@ local function take_over()
   call('HSET', META, 'change', change, 'lineage', lineage, 'hold', whole(hold), 'taken_over', whole(taken_over),
     'longest', whole(longest))
 end
-if known_lineage ~= lineage then
+if is_taken_over and not is_founded then
   take_over()
-end
--- Somebody put an old copy back into a running server: what comes now was there before, and is not
--- to be trusted.
-if KNOWN_STORE == id and KNOWN_CHANGE > change then
-  found()
 end
 
 -- An office record: version, end of its tombstone, lengths of what follows but for the last, what

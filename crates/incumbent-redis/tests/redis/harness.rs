@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent_redis::RedisStore;
-use incumbent_store::{ElectionName, Store};
+use incumbent_store::{ElectionName, Held, Session, Store};
 pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
 use incumbent_testkit::conformance::{Harness, unique};
 pub(crate) use incumbent_testkit::patience::{until, within};
@@ -74,6 +74,18 @@ impl Harness for Redis {
     fn histories(&self) -> u32 {
         200
     }
+}
+
+/// Enlists once that is possible, and keeps the session alive until then.
+pub(crate) async fn enlisted(session: &dyn Session) -> Held {
+    let mut place = None;
+    until("it is in line", async || {
+        session.renew(&[]).await.unwrap();
+        place = session.enlist(&jobs(), &entry(4)).await.ok().map(|standing| held(&standing));
+        place.is_some()
+    })
+    .await;
+    place.unwrap()
 }
 
 /// The library on a store.

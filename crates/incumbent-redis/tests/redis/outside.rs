@@ -2,39 +2,67 @@
 
 use std::collections::HashSet;
 
+use futures_util::future::join_all;
 use incumbent::CandidacyError;
 use incumbent_store::{Cas, Place, Store, StoreError, Watched};
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{LONG, Redis, client, entry, held, jobs, lead, shared, until, within};
+use crate::harness::{LONG, Redis, TTL, client, enlisted, entry, held, jobs, lead, shared, until, within};
 
 #[tokio::test]
 async fn each_key_that_is_deleted_founds_the_store_anew_and_every_session_is_told() {
+    join_all(["m", "s", "l", "e", "p", "o", "z", "h"].map(without_key)).await;
+}
+
+async fn without_key(key: &str) {
     let server = shared().await;
-    for key in ["m", "s", "l", "e", "p", "o", "z", "h"] {
+    let redis = Redis::on(server);
+    let (store, other) = (redis.open(), redis.open());
+    let before = store.identity().await.unwrap();
+    let session = store.open_session(TTL).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    assert_eq!(server.cli(&["DEL", &redis.key(key)]), "1", "{key}");
+
+    let late = other.open_session(TTL).await.unwrap();
+    let beside = late.enlist(&jobs(), &entry(2)).await;
+    assert!(matches!(beside, Err(StoreError::Unavailable { .. })), "{key}: the leader has not been told: {beside:?}");
+    let newer = enlisted(&*late).await;
+    assert!(newer.token > leading.token, "{key}: tokens grow all the same");
+    assert_ne!(late.store_id(), before, "{key}");
+    assert_eq!(other.line(&jobs(), 9).await.unwrap().entries.len(), 1, "{key}: nothing is left of what was");
+
+    let renewed = session.renew(std::slice::from_ref(&leading)).await;
+    assert!(matches!(renewed, Err(StoreError::SessionGone)), "{key}: {renewed:?}");
+    let standing = session.standing(&leading, None).await;
+    assert!(matches!(standing, Err(StoreError::SessionGone)), "{key}: {standing:?}");
+    let woken = session.watch(&Watched::new(leading.clone(), Default::default()), Default::default());
+    within(woken).await.unwrap();
+    assert_eq!(session.withdraw(&leading, None).await.unwrap(), Cas::Done, "{key}: it is certainly gone");
+    session.close().await.unwrap();
+    assert_eq!(store.identity().await.unwrap(), late.store_id(), "{key}");
+}
+
+#[tokio::test]
+async fn a_founding_waits_for_the_longest_ttl_that_it_finds_in_what_was_left() {
+    let server = shared().await;
+    for key in ["m", "p", "h"] {
         let redis = Redis::on(server);
-        let (store, other) = (redis.open(), redis.open());
-        let before = store.identity().await.unwrap();
-        let session = store.open_session(LONG).await.unwrap();
-        let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+        redis.open().open_session(LONG).await.unwrap().enlist(&jobs(), &entry(1)).await.unwrap();
         assert_eq!(server.cli(&["DEL", &redis.key(key)]), "1", "{key}");
-
-        let late = other.open_session(LONG).await.unwrap();
-        let newer = held(&late.enlist(&jobs(), &entry(2)).await.unwrap());
-        assert!(newer.token > leading.token, "{key}: tokens grow all the same");
-        assert_ne!(late.store_id(), before, "{key}");
-        assert_eq!(other.line(&jobs(), 9).await.unwrap().entries.len(), 1, "{key}: nothing is left of what was");
-
-        let renewed = session.renew(std::slice::from_ref(&leading)).await;
-        assert!(matches!(renewed, Err(StoreError::SessionGone)), "{key}: {renewed:?}");
-        let standing = session.standing(&leading, None).await;
-        assert!(matches!(standing, Err(StoreError::SessionGone)), "{key}: {standing:?}");
-        let woken = session.watch(&Watched::new(leading.clone(), Default::default()), Default::default());
-        within(woken).await.unwrap();
-        assert_eq!(session.withdraw(&leading, None).await.unwrap(), Cas::Done, "{key}: it is certainly gone");
-        session.close().await.unwrap();
-        assert_eq!(store.identity().await.unwrap(), late.store_id(), "{key}");
+        let store = redis.open();
+        store.identity().await.unwrap();
+        // More than the short TTL passes, and far less than the long one.
+        server.cli(&["HINCRBY", &redis.key("m"), "wall", &format!("-{}", 2 * TTL.as_millis())]);
+        let late = store.open_session(TTL).await.unwrap();
+        let beside = late.enlist(&jobs(), &entry(2)).await;
+        assert!(matches!(beside, Err(StoreError::Unavailable { .. })), "{key}: {beside:?}");
     }
+    // Where it finds none, for that of the one who asks.
+    let redis = Redis::on(server);
+    redis.open().open_session(LONG).await.unwrap().enlist(&jobs(), &entry(1)).await.unwrap();
+    assert_eq!(server.cli(&["DEL", &redis.key("m"), &redis.key("p")]), "2");
+    let beside = redis.open().open_session(LONG).await.unwrap().enlist(&jobs(), &entry(2)).await;
+    assert!(matches!(beside, Err(StoreError::Unavailable { .. })), "{beside:?}");
 }
 
 #[tokio::test]
@@ -42,7 +70,7 @@ async fn an_old_copy_that_is_put_back_into_a_running_server_is_not_believed() {
     let server = shared().await;
     let redis = Redis::on(server);
     let store = redis.open();
-    let session = store.open_session(LONG).await.unwrap();
+    let session = store.open_session(TTL).await.unwrap();
     let before = session.store_id();
     server.cli(&["COPY", &redis.key("m"), &redis.key("copy")]);
     let drawn = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
@@ -50,8 +78,8 @@ async fn an_old_copy_that_is_put_back_into_a_running_server_is_not_believed() {
 
     assert_ne!(store.identity().await.unwrap(), before);
     assert!(matches!(session.renew(&[]).await, Err(StoreError::SessionGone)));
-    let session = store.open_session(LONG).await.unwrap();
-    let next = held(&session.enlist(&jobs(), &entry(2)).await.unwrap());
+    let session = store.open_session(TTL).await.unwrap();
+    let next = enlisted(&*session).await;
     assert!(next.token > drawn.token, "{next:?} after {drawn:?}");
 }
 

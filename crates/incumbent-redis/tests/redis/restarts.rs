@@ -9,7 +9,7 @@ use incumbent_store::{Held, Place, Session, Store, StoreError, TokenStrength};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{LONG, Redis, TTL, entry, held, jobs, until, within};
+use crate::harness::{LONG, Redis, TTL, enlisted, entry, held, jobs, until, within};
 
 /// The file to which the server appends, if it has written to one.
 fn appended(server: &RedisServer) -> PathBuf {
@@ -72,18 +72,6 @@ async fn nobody_takes_office_before_a_leader_that_may_be_forgotten_has_given_up(
     assert_eq!(store.line(&jobs(), 9).await.unwrap().entries.len(), 1);
 }
 
-/// Enlists once that is possible, and keeps the session alive until then.
-async fn enlisted(session: &dyn Session) -> Held {
-    let mut place = None;
-    until("it is in line", async || {
-        session.renew(&[]).await.unwrap();
-        place = session.enlist(&jobs(), &entry(4)).await.ok().map(|standing| held(&standing));
-        place.is_some()
-    })
-    .await;
-    place.unwrap()
-}
-
 async fn takes_office(session: &dyn Session, held: &Held) {
     until("it takes office", async || {
         session.renew(&[]).await.unwrap();
@@ -122,15 +110,42 @@ async fn a_server_that_writes_nothing_down_is_another_store_after_a_restart() {
     let mut server = RedisServer::start().await;
     let redis = Redis::on(&server);
     let store = redis.open();
-    let session = store.open_session(LONG).await.unwrap();
+    let session = store.open_session(TTL).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     server.restart().await;
     until("it answers", async || store.identity().await.is_ok()).await;
     assert_ne!(store.identity().await.unwrap(), session.store_id());
     assert!(matches!(session.renew(&[]).await, Err(StoreError::SessionGone)));
-    let session = store.open_session(LONG).await.unwrap();
-    let next = held(&session.enlist(&jobs(), &entry(2)).await.unwrap());
+    let session = store.open_session(TTL).await.unwrap();
+    let next = enlisted(&*session).await;
     assert!(next.token > leading.token, "{next:?} after {leading:?}");
+}
+
+/// The leader believes for a TTL that it leads, and the server has forgotten all about it.
+#[tokio::test]
+async fn nobody_takes_office_at_once_on_an_emptied_server_where_a_store_was_known() {
+    let mut server = RedisServer::start().await;
+    let redis = Redis::on(&server);
+    let (store, fresh) = (redis.open(), redis.open());
+    let leader = store.open_session(LONG).await.unwrap();
+    let elected = leader.enlist(&jobs(), &entry(1)).await.unwrap();
+    assert!(matches!(elected.place, Place::Leading(_)));
+    for first_knows in [true, false] {
+        server.restart().await;
+        if !first_knows {
+            fresh.identity().await.unwrap();
+        }
+        until("one has come who knows it", async || store.identity().await.is_ok()).await;
+        let next = redis.open().open_session(LONG).await.unwrap();
+        let second = next.enlist(&jobs(), &entry(2)).await;
+        assert!(matches!(second, Err(StoreError::Unavailable { .. })), "beside {elected:?}: {second:?}");
+        let line = store.line(&jobs(), 9).await;
+        assert!(matches!(line, Err(StoreError::Unavailable { .. })), "nobody can say who leads: {line:?}");
+    }
+    // Where nobody knew of a store, there is no reason to wait.
+    server.restart().await;
+    let session = redis.open().open_session(LONG).await.unwrap();
+    assert!(matches!(session.enlist(&jobs(), &entry(3)).await.unwrap().place, Place::Leading(_)));
 }
 
 /// A primary, a replica that has everything, and a store that reaches the primary through a proxy.
