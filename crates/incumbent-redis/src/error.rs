@@ -35,6 +35,14 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
                 error.detail().unwrap_or("unknown")
             ),
         },
+        Some("INCHIGHEST") => {
+            let what = format!(
+                "{what}: the next token would be {}, and Redis counts exactly up to 2^53 only. Set the server's clock \
+                 right; if it is right, delete the keys of the store, restart its candidates and reset its fences",
+                error.detail().unwrap_or("higher")
+            );
+            StoreError::Unavailable { what, source: None }
+        }
         Some("WRONGTYPE") => {
             StoreError::Foreign { what: format!("{what}: a key of ours holds something else: {error}") }
         }

@@ -56,6 +56,8 @@
 //!   cannot be known: a forgotten leader with a TTL that is longer than all of these.
 //! - **Does it know less than we do?** Then an old copy was put back into a running server, and the
 //!   store is founded anew.
+//! - **Can it count on?** Scripts count exactly up to 2^53. Before the counter gets there (the
+//!   server's clock is centuries ahead, say) every step is refused, and changes nothing.
 //! - **What time is it?** The store has a clock of its own, which follows the server's wall clock
 //!   by steps of at most half the shortest TTL. A wall clock that jumps ahead expires nobody who
 //!   renews in time; one that jumps back gives the dead no more time. Redis shows scripts no clock

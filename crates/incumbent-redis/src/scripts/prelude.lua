@@ -16,6 +16,8 @@ local FORMAT = '1'
 local TOKEN, TTL, SESSION, INCARNATION = 16, 11, 27, 32
 -- No failover loses more changes than this, and no store makes more in a second, on average.
 local LOST_AT_MOST, PER_SECOND = 2 ^ 28, 2 ^ 20
+-- Numbers are exact up to 2^53. No step draws more than what this leaves.
+local HIGHEST = 2 ^ 53 - LOST_AT_MOST
 -- A step that waited no longer than this need not ask how far the clock may advance. No TTL is
 -- shorter than twice this.
 local SHORT_MS = 50
@@ -70,6 +72,9 @@ end
 local is_founded = not is_whole or KNOWN_STORE == id and tonumber(KNOWN_CHANGE) > going_on
 if is_founded then
   going_on = math.max(change_by_clock, tonumber(KNOWN_CHANGE) + 1, tonumber(change or 0) + 1)
+end
+if going_on >= HIGHEST then
+  return redis.error_reply('INCHIGHEST ' .. whole(going_on))
 end
 
 -- The longest TTL of the sessions that are known.

@@ -83,6 +83,36 @@ async fn an_old_copy_that_is_put_back_into_a_running_server_is_not_believed() {
     assert!(next.token > drawn.token, "{next:?} after {drawn:?}");
 }
 
+/// Above 2^53 two neighbours are one number, and two would be given one token.
+#[tokio::test]
+async fn before_scripts_cannot_count_any_further_every_step_is_refused_and_changes_nothing() {
+    let server = RedisServer::start().await;
+    let redis = Redis::on(&server);
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    let meta = redis.key("m");
+    let refused = async |changed: &str, field: &str, value: &str| {
+        let was = server.cli(&["HGET", &meta, field]);
+        server.cli(&["HSET", &meta, field, value]);
+        let left = server.cli(&["DUMP", &meta]);
+        for answer in [session.renew(&[]).await.map(drop), session.enlist(&jobs(), &entry(1)).await.map(drop)] {
+            match answer {
+                Err(error @ StoreError::Unavailable { .. }) => assert!(error.to_string().contains("2^53"), "{error}"),
+                other => panic!("{changed}: {other:?}"),
+            }
+        }
+        assert_eq!(server.cli(&["DUMP", &meta]), left, "{changed}");
+        server.cli(&["HSET", &meta, field, &was]);
+    };
+    refused("the counter", "change", &format!("{:016}", (1_u64 << 53) - 2)).await;
+    session.renew(&[]).await.unwrap();
+    // Another history begins, and three centuries have passed since the last step.
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    refused("the clock", "wall", "-8000000000000").await;
+    session.renew(&[]).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_leader_whose_store_was_emptied_is_told_and_stands_again_with_a_higher_token() {
     let server = RedisServer::start().await;
