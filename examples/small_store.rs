@@ -159,7 +159,7 @@ impl Store for SmallStore {
                 .as_ref()
                 .and_then(|ended| if before.ended.as_ref() == Some(ended) { kept } else { Some(now + ended.keep) });
             if !to.is_blank() {
-                tables.offices.insert(election.clone(), (Office { version, ..to.clone() }, tombstone));
+                tables.offices.insert(election.clone(), (to.clone().with_version(version), tombstone));
             }
             Ok(Cas::Done)
         })

@@ -30,6 +30,31 @@ pub struct Office {
 }
 
 impl Office {
+    /// The same, read at this version.
+    pub fn with_version(self, version: Version) -> Office {
+        Office { version, ..self }
+    }
+
+    /// The same, with this handover asked for, or none.
+    pub fn with_handover(self, handover: impl Into<Option<Handover>>) -> Office {
+        Office { handover: handover.into(), ..self }
+    }
+
+    /// The same, paused or not.
+    pub fn with_paused(self, paused: impl Into<Option<Paused>>) -> Office {
+        Office { paused: paused.into(), ..self }
+    }
+
+    /// The same, with this tombstone, or none.
+    pub fn with_ended(self, ended: impl Into<Option<Ended>>) -> Office {
+        Office { ended: ended.into(), ..self }
+    }
+
+    /// The same, with this leader as the last that an operator removed, or none.
+    pub fn with_deposed(self, deposed: impl Into<Option<Token>>) -> Office {
+        Office { deposed: deposed.into(), ..self }
+    }
+
     /// Whether it says nothing: stores keep no record then.
     pub fn is_blank(&self) -> bool {
         let Office { version: _, handover, paused, ended, deposed } = self;
@@ -47,7 +72,7 @@ impl Office {
 pub struct Handover {
     /// The leader that is asked.
     pub from: Token,
-    /// Who is to lead next. `None`: whoever is next in line; the leader goes to its end.
+    /// Who is to lead next. `None`: the next in line; the leader goes to the line's end.
     pub heir: Option<Heir>,
     /// Tells this request from every other.
     pub nonce: Nonce,
@@ -56,6 +81,14 @@ pub struct Handover {
     pub within: Duration,
     /// Set by the leader when it will not: it leads on.
     pub refused: Option<Refusal>,
+}
+
+impl Handover {
+    /// The leader with this token is asked to hand over within this time: to this heir, or to
+    /// the next in line.
+    pub fn new(from: Token, heir: impl Into<Option<Heir>>, nonce: Nonce, within: Duration) -> Handover {
+        Handover { from, heir: heir.into(), nonce, within, refused: None }
+    }
 }
 
 /// The candidate that is to lead next.
@@ -70,6 +103,11 @@ pub struct Heir {
 }
 
 impl Heir {
+    /// The candidate with this enlistment, entry and place in line.
+    pub fn new(incarnation: Incarnation, entry: EntryId, token: Token) -> Heir {
+        Heir { incarnation, entry, token }
+    }
+
     /// Whether this is the entry that `held` holds.
     pub fn is(&self, held: &Held) -> bool {
         self.entry == held.entry && self.token == held.token && self.incarnation == held.incarnation
@@ -180,6 +218,13 @@ pub struct Paused {
     pub reason: Arc<str>,
 }
 
+impl Paused {
+    /// Paused for this reason.
+    pub fn new(reason: impl Into<Arc<str>>) -> Paused {
+        Paused { reason: reason.into() }
+    }
+}
+
 /// The election's tombstone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Ended {
@@ -188,6 +233,13 @@ pub struct Ended {
     pub id: Nonce,
     /// How long the tombstone stays, so that everyone who was away meets it: the longest TTL.
     pub keep: Duration,
+}
+
+impl Ended {
+    /// This end, whose tombstone stays for this long.
+    pub fn new(id: Nonce, keep: Duration) -> Ended {
+        Ended { id, keep }
+    }
 }
 
 #[cfg(test)]

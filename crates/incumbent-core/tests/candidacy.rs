@@ -94,7 +94,7 @@ fn behind(held: &Held, ahead: Entry) -> Place {
 }
 
 fn paused() -> Office {
-    Office { version: Version(3), paused: Some(Paused { reason: "why".into() }), ..Office::default() }
+    Office::default().with_version(Version(3)).with_paused(Paused::new("why"))
 }
 
 impl Driven {
@@ -734,7 +734,7 @@ fn one_that_was_heard_of_a_moment_ago_is_left_alone_whatever_our_clock_shows() {
 fn a_look_that_finds_nothing_new_leaves_the_watch_as_it_is() {
     let mut driven = Driven::standing(candidate());
     let held = driven.enlisted(5);
-    let office = Office { version: Version(3), ..Office::default() };
+    let office = Office::default().with_version(Version(3));
     driven.answer(standing(behind(&held, other(4)), office.clone()));
     driven.clear();
     let watches = |driven: &Driven| {
@@ -746,7 +746,7 @@ fn a_look_that_finds_nothing_new_leaves_the_watch_as_it_is() {
     assert_eq!(watches(&driven), 0, "{:?}", driven.recent());
     // A change whose hint was lost: the watch has had its say.
     driven.pass(TTL * 2 + TTL);
-    driven.answer(standing(behind(&held, other(4)), Office { version: Version(4), ..Office::default() }));
+    driven.answer(standing(behind(&held, other(4)), Office::default().with_version(Version(4))));
     assert_eq!(watches(&driven), 2, "{:?}", driven.recent());
 }
 
@@ -793,7 +793,7 @@ fn a_renewal_that_shows_another_one_ahead_or_another_record_changes_nothing() {
     for (ahead, office) in [(4, 4), (3, 3)] {
         let mut driven = Driven::standing(candidate());
         let held = driven.enlisted(5);
-        let known = Office { version: Version(office), ..Office::default() };
+        let known = Office::default().with_version(Version(office));
         driven.answer(standing(behind(&held, silent(ahead, Duration::ZERO)), known));
         driven.pass(TTL / 3);
         let mut as_if_unsaid = driven.participant.clone();
@@ -840,17 +840,12 @@ fn one_ahead_that_falls_silent_is_timed_from_its_last_beat_whatever_renewals_say
 }
 
 fn handover(from: u64, heir: &Held) -> Handover {
-    Handover {
-        from: token(from),
-        heir: Some(Heir { incarnation: heir.incarnation, entry: heir.entry.clone(), token: heir.token }),
-        nonce: Nonce(42),
-        within: Duration::from_secs(10),
-        refused: None,
-    }
+    let heir = Heir::new(heir.incarnation, heir.entry.clone(), heir.token);
+    Handover::new(token(from), heir, Nonce(42), Duration::from_secs(10))
 }
 
 fn with(handover: Handover) -> Office {
-    Office { version: Version(3), handover: Some(handover), ..Office::default() }
+    Office::default().with_version(Version(3)).with_handover(handover)
 }
 
 #[test]
@@ -883,7 +878,7 @@ fn an_heir_knows_itself_by_its_entry_its_token_and_its_incarnation() {
     assert!(!says_ready(&|heir| heir.incarnation = Incarnation::from_bits(7)));
     // A leader that is told to hand over to itself says so.
     let (mut driven, held) = Driven::leading(candidate());
-    let heir = Heir { incarnation: held.incarnation, entry: held.entry.clone(), token: held.token };
+    let heir = Heir::new(held.incarnation, held.entry.clone(), held.token);
     driven.handle(Input::Command(CANDIDACY, Command::Transfer(Successor::Candidate(heir), TTL)));
     let refused = Event::TransferRefused(Refusal::LeadsAlready);
     assert!(driven.recent().iter().any(|output| matches!(output, Output::Event(_, event) if *event == refused)));
@@ -969,8 +964,7 @@ fn a_handover_to_somebody_who_left_is_refused_and_the_leader_leads_on() {
 
 #[test]
 fn a_tombstone_met_at_first_contact_is_somebody_elses_and_a_later_one_is_ours() {
-    let ended =
-        |id| Office { version: Version(id), ended: Some(Ended { id: Nonce(id), keep: TTL }), ..Office::default() };
+    let ended = |id| Office::default().with_version(Version(id)).with_ended(Ended::new(Nonce(id), TTL));
     let mut driven = Driven::standing(candidate());
     let held = driven.enlisted(5);
     driven.answer(standing(behind(&held, other(4)), ended(1)));

@@ -29,7 +29,7 @@ impl Inner {
         match tombstone {
             Some(tombstone) => self.write_office(election, was, to, Some(Tombstone::Kept(tombstone))).await,
             // Its time passed after the caller had read it: it does not come back.
-            None => self.write_office(election, was, &Office { ended: None, ..to.clone() }, None).await,
+            None => self.write_office(election, was, &to.clone().with_ended(None), None).await,
         }
     }
 
@@ -72,7 +72,7 @@ impl Inner {
             compare.push(created(&seen.key, seen.create_revision));
         }
         // A record that holds nothing but its tombstone goes with it.
-        let lives_on = !Office { ended: None, ..to.clone() }.is_blank();
+        let lives_on = !to.clone().with_ended(None).is_blank();
         let lease = tombstone.as_ref().map_or(0, Tombstone::lease);
         let mut success = Vec::new();
         if to.is_blank() {

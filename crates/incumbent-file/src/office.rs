@@ -28,7 +28,7 @@ impl ElectionDir<'_> {
             if !self.is_over(&tip, boot) {
                 return Ok(tip);
             }
-            let office = Office { ended: None, ..tip.office.clone() };
+            let office = tip.office.clone().with_ended(None);
             match self.replace(tip.office.version, &office) {
                 // Who may only read does not see it either.
                 Err(StoreError::Denied { .. }) => return Ok(Tip { office, ..tip }),
@@ -165,7 +165,7 @@ mod tests {
     fn a_tombstone_of_another_boot_id_stands_for_as_long_as_it_was_to_stand() {
         let path = std::env::temp_dir().join(format!("incumbent-office-{:x}", random_id().unwrap()));
         let ours = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
-        let office = Office { ended: Some(Ended { id: Nonce(7), keep: KEEP }), ..Office::default() };
+        let office = Office::default().with_ended(Ended::new(Nonce(7), KEEP));
         ElectionDir::at(&ours, "elections/e".into()).set_office(Version::NONE, &office).unwrap();
         // A container with a boot id of its own, or the same host after a reboot.
         let mut theirs = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();

@@ -104,7 +104,7 @@ async fn heartbeats_and_tombstones_are_dated_by_the_clock_that_the_store_was_giv
     renewal.await.unwrap();
     assert_eq!(silent(&store).await, Some(TTL / 5));
     assert_eq!(silent(&FileStore::open(&path).unwrap()).await, None, "the host's clock is another one");
-    let office = Office { ended: Some(Ended { id: Nonce(1), keep: TTL }), ..Office::default() };
+    let office = Office::default().with_ended(Ended::new(Nonce(1), TTL));
     store.set_office(&election, Version::NONE, &office).await.unwrap();
     assert!(store.line(&election, 1).await.unwrap().office.ended.is_some());
     clock.pass(TTL);

@@ -104,7 +104,7 @@ async fn a_damaged_entry_is_named_to_whoever_reads_the_line_and_is_not_deleted()
 async fn a_damaged_office_record_is_named_and_never_read_as_nothing() {
     let stage = Stage::set();
     let session = stage.session().await;
-    let office = Office { paused: Some(Paused { reason: "a test".into() }), ..Office::default() };
+    let office = Office::default().with_paused(Paused::new("a test"));
     assert_eq!(stage.store.set_office(&election(), Version::NONE, &office).await.unwrap(), Cas::Done);
     let version = stage.store.line(&election(), 1).await.unwrap().office.version;
     let file = stage.in_election("office").join(version.0.to_string()).join("record");
@@ -328,19 +328,18 @@ async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
     );
     let mut was = Version::NONE;
     for refused in refusals {
-        let heir = Heir { incarnation, entry: incumbent_store::EntryId::new("9"), token };
-        let within = Duration::from_millis(1500);
-        let office = Office {
-            version: Version::NONE,
-            handover: Some(Handover { from: token, heir: Some(heir), nonce: Nonce(3), within, refused }),
-            paused: Some(Paused { reason: "für später".into() }),
-            ended: Some(Ended { id: Nonce(4), keep: Duration::from_secs(3600) }),
-            deposed: Some(token),
-        };
+        let heir = Heir::new(incarnation, incumbent_store::EntryId::new("9"), token);
+        let mut handover = Handover::new(token, heir, Nonce(3), Duration::from_millis(1500));
+        handover.refused = refused;
+        let office = Office::default()
+            .with_handover(handover)
+            .with_paused(Paused::new("für später"))
+            .with_ended(Ended::new(Nonce(4), Duration::from_secs(3600)))
+            .with_deposed(token);
         assert_eq!(stage.store.set_office(&election(), was, &office).await.unwrap(), Cas::Done);
         let read = FileStore::open(&stage.path).unwrap().line(&election(), 1).await.unwrap().office;
         was = read.version;
-        assert_eq!(read, Office { version: was, ..office });
+        assert_eq!(read, office.with_version(was));
     }
 }
 

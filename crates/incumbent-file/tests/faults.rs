@@ -385,7 +385,7 @@ async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
         actor.end_of_input();
         let stopped = actor.wait_stopped();
         let was = other.store.line(&election(), 1).await.unwrap().office;
-        let to = Office { deposed: Token::new(7), ..was.clone() };
+        let to = was.clone().with_deposed(Token::new(7));
         let cas = other.store.set_office(&election(), was.version, &to).await.unwrap();
         assert_eq!(cas, Cas::Done, "{fault}: nobody else writes now");
         if stopped {

@@ -116,7 +116,7 @@ async fn a_renewed_session_stays() {
 async fn a_tombstone_goes_by_itself_and_its_watchers_are_told() {
     for shape in [Shape::FAIR, Shape::OBSERVED] {
         let store = virtual_store(shape);
-        let office = Office { ended: Some(Ended { id: Nonce(1), keep: TTL }), ..Office::default() };
+        let office = Office::default().with_ended(Ended::new(Nonce(1), TTL));
         assert_eq!(store.set_office(&election("a"), Version::NONE, &office).await.unwrap(), Cas::Done);
         let seen = store.line(&election("a"), 1).await.unwrap();
         store.watch(&election("a"), &Seen::new(seen.office.version), seen.cursor).await.unwrap();
@@ -183,7 +183,7 @@ async fn a_dropped_watch_is_forgotten_whether_or_not_it_was_polled() {
 async fn a_watch_from_before_an_election_was_forgotten_and_held_again_is_told() {
     let store = virtual_store(Shape::FAIR);
     let session = store.open_session(TTL).await.unwrap();
-    let deposed = Office { deposed: incumbent_store::Token::new(1), ..Office::default() };
+    let deposed = Office::default().with_deposed(incumbent_store::Token::new(1));
     store.set_office(&election("a"), Version::NONE, &deposed).await.unwrap();
     let seen = store.line(&election("a"), 1).await.unwrap();
     store.set_office(&election("a"), seen.office.version, &Office::default()).await.unwrap();

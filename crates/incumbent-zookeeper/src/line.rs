@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
         let stat = self.client.check_stat(&self.path_of(done)).await;
         let stat = stat.map_err(reading("reading the mark of the end"))?;
         Ok(match stat {
-            Some(stat) => Office { ended: Some(crate::store::ended_by(stat.czxid)), ..office },
+            Some(stat) => office.with_ended(crate::store::ended_by(stat.czxid)),
             None => office,
         })
     }

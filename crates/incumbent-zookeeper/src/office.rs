@@ -78,7 +78,7 @@ impl Inner {
             if !self.has_passed(client, since, ended).await? {
                 return Ok(found.office);
             }
-            let without = Office { ended: None, ..found.office.clone() };
+            let without = found.office.clone().with_ended(None);
             // Refused: it was changed meanwhile, and is read again.
             self.set_office_on(client, election, found.office.version, &without).await?;
             found = self.read_office(client, election).await?;
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn ended(id: u64) -> Office {
-        Office { ended: Some(Ended { id: Nonce(id), keep: Duration::from_secs(5) }), ..Office::default() }
+        Office::default().with_ended(Ended::new(Nonce(id), Duration::from_secs(5)))
     }
 
     fn stat(mtime: i64) -> Stat {
@@ -228,12 +228,12 @@ mod tests {
         let first = Found::default().followed_by(&ended(1));
         let found = Found::decode("/o", Some((first, stat(1000)))).unwrap();
         assert_eq!((found.since, found.office.version), (Some(1000), Version(7)));
-        let more = Office { deposed: Token::new(3), ..ended(1) };
+        let more = ended(1).with_deposed(Token::new(3));
         let found = Found::decode("/o", Some((found.followed_by(&more), stat(2000)))).unwrap();
         assert_eq!((found.since, found.office.deposed), (Some(1000), Token::new(3)));
         let found = Found::decode("/o", Some((found.followed_by(&ended(2)), stat(3000)))).unwrap();
         assert_eq!(found.since, Some(3000), "another end");
-        let without = Office { ended: None, ..more };
+        let without = more.with_ended(None);
         let found = Found::decode("/o", Some((found.followed_by(&without), stat(4000)))).unwrap();
         assert_eq!(found.since, None);
     }

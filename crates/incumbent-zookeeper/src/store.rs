@@ -605,7 +605,7 @@ impl Inner {
 
 /// What go-leaderelection's mark of the end means to us.
 pub(crate) fn ended_by(zxid: i64) -> Ended {
-    Ended { id: Nonce(zxid.unsigned_abs()), keep: FOR_GOOD }
+    Ended::new(Nonce(zxid.unsigned_abs()), FOR_GOOD)
 }
 
 /// How a transaction failed, as one error.

@@ -137,7 +137,7 @@ impl Operator {
         refuse_foreign(line.entries.iter().take_while(|entry| !is_heir(entry)))
             .map_err(|_| TransferRefused::Leader(incumbent_core::Refusal::ForeignBetween))?;
         let from = leader.token;
-        let handover = Handover { from, heir: Some(heir.clone()), nonce, within, refused: None };
+        let handover = Handover::new(from, heir.clone(), nonce, within);
         ask(&record, until, handover).await?;
         let outcome = record.wait_until(until, Unfinished::HeirLeads, |line| {
             let head = line.entries.first();
@@ -167,7 +167,7 @@ impl Operator {
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         refuse_foreign([leader])?;
         let from = leader.token;
-        ask(&record, until, Handover { from, heir: None, nonce, within, refused: None }).await?;
+        ask(&record, until, Handover::new(from, None, nonce, within)).await?;
         let outcome = record.wait_until(until, Unfinished::LeaderLeft, |line| {
             if line.entries.first().is_none_or(|head| head.token != from) {
                 return Some(Ok(()));
@@ -231,7 +231,7 @@ impl Operator {
         record
             .change_office(until, |line| {
                 let told = line.office.deposed == Some(asked);
-                Ok((!told).then(|| Office { deposed: Some(asked), ..line.office.clone() }))
+                Ok((!told).then(|| line.office.clone().with_deposed(asked)))
             })
             .await?;
         loop {
@@ -255,12 +255,12 @@ impl Operator {
         }
         let record = self.record("pause")?;
         let until = end_of(within);
-        let paused = Paused { reason: reason.into() };
+        let paused = Paused::new(reason);
         record
             .change_office(until, |line| {
                 refuse_foreign(&line.entries)?;
                 let there = line.office.paused.as_ref() == Some(&paused);
-                Ok((!there).then(|| Office { paused: Some(paused.clone()), ..line.office.clone() }))
+                Ok((!there).then(|| line.office.clone().with_paused(paused.clone())))
             })
             .await?;
         until_line_is_empty(&record, until, false).await
@@ -277,7 +277,7 @@ impl Operator {
         record
             .change_office(until, |line| {
                 let paused = line.office.paused.is_some();
-                Ok(paused.then(|| Office { paused: None, ..line.office.clone() }))
+                Ok(paused.then(|| line.office.clone().with_paused(None)))
             })
             .await
     }
@@ -288,14 +288,14 @@ impl Operator {
     pub async fn end(&self, within: Duration) -> Result<(), OperatorError> {
         let record = self.record("end")?;
         let until = end_of(within);
-        let ended = Ended { id: record.port.nonce(), keep: self.keep.max(self.ttl) };
+        let ended = Ended::new(record.port.nonce(), self.keep.max(self.ttl));
         let heeded = record.foreign_heed_end(until).await?;
         record
             .change_office(until, |line| {
                 refuse_foreign(line.entries.iter().filter(|_| !heeded))?;
                 let there = line.office.ended.as_ref() == Some(&ended);
                 // Whatever else stood there concerned an election that is no more.
-                Ok((!there).then(|| Office { ended: Some(ended.clone()), ..Office::default() }))
+                Ok((!there).then(|| Office::default().with_ended(ended.clone())))
             })
             .await?;
         until_line_is_empty(&record, until, heeded).await
@@ -316,7 +316,7 @@ async fn ask(record: &OfficeRecord, until: Instant, handover: Handover) -> Resul
             if line.office.handover_from(handover.from).is_some() {
                 return Err(TransferRefused::Leader(incumbent_core::Refusal::Busy).into());
             }
-            Ok(Some(Office { handover: Some(handover.clone()), ..line.office.clone() }))
+            Ok(Some(line.office.clone().with_handover(handover.clone())))
         })
         .await
 }
@@ -326,7 +326,7 @@ async fn clear_handover(record: &OfficeRecord, nonce: Nonce) {
     let until = Instant::now() + PATIENCE;
     let cleared = record.change_office(until, |line| {
         let ours = line.office.handover.as_ref().is_some_and(|handover| handover.nonce == nonce);
-        Ok(ours.then(|| Office { handover: None, ..line.office.clone() }))
+        Ok(ours.then(|| line.office.clone().with_handover(None)))
     });
     if let Err(error) = cleared.await {
         tracing::debug!(%error, "a request that is over stays in the office record");

@@ -99,8 +99,8 @@ impl Candidacy {
             self.refuse_own_transfer(why, out);
             return None;
         }
-        let handover = Handover { from: held.token, heir: Some(heir), nonce, within, refused: None };
-        Some(self.set_office(Office { handover: Some(handover), ..self.office.clone() }))
+        let handover = Handover::new(held.token, heir, nonce, within);
+        Some(self.set_office(self.office.clone().with_handover(handover)))
     }
 
     pub(super) fn refuse_own_transfer(&mut self, why: Refusal, out: &mut Outbox) {

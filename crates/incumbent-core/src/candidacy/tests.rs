@@ -176,9 +176,9 @@ fn after_an_eviction_the_next_thing_is_a_look() {
 #[test]
 fn a_handover_that_was_refused_leaves_no_alarm_behind() {
     let (mut driven, held) = Driven::leading();
-    let heir = Heir { incarnation: Incarnation::from_bits(1), entry: EntryId::new("heir"), token: number(6) };
-    let mut handover = Handover { from: held.token, heir: Some(heir), nonce: Nonce(1), within: SECOND, refused: None };
-    let asked = Office { version: Version(2), handover: Some(handover.clone()), ..Office::default() };
+    let heir = Heir::new(Incarnation::from_bits(1), EntryId::new("heir"), number(6));
+    let mut handover = Handover::new(held.token, heir, Nonce(1), SECOND);
+    let asked = Office::default().with_version(Version(2)).with_handover(handover.clone());
     driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
     driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
     let entries = vec![Entry { id: held.entry.clone(), token: held.token, ..rival(5, 1, None) }];
@@ -186,7 +186,7 @@ fn a_handover_that_was_refused_leaves_no_alarm_behind() {
     assert!(matches!(driven.asks(), Op::SetOffice(..)), "the heir is not there, and the leader says so");
     driven.answer(Answer::Cas(Cas::Done));
     handover.refused = Some(Refusal::HeirGone);
-    let refused = Office { version: Version(3), handover: Some(handover), ..Office::default() };
+    let refused = Office::default().with_version(Version(3)).with_handover(handover);
     driven.answer(standing(Place::Leading(held), refused));
     driven.wait(SECOND * 2);
     assert!(driven.machine.poll_timeout().unwrap() > driven.now, "no alarm stays in the past");
@@ -195,9 +195,9 @@ fn a_handover_that_was_refused_leaves_no_alarm_behind() {
 /// Leads, and is asked to hand over to somebody.
 fn asked_to_hand_over() -> (Driven, Held, Office) {
     let (mut driven, held) = Driven::leading();
-    let heir = Heir { incarnation: Incarnation::from_bits(1), entry: EntryId::new("heir"), token: number(6) };
-    let handover = Handover { from: held.token, heir: Some(heir), nonce: Nonce(1), within: SECOND * 60, refused: None };
-    let asked = Office { version: Version(2), handover: Some(handover), ..Office::default() };
+    let heir = Heir::new(Incarnation::from_bits(1), EntryId::new("heir"), number(6));
+    let handover = Handover::new(held.token, heir, Nonce(1), SECOND * 60);
+    let asked = Office::default().with_version(Version(2)).with_handover(handover);
     driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
     driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
     assert!(matches!(driven.asks(), Op::Line(..)));
@@ -393,9 +393,9 @@ fn a_watch_that_lasted_makes_the_next_loss_a_first_one() {
 fn one_that_cannot_take_office_yet_does_not_watch_an_heir() {
     let mut driven = Driven::standing(ForgottenBy::Store);
     let held = driven.held(5);
-    let heir = Heir { incarnation: Incarnation::from_bits(1), entry: EntryId::new("heir"), token: number(6) };
-    let handover = Handover { from: held.token, heir: Some(heir), nonce: Nonce(1), within: SECOND, refused: None };
-    let asked = Office { version: Version(2), handover: Some(handover), ..Office::default() };
+    let heir = Heir::new(Incarnation::from_bits(1), EntryId::new("heir"), number(6));
+    let handover = Handover::new(held.token, heir, Nonce(1), SECOND);
+    let asked = Office::default().with_version(Version(2)).with_handover(handover);
     driven.wait(SECOND * 9);
     driven.wait(SECOND / 2);
     driven.answer(standing(Place::Leading(held.clone()), asked));

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use incumbent_file::{FileOptions, FileStore};
 use incumbent_store::{
-    Cas, ElectionName, Held, Incarnation, NewEntry, Office, Paused, Place, Session, Standing, Store, StoreError,
-    Watched,
+    Cas, ElectionName, Held, Incarnation, NewEntry, Paused, Place, Session, Standing, Store, StoreError, Watched,
 };
 
 struct Actor {
@@ -96,12 +95,12 @@ impl Actor {
             }
             ["pause", election] => {
                 let office = self.store()?.line(&name(election), 1).await?.office;
-                let to = Office { paused: Some(Paused { reason: "a test".into() }), ..office.clone() };
+                let to = office.clone().with_paused(Paused::new("a test"));
                 Ok(cas(self.store()?.set_office(&name(election), office.version, &to).await?))
             }
             ["resume", election] => {
                 let office = self.store()?.line(&name(election), 1).await?.office;
-                let to = Office { paused: None, ..office.clone() };
+                let to = office.clone().with_paused(None);
                 Ok(cas(self.store()?.set_office(&name(election), office.version, &to).await?))
             }
             ["count"] => {

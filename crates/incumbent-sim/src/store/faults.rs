@@ -360,12 +360,7 @@ impl World {
         let name = self.names[election].clone();
         let office = self.server.office(self.now, &name);
         if self.chance(800) {
-            self.server.table.set_office(
-                at(self.now),
-                &name,
-                office.version,
-                &Office { paused: None, ..office.clone() },
-            );
+            self.server.table.set_office(at(self.now), &name, office.version, &office.clone().with_paused(None));
         }
         if self.chance(800) {
             for entry in self.server.line(self.now, &name).into_iter().filter(Entry::is_foreign) {

@@ -113,25 +113,25 @@ impl Operator {
         let was = line.office.clone();
         let head = line.entries.first();
         let (nonce, within) = (self.nonce, self.within);
-        let handover = |heir: Option<Heir>, from| Some(Handover { from, heir, nonce, within, refused: None });
+        let handover = |heir: Option<Heir>, from| Some(Handover::new(from, heir, nonce, within));
         match self.wish {
-            Wish::Pause => Some((Office { paused: Some(Paused { reason: "maintenance".into() }), ..was }, None)),
-            Wish::Resume => Some((Office { paused: None, ..was }, None)),
+            Wish::Pause => Some((was.with_paused(Paused::new("maintenance")), None)),
+            Wish::Resume => Some((was.with_paused(None), None)),
             Wish::End => {
-                let ended = Some(Ended { id: self.nonce, keep: self.keep });
-                Some((Office { version: was.version, ended, ..Office::default() }, None))
+                let ended = Some(Ended::new(self.nonce, self.keep));
+                Some((Office::default().with_version(was.version).with_ended(ended), None))
             }
-            Wish::Resign => Some((Office { handover: handover(None, head?.token), ..was }, None)),
+            Wish::Resign => Some((was.with_handover(handover(None, head?.token)), None)),
             Wish::Transfer => {
                 let behind = line.entries.get(1..)?;
                 let heir = behind.get(self.dice.below(behind.len() as u64) as usize)?;
                 self.heir = Some(heir.token);
                 let heir = Heir::of(heir)?;
-                Some((Office { handover: handover(Some(heir), head?.token), ..was }, None))
+                Some((was.with_handover(handover(Some(heir), head?.token)), None))
             }
             Wish::Depose => {
                 let head = head.filter(|head| !head.is_foreign())?;
-                Some((Office { deposed: Some(head.token), ..was }, Some(Box::new(head.clone()))))
+                Some((was.with_deposed(head.token), Some(Box::new(head.clone()))))
             }
         }
     }

@@ -394,7 +394,7 @@ impl Model for Bounds {
             Act::Pause => {
                 next.pauses -= 1;
                 next.paused = true;
-                next.office(|office, _| office.paused = Some(Paused { reason: "".into() }));
+                next.office(|office, _| office.paused = Some(Paused::new("")));
             }
             Act::Resume => {
                 next.paused = false;
@@ -403,7 +403,7 @@ impl Model for Bounds {
             Act::AskToResign => {
                 next.requests_to_resign -= 1;
                 next.office(|office, head| {
-                    let ask = |from| Handover { from, heir: None, nonce: Nonce(7), within: TTL, refused: None };
+                    let ask = |from| Handover::new(from, None, Nonce(7), TTL);
                     office.handover = head.map(ask);
                 });
             }

@@ -26,24 +26,18 @@ fn token(rng: &mut Rng) -> Token {
 }
 
 fn office(rng: &mut Rng) -> Office {
-    let heir = |rng: &mut Rng| Heir {
-        incarnation: rng.incarnation(),
-        entry: EntryId::new(text(rng).as_str()),
-        token: token(rng),
+    let heir = |rng: &mut Rng| Heir::new(rng.incarnation(), EntryId::new(text(rng).as_str()), token(rng));
+    let handover = |rng: &mut Rng| {
+        let within = Duration::from_millis(rng.below(100_000));
+        let mut handover = Handover::new(token(rng), maybe(rng, heir), rng.nonce(), within);
+        handover.refused = maybe(rng, |_| Refusal::HeirGone);
+        handover
     };
-    Office {
-        version: Version::NONE,
-        handover: maybe(rng, |rng| Handover {
-            from: token(rng),
-            heir: maybe(rng, heir),
-            nonce: rng.nonce(),
-            within: Duration::from_millis(rng.below(100_000)),
-            refused: maybe(rng, |_| Refusal::HeirGone),
-        }),
-        paused: maybe(rng, |rng| Paused { reason: text(rng).into() }),
-        ended: maybe(rng, |rng| Ended { id: rng.nonce(), keep: Duration::from_millis(rng.below(100_000)) }),
-        deposed: maybe(rng, token),
-    }
+    Office::default()
+        .with_handover(maybe(rng, handover))
+        .with_paused(maybe(rng, |rng| Paused::new(text(rng))))
+        .with_ended(maybe(rng, |rng| Ended::new(rng.nonce(), Duration::from_millis(rng.below(100_000)))))
+        .with_deposed(maybe(rng, token))
 }
 
 #[test]

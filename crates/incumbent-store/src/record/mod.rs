@@ -58,11 +58,11 @@ impl CandidateRecord {
 /// The office record, without its version.
 pub fn encode_office(office: &Office) -> Vec<u8> {
     let mut lines = Lines::new();
-    if let Some(Handover { from, heir, nonce, within, refused }) = &office.handover {
+    if let Some(Handover { from, heir, nonce, within, refused, .. }) = &office.handover {
         lines.add("handover.from", from);
         lines.add("handover.nonce", nonce.0);
         lines.add("handover.within", seconds(*within));
-        if let Some(Heir { incarnation, entry, token }) = heir {
+        if let Some(Heir { incarnation, entry, token, .. }) = heir {
             lines.add("handover.heir.incarnation", incarnation);
             lines.add("handover.heir.entry", entry.as_str());
             lines.add("handover.heir.token", token);
@@ -71,10 +71,10 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
             lines.add("handover.refused", refused.word());
         }
     }
-    if let Some(Paused { reason }) = &office.paused {
+    if let Some(Paused { reason, .. }) = &office.paused {
         lines.add("paused", reason);
     }
-    if let Some(Ended { id, keep }) = &office.ended {
+    if let Some(Ended { id, keep, .. }) = &office.ended {
         lines.add("ended.id", id.0);
         lines.add("ended.keep", seconds(*keep));
     }
@@ -87,13 +87,12 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
 /// The office record; `None` if it was not written by us, or is damaged.
 pub fn decode_office(record: &[u8], version: Version) -> Option<Office> {
     let mut words = Words::read(record)?;
-    let office = Office {
-        version,
-        handover: words.handover()?,
-        paused: words.text("paused").map(|reason| Paused { reason: reason.into() }),
-        ended: words.ended()?,
-        deposed: words.token("deposed")?,
-    };
+    let office = Office::default()
+        .with_version(version)
+        .with_handover(words.handover()?)
+        .with_paused(words.text("paused").map(Paused::new))
+        .with_ended(words.ended()?)
+        .with_deposed(words.token("deposed")?);
     words.is_empty().then_some(office)
 }
 
@@ -142,22 +141,22 @@ impl<'a> Words<'a> {
         let within = self.duration("handover.within")?;
         let heir = match self.take("handover.heir.incarnation") {
             None => None,
-            Some(incarnation) => Some(Heir {
-                incarnation: incarnation?,
-                entry: EntryId::new(self.text("handover.heir.entry")?),
-                token: self.token("handover.heir.token")??,
-            }),
+            Some(incarnation) => Some(Heir::new(
+                incarnation?,
+                EntryId::new(self.text("handover.heir.entry")?),
+                self.token("handover.heir.token")??,
+            )),
         };
-        let refused = match self.text("handover.refused") {
-            None => None,
-            Some(word) => Some(Refusal::from_word(&word)?),
-        };
-        Some(Some(Handover { from, heir, nonce, within, refused }))
+        let mut handover = Handover::new(from, heir, nonce, within);
+        if let Some(word) = self.text("handover.refused") {
+            handover.refused = Some(Refusal::from_word(&word)?);
+        }
+        Some(Some(handover))
     }
 
     fn ended(&mut self) -> Option<Option<Ended>> {
         let Some(id) = self.take("ended.id") else { return Some(None) };
-        Some(Some(Ended { id: Nonce(id?), keep: self.duration("ended.keep")? }))
+        Some(Some(Ended::new(Nonce(id?), self.duration("ended.keep")?)))
     }
 }
 
@@ -185,26 +184,21 @@ mod tests {
     }
 
     fn full(refused: Option<Refusal>) -> Office {
-        let heir = Heir { incarnation: Incarnation::from_bits(9), entry: EntryId::new("1f@7"), token: token(7) };
-        Office {
-            version: Version(3),
-            handover: Some(Handover {
-                from: token(5),
-                heir: Some(heir),
-                nonce: Nonce(u64::MAX),
-                within: Duration::new(5, 7),
-                refused,
-            }),
-            paused: Some(Paused { reason: "two\nlines, 100 %".into() }),
-            ended: Some(Ended { id: Nonce(0), keep: Duration::MAX }),
-            deposed: Some(token(Token::MAX)),
-        }
+        let heir = Heir::new(Incarnation::from_bits(9), EntryId::new("1f@7"), token(7));
+        let mut handover = Handover::new(token(5), heir, Nonce(u64::MAX), Duration::new(5, 7));
+        handover.refused = refused;
+        Office::default()
+            .with_version(Version(3))
+            .with_handover(handover)
+            .with_paused(Paused::new("two\nlines, 100 %"))
+            .with_ended(Ended::new(Nonce(0), Duration::MAX))
+            .with_deposed(token(Token::MAX))
     }
 
     #[test]
     fn every_field_of_an_office_record_comes_back() {
         let refusals = REFUSALS.into_iter().map(Some);
-        for office in refusals.chain([None]).map(full).chain([Office { version: Version(3), ..Office::default() }]) {
+        for office in refusals.chain([None]).map(full).chain([Office::default().with_version(Version(3))]) {
             let record = encode_office(&office);
             assert_eq!(decode_office(&record, Version(3)).unwrap(), office);
         }

@@ -275,11 +275,9 @@ impl<'a> Play<'a> {
         let election = self.elections[election].clone();
         let seen = self.offices.get(&election).and_then(|seen| seen.iter().rev().nth(which));
         let (real, model) = seen.copied().unwrap_or_default();
-        let office = Office {
-            paused: paused.then(|| Paused { reason: "a test".into() }),
-            deposed: Token::new(7).filter(|_| deposed),
-            ..Office::default()
-        };
+        let office = Office::default()
+            .with_paused(paused.then(|| Paused::new("a test")))
+            .with_deposed(Token::new(7).filter(|_| deposed));
         let done = self.scene.store.set_office(&election, real, &office).await;
         same_result("set_office", done, Ok(self.table.set_office(NOW, &election, model, &office)))
     }
@@ -355,7 +353,7 @@ fn sorted_tokens(held: &[Held]) -> Vec<Token> {
 
 fn same_office(real: Office, model: Office) -> Result<(), String> {
     same("whether there is a record", real.version != Version::NONE, model.version != Version::NONE)?;
-    same("office", Office { version: Version::NONE, ..real }, Office { version: Version::NONE, ..model })
+    same("office", real.with_version(Version::NONE), model.with_version(Version::NONE))
 }
 
 fn same_result(what: &str, real: Result<Cas, StoreError>, model: Result<Cas, StoreError>) -> Result<(), String> {

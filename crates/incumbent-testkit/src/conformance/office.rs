@@ -16,21 +16,15 @@ fn token(number: u64) -> Token {
 
 /// A record in which every field says something.
 fn full(refused: Option<Refusal>) -> Office {
-    let heir =
-        Heir { incarnation: Incarnation::from_bits(u128::MAX - 1), entry: EntryId::new("entry/7"), token: token(7) };
-    Office {
-        version: Version(12345),
-        handover: Some(Handover {
-            from: token(Token::MAX),
-            heir: Some(heir),
-            nonce: Nonce(u64::MAX),
-            within: Duration::new(5, 1_000_000),
-            refused,
-        }),
-        paused: Some(Paused { reason: "Wartung: \"später\" \\ 日本\nsecond line".into() }),
-        ended: Some(Ended { id: Nonce(3), keep: Duration::from_secs(3600) }),
-        deposed: Some(token(4)),
-    }
+    let heir = Heir::new(Incarnation::from_bits(u128::MAX - 1), EntryId::new("entry/7"), token(7));
+    let mut handover = Handover::new(token(Token::MAX), heir, Nonce(u64::MAX), Duration::new(5, 1_000_000));
+    handover.refused = refused;
+    Office::default()
+        .with_version(Version(12345))
+        .with_handover(handover)
+        .with_paused(Paused::new("Wartung: \"später\" \\ 日本\nsecond line"))
+        .with_ended(Ended::new(Nonce(3), Duration::from_secs(3600)))
+        .with_deposed(token(4))
 }
 
 async fn read(store: &dyn Store, election: &ElectionName) -> Office {
@@ -63,18 +57,18 @@ pub async fn an_office_record_that_has_moved_on_is_not_overwritten<H: Harness>(h
         assert_eq!(set(&scene, newest, &office).await, Cas::Done);
         let now = read(&*other, &scene.election).await;
         assert!(!versions.contains(&now.version), "a version comes back: {:?} after {versions:?}", now.version);
-        assert_eq!(Office { version: office.version, ..now.clone() }, office);
+        assert_eq!(now.clone().with_version(office.version), office);
         for old in &versions {
             assert_eq!(set(&scene, *old, &Office::default()).await, Cas::Refused, "{old:?}");
         }
         assert_eq!(read(&*other, &scene.election).await, now, "a refusal changes nothing");
         versions.push(now.version);
     }
-    let sparse =
-        Office { handover: Some(Handover { heir: None, ..full(None).handover.unwrap() }), ..Office::default() };
+    let heirless = Handover::new(token(Token::MAX), None, Nonce(u64::MAX), Duration::new(5, 1_000_000));
+    let sparse = Office::default().with_handover(heirless);
     assert_eq!(set(&scene, *versions.last().unwrap(), &sparse).await, Cas::Done);
     let now = read(&*other, &scene.election).await;
-    assert_eq!(Office { version: Version::NONE, ..now }, sparse);
+    assert_eq!(now.with_version(Version::NONE), sparse);
 }
 
 /// A pause and a transfer that race are both there in the end, and no increment is lost.
@@ -108,11 +102,11 @@ async fn write_own_field(store: &dyn Store, election: &ElectionName, writer: u32
         let was = office.version;
         match writer {
             0 => {
-                let before = office.paused.replace(Paused { reason: round.to_string().into() });
+                let before = office.paused.replace(Paused::new(round.to_string()));
                 assert_eq!(before.map_or("0".into(), |paused| paused.reason).to_string(), (round - 1).to_string());
             }
             1 => {
-                let handover = Handover { nonce: Nonce(round), ..full(None).handover.unwrap() };
+                let handover = Handover::new(token(1), None, Nonce(round), Duration::from_secs(5));
                 let before = office.handover.replace(handover);
                 assert_eq!(before.map_or(0, |handover| handover.nonce.0), round - 1);
             }
@@ -145,13 +139,13 @@ pub async fn a_blank_office_record_is_removed<H: Harness>(harness: &H) {
 pub async fn a_tombstone_goes_after_its_time<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let member = scene.member().await;
-    let long = Ended { id: Nonce(1), keep: Duration::from_secs(3600) };
-    let office = Office { ended: Some(long.clone()), deposed: Some(token(9)), ..Office::default() };
+    let long = Ended::new(Nonce(1), Duration::from_secs(3600));
+    let office = Office::default().with_ended(long.clone()).with_deposed(token(9));
     assert_eq!(set(&scene, Version::NONE, &office).await, Cas::Done);
     assert_eq!(read(&*scene.store, &scene.election).await.ended, Some(long));
     let was = read(&*scene.store, &scene.election).await.version;
-    let short = Ended { id: Nonce(2), keep: scene.ttl };
-    assert_eq!(set(&scene, was, &Office { ended: Some(short.clone()), ..office }).await, Cas::Done);
+    let short = Ended::new(Nonce(2), scene.ttl);
+    assert_eq!(set(&scene, was, &office.with_ended(short.clone())).await, Cas::Done);
     assert_eq!(read(&*scene.store, &scene.election).await.ended, Some(short));
     let mut writes = 0;
     scene
@@ -162,7 +156,7 @@ pub async fn a_tombstone_goes_after_its_time<H: Harness>(harness: &H) {
             }
             // A later write: of the record, which does not start the time again, and of the line.
             writes += 1;
-            office.paused = Some(Paused { reason: format!("write {writes}").into() });
+            office.paused = Some(Paused::new(format!("write {writes}")));
             set(&scene, office.version, &office).await;
             let held = member.stand(&scene.election).await;
             member.withdraw(&held).await;

@@ -1,7 +1,7 @@
 //! Sessions: what they carry, what keeps them, and what is left when they end.
 
 use bytes::Bytes;
-use incumbent_store::{Cas, Fault, Held, Office, Paused, Place, Standing, StoreError};
+use incumbent_store::{Cas, Fault, Held, Paused, Place, Standing, StoreError};
 
 use super::harness::Harness;
 use super::scene::{Member, Scene, new_entry};
@@ -89,7 +89,7 @@ pub async fn a_renewal_says_who_is_still_ahead_only_while_it_is_so<H: Harness>(h
     behind(leader, first).await;
     behind(last, third).await;
     let office = scene.line().await.office;
-    let paused = Office { paused: Some(Paused { reason: "why".into() }), ..office.clone() };
+    let paused = office.clone().with_paused(Paused::new("why"));
     assert_eq!(scene.store.set_office(&scene.election, office.version, &paused).await.unwrap(), Cas::Done);
     // Not looked since: whoever is told so sees that the record is another one.
     let said = last.session.renew(std::slice::from_ref(third)).await.unwrap().behind;

@@ -44,7 +44,7 @@ pub async fn tokens_grow_over_an_ended_election<H: Harness>(harness: &H) {
     let member = scene.member().await;
     let old = member.stand(&scene.election).await;
     let version = scene.line().await.office.version;
-    let ended = Office { ended: Some(Ended { id: Nonce(7), keep: scene.ttl }), ..Office::default() };
+    let ended = Office::default().with_ended(Ended::new(Nonce(7), scene.ttl));
     assert_eq!(scene.store.set_office(&scene.election, version, &ended).await.unwrap(), Cas::Done);
     member.withdraw(&old).await;
     let version = scene.line().await.office.version;

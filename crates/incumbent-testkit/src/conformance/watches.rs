@@ -163,7 +163,7 @@ impl Read {
 
 async fn set_paused(scene: &Scene, paused: bool) {
     let was = scene.line().await.office.version;
-    let office = Office { paused: paused.then(|| Paused { reason: "a test".into() }), ..Office::default() };
+    let office = Office::default().with_paused(paused.then(|| Paused::new("a test")));
     assert_eq!(scene.store.set_office(&scene.election, was, &office).await.unwrap(), Cas::Done);
 }
 

@@ -88,8 +88,8 @@ async fn in_a_foreign_dialect_the_node_holds_the_name_and_everything_of_ours_is_
         assert_eq!(data, b"node-1", "{dialect:?}");
         assert_eq!(stat.czxid.unsigned_abs(), held.token.get());
         assert!(publish(&*session, &held, "new", Some(Nonce(3))).await.unwrap().is_some());
-        let paused = incumbent_store::Paused { reason: "a test".into() };
-        let office = incumbent_store::Office { paused: Some(paused), ..Default::default() };
+        let paused = incumbent_store::Paused::new("a test");
+        let office = incumbent_store::Office::default().with_paused(paused);
         store.set_office(&name, incumbent_store::Version::NONE, &office).await.unwrap();
         assert_eq!(client.list_children(&path).await.unwrap(), [node(&held)], "{dialect:?}: nothing else is in line");
         let (data, after) = client.get_data(&format!("{path}/{}", node(&held))).await.unwrap();
