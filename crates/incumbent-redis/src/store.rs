@@ -231,7 +231,7 @@ impl Inner {
             let keep = ended.keep.min(LONGEST).as_millis();
             (format!("{} {keep}", ended.id.0), keep.to_string())
         });
-        let after = record(&Office { ended: None, ..to.clone() });
+        let after = record(&to.clone().with_ended(None));
         let args: [&[u8]; 6] =
             [election.as_str().as_bytes(), was.as_bytes(), &record(to), ended.as_bytes(), keep.as_bytes(), &after];
         let answer = self.run(&step::SET_OFFICE, Caller::default(), &args).await?;
