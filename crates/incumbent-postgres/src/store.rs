@@ -201,7 +201,7 @@ impl Inner {
 
     async fn set_office(&self, election: &ElectionName, was: Version, to: &Office) -> Result<Cas, StoreError> {
         let record = |office: &Office| (!office.is_blank()).then(|| encode_office(office));
-        let afterwards = to.ended.as_ref().and_then(|_| record(&Office { ended: None, ..to.clone() }));
+        let afterwards = to.ended.as_ref().and_then(|_| record(&to.clone().with_ended(None)));
         let ended = to.ended.as_ref();
         let sql = self.schema.call(
             "set_office_1",
