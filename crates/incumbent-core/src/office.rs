@@ -16,6 +16,7 @@ pub const MAX_REASON_BYTES: usize = 1024;
 
 /// What stands in the office record, and the version it was read at.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub struct Office {
     /// The version that was read. [`Version::NONE`]: there is no record.
     pub version: Version,
@@ -57,6 +58,8 @@ impl Office {
 
     /// Whether it says nothing: stores keep no record then.
     pub fn is_blank(&self) -> bool {
+        // All fields by name. A new one needs its words in `incumbent-store`'s record, too, where
+        // the compiler does not ask for them.
         let Office { version: _, handover, paused, ended, deposed } = self;
         handover.is_none() && paused.is_none() && ended.is_none() && deposed.is_none()
     }
@@ -69,6 +72,7 @@ impl Office {
 
 /// A request to hand the office on. Void unless `from` leads now.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Handover {
     /// The leader that is asked.
     pub from: Token,
@@ -93,6 +97,7 @@ impl Handover {
 
 /// The candidate that is to lead next.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Heir {
     /// Its enlistment: a candidate that left and came back is another one.
     pub incarnation: Incarnation,
@@ -213,6 +218,7 @@ impl Refusal {
 
 /// The election is paused.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Paused {
     /// For people.
     pub reason: Arc<str>,
@@ -227,6 +233,7 @@ impl Paused {
 
 /// The election's tombstone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Ended {
     /// Tells this end from every other. Those who meet it at first contact come after the end and
     /// start afresh; those who knew the election without it have been ended.
