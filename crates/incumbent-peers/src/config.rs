@@ -424,7 +424,8 @@ mod tests {
         refused(&NodeConfig { rules: Rules::defaults(Algorithm::Ring), ..bully.clone() }, "settings are for ring");
         refused(&NodeConfig { listen: Some("7001".into()), ..bully.clone() }, "host:port");
         refused(&NodeConfig { value: vec![0; 70_000].into(), ..bully.clone() }, "70000");
-        let hasty = RankSettings { leader_timeout: Duration::from_millis(1), ..RankSettings::default() };
+        let mut hasty = RankSettings::default();
+        hasty.leader_timeout = Duration::from_millis(1);
         refused(&NodeConfig { rules: Rules::Bully(hasty), ..bully.clone() }, "cannot miss a heartbeat");
         let mut deaf = bully;
         deaf.group.link.silent_after = deaf.group.link.ping_every;

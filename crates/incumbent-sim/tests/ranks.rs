@@ -25,10 +25,7 @@ fn play(algorithm: Algorithm, scenario: Scenario) -> Outcome {
 }
 
 fn flawed(flaw: Option<RankFlaw>) -> RankSettings {
-    RankSettings {
-        policy: flaw.map_or(RankPolicy::SOUND, |flaw| RankPolicy::SOUND.with(flaw)),
-        ..RankSettings::default()
-    }
+    RankSettings::default().with_policy(flaw.map_or(RankPolicy::SOUND, |flaw| RankPolicy::SOUND.with(flaw)))
 }
 
 /// The most elections in two minutes, of all groups with one link that is broken in one or in both
@@ -42,7 +39,8 @@ fn most_elections(algorithm: Algorithm, flaw: Option<RankFlaw>) -> (usize, Strin
                     continue;
                 }
                 for cut in [vec![(from, to)], vec![(from, to), (to, from)]] {
-                    let mut scenario = Scenario::new(members, RankSettings { majority, ..flawed(flaw) });
+                    let mut scenario = Scenario::new(members, flawed(flaw));
+                    scenario.settings.majority = majority;
                     scenario.starts.insert(members, SECOND * 5);
                     scenario.cut = cut.clone();
                     let elections = play(algorithm, scenario).elected.len();
@@ -144,7 +142,8 @@ fn a_resignation_that_is_forgotten_is_caught() {
 
 /// The highest rank leads, and is asked to give the office back; its work takes long to stop.
 fn asked_to_resign(algorithm: Algorithm, hold: bool, flaw: Option<RankFlaw>) -> Outcome {
-    let mut scenario = Scenario::new(3, RankSettings { grace: SECOND * 3, ..flawed(flaw) });
+    let mut scenario = Scenario::new(3, flawed(flaw));
+    scenario.settings.grace = SECOND * 3;
     scenario.asked.push((3, SECOND * 10));
     scenario.work = if hold { SECOND * 20 } else { SECOND * 2 };
     scenario.hold = hold;

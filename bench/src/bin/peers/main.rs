@@ -92,14 +92,13 @@ impl Report {
 pub(crate) fn consensus_rules(timeout: Duration) -> Rules {
     let usual = ConsensusSettings::default();
     let part = |time: Duration| timeout.mul_f64(time.as_secs_f64() / usual.election_min.as_secs_f64());
-    Rules::Consensus(ConsensusSettings {
-        election_min: timeout,
-        election_max: part(usual.election_max),
-        heartbeat: part(usual.heartbeat),
-        margin: part(usual.margin),
-        grace: part(usual.grace),
-        ..usual
-    })
+    let mut settings = usual;
+    settings.election_min = timeout;
+    settings.election_max = part(usual.election_max);
+    settings.heartbeat = part(usual.heartbeat);
+    settings.margin = part(usual.margin);
+    settings.grace = part(usual.grace);
+    Rules::Consensus(settings)
 }
 
 async fn consensus(timeout: Duration, report: &mut Report) {

@@ -20,6 +20,7 @@ use crate::time::Timestamp;
 
 /// The times and rules of a bully or ring election. All members must use the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct RankSettings {
     /// How often the leader sends a heartbeat.
     pub heartbeat: Duration,
@@ -35,9 +36,7 @@ pub struct RankSettings {
     /// Whether a member takes over from a healthy leader of lower rank: the textbook's rule, at the
     /// price of a change of leader whenever a higher rank returns.
     pub take_over: bool,
-    /// For simulations only.
-    #[doc(hidden)]
-    pub policy: RankPolicy,
+    pub(crate) policy: RankPolicy,
 }
 
 impl Default for RankSettings {
@@ -55,6 +54,12 @@ impl Default for RankSettings {
 }
 
 impl RankSettings {
+    /// The same, with known-bad rules.
+    #[cfg(feature = "flaws")]
+    pub fn with_policy(self, policy: RankPolicy) -> RankSettings {
+        RankSettings { policy, ..self }
+    }
+
     /// Refuses settings under which a healthy leader would be suspected after one lost heartbeat.
     pub fn check(&self) -> Result<(), RankSettingsError> {
         if self.heartbeat.is_zero() || self.answer_timeout.is_zero() {

@@ -279,23 +279,20 @@ pub(crate) struct TestGroup {
 /// time.
 pub(crate) fn rules(algorithm: Algorithm) -> Rules {
     let ms = Duration::from_millis;
-    let rank = RankSettings {
-        heartbeat: ms(100),
-        leader_timeout: ms(1_500),
-        answer_timeout: ms(500),
-        grace: ms(300),
-        ..RankSettings::default()
-    };
+    let mut rank = RankSettings::default();
+    rank.heartbeat = ms(100);
+    rank.leader_timeout = ms(1_500);
+    rank.answer_timeout = ms(500);
+    rank.grace = ms(300);
+    let mut consensus = ConsensusSettings::default();
+    consensus.election_min = ms(1_000);
+    consensus.election_max = ms(2_000);
+    consensus.heartbeat = ms(100);
+    consensus.grace = ms(200);
     match algorithm {
         Algorithm::Bully => Rules::Bully(rank),
         Algorithm::Ring => Rules::Ring(rank),
-        Algorithm::Consensus => Rules::Consensus(ConsensusSettings {
-            election_min: ms(1_000),
-            election_max: ms(2_000),
-            heartbeat: ms(100),
-            grace: ms(200),
-            ..ConsensusSettings::default()
-        }),
+        Algorithm::Consensus => Rules::Consensus(consensus),
     }
 }
 

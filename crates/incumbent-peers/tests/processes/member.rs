@@ -67,25 +67,21 @@ fn policy(name: &str) -> ConsensusPolicy {
 /// Short, so that much happens in little time.
 fn rules(algorithm: Algorithm, policy: ConsensusPolicy) -> Rules {
     let ms = Duration::from_millis;
-    let ranks = RankSettings {
-        heartbeat: ms(100),
-        leader_timeout: ms(600),
-        answer_timeout: ms(250),
-        grace: ms(100),
-        ..RankSettings::default()
-    };
+    let mut rank = RankSettings::default();
+    rank.heartbeat = ms(100);
+    rank.leader_timeout = ms(600);
+    rank.answer_timeout = ms(250);
+    rank.grace = ms(100);
+    let mut consensus = ConsensusSettings::default().with_policy(policy);
+    consensus.election_min = ms(600);
+    consensus.election_max = ms(1_200);
+    consensus.heartbeat = ms(100);
+    consensus.margin = ms(20);
+    consensus.grace = ms(100);
     match algorithm {
-        Algorithm::Bully => Rules::Bully(ranks),
-        Algorithm::Ring => Rules::Ring(ranks),
-        Algorithm::Consensus => Rules::Consensus(ConsensusSettings {
-            election_min: ms(600),
-            election_max: ms(1_200),
-            heartbeat: ms(100),
-            margin: ms(20),
-            grace: ms(100),
-            policy,
-            ..ConsensusSettings::default()
-        }),
+        Algorithm::Bully => Rules::Bully(rank),
+        Algorithm::Ring => Rules::Ring(rank),
+        Algorithm::Consensus => Rules::Consensus(consensus),
     }
 }
 

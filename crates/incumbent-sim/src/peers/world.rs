@@ -96,17 +96,16 @@ pub(crate) fn run(seed: u64, variant: Variant, tracing: bool) -> Outcome {
 
 /// Short times, and clocks that are as bad as the settings allow: five of a hundred.
 fn settings(policy: ConsensusPolicy) -> ConsensusSettings {
-    ConsensusSettings {
-        election_min: Duration::from_millis(1_500),
-        election_max: Duration::from_millis(3_000),
-        heartbeat: Duration::from_millis(250),
-        drift_ppm: 50_000,
-        margin: Duration::from_millis(1),
-        grace: Duration::from_millis(300),
-        pre_vote: true,
-        positions: true,
-        policy,
-    }
+    let mut settings = ConsensusSettings::default().with_policy(policy);
+    settings.election_min = Duration::from_millis(1_500);
+    settings.election_max = Duration::from_millis(3_000);
+    settings.heartbeat = Duration::from_millis(250);
+    settings.drift_ppm = 50_000;
+    settings.margin = Duration::from_millis(1);
+    settings.grace = Duration::from_millis(300);
+    settings.pre_vote = true;
+    settings.positions = true;
+    settings
 }
 
 impl World {

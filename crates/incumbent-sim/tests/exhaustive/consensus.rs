@@ -123,21 +123,20 @@ enum Action {
 
 impl ConsensusModel {
     fn settings(&self) -> ConsensusSettings {
-        ConsensusSettings {
-            election_min: UNIT * 2,
-            // One nanosecond of spread leaves nothing to draw: what is drawn in production is here
-            // a timer that fires late.
-            election_max: UNIT * 2 + Duration::from_nanos(1),
-            heartbeat: UNIT,
-            drift_ppm: 0,
-            margin: Duration::ZERO,
-            grace: Duration::ZERO,
-            // Without it any member may stand whenever its timer fires: more than what pre-votes
-            // allow.
-            pre_vote: false,
-            positions: false,
-            policy: self.policy,
-        }
+        let mut settings = ConsensusSettings::default().with_policy(self.policy);
+        settings.election_min = UNIT * 2;
+        // One nanosecond of spread leaves nothing to draw: what is drawn in production is here a
+        // timer that fires late.
+        settings.election_max = UNIT * 2 + Duration::from_nanos(1);
+        settings.heartbeat = UNIT;
+        settings.drift_ppm = 0;
+        settings.margin = Duration::ZERO;
+        settings.grace = Duration::ZERO;
+        // Without it any member may stand whenever its timer fires: more than what pre-votes
+        // allow.
+        settings.pre_vote = false;
+        settings.positions = false;
+        settings
     }
 
     fn machine(&self, now: u64, at: usize, boot: Boot) -> Option<Consensus> {

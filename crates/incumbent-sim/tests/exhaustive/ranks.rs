@@ -167,15 +167,13 @@ impl<R: ByRank> Peers<R> {
 
 impl<R: ByRank> RankModel<R> {
     fn machine(&self, now: u64, at: usize) -> Option<R> {
-        let settings = RankSettings {
-            heartbeat: UNIT,
-            leader_timeout: UNIT * 3,
-            answer_timeout: UNIT,
-            grace: Duration::ZERO,
-            majority: self.bounds.majority,
-            take_over: self.bounds.take_over,
-            ..RankSettings::default()
-        };
+        let mut settings = RankSettings::default();
+        settings.heartbeat = UNIT;
+        settings.leader_timeout = UNIT * 3;
+        settings.answer_timeout = UNIT;
+        settings.grace = Duration::ZERO;
+        settings.majority = self.bounds.majority;
+        settings.take_over = self.bounds.take_over;
         let group = Group::new(MemberId(at as u16), (0..self.bounds.members).map(MemberId)).ok()?;
         R::start(time(now), group, settings, TermRules::default(), Rng::from_number(now))
     }

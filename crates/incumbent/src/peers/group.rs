@@ -406,8 +406,8 @@ mod tests {
 
     #[test]
     fn records_that_a_client_cannot_tell_of_are_refused() {
-        let Rules::Consensus(rules) = *group("consensus://").rules() else { panic!("it is consensus") };
-        let rules = incumbent_peers::ConsensusSettings { positions: true, ..rules };
+        let Rules::Consensus(mut rules) = *group("consensus://").rules() else { panic!("it is consensus") };
+        rules.positions = true;
         let group = group("consensus://").with_rules(Rules::Consensus(rules));
         let error = crate::Client::builder().with_group(group).unwrap_err().to_string();
         assert!(error.contains("positions"), "{error}");

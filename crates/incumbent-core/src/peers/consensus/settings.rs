@@ -7,6 +7,7 @@ use crate::peers::policy::ConsensusPolicy;
 /// The times of one member. Members may differ: each says in its acknowledgements how long its
 /// promise lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct ConsensusSettings {
     /// How long a member that hears a leader refuses to vote for another: the promise that the
     /// lease lives on. Also the shortest silence after which it asks for an election.
@@ -29,12 +30,16 @@ pub struct ConsensusSettings {
     /// Whether the application has records whose [`Position`](super::Position) restricts who may be
     /// elected.
     pub positions: bool,
-    /// For simulations only.
-    #[doc(hidden)]
-    pub policy: ConsensusPolicy,
+    pub(crate) policy: ConsensusPolicy,
 }
 
 impl ConsensusSettings {
+    /// The same, with known-bad rules.
+    #[cfg(feature = "flaws")]
+    pub fn with_policy(self, policy: ConsensusPolicy) -> ConsensusSettings {
+        ConsensusSettings { policy, ..self }
+    }
+
     /// Refuses settings under which a leader could not miss a heartbeat, or members would vote in
     /// step.
     pub fn check(&self) -> Result<(), ConsensusSettingsError> {

@@ -153,23 +153,20 @@ impl MemberArgs {
 
 /// The same everywhere in the group.
 fn rules(algorithm: Algorithm) -> Rules {
-    let rank = RankSettings {
-        heartbeat: HEARTBEAT,
-        leader_timeout: TIMEOUT,
-        answer_timeout: ANSWER_TIMEOUT,
-        grace: GRACE,
-        ..RankSettings::default()
-    };
+    let mut rank = RankSettings::default();
+    rank.heartbeat = HEARTBEAT;
+    rank.leader_timeout = TIMEOUT;
+    rank.answer_timeout = ANSWER_TIMEOUT;
+    rank.grace = GRACE;
+    let mut consensus = ConsensusSettings::default();
+    consensus.election_min = TIMEOUT;
+    consensus.election_max = LONGEST_TIMEOUT;
+    consensus.heartbeat = HEARTBEAT;
+    consensus.grace = GRACE;
     match algorithm {
         Algorithm::Bully => Rules::Bully(rank),
         Algorithm::Ring => Rules::Ring(rank),
-        Algorithm::Consensus => Rules::Consensus(ConsensusSettings {
-            election_min: TIMEOUT,
-            election_max: LONGEST_TIMEOUT,
-            heartbeat: HEARTBEAT,
-            grace: GRACE,
-            ..ConsensusSettings::default()
-        }),
+        Algorithm::Consensus => Rules::Consensus(consensus),
     }
 }
 
