@@ -78,6 +78,12 @@ pub enum StoreError {
         /// Which one, and by what.
         what: String,
     },
+    /// This kind of store cannot do it: [`Promises`](crate::Promises) says so beforehand.
+    #[error("unsupported: {what}")]
+    Unsupported {
+        /// What it cannot do, and why.
+        what: String,
+    },
     /// The caller asked for something that makes no sense.
     #[error("misuse: {what}")]
     Misuse {
@@ -108,6 +114,7 @@ impl StoreError {
             | StoreError::Corrupt { .. }
             | StoreError::Denied { .. }
             | StoreError::Limit { .. }
+            | StoreError::Unsupported { .. }
             | StoreError::Misuse { .. } => Fault::Permanent,
         }
     }

@@ -14,6 +14,9 @@ pub struct Promises {
     pub tokens: TokenStrength,
     /// Whether there is a line.
     pub line: LineKind,
+    /// Whether there is an office record. Without one no operator acts on an election:
+    /// [`Unsupported`](crate::StoreError::Unsupported).
+    pub office_record: bool,
     /// Who removes those that fell silent.
     pub forgotten_by: ForgottenBy,
     /// Whether changes are told, or have to be looked for.
@@ -39,6 +42,7 @@ impl Promises {
             store,
             tokens: TokenStrength::Durable,
             line: LineKind::Fair,
+            office_record: true,
             forgotten_by: ForgottenBy::Store,
             watches: true,
             smallest_ttl: Duration::ZERO,

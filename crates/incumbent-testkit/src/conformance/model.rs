@@ -272,6 +272,9 @@ impl<'a> Play<'a> {
     }
 
     async fn set_office(&mut self, election: usize, which: usize, paused: bool, deposed: bool) -> Result<(), String> {
+        if !self.scene.promises.office_record {
+            return Ok(());
+        }
         let election = self.elections[election].clone();
         let seen = self.offices.get(&election).and_then(|seen| seen.iter().rev().nth(which));
         let (real, model) = seen.copied().unwrap_or_default();

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use incumbent_store::{
-    Cas, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, LineKind, NewEntry, Nonce, Place,
+    Cas, ElectionName, Entry, EntryId, ForgottenBy, Held, Incarnation, Line, LineKind, NewEntry, Nonce, Office, Place,
     Promises, Session, Standing, Store, StoreError, Token, Version, Wake,
 };
 use tokio::task::AbortHandle;
@@ -33,6 +33,16 @@ impl Scene {
 
     pub(super) fn has_line(&self) -> bool {
         self.promises.line == LineKind::Fair
+    }
+
+    /// Whether there is an office record. Where there is none, writing one is refused.
+    pub(super) async fn has_office_record(&self) -> bool {
+        if !self.promises.office_record {
+            let refused = self.store.set_office(&self.election, Version::NONE, &Office::default()).await;
+            assert!(matches!(refused, Err(StoreError::Unsupported { .. })), "{refused:?}");
+            assert_eq!(self.line().await.office, Office::default());
+        }
+        self.promises.office_record
     }
 
     pub(super) fn is_leased(&self) -> bool {

@@ -84,6 +84,16 @@ impl Change {
     fn needs_line(self) -> bool {
         matches!(self, Change::AheadGoes | Change::HeirGoes | Change::HeirPublishes)
     }
+
+    fn needs_office_record(self) -> bool {
+        let notice = matches!(self, Change::NoticeIsSet | Change::NoticeIsRemoved);
+        notice || matches!(self, Change::OfficeIsSet | Change::OfficeIsRemoved)
+    }
+
+    /// Whether such a thing happens in this store.
+    fn happens(self, scene: &Scene) -> bool {
+        (scene.has_line() || !self.needs_line()) && (scene.promises.office_record || !self.needs_office_record())
+    }
 }
 
 /// Somebody who waits for a change, and somebody who makes it.
@@ -171,7 +181,7 @@ async fn set_paused(scene: &Scene, paused: bool) {
 pub async fn a_watch_from_a_cursor_misses_nothing<H: Harness>(harness: &H) {
     for change in Change::ALL {
         let scene = Scene::set(harness).await;
-        if change.needs_line() && !scene.has_line() {
+        if !change.happens(&scene) {
             continue;
         }
         let waiting = Waiting::set(&scene, change).await;
@@ -186,7 +196,7 @@ pub async fn a_watch_from_a_cursor_misses_nothing<H: Harness>(harness: &H) {
 pub async fn a_watch_wakes_on_what_comes_after_it<H: Harness>(harness: &H) {
     for change in Change::ALL {
         let scene = Scene::set(harness).await;
-        if change.needs_line() && !scene.has_line() {
+        if !change.happens(&scene) {
             continue;
         }
         let waiting = Waiting::set(&scene, change).await;

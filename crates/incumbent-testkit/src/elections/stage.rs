@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::store::{ElectionName, Line, LineKind, Store, TokioClock};
-use incumbent::{Candidacy, Client, Election, Leadership};
+use incumbent::store::{ElectionName, Line, LineKind, Store, StoreError, TokioClock};
+use incumbent::{Candidacy, Client, Election, Leadership, OperatorError, ReadError};
 
 use crate::conformance::Harness;
 
@@ -55,6 +55,29 @@ impl<'a, H: Harness> Stage<'a, H> {
     /// Whether candidates wait in a line, or only one record is there to be had.
     pub(super) async fn has_line(&self) -> bool {
         self.store.promises().await.expect("promises").line == LineKind::Fair
+    }
+
+    /// Whether operators can act on elections. Where they cannot, every act is refused.
+    pub(super) async fn has_office_record(&self) -> bool {
+        let has_one = self.store.promises().await.expect("promises").office_record;
+        if !has_one {
+            let (mut candidacies, office) = self.line_of(&["a"]).await;
+            let operator = self.election().await.operator();
+            let refused = [
+                operator.pause("a test", WITHIN).await,
+                operator.end(WITHIN).await,
+                operator.resign(WITHIN).await,
+                operator.depose(None, WITHIN).await.map(|_| ()),
+            ];
+            for refused in refused {
+                let unsupported = |error: &ReadError| matches!(error, ReadError::Store(StoreError::Unsupported { .. }));
+                assert!(matches!(&refused, Err(OperatorError::Read(error)) if unsupported(error)), "{refused:?}");
+            }
+            office.check().expect("undisturbed");
+            office.leave().await.expect("certain");
+            candidacies.clear();
+        }
+        has_one
     }
 
     pub(super) async fn line(&self) -> Line {

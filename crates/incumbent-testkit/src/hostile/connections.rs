@@ -60,6 +60,7 @@ async fn is_replaced<H: Host>(stage: Stage<H>, way: Way) -> Outcome {
 
 /// [`Claim::CutAfterTheRequest`](super::Claim::CutAfterTheRequest).
 pub async fn a_connection_is_cut_after_the_request_went_through<H: Host>(stage: Stage<H>) -> Outcome {
+    stage.needs_line().await?;
     let (link, onlooker) = (stage.link().await?, stage.onlooker());
     let store = stage.store(&link.addresses())?;
     // Nothing expires meanwhile.

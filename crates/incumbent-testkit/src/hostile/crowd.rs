@@ -23,6 +23,7 @@ const OTHERS: usize = 5;
 /// wakes the one behind and nobody else, and the office is observed and handed on.
 /// [`Claim::TenThousand`](super::Claim::TenThousand).
 pub async fn ten_thousand_stand_in_one_line<H: Host>(stage: Stage<H>) -> Outcome {
+    stage.needs_line().await?;
     let addresses = stage.host.addresses();
     let (store, name) = (stage.store(&addresses)?, stage.election.clone());
     let election = async || {

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use incumbent::{Candidacy, Client, Leadership};
-use incumbent_store::{ElectionName, Store};
+use incumbent_store::{ElectionName, LineKind, Store};
 
 use super::{Flaw, Host, Outcome, Unmet, ensure, flawed};
 use crate::patience::{until, within};
@@ -131,9 +131,20 @@ impl<H: Host> Stage<H> {
         Ok(Pair { link, leading, office, waiting })
     }
 
-    /// Waits until so many are in line. A server may be busy with something else meanwhile.
+    /// What takes more than one in line cannot be played without a line.
+    pub(super) async fn needs_line(&self) -> Outcome {
+        ensure(self.has_line().await, || "there is no line to stand in".to_owned())
+    }
+
+    async fn has_line(&self) -> bool {
+        within(self.onlooker().promises()).await.expect("promises").line == LineKind::Fair
+    }
+
+    /// Waits until so many are in line; where there is none, until there is a leader. A server may
+    /// be busy with something else meanwhile.
     pub(super) async fn until_in_line(&self, count: usize) {
         let onlooker = self.onlooker();
+        let count = if self.has_line().await { count } else { count.min(1) };
         until(&format!("{count} are in line"), async || {
             let line = tokio::time::timeout(H::TTL, onlooker.line(&self.election, 99)).await;
             line.is_ok_and(|line| line.is_ok_and(|line| line.entries.len() == count))
