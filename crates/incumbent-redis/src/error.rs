@@ -6,9 +6,10 @@ use incumbent_store::{Effect, StoreError};
 use redis::{ErrorKind, RedisError};
 
 /// Refused by the server before anything was done.
-const REFUSED: [&str; 12] = [
+const REFUSED: [&str; 13] = [
     "READONLY",
     "INCREPLICA",
+    "INCREPLICATED",
     "LOADING",
     "MASTERDOWN",
     "CLUSTERDOWN",

@@ -37,6 +37,11 @@ impl Keys {
         KEYS.iter().map(|key| format!("{}{key}", self.prefix))
     }
 
+    /// The one key of a server of a Redlock.
+    pub(crate) fn redlock(&self) -> String {
+        format!("{}redlock", self.prefix)
+    }
+
     /// Tells nothing: whoever may subscribe to it may subscribe to the others.
     pub(crate) fn test_channel(&self) -> Vec<u8> {
         format!("{}-", self.prefix).into_bytes()

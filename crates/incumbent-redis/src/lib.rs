@@ -1,6 +1,9 @@
 //! Leader election on Redis: a fair line, tokens that grow, and promises that are read from the
 //! server.
 //!
+//! This page is about [`RedisStore`]: one server, a primary with replicas, or a cluster. A majority
+//! of servers that know nothing of each other is [`redlock`].
+//!
 //! # Where things are
 //! Eight keys, which share a hash tag; `{incumbent}` unless the option `prefix` says otherwise.
 //! Tokens, versions and cursors are points on one counter of changes, written with 16 digits, so
@@ -112,6 +115,7 @@ mod keys;
 mod on_demand;
 mod options;
 mod primary;
+pub mod redlock;
 mod session;
 mod step;
 mod store;
@@ -120,4 +124,5 @@ mod watcher;
 pub use fence::{GuardedScript, RedisFence, RedisWrite};
 pub use options::RedisOptions;
 pub use redis;
+pub use redlock::RedlockStore;
 pub use store::RedisStore;

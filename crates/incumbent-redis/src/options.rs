@@ -6,8 +6,10 @@ use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Protocol
 
 use crate::error::classify_dial;
 use crate::primary::PrimaryLookup;
+use crate::redlock::RedlockOptions;
 
 const SCHEME: Scheme = Scheme { name: "redis", store: "a Redis store", port: 6379 };
+const REDLOCK: Scheme = Scheme { name: "redlock", store: "a Redlock", port: 6379 };
 
 /// How elections are kept on a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,9 +90,9 @@ pub(crate) fn parse_url(url: &str) -> Result<(PrimaryLookup, RedisOptions), Stor
         return Err(SCHEME.wrong("sentinel-user needs sentinel-password, and both need sentinel=NAME"));
     }
     let clients = |settings: &RedisConnectionInfo| {
-        url.servers.iter().map(|server| client(&url, server, settings.clone())).collect::<Result<Vec<_>, _>>()
+        url.servers.iter().map(|server| client(&url, SCHEME, server, settings.clone())).collect::<Result<Vec<_>, _>>()
     };
-    let servers = clients(&settings(&url)?)?;
+    let servers = clients(&settings(&url, SCHEME)?)?;
     let Some(name) = sentinel else { return Ok((PrimaryLookup::Servers(servers), options)) };
     // Who we are at the primary is nobody's business at the Sentinels.
     let sentinels = clients(&at_sentinels)?;
@@ -98,7 +100,28 @@ pub(crate) fn parse_url(url: &str) -> Result<(PrimaryLookup, RedisOptions), Stor
     Ok((PrimaryLookup::Sentinels { sentinels, name, primary: Box::new(primary) }, options))
 }
 
-/// Watcher come as pushes, which the older protocol does not have.
+/// The same for `redlock://a,b,c`: one client for each server.
+pub(crate) fn parse_redlock_url(url: &str) -> Result<(Vec<Client>, RedlockOptions), StoreError> {
+    let url = REDLOCK.read(url)?;
+    if ![3, 5].contains(&url.servers.len()) {
+        return Err(REDLOCK.wrong("it names three servers or five, as in redlock://a,b,c"));
+    }
+    let mut options = RedlockOptions { prefix: "incumbent".to_owned(), allow_eviction: false, refound: None };
+    for (word, value) in &url.options {
+        match (word.as_str(), value.as_str()) {
+            ("prefix", prefix) => options.prefix = prefix.to_owned(),
+            ("eviction", "allow") => options.allow_eviction = true,
+            ("eviction", _) => return Err(REDLOCK.wrong("the option eviction has one value: allow")),
+            ("refound", identity) => options.refound = Some(identity.to_owned()),
+            _ => return Err(url.unknown_option(word)),
+        }
+    }
+    let settings = settings(&url, REDLOCK)?;
+    let clients = url.servers.iter().map(|server| client(&url, REDLOCK, server, settings.clone()));
+    Ok((clients.collect::<Result<_, _>>()?, options))
+}
+
+/// Watches come as pushes, which the older protocol does not have.
 pub(crate) fn speaking_resp3(client: &Client) -> Result<Client, StoreError> {
     let info = client.get_connection_info();
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
@@ -106,12 +129,12 @@ pub(crate) fn speaking_resp3(client: &Client) -> Result<Client, StoreError> {
     client.map_err(|error| classify_dial(error, "the address of the server"))
 }
 
-fn client(url: &Url, server: &str, settings: RedisConnectionInfo) -> Result<Client, StoreError> {
-    let wrong = |error| classify_dial(error, "the URL of a Redis store");
+fn client(url: &Url, scheme: Scheme, server: &str, settings: RedisConnectionInfo) -> Result<Client, StoreError> {
+    let wrong = |error| classify_dial(error, &format!("the URL of {}", scheme.store));
     let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
     // An address of IPv6 stands in brackets only where a port follows.
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = port.parse().map_err(|_| SCHEME.wrong("every server is host:port"))?;
+    let port = port.parse().map_err(|_| scheme.wrong("every server is host:port"))?;
     let address = match &url.tls {
         None => ConnectionAddr::Tcp(host, port),
         Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
@@ -120,7 +143,7 @@ fn client(url: &Url, server: &str, settings: RedisConnectionInfo) -> Result<Clie
     speaking_resp3(&open(info, url)?)
 }
 
-fn settings(url: &Url) -> Result<RedisConnectionInfo, StoreError> {
+fn settings(url: &Url, scheme: Scheme) -> Result<RedisConnectionInfo, StoreError> {
     let mut settings = RedisConnectionInfo::default();
     if let Some((user, password)) = &url.user {
         settings = settings.set_password(password);
@@ -132,7 +155,7 @@ fn settings(url: &Url) -> Result<RedisConnectionInfo, StoreError> {
     let database = url.path.trim_start_matches('/');
     if !database.is_empty() {
         let number = database.parse::<u32>();
-        let number = number.map_err(|_| SCHEME.wrong("its path is the number of a database, as in redis://host/2"))?;
+        let number = number.map_err(|_| scheme.wrong("its path is the number of a database, as in redis://host/2"))?;
         settings = settings.set_db(number.into());
     }
     Ok(settings)
@@ -231,8 +254,32 @@ mod tests {
     }
 
     #[test]
+    fn a_redlock_has_three_servers_or_five() {
+        let (clients, options) =
+            parse_redlock_url("redlock://me:p%40ss@a,b:1,c/2?prefix=team&refound=redlock-1").unwrap();
+        let addresses: Vec<_> = clients.iter().map(|client| client.get_connection_info().addr().to_string()).collect();
+        assert_eq!(addresses, ["a:6379", "b:1", "c:6379"]);
+        assert_eq!((options.prefix.as_str(), options.refound.as_deref()), ("team", Some("redlock-1")));
+        let settings = clients[2].get_connection_info().redis_settings();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("me"), Some("p@ss"), 2));
+        for (url, why) in [
+            ("redlock://a,b", "three servers or five"),
+            ("redlock://a,b,c,d", "three servers or five"),
+            ("redis://a,b,c", "begins with redlock:// or redlocks://"),
+            ("redlock://a,b,c?wait=1", "\"wait\" is not known"),
+            ("redlock://a,b,c?eviction=no", "eviction has one value"),
+            ("redlocks://a,b,c", "needs the option ca"),
+        ] {
+            let said = parse_redlock_url(url).map(|_| ()).expect_err(url).to_string();
+            assert!(said.contains("the URL of a Redlock: ") && said.contains(why), "{url}: {said}");
+        }
+    }
+
+    #[test]
     fn a_password_is_not_printed() {
         let (route, _) = parse_url("redis://me:hunter2@host").unwrap();
         assert!(!format!("{route:?}").contains("hunter2"), "{route:?}");
+        let store = crate::RedlockStore::from_url("redlock://me:hunter2@a,b,c").unwrap();
+        assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
     }
 }

@@ -64,6 +64,7 @@
 //! | `file:///path` | `file` (default) | a directory: many processes, one host, no server |
 //! | `etcd://a:2379,b:2379` | `etcd` | etcd, in one line with Go's `concurrency.Election` and `etcdctl elect`; `etcds://` with `etcd-tls` |
 //! | `redis://host:6379/0` | `redis` | Redis 7.0 or newer; `rediss://` with `redis-tls` |
+//! | `redlock://a,b,c` | `redis` | a majority of three or five Redis servers; `redlocks://` with `redis-tls` |
 //! | `postgres://user@host/database` | `postgres` | PostgreSQL 13 or newer; TLS by `?sslrootcert=` with `postgres-tls` |
 //! | `zk://a:2181,b:2181/chroot` | `zookeeper` | ZooKeeper, with Curator and kazoo by `?dialect=`; `zks://` with `zookeeper-tls` |
 //! | `consensus://...` | `peers` | no store: a majority of the processes votes; mutual TLS with `peers-tls` |

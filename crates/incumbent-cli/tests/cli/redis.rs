@@ -63,3 +63,36 @@ async fn a_leader_that_is_stopped_is_replaced_with_a_higher_token() {
     let said = host.ok(on_redis(&["run", "--ttl", "3s", "jobs/y", "--", "sh", "-c", "echo $INCUMBENT_TOKEN"]));
     assert!(said.out.trim().parse::<u64>().unwrap() > first, "{said:?}");
 }
+
+#[tokio::test]
+async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what_it_refuses() {
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(RedisServer::start_with(&["--requirepass", "hunter2"]).await);
+    }
+    let addresses: Vec<_> = servers.iter().map(RedisServer::endpoint).collect();
+    let (host, url) = (Host::new(), format!("redlock://:hunter2@{}", addresses.join(",")));
+    let on_redlock =
+        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let token = || {
+        let run = ["run", "--ttl", "3s", "jobs/x", "--", "sh", "-c", "echo $INCUMBENT_TOKEN"];
+        host.ok(on_redlock(&run)).out.trim().parse::<u64>().unwrap()
+    };
+    let first = token();
+    servers[1].kill();
+    assert!(token() > first, "two of three will do");
+
+    let said = host.ok(on_redlock(&["explain", "jobs/x"]));
+    for part in ["rests on time", "pause, resume, end, transfer, resign and depose are refused", "none: the first"] {
+        assert!(said.out.contains(part), "{part}: {said:?}");
+    }
+    let said = host.run(on_redlock(&["pause", "jobs/x"]));
+    assert!(said.code != Some(0) && said.err.contains("no office record"), "{said:?}");
+
+    servers[2].kill();
+    let said = host.run(on_redlock(&["status", "jobs/x"]));
+    assert!(said.code != Some(0) && said.err.contains("it takes 2 of 3 servers"), "{said:?}");
+    for said in [said, host.run(on_redlock(&["run", "--try", "jobs/x", "--", "true"]))] {
+        assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"), "{said:?}");
+    }
+}

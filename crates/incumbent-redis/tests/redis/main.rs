@@ -13,6 +13,7 @@ mod hostile;
 mod memory;
 mod outside;
 mod primary;
+mod redlock;
 mod replicas;
 mod restarts;
 mod suites;

@@ -1,0 +1,594 @@
+//! The rounds in which all servers are asked, and what a majority of answers means. Everything that
+//! Redlock rests on is decided here or in a server's script, and nothing of it is remembered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use incumbent_store::{Cas, Clock, ElectionName, Entry, Held, StoreError, Timestamp, Token, Version};
+
+use super::rules::{Rule, Rules};
+use super::server::{Answer, Lock, Reply, Request, Server, Stay, Verb};
+
+/// By one part in so many a server's clock may be faster than ours while a lock lasts.
+pub(super) const DRIFT: u32 = 100;
+/// Redis counts whole milliseconds, at both ends.
+pub(super) const GRANULARITY: Duration = Duration::from_millis(2);
+/// How often an enlistment begins again that met others who came at the same time.
+const ATTEMPTS: u32 = 8;
+/// Every identity begins so.
+const IDENTITY: &str = "redlock";
+
+/// What each server answered, or why it did not.
+type Answers = Vec<Result<Answer, StoreError>>;
+
+/// Where somebody stands who has enlisted.
+#[derive(Debug)]
+pub(super) enum Enlisted {
+    Leads { token: Token, published: Version },
+    Behind(Entry),
+}
+
+/// What a renewal says about one entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Proof {
+    Proven,
+    Unproven,
+    Gone,
+}
+
+/// The servers of one Redlock.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    servers: Vec<Arc<dyn Server>>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The identity that an operator lets the store have where a majority was emptied.
+    refound: Option<String>,
+    pub(super) rules: Rules,
+}
+
+impl Rounds {
+    pub(super) fn new(
+        servers: Vec<Arc<dyn Server>>,
+        clock: Arc<dyn Clock>,
+        refound: Option<String>,
+        rules: Rules,
+    ) -> Rounds {
+        Rounds { servers, clock, refound, rules }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.servers.len()
+    }
+
+    fn majority(&self) -> usize {
+        if self.rules.keep(Rule::Majority) { self.count() / 2 + 1 } else { self.count() / 2 }
+    }
+
+    /// For messages.
+    pub(super) fn addresses(&self) -> String {
+        self.servers.iter().map(|server| server.address()).collect::<Vec<_>>().join(",")
+    }
+
+    async fn ask_one(&self, number: usize, within: Duration, request: &Request) -> Result<Answer, StoreError> {
+        let Some(server) = self.servers.get(number) else {
+            return Err(StoreError::Misuse { what: "there is no such server".to_owned() });
+        };
+        let answer = tokio::time::timeout(within, server.ask(request)).await;
+        answer.unwrap_or_else(|_| {
+            let what = format!("{} has not answered within {within:?}", server.address());
+            Err(StoreError::OutcomeUnknown { what, source: None })
+        })
+    }
+
+    async fn ask_all(&self, within: Duration, request: &Request) -> Answers {
+        join_all((0..self.count()).map(|number| self.ask_one(number, within, request))).await
+    }
+
+    /// What a majority of the servers of this store answered.
+    async fn ask_majority(&self, what: &str, store: &str, within: Duration, verb: Verb) -> Result<Answers, StoreError> {
+        let answers = self.ask_all(within, &request(store, verb)).await;
+        if of_store(&answers, store).count() < self.majority() {
+            return Err(self.failure(what, store, &answers));
+        }
+        Ok(answers)
+    }
+
+    /// Another store has taken the place of this one; or else too few answer to do anything.
+    fn failure(&self, what: &str, store: &str, answers: &Answers) -> StoreError {
+        match store_of_majority(answers, self.majority()) {
+            Some(other) if other != store => StoreError::SessionGone,
+            _ => self.too_few(what, store, answers),
+        }
+    }
+
+    /// The same of something that some may have done.
+    fn failure_of_write(&self, what: &str, store: &str, answers: &Answers) -> StoreError {
+        match self.failure(what, store, answers) {
+            StoreError::Unavailable { what, source } => StoreError::OutcomeUnknown { what, source },
+            other => other,
+        }
+    }
+
+    fn too_few(&self, what: &str, store: &str, answers: &Answers) -> StoreError {
+        let said = self.servers.iter().zip(answers).filter_map(|(server, answer)| {
+            let address = server.address();
+            match answer {
+                Err(error) => Some(error.to_string()),
+                Ok(Answer { store: None, .. }) => Some(format!("{address} was emptied")),
+                Ok(Answer { reply: Reply::Wait(wait), .. }) => {
+                    Some(format!("{address} was emptied or founded, and counts again in {wait:.1?}"))
+                }
+                Ok(Answer { store: Some(is), .. }) if is != store => Some(format!("{address} belongs to {is}")),
+                Ok(_) => None,
+            }
+        });
+        let said = said.collect::<Vec<_>>().join("; ");
+        let (count, majority) = (self.count(), self.majority());
+        let what = format!("{what}: it takes {majority} of {count} servers, and too few will do: {said}");
+        StoreError::Unavailable { what, source: None }
+    }
+
+    // Which store it is.
+
+    /// The store that a majority belongs to. Founds it where nothing was ever there, and tells
+    /// emptied servers what the others know.
+    pub(super) async fn settle(&self, within: Duration) -> Result<String, StoreError> {
+        let seen = self.look(within).await?;
+        let Some(store) = store_of_majority(&seen, self.majority()) else { return self.found(within, &seen).await };
+        let (count, founders) = (self.count(), store.split('-').skip(1).count());
+        if founders != count {
+            let what = format!("{count} servers are named, and the store that they belong to has {founders}");
+            return Err(StoreError::Misuse { what });
+        }
+        if seen.iter().flatten().any(|answer| answer.store.as_deref() != Some(store)) {
+            self.reseed(within, store, &seen).await?;
+        }
+        Ok(store.to_owned())
+    }
+
+    async fn look(&self, within: Duration) -> Result<Answers, StoreError> {
+        let seen = self.ask_all(within, &request("", Verb::Look)).await;
+        let mut names = BTreeSet::new();
+        if let Some(twice) = seen.iter().flatten().find(|answer| !names.insert(&answer.server)) {
+            let what = format!("two of the addresses {} are one server ({})", self.addresses(), twice.server);
+            return Err(StoreError::Misuse { what });
+        }
+        Ok(seen)
+    }
+
+    /// No store has a majority. It is founded if all servers are there and empty; if it was being
+    /// founded, with these very servers; or if an operator says that what is lost is lost.
+    async fn found(&self, within: Duration, seen: &Answers) -> Result<String, StoreError> {
+        let empty: Vec<&str> = empty_servers(seen).map(|(_, name)| name).collect();
+        let known: BTreeSet<&str> = seen.iter().flatten().filter_map(|answer| answer.store.as_deref()).collect();
+        let fresh = identity(&empty, self.count());
+        let all_are_empty = empty.len() == self.count();
+        let may_found = all_are_empty || !self.rules.keep(Rule::FoundWhenAllAreEmpty);
+        let store = if may_found && empty.len() >= self.majority() {
+            fresh
+        } else if let Some(begun) = known.iter().find(|store| empty.iter().any(|name| founded_with(store, name))) {
+            (*begun).to_owned()
+        } else if self.refound.as_deref() == Some(&fresh) && empty.len() >= self.majority() {
+            fresh
+        } else if empty.len() >= self.majority() {
+            let (lost, count) = (empty.len(), self.count());
+            let what = format!(
+                "{lost} of {count} servers are empty. A new store is founded when all of them are there; if these were \
+                 emptied, nobody knows which tokens they gave, and an operator founds the store anew by adding \
+                 refound={fresh} to the URL ({})",
+                self.addresses()
+            );
+            return Err(StoreError::Unavailable { what, source: None });
+        } else {
+            return Err(self.too_few("asking which store it is", "", seen));
+        };
+        let longest = seen.iter().flatten().map(|answer| answer.longest).max().unwrap_or_default();
+        let founders = empty_servers(seen).filter(|(_, name)| founded_with(&store, name));
+        self.seed(within, &store, None, longest, founders).await;
+        let seen = self.look(within).await?;
+        match store_of_majority(&seen, self.majority()) {
+            Some(is) if is == store => Ok(store),
+            _ => Err(self.too_few("founding the store", &store, &seen)),
+        }
+    }
+
+    /// Servers that were emptied are told what a majority of the others knows, and count again when
+    /// the locks that they have forgotten are over.
+    async fn reseed(&self, within: Duration, store: &str, seen: &Answers) -> Result<(), StoreError> {
+        for (number, answer) in seen.iter().enumerate() {
+            if let Ok(Answer { store: Some(other), .. }) = answer
+                && other != store
+            {
+                // It stayed behind when the store was founded anew: the next look finds it empty.
+                _ = self.ask_one(number, within, &request("", Verb::Empty { of: other.clone() })).await;
+            }
+        }
+        // What others know is read after the loss was seen: no token that is given later is given
+        // by those who have lost theirs.
+        let again = self.look(within).await?;
+        let (loss, known) = if self.rules.keep(Rule::LossSeenFirst) { (seen, &again) } else { (&again, seen) };
+        let intact = || of_store(known, store);
+        let enough = if self.rules.keep(Rule::ReseedFromMajority) { self.majority() } else { 1 };
+        if intact().count() < enough {
+            return Ok(());
+        }
+        let counter = intact().map(|answer| answer.counter).max();
+        let longest = intact().map(|answer| answer.longest).max().unwrap_or_default();
+        let counter = if self.rules.keep(Rule::CounterAfterLoss) { counter } else { Some(0) };
+        let longest = if self.rules.keep(Rule::WaitAfterLoss) { longest } else { Duration::ZERO };
+        self.seed(within, store, counter, longest, empty_servers(loss)).await;
+        Ok(())
+    }
+
+    /// Each of these becomes a server of the store, unless it was emptied once more. Whoever looks
+    /// next sees what has become of it.
+    async fn seed(
+        &self,
+        within: Duration,
+        store: &str,
+        counter: Option<u64>,
+        longest: Duration,
+        servers: impl Iterator<Item = (usize, &str)>,
+    ) {
+        let seeds = servers.map(|(number, server)| {
+            let verb = Verb::Seed { server: server.to_owned(), counter, longest };
+            async move { self.ask_one(number, within, &request(store, verb)).await }
+        });
+        join_all(seeds).await;
+    }
+
+    /// Emptied servers are told what the others know, where a round has met some. What goes wrong
+    /// is tried again with the next round.
+    async fn mend(&self, store: &str, within: Duration, answers: &Answers) {
+        if answers.iter().flatten().any(|answer| answer.store.as_deref() != Some(store)) {
+            _ = self.settle(within).await;
+        }
+    }
+
+    // Locks.
+
+    /// Takes the office if it is free.
+    pub(super) async fn enlist(
+        &self,
+        store: &str,
+        stay: &Stay,
+        ttl: Duration,
+        said: &[u8],
+    ) -> Result<Enlisted, StoreError> {
+        let within = patience(ttl);
+        for attempt in 0..ATTEMPTS {
+            let since = self.clock.now();
+            let verb = Verb::Acquire { stay: stay.clone(), ttl, said: said.to_vec() };
+            let answers = self.ask_all(within, &request(store, verb)).await;
+            let giving = || of_store(&answers, store).filter(|answer| matches!(answer.reply, Reply::Locks(_)));
+            let granted: Vec<(&Answer, &Lock)> = locks(giving()).filter(|(_, lock)| lock.is_of(stay)).collect();
+            if granted.len() >= self.majority() {
+                return self.number(store, stay, ttl, since, &granted).await;
+            }
+            if !granted.is_empty() && self.rules.keep(Rule::ReleaseAfterFailure) {
+                let up_to = granted.iter().filter_map(|(_, lock)| lock.token()).max();
+                self.release_stay(store, stay, up_to, within).await;
+            }
+            self.mend(store, within, &answers).await;
+            if let Some(lock) = self.leading(store, &answers).filter(|lock| !lock.is_of(stay))
+                && let Some(entry) = &lock.entry
+            {
+                if lock.session == stay.session {
+                    let token = entry.token;
+                    let held = Held::new(stay.election.clone(), entry.id.clone(), token, lock.incarnation);
+                    return Err(StoreError::AlreadyInLine(held));
+                }
+                return Ok(Enlisted::Behind(entry.clone()));
+            }
+            if giving().count() < self.majority() {
+                return Err(self.failure("taking the lock", store, &answers));
+            }
+            // What earlier stays of ours left on a few of them.
+            let left = locks(giving()).map(|(_, lock)| lock);
+            for lock in left.filter(|lock| lock.session == stay.session && lock.incarnation != stay.incarnation) {
+                let left = Stay { incarnation: lock.incarnation, ..stay.clone() };
+                self.release_stay(store, &left, lock.token(), within).await;
+            }
+            tokio::time::sleep(rest(stay, ttl, attempt)).await;
+        }
+        let what = format!("taking the lock: others tried for {:?} at the same time, {ATTEMPTS} times", stay.election);
+        Err(StoreError::Unavailable { what, source: None })
+    }
+
+    /// The second round: a majority gave the lock, and is given a token that is higher than all
+    /// before.
+    async fn number(
+        &self,
+        store: &str,
+        stay: &Stay,
+        ttl: Duration,
+        since: Timestamp,
+        granted: &[(&Answer, &Lock)],
+    ) -> Result<Enlisted, StoreError> {
+        let within = patience(ttl);
+        let entries = granted.iter().filter_map(|(_, lock)| lock.entry.as_ref());
+        let published = entries.clone().map(|entry| entry.version).max();
+        let mut numbered: BTreeMap<Token, usize> = BTreeMap::new();
+        entries.for_each(|entry| *numbered.entry(entry.token).or_default() += 1);
+        if let Some((token, _)) = numbered.into_iter().find(|(_, count)| *count >= self.majority())
+            && let Some(published) = published
+            && self.is_valid(since, ttl)
+        {
+            // An earlier call had done it, and its answer was lost.
+            return Ok(Enlisted::Leads { token, published });
+        }
+        let highest = granted.iter().map(|(answer, _)| answer.counter).max().unwrap_or_default();
+        let token = Token::try_from(highest + 1).map_err(|error| StoreError::Limit { what: error.to_string() })?;
+        let verb = Verb::Number { stay: stay.clone(), token };
+        let answers = self.ask_all(within, &request(store, verb)).await;
+        let count = of_store(&answers, store).filter(|answer| answer.reply == Reply::Done).count();
+        if count >= self.majority() && self.is_valid(since, ttl) {
+            return Ok(Enlisted::Leads { token, published: Version(1) });
+        }
+        let unheard = answers.iter().filter(|answer| answer.is_err()).count();
+        self.release_stay(store, stay, Some(token), within).await;
+        if count < self.majority() && count + unheard >= self.majority() {
+            let what = format!("writing the token: {count} of {} servers have confirmed it", self.count());
+            return Err(StoreError::OutcomeUnknown { what, source: None });
+        }
+        let what = match count >= self.majority() {
+            true => format!("taking the lock: it took longer than the TTL of {ttl:?} allows"),
+            false => format!("writing the token: {count} of {} servers still had the lock", self.count()),
+        };
+        Err(StoreError::Unavailable { what, source: None })
+    }
+
+    /// Whether no lock that was asked for at this time can be over by now.
+    pub(super) fn is_valid(&self, since: Timestamp, ttl: Duration) -> bool {
+        let drift = if self.rules.keep(Rule::Drift) { ttl / DRIFT } else { Duration::ZERO };
+        let until = since + ttl - drift - GRANULARITY;
+        self.clock.now() < until || !self.rules.keep(Rule::ValidityAfterSecondRound)
+    }
+
+    /// The lock with which somebody may lead: as far as is known, a majority may have it.
+    fn leading<'a>(&self, store: &'a str, answers: &'a Answers) -> Option<&'a Lock> {
+        let unheard = answers.iter().filter(|answer| answer.is_err()).count();
+        let mut numbered: BTreeMap<(Token, &str), Vec<&Lock>> = BTreeMap::new();
+        for (_, lock) in locks(of_store(answers, store)) {
+            if let Some(token) = lock.token() {
+                numbered.entry((token, &lock.session)).or_default().push(lock);
+            }
+        }
+        let leading = numbered.into_values().rev().find(|locks| locks.len() + unheard >= self.majority())?;
+        // What was published last is on a majority, but not on every one.
+        leading.into_iter().max_by_key(|lock| lock.entry.as_ref().map(|entry| entry.version))
+    }
+
+    /// Who leads, if anybody does.
+    pub(super) async fn read(&self, election: &ElectionName, within: Duration) -> Result<Option<Entry>, StoreError> {
+        let answers = self.ask_all(within, &request("", Verb::Read(election.clone()))).await;
+        let Some(store) = store_of_majority(&answers, self.majority()) else {
+            // If it can be founded, nobody leads yet.
+            return self.settle(within).await.map(|_| None);
+        };
+        Ok(self.leading(store, &answers).and_then(|lock| lock.entry.clone()))
+    }
+
+    /// Whether a majority has the lock with our token, and which version of what we say is there.
+    pub(super) async fn standing(
+        &self,
+        store: &str,
+        session: &str,
+        held: &Held,
+        within: Duration,
+    ) -> Result<(Proof, Version), StoreError> {
+        let verb = Verb::Read(held.election.clone());
+        let answers = self.ask_majority("asking for the standing", store, within, verb).await?;
+        let ours = locks(of_store(&answers, store)).filter(|(_, lock)| is_held(lock, session, held));
+        let versions: Vec<Version> =
+            ours.filter_map(|(_, lock)| lock.entry.as_ref().map(|entry| entry.version)).collect();
+        let published = versions.iter().max().copied().unwrap_or(Version::NONE);
+        Ok((self.proof(versions.len(), &answers), published))
+    }
+
+    fn proof(&self, count: usize, answers: &Answers) -> Proof {
+        let unheard = answers.iter().filter(|answer| answer.is_err()).count();
+        if count >= self.majority() || !self.rules.keep(Rule::RenewalByMajority) {
+            Proof::Proven
+        } else if count + unheard >= self.majority() {
+            Proof::Unproven
+        } else {
+            Proof::Gone
+        }
+    }
+
+    /// Renews each lock. What it says of each that was named, and which others of the session there
+    /// are in the elections that it has tried for.
+    pub(super) async fn renew(
+        &self,
+        store: &str,
+        session: &str,
+        ttl: Duration,
+        named: &[Held],
+        tried: Vec<ElectionName>,
+    ) -> Result<(Vec<Proof>, Vec<Held>), StoreError> {
+        let within = patience(ttl);
+        let verb = Verb::Renew { session: session.to_owned(), ttl, named: named.to_vec(), tried: tried.clone() };
+        let answers = self.ask_majority("renewing", store, within, verb).await?;
+        let at = |number: usize| {
+            let of_each = of_store(&answers, store).map(move |answer| match &answer.reply {
+                Reply::Locks(locks) => locks.get(number).and_then(Option::as_ref),
+                _ => None,
+            });
+            of_each.flatten()
+        };
+        let proofs = named
+            .iter()
+            .enumerate()
+            .map(|(number, held)| self.proof(at(number).filter(|lock| is_held(lock, session, held)).count(), &answers));
+        let proofs = proofs.collect();
+        let mut strays = Vec::new();
+        for (number, election) in tried.iter().enumerate() {
+            let mut stays: BTreeMap<Token, (usize, Held)> = BTreeMap::new();
+            for lock in at(named.len() + number).filter(|lock| lock.session == session) {
+                let Some(entry) = &lock.entry else { continue };
+                let held = || Held::new(election.clone(), entry.id.clone(), entry.token, lock.incarnation);
+                stays.entry(entry.token).or_insert_with(|| (0, held())).0 += 1;
+            }
+            let is_there = |(count, _): &(usize, Held)| self.proof(*count, &answers) != Proof::Gone;
+            strays.extend(stays.into_values().filter(is_there).map(|(_, held)| held));
+        }
+        self.mend(store, within, &answers).await;
+        Ok((proofs, strays))
+    }
+
+    /// The stay gives up what it has with this token, a lower one or none, wherever that is: not
+    /// what it takes later.
+    async fn release_stay(&self, store: &str, stay: &Stay, up_to: Option<Token>, within: Duration) {
+        let Stay { session, election, incarnation } = stay.clone();
+        let verb = Verb::Release { session, stay: Some((incarnation, up_to)), elections: vec![election] };
+        // On the connections that the lock was asked for on: a late request comes before this one.
+        self.ask_all(within, &request(store, verb)).await;
+    }
+
+    /// Removes all that a session has in these elections.
+    pub(super) async fn release(
+        &self,
+        store: &str,
+        session: &str,
+        elections: &[ElectionName],
+        within: Duration,
+    ) -> Result<(), StoreError> {
+        let (session, elections) = (session.to_owned(), elections.to_vec());
+        let verb = Verb::Release { session, stay: None, elections };
+        let answers = self.ask_all(within, &request(store, verb)).await;
+        self.confirmed("releasing the lock", store, &answers)
+    }
+
+    /// Removes an entry of ours.
+    pub(super) async fn withdraw(
+        &self,
+        store: &str,
+        session: &str,
+        held: &Held,
+        within: Duration,
+    ) -> Result<(), StoreError> {
+        let (stay, elections) = (Some((held.incarnation, Some(held.token))), vec![held.election.clone()]);
+        let verb = Verb::Release { session: session.to_owned(), stay, elections };
+        let answers = self.ask_all(within, &request(store, verb)).await;
+        self.confirmed("withdrawing", store, &answers)
+    }
+
+    /// A majority has done it: nobody has a majority of the locks any more. Servers that were
+    /// emptied have none, either.
+    fn confirmed(&self, what: &str, store: &str, answers: &Answers) -> Result<(), StoreError> {
+        if answers.iter().flatten().count() >= self.majority() {
+            return Ok(());
+        }
+        Err(self.failure_of_write(what, store, answers))
+    }
+
+    /// Replaces what an entry of ours says. `false`: it says something newer, or is no longer ours.
+    pub(super) async fn publish(
+        &self,
+        store: &str,
+        session: &str,
+        held: &Held,
+        versions: (Version, Version),
+        said: Vec<u8>,
+        within: Duration,
+    ) -> Result<bool, StoreError> {
+        let (was, version) = versions;
+        let verb = Verb::Publish { session: session.to_owned(), held: held.clone(), was, version, said };
+        let answers = self.ask_all(within, &request(store, verb)).await;
+        self.compared("publishing", store, &answers)
+    }
+
+    /// Removes exactly the entry that was seen.
+    pub(super) async fn evict(
+        &self,
+        election: &ElectionName,
+        seen: &Entry,
+        within: Duration,
+    ) -> Result<Cas, StoreError> {
+        let verb = Verb::Evict { election: election.clone(), token: seen.token, version: seen.version };
+        let answers = self.ask_all(within, &request("", verb)).await;
+        let store = store_of_majority(&answers, self.majority()).unwrap_or_default();
+        let done = self.compared("evicting", store, &answers)?;
+        Ok(if done { Cas::Done } else { Cas::Refused })
+    }
+
+    /// A majority has done it, or so many have refused that none can.
+    fn compared(&self, what: &str, store: &str, answers: &Answers) -> Result<bool, StoreError> {
+        let count = |wanted: &Reply| of_store(answers, store).filter(|answer| answer.reply == *wanted).count();
+        let unheard = answers.iter().filter(|answer| answer.is_err()).count();
+        if count(&Reply::Done) >= self.majority() {
+            return Ok(true);
+        }
+        if count(&Reply::Done) + unheard < self.majority() && count(&Reply::Refused) > 0 {
+            return Ok(false);
+        }
+        Err(self.failure_of_write(what, store, answers))
+    }
+}
+
+fn request(store: &str, verb: Verb) -> Request {
+    Request { store: store.to_owned(), verb }
+}
+
+/// How long one server may take: far less than the TTL, so that both rounds fit in it although some
+/// servers hang.
+pub(super) fn patience(ttl: Duration) -> Duration {
+    ttl / 10
+}
+
+/// How long one that met others stays out, so that they do not meet again: up to a tenth of the
+/// TTL, and more each time.
+fn rest(stay: &Stay, ttl: Duration, attempt: u32) -> Duration {
+    let longest = (ttl / 10) * (attempt + 1).min(4);
+    // As random as the incarnation is, which has 32 digits.
+    let (digits, at) = (stay.incarnation.to_string(), attempt as usize * 4);
+    let dice = digits.get(at..at + 4).and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or_default();
+    longest * dice / 0xffff
+}
+
+/// Whether this lock is the entry that is held.
+fn is_held(lock: &Lock, session: &str, held: &Held) -> bool {
+    lock.session == session && lock.token() == Some(held.token)
+}
+
+/// The answers of those that belong to the store.
+fn of_store<'a>(answers: &'a Answers, store: &'a str) -> impl Iterator<Item = &'a Answer> + Clone {
+    answers.iter().flatten().filter(move |answer| answer.store.as_deref() == Some(store))
+}
+
+/// The first lock that each answer shows.
+fn locks<'a>(answers: impl Iterator<Item = &'a Answer>) -> impl Iterator<Item = (&'a Answer, &'a Lock)> {
+    answers.filter_map(|answer| match &answer.reply {
+        Reply::Locks(locks) => Some((answer, locks.first()?.as_ref()?)),
+        _ => None,
+    })
+}
+
+fn store_of_majority(answers: &Answers, majority: usize) -> Option<&str> {
+    let stores = answers.iter().flatten().filter_map(|answer| answer.store.as_deref());
+    let mut stores = stores.collect::<Vec<_>>();
+    stores.sort_unstable();
+    stores.chunk_by(|one, other| one == other).find(|same| same.len() >= majority)?.first().copied()
+}
+
+/// Those servers that know nothing, and what they call themselves.
+fn empty_servers(answers: &Answers) -> impl Iterator<Item = (usize, &str)> {
+    let known = answers.iter().enumerate().filter_map(|(number, answer)| Some((number, answer.as_ref().ok()?)));
+    known.filter(|(_, answer)| answer.store.is_none()).map(|(number, answer)| (number, answer.server.as_str()))
+}
+
+/// The identity of a store that is founded with these servers: it lists what they call themselves,
+/// and so tells whoever looks which empty servers were empty when it was founded.
+fn identity(servers: &[&str], count: usize) -> String {
+    let mut names = servers.to_vec();
+    names.sort_unstable();
+    names.resize(count, "lost");
+    format!("{IDENTITY}-{}", names.join("-"))
+}
+
+fn founded_with(store: &str, server: &str) -> bool {
+    store.split('-').skip(1).any(|name| name == server)
+}

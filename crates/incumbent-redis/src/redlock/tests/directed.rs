@@ -1,0 +1,438 @@
+//! Histories that random worlds hardly meet, one for each rule that they would not catch: what it
+//! is for, and what happens without it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_store::{
+    Clock, ElectionName, Held, Incarnation, NewEntry, Place, Session, Store, StoreError, StoreId, Token, Version,
+};
+use tokio::time::{Instant, sleep};
+
+use super::model::{Drifting, Group, Model, Network, SLOW, ServerRule, lock};
+use crate::redlock::RedlockStore;
+use crate::redlock::rounds::Rounds;
+use crate::redlock::rules::{Rule, Rules};
+use crate::redlock::server::{Reply, Request, Stay, Verb};
+
+const TTL: Duration = Duration::from_secs(1);
+
+/// Five servers, and clients that have true clocks.
+struct Scene {
+    group: Group,
+    rules: Rules,
+}
+
+impl Scene {
+    fn new(rules: Rules, left_out: Option<ServerRule>) -> Scene {
+        Scene { group: Group::new(5, left_out.as_slice(), Network::new(1, false)), rules }
+    }
+
+    fn store(&self, client: usize) -> RedlockStore {
+        self.store_with(client, None)
+    }
+
+    fn store_with(&self, client: usize, refound: Option<&str>) -> RedlockStore {
+        let clock = Arc::new(Drifting { began: lock(&self.group.network).began, rate: 1_000_000 });
+        RedlockStore::with_servers(self.group.links(client), clock, refound.map(str::to_owned), self.rules)
+    }
+
+    fn cut(&self, client: usize, servers: &[usize]) {
+        let links = servers.iter().map(|server| (client, *server));
+        lock(&self.group.network).cut.extend(links);
+    }
+
+    fn mend(&self, client: usize) {
+        lock(&self.group.network).cut.retain(|(cut, _)| *cut != client);
+    }
+
+    fn lose(&self, servers: &[usize]) {
+        servers.iter().for_each(|server| lock(&self.group.servers[*server]).lose());
+    }
+
+    /// A session of this client.
+    async fn session(&self, client: usize, ttl: Duration) -> Arc<dyn Session> {
+        self.store(client).open_session(ttl).await.unwrap()
+    }
+
+    /// One that leads, on the servers that its client reaches.
+    async fn leader(&self, client: usize, ttl: Duration) -> (Arc<dyn Session>, Held) {
+        let session = self.session(client, ttl).await;
+        let held = leads_within(&*session, client, ttl * 3).await.expect("nobody else is there");
+        (session, held)
+    }
+}
+
+fn jobs() -> ElectionName {
+    ElectionName::new("jobs").unwrap()
+}
+
+fn entry(number: usize) -> NewEntry {
+    NewEntry::new(Incarnation::from_bits(u128::MAX / 7 * (number as u128 + 1)), "a", "value")
+}
+
+/// One attempt.
+async fn enlist(session: &dyn Session, client: usize) -> Result<Place, StoreError> {
+    Ok(session.enlist(&jobs(), &entry(client)).await?.place)
+}
+
+/// Tries again and again.
+async fn leads_within(session: &dyn Session, client: usize, within: Duration) -> Option<Held> {
+    let until = Instant::now() + within;
+    while Instant::now() < until {
+        match enlist(session, client).await {
+            Ok(Place::Leading(held)) => return Some(held),
+            // As the library would, so that the session lives.
+            _ => _ = session.renew(&[]).await,
+        }
+        sleep(TTL / 20).await;
+    }
+    None
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_is_founded_once_by_all_who_come_at_the_same_time_and_nobody_leads_for_a_ttl() {
+    for (left_out, waits) in [(None, true), (Some(ServerRule::HoldAfterFounding), false)] {
+        let scene = Scene::new(Rules::default(), left_out);
+        let (one, other) = (scene.store(0), scene.store(1));
+        let (one, other) = tokio::join!(one.open_session(TTL), other.open_session(TTL));
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert_eq!(one.store_id(), other.store_id());
+        // All of them may have been emptied a moment ago.
+        assert_eq!(enlist(&*one, 0).await.is_err(), waits, "{left_out:?}");
+        assert!(leads_within(&*one, 0, TTL * 2).await.is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_founding_that_was_given_up_half_way_is_completed() {
+    let scene = Scene::new(Rules::default(), None);
+    // Its seeds reach two servers of five.
+    lock(&scene.group.network).slow = Some(0);
+    let store = scene.store(0);
+    let founding = tokio::spawn(async move { store.identity().await });
+    sleep(SLOW + SLOW / 2).await;
+    scene.cut(0, &[0, 1, 2]);
+    sleep(SLOW * 2).await;
+    founding.abort();
+    let belong = scene.group.servers.iter().filter(|server| !lock(server).store().is_empty());
+    assert_eq!(belong.count(), 2);
+    let session = scene.session(1, TTL).await;
+    let named = |server: usize| session.store_id().as_str().contains(&format!("{server:04x}0000"));
+    assert!((0..5).all(named), "{:?}", session.store_id());
+    assert!(leads_within(&*session, 1, TTL * 3).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_of_five_may_be_away_and_with_three_away_the_error_says_so() {
+    let scene = Scene::new(Rules::default(), None);
+    let (session, held) = scene.leader(0, TTL).await;
+    scene.cut(1, &[0, 1]);
+    let other = scene.session(1, TTL).await;
+    let behind = enlist(&*other, 1).await.unwrap();
+    assert!(matches!(behind, Place::Behind { ref ahead, .. } if ahead.token == held.token), "{behind:?}");
+    session.withdraw(&held, None).await.unwrap();
+    let next = leads_within(&*other, 1, TTL).await.expect("three will do");
+    assert!(next.token > held.token);
+    scene.cut(1, &[2]);
+    let error = other.renew(std::slice::from_ref(&next)).await.unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("it takes 3 of 5 servers") && said.contains("server-2"), "{said}");
+    assert!(matches!(error, StoreError::Unavailable { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_unproven_while_a_majority_may_have_it_and_gone_when_none_can() {
+    let scene = Scene::new(Rules::default(), None);
+    scene.session(0, TTL).await;
+    scene.cut(0, &[3, 4]);
+    let (session, held) = scene.leader(0, TTL).await;
+    scene.mend(0);
+    let named = std::slice::from_ref(&held);
+    let renewal = session.renew(named).await.unwrap();
+    assert_eq!((renewal.gone, renewal.unproven), (vec![], vec![]));
+    scene.cut(0, &[2]);
+    let renewal = session.renew(named).await.unwrap();
+    assert_eq!((renewal.gone, renewal.unproven), (vec![], vec![held.clone()]));
+    scene.mend(0);
+    scene.lose(&[2]);
+    let renewal = session.renew(named).await.unwrap();
+    assert_eq!((renewal.gone, renewal.unproven), (vec![held.clone()], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_emptied_waits_for_the_longest_ttl_that_the_others_know() {
+    for (rules, overlaps) in [(Rules::default(), false), (Rules::without(Rule::WaitAfterLoss), true)] {
+        let scene = Scene::new(rules, None);
+        scene.session(0, TTL).await;
+        scene.cut(0, &[3, 4]);
+        // It renews only once, at the end of its long TTL.
+        let (_session, held) = scene.leader(0, TTL * 10).await;
+        scene.lose(&[2]);
+        let rival = scene.session(1, TTL).await;
+        let next = leads_within(&*rival, 1, TTL * 8).await;
+        assert_eq!(next.is_some(), overlaps, "{held:?} and {next:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_know_is_read_after_a_loss_was_seen() {
+    for (rules, comes_twice) in [(Rules::default(), false), (Rules::without(Rule::LossSeenFirst), true)] {
+        let scene = Scene::new(rules, None);
+        let (session, held) = scene.leader(0, TTL).await;
+        session.withdraw(&held, None).await.unwrap();
+        scene.lose(&[4]);
+        // A slow one looks: at 4, which is empty, and at the counters of the others.
+        lock(&scene.group.network).slow = Some(1);
+        let slow = scene.store(1);
+        let looking = tokio::spawn(async move { slow.identity().await });
+        sleep(SLOW + SLOW / 4).await;
+        // Meanwhile a token is given by 0, 1 and 2, and 2 forgets it.
+        scene.cut(0, &[3, 4]);
+        let Ok(Place::Leading(newest)) = enlist(&*session, 0).await else { panic!("nobody else is there") };
+        session.withdraw(&newest, None).await.unwrap();
+        scene.lose(&[2]);
+        looking.await.unwrap().unwrap();
+        // Those who do not know it must not elect anybody with the same number.
+        scene.cut(2, &[0, 1]);
+        let last = match scene.store(2).open_session(TTL).await {
+            Ok(last) => leads_within(&*last, 2, TTL * 4).await,
+            Err(_) => None,
+        };
+        assert_eq!(last.is_some_and(|last| last.token <= newest.token), comes_twice);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_emptied_learns_from_a_majority_of_the_others() {
+    for (rules, comes_twice) in [(Rules::default(), false), (Rules::without(Rule::ReseedFromMajority), true)] {
+        let scene = Scene::new(rules, None);
+        let (session, held) = scene.leader(0, TTL).await;
+        session.withdraw(&held, None).await.unwrap();
+        scene.cut(0, &[3, 4]);
+        let Ok(Place::Leading(newest)) = enlist(&*session, 0).await else { panic!("nobody else is there") };
+        session.withdraw(&newest, None).await.unwrap();
+        scene.lose(&[2]);
+        // It sees 1, 3 and 4, which are a majority; when it looks again, 1 is out of reach.
+        lock(&scene.group.network).slow = Some(1);
+        scene.cut(1, &[0]);
+        let slow = scene.store(1);
+        let looking = tokio::spawn(async move { slow.identity().await });
+        sleep(SLOW * 2 - SLOW / 4).await;
+        scene.cut(1, &[1]);
+        looking.await.unwrap().unwrap();
+        scene.cut(2, &[0, 1]);
+        let last = match scene.store(2).open_session(TTL).await {
+            Ok(last) => leads_within(&*last, 2, TTL * 4).await,
+            Err(_) => None,
+        };
+        assert_eq!(last.is_some_and(|last| last.token <= newest.token), comes_twice);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word_only() {
+    let scene = Scene::new(Rules::default(), None);
+    let (session, held) = scene.leader(0, TTL).await;
+    scene.lose(&[1, 2, 3]);
+    let said = scene.store(1).identity().await.unwrap_err().to_string();
+    assert!(said.contains("3 of 5 servers are empty"), "{said}");
+    let word = said.split("refound=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(enlist(&*session, 0).await.is_err());
+    let wrong = scene.store_with(1, Some("redlock-00000001-00000002-00000003-lost-lost"));
+    assert!(wrong.identity().await.is_err());
+    let anew = scene.store_with(1, Some(word)).open_session(TTL).await.unwrap();
+    assert_eq!(anew.store_id(), StoreId::new(word));
+    // The one who led is told, and nobody leads before it has stopped believing.
+    let gone = session.renew(std::slice::from_ref(&held)).await;
+    assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
+    assert!(enlist(&*anew, 1).await.is_err());
+    assert!(leads_within(&*anew, 1, TTL * 3).await.is_some());
+    // The two that stayed behind belong to it by now; the word founds nothing again.
+    scene.lose(&[1, 2]);
+    sleep(TTL).await;
+    let again = scene.store_with(2, Some(word)).open_session(TTL).await.unwrap();
+    assert_eq!(again.store_id(), StoreId::new(word));
+
+    let scene = Scene::new(Rules::without(Rule::FoundWhenAllAreEmpty), None);
+    scene.leader(0, TTL).await;
+    scene.lose(&[1, 2, 3]);
+    assert!(scene.store(1).identity().await.is_ok(), "without the rule it is founded by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_in_vain_is_given_back() {
+    for (rules, is_free) in [(Rules::default(), true), (Rules::without(Rule::ReleaseAfterFailure), false)] {
+        let scene = Scene::new(rules, None);
+        let (session, held) = scene.leader(0, TTL).await;
+        session.withdraw(&held, None).await.unwrap();
+        // 2, 3 and 4 hear it and are not heard.
+        scene.cut(0, &[2, 3, 4]);
+        assert!(enlist(&*session, 0).await.is_err());
+        scene.cut(1, &[3, 4]);
+        let other = scene.session(1, TTL).await;
+        let taken = tokio::time::timeout(TTL / 2, enlist(&*other, 1)).await;
+        assert_eq!(matches!(taken, Ok(Ok(Place::Leading(_)))), is_free, "{taken:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_gone_is_not_made_again_by_a_renewal() {
+    for (left_out, is_gone) in [(None, true), (Some(ServerRule::RenewalMakesNothing), false)] {
+        let scene = Scene::new(Rules::default(), left_out);
+        let (session, held) = scene.leader(0, TTL).await;
+        let seen = scene.store(1).line(&jobs(), 1).await.unwrap().entries.remove(0);
+        scene.store(1).evict(&jobs(), &seen).await.unwrap();
+        let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
+        assert_eq!(renewal.gone == [held], is_gone);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_of_one_who_lost_the_lock_takes_it_from_nobody() {
+    for (left_out, is_gone) in [(None, true), (Some(ServerRule::RenewalByOwner), false)] {
+        let scene = Scene::new(Rules::default(), left_out);
+        let (session, held) = scene.leader(0, TTL).await;
+        let seen = scene.store(1).line(&jobs(), 1).await.unwrap().entries.remove(0);
+        scene.store(1).evict(&jobs(), &seen).await.unwrap();
+        let (next, taken) = scene.leader(1, TTL).await;
+        let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
+        assert_eq!(renewal.gone == [held], is_gone);
+        // Without the rule each of the two is told that it leads.
+        assert_eq!(next.renew(std::slice::from_ref(&taken)).await.unwrap().gone, []);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wall_clocks_that_jump_end_no_lock_that_is_renewed_in_time() {
+    for (left_out, stays) in [(None, true), (Some(ServerRule::BoundedSteps), false)] {
+        let scene = Scene::new(Rules::default(), left_out);
+        let (session, held) = scene.leader(0, TTL).await;
+        let rival = scene.session(1, TTL).await;
+        for step in [3_600_000, -7_200_000] {
+            scene.group.servers.iter().for_each(|server| lock(server).stepped += step);
+            let place = enlist(&*rival, 1).await.unwrap();
+            assert_eq!(matches!(place, Place::Behind { .. }), stays, "{place:?}");
+            if !stays {
+                break;
+            }
+            sleep(TTL / 3).await;
+            assert_eq!(session.renew(std::slice::from_ref(&held)).await.unwrap().gone, []);
+            rival.renew(&[]).await.unwrap();
+        }
+        if stays {
+            // And give the dead no more time.
+            assert!(leads_within(&*rival, 1, TTL * 2).await.is_some());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_token_is_given_twice_where_a_clock_ends_a_lock_between_the_rounds() {
+    for (guards, comes_twice) in [(None, false), (Some(ServerRule::TokenGuarded), true)] {
+        let left_out: Vec<_> = guards.into_iter().chain([ServerRule::BoundedSteps]).collect();
+        let scene = Scene { group: Group::new(5, &left_out, Network::new(1, false)), rules: Rules::default() };
+        let slow = scene.session(0, TTL * 10).await;
+        scene.group.servers.iter().for_each(|server| lock(server).season());
+        lock(&scene.group.network).slow = Some(0);
+        let enlisting = tokio::spawn(async move { enlist(&*slow, 0).await });
+        // It has been given the lock, and has not heard of it yet.
+        sleep(SLOW + SLOW / 2).await;
+        scene.group.servers.iter().for_each(|server| lock(server).stepped += 3_600_000);
+        let (quick, held) = scene.leader(1, TTL).await;
+        quick.withdraw(&held, None).await.unwrap();
+        let taken = enlisting.await.unwrap();
+        let twice = matches!(&taken, Ok(Place::Leading(taken)) if taken.token == held.token);
+        assert_eq!(twice, comes_twice, "{held:?} and {taken:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_valid_for_its_ttl_less_the_drift() {
+    let ttl = Duration::from_secs(100);
+    for (rules, valid_at_the_end) in [(Rules::default(), false), (Rules::without(Rule::Drift), true)] {
+        let clock = Arc::new(Drifting { began: Instant::now(), rate: 1_000_000 });
+        let rounds = Rounds::new(Vec::new(), clock.clone(), None, rules);
+        let since = clock.now();
+        sleep(Duration::from_secs(98)).await;
+        assert!(rounds.is_valid(since, ttl));
+        sleep(Duration::from_millis(1_500)).await;
+        assert_eq!(rounds.is_valid(since, ttl), valid_at_the_end);
+        sleep(Duration::from_millis(500)).await;
+        assert!(!rounds.is_valid(since, ttl));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_not_renewed_for_a_ttl_does_not_come_back() {
+    let scene = Scene::new(Rules::default(), None);
+    let (session, held) = scene.leader(0, TTL).await;
+    session.renew(std::slice::from_ref(&held)).await.unwrap();
+    sleep(TTL).await;
+    let gone = session.renew(std::slice::from_ref(&held)).await;
+    assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_server_under_two_addresses_and_another_number_of_servers_are_refused() {
+    let scene = Scene::new(Rules::default(), None);
+    scene.session(0, TTL).await;
+    let clock = || Arc::new(Drifting { began: Instant::now(), rate: 1_000_000 });
+    let mut links = scene.group.links(1);
+    links[4] = links[0].clone();
+    let twice = RedlockStore::with_servers(links.clone(), clock(), None, Rules::default());
+    let said = twice.identity().await.unwrap_err().to_string();
+    assert!(said.contains("are one server"), "{said}");
+    links.truncate(3);
+    let three = RedlockStore::with_servers(links, clock(), None, Rules::default());
+    let said = three.identity().await.unwrap_err().to_string();
+    assert!(said.contains("3 servers are named, and the store that they belong to has 5"), "{said}");
+}
+
+/// What the guards of a server's steps are for is seen in random worlds with clocks that jump; here
+/// is what each of them refuses.
+#[test]
+fn a_server_takes_a_token_for_the_owner_only_and_above_its_counter_and_a_seed_for_the_loss_it_names() {
+    let now = Duration::from_secs(100);
+    let stay = |name: &str, number| Stay {
+        session: format!("{name:0>27}"),
+        election: jobs(),
+        incarnation: Incarnation::from_bits(number),
+    };
+    let (ours, theirs) = (stay("a", 1), stay("b", 2));
+    let token = |number| Token::new(number).unwrap();
+    let ask = |server: &mut Model, verb| server.ask(now, &Request { store: "s".to_owned(), verb }).reply;
+    let seed = |server: &str| Verb::Seed { server: server.to_owned(), counter: Some(7), longest: Duration::ZERO };
+    let acquire = |stay: &Stay, at: &mut Model| {
+        let verb = Verb::Acquire { stay: stay.clone(), ttl: TTL, said: b"0001a----------------".to_vec() };
+        at.ask(now + TTL, &Request { store: "s".to_owned(), verb: verb.clone() });
+        at.ask(now + TTL * 3, &Request { store: "s".to_owned(), verb }).reply
+    };
+    let number = |stay: &Stay, number| Verb::Number { stay: stay.clone(), token: token(number) };
+    for left_out in [None, Some(ServerRule::SeedNamesLoss)] {
+        let mut server = Model::new(3, left_out.as_slice());
+        let expected = if left_out.is_none() { Reply::Refused } else { Reply::Done };
+        assert_eq!(ask(&mut server, seed("00030001")), expected, "another loss");
+    }
+    for (left_out, for_theirs, for_lower) in [
+        (None, Reply::Refused, Reply::Refused),
+        (Some(ServerRule::TokenForOwner), Reply::Done, Reply::Refused),
+        (Some(ServerRule::TokenAboveCounter), Reply::Refused, Reply::Done),
+    ] {
+        let mut server = Model::new(3, left_out.as_slice());
+        assert_eq!(ask(&mut server, seed("00030000")), Reply::Done);
+        assert!(matches!(acquire(&ours, &mut server), Reply::Locks(_)));
+        assert_eq!(ask(&mut server, number(&theirs, 9)), for_theirs, "{left_out:?}");
+        assert_eq!(ask(&mut server, number(&ours, 7)), for_lower, "{left_out:?}");
+        assert_eq!(ask(&mut server, number(&ours, 10)), Reply::Done, "{left_out:?}");
+        let publish = |was| Verb::Publish {
+            session: ours.session.clone(),
+            held: Held::new(jobs(), crate::keys::id_of(token(10)), token(10), ours.incarnation),
+            was: Version(was),
+            version: Version(was + 1),
+            said: b"----------------value".to_vec(),
+        };
+        assert_eq!(ask(&mut server, publish(1)), Reply::Done);
+        assert_eq!(ask(&mut server, publish(1)), Reply::Refused, "it says something newer");
+    }
+}

@@ -1,0 +1,148 @@
+//! The script against the model: random requests, answered by a real server and by the value that
+//! the simulations run on.
+
+use std::time::Duration;
+
+use incumbent_store::{ElectionName, Held, Incarnation, Token, Version};
+use incumbent_testkit::fuzz::Rng;
+use incumbent_testkit::servers::RedisServer;
+
+use super::model::Model;
+use crate::keys;
+use crate::redlock::server::{self, Answer, Reply, Request, Server, Stay, Verb};
+
+/// Nothing expires meanwhile.
+const TTL: Duration = Duration::from_secs(3_000);
+const STORE: &str = "redlock-a-b-c";
+
+/// A real server and the model, side by side.
+struct Pair {
+    real: server::RedisServer,
+    model: Model,
+    process: RedisServer,
+    rng: Rng,
+    /// What each called itself when it was last empty.
+    names: (String, String),
+    highest: u64,
+}
+
+impl Pair {
+    async fn start() -> Pair {
+        let process = RedisServer::start().await;
+        let client = redis::Client::open(process.url()).unwrap();
+        let real = server::RedisServer::new(&client, "test", false).unwrap();
+        let rng = Rng::from_number(7);
+        Pair { real, model: Model::new(3, &[]), process, rng, names: Default::default(), highest: 10 }
+    }
+
+    async fn ask(&mut self, store: &str, real: Verb, model: Verb) -> (Answer, Answer) {
+        let request = |verb| Request { store: store.to_owned(), verb };
+        let answer = self.real.ask(&request(real)).await.unwrap();
+        (answer, self.model.ask(Duration::from_secs(100), &request(model)))
+    }
+
+    async fn both(&mut self, verb: Verb) {
+        let store = if self.rng.below(20) == 0 { "redlock-d-e-f" } else { STORE };
+        let (real, model) = self.ask(store, verb.clone(), verb.clone()).await;
+        let seen = |answer: &Answer| (answer.store.clone(), answer.counter, answer.longest, answer.reply.clone());
+        assert_eq!(seen(&real), seen(&model), "{verb:?}");
+        self.names = (real.server, model.server);
+    }
+
+    /// Empties both, and tells them what they belong to, perhaps after a word that is too late.
+    async fn lose(&mut self) {
+        let earlier = self.names.clone();
+        self.process.cli(&["FLUSHALL"]);
+        self.model.lose();
+        self.both(Verb::Look).await;
+        assert_ne!(self.names, earlier);
+        let (counter, longest) = (Some(self.highest), Duration::from_secs(5));
+        let seed = |server: &str| Verb::Seed { server: server.to_owned(), counter, longest };
+        let late = self.ask(STORE, seed(&earlier.0), seed(&earlier.1)).await;
+        assert_eq!((late.0.reply, late.1.reply), (Reply::Refused, Reply::Refused));
+        let names = self.names.clone();
+        let done = self.ask(STORE, seed(&names.0), seed(&names.1)).await;
+        assert_eq!((done.0.reply, done.1.reply), (Reply::Done, Reply::Done));
+        let acquire = self.acquire();
+        let waits = self.ask(STORE, acquire.clone(), acquire).await;
+        assert!(matches!((waits.0.reply, waits.1.reply), (Reply::Wait(_), Reply::Wait(_))));
+        // And all of that is long ago.
+        assert_eq!(self.process.cli(&["HSET", "{test}:redlock", "age", "99999999999"]), "0");
+        self.model.season();
+    }
+
+    fn election(&mut self) -> ElectionName {
+        ElectionName::new(["jobs", "jobs/nightly"][self.rng.below(2) as usize]).unwrap()
+    }
+
+    fn session(&mut self) -> String {
+        format!("{:027}", self.rng.below(2))
+    }
+
+    fn stay(&mut self) -> Stay {
+        let (session, election) = (self.session(), self.election());
+        Stay { session, election, incarnation: Incarnation::from_bits(u128::from(self.rng.below(2)) + 1) }
+    }
+
+    fn token(&mut self) -> Token {
+        let token = self.highest.saturating_sub(self.rng.below(4)).max(1);
+        Token::new(token).unwrap()
+    }
+
+    fn held(&mut self) -> Held {
+        let (stay, token) = (self.stay(), self.token());
+        Held::new(stay.election, keys::id_of(token), token, stay.incarnation)
+    }
+
+    fn version(&mut self) -> Version {
+        Version(1 + self.rng.below(5))
+    }
+
+    fn acquire(&mut self) -> Verb {
+        Verb::Acquire { stay: self.stay(), ttl: TTL, said: b"0002ab----------------\0\xff".to_vec() }
+    }
+
+    fn verb(&mut self) -> Verb {
+        match self.rng.below(12) {
+            0..3 => self.acquire(),
+            3..6 => {
+                self.highest += self.rng.below(2);
+                Verb::Number { stay: self.stay(), token: self.token() }
+            }
+            6 => {
+                let (session, named) = (self.session(), vec![self.held(), self.held()]);
+                Verb::Renew { session, ttl: TTL, named, tried: vec![self.election()] }
+            }
+            7 => {
+                let Stay { session, election, incarnation } = self.stay();
+                let up_to = Some(self.token()).filter(|_| self.rng.below(2) == 0);
+                let stay = Some((incarnation, up_to)).filter(|_| self.rng.below(3) > 0);
+                Verb::Release { session, stay, elections: vec![election] }
+            }
+            8 | 9 => {
+                let (session, held, was) = (self.session(), self.held(), self.version());
+                let said = b"00000000000000ffnew".to_vec();
+                Verb::Publish { session, held, was, version: Version(was.0 + 1), said }
+            }
+            10 => {
+                let (election, token, version) = (self.election(), self.token(), self.version());
+                Verb::Evict { election, token, version }
+            }
+            _ => Verb::Read(self.election()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_script_does_what_the_model_does() {
+    let mut pair = Pair::start().await;
+    pair.both(Verb::Look).await;
+    pair.lose().await;
+    for _ in 0..4_000 {
+        if pair.rng.below(300) == 0 {
+            pair.lose().await;
+        }
+        let verb = pair.verb();
+        pair.both(verb).await;
+    }
+}

@@ -1,0 +1,306 @@
+//! Redlock on five real servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent::{Client, OperatorError, ReadError};
+use incumbent_redis::RedlockStore;
+use incumbent_store::{ElectionName, LineKind, Place, Store, StoreError};
+use incumbent_testkit::conformance::{Harness, Time};
+use incumbent_testkit::hostile::{Claim, Exception, Host};
+use incumbent_testkit::servers::{RedisServer, WallClock};
+use tokio::sync::OnceCell;
+
+use crate::harness::{entry, jobs, lead, until, within};
+
+/// Long enough for a slow machine: each server has a tenth of it to answer.
+const TTL: Duration = Duration::from_secs(4);
+const SERVERS: usize = 5;
+const KEEPS_EVERYTHING: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+/// Five servers that know nothing of each other.
+struct Five(Vec<RedisServer>);
+
+impl Five {
+    async fn start(args: &[&str]) -> Five {
+        let mut servers = Vec::new();
+        for _ in 0..SERVERS {
+            servers.push(RedisServer::start_with(args).await);
+        }
+        Five(servers)
+    }
+
+    fn url(&self) -> String {
+        format!("redlock://{}", self.0.iter().map(RedisServer::endpoint).collect::<Vec<_>>().join(","))
+    }
+
+    fn store(&self) -> RedlockStore {
+        RedlockStore::from_url(&self.url()).unwrap()
+    }
+
+    /// Founds the store, as if that were long ago.
+    async fn season(&self) {
+        until("the store is founded", async || self.store().identity().await.is_ok()).await;
+        for server in &self.0 {
+            server.cli(&["HSET", "{incumbent}:redlock", "age", "99999999999"]);
+        }
+    }
+
+    /// A field of one server's hash.
+    fn field(&self, server: usize, field: &str) -> String {
+        self.0[server].cli(&["HGET", "{incumbent}:redlock", field])
+    }
+
+    async fn client(&self, ttl: Duration) -> Client {
+        Client::builder().ttl(ttl).with_store(self.store()).await.unwrap()
+    }
+}
+
+/// The servers that the suites share, each test with elections of its own.
+async fn shared() -> &'static Five {
+    static SERVERS: OnceCell<Five> = OnceCell::const_new();
+    let start = async || {
+        let five = Five::start(&[]).await;
+        five.season().await;
+        five
+    };
+    SERVERS.get_or_init(start).await
+}
+
+impl Harness for &'static Five {
+    async fn store(&self) -> Arc<dyn Store> {
+        Arc::new(Five::store(self))
+    }
+
+    fn ttl(&self) -> Duration {
+        TTL
+    }
+}
+
+incumbent_testkit::conformance!(five_servers, Time::Real, shared().await);
+incumbent_testkit::elections!(elections_on_five_servers, Time::Real, shared().await);
+
+/// Five servers that keep what they were told.
+struct Hosts {
+    five: Five,
+    wall_clock: WallClock,
+}
+
+impl Host for Hosts {
+    const EXCEPTIONS: &'static [Exception] = &[
+        Exception::new(Claim::HungEndpoint, "a server has one address, and others stand in for one that hangs"),
+        Exception::new(Claim::CutAfterTheRequest, "an election has one lock, and no line in which to stand"),
+        Exception::new(Claim::TenThousand, "an election has one lock, and no line in which to stand"),
+    ];
+    const TTL: Duration = Duration::from_secs(5);
+
+    async fn start() -> Hosts {
+        let wall_clock = WallClock::new();
+        let mut five = Five::start(&KEEPS_EVERYTHING).await;
+        for server in &mut five.0 {
+            server.set_environment(wall_clock.environment());
+            server.restart().await;
+        }
+        five.season().await;
+        Hosts { five, wall_clock }
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        self.five.0.iter().map(RedisServer::endpoint).collect()
+    }
+
+    fn store(&self, addresses: &[String]) -> Option<Arc<dyn Store>> {
+        if addresses.len() != SERVERS {
+            return None;
+        }
+        Some(Arc::new(RedlockStore::from_url(&format!("redlock://{}", addresses.join(","))).unwrap()))
+    }
+
+    async fn crowd(&self, _election: &ElectionName, _count: usize) {}
+
+    async fn restart_with_less(&mut self) -> bool {
+        for server in &mut self.five.0 {
+            server.configure(&["--maxclients", "32"]);
+            server.restart().await;
+        }
+        true
+    }
+
+    async fn fill(&mut self) -> bool {
+        self.five.0.iter().for_each(|server| drop(server.cli(&["CONFIG", "SET", "maxmemory", "1"])));
+        true
+    }
+
+    async fn make_room(&mut self) {
+        self.five.0.iter().for_each(|server| drop(server.cli(&["CONFIG", "SET", "maxmemory", "0"])));
+    }
+
+    async fn set_wall_clock(&mut self, seconds_off: i64) -> bool {
+        self.wall_clock.set(seconds_off);
+        true
+    }
+}
+
+incumbent_testkit::hostile!(hostile, Hosts);
+
+#[tokio::test]
+async fn two_of_five_may_be_dead_and_with_three_dead_nobody_leads_and_the_error_says_why() {
+    let mut five = Five::start(&KEEPS_EVERYTHING).await;
+    five.season().await;
+    let election = five.client(TTL).await.election("jobs").unwrap();
+    let mut candidacy = election.candidate("a").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
+    five.0[1].kill();
+    five.0[3].kill();
+    // Nothing but renewals keeps it in office for so long.
+    assert!(tokio::time::timeout(TTL * 2, office.lost()).await.is_err());
+    let other = five.client(TTL).await.election("others").unwrap();
+    let second = within(other.candidate("b").try_once()).await.unwrap().expect("three will do");
+    second.check().unwrap();
+
+    five.0[4].kill();
+    within(office.lost()).await;
+    within(second.lost()).await;
+    let error = five.store().open_session(TTL).await.unwrap_err();
+    let said = error.to_string();
+    assert!(matches!(error, StoreError::Unavailable { .. }) && said.contains("it takes 3 of 5 servers"), "{said}");
+    assert!(said.contains(&five.0[4].endpoint()), "{said}");
+    drop((office, second));
+    // They come back with all that they were told.
+    five.0[1].restart().await;
+    lead(&mut candidacy).await.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_was_emptied_is_told_what_the_others_know_and_its_leader_leads_on() {
+    let mut five = Five::start(&[]).await;
+    five.season().await;
+    let election = five.client(TTL).await.election("jobs").unwrap();
+    let mut candidacy = election.candidate("a").stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
+    let store = five.field(0, "store");
+    five.0[2].cli(&["FLUSHALL"]);
+    five.0[3].restart().await;
+    until("both belong to the store again", async || [2, 3].iter().all(|server| five.field(*server, "store") == store))
+        .await;
+    for server in [2, 3] {
+        let counter: u64 = five.field(server, "counter").parse().unwrap();
+        assert!(counter >= office.token().get(), "{counter}");
+        assert_eq!(five.field(server, "wait"), TTL.as_millis().to_string());
+    }
+    assert!(!store.contains(&five.field(2, "server")), "it has another name");
+    office.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word() {
+    let five = Five::start(&[]).await;
+    five.season().await;
+    let before = five.store().identity().await.unwrap();
+    five.0[..3].iter().for_each(|server| drop(server.cli(&["FLUSHALL"])));
+    let said = five.store().identity().await.unwrap_err().to_string();
+    assert!(said.contains("3 of 5 servers are empty"), "{said}");
+    let word = said.split("refound=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let anew = RedlockStore::from_url(&format!("{}?refound={word}", five.url())).unwrap();
+    let is = within(anew.identity()).await.unwrap();
+    assert!(is != before && is.as_str() == word, "{is}");
+    until("all belong to it", async || {
+        five.store().identity().await.is_ok_and(|now| now == is)
+            && (0..SERVERS).all(|server| five.field(server, "store") == word)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tokens_grow_over_restarts_of_servers_that_forget() {
+    const TTL: Duration = Duration::from_secs(2);
+    const TERMS: usize = 40;
+    let mut five = Five::start(&[]).await;
+    five.season().await;
+    let store = five.store();
+    let (mut terms, mut highest, mut restarted) = (0, None, 0);
+    let mut session = store.open_session(TTL).await.unwrap();
+    until("all terms are over", async || {
+        if terms == TERMS {
+            return true;
+        }
+        match session.enlist(&jobs(), &entry(terms as u128 + 1)).await {
+            Ok(standing) => {
+                let Place::Leading(held) = standing.place else { return false };
+                assert!(highest < Some(held.token), "{:?} after {highest:?}", held.token);
+                highest = Some(held.token);
+                _ = session.withdraw(&held, None).await;
+                terms += 1;
+                // One at a time: the next is emptied when the last one counts again.
+                let counts = (0..SERVERS).all(|server| five.field(server, "age").len() > 3);
+                if terms % 4 == 0 && counts {
+                    five.0[restarted % SERVERS].restart().await;
+                    restarted += 1;
+                }
+            }
+            Err(StoreError::SessionGone) => session = store.open_session(TTL).await.unwrap(),
+            Err(_) => {}
+        }
+        if session.renew(&[]).await.is_err() {
+            session = store.open_session(TTL).await.unwrap();
+        }
+        false
+    })
+    .await;
+    assert!(restarted > 0);
+}
+
+#[tokio::test]
+async fn what_it_cannot_do_is_said_beforehand_and_refused() {
+    let five = shared().await;
+    let promises = five.store().promises().await.unwrap();
+    assert_eq!((promises.line, promises.office_record, promises.watches), (LineKind::Single, false, false));
+    let said = promises.caveats.join(" ");
+    for part in ["rests on time", "3 of them away", "2 of them away", "transfer", "refound"] {
+        assert_eq!(said.contains(part), part != "3 of them away", "{part}: {said}");
+    }
+    let operator = five.client(TTL).await.election("jobs/refused").unwrap().operator();
+    let refused = operator.pause("upgrade", TTL).await;
+    let Err(OperatorError::Read(ReadError::Store(StoreError::Unsupported { what }))) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(what.contains("no office record"), "{what}");
+}
+
+#[tokio::test]
+async fn a_server_with_replicas_is_refused() {
+    let five = Five::start(&[]).await;
+    five.season().await;
+    let mut replicas = Vec::new();
+    for server in &five.0[1..4] {
+        let replica = RedisServer::start().await;
+        replica.cli(&["REPLICAOF", "127.0.0.1", &server.port().to_string()]);
+        until("it has a replica", async || server.cli(&["INFO", "replication"]).contains("connected_slaves:1")).await;
+        replicas.push(replica);
+    }
+    let said = five.store().identity().await.unwrap_err().to_string();
+    assert!(said.contains("must have none"), "{said}");
+}
+
+#[tokio::test]
+async fn a_user_with_the_least_rights_leads() {
+    let five = Five::start(&[]).await;
+    let rights =
+        "~{incumbent}* +evalsha +eval +info +time +type +del +hmget +hget +hset +hdel +hrandfield +hello +ping";
+    for server in &five.0 {
+        let set: Vec<&str> =
+            ["ACL", "SETUSER", "me", "on", ">secret", "resetkeys"].into_iter().chain(rights.split(' ')).collect();
+        assert_eq!(server.cli(&set), "OK");
+    }
+    let url = five.url().replace("redlock://", "redlock://me:secret@");
+    let store = RedlockStore::from_url(&url).unwrap();
+    assert!(!format!("{store:?}").contains("secret"));
+    until("the store is founded", async || store.identity().await.is_ok()).await;
+    five.season().await;
+    let session = store.open_session(TTL).await.unwrap();
+    let standing = within(session.enlist(&jobs(), &entry(1))).await.unwrap();
+    assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+    let wrong = RedlockStore::from_url(&five.url().replace("redlock://", "redlock://me:hunter2@")).unwrap();
+    let said = wrong.identity().await.unwrap_err().to_string();
+    assert!(!said.contains("hunter2"), "{said}");
+}
