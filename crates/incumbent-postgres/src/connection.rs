@@ -1,5 +1,5 @@
-//! One connection to the server: dialled when it is needed, used by one call at a time, dropped
-//! with a call that was given up. Knows SQL, and nothing of elections.
+//! Connections to the server: dialled when they are needed, each used by one call at a time. Knows
+//! SQL, and nothing of elections.
 //!
 //! A call is one message, which is answered as a whole: the transaction and what is told of it.
 //! Nothing is sent before the answer to the message before has come. A client that goes away with
@@ -7,15 +7,15 @@
 //! server's connection next.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use incumbent_store::{Effect, StoreError, random_words};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::connector::{Connector, Messages};
@@ -24,29 +24,33 @@ use crate::schema::{About, Schema};
 
 /// How long a connection may take to come up, the schema included.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection that is given up has to finish what was sent on it.
+/// How long a call that is given up, or a connection, has to finish what was sent.
 const LINGER: Duration = Duration::from_secs(10);
+/// How many calls are out at once. One that waits for a lock, such as the raise of a fence while a
+/// transaction of an earlier leader is open, must not hold up those of all other elections.
+const TURNS: usize = 4;
+/// How long a call waits for others to be done before it has a connection made of its own: longer
+/// than nearly all of them take, so that one is enough for most clients.
+const GROW_AFTER: Duration = Duration::from_millis(20);
+/// How many connections are kept while there is nothing to do.
+const KEPT: usize = 2;
 /// The routine of the server that warns of a commit which no standby has confirmed. The text is
 /// translated.
 const GAVE_UP_WAITING_FOR_STANDBY: &str = "SyncRepWaitForLSN";
 /// What a transaction begins with, whatever the defaults of the role and of the database are.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;";
 
-/// A connection that is there when it is needed.
+/// Connections that are there when they are needed.
 #[derive(Debug)]
 pub(crate) struct Link {
     connector: Arc<dyn Connector>,
     schema: Arc<Schema>,
-    slot: Mutex<Slot>,
-}
-
-/// The connection while no call has it.
-#[derive(Debug, Default)]
-struct Slot {
-    idle: Option<Open>,
-    /// It is being made. That goes on when the call that began it is given up: over a slow link it
-    /// takes longer than a call may, and the next one finds it made.
-    dialling: Option<JoinHandle<Result<Open, StoreError>>>,
+    turns: Semaphore,
+    idle: Mutex<Vec<Open>>,
+    put_back: Notify,
+    /// The connection that is being made. That goes on when the call that began it is given up:
+    /// over a slow link it takes longer than a call may, and the next one finds it made.
+    dialling: tokio::sync::Mutex<Option<JoinHandle<Result<Open, StoreError>>>>,
 }
 
 /// A connection that was made.
@@ -62,14 +66,22 @@ pub(crate) struct Open {
 
 impl Link {
     pub(crate) fn new(connector: Arc<dyn Connector>, schema: Arc<Schema>) -> Link {
-        Link { connector, schema, slot: Mutex::default() }
+        Link {
+            connector,
+            schema,
+            turns: Semaphore::new(TURNS),
+            idle: Mutex::default(),
+            put_back: Notify::new(),
+            dialling: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Runs a step: a statement that is a transaction of its own. `tell` is sent with it, and runs
     /// as another one once the step is committed.
     ///
-    /// In a task of its own, which ends with the one who waits for it: a call whose caller does not
-    /// poll it, but has not given it up, would keep the connection from all others.
+    /// In a task of its own: a call whose caller does not poll it, but has not given it up, would
+    /// keep its turn from others. Given up, it gives its turn back, and is sent no more; what was
+    /// sent already is finished, and its connection is then of use to the next.
     pub(crate) async fn call(
         self: &Arc<Self>,
         what: &'static str,
@@ -78,56 +90,106 @@ impl Link {
         tell: Option<String>,
     ) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let link = self.clone();
-        let mut call = GivenUp(tokio::spawn(async move {
-            let mut slot = link.slot.lock().await;
-            let open = link.take(&mut slot).await?;
-            // It is back only with its answer: a call that is given up, or refused in the middle of
-            // a transaction, leaves nothing to the next one.
-            let rows = open.step(&named(what, &*link.connector), effect, &step, tell.as_deref()).await?;
-            slot.idle = Some(open);
+        // Dropped with this future.
+        let (_wanted, mut given_up) = oneshot::channel::<()>();
+        let call = tokio::spawn(async move {
+            let (turn, open) = tokio::select! {
+                biased;
+                _ = &mut given_up => return Ok(Vec::new()),
+                ready = link.ready() => ready?,
+            };
+            let what = named(what, &*link.connector);
+            let rows = {
+                let mut answer = pin!(open.step(&what, effect, &step, tell.as_deref()));
+                tokio::select! {
+                    biased;
+                    rows = &mut answer => rows?,
+                    _ = &mut given_up => {
+                        drop(turn);
+                        timeout(LINGER, answer).await.map_err(|error| StoreError::unknown(&*what, error))??
+                    }
+                }
+            };
+            // It is back only with its answer: one that was refused in the middle of a transaction
+            // leaves nothing to the next call.
+            link.put_back(open);
             Ok(rows)
-        }));
-        let lost = |error: JoinError| match effect {
+        });
+        call.await.map_err(|error: JoinError| match effect {
             Effect::Write => StoreError::unknown(what, error),
             Effect::None => StoreError::unavailable(what, error),
-        };
-        (&mut call.0).await.map_err(lost)?
+        })?
     }
 
-    /// The connection, which is made if there is none.
-    async fn take(self: &Arc<Self>, slot: &mut Slot) -> Result<Open, StoreError> {
-        let usable = |open: &Open| !open.client.is_closed();
-        if let Some(open) = slot.idle.take().filter(usable) {
-            return Ok(open);
-        }
+    /// A turn, and a connection for it.
+    async fn ready(self: &Arc<Self>) -> Result<(Option<SemaphorePermit<'_>>, Open), StoreError> {
+        // It is never closed.
+        let turn = self.turns.acquire().await.ok();
+        let others_are_out = self.turns.available_permits() + 1 < TURNS;
+        let open = tokio::select! {
+            biased;
+            open = self.idle() => open,
+            dialled = async {
+                if others_are_out {
+                    sleep(GROW_AFTER).await;
+                }
+                self.dialled().await
+            } => dialled?,
+        };
+        Ok((turn, open))
+    }
+
+    /// A new connection.
+    async fn dialled(self: &Arc<Self>) -> Result<Open, StoreError> {
+        let mut dialling = self.dialling.lock().await;
         // What went wrong while nobody waited for it may be over.
-        if let Some(ended) = slot.dialling.take_if(|dialling| dialling.is_finished())
+        if let Some(ended) = dialling.take_if(|dialling| dialling.is_finished())
             && let Ok(Ok(open)) = ended.await
-            && usable(&open)
+            && open.is_usable()
         {
             return Ok(open);
         }
         let link = self.clone();
-        let dialling = slot.dialling.get_or_insert_with(|| {
+        let dial = dialling.get_or_insert_with(|| {
             let (unheard, _) = mpsc::unbounded_channel();
             tokio::spawn(async move { dial(&*link.connector, &link.schema, unheard).await })
         });
-        let dialled = dialling.await;
-        slot.dialling = None;
+        let dialled = dial.await;
+        *dialling = None;
         dialled.map_err(|error| StoreError::unavailable("connecting to PostgreSQL", error))?
     }
-}
 
-/// A call ends with the one who waits for it.
-struct GivenUp<T>(JoinHandle<T>);
+    /// The next connection that nobody uses.
+    async fn idle(&self) -> Open {
+        loop {
+            let put_back = self.put_back.notified();
+            if let Some(open) = self.take_idle() {
+                return open;
+            }
+            put_back.await;
+        }
+    }
 
-impl<T> Drop for GivenUp<T> {
-    fn drop(&mut self) {
-        self.0.abort();
+    fn take_idle(&self) -> Option<Open> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(Open::is_usable);
+        idle.pop()
+    }
+
+    fn put_back(&self, open: Open) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < KEPT {
+            idle.push(open);
+            self.put_back.notify_one();
+        }
     }
 }
 
 impl Open {
+    fn is_usable(&self) -> bool {
+        !self.client.is_closed()
+    }
+
     async fn step(
         &self,
         what: &str,
@@ -247,10 +309,13 @@ async fn drive(
 
 #[cfg(test)]
 mod tests {
+    use incumbent_store::StoreId;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::time::Instant;
     use tokio_postgres::{Config, NoTls};
 
     use super::*;
+    use crate::connector::{Connecting, messages};
 
     /// One message of the server's.
     fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -274,32 +339,51 @@ mod tests {
         body
     }
 
-    /// What comes of a query whose answer is well, but for the `completed` statements that it says
-    /// were run behind the one that it repeats the number for.
-    async fn answered(completed: usize, after: &str) -> Result<Vec<SimpleQueryRow>, Refusal> {
+    /// A connection, and the server's end of it.
+    async fn connected() -> (Open, DuplexStream) {
         let (ours, mut server) = tokio::io::duplex(4096);
-        let ready = message(b'Z', b"I");
-        let serve = tokio::spawn(async move {
+        let welcome = async {
             heard(&mut server).await;
-            let welcome = [message(b'R', &[0; 4]), ready.clone()].concat();
+            let welcome = [message(b'R', &[0; 4]), message(b'Z', b"I")].concat();
             server.write_all(&welcome).await.unwrap();
-            assert_eq!(server.read_u8().await.unwrap(), b'Q');
-            let query = String::from_utf8(heard(&mut server).await).unwrap();
-            let nonce = query.split('\'').nth(1).unwrap();
-            let done = message(b'C', b"SELECT 1\0");
-            let mut answer = [row(nonce), done.clone()].concat();
-            for _ in 0..completed {
-                answer.extend([row("t"), done.clone()].concat());
-            }
-            server.write_all(&[answer, ready].concat()).await.unwrap();
-            server
-        });
-        let (client, connection) = Config::new().user("a").connect_raw(ours, NoTls).await.unwrap();
-        let driver = tokio::spawn(connection);
-        let answer = ask(&client, "", "SELECT true", after).await;
-        driver.abort();
-        serve.await.unwrap();
-        answer
+        };
+        let mut config = Config::new();
+        let (connected, ()) = tokio::join!(config.user("a").connect_raw(ours, NoTls), welcome);
+        let (client, connection) = connected.unwrap();
+        let (unheard, _) = mpsc::unbounded_channel();
+        let (held, holder) = oneshot::channel();
+        let unconfirmed = Arc::new(AtomicU64::new(0));
+        tokio::spawn(drive(messages(connection), unconfirmed.clone(), unheard, holder));
+        (Open { client, about: About { store: StoreId::new("a") }, unconfirmed, _held: held }, server)
+    }
+
+    /// The query that comes next.
+    async fn asked(server: &mut DuplexStream) -> String {
+        assert_eq!(server.read_u8().await.unwrap(), b'Q');
+        String::from_utf8(heard(server).await).unwrap()
+    }
+
+    /// Answers a query, and says that so many statements were run behind the one that repeats its
+    /// number.
+    async fn answer(server: &mut DuplexStream, query: &str, completed: usize) {
+        let nonce = query.split('\'').nth(1).unwrap();
+        let done = message(b'C', b"SELECT 1\0");
+        let mut answer = [row(nonce), done.clone()].concat();
+        for _ in 0..completed {
+            answer.extend([row("t"), done.clone()].concat());
+        }
+        answer.extend(message(b'Z', b"I"));
+        server.write_all(&answer).await.unwrap();
+    }
+
+    /// What comes of a query whose answer is well, but for the number of statements that were run.
+    async fn answered(completed: usize, after: &str) -> Result<Vec<SimpleQueryRow>, Refusal> {
+        let (open, mut server) = connected().await;
+        let serve = async {
+            let query = asked(&mut server).await;
+            answer(&mut server, &query, completed).await;
+        };
+        tokio::join!(ask(&open.client, "", "SELECT true", after), serve).0
     }
 
     #[tokio::test]
@@ -307,5 +391,101 @@ mod tests {
         assert!(matches!(answered(1, "COMMIT").await, Err(Refusal::Foreign)));
         assert_eq!(answered(2, "COMMIT").await.unwrap().len(), 1);
         assert_eq!(answered(1, "").await.unwrap().len(), 1);
+    }
+
+    /// There is no server.
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl Connector for Nowhere {
+        fn connect(&self) -> Connecting<'_> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// A link with these connections, which are used from the last to the first.
+    fn link(idle: impl IntoIterator<Item = Open>) -> Arc<Link> {
+        let link = Link::new(Arc::new(Nowhere), Arc::new(Schema::new("incumbent").unwrap()));
+        link.idle.lock().unwrap().extend(idle);
+        Arc::new(link)
+    }
+
+    async fn read(link: &Arc<Link>) -> Result<usize, StoreError> {
+        let rows = link.call("reading", Effect::None, "SELECT true".to_owned(), None).await;
+        rows.map(|rows| rows.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_hang_and_are_given_up_hold_up_no_other() {
+        let (last, mut answers) = connected().await;
+        let (mut idle, mut servers) = (vec![last], Vec::new());
+        for _ in 0..TURNS {
+            let (open, server) = connected().await;
+            idle.push(open);
+            servers.push(server);
+        }
+        let link = link(idle);
+        for server in servers.iter_mut().rev() {
+            tokio::select! {
+                biased;
+                _ = read(&link) => panic!("nobody answers"),
+                _ = asked(server) => {}
+            }
+        }
+        let began = Instant::now();
+        let serve = async {
+            let query = asked(&mut answers).await;
+            answer(&mut answers, &query, 2).await;
+        };
+        let (rows, ()) = tokio::join!(read(&link), serve);
+        assert_eq!((rows.unwrap(), began.elapsed()), (1, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_given_up_costs_no_connection_once_it_is_answered() {
+        let (open, mut server) = connected().await;
+        let link = link([open]);
+        for _ in 0..3 {
+            let query = tokio::select! {
+                biased;
+                _ = read(&link) => panic!("nobody answers yet"),
+                query = asked(&mut server) => query,
+            };
+            assert_eq!(link.idle.lock().unwrap().len(), 0, "its answer is still to come");
+            answer(&mut server, &query, 2).await;
+            let back = timeout(LINGER, link.idle()).await.expect("it is back");
+            link.put_back(back);
+        }
+    }
+
+    /// There is one connection, and no other to be had.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_goes_on_the_first_connection_that_there_is_though_another_is_being_made() {
+        let (open, mut server) = connected().await;
+        let link = link([open]);
+        let serve = async {
+            for _ in 0..2 {
+                let query = asked(&mut server).await;
+                sleep(2 * GROW_AFTER).await;
+                answer(&mut server, &query, 2).await;
+            }
+        };
+        let both = async { tokio::join!(read(&link), read(&link), serve) };
+        let (first, second, ()) = timeout(DIAL_TIMEOUT, both).await.expect("both are answered");
+        assert_eq!((first.unwrap(), second.unwrap()), (1, 1));
+    }
+
+    /// What its caller has forgotten must not be done.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_given_up_while_it_waits_for_a_turn_is_never_sent() {
+        let (open, mut server) = connected().await;
+        let link = link([open]);
+        let turns = link.turns.acquire_many(u32::try_from(TURNS).unwrap()).await.unwrap();
+        let waits = timeout(Duration::from_secs(1), read(&link)).await;
+        assert!(waits.is_err(), "{waits:?}");
+        drop(turns);
+        let silent = timeout(Duration::from_secs(1), server.read_u8()).await;
+        assert!(silent.is_err(), "{silent:?}");
+        assert_eq!(link.idle.lock().unwrap().len(), 1);
     }
 }

@@ -68,9 +68,10 @@
 //!   nor does a standby know of a longer TTL that was granted right before.
 //! - **The wall clock.** Sessions expire by the server's. Set back, their rest is clamped to a TTL;
 //!   set forward, they expire early.
-//! - **Dropped calls.** A call that is given up takes its connection with it, so that the next does
-//!   not wait behind it. What is told to others, and to oneself to prove that a connection hears,
-//!   is given up after a second or two.
+//! - **Dropped calls.** A call that is given up before it was sent is not sent. One that was sent is
+//!   finished, and until then its connection serves no other; the next call has another one. What
+//!   is told to others, and to oneself to prove that a connection hears, is given up after a second
+//!   or two.
 //!
 //! Every renewal is a transaction, and transaction ids are finite: 1,000 sessions with a TTL of 15
 //! s use 200 a second, which makes the server freeze old rows of the whole cluster about every 12

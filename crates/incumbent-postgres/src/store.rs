@@ -29,8 +29,9 @@ const LONGEST_TTL: Duration = Duration::from_secs(3_600);
 
 /// Elections in a PostgreSQL database.
 ///
-/// Cheap to clone; clones share their connections: one for calls, one for renewals, one that
-/// listens. Each is made when it is needed.
+/// Cheap to clone; clones share their connections: for calls, for renewals, and one that listens.
+/// Each is made when it is needed: a second one for calls where one has kept another waiting, and
+/// no more than four; the same for renewals. Two of each are kept at most.
 ///
 /// ```no_run
 /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -137,8 +138,8 @@ impl Inner {
     /// Tells what was seen only in an answer. Nobody waits for it.
     pub(crate) fn tell(&self, election: &[u8], word: &str, token: Option<i64>) {
         let (calls, tell) = (self.calls.clone(), self.telling(election, word, token));
-        // A hint: those whom it does not reach look for themselves. Calls wait behind it, so it is
-        // given up, with its connection, where nobody else would.
+        // A hint: those whom it does not reach look for themselves. Calls may wait behind it, so it
+        // is given up where nobody else would.
         tokio::spawn(async move {
             let told = calls.call("telling others", Effect::None, tell, None);
             let _ = tokio::time::timeout(TELL_WITHIN, told).await;

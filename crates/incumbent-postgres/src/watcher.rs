@@ -327,7 +327,7 @@ impl Shared {
             open.client.batch_execute(&format!("LISTEN \"{channel}\"")).await.is_ok()
                 && self.calls.call("telling ourselves", Effect::None, tell, None).await.is_ok()
         };
-        // Calls wait behind it, and watches until it is known: it is given up with its connection.
+        // Watches wait until it is known, and calls may wait behind it: it is given up.
         if !timeout(PROOF_WITHIN, told).await.unwrap_or(false) {
             return false;
         }

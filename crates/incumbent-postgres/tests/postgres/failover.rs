@@ -1,6 +1,7 @@
 //! Other servers, lost connections and cancelled waits: what is certain, and what is not.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -181,30 +182,28 @@ async fn a_write_whose_answer_is_lost_is_unknown_and_repeating_it_settles_it() {
     assert_eq!(server.sql("SELECT count(*) FROM incumbent.entry"), "1");
 }
 
+/// Such as the raise of a fence while a transaction of an earlier leader is open: other elections
+/// of the same client go on.
 #[tokio::test]
-async fn a_call_that_is_given_up_does_not_hold_up_the_next_one() {
-    let server = PostgresServer::start().await;
-    let proxy = Proxy::start(&server.endpoint()).await;
-    let leader = store(&server.url()).open_session(20 * TTL).await.unwrap();
-    let election = name("given-up");
-    leader.enlist(&election, &entry(1)).await.unwrap();
-    let store = store(&format!("postgres://postgres@{}/postgres", proxy.endpoint()));
+async fn a_call_that_is_not_answered_holds_up_no_other() {
+    let server = crate::harness::shared().await;
+    let store = store(&format!("{}?schema=hangs", server.url()));
     let session = store.open_session(20 * TTL).await.unwrap();
-    // It tells nobody: nothing else is under way.
-    let behind = held(&session.enlist(&election, &entry(2)).await.unwrap());
-    proxy.set(Way::HoldAnswers);
-    let given_up = tokio::spawn({
-        let (session, behind) = (session.clone(), behind.clone());
-        async move { session.standing(&behind, None).await }
-    });
-    let asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%standing_1%' AND pid <> pg_backend_pid()";
-    until("it has been asked", async || server.sql(asked) == "1").await;
-    given_up.abort();
-    assert!(given_up.await.is_err());
-    proxy.set(Way::Forward);
-    let connections = proxy.connections();
-    within(session.standing(&behind, None)).await.unwrap();
-    assert!(proxy.connections() > connections, "it has a connection of its own");
+    let leads = held(&session.enlist(&name("hangs"), &entry(1)).await.unwrap());
+    server.sql(
+        "CREATE OR REPLACE FUNCTION hangs.evict_1(e bytea, t bigint, version bigint) RETURNS boolean LANGUAGE sql \
+         SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT pg_sleep(3600); SELECT true'",
+    );
+    let line = store.line(&leads.election, 1).await.unwrap();
+    let mut hangs = pin!(store.evict(&leads.election, &line.entries[0]));
+    let asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%hangs%evict_1%' AND wait_event = 'PgSleep'";
+    let asked = until("it is asked", async || server.sql(asked) == "1");
+    tokio::select! {
+        evicted = &mut hangs => panic!("it hangs: {evicted:?}"),
+        () = asked => {}
+    }
+    let standing = within(session.standing(&leads, None)).await.unwrap();
+    assert!(matches!(standing.place, Place::Leading(_)));
 }
 
 /// Who takes an office tells others, and nobody waits for that, nor gives it up.

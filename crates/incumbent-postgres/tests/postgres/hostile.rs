@@ -32,11 +32,6 @@ impl Host for Postgres {
             "sessions end by the server's wall clock, which is the only one that all connections share: set it \
                   forward, and they have ended",
         ),
-        Exception::new(
-            Claim::CancelledReads,
-            "answers have no numbers: one that nobody waits for any more goes with its connection, and a read that \
-                  is given up costs one",
-        ),
     ];
     const TTL: Duration = Duration::from_secs(4);
 
