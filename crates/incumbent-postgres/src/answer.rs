@@ -178,6 +178,10 @@ pub(crate) struct Ahead {
     pub(crate) token: Option<i64>,
     /// How long it has, if that is less than half our TTL.
     pub(crate) left: Option<Duration>,
+    /// The version of what it says.
+    pub(crate) version: Option<Version>,
+    /// The version of the office record.
+    pub(crate) office: Version,
 }
 
 /// The answer of `renew`: what it says of those that were named, and who is ahead in each election.
@@ -190,7 +194,8 @@ pub(crate) fn renewal(rows: &[Row], named: &[Held]) -> Result<(Renewal, HashMap<
         let Some(name) = column::<Option<Vec<u8>>>(row, 1)? else { continue };
         let (election, token) = (election(name)?, token(column(row, 2)?)?);
         let left = column::<Option<i64>>(row, 5)?.map(micros);
-        ahead.insert(election.clone(), Ahead { token: column(row, 4)?, left });
+        let (says, office) = (column::<Option<i64>>(row, 6)?.map(version), version(column(row, 7)?));
+        ahead.insert(election.clone(), Ahead { token: column(row, 4)?, left, version: says, office });
         if !expected.contains(&(&election, token)) {
             let incarnation = incarnation(column(row, 3)?)?;
             renewal.stray.push(Held::new(election.clone(), id(token), token, incarnation));

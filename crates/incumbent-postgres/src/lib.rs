@@ -21,7 +21,7 @@
 //! | method | what the function does |
 //! | --- | --- |
 //! | `open_session` | inserts the session; now and then removes what nobody visits any more |
-//! | `renew` | locks the session's row alone, however many elections it stands in; renews it if it has not expired; lists its entries, and what is left of those ahead where that is less than half a TTL |
+//! | `renew` | locks the session's row alone, however many elections it stands in; renews it if it has not expired; lists its entries, with the versions of those ahead and of the office records, and with what is left of those ahead where that is less than half a TTL |
 //! | `enlist` | locks the election, draws the token, inserts the entry; removes the dead ahead of it |
 //! | `standing` | ONE lock-free statement: own session, own entry, the one ahead and its session, the office record. Only if the one ahead is dead: locks the election and removes the dead, with their sessions, as far as they go |
 //! | `publish`, `withdraw`, `evict`, `set_office` | lock the election, compare, change |

@@ -324,9 +324,11 @@ $$;
 -- One row is locked, however many elections the session stands in. The guard stands in a statement
 -- after the lock: in the same one it would be looked at before the wait, and not again. No row: the
 -- session is gone. Each entry comes with who is ahead of it, and with what is left of that one if it
--- is less than half of our TTL: it may end before our next renewal.
+-- is less than half of our TTL: it may end before our next renewal. And with the versions of that one
+-- and of the office record: where both are as they were, nobody need look for more.
 CREATE OR REPLACE FUNCTION {schema}.renew_1(s bytea) RETURNS TABLE (
-    granted_us bigint, election bytea, token bigint, incarnation bytea, ahead bigint, ahead_left_us bigint
+    granted_us bigint, election bytea, token bigint, incarnation bytea, ahead bigint, ahead_left_us bigint,
+    ahead_changed bigint, office_version bigint
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -340,10 +342,11 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT granted, mine.election, mine.token, mine.incarnation, older.token,
-            CASE WHEN older.left_us < granted / 2 THEN older.left_us END
+            CASE WHEN older.left_us < granted / 2 THEN older.left_us END, older.changed, coalesce(x.version, 0)
         FROM (SELECT 1) one LEFT JOIN {schema}.entry mine ON mine.session = s
+        LEFT JOIN {schema}.office_1 x ON x.name = mine.election
         LEFT JOIN LATERAL (
-            SELECT a.token,
+            SELECT a.token, a.changed,
                 coalesce((extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, 0) AS left_us
             FROM {schema}.entry a LEFT JOIN {schema}.session l ON l.id = a.session
             WHERE a.election = mine.election AND a.token < mine.token ORDER BY a.token DESC LIMIT 1
