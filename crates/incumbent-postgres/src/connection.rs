@@ -18,9 +18,9 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryMessage, SimpleQueryRow};
 
-use crate::connector::{Connector, Messages};
+use crate::connector::{Connector, Messages, named};
 use crate::error::{Refusal, classify};
-use crate::schema::{About, Schema};
+use crate::schema::{About, Dialled, Schema};
 
 /// How long a connection may take to come up, the schema included.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -267,17 +267,12 @@ pub(crate) async fn dial(
         let unconfirmed = Arc::new(AtomicU64::new(0));
         let (held, holder) = oneshot::channel();
         tokio::spawn(drive(messages, unconfirmed.clone(), heard, holder));
-        let about = schema.find_or_make(&client).await?;
+        let about = schema.find_or_make(&Dialled { client: &client, connector }).await?;
         Ok(Open { client, about, unconfirmed, _held: held })
     });
     let no_answer =
         || StoreError::Unavailable { what: format!("{what}: no answer within {DIAL_TIMEOUT:?}"), source: None };
     dialled.await.map_err(|_| no_answer())?
-}
-
-/// What was tried, and at which server.
-fn named(what: &str, connector: &dyn Connector) -> String {
-    connector.servers().map_or_else(|| what.to_owned(), |servers| format!("{what} at {servers}"))
 }
 
 /// Keeps a connection going until it is lost, or for a moment longer than anybody holds it.

@@ -49,6 +49,11 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// What was tried, and at which server.
+pub(crate) fn named(what: &str, connector: &dyn Connector) -> String {
+    connector.servers().map_or_else(|| what.to_owned(), |servers| format!("{what} at {servers}"))
+}
+
 /// The messages of a connection, for a [`Connector`] of one's own.
 pub fn messages<S, T>(mut connection: Connection<S, T>) -> Messages
 where

@@ -7,7 +7,8 @@ use tokio_postgres::{Client, SimpleQueryRow};
 
 use crate::answer::{column, one};
 use crate::connection::{BEGIN, ask};
-use crate::error::{Refusal, classify};
+use crate::connector::{Connector, named};
+use crate::error::classify;
 use crate::literal::Literal;
 
 /// The version that this library makes and speaks. The functions have it in their names, so that
@@ -66,36 +67,40 @@ impl Schema {
     }
 
     /// Looks first: who may only call its functions finds a schema that others have made.
-    pub(crate) async fn find_or_make(&self, client: &Client) -> Result<About, StoreError> {
-        let recovers = ask(client, "", "SELECT pg_catalog.pg_is_in_recovery()", "").await;
-        if column(one(&dialled("looking at the server", recovers)?)?, 0)? {
-            let what = "the server is a standby, which takes no writes; name all servers, and the primary is found";
-            return Err(StoreError::Unavailable { what: what.to_owned(), source: None });
+    pub(crate) async fn find_or_make(&self, dialled: &Dialled<'_>) -> Result<About, StoreError> {
+        let recovers = dialled.ask("looking whether it takes writes", "SELECT pg_catalog.pg_is_in_recovery()").await?;
+        if column(one(&recovers)?, 0)? {
+            let why = "is a standby, which takes no writes; name all servers, and the primary is found";
+            return Err(StoreError::Unavailable {
+                what: format!("{} {why}", dialled.named("the server")),
+                source: None,
+            });
         }
-        if let Some(found) = self.find(client).await? {
-            return found.check(&self.name);
-        }
-        // If it fails, the connection is dropped, and with it the transaction.
-        self.make(client).await?.check(&self.name)
+        let found = match self.find(dialled).await? {
+            Some(found) => found,
+            // If it fails, the connection is dropped, and with it the transaction.
+            None => self.make(dialled).await?,
+        };
+        found.check(&dialled.named(&format!("the schema {}", self.name)))
     }
 
     /// What is there, if it is not older than what we need.
-    async fn find(&self, client: &Client) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, dialled: &Dialled<'_>) -> Result<Option<Found>, StoreError> {
         let sql = format!(
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
              WHERE n.nspname = '{}' AND p.proname = 'about')",
             self.name
         );
-        if !column::<bool>(one(&dialled("looking for the schema", ask(client, "", &sql, "").await)?)?, 0)? {
+        if !column::<bool>(one(&dialled.ask("looking for the schema", &sql).await?)?, 0)? {
             return Ok(None);
         }
-        Ok(Some(self.read_about(client).await?).filter(|found| found.version >= VERSION))
+        Ok(Some(self.read_about(dialled).await?).filter(|found| found.version >= VERSION))
     }
 
     /// Under a lock, and only if it is still missing then: several that begin at once would trip
     /// over each other, even with IF NOT EXISTS, and over those that work already.
-    async fn make(&self, client: &Client) -> Result<Found, StoreError> {
-        let what = format!("making the schema {}", self.name);
+    async fn make(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
+        let (client, what) = (dialled.client, dialled.named(&format!("making the schema {}", self.name)));
         let denied = |error: tokio_postgres::Error| match classify(error.into(), Effect::None, &what) {
             StoreError::Denied { what, source } => StoreError::Denied {
                 what: format!("{what}: this role may not; have somebody run what `incumbent schema postgres` prints"),
@@ -111,26 +116,38 @@ impl Schema {
             self.name
         );
         client.batch_execute(&lock).await.map_err(denied)?;
-        let mut found = self.find(client).await?;
+        let mut found = self.find(dialled).await?;
         if found.is_none() {
             client.batch_execute(&self.ddl()).await.map_err(denied)?;
-            found = self.find(client).await?;
+            found = self.find(dialled).await?;
         }
         client.batch_execute("COMMIT").await.map_err(denied)?;
         found.ok_or_else(|| StoreError::Corrupt { what: format!("{what}: it was made, and is not there") })
     }
 
-    async fn read_about(&self, client: &Client) -> Result<Found, StoreError> {
-        let what = format!("reading the schema {}", self.name);
-        let rows = dialled(&what, ask(client, "", &self.call("about", &[]), "").await)?;
+    async fn read_about(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
+        let rows = dialled.ask(&format!("reading the schema {}", self.name), &self.call("about", &[])).await?;
         let row = one(&rows)?;
         let id: &str = column(row, 0)?;
         Ok(Found { id: id.into(), version: column(row, 1)?, oldest_library: column(row, 2)? })
     }
 }
 
-fn dialled(what: &str, answer: Result<Vec<SimpleQueryRow>, Refusal>) -> Result<Vec<SimpleQueryRow>, StoreError> {
-    answer.map_err(|refusal| classify(refusal, Effect::None, what))
+/// A connection that was just made, and to which server: for messages.
+pub(crate) struct Dialled<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) connector: &'a dyn Connector,
+}
+
+impl Dialled<'_> {
+    fn named(&self, what: &str) -> String {
+        named(what, self.connector)
+    }
+
+    async fn ask(&self, what: &str, sql: &str) -> Result<Vec<SimpleQueryRow>, StoreError> {
+        let answer = ask(self.client, "", sql, "").await;
+        answer.map_err(|refusal| classify(refusal, Effect::None, &self.named(what)))
+    }
 }
 
 struct Found {
@@ -140,10 +157,10 @@ struct Found {
 }
 
 impl Found {
-    fn check(self, name: &str) -> Result<About, StoreError> {
+    fn check(self, schema: &str) -> Result<About, StoreError> {
         if self.oldest_library > VERSION {
             let what = format!(
-                "the schema {name} has version {}, which this library, with version {VERSION}, is too old for: update it",
+                "{schema} has version {}, which this library, with version {VERSION}, is too old for: update it",
                 self.version
             );
             return Err(StoreError::Misuse { what });

@@ -46,6 +46,8 @@ async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_fo
     let url = url_of("only_calls", "postgres", "schema=by_hand").await;
     let refused = leads(&store(&url)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    let named = format!("reading the schema by_hand at {}: ", server.endpoint());
+    assert!(refused.to_string().contains(&named), "{refused}");
     server.sql("GRANT USAGE ON SCHEMA by_hand TO only_calls");
     server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA by_hand TO only_calls");
     assert!(leads(&store(&url)).await.unwrap());
@@ -59,10 +61,12 @@ async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_fo
 #[tokio::test]
 async fn a_role_that_may_make_no_schema_is_told_what_to_do() {
     shared().await.sql("CREATE ROLE may_nothing LOGIN");
+    let named = format!("making the schema never_made at {}: ", shared().await.endpoint());
     let url = url_of("may_nothing", "postgres", "schema=never_made").await;
     let refused = leads(&store(&url)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     assert!(refused.to_string().contains("incumbent schema postgres"), "{refused}");
+    assert!(refused.to_string().contains(&named), "{refused}");
 }
 
 #[tokio::test]
@@ -77,7 +81,9 @@ async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_d
     server.sql("SELECT of_another_version.sweep_1('1 hour')");
     server.sql("UPDATE of_another_version.store SET version = 8, oldest_library = 7");
     let refused = store(&url).identity().await.unwrap_err();
-    assert!(matches!(refused, StoreError::Misuse { .. }) && refused.to_string().contains("version 8"), "{refused}");
+    assert!(matches!(refused, StoreError::Misuse { .. }), "{refused:?}");
+    let named = format!("the schema of_another_version at {} has version 8", server.endpoint());
+    assert!(refused.to_string().contains(&named), "{refused}");
 }
 
 #[tokio::test]
