@@ -8,9 +8,11 @@ use std::time::Duration;
 use incumbent_postgres::tokio_postgres::{self, Client};
 use incumbent_postgres::{PostgresFence, PostgresStore};
 use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
-use incumbent_store::{ElectionName, Held, Session, Store, StoreId, Token};
+use incumbent_store::{ElectionName, Held, Place, Session, Store, StoreId, Token};
+use incumbent_testkit::servers::PostgresServer;
+use tokio::time::MissedTickBehavior;
 
-use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store, until, within};
+use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store, until, until_blocked, within};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -161,6 +163,115 @@ async fn no_write_of_a_lower_token_is_accepted_once_the_mark_has_risen() {
         assert_eq!(count().await, written, "{level}: writes were accepted after the mark had risen");
         assert!(refusals.lock().unwrap().iter().all(|code| code == "IN409" || code == "40001"));
     }
+}
+
+/// A program that was never told: a transaction each millisecond, until all is over. How often it
+/// was refused.
+async fn write_on(url: String, level: &str, leads: Held, over: Arc<AtomicBool>) -> u64 {
+    let client = raw(&url).await;
+    let (election, token) = (leads.election, leads.token);
+    let write = format!(
+        "BEGIN ISOLATION LEVEL {level}; SELECT incumbent.fence('{election}', {token}); \
+         INSERT INTO written VALUES ({token}, '{level}'); COMMIT"
+    );
+    let mut pace = tokio::time::interval(Duration::from_millis(1));
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut refused = 0;
+    while !over.load(Ordering::SeqCst) {
+        pace.tick().await;
+        if let Some(code) = sqlstate(client.batch_execute(&write).await) {
+            assert!(code == "IN409" || code == "40001", "{code}");
+            refused += 1;
+            client.batch_execute("ROLLBACK").await.unwrap();
+        }
+    }
+    refused
+}
+
+/// Leaders that are replaced when their time is over, and do not notice: some of their work writes
+/// on, and some is paused right before its COMMIT, for a while or for good. At every level of
+/// isolation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_write_of_a_lower_token_is_accepted_through_failovers_and_pauses() {
+    let server = PostgresServer::start_with(&["track_commit_timestamp=on"]).await;
+    server.sql("CREATE TABLE written (token bigint, level text)");
+    let (store, election) = (store(&server.url()), name("failovers"));
+    let fence = PostgresFence::new(&store, &election);
+    let over = Arc::new(AtomicBool::new(false));
+    let (mut sessions, mut paused, mut writers) = (Vec::new(), Vec::<[Client; 2]>::new(), Vec::new());
+    for number in 1..=4 {
+        let session = store.open_session(20 * TTL).await.unwrap();
+        let leads = held(&session.enlist(&election, &entry(number)).await.unwrap());
+        let (token, older) =
+            (leads.token, format!("SELECT session FROM incumbent.entry WHERE token < {}", leads.token));
+        server.sql(&format!("UPDATE incumbent.session SET expires_at = clock_timestamp() WHERE id IN ({older})"));
+        let standing = session.standing(&leads, None).await.unwrap();
+        assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+
+        let to = FencingToken::new(token, session.store_id());
+        let mut raise = tokio::spawn(raise_until_done(fence.clone(), election.clone(), to));
+        let waits = tokio::select! {
+            raised = &mut raise => raised.map(|()| false).unwrap(),
+            () = until_blocked(&server, "raise_mark_1"), if !paused.is_empty() => true,
+        };
+        for [goes_on, _] in &paused {
+            let committed = goes_on.batch_execute("COMMIT").await;
+            assert!(committed.is_err() || waits, "the mark rose while it was open");
+        }
+        if waits {
+            raise.await.unwrap();
+        }
+        for [_, never_goes_on] in paused.drain(..) {
+            let committed = never_goes_on.batch_execute("COMMIT").await;
+            assert!(committed.is_err(), "the mark rose while it was open");
+        }
+        let lower = format!("SELECT count(*) FROM written WHERE token < {token}");
+        let written = server.sql(&lower);
+
+        for level in LEVELS {
+            writers.push((number, tokio::spawn(write_on(server.url(), level, leads.clone(), over.clone()))));
+        }
+        until("it writes at every level", async || {
+            let levels = format!("SELECT level FROM written WHERE token = {token} GROUP BY level HAVING count(*) > 50");
+            server.sql(&levels).lines().count() == LEVELS.len()
+        })
+        .await;
+        assert_eq!(server.sql(&lower), written, "writes were accepted after the mark had risen");
+        // Half of it is how long its transactions may be idle.
+        server.sql("UPDATE incumbent.session SET ttl_us = 6000000");
+        for level in LEVELS {
+            paused.push([
+                pause_before_commit(&server, level, &leads).await,
+                pause_before_commit(&server, level, &leads).await,
+            ]);
+        }
+        sessions.push(session);
+    }
+    over.store(true, Ordering::SeqCst);
+    for (number, writer) in writers {
+        let refused = writer.await.unwrap();
+        assert!((refused > 0) == (number < 4), "{number} was refused {refused} times");
+    }
+    let stale = "SELECT count(*) FROM (SELECT token < max(token) OVER (ORDER BY pg_xact_commit_timestamp(xmin)) \
+        AS stale FROM written) w WHERE stale";
+    assert_eq!(server.sql(stale), "0", "committed after what a higher token has written");
+}
+
+/// As the library does it.
+async fn raise_until_done(fence: PostgresFence, election: ElectionName, token: FencingToken) {
+    while let Err(error) = fence.raise(&election, token.clone()).await {
+        assert!(error.is_transient(), "{error}");
+    }
+}
+
+/// A transaction that has asked the fence, and written.
+async fn pause_before_commit(server: &PostgresServer, level: &str, leads: &Held) -> Client {
+    let client = raw(&server.url()).await;
+    begin(&client, level).await;
+    let (election, token) = (&leads.election, leads.token);
+    let write = format!("SELECT incumbent.fence('{election}', {token}); INSERT INTO written VALUES ({token})");
+    client.batch_execute(&write).await.unwrap();
+    client
 }
 
 #[tokio::test]
