@@ -168,6 +168,37 @@ async fn steps_refuse_a_transaction_with_one_snapshot() {
     }
 }
 
+/// The same without that: it tells of what was, and a leader that was replaced long ago leads.
+#[tokio::test]
+async fn a_step_in_a_transaction_with_one_snapshot_says_that_a_former_leader_leads() {
+    let server = shared().await;
+    let store = store(&format!("{}?schema=at_any_level", server.url()));
+    let election = name("one-snapshot");
+    let follower = store.open_session(10 * SHORT).await.unwrap();
+    server.sql(
+        "CREATE OR REPLACE FUNCTION at_any_level.begin_step_1() RETURNS void LANGUAGE plpgsql VOLATILE \
+         AS 'BEGIN END'",
+    );
+    for (number, level) in [(1, "REPEATABLE READ"), (3, "SERIALIZABLE")] {
+        let leader = store.open_session(10 * SHORT).await.unwrap();
+        let leads = held(&leader.enlist(&election, &entry(number)).await.unwrap());
+        let follows = held(&follower.enlist(&election, &entry(number + 1)).await.unwrap());
+        let asks = raw(&server.url()).await;
+        asks.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM at_any_level.session"))
+            .await
+            .unwrap();
+        let of = format!("(SELECT session FROM at_any_level.entry WHERE token = {})", leads.token);
+        server.sql(&format!("UPDATE at_any_level.session SET expires_at = clock_timestamp() WHERE id = {of}"));
+        let next = follower.standing(&follows, None).await.unwrap();
+        assert!(matches!(next.place, Place::Leading(_)), "{next:?}");
+        let token = leads.token;
+        let sql = format!("SELECT place FROM at_any_level.standing_1({of}, '{election}', {token})");
+        let told: String = asks.query_one(&sql, &[]).await.unwrap().get(0);
+        assert_eq!(told, "leading", "the case is no case: nothing would be wrong with {level}");
+        follower.withdraw(&follows, None).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn steps_of_one_session_in_many_elections_lock_one_row_to_renew() {
     let server = shared().await;
