@@ -1,10 +1,15 @@
 //! Who is woken by what, and what waiting costs.
 
+use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_store::{Place, Store, Version, Watched};
+use incumbent_postgres::tokio_postgres::{self, AsyncMessage, Client, NoTls};
+use incumbent_store::{Cas, ElectionName, Held, MAX_NAME_BYTES, Place, Session, Store, Version, Watched};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use crate::harness::{TTL, entry, held, name, shared, store, until, within};
+use crate::harness::{TTL, entry, held, name, raw, shared, store, until, within};
 
 /// One follower behind a leader, with a watch; whether it wakes.
 async fn follow(url: &str, test: &str) -> (incumbent::Candidacy, incumbent::Leadership) {
@@ -18,6 +23,21 @@ async fn follow(url: &str, test: &str) -> (incumbent::Candidacy, incumbent::Lead
     until("both are in line", async || reader.line(&election, 9).await.unwrap().entries.len() == 2).await;
     drop(leading);
     (follower, leadership)
+}
+
+/// One who does nothing but listen, and what it hears.
+async fn listen(url: &str, channel: &str) -> (Client, mpsc::UnboundedReceiver<String>) {
+    let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    let (hears, heard) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if let AsyncMessage::Notification(notification) = message {
+                let _ = hears.send(notification.payload().to_owned());
+            }
+        }
+    });
+    client.batch_execute(&format!("LISTEN \"{channel}\"")).await.unwrap();
+    (client, heard)
 }
 
 #[tokio::test]
@@ -41,7 +61,17 @@ async fn a_notification_that_is_lost_is_made_up_for_by_a_renewal() {
     let wake = tokio::spawn(follower.watch(&watched, standing.cursor));
     until("it waits", async || store.watches() == 1).await;
     assert!(store.promises().await.unwrap().watches);
+    let channel = store.identity().await.unwrap();
+    let (_listening, mut heard) = listen(&server.url(), channel.as_str()).await;
     leader.withdraw(&leads, None).await.unwrap();
+    server.sql(&format!("NOTIFY \"{channel}\", 'later'"));
+    while let Some(said) = within(heard.recv()).await {
+        assert!(said == "later" || said.starts_with("listening"), "the case is no case: {said} was told");
+        if said == "later" {
+            break;
+        }
+    }
+    assert!(!wake.is_finished(), "one that does nothing but listen waits on");
     let own = [held(&standing)];
     until("it is woken", async || {
         follower.renew(&own).await.unwrap();
@@ -133,4 +163,94 @@ async fn the_end_of_a_silent_leader_is_timed_and_not_told() {
     })
     .await;
     assert!(silent.renew(&[leads]).await.is_err(), "what was removed is not revived");
+}
+
+/// A leader, and one behind it that waits for its end. Only a notification can tell: both have long
+/// enough for nobody to look.
+struct Pair {
+    leader: Arc<dyn Session>,
+    leads: Held,
+    wake: JoinHandle<Result<(), incumbent_store::StoreError>>,
+    _follower: Arc<dyn Session>,
+}
+
+impl Pair {
+    /// The follower goes by a URL of its own.
+    async fn stand(election: &ElectionName, leader: &str, follower: &str) -> Pair {
+        const LONG: Duration = Duration::from_secs(600);
+        let (leader_store, follower_store) = (store(leader), store(follower));
+        let leader = leader_store.open_session(LONG).await.unwrap();
+        let leads = held(&leader.enlist(election, &entry(1)).await.unwrap());
+        let follower = follower_store.open_session(LONG).await.unwrap();
+        let standing = follower.enlist(election, &entry(2)).await.unwrap();
+        // There are connections for calls and for renewals now.
+        follower.renew(&[held(&standing)]).await.unwrap();
+        let mut watched = Watched::new(held(&standing), standing.office.version);
+        watched.ahead = Some(leads.entry.clone());
+        let wake = tokio::spawn(follower.watch(&watched, standing.cursor));
+        until("it waits", async || follower_store.watches() == 1).await;
+        follower_store.promises().await.unwrap();
+        Pair { leader, leads, wake, _follower: follower }
+    }
+
+    async fn hand_over(self) {
+        assert_eq!(self.leader.withdraw(&self.leads, None).await.unwrap(), Cas::Done);
+        within(self.wake).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn elections_with_the_longest_of_names_are_told_of() {
+    let url = shared().await.url();
+    let mut longest = name("long").as_str().to_owned();
+    while longest.len() + 'ü'.len_utf8() <= MAX_NAME_BYTES {
+        longest.push('ü');
+    }
+    let election = ElectionName::new(&longest).unwrap();
+    Pair::stand(&election, &url, &url).await.hand_over().await;
+}
+
+#[tokio::test]
+async fn a_write_of_which_nobody_can_be_told_is_done_all_the_same() {
+    let server = shared().await;
+    let url = format!("{}?schema=cannot_tell", server.url());
+    store(&url).identity().await.unwrap();
+    server.sql(
+        "CREATE OR REPLACE FUNCTION cannot_tell.tell_1(e bytea, what text, t bigint) RETURNS void LANGUAGE plpgsql \
+         AS 'BEGIN RAISE EXCEPTION ''too many notifications in the NOTIFY queue''; END'",
+    );
+    let session = store(&url).open_session(20 * TTL).await.unwrap();
+    let leads = held(&session.enlist(&name("untold"), &entry(1)).await.unwrap());
+    assert_eq!(within(session.withdraw(&leads, None)).await.unwrap(), Cas::Done);
+}
+
+/// As many connections as it takes for calls and renewals.
+#[tokio::test]
+async fn those_who_get_no_connection_to_listen_on_look_for_themselves() {
+    let server = shared().await;
+    server.sql("CREATE ROLE has_two LOGIN CONNECTION LIMIT 2");
+    store(&server.url()).identity().await.unwrap();
+    server.sql("GRANT USAGE ON SCHEMA incumbent TO has_two");
+    server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA incumbent TO has_two");
+    let follower = server.url().replace("postgres@", "has_two@");
+    let pair = Pair::stand(&name("two"), &server.url(), &follower).await;
+    assert!(!pair.wake.is_finished(), "it waits");
+    pair.hand_over().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_listens_outlives_a_limit_for_idle_ones() {
+    let server = shared().await;
+    server.sql("CREATE ROLE not_idle LOGIN SUPERUSER");
+    server.sql("ALTER ROLE not_idle SET idle_session_timeout = '3s'");
+    let follower = server.url().replace("postgres@", "not_idle@");
+    let pair = Pair::stand(&name("idle-limit"), &server.url(), &follower).await;
+    let listens = "SELECT pid FROM pg_stat_activity WHERE usename = 'not_idle' AND query LIKE 'SET idle_session%'";
+    let pid = server.sql(listens);
+    assert!(!pid.is_empty());
+    // One that was idle for less than the one that listens is ended.
+    let idle = raw(&follower).await;
+    until("the limit has been reached", async || idle.is_closed()).await;
+    assert_eq!(server.sql(listens), pid);
+    pair.hand_over().await;
 }
