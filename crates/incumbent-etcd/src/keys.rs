@@ -84,6 +84,24 @@ impl Keys {
         (start, end)
     }
 
+    /// Everything of this store: all lines, and all that is ours beside them.
+    pub(crate) fn everything(&self) -> KeyRange {
+        // No key is empty, and no name begins with \xff.
+        let start = if self.prefix.is_empty() { "\0" } else { &self.prefix };
+        (start.as_bytes().to_vec(), join(self.prefix.clone(), b"\xff"))
+    }
+
+    /// The election that a key of this store says something of: an entry on the lease that its name
+    /// names, or an office record.
+    pub(crate) fn election_of(&self, key: &[u8], lease: i64) -> Option<ElectionName> {
+        if let Some((election, suffix)) = self.split(key) {
+            return (lease != 0 && lease_of(suffix) == Some(lease)).then_some(election);
+        }
+        let own = key.strip_prefix(format!("{}//incumbent/", self.prefix).as_bytes())?;
+        let name = std::str::from_utf8(own.strip_suffix(b"/office")?).ok()?;
+        ElectionName::new(&String::from_utf8(unescape(name)?).ok()?).ok()
+    }
+
     /// A key of ours that is never written, for reads that only want the answer's header.
     pub(crate) fn nothing(&self) -> Vec<u8> {
         format!("{}//incumbent/", self.prefix).into_bytes()
@@ -187,6 +205,31 @@ mod tests {
 
     fn owner(name: &str) -> Owner {
         Owner { lease: 0x694d_71dd, incarnation: Incarnation::from_bits(0xabc), name: name.into() }
+    }
+
+    #[test]
+    fn an_election_is_known_by_its_entries_and_by_its_office_record() {
+        for prefix in ["", "/team/"] {
+            let keys = Keys::new(prefix);
+            for name in ["jobs", "jobs/nightly", "100 %2f", "incumbent/office"] {
+                let name = election(name);
+                let (ours, gos) = (owner("n").suffix(), b"694d71dd".to_vec());
+                for suffix in [&ours, &gos] {
+                    let key = keys.entry(&name, suffix);
+                    assert_eq!(keys.election_of(&key, 0x694d_71dd), Some(name.clone()));
+                    assert_eq!(keys.election_of(&key, 0), None, "no lease holds it");
+                }
+                assert_eq!(keys.election_of(&keys.office(&name), 0), Some(name.clone()));
+                for beside in [keys.tombstone(&name), keys.ready(&name, &ours), keys.nothing(), keys.proof(7)] {
+                    assert_eq!(keys.election_of(&beside, 7), None, "{}", String::from_utf8_lossy(&beside));
+                }
+                for key in [keys.entry(&name, &ours), keys.office(&name)] {
+                    assert!(contains(&keys.everything(), &key), "{}", String::from_utf8_lossy(&key));
+                }
+            }
+            let config = format!("{prefix}config/port").into_bytes();
+            assert_eq!(keys.election_of(&config, 7), None, "somebody else's, on a lease");
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@
 //! | `withdraw` | `Txn`. If `create_revision == token`, and the heir's `create_revision` is the heir's token: delete entry, and the record of its readiness where there is one. Else: look at the entry |
 //! | `renew` | one `LeaseKeepAlive` on the session's stream, then read-only `Txn`s of up to 100 of our entries each (a linearizable read), all with the keep-alive's `raft_term` and `cluster_id`. While an enlistment may arrive that was not answered, or an entry is there that was not named: `LeaseTimeToLive` with keys in between, and what it names is read along. If the keep-alive says that the lease is gone: a put that hangs on it, which all members refuse if it is |
 //! | `close` | `LeaseRevoke` |
+//! | `elections` | read-only `Txn`s: the keys below the prefix, all of etcd without one, by a thousand, 100,000 at most, without values |
 //! | `line` | read-only `Txn`: oldest entries, what is beside the line; more than a thousand in pages, as they were at the first one's revision |
 //! | `watch` | one `Watch` stream for the whole store; a watch per key, from the cursor's revision + 1. A session's: its own entry, the one ahead, the heir's, the office record and its tombstone; news that makes no leader can wait for 20 ms. Others': the key of the entry that was first when the line was read, or `<election>/` if it was empty; the last one's; the office record |
 //! | `set_office` | `Txn`. If the record's `mod_revision` is the version: put or delete the record, put or delete the tombstone. With a tombstone, a read and a `LeaseGrant` before it |

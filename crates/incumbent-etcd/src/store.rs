@@ -1,5 +1,6 @@
 //! The store: sessions, lines, watches and the office record.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct Inner {
 
 /// How many entries are read at a time: with the largest values, less than an answer may hold.
 const PAGE: i64 = 1000;
+/// How many pages of keys are looked at for the names of elections.
+const MOST_PAGES: u16 = 100;
 
 impl EtcdStore {
     /// Elections over these servers of one cluster, e.g. `10.0.0.1:2379`.
@@ -149,6 +152,26 @@ impl Inner {
         // If this fails, it expires.
         _ = self.endpoints.revoke("giving it back", lease.id).await;
         Ok(Duration::from_secs(lease.ttl.unsigned_abs()))
+    }
+
+    /// Page after page, by their keys alone. Without a prefix that is everything in etcd.
+    async fn elections(&self, limit: usize) -> Result<Vec<ElectionName>, StoreError> {
+        let (mut from, end) = self.keys.everything();
+        let mut names = BTreeSet::new();
+        for _ in 0..MOST_PAGES {
+            let ops = [txn::look_at_some((from, end.clone()), PAGE)];
+            let (page, goes_on) = self.read("listing the elections", ops).await?.next_cut()?;
+            names.extend(page.iter().filter_map(|kv| self.keys.election_of(&kv.key, kv.lease)));
+            match page.last().filter(|_| goes_on) {
+                // The least key that comes after it.
+                Some(last) => from = [&last.key[..], &[0]].concat(),
+                None => return Ok(names.into_iter().take(limit).collect()),
+            }
+        }
+        let most = i64::from(MOST_PAGES) * PAGE;
+        let what =
+            format!("listing the elections: there are more than {most} keys below the prefix; name the one meant");
+        Err(StoreError::Limit { what })
     }
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
@@ -298,6 +321,10 @@ impl Store for EtcdStore {
             let session = EtcdSession::new(self.inner.clone(), lease.id, granted, cluster_id);
             Ok(Arc::new(session) as Arc<dyn Session>)
         })
+    }
+
+    fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        Box::pin(self.inner.elections(limit))
     }
 
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {

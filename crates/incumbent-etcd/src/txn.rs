@@ -108,6 +108,11 @@ pub(crate) fn look_at_all((key, range_end): KeyRange) -> RequestOp {
     RequestOp::range(RangeRequest { key, range_end, keys_only: true, ..RangeRequest::default() })
 }
 
+/// Looks which keys of a range are there, the first so many of them.
+pub(crate) fn look_at_some((key, range_end): KeyRange, limit: i64) -> RequestOp {
+    RequestOp::range(RangeRequest { key, range_end, keys_only: true, limit, ..RangeRequest::default() })
+}
+
 /// Reads a range.
 pub(crate) fn all((key, range_end): KeyRange) -> RequestOp {
     RequestOp::range(RangeRequest { key, range_end, ..RangeRequest::default() })

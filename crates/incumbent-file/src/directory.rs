@@ -6,13 +6,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use incumbent_store::{StoreError, StoreId, not_local, random_id};
+use incumbent_store::{ElectionName, StoreError, StoreId, not_local, random_id};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 use rustix::process::geteuid;
 
 use crate::disk::{Disk, Lock};
 use crate::election_dir::ElectionDir;
-use crate::election_path::{ELECTIONS, goes_on};
+use crate::election_path::{ELECTIONS, election_of, goes_on};
 use crate::high_water_mark::HighWaterMark;
 use crate::options::FileOptions;
 use crate::record::{Identity, Record, corrupt};
@@ -215,6 +215,25 @@ impl Directory {
     /// Whether no session lives here.
     pub(crate) fn is_deserted(&self) -> Result<bool, StoreError> {
         Ok(self.sessions()?.1.is_empty())
+    }
+
+    /// The elections that have a directory, in order.
+    pub(crate) fn elections(&self) -> Result<Vec<ElectionName>, StoreError> {
+        let mut names = Vec::new();
+        self.list_elections("", TRASH_DEPTH, &mut names)?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn list_elections(&self, below: &str, depth: usize, names: &mut Vec<ElectionName>) -> Result<(), StoreError> {
+        for name in self.disk.list(&format!("{ELECTIONS}/{below}"))?.unwrap_or_default() {
+            match goes_on(&name) {
+                true if depth > 0 => self.list_elections(&format!("{below}{name}/"), depth - 1, names)?,
+                true => {}
+                false => names.extend(election_of(&format!("{below}{name}"))),
+            }
+        }
+        Ok(())
     }
 
     /// Whether all could be swept. An election that cannot be does not keep candidates from the

@@ -1,7 +1,7 @@
 //! Where in the directory an election is held: names of elections as names of files.
 
 use incumbent_store::ElectionName;
-use incumbent_store::escape::{Digits, file_name, file_name_pieces};
+use incumbent_store::escape::{Digits, file_name, file_name_pieces, unescape};
 
 /// The directory that holds all elections.
 pub(crate) const ELECTIONS: &str = "elections";
@@ -18,6 +18,21 @@ pub(crate) fn path_of(election: &ElectionName) -> String {
     let plain = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
     let name = file_name(election.as_str(), Digits::Lower, plain);
     format!("{ELECTIONS}/{}", file_name_pieces(&name, PIECE_BYTES).join("/"))
+}
+
+/// The election whose directory this is, from its path below `elections`. `None`: something else
+/// lies there.
+pub(crate) fn election_of(path: &str) -> Option<ElectionName> {
+    let pieces: Vec<_> = path.split('/').collect();
+    let (last, cut) = pieces.split_last()?;
+    let mut name = String::new();
+    for piece in cut {
+        name.push_str(piece.strip_suffix('+')?);
+    }
+    name.push_str(last);
+    let election = ElectionName::new(&String::from_utf8(unescape(&name)?).ok()?).ok()?;
+    // Exactly as we write it: one election, one directory.
+    (path_of(&election).strip_prefix(ELECTIONS)?.strip_prefix('/')? == path).then_some(election)
 }
 
 /// Whether a directory below `elections` only leads to longer names.
@@ -59,8 +74,18 @@ mod tests {
                 let path = path(&name);
                 assert!(path.split('/').all(|piece| piece.len() <= 255), "{path}");
                 assert!(seen.insert(path.to_lowercase()), "{name}");
+                let below = path.strip_prefix("elections/").unwrap();
+                assert_eq!(election_of(below), Some(ElectionName::new(&name).unwrap()), "{path}");
             }
         }
+    }
+
+    #[test]
+    fn what_no_election_is_called_is_not_taken_for_one() {
+        for path in ["", "Jobs", "jobs%2Fnightly", "jobs+/nightly", "%zz", "a%2f%2fb", ".hidden"] {
+            assert_eq!(election_of(path), None, "{path}");
+        }
+        assert_eq!(election_of("jobs%2fnightly"), Some(ElectionName::new("jobs/nightly").unwrap()));
     }
 
     #[test]

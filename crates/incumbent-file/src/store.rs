@@ -72,6 +72,14 @@ impl Store for FileStore {
         }))
     }
 
+    fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        Box::pin(self.root.read("listing the elections", move |opened| {
+            let mut names = opened.directory.elections()?;
+            names.truncate(limit);
+            Ok(names)
+        }))
+    }
+
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
         let path = path_of(election);
         Box::pin(self.root.read("reading the line", move |opened| ElectionDir::at(&opened.directory, path).line(limit)))

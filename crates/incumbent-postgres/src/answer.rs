@@ -101,7 +101,7 @@ fn incarnation(bytes: Vec<u8>) -> Result<Incarnation, StoreError> {
     Ok(Incarnation::from_bits(u128::from_be_bytes(bytes)))
 }
 
-fn election(name: Vec<u8>) -> Result<ElectionName, StoreError> {
+pub(crate) fn election(name: Vec<u8>) -> Result<ElectionName, StoreError> {
     Ok(ElectionName::new(&String::from_utf8(name).map_err(corrupt)?)?)
 }
 

@@ -26,7 +26,7 @@
 //! | `standing` | ONE lock-free statement: own session, own entry, the one ahead and its session, the office record. Only if the one ahead is dead: locks the election and removes the dead, with their sessions, as far as they go |
 //! | `publish`, `withdraw`, `evict`, `set_office` | lock the election, compare, change |
 //! | `close` | locks the elections of the session in order, removes its entries, then the session |
-//! | `line` | one statement; the dead are not shown |
+//! | `elections`, `line` | one statement; the dead are not shown |
 //! | `watch` | one statement that looks whether something has changed already; then notifications, and the time at which the one ahead may end |
 //! | `identity` | reads the store's row |
 //! | `promises` | the same, and the server's settings; proves that a connection hears what is told |

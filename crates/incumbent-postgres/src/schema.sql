@@ -486,6 +486,18 @@ BEGIN
 END
 $$;
 
+-- Which elections have somebody in line or an office record, in the order of their names.
+CREATE OR REPLACE FUNCTION {schema}.elections_1(most bigint) RETURNS TABLE (name bytea)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    RETURN QUERY SELECT x.name FROM {schema}.office_1 x
+        WHERE x.version > 0 OR EXISTS (SELECT FROM {schema}.living_1 l WHERE l.election = x.name)
+        ORDER BY x.name LIMIT most;
+END
+$$;
+
 -- Tells those who listen, in a transaction of its own behind the one that wrote: inside it, NOTIFY
 -- takes a lock of the whole cluster through the commit. what: g for gone, e for another value, o for
 -- the office record, h for another head. The payload is a hint: whoever hears it reads again.

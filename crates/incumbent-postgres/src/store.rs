@@ -183,6 +183,12 @@ impl Inner {
         Ok(Arc::new(PostgresSession::new(self.clone(), id, store_id, granted)))
     }
 
+    async fn elections(&self, limit: usize) -> Result<Vec<ElectionName>, StoreError> {
+        let sql = self.schema.call("elections_1", &[&i64::try_from(limit).unwrap_or(i64::MAX)]);
+        let rows = self.read("listing the elections", sql).await?;
+        rows.iter().map(|row| answer::election(column(row, 0)?)).collect()
+    }
+
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
         // One more tells whether there are more.
         let at_most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
@@ -310,6 +316,10 @@ impl Store for PostgresStore {
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         Box::pin(self.inner.open_session(ttl))
+    }
+
+    fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        Box::pin(self.inner.elections(limit))
     }
 
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {

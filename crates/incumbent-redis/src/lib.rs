@@ -32,6 +32,7 @@
 //! | --- | --- |
 //! | `open_session`, `renew`, `enlist`, `standing`, `publish`, `withdraw`, `close`, `set_office`, `evict`, `identity` | one script each (`src/scripts`), sent once; the text of a script only where the server does not know it yet |
 //! | `line` | a script for each page of 500 entries or 1 MiB. If anything changes in between, it begins again with pages of twice the size |
+//! | `elections` | a script for each page of 500 |
 //! | `watch` | `SUBSCRIBE` on a connection of its own, then one script that asks what has changed since |
 //! | `promises` | `INFO`, `CONFIG GET` and the identity |
 //!
@@ -99,7 +100,7 @@
 //! database than 0, and `+config|get` for promises that are better than the weakest. A fence needs
 //! its mark's key, what it guards, and the commands on them.
 //!
-//! `?wait=N` needs `+wait`.
+//! `?wait=N` needs `+wait`, and listing elections `+hkeys`.
 //!
 //! Needs Redis 7.0 or newer.
 

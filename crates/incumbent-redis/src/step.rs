@@ -70,6 +70,7 @@ pub(crate) static PUBLISH: Step = refused_when_full!("publishing", Write, UNCONF
 pub(crate) static WITHDRAW: Step = allowed_when_full!("withdrawing", Write, CONFIRMED, "withdraw.lua");
 pub(crate) static CLOSE: Step = allowed_when_full!("closing a session", Write, CONFIRMED, "close.lua");
 pub(crate) static LINE: Step = allowed_when_full!("reading the line", None, UNCONFIRMED, "line.lua");
+pub(crate) static ELECTIONS: Step = allowed_when_full!("listing the elections", None, UNCONFIRMED, "elections.lua");
 pub(crate) static CHANGED: Step = allowed_when_full!("asking what has changed", None, UNCONFIRMED, "changed.lua");
 pub(crate) static SET_OFFICE: Step =
     refused_when_full!("writing the office record", Write, CONFIRMED, "set_office.lua");

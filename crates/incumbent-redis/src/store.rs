@@ -1,6 +1,6 @@
 //! The store: sessions, lines, watches and the office record.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,6 +179,32 @@ impl Inner {
         Ok(Server::read(&info, config, wait))
     }
 
+    /// Page after page: the server stands still for each.
+    async fn elections(&self, limit: usize) -> Result<Vec<ElectionName>, StoreError> {
+        let mut names = BTreeSet::new();
+        let (mut after, mut read) = (String::new(), 0);
+        loop {
+            let args = [after.as_bytes(), PAGE_ENTRIES.to_string().as_bytes()].map(<[u8]>::to_vec);
+            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+            let mut answer = self.run(&step::ELECTIONS, Caller::default(), &args).await?;
+            let (in_line, with_record) = (answer.list()?, answer.list()?);
+            let name = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| answer.strange());
+            let in_line = in_line.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
+            let with_record = with_record.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
+            read += in_line.len();
+            let goes_on = in_line.len() == PAGE_ENTRIES && read < limit;
+            after = in_line.last().cloned().unwrap_or_default();
+            // Each key holds a member that says nothing.
+            let all = in_line.into_iter().chain(with_record).filter(|name| !name.is_empty());
+            for name in all {
+                names.insert(ElectionName::new(&name)?);
+            }
+            if !goes_on {
+                return Ok(names.into_iter().take(limit).collect());
+            }
+        }
+    }
+
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
         for reading in 0..READINGS {
             if let Some(line) = self.read_line(election, limit, reading).await? {
@@ -352,6 +378,10 @@ impl Store for RedisStore {
             let session = RedisSession::open(self.inner.clone(), ttl.clamp(SMALLEST_TTL, LONGEST_TTL)).await?;
             Ok(Arc::new(session) as Arc<dyn Session>)
         })
+    }
+
+    fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        Box::pin(self.inner.elections(limit))
     }
 
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {

@@ -44,6 +44,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// TTL.
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>>;
 
+    /// The names of the elections that this store knows, the first `limit` in order: of all that
+    /// have an entry or an office record, and perhaps of others. For people who look for a name;
+    /// nobody decides anything by it, and it need not be one moment's.
+    fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        let _ = limit;
+        let what = "this store cannot list its elections: name the one that is meant".to_owned();
+        Box::pin(std::future::ready(Err(StoreError::Denied { what, source: None })))
+    }
+
     /// The oldest `limit` entries, the office record and a cursor, seen in one step.
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line>;
 
@@ -81,6 +90,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn open_session(&self, ttl: Duration) -> Fut<'_, Arc<dyn Session>> {
         (**self).open_session(ttl)
+    }
+
+    fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        (**self).elections(limit)
     }
 
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {

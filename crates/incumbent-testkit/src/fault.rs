@@ -26,6 +26,8 @@ pub enum Call {
     Promises,
     /// [`Store::open_session`].
     OpenSession,
+    /// [`Store::elections`].
+    Elections,
     /// [`Store::line`].
     Line,
     /// [`Store::watch`].
@@ -312,6 +314,10 @@ impl Store for FaultStore {
             let inner = opened.await?;
             Ok(Arc::new(FaultSession { inner, faults: self.faults.clone() }) as Arc<dyn Session>)
         })
+    }
+
+    fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        self.faults.pass(Call::Elections, move || self.inner.elections(limit))
     }
 
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {

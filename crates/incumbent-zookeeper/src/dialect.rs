@@ -148,6 +148,11 @@ impl Dialect {
         Ok(line)
     }
 
+    /// Whether a node with this name is an entry of this dialect.
+    pub(crate) fn is_entry(self, name: &str) -> bool {
+        kind_of(name) == Some(Kind::Known(self))
+    }
+
     /// Whether a child may say that the election is over.
     pub(crate) fn marks_the_end(self) -> bool {
         self == Dialect::GoLeaderElection

@@ -1,6 +1,6 @@
 //! Where things are in ZooKeeper's tree. Knows nothing of requests.
 
-use incumbent_store::escape::{Digits, escape};
+use incumbent_store::escape::{Digits, escape, unescape};
 use incumbent_store::{ElectionName, EntryId, StoreError, Token};
 
 use crate::dialect::{Dialect, looks_like_an_entry};
@@ -81,6 +81,31 @@ impl Paths {
 
     pub(crate) fn office(&self, election: &ElectionName) -> String {
         format!("{}/{}", self.offices(), node_name(election.as_str()))
+    }
+
+    /// The election whose office record is the node with this name.
+    pub(crate) fn election_with_office(&self, node: &str) -> Option<ElectionName> {
+        ElectionName::new(&String::from_utf8(unescape(node)?).ok()?).ok()
+    }
+
+    /// The election whose line is below this path. `None`: none of ours can be there.
+    pub(crate) fn election_at(&self, path: &str) -> Option<ElectionName> {
+        let below = path.strip_prefix(&self.root)?.strip_prefix('/')?;
+        let name = match self.dialect.is_foreign() {
+            true => below.to_owned(),
+            false => {
+                let segments = below.split('/').map(|node| String::from_utf8(unescape(node)?).ok());
+                segments.collect::<Option<Vec<_>>>()?.join("/")
+            }
+        };
+        let election = ElectionName::new(&name).ok()?;
+        // Exactly as we write it: one election, one place.
+        self.election(&election).ok().filter(|there| there == path).map(|_| election)
+    }
+
+    /// Whether elections may be at this path or below it: neither ours nor ZooKeeper's own.
+    pub(crate) fn may_hold_elections(&self, path: &str) -> bool {
+        path != self.own() && path != "/zookeeper"
     }
 
     /// What our candidates say about themselves where the entries follow another library's customs.
@@ -191,6 +216,25 @@ mod tests {
         let offices = ["a/b", "a%2Fb", "a%2fb", "a"].map(|election| paths.office(&name(election)));
         assert_eq!(offices[0], "/%incumbent/offices/a%2Fb");
         assert_eq!(offices.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
+    }
+
+    #[test]
+    fn an_election_is_known_by_its_place_and_by_its_office_record() {
+        for (root, dialect) in [("", Dialect::Incumbent), ("/team", Dialect::Incumbent), ("/team", Dialect::Kazoo)] {
+            let paths = Paths::new(root, dialect);
+            for election in ["jobs", "jobs/nightly", "100%", "a b/\u{e4}"].map(name) {
+                let path = paths.election(&election).unwrap();
+                assert_eq!(paths.election_at(&path), Some(election.clone()), "{path}");
+                let office = paths.office(&election);
+                let node = office.rsplit_once('/').unwrap().1;
+                assert_eq!(paths.election_with_office(node), Some(election));
+            }
+            for elsewhere in ["/", root, "/other", "/team%2Fjobs"] {
+                let found = paths.election_at(elsewhere);
+                assert!(found.is_none() || root.is_empty() && elsewhere == "/other", "{elsewhere}: {found:?}");
+            }
+            assert!(!paths.may_hold_elections(&paths.own()) && !paths.may_hold_elections("/zookeeper"));
+        }
     }
 
     #[test]

@@ -633,6 +633,10 @@ impl Store for ZooKeeperStore {
         })
     }
 
+    fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        Box::pin(self.inner.elections(limit))
+    }
+
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
         Box::pin(self.inner.line(election, limit))
     }

@@ -80,6 +80,17 @@ impl Backend {
         }
     }
 
+    pub(crate) fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        match self {
+            Backend::Store(store) => store.elections(limit),
+            #[cfg(feature = "peers")]
+            Backend::Peers(_) => {
+                let what = "a group of peers holds one election, and cannot be asked which: name it".to_owned();
+                Box::pin(std::future::ready(Err(StoreError::Denied { what, source: None })))
+            }
+        }
+    }
+
     pub(crate) fn identity(&self) -> Fut<'_, StoreId> {
         match self {
             Backend::Store(store) => store.identity(),

@@ -7,19 +7,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use incumbent_core::{ElectionName, NameError, Rng, Settings};
-use incumbent_store::{BootClock, Clock, Promises, Store, TokenStrength};
+use incumbent_store::{BootClock, Clock, Promises, Store, StoreError, TokenStrength};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, PATIENCE, cut_off, retry};
 use crate::connect::{self, Location, Open};
 use crate::driver::{Driver, StoreSide};
 use crate::election::{Election, Fenced, Fencing, Unfenced};
-use crate::error::{CloseError, ConnectError};
+use crate::error::{CloseError, ConnectError, ReadError};
 use crate::hooks::{Hooks, Spawn};
 use crate::port::{Port, Request};
 
 /// How long a session outlives its last proof of life, unless somebody says otherwise.
 const DEFAULT_TTL: Duration = Duration::from_secs(15);
+/// How many elections are listed.
+const MOST_ELECTIONS: usize = 10_000;
 
 /// One process's link to a store: one session, shared by all its elections. Cheap to clone.
 ///
@@ -87,8 +90,21 @@ impl<F: Fencing> Client<F> {
         Ok(Election { client: self.clone(), name, first_contact: Arc::new(OnceLock::new()) })
     }
 
+    /// The names of the elections that the store knows, in order: of all in which somebody stands
+    /// or an operator's order counts, and perhaps of others. More than 10,000 are an error. A group
+    /// of peers holds one election, and cannot be asked which.
+    pub async fn elections(&self) -> Result<Vec<ElectionName>, ReadError> {
+        let attempt = || cut_off(PATIENCE, self.backend.elections(MOST_ELECTIONS + 1));
+        let names: Vec<_> = retry(Instant::now() + PATIENCE, || Box::pin(attempt())).await?;
+        if names.len() > MOST_ELECTIONS {
+            let what = format!("there are more than {MOST_ELECTIONS} elections: name those that are meant");
+            return Err(StoreError::Limit { what }.into());
+        }
+        Ok(names)
+    }
+
     /// What the store can keep, read from the server.
-    pub async fn promises(&self) -> Result<Promises, incumbent_store::StoreError> {
+    pub async fn promises(&self) -> Result<Promises, StoreError> {
         self.backend.promises().await
     }
 

@@ -36,9 +36,12 @@ async fn the_least_rights_are_enough_for_everything() {
     within(office.resign()).await.unwrap();
     drop(lead(&mut second).await);
     within(other.operator().pause("a test", LONG)).await.unwrap();
-    // And one right more is enough for the promises.
-    add_user(&server, "more", &format!("&{{incumbent}}* {RIGHTS} +config|get"));
+    let refused = store.elections(10).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    // And one right more is enough for the promises, and another for the list of elections.
+    add_user(&server, "more", &format!("&{{incumbent}}* {RIGHTS} +config|get +hkeys"));
     assert_eq!(store_of(&server, "more").promises().await.unwrap().tokens, TokenStrength::Durable);
+    assert_eq!(store_of(&server, "more").elections(10).await.unwrap(), [election.name().clone()]);
 }
 
 #[tokio::test]

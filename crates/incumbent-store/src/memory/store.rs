@@ -148,6 +148,10 @@ impl Store for MemoryStore {
         })
     }
 
+    fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
+        Box::pin(async move { Ok(self.shared.call(|table, now| table.elections(now, limit))) })
+    }
+
     fn line<'a>(&'a self, election: &'a ElectionName, limit: usize) -> Fut<'a, Line> {
         Box::pin(async move { Ok(self.shared.call(|table, now| table.line(now, election, limit))) })
     }

@@ -384,6 +384,12 @@ impl Table {
         Ok(Cas::Done)
     }
 
+    /// Which elections there are. See [`Store::elections`](crate::Store::elections).
+    pub fn elections(&mut self, now: Timestamp, limit: usize) -> Vec<ElectionName> {
+        self.expire(now);
+        self.elections.keys().take(limit).cloned().collect()
+    }
+
     /// Who is in line. See [`Store::line`](crate::Store::line).
     pub fn line(&mut self, now: Timestamp, election: &ElectionName, limit: usize) -> Line {
         self.expire(now);

@@ -2,7 +2,9 @@
 //! written.
 
 use bytes::Bytes;
-use incumbent_store::{ElectionName, MAX_NAME_BYTES, MAX_VALUE_BYTES, NewEntry, StoreError};
+use incumbent_store::{
+    Cas, ElectionName, MAX_NAME_BYTES, MAX_VALUE_BYTES, NewEntry, Office, Paused, StoreError, Version,
+};
 
 use super::harness::Harness;
 use super::scene::{Scene, new_entry};
@@ -53,11 +55,8 @@ pub async fn names_and_values_at_the_limits_are_kept<H: Harness>(harness: &H) {
     }
 }
 
-/// One name is not the beginning of another, and no character means anything.
-pub async fn elections_with_similar_names_are_kept_apart<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let base = scene.election.as_str();
+/// Names that a store may confuse.
+fn similar_names(scene: &Scene) -> Vec<ElectionName> {
     let ends = [
         "",
         "x",
@@ -91,9 +90,15 @@ pub async fn elections_with_similar_names_are_kept_apart<H: Harness>(harness: &H
         "/#",
         "/@",
     ];
+    ends.iter().map(|end| ElectionName::new(&format!("{}{end}", scene.election)).unwrap()).collect()
+}
+
+/// One name is not the beginning of another, and no character means anything.
+pub async fn elections_with_similar_names_are_kept_apart<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
     let mut held = Vec::new();
-    for end in ends {
-        let election = ElectionName::new(&format!("{base}{end}")).unwrap();
+    for election in similar_names(&scene) {
         assert_eq!(scene.line_of(&election).await.entries, [], "{election}: nobody stands here yet");
         held.push(member.stand(&election).await);
     }
@@ -106,4 +111,33 @@ pub async fn elections_with_similar_names_are_kept_apart<H: Harness>(harness: &H
     let first = held.remove(0);
     member.withdraw(&first).await;
     assert_eq!(member.session.renew(&held).await.unwrap().gone, []);
+}
+
+/// Each by the name that it was given, whether it has a line or only an office record. A store that
+/// cannot list them says so.
+pub async fn elections_are_listed_by_their_names<H: Harness>(harness: &H) {
+    let scene = Scene::set(harness).await;
+    let member = scene.member().await;
+    let list = async || scene.store.elections(usize::MAX).await;
+    if let Err(refused) = list().await {
+        assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+        return;
+    }
+    let names = similar_names(&scene);
+    let office = Office::default().with_paused(Paused::new("a test"));
+    for (number, election) in names.iter().enumerate() {
+        assert!(!list().await.unwrap().contains(election), "{election}: nobody stands here yet");
+        if number % 3 == 0 {
+            let written = scene.store.set_office(election, Version::NONE, &office).await;
+            assert_eq!(written.unwrap(), Cas::Done);
+        } else {
+            member.stand(election).await;
+        }
+    }
+    let listed = list().await.unwrap();
+    assert!(listed.is_sorted(), "{listed:?}");
+    for election in &names {
+        assert!(listed.contains(election), "{election:?} is not in {listed:?}");
+    }
+    assert_eq!(scene.store.elections(2).await.unwrap().len(), 2, "no more than were asked for");
 }

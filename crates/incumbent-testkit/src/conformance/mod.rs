@@ -102,6 +102,7 @@ macro_rules! conformance {
             names_and_values_beyond_the_limits_are_refused
             names_and_values_at_the_limits_are_kept
             elections_with_similar_names_are_kept_apart
+            elections_are_listed_by_their_names
             nobody_appears_ahead_of_a_sitting_leader
             racing_candidates_get_different_tokens_and_one_leader
             a_random_history_agrees_with_the_table
