@@ -133,6 +133,9 @@ pub(crate) enum Verb {
     Candidates(CandidatesArgs),
     Observe(ObserveArgs),
     Status(StatusArgs),
+    List(ListArgs),
+    Check(CheckArgs),
+    Metrics(MetricsArgs),
     Transfer(TransferArgs),
     Resign(ResignArgs),
     Depose(DeposeArgs),
@@ -164,6 +167,9 @@ impl Verb {
             | Verb::Candidates(_)
             | Verb::Observe(_)
             | Verb::Status(_)
+            | Verb::List(_)
+            | Verb::Check(_)
+            | Verb::Metrics(_)
             | Verb::Explain(_)
             | Verb::Schema(_)
             | Verb::Demo(_)
@@ -407,7 +413,98 @@ pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
     #[command(flatten)]
+    pub(crate) watch: WatchArg,
+    #[command(flatten)]
     pub(crate) format: Format,
+}
+
+/// Once, or until nobody reads it any more.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct WatchArg {
+    /// Look every second, and show it again whenever it has changed, until interrupted
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+/// List the elections of the store, each with who leads it
+///
+/// Lists every election in which somebody stands or an operator's order counts. With --watch this
+/// is one screen for all of them. A group of peers holds one election, and cannot be asked which.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With --json, on one line:
+    {\"v\":1,\"store\":\"file:///...\",\"elections\":[
+    {\"election\":\"jobs/nightly\",\"leader\":{\"name\":\"node-1\",...},\"followers\":2},
+    {\"election\":\"mail\",\"leader\":null,\"followers\":0,\"vacant_because\":\"paused\"}]}
+One that cannot be read has an \"error\" that says why, and ends the command
+with an exit code other than 0; the others are listed all the same.")]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) watch: WatchArg,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Say on one line how an election is, for Nagios and Icinga
+///
+/// A warning: an operator has paused or ended it, too few are in line behind the leader, the
+/// leader has been silent for half its TTL (a directory knows that), a member of a group does not
+/// answer. Critical: nobody leads. Unknown: the store cannot be read. After a `|` come the figures.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+    $ incumbent check jobs/nightly --followers 2
+    INCUMBENT WARNING - node-1 (token 7) leads jobs/nightly; 1 in line behind
+    it, and not 2 | vacant=0 followers=1;2:;;0 token=7c age=0.002s
+on one line.
+
+Exit codes:
+    0  ok
+    1  warning
+    2  critical
+    3  unknown: the store cannot be read, or the command line is wrong")]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) target: ElectionArg,
+    /// Warn if fewer than this many are in line behind the leader
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) followers: usize,
+    /// While nobody leads, look again for this long before saying so [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) wait: Option<Duration>,
+}
+
+/// Print the state of elections for Prometheus
+///
+/// In its text format, for a textfile collector: run it every minute, by a timer or by cron. What
+/// needs a memory (how often the office changed, since when nobody leads) is asked of Prometheus:
+/// docs/alerts.yml has rules for it. Where the store cannot be read, `incumbent_up` is 0, and the
+/// exit code says why.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+    incumbent metrics --output /var/lib/node_exporter/incumbent.prom
+
+For each election:
+    incumbent_vacant                  1: nobody leads
+    incumbent_leader_token            another one: the office has changed hands
+    incumbent_leader_info             who leads, in the label \"name\"
+    incumbent_followers               how many wait behind the leader
+    incumbent_paused, _ended          1: an operator has ordered so
+    incumbent_handover                1: the leader is asked to hand over
+    incumbent_leader_silent_seconds   and _ttl_seconds, with a directory
+    incumbent_read_age_seconds        how old the store's answer was
+    incumbent_readable                0: it could not be read
+    incumbent_members                 and _answering, _needed, _without_vote,
+                                      of a group of peers
+And incumbent_up for the store as a whole.")]
+pub(crate) struct MetricsArgs {
+    /// These elections only [default: all that the store knows]
+    #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
+    pub(crate) elections: Vec<ElectionName>,
+    /// Replace this file, in one step, instead of printing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// Make another candidate the leader

@@ -11,6 +11,7 @@ mod signal_listener;
 mod store_url;
 mod usage;
 mod verbs;
+mod whole_file;
 
 use std::fs::File;
 use std::future::Future;
@@ -67,7 +68,10 @@ fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> R
         Verb::Leader(args) => block_on(verbs::read::leader(args, at(console)?, console)),
         Verb::Candidates(args) => block_on(verbs::read::candidates(args, at(console)?, console)),
         Verb::Observe(args) => block_on(verbs::observe::observe(args, at(console)?, console)),
-        Verb::Status(args) => block_on(verbs::status::status(args, at(console)?)),
+        Verb::Status(args) => block_on(verbs::status::status(args, at(console)?, console)),
+        Verb::List(args) => block_on(verbs::list::list(args, at(console)?, console)),
+        Verb::Check(args) => block_on(verbs::check::check(args, at(console)?)),
+        Verb::Metrics(args) => block_on(verbs::metrics::metrics(args, at(console)?)),
         Verb::Transfer(args) => block_on(verbs::operate::transfer(args, at(console)?, console)),
         Verb::Resign(args) => block_on(verbs::operate::resign(args, at(console)?, console)),
         Verb::Depose(args) => block_on(verbs::operate::depose(args, at(console)?, console)),

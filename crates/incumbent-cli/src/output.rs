@@ -182,8 +182,12 @@ pub(crate) fn out(text: &str) -> Result<(), Failure> {
 
 /// One JSON object on a line of its own, at once.
 pub(crate) fn out_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).map_err(|error| Failure::error(error.to_string()))?;
-    out(&text)
+    out(&json_text(value)?)
+}
+
+/// One JSON object.
+pub(crate) fn json_text(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::error(error.to_string()))
 }
 
 pub(crate) fn cannot_write(error: io::Error) -> Failure {

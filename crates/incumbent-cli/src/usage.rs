@@ -11,16 +11,20 @@ use incumbent::store::url::redacted;
 use crate::args::Cli;
 use crate::failure::Code;
 use crate::output::{printable, shell_word};
+use crate::verbs::check::UNKNOWN;
 
 /// Help and version go to standard output, and are no error.
 pub(crate) fn explain(mut error: clap::Error) -> ExitCode {
     let args: Vec<_> = env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let is_check = verb_of(&args) == Some("check");
     make_printable(&mut error, &args);
     suggest(&mut error, args);
     // A stream that was closed needs no message.
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        // Those who run it would take any lower number for a state of the election.
+        _ if is_check => ExitCode::from(UNKNOWN),
         _ => ExitCode::from(Code::Usage as u8),
     }
 }
@@ -41,12 +45,27 @@ fn suggest(error: &mut clap::Error, args: Vec<String>) {
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::String(verb));
             }
         }
+        ErrorKind::UnknownArgument if verb_of(&args) == Some("list") => {
+            insert_tip(error, "to list the candidates of an election: 'incumbent candidates ELECTION'".to_owned());
+        }
         ErrorKind::UnknownArgument => {
             if let Some(line) = text(ContextKind::InvalidArg).and_then(|stray| with_dashes(&args, &stray)) {
                 insert_tip(error, format!("a command comes after two dashes: '{line}'"));
             }
         }
         _ => {}
+    }
+}
+
+/// The verb that was typed, behind the options that come before it.
+fn verb_of(args: &[String]) -> Option<&str> {
+    let mut args = args.iter().map(String::as_str);
+    loop {
+        match args.next()? {
+            "--store" | "--store-file" => drop(args.next()),
+            option if option.starts_with('-') => {}
+            verb => return Some(verb),
+        }
     }
 }
 
@@ -74,8 +93,8 @@ fn insert_tip(error: &mut clap::Error, tip: String) {
 }
 
 /// Verbs of other commands (`etcdctl`, `consul`, `git`), and what does the same here.
-const ELSEWHERE: [(&str, &str); 5] =
-    [("version", "--version"), ("lock", "run"), ("elect", "campaign"), ("list", "candidates"), ("watch", "observe")];
+const ELSEWHERE: [(&str, &str); 4] =
+    [("version", "--version"), ("lock", "run"), ("elect", "campaign"), ("watch", "observe")];
 
 /// The whole line with the verb that is meant here; only its beginning if the rest is not right
 /// either.
@@ -156,7 +175,7 @@ mod tests {
             ("rnu", Some("run")),
             ("stauts", Some("status")),
             ("observ", Some("observe")),
-            ("list", None),
+            ("lsit", Some("list")),
             ("nonsense", None),
             ("", None),
         ] {
@@ -173,7 +192,7 @@ mod tests {
             ("lock jobs/x", "incumbent run ELECTION -- COMMAND"),
             ("lock", "incumbent run ELECTION -- COMMAND"),
             ("elect jobs/x", "incumbent campaign jobs/x"),
-            ("list jobs/x --all", "incumbent candidates ELECTION"),
+            ("watch jobs/x --all", "incumbent observe ELECTION"),
         ] {
             let args: Vec<_> = line.split(' ').map(str::to_owned).collect();
             let typed = args.iter().find(|arg| !arg.starts_with('-')).unwrap();

@@ -1,14 +1,18 @@
 //! What each verb does.
 
 pub(crate) mod campaign;
+pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod generate;
+pub(crate) mod list;
 mod manual;
+pub(crate) mod metrics;
 pub(crate) mod observe;
 pub(crate) mod operate;
 pub(crate) mod read;
 pub(crate) mod run;
+mod screen;
 pub(crate) mod status;
 
 use std::convert::Infallible;
@@ -69,13 +73,17 @@ async fn election(name: &ElectionName, store: &StoreUrl) -> Result<Election<Unfe
 
 /// The election, for a verb that only reads.
 async fn seen_election(name: &ElectionName, store: &StoreUrl) -> Result<Election<Unfenced>, Failure> {
+    seen_client(store).await?.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// A client for a verb that only reads, once.
+async fn seen_client(store: &StoreUrl) -> Result<Client<Unfenced>, Failure> {
     let client = match seeing_client(Client::builder(), store).await {
         // Nobody has ever stood on this host: nobody leads, and nobody is in line.
         Err(ConnectError::Missing { .. }) if !store.was_named() => Client::builder().connect_unfenced(EMPTY).await,
         client => client,
     };
-    let client = client.map_err(|error| at(store, error))?;
-    client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
+    client.map_err(|error| at(store, error))
 }
 
 /// The same for a verb that goes on reading: it may come before the first candidate, which makes

@@ -7,12 +7,13 @@ use incumbent::{CandidateInfo, ElectionName, GroupStatus, Reading, Silence, Stat
 use serde::Serialize;
 
 use super::read::{described, quoted};
-use super::seen_election;
+use super::screen::{self, Shown};
+use super::{awaited_election, seen_election};
 use crate::args::StatusArgs;
 use crate::duration::show;
 use crate::failure::{Code, Failure};
 use crate::json::{self, CandidateJson, VERSION};
-use crate::output::{Paint, out, out_json, printable};
+use crate::output::{Console, Paint, json_text, out, printable};
 use crate::store_url::StoreUrl;
 
 /// How many followers are named before the rest is only counted.
@@ -65,7 +66,7 @@ struct HandoverJson {
 
 /// Why nobody leads.
 #[derive(Clone, Copy)]
-enum Vacancy<'a> {
+pub(super) enum Vacancy<'a> {
     Paused,
     Ended,
     Deposed,
@@ -83,7 +84,7 @@ enum Vacancy<'a> {
 }
 
 impl<'a> Vacancy<'a> {
-    fn of(status: &'a Status) -> Option<Vacancy<'a>> {
+    pub(super) fn of(status: &'a Status) -> Option<Vacancy<'a>> {
         if !status.vacant {
             return None;
         }
@@ -109,7 +110,12 @@ impl<'a> Vacancy<'a> {
         }
     }
 
-    fn word(self) -> &'static str {
+    /// Whether an operator wants it so.
+    pub(super) fn is_ordered(self) -> bool {
+        matches!(self, Vacancy::Paused | Vacancy::Ended)
+    }
+
+    pub(super) fn word(self) -> &'static str {
         match self {
             Vacancy::Paused => "paused",
             Vacancy::Ended => "ended",
@@ -188,17 +194,30 @@ fn has_lost_votes(group: &GroupStatus, name: &str) -> String {
     )
 }
 
-pub(crate) async fn status(args: StatusArgs, store: StoreUrl) -> Result<u8, Failure> {
+pub(crate) async fn status(args: StatusArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let name = &args.target.election;
-    let reading = seen_election(name, &store).await?.status().await?;
-    if args.format.json {
-        out_json(&to_json(name, &store, &reading))?;
-    } else {
-        for line in page(name, &store, reading.get()) {
-            out(&line)?;
-        }
+    let shown = |reading: &Reading<Status>| match args.format.json {
+        true => json_text(&to_json(name, &store, reading)),
+        false => Ok(page(name, &store, reading.get()).join("\n")),
+    };
+    if args.watch.watch {
+        let election = awaited_election(name, &store, console).await?;
+        let read = async || {
+            let reading = election.status().await?;
+            Ok(Shown { text: shown(&reading)?, news: format!("{:?}", without_ages(reading.get())) })
+        };
+        return screen::watch(console, read).await;
     }
+    let reading = seen_election(name, &store).await?.status().await?;
+    out(&shown(&reading)?)?;
     Ok(if Vacancy::of(reading.get()).is_some() { Code::No as u8 } else { 0 })
+}
+
+/// What was read, without what is another at every look.
+pub(super) fn without_ages(status: &Status) -> Status {
+    let mut status = status.clone();
+    status.silence = None;
+    status
 }
 
 /// The state for programs.
@@ -270,7 +289,7 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
 }
 
 /// It is renewed every third of the TTL: by now it should have been.
-fn is_late(silence: Silence) -> bool {
+pub(super) fn is_late(silence: Silence) -> bool {
     silence.lasts > silence.ttl / 2
 }
 

@@ -8,6 +8,7 @@ mod demo;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod host;
+mod monitoring;
 mod operating;
 mod peers;
 #[cfg(feature = "postgres")]

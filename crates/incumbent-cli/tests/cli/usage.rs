@@ -10,13 +10,16 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::host::{Host, Said, finish};
 
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 21] = [
     "run",
     "campaign",
     "leader",
     "candidates",
     "observe",
     "status",
+    "list",
+    "check",
+    "metrics",
     "transfer",
     "resign",
     "depose",

@@ -1,0 +1,145 @@
+//! `check`: one line and an exit code, as Nagios and those who imitate it read them.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use incumbent::{Reading, Status};
+use tokio::time::Instant;
+
+use super::list::followers;
+use super::read::described;
+use super::seen_election;
+use super::status::{Vacancy, is_late};
+use crate::args::CheckArgs;
+use crate::duration::show;
+use crate::failure::Failure;
+use crate::output::{out, printable};
+use crate::store_url::StoreUrl;
+
+/// How often a vacancy is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How bad it is: the exit codes of a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Ok = 0,
+    Warning = 1,
+    Critical = 2,
+}
+
+/// It is not known: the store cannot be read, or the command line is wrong.
+pub(crate) const UNKNOWN: u8 = 3;
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            State::Ok => "OK",
+            State::Warning => "WARNING",
+            State::Critical => "CRITICAL",
+        }
+    }
+}
+
+pub(crate) async fn check(args: CheckArgs, store: StoreUrl) -> Result<u8, Failure> {
+    match looked_at(&args, &store).await {
+        Ok(reading) => {
+            let (state, line) = verdict(&args, &reading);
+            out(&line)?;
+            Ok(state as u8)
+        }
+        // A plugin says everything on standard output.
+        Err(failure) => {
+            out(&plain(&format!("INCUMBENT UNKNOWN - {}: {failure}", args.target.election)))?;
+            Ok(UNKNOWN)
+        }
+    }
+}
+
+/// Reads the election; again, for as long as was asked for, while nobody leads it.
+async fn looked_at(args: &CheckArgs, store: &StoreUrl) -> Result<Reading<Status>, Failure> {
+    let election = seen_election(&args.target.election, store).await?;
+    let until = Instant::now() + args.wait.unwrap_or_default();
+    loop {
+        let reading = election.status().await?;
+        if !reading.get().vacant || Instant::now() >= until {
+            return Ok(reading);
+        }
+        tokio::time::sleep(LOOK_AGAIN.min(until - Instant::now())).await;
+    }
+}
+
+/// How it is, and the line that says so.
+fn verdict(args: &CheckArgs, reading: &Reading<Status>) -> (State, String) {
+    let (name, status) = (&args.target.election, reading.get());
+    let (mut state, mut text) = match (status.leader(), Vacancy::of(status)) {
+        (Some(leader), _) => (State::Ok, format!("{} leads {name}", described(leader))),
+        (None, Some(vacancy)) if vacancy.is_ordered() => {
+            let order = paused(status).unwrap_or_else(|| vacancy.word().to_owned());
+            (State::Warning, format!("nobody leads {name}: {order}"))
+        }
+        (None, vacancy) => {
+            let why = vacancy.map_or("", Vacancy::word).replace('_', " ");
+            (State::Critical, format!("nobody leads {name}: {why}"))
+        }
+    };
+    for concern in concerns(args, status) {
+        state = state.max(State::Warning);
+        // Writing to a string does not fail.
+        let _ = write!(text, "; {concern}");
+    }
+    let line = format!("INCUMBENT {} - {}", state.word(), plain(&text));
+    (state, format!("{line} | {}", figures(args, reading)))
+}
+
+/// What deserves a look although somebody leads, and what explains why nobody does.
+fn concerns(args: &CheckArgs, status: &Status) -> Vec<String> {
+    let mut concerns = Vec::new();
+    // It has not left yet.
+    concerns.extend(paused(status).filter(|_| !status.vacant));
+    let waiting = followers(status);
+    if !status.vacant && waiting < args.followers {
+        concerns.push(format!("{waiting} in line behind it, and not {}", args.followers));
+    }
+    if let Some(silence) = status.silence.filter(|silence| is_late(*silence)) {
+        concerns.push(format!("last heard of {} ago, with a TTL of {}", show(silence.lasts), show(silence.ttl)));
+    }
+    if let Some(group) = &status.group {
+        if group.answering < group.members {
+            concerns.push(format!("{} of {} members answer", group.answering, group.members));
+        }
+        if !group.not_voting.is_empty() {
+            concerns.push(format!("{} without a vote", group.not_voting.join(" and ")));
+        }
+    }
+    concerns
+}
+
+fn paused(status: &Status) -> Option<String> {
+    let reason = status.paused.as_deref()?;
+    Some(if reason.is_empty() { "paused".to_owned() } else { format!("paused: {reason}") })
+}
+
+/// Performance data: `label=value;warn;crit;min`.
+fn figures(args: &CheckArgs, reading: &Reading<Status>) -> String {
+    let status = reading.get();
+    let mut figures = vec![
+        format!("vacant={}", u8::from(status.vacant)),
+        format!("followers={};{}:;;0", followers(status), args.followers),
+    ];
+    // It only grows: one that goes back is another store's.
+    figures.extend(status.leader().and_then(|leader| leader.token).map(|token| format!("token={token}c")));
+    figures.push(format!("age={:.3}s", reading.age().as_secs_f64()));
+    if let Some(silence) = status.silence {
+        let ttl = silence.ttl.as_secs_f64();
+        figures.push(format!("silent={:.3}s;{:.3};{ttl:.3};0", silence.lasts.as_secs_f64(), ttl / 2.0));
+    }
+    if let Some(group) = &status.group {
+        figures.push(format!("members={};{}:;{}:;0", group.answering, group.members, group.needed));
+    }
+    figures.join(" ")
+}
+
+/// What follows a `|` would be taken for figures.
+fn plain(text: &str) -> String {
+    printable(text).replace('|', "/")
+}

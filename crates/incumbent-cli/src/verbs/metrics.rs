@@ -1,0 +1,142 @@
+//! `metrics`: the state of elections in the text format of Prometheus, for a textfile collector.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use incumbent::{CandidateInfo, ElectionName, GroupStatus, Reading, Status};
+
+use super::list::{Row, first_failure, followers, read_all};
+use super::seen_client;
+use crate::args::MetricsArgs;
+use crate::failure::{Code, Failure};
+use crate::output::cannot_write;
+use crate::store_url::StoreUrl;
+use crate::whole_file::replace;
+
+/// A figure of an election, if it has it.
+type Figure = fn(&Reading<Status>) -> Option<f64>;
+
+/// What is said of each election: a name, a kind, what it means, and the figure.
+const FIGURES: [(&str, &str, &str, Figure); 13] = [
+    ("vacant", "gauge", "Whether nobody leads.", |reading| truth(reading.get().vacant)),
+    ("leader_token", "gauge", "The fencing token of the leader; a change of it is a change of office.", |reading| {
+        reading.get().leader()?.token.map(|token| token.get() as f64)
+    }),
+    ("followers", "gauge", "How many wait behind the leader.", |reading| Some(followers(reading.get()) as f64)),
+    ("paused", "gauge", "Whether an operator has paused it.", |reading| truth(reading.get().paused.is_some())),
+    ("ended", "gauge", "Whether it was ended a while ago.", |reading| truth(reading.get().ended)),
+    ("handover", "gauge", "Whether the leader is asked to hand over.", |reading| {
+        truth(reading.get().handover.is_some())
+    }),
+    ("leader_silent_seconds", "gauge", "For how long nothing was heard of the leader, with a directory.", |reading| {
+        reading.get().silence.map(|silence| silence.lasts.as_secs_f64())
+    }),
+    ("leader_ttl_seconds", "gauge", "After how long a silence the leader is replaced, with a directory.", |reading| {
+        reading.get().silence.map(|silence| silence.ttl.as_secs_f64())
+    }),
+    ("read_age_seconds", "gauge", "How old the answer of the store was.", |reading| Some(reading.age().as_secs_f64())),
+    ("members", "gauge", "How many members the group has.", |reading| member(reading, |group| group.members)),
+    ("members_answering", "gauge", "How many members answer.", |reading| member(reading, |group| group.answering)),
+    ("members_needed", "gauge", "How many members a leader needs.", |reading| member(reading, |group| group.needed)),
+    ("members_without_vote", "gauge", "How many members answer and do not vote.", |reading| {
+        member(reading, |group| group.not_voting.len())
+    }),
+];
+
+fn truth(holds: bool) -> Option<f64> {
+    Some(f64::from(u8::from(holds)))
+}
+
+fn member(reading: &Reading<Status>, count: fn(&GroupStatus) -> usize) -> Option<f64> {
+    reading.get().group.as_ref().map(|group| count(group) as f64)
+}
+
+/// A store that cannot be read is a figure, too: alerts are made of the file, not of exit codes.
+pub(crate) async fn metrics(args: MetricsArgs, store: StoreUrl) -> Result<u8, Failure> {
+    let read = async { read_all(&seen_client(&store).await?, &args.elections).await };
+    let (rows, failed) = match read.await {
+        Ok(rows) => (rows, None),
+        // The command line is wrong, and stays so.
+        Err(failure) if failure.code == Code::Usage => return Err(failure),
+        Err(failure) => (Vec::new(), Some(failure)),
+    };
+    let text = page(&store, &rows, failed.is_none());
+    match &args.output {
+        None => io::stdout().lock().write_all(text.as_bytes()).map_err(cannot_write)?,
+        Some(file) => {
+            replace(file, &text).map_err(|error| Failure::error(format!("cannot write {}: {error}", file.display())))?
+        }
+    }
+    match failed {
+        None => first_failure(rows),
+        Some(failure) => Err(failure),
+    }
+}
+
+fn page(store: &StoreUrl, rows: &[Row], readable: bool) -> String {
+    let mut text = Text(String::new());
+    text.head("up", "gauge", "Whether the store could be read.");
+    text.line("up", &[("store", &store.to_string())], f64::from(u8::from(readable)));
+    text.head("readable", "gauge", "Whether the election could be read.");
+    for (name, reading) in rows {
+        text.line("readable", &[("election", name.as_str())], f64::from(u8::from(reading.is_ok())));
+    }
+    for (figure, kind, meaning, value) in FIGURES {
+        let values = rows.iter().filter_map(|(name, reading)| Some((name, value(reading.as_ref().ok()?)?)));
+        let values: Vec<(&ElectionName, f64)> = values.collect();
+        if !values.is_empty() {
+            text.head(figure, kind, meaning);
+        }
+        for (name, value) in values {
+            text.line(figure, &[("election", name.as_str())], value);
+        }
+    }
+    let leaders = rows.iter().filter_map(|(name, reading)| Some((name, reading.as_ref().ok()?.get().leader()?)));
+    let leaders: Vec<(&ElectionName, &CandidateInfo)> = leaders.collect();
+    if !leaders.is_empty() {
+        text.head("leader_info", "gauge", "Who leads.");
+    }
+    for (name, leader) in leaders {
+        let called = leader.name.as_deref().unwrap_or_default();
+        text.line("leader_info", &[("election", name.as_str()), ("name", called)], 1.0);
+    }
+    text.0
+}
+
+/// The format: see <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, kind: &str, meaning: &str) {
+        // Writing to a string does not fail.
+        let _ = write!(self.0, "# HELP incumbent_{name} {meaning}\n# TYPE incumbent_{name} {kind}\n");
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let labels: Vec<_> = labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
+        let _ = writeln!(self.0, "incumbent_{name}{{{}}} {value}", labels.join(","));
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_cannot_break_out_of_its_quotes() {
+        let mut text = Text(String::new());
+        text.line("x", &[("name", "a\"} 1\n\\")], 7.0);
+        assert_eq!(text.0, "incumbent_x{name=\"a\\\"} 1\\n\\\\\"} 7\n");
+    }
+
+    #[test]
+    fn a_token_keeps_all_its_digits() {
+        let mut text = Text(String::new());
+        text.line("leader_token", &[], 9_007_199_254_740_991_u64 as f64);
+        assert_eq!(text.0, "incumbent_leader_token{} 9007199254740991\n");
+    }
+}

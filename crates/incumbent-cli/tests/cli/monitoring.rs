@@ -1,0 +1,341 @@
+//! What those who watch elections from outside use: list, check, metrics and `status --watch`.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::{Value, json};
+
+use crate::host::{Host, Process, Said, eventually, in_time, stop};
+
+/// Starts a leader of this election.
+fn lead(host: &Host, store: &str, election: &str, name: &str) -> Process {
+    let leader = host.start(["--store", store, "run", "--name", name, election, "--", "sleep", "1000"]);
+    eventually("a leader", || (host.run(["--store", store, "leader", election]).code == Some(0)).then_some(()));
+    leader
+}
+
+/// The figures in the text format of Prometheus: each line's name with its labels, and its value.
+fn figures(text: &str) -> Vec<(String, f64)> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let figure = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
+        (name.to_owned(), value.parse().unwrap_or_else(|error| panic!("{line}: {error}")))
+    };
+    lines.map(figure).collect()
+}
+
+fn figure(text: &str, name: &str) -> Option<f64> {
+    figures(text).into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
+}
+
+/// Whether each verb sees an election that is led and one that has nothing but an order, on this
+/// store.
+fn elections_are_seen(host: &Host, store: &str) {
+    let on = |args: &[&str]| host.run(["--store", store].iter().chain(args));
+    let _leader = lead(host, store, "jobs/x \"1\"", "node-1");
+    assert_eq!(on(&["pause", "mail", "--reason", "upgrade"]).code, Some(0));
+
+    let said = on(&["list", "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let listed = said.json();
+    let rows = listed["elections"].as_array().unwrap();
+    let row = |row: &Value| (row["election"].clone(), row["leader"]["name"].clone(), row["vacant_because"].clone());
+    let expected =
+        [(json!("jobs/x \"1\""), json!("node-1"), Value::Null), (json!("mail"), Value::Null, json!("paused"))];
+    assert_eq!(rows.iter().map(row).collect::<Vec<_>>(), expected, "{listed}");
+    let text = on(&["list"]).out;
+    let lines: Vec<_> = text.lines().collect();
+    assert!(
+        lines[0].starts_with("jobs/x \"1\"  node-1           ") && lines[0].ends_with("0 in line behind"),
+        "{text}"
+    );
+    assert!(lines[1].starts_with("mail        nobody (paused)  "), "{text}");
+
+    let said = on(&["check", "jobs/x \"1\"", "--followers", "0"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.starts_with("INCUMBENT OK - node-1 (token "), "{said:?}");
+    assert_eq!(on(&["check", "mail"]).code, Some(1));
+
+    let text = on(&["metrics"]).out;
+    assert_eq!(figure(&text, r#"incumbent_vacant{election="jobs/x \"1\""}"#), Some(0.0), "{text}");
+    assert_eq!(figure(&text, r#"incumbent_paused{election="mail"}"#), Some(1.0), "{text}");
+}
+
+#[test]
+fn a_directory_shows_its_elections() {
+    let host = Host::new();
+    elections_are_seen(&host, &host.store());
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn etcd_shows_its_elections() {
+    let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
+    elections_are_seen(&Host::new(), &cluster.url());
+    elections_are_seen(&Host::new(), &format!("{}?prefix=team", cluster.url()));
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn redis_shows_its_elections() {
+    let server = incumbent_testkit::servers::RedisServer::start().await;
+    elections_are_seen(&Host::new(), &server.url());
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn postgres_shows_its_elections() {
+    let server = incumbent_testkit::servers::PostgresServer::start().await;
+    elections_are_seen(&Host::new(), &server.url());
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn zookeeper_shows_its_elections() {
+    let ensemble = incumbent_testkit::servers::ZooKeeperEnsemble::builder().start(1).await;
+    elections_are_seen(&Host::new(), &ensemble.url());
+}
+
+#[test]
+fn a_store_without_elections_lists_none_and_one_that_is_not_there_is_an_error() {
+    let host = Host::new();
+    let said = host.ok(["list"]);
+    assert!(said.out.is_empty() && said.err.contains("nobody stands in any election"), "{said:?}");
+    assert_eq!(host.ok(["list", "--json"]).json()["elections"], json!([]));
+    let nowhere = format!("{}/nowhere", host.store());
+    assert_eq!(host.run(["--store", &nowhere, "list"]).code, Some(5));
+    let said = host.run(["--store", "bully://?members=3", "list"]);
+    assert!(said.code == Some(1) && said.err.contains("holds one election"), "{said:?}");
+}
+
+#[test]
+fn an_election_that_cannot_be_read_hides_no_other() {
+    let host = Host::new();
+    let _leader = lead(&host, &host.store(), "jobs/x", "node-1");
+    host.ok(["pause", "broken"]);
+    for office in fs::read_dir(host.path("store/elections/broken/office")).unwrap() {
+        damage(&office.unwrap().path());
+    }
+    let said = host.run(["list", "--json"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let listed = said.json();
+    assert!(listed["elections"][0]["error"].as_str().is_some_and(|error| error.contains("damaged")), "{listed}");
+    assert_eq!(listed["elections"][1]["leader"]["name"], "node-1", "{listed}");
+    let said = host.run(["metrics"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    for (election, readable) in [("broken", 0.0), ("jobs/x", 1.0)] {
+        let name = format!("incumbent_readable{{election=\"{election}\"}}");
+        assert_eq!(figure(&said.out, &name), Some(readable), "{said:?}");
+    }
+}
+
+/// Writes nonsense to every file in there.
+fn damage(path: &std::path::Path) {
+    if path.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|inner| damage(&inner.unwrap().path()));
+    } else {
+        fs::write(path, "nonsense").unwrap();
+    }
+}
+
+fn assert_state(said: &Said, code: i32, words: &[&str]) {
+    assert_eq!((said.code, said.out.lines().count(), said.err.as_str()), (Some(code), 1, ""), "{said:?}");
+    for word in words {
+        assert!(said.out.contains(word), "{word:?} is missing: {said:?}");
+    }
+}
+
+#[test]
+fn a_check_answers_with_the_codes_of_a_plugin() {
+    let host = Host::new();
+    let vacant = ["INCUMBENT CRITICAL - nobody leads jobs/x: no candidates | vacant=1 followers=0;1:;;0 age="];
+    assert_state(&host.run(["check", "jobs/x"]), 2, &vacant);
+    let _leader = lead(&host, &host.store(), "jobs/x", "a|b");
+    let alone = [
+        "INCUMBENT WARNING - a/b (token 1) leads jobs/x; 0 in line behind it, and not 1 | vacant=0 ",
+        " followers=0;1:;;0 token=1c age=0.",
+        "s silent=",
+    ];
+    assert_state(&host.run(["check", "jobs/x"]), 1, &alone);
+    let fine = ["INCUMBENT OK - a/b (token 1) leads jobs/x | vacant=0 followers=0;0:;;0 token=1c"];
+    assert_state(&host.run(["check", "jobs/x", "--followers", "0"]), 0, &fine);
+    host.ok(["pause", "jobs/x", "--reason", "tea"]);
+    assert_state(&host.run(["check", "jobs/x"]), 1, &["INCUMBENT WARNING - nobody leads jobs/x: paused: tea |"]);
+}
+
+#[test]
+fn a_check_that_cannot_know_says_unknown() {
+    let host = Host::new();
+    let nowhere = format!("{}/nowhere", host.store());
+    assert_state(&host.run(["--store", &nowhere, "check", "jobs/x"]), 3, &["INCUMBENT UNKNOWN - jobs/x: "]);
+    for args in [&["check"][..], &["check", "a//b"], &["--store", "status", "check", "jobs/x", "--nonsense"]] {
+        assert_eq!(host.run(args).code, Some(3), "{args:?}");
+    }
+    assert_eq!(host.run(["status", "check", "--nonsense"]).code, Some(2), "of an election that is called so");
+}
+
+#[test]
+fn a_check_warns_of_a_leader_that_has_fallen_silent() {
+    let host = Host::new();
+    let leader = host.start(["run", "--ttl", "3s", "jobs/x", "--", "sleep", "1000"]);
+    eventually("a leader", || host.leader("jobs/x"));
+    stop(leader.pid());
+    let said = eventually("it is silent", || {
+        let said = host.run(["check", "jobs/x", "--followers", "0"]);
+        (said.code == Some(1)).then_some(said)
+    });
+    assert_state(&said, 1, &["last heard of", "with a TTL of 3 s"]);
+}
+
+#[test]
+fn a_check_looks_again_for_as_long_as_it_is_told_while_nobody_leads() {
+    let host = Host::new();
+    let began = Instant::now();
+    assert_state(&host.run(["check", "jobs/x", "--wait", "1s"]), 2, &["nobody leads"]);
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    let mut check = host.start(["check", "jobs/x", "--followers", "0", "--wait", "60s"]);
+    let _leader = lead(&host, &host.store(), "jobs/x", "a");
+    assert_eq!(check.wait(), Some(0), "{:?}", check.everything());
+}
+
+#[test]
+fn metrics_say_who_leads_and_what_was_ordered() {
+    let host = Host::new();
+    let _leader = lead(&host, &host.store(), "jobs/x", "a\\b");
+    let _follower = host.start(["run", "--name", "b", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a\\b", "b"]);
+    let text = host.ok(["metrics", "jobs/x", "jobs/nobody"]).out;
+    for (name, value) in [
+        (format!("incumbent_up{{store=\"{}\"}}", host.store()), 1.0),
+        (r#"incumbent_vacant{election="jobs/x"}"#.to_owned(), 0.0),
+        (r#"incumbent_vacant{election="jobs/nobody"}"#.to_owned(), 1.0),
+        (r#"incumbent_leader_token{election="jobs/x"}"#.to_owned(), 1.0),
+        (r#"incumbent_followers{election="jobs/x"}"#.to_owned(), 1.0),
+        (r#"incumbent_leader_info{election="jobs/x",name="a\\b"}"#.to_owned(), 1.0),
+        (r#"incumbent_leader_ttl_seconds{election="jobs/x"}"#.to_owned(), 15.0),
+    ] {
+        assert_eq!(figure(&text, &name), Some(value), "{name} in {text}");
+    }
+    // Each name is explained once, before all its figures.
+    let helped: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
+    assert_eq!(helped.len(), helped.iter().collect::<BTreeSet<_>>().len(), "{text}");
+    for (name, _) in figures(&text) {
+        assert!(helped.contains(&name.split('{').next().unwrap()), "{name} in {text}");
+    }
+}
+
+#[test]
+fn metrics_replace_a_file_in_one_step_and_say_when_the_store_cannot_be_read() {
+    let host = Host::new();
+    let (folder, store) = (host.path("collector"), host.store());
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("incumbent.prom");
+    let metrics = |store: &str| host.run(["--store", store, "metrics", "--output", file.to_str().unwrap()]);
+    host.ok(["pause", "mail"]);
+    let said = metrics(&store);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), ""), "{said:?}");
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(figure(&text, r#"incumbent_paused{election="mail"}"#), Some(1.0), "{text}");
+
+    let nowhere = format!("{store}/nowhere");
+    assert_eq!(metrics(&nowhere).code, Some(5));
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(figures(&text), [(format!("incumbent_up{{store=\"{nowhere}\"}}"), 0.0)], "{text}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing else is left there");
+
+    let said = host.run(["metrics", "--output", folder.join("no/such/folder.prom").to_str().unwrap()]);
+    assert!(said.code == Some(1) && said.err.contains("folder.prom"), "{said:?}");
+}
+
+/// A rule about a figure that nobody exports never fires.
+#[test]
+fn the_rules_that_are_shipped_ask_for_figures_that_there_are() {
+    let host = Host::new();
+    let _leader = lead(&host, &host.store(), "jobs/x", "a");
+    let of_store = host.ok(["metrics"]).out;
+    let secret = host.path("secret");
+    fs::write(&secret, "a secret of this test alone").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    // Held together, so that the two are different; then free again.
+    let sockets = ["a", "b"].map(|name| (name, TcpListener::bind("127.0.0.1:0").unwrap()));
+    let members = sockets.each_ref().map(|(name, socket)| format!("{name}={}", socket.local_addr().unwrap()));
+    drop(sockets);
+    let group = format!("bully://?members={}&secret-file={}", members.join(","), secret.display());
+    let _member = host.start(["--store", &group, "campaign", "--name", "a", "jobs/x"]);
+    let of_group = eventually("a member answers", || {
+        let said = host.run(["--store", &group, "metrics", "jobs/x"]);
+        (said.code == Some(0)).then_some(said.out)
+    });
+    let name = |(name, _): (String, f64)| name.split('{').next().unwrap().to_owned();
+    let exported: BTreeSet<_> = [of_store, of_group].iter().flat_map(|text| figures(text)).map(name).collect();
+
+    let rules = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/alerts.yml")).unwrap();
+    let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let asked: BTreeSet<_> = words.filter(|word| word.starts_with("incumbent_")).map(str::to_owned).collect();
+    assert!(asked.len() > 5, "{asked:?}");
+    let unknown: Vec<_> = asked.difference(&exported).collect();
+    assert!(unknown.is_empty(), "{unknown:?} is not among {exported:?}");
+}
+
+#[test]
+fn a_status_is_shown_again_whenever_it_has_changed() {
+    let host = Host::new();
+    let mut status = host.start(["status", "jobs/x", "--watch", "--json"]);
+    let mut list = host.start(["list", "--watch", "--json"]);
+    assert_eq!(status.json()["vacant_because"], "no_candidates");
+    assert_eq!(list.json()["elections"], json!([]));
+    let _leader = lead(&host, &host.store(), "jobs/x", "a");
+    assert_eq!(until(&mut status, |json| json["leader"]["name"] == "a")["followers"], 0);
+    until(&mut list, |json| json["elections"][0]["leader"]["name"] == "a");
+    let _follower = host.start(["run", "--name", "b", "jobs/x", "--", "sleep", "1000"]);
+    until(&mut status, |json| json["followers"] == 1);
+    until(&mut list, |json| json["elections"][0]["followers"] == 1);
+    host.ok(["pause", "jobs/x", "--reason", "tea"]);
+    until(&mut status, |json| json["paused"]["reason"] == "tea" && json["leader"].is_null());
+}
+
+/// Takes what is shown until it is so. Nothing is shown twice in a row.
+fn until(process: &mut Process, so: impl Fn(&Value) -> bool) -> Value {
+    let mut last = Value::Null;
+    loop {
+        let mut shown = process.json();
+        if so(&shown) {
+            return shown;
+        }
+        for age in ["age_ms", "silent_ms"] {
+            shown.as_object_mut().unwrap().remove(age);
+        }
+        assert_ne!(shown, last);
+        last = shown;
+    }
+}
+
+#[test]
+fn on_a_terminal_it_is_shown_in_place() {
+    let host = Host::new();
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let other_end = OpenOptions::new().write(true).open(name.to_str().unwrap()).unwrap();
+    let mut command = host.command(["status", "jobs/x", "--watch"]);
+    command.env("TERM", "xterm").stdout(other_end);
+    let mut watching = command.spawn().unwrap();
+    let mut terminal = File::from(terminal);
+    let mut seen = Vec::new();
+    let shown = in_time(|| {
+        let mut some = [0; 1024];
+        let count = terminal.read(&mut some).unwrap();
+        seen.extend_from_slice(&some[..count]);
+        String::from_utf8_lossy(&seen).contains("nobody is in line").then_some(())
+    });
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    let seen = String::from_utf8_lossy(&seen);
+    assert!(shown.is_some() && seen.starts_with("\x1b[H\x1b[2J"), "{seen:?}");
+}
