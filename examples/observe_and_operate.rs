@@ -35,7 +35,7 @@ async fn main() -> Result<(), BoxError> {
     println!("transfer to c");
     operator.transfer("c", WITHIN).await?;
     println!("pause");
-    operator.pause("maintenance", WITHIN).await?;
+    operator.clone().reason("maintenance").pause(WITHIN).await?;
     println!("resume");
     operator.resume(WITHIN).await?;
     somebody_leads(&election).await;

@@ -79,7 +79,7 @@ and `campaign` are members, and long-lived; all other verbs ask them. Options:
     tls-ca, tls-cert, tls-key  files for mutual TLS
     data                       the directory where consensus keeps its votes
     majority=yes, takeover=no  for bully and ring
-Peers cannot pause, resume, depose or end; bully and ring cannot transfer.
+Peers cannot pause, freeze, depose or end; bully and ring cannot transfer.
 `incumbent explain` says what they promise.
 
 ",
@@ -141,6 +141,8 @@ pub(crate) enum Verb {
     Depose(DeposeArgs),
     Pause(PauseArgs),
     Resume(ResumeArgs),
+    Freeze(FreezeArgs),
+    Unfreeze(UnfreezeArgs),
     End(EndArgs),
     Peers(PeersArgs),
     Explain(ExplainArgs),
@@ -161,6 +163,8 @@ impl Verb {
             | Verb::Depose(_)
             | Verb::Pause(_)
             | Verb::Resume(_)
+            | Verb::Freeze(_)
+            | Verb::Unfreeze(_)
             | Verb::End(_)
             | Verb::Peers(_) => true,
             Verb::Leader(_)
@@ -399,8 +403,11 @@ pub(crate) struct ObserveArgs {
 #[command(after_long_help = "\
 With --json, on one line:
     {\"v\":1,\"election\":\"jobs/nightly\",\"store\":\"file:///...\",\"leader\":null,
-    \"followers\":0,\"vacant_because\":\"paused\",\"paused\":{\"reason\":\"tea\"},
+    \"followers\":0,\"vacant_because\":\"paused\",\"paused\":{\"reason\":\"tea\",
+    \"by\":\"ada@ops1\",\"at_ms\":1790000000000},\"frozen\":null,
     \"handover\":null,\"ended\":false,\"age_ms\":3}
+\"paused\", \"frozen\" and \"handover\" say by whom, when and why; \"frozen\" also
+for how long, in \"lasts_ms\".
 \"ended\": it was ended a while ago; those in line do not know yet, or came
 later. \"vacant_because\" is there when nobody leads: paused, ended,
 deposed or no_candidates; among peers forming, no_majority, state_lost,
@@ -490,7 +497,7 @@ For each election:
     incumbent_leader_token            another one: the office has changed hands
     incumbent_leader_info             who leads, in the label \"name\"
     incumbent_followers               how many wait behind the leader
-    incumbent_paused, _ended          1: an operator has ordered so
+    incumbent_paused, _frozen, _ended 1: an operator has ordered so
     incumbent_handover                1: the leader is asked to hand over
     incumbent_leader_silent_seconds   and _ttl_seconds, with a directory
     incumbent_read_age_seconds        how old the store's answer was
@@ -505,6 +512,18 @@ pub(crate) struct MetricsArgs {
     /// Replace this file, in one step, instead of printing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// Who orders something, and why.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OrderArgs {
+    /// Why: shown to everyone who asks, and in the leader's log. A group of peers keeps no record
+    /// of it
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) reason: String,
+    /// Who orders it [default: this user at this host]
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub(crate) by: Option<String>,
 }
 
 /// Make another candidate the leader
@@ -522,6 +541,8 @@ pub(crate) struct TransferArgs {
     /// The name or id of the candidate that should lead
     #[arg(long, value_name = "NAME_OR_ID")]
     pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) order: OrderArgs,
     #[command(flatten)]
     pub(crate) patience: TimeoutArg,
     #[command(flatten)]
@@ -541,6 +562,8 @@ pub(crate) struct ResignArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
     #[command(flatten)]
+    pub(crate) order: OrderArgs,
+    #[command(flatten)]
     pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
@@ -559,6 +582,8 @@ pub(crate) struct DeposeArgs {
     #[arg(long, value_name = "TOKEN", value_parser = parse_token)]
     pub(crate) token: Option<Token>,
     #[command(flatten)]
+    pub(crate) order: OrderArgs,
+    #[command(flatten)]
     pub(crate) patience: TimeoutArg,
     #[command(flatten)]
     pub(crate) format: Format,
@@ -568,13 +593,15 @@ pub(crate) struct DeposeArgs {
 ///
 /// The leader stops its work and leaves the line, and so do the others. Returns once the line is
 /// empty. After `incumbent resume` they come back by themselves.
+///
+/// This STOPS the leader. What other systems call pause or maintenance mode, where the leader goes
+/// on and nothing happens by itself, is `incumbent freeze`.
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
-    /// Why: shown to everyone who asks
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) order: OrderArgs,
     #[command(flatten)]
     pub(crate) patience: TimeoutArg,
     #[command(flatten)]
@@ -592,6 +619,44 @@ pub(crate) struct ResumeArgs {
     pub(crate) format: Format,
 }
 
+/// Keep the office where it is until `incumbent unfreeze`
+///
+/// The leader stays and goes on working. It leaves neither because it is unfit nor because it is
+/// asked to: `transfer` and `resign` are refused. A leader that crashes, is stopped or exits is
+/// followed by the next in line as ever. `pause`, `depose` and `end` are stronger, and take effect.
+/// This is what other systems call pause or maintenance mode.
+///
+/// With --for it ends by itself: the leader counts from when it first read it. Freezing again
+/// replaces the order.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+    incumbent freeze jobs/nightly --for 2h --reason 'new switch'")]
+pub(crate) struct FreezeArgs {
+    #[command(flatten)]
+    pub(crate) target: ElectionArg,
+    /// For how long [default: until it is taken back]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) lasts: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) order: OrderArgs,
+    #[command(flatten)]
+    pub(crate) patience: TimeoutArg,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Let the office of a frozen election move again
+#[derive(Debug, Args)]
+pub(crate) struct UnfreezeArgs {
+    #[command(flatten)]
+    pub(crate) target: ElectionArg,
+    #[command(flatten)]
+    pub(crate) patience: TimeoutArg,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
 /// End an election for all who take part
 ///
 /// All candidates stop, leave and do not come back: `incumbent run` exits with 121. A candidate
@@ -600,6 +665,8 @@ pub(crate) struct ResumeArgs {
 pub(crate) struct EndArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
+    #[command(flatten)]
+    pub(crate) order: OrderArgs,
     #[command(flatten)]
     pub(crate) patience: TimeoutArg,
     #[command(flatten)]

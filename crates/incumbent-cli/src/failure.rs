@@ -6,7 +6,7 @@ use std::io;
 
 use incumbent::peers::MemberError;
 use incumbent::store::{Fault, StoreError};
-use incumbent::{CandidacyError, ConnectError, OperatorError, ReadError, StandError, TransferRefused};
+use incumbent::{CandidacyError, ConnectError, OperatorError, ReadError, Refusal, StandError, TransferRefused};
 use rustix::io::Errno;
 
 use crate::duration::show;
@@ -220,9 +220,10 @@ impl Failure {
             OperatorError::NotLeading { .. } => {
                 Failure::new(Code::No, text).next(format!("`incumbent leader {election}` shows who does"))
             }
-            OperatorError::NotPaused | OperatorError::AlreadyFounded | OperatorError::NotLost => {
-                Failure::new(Code::No, format!("{text}, so there is nothing to do"))
-            }
+            OperatorError::NotPaused
+            | OperatorError::NotFrozen
+            | OperatorError::AlreadyFounded
+            | OperatorError::NotLost => Failure::new(Code::No, format!("{text}, so there is nothing to do")),
             OperatorError::TimedOut { waited, missing } => {
                 Failure::new(Code::Timeout, format!("not done within {}: {missing}", show(waited)))
             }
@@ -237,6 +238,9 @@ impl Failure {
                     .next("name one by its id")
             }
             OperatorError::Refused(TransferRefused::Read(error)) => error.into(),
+            OperatorError::Refused(TransferRefused::Leader(Refusal::Frozen)) => Failure::error(text).next(format!(
+                "`incumbent status {election}` says by whom and why, `incumbent unfreeze {election}` ends it"
+            )),
             _ => Failure::error(text),
         }
     }

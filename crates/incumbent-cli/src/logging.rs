@@ -51,6 +51,8 @@ impl Subscriber for Logger {
             self.console.note(format!("{}{}", text.message, text.fields));
         } else if *event.metadata().level() <= Level::WARN {
             self.console.warn(format!("{}{}", text.message, text.fields));
+        } else if *event.metadata().level() == Level::INFO {
+            self.console.note(text.message.as_str());
         }
         #[cfg(feature = "faults")]
         panic_if_asked_to(&text.message);

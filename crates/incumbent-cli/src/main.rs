@@ -77,6 +77,8 @@ fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> R
         Verb::Depose(args) => block_on(verbs::operate::depose(args, at(console)?, console)),
         Verb::Pause(args) => block_on(verbs::operate::pause(args, at(console)?, console)),
         Verb::Resume(args) => block_on(verbs::operate::resume(args, at(console)?, console)),
+        Verb::Freeze(args) => block_on(verbs::operate::freeze(args, at(console)?, console)),
+        Verb::Unfreeze(args) => block_on(verbs::operate::unfreeze(args, at(console)?, console)),
         Verb::End(args) => block_on(verbs::operate::end(args, at(console)?, console)),
         Verb::Peers(args) => block_on(verbs::operate::peers(args, at(console)?, console)),
         Verb::Explain(args) => block_on(verbs::explain::explain(args, at(console)?)),

@@ -37,7 +37,7 @@ pub use machine::{
     TermNo, WatchFor, WatchId,
 };
 pub use name::{ElectionName, MAX_LINE, MAX_NAME_BYTES, MAX_VALUE_BYTES, NameError, check_candidate_name, check_value};
-pub use office::{Ended, Handover, Heir, MAX_REASON_BYTES, Office, Paused, Refusal};
+pub use office::{Act, Deposed, Ended, Frozen, Handover, Heir, MAX_REASON_BYTES, Office, Order, Paused, Refusal};
 pub use participant::Participant;
 #[doc(hidden)]
 pub use policy::{Flaw, Policy};

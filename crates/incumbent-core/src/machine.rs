@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::entry::{Entry, EntryId, Held, NewEntry, Nonce, Token, Version};
 use crate::keeper::{Attempt, Epoch};
 use crate::name::ElectionName;
-use crate::office::{Heir, Office, Refusal};
+use crate::office::{Act, Heir, Office, Order, Refusal};
 use crate::peers::{Abstention, MemberId};
 use crate::settings::SettingsError;
 use crate::standing::{Cas, Cursor, Fault, Line, Liveness, Renewal, Seen, Standing, Watched};
@@ -304,6 +304,9 @@ pub enum Event {
     NotVoting(Abstention),
     /// This member takes part in elections again.
     Voting,
+    /// An operator has ordered this leader to do something. For logs: what follows from it is said
+    /// with other events.
+    Ordered(Act, Order),
     /// Something that trying again cannot mend. The candidate leaves.
     Failed,
     /// The candidate has left: its entry has certainly left the line, if `certain`. The last event

@@ -5,13 +5,14 @@
 //! each writer changes its own field of the record that it read, and reads again when the record
 //! has moved on.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::{Entry, EntryId, Held, Incarnation, Nonce, Token, Version};
 use crate::name::MAX_LINE;
 
-/// The longest reason for a pause, in bytes.
+/// The longest reason for an order, in bytes.
 pub const MAX_REASON_BYTES: usize = 1024;
 
 /// What stands in the office record, and the version it was read at.
@@ -27,7 +28,9 @@ pub struct Office {
     /// The election is over for all who knew it before.
     pub ended: Option<Ended>,
     /// The last leader that an operator removed, so that it can say why it lost.
-    pub deposed: Option<Token>,
+    pub deposed: Option<Deposed>,
+    /// Nothing but a crash moves the office, until an operator says otherwise or its time is over.
+    pub frozen: Option<Frozen>,
 }
 
 impl Office {
@@ -52,21 +55,111 @@ impl Office {
     }
 
     /// The same, with this leader as the last that an operator removed, or none.
-    pub fn with_deposed(self, deposed: impl Into<Option<Token>>) -> Office {
+    pub fn with_deposed(self, deposed: impl Into<Option<Deposed>>) -> Office {
         Office { deposed: deposed.into(), ..self }
+    }
+
+    /// The same, frozen or not.
+    pub fn with_frozen(self, frozen: impl Into<Option<Frozen>>) -> Office {
+        Office { frozen: frozen.into(), ..self }
     }
 
     /// Whether it says nothing: stores keep no record then.
     pub fn is_blank(&self) -> bool {
         // All fields by name. A new one needs its words in `incumbent-store`'s record, too, where
         // the compiler does not ask for them.
-        let Office { version: _, handover, paused, ended, deposed } = self;
-        handover.is_none() && paused.is_none() && ended.is_none() && deposed.is_none()
+        let Office { version: _, handover, paused, ended, deposed, frozen } = self;
+        handover.is_none() && paused.is_none() && ended.is_none() && deposed.is_none() && frozen.is_none()
+    }
+
+    /// What an operator has ordered that the leader with this token has not read before.
+    pub(crate) fn news_since(&self, before: &Office, leads: Token) -> Vec<(Act, Order)> {
+        let handover = self
+            .handover_from(leads)
+            .filter(|handover| before.handover.as_ref().is_none_or(|known| known.nonce != handover.nonce));
+        let handover = handover.map(|handover| {
+            let act = if handover.heir.is_some() { Act::Transfer } else { Act::Resign };
+            (act, &handover.order)
+        });
+        let paused = self.paused.as_ref().filter(|_| before.paused.is_none()).map(|paused| (Act::Pause, &paused.order));
+        let is_new = |frozen: &&Frozen| before.frozen.as_ref().is_none_or(|known| known.id != frozen.id);
+        let frozen = self.frozen.as_ref().filter(is_new).map(|frozen| (Act::Freeze, &frozen.order));
+        let is_new = |ended: &&Ended| before.ended.as_ref().is_none_or(|known| known.id != ended.id);
+        let ended = self.ended.as_ref().filter(is_new).map(|ended| (Act::End, &ended.order));
+        let news = [handover, paused, frozen, ended].into_iter().flatten();
+        news.map(|(act, order)| (act, order.clone())).collect()
     }
 
     /// The handover that the leader with this token has to carry out, if there is one.
     pub fn handover_from(&self, token: Token) -> Option<&Handover> {
         self.handover.as_ref().filter(|handover| handover.from == token && handover.refused.is_none())
+    }
+}
+
+/// Who ordered something, when, and why. For people and their logs: nobody decides anything by it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub struct Order {
+    /// Who, e.g. `ada@ops1`. Empty: it was not said.
+    pub by: Arc<str>,
+    /// When, by the wall clock of the one who ordered it, in milliseconds since 1970. Zero: it was
+    /// not said.
+    pub at_ms: u64,
+    /// Why. Empty: it was not said.
+    pub reason: Arc<str>,
+}
+
+impl Order {
+    /// Ordered by this operator at this time, for this reason.
+    pub fn new(by: impl Into<Arc<str>>, at_ms: u64, reason: impl Into<Arc<str>>) -> Order {
+        Order { by: by.into(), at_ms, reason: reason.into() }
+    }
+}
+
+/// An order of which only the reason is known.
+impl From<&str> for Order {
+    fn from(reason: &str) -> Order {
+        Order { reason: reason.into(), ..Order::default() }
+    }
+}
+
+/// `by ada@ops1: new disk`
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = if self.by.is_empty() { "an operator" } else { &self.by };
+        write!(f, "by {by}")?;
+        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
+    }
+}
+
+/// What an operator orders a leader.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Act {
+    /// Hand over to an heir.
+    Transfer,
+    /// Hand over to the next in line.
+    Resign,
+    /// Stop, and leave the line.
+    Pause,
+    /// Stay.
+    Freeze,
+    /// Leave for good.
+    End,
+    /// It has been removed.
+    Depose,
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Act::Transfer => "transfer",
+            Act::Resign => "resign",
+            Act::Pause => "pause",
+            Act::Freeze => "freeze",
+            Act::End => "end",
+            Act::Depose => "depose",
+        })
     }
 }
 
@@ -85,13 +178,20 @@ pub struct Handover {
     pub within: Duration,
     /// Set by the leader when it will not: it leads on.
     pub refused: Option<Refusal>,
+    /// Whose it is. Blank if the leader's own program asked.
+    pub order: Order,
 }
 
 impl Handover {
     /// The leader with this token is asked to hand over within this time: to this heir, or to
     /// the next in line.
     pub fn new(from: Token, heir: impl Into<Option<Heir>>, nonce: Nonce, within: Duration) -> Handover {
-        Handover { from, heir: heir.into(), nonce, within, refused: None }
+        Handover { from, heir: heir.into(), nonce, within, refused: None, order: Order::default() }
+    }
+
+    /// The same, ordered like this.
+    pub fn ordered(self, order: Order) -> Handover {
+        Handover { order, ..self }
     }
 }
 
@@ -152,6 +252,9 @@ pub enum Refusal {
     /// The leader cannot read its line, or may not write what a handover needs.
     #[error("the leader cannot read its line, or may not write what a handover needs")]
     Unable,
+    /// An operator has frozen the election.
+    #[error("the election is frozen: nothing but a crash moves its office")]
+    Frozen,
     /// Peers: this member is not in office.
     #[error("this member is not in office")]
     NotInOffice,
@@ -173,7 +276,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [Refusal; 14] = [
+    const ALL: [Refusal; 15] = [
         Refusal::HeirGone,
         Refusal::TooFar,
         Refusal::ForeignBetween,
@@ -182,6 +285,7 @@ impl Refusal {
         Refusal::Leaving,
         Refusal::LeadsAlready,
         Refusal::Unable,
+        Refusal::Frozen,
         Refusal::NotInOffice,
         Refusal::NotAMember,
         Refusal::HeirSilent,
@@ -201,6 +305,7 @@ impl Refusal {
             Refusal::Leaving => "leaving",
             Refusal::LeadsAlready => "leads-already",
             Refusal::Unable => "unable",
+            Refusal::Frozen => "frozen",
             Refusal::NotInOffice => "not-in-office",
             Refusal::NotAMember => "not-a-member",
             Refusal::HeirSilent => "heir-silent",
@@ -220,14 +325,57 @@ impl Refusal {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct Paused {
-    /// For people.
-    pub reason: Arc<str>,
+    /// Who ordered it, and why.
+    pub order: Order,
 }
 
 impl Paused {
-    /// Paused for this reason.
-    pub fn new(reason: impl Into<Arc<str>>) -> Paused {
-        Paused { reason: reason.into() }
+    /// Paused by this order.
+    pub fn new(order: impl Into<Order>) -> Paused {
+        Paused { order: order.into() }
+    }
+}
+
+/// The election is frozen: the leader stays, and a crash is followed by the next in line as ever,
+/// but no leader leaves office because it is unfit, or hands it over.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Frozen {
+    /// Tells this order from every other.
+    pub id: Nonce,
+    /// How long it lasts, counted by each candidate from when it first read it: hosts share no
+    /// clock. The leader takes it out of the record then. `None`: until it is taken back.
+    pub lasts: Option<Duration>,
+    /// Who ordered it, and why.
+    pub order: Order,
+}
+
+impl Frozen {
+    /// Frozen by this order, for this long or until it is taken back.
+    pub fn new(id: Nonce, lasts: Option<Duration>, order: impl Into<Order>) -> Frozen {
+        Frozen { id, lasts, order: order.into() }
+    }
+}
+
+/// The last leader that an operator removed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Deposed {
+    /// Its token.
+    pub token: Token,
+    /// Who ordered it, and why.
+    pub order: Order,
+}
+
+impl Deposed {
+    /// The leader with this token was removed.
+    pub fn new(token: Token) -> Deposed {
+        Deposed { token, order: Order::default() }
+    }
+
+    /// The same, ordered like this.
+    pub fn ordered(self, order: Order) -> Deposed {
+        Deposed { order, ..self }
     }
 }
 
@@ -240,12 +388,19 @@ pub struct Ended {
     pub id: Nonce,
     /// How long the tombstone stays, so that everyone who was away meets it: the longest TTL.
     pub keep: Duration,
+    /// Who ordered it, and why.
+    pub order: Order,
 }
 
 impl Ended {
     /// This end, whose tombstone stays for this long.
     pub fn new(id: Nonce, keep: Duration) -> Ended {
-        Ended { id, keep }
+        Ended { id, keep, order: Order::default() }
+    }
+
+    /// The same, ordered like this.
+    pub fn ordered(self, order: Order) -> Ended {
+        Ended { order, ..self }
     }
 }
 

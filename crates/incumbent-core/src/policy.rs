@@ -128,6 +128,10 @@ policy! {
         TryUnsettled breaks settles_tries,
         /// Those between leader and heir do not step aside.
         NobodyStepsAside breaks steps_aside,
+        /// A leader that is unfit, or asked to hand over, leaves a frozen election's office.
+        FreezeIgnored breaks heeds_freezes,
+        /// A freeze whose time is over is never taken out of the record.
+        FreezeForEver breaks ends_freezes,
         /// Of several that stopped in a row, each is timed only once the one behind it is gone.
         SilenceCountedInTurn breaks counts_silence_at_once,
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use incumbent_file::FileStore;
 use incumbent_store::{
-    Cas, ElectionName, Ended, Handover, Heir, Held, Incarnation, NewEntry, Nonce, Office, Paused, Place, Refusal,
-    Session, Store, StoreError, Token, Version,
+    Cas, Deposed, ElectionName, Ended, Handover, Heir, Held, Incarnation, NewEntry, Nonce, Office, Paused, Place,
+    Refusal, Session, Store, StoreError, Token, Version,
 };
 
 mod dirs;
@@ -335,7 +335,7 @@ async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
             .with_handover(handover)
             .with_paused(Paused::new("für später"))
             .with_ended(Ended::new(Nonce(4), Duration::from_secs(3600)))
-            .with_deposed(token);
+            .with_deposed(Deposed::new(token));
         assert_eq!(stage.store.set_office(&election(), was, &office).await.unwrap(), Cas::Done);
         let read = FileStore::open(&stage.path).unwrap().line(&election(), 1).await.unwrap().office;
         was = read.version;

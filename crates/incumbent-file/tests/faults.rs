@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use incumbent_file::FileStore;
 use incumbent_store::{
-    Cas, ElectionName, Entry, Held, Incarnation, NewEntry, Office, Place, Session, Standing, Store, Token,
+    Cas, Deposed, ElectionName, Entry, Held, Incarnation, NewEntry, Office, Place, Session, Standing, Store, Token,
 };
 use rustix::process::Signal;
 
@@ -385,7 +385,7 @@ async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
         actor.end_of_input();
         let stopped = actor.wait_stopped();
         let was = other.store.line(&election(), 1).await.unwrap().office;
-        let to = was.clone().with_deposed(Token::new(7));
+        let to = was.clone().with_deposed(Token::new(7).map(Deposed::new));
         let cas = other.store.set_office(&election(), was.version, &to).await.unwrap();
         assert_eq!(cas, Cas::Done, "{fault}: nobody else writes now");
         if stopped {
@@ -394,7 +394,7 @@ async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
         let answers = actor.answers();
         actor.finish();
         let office = other.store.line(&election(), 1).await.unwrap().office;
-        assert_eq!(office.deposed, Token::new(7), "{fault}: {answers:?}");
+        assert_eq!(office.deposed, Token::new(7).map(Deposed::new), "{fault}: {answers:?}");
         match answers.last().map(String::as_str) {
             Some("done") => assert!(office.paused.is_some(), "{fault}"),
             Some("refused") => assert!(office.paused.is_none(), "{fault}"),

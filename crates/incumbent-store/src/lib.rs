@@ -28,10 +28,10 @@ pub use durable::{make_dir_durably, replace_durably};
 pub use duration::parse_duration;
 pub use error::{Effect, StoreError, with_causes};
 pub use incumbent_core::{
-    Cas, Cursor, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Handover, Head, Heir, Held, Incarnation,
-    LONGEST, Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry, Nonce, Observed,
-    Office, Paused, Place, Proof, Refusal, Renewal, Seen, Standing, StillBehind, StoreId, Timestamp, Token, Version,
-    Watched, binary, check_candidate_name, check_value,
+    Cas, Cursor, Deposed, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Frozen, Handover, Head, Heir, Held,
+    Incarnation, LONGEST, Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry,
+    Nonce, Observed, Office, Order, Paused, Place, Proof, Refusal, Renewal, Seen, Standing, StillBehind, StoreId,
+    Timestamp, Token, Version, Watched, binary, check_candidate_name, check_value,
 };
 pub use local_fs::not_local;
 pub use promises::{LineKind, Promises, TokenStrength};

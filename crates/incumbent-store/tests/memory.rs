@@ -183,7 +183,7 @@ async fn a_dropped_watch_is_forgotten_whether_or_not_it_was_polled() {
 async fn a_watch_from_before_an_election_was_forgotten_and_held_again_is_told() {
     let store = virtual_store(Shape::FAIR);
     let session = store.open_session(TTL).await.unwrap();
-    let deposed = Office::default().with_deposed(incumbent_store::Token::new(1));
+    let deposed = Office::default().with_deposed(incumbent_store::Token::new(1).map(incumbent_store::Deposed::new));
     store.set_office(&election("a"), Version::NONE, &deposed).await.unwrap();
     let seen = store.line(&election("a"), 1).await.unwrap();
     store.set_office(&election("a"), seen.office.version, &Office::default()).await.unwrap();

@@ -199,7 +199,7 @@ fn keeps_changing(path: &str) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use incumbent_store::{Nonce, Token};
+    use incumbent_store::{Deposed, Nonce, Token};
 
     use super::*;
 
@@ -228,9 +228,10 @@ mod tests {
         let first = Found::default().followed_by(&ended(1));
         let found = Found::decode("/o", Some((first, stat(1000)))).unwrap();
         assert_eq!((found.since, found.office.version), (Some(1000), Version(7)));
-        let more = ended(1).with_deposed(Token::new(3));
+        let deposed = Token::new(3).map(Deposed::new);
+        let more = ended(1).with_deposed(deposed.clone());
         let found = Found::decode("/o", Some((found.followed_by(&more), stat(2000)))).unwrap();
-        assert_eq!((found.since, found.office.deposed), (Some(1000), Token::new(3)));
+        assert_eq!((found.since, &found.office.deposed), (Some(1000), &deposed));
         let found = Found::decode("/o", Some((found.followed_by(&ended(2)), stat(3000)))).unwrap();
         assert_eq!(found.since, Some(3000), "another end");
         let without = more.with_ended(None);

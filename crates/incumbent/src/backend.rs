@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Seen, Settings, Token};
+use incumbent_core::{Cursor, Deposed, ElectionName, Frozen, Handover, LONGEST, Line, Nonce, Order, Seen, Settings};
 use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -29,10 +29,11 @@ pub(crate) struct Snapshot {
     /// Those in line, or the members that answer. The first one leads, unless nobody does.
     pub(crate) candidates: Vec<CandidateInfo>,
     pub(crate) vacant: bool,
-    pub(crate) paused: Option<Arc<str>>,
+    pub(crate) paused: Option<Order>,
     pub(crate) tombstone: Option<Nonce>,
-    pub(crate) handover: Option<(Token, Option<Token>)>,
-    pub(crate) deposed: Option<Token>,
+    pub(crate) handover: Option<Handover>,
+    pub(crate) deposed: Option<Deposed>,
+    pub(crate) frozen: Option<Frozen>,
     pub(crate) silence: Option<Silence>,
     /// Among peers: how many of them there are.
     pub(crate) group: Option<GroupStatus>,
@@ -60,10 +61,11 @@ impl From<Line> for Snapshot {
         Snapshot {
             candidates: line.entries.iter().map(CandidateInfo::from).collect(),
             vacant: leads.is_none(),
-            handover: handover.map(|handover| (handover.from, handover.heir.as_ref().map(|heir| heir.token))),
-            paused: line.office.paused.map(|paused| paused.reason),
+            handover: handover.cloned(),
+            paused: line.office.paused.map(|paused| paused.order),
             tombstone: line.office.ended.map(|ended| ended.id),
             deposed: line.office.deposed,
+            frozen: line.office.frozen,
             silence,
             group: None,
             seen: Some(seen),

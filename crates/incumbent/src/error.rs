@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{LossReason, MAX_REASON_BYTES, NameError, Refusal, SettingsError, Token};
+use incumbent_core::{LossReason, MAX_NAME_BYTES, MAX_REASON_BYTES, NameError, Refusal, SettingsError, Token};
 use incumbent_store::{StoreError, TokenStrength};
 
 use crate::election::{Fenced, Fencing};
@@ -416,6 +416,9 @@ pub enum OperatorError {
     /// There is nothing to resume.
     #[error("the election is not paused")]
     NotPaused,
+    /// There is nothing to unfreeze.
+    #[error("the election is not frozen")]
+    NotFrozen,
     /// There is nothing to found.
     #[error("this group is already founded, or does not need to be")]
     AlreadyFounded,
@@ -431,8 +434,11 @@ pub enum OperatorError {
     /// The program of the leader, a member of a group, does not listen to operators.
     #[error("the leader's program does not accept operator requests")]
     TakesNoWishes,
-    /// The reason for a pause is too long, or has control characters.
-    #[error("the reason for a pause has at most {MAX_REASON_BYTES} bytes and no control characters")]
+    /// What is said of an order is too long, or has control characters.
+    #[error(
+        "the reason for an order has at most {MAX_REASON_BYTES} bytes, who gives it at most {MAX_NAME_BYTES}, and both have \
+         no control characters"
+    )]
     Reason,
     /// Those who elect in this way cannot do that.
     #[error("a {algorithm} election cannot {act}: {why}")]

@@ -134,8 +134,8 @@ pub use flaw::DriverFlaw;
 #[doc(hidden)]
 pub use hooks::Spawn;
 pub use incumbent_core::{
-    ElectionName, Incarnation, LossReason, NameError, Refusal, Settings, SettingsError, Shortfall, Timestamp, Token,
-    TokenOutOfRange,
+    Deposed, ElectionName, Frozen, Handover, Incarnation, LossReason, NameError, Order, Refusal, Settings,
+    SettingsError, Shortfall, Timestamp, Token, TokenOutOfRange,
 };
 pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};

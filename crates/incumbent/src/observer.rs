@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
-use incumbent_core::{Entry, Incarnation, Nonce, Timestamp, Token};
+use incumbent_core::{Deposed, Entry, Frozen, Handover, Incarnation, Nonce, Order, Timestamp, Token};
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
 
@@ -61,16 +61,17 @@ pub struct Status {
     pub candidates: Vec<CandidateInfo>,
     /// Nobody leads. In a line that is so only when nobody stands in it.
     pub vacant: bool,
-    /// The election is paused, and why: nobody leads, and nobody will.
-    pub paused: Option<Arc<str>>,
+    /// The election is paused, by whom and why: nobody leads, and nobody will.
+    pub paused: Option<Order>,
     /// The election was ended a while ago. Those who knew it are gone; those who come now start
     /// afresh.
     pub ended: bool,
-    /// The leader with this token is asked to hand over, to the candidate with that token or to
-    /// whoever is next.
-    pub handover: Option<(Token, Option<Token>)>,
-    /// The leader with this token was removed by an operator.
-    pub deposed: Option<Token>,
+    /// The leader is asked to hand over.
+    pub handover: Option<Handover>,
+    /// The last leader that an operator removed.
+    pub deposed: Option<Deposed>,
+    /// Nothing but a crash moves the office: since when, by whom and why.
+    pub frozen: Option<Frozen>,
     /// For how long nothing has been heard from the leader. A directory can say that, other stores
     /// cannot.
     pub silence: Option<Silence>,
@@ -121,8 +122,9 @@ impl Status {
 
 impl From<Snapshot> for Status {
     fn from(snapshot: Snapshot) -> Status {
-        let Snapshot { candidates, vacant, paused, tombstone, handover, deposed, silence, group, seen: _ } = snapshot;
-        Status { candidates, vacant, paused, ended: tombstone.is_some(), handover, deposed, silence, group }
+        let Snapshot { candidates, vacant, paused, tombstone, handover, deposed, frozen, silence, group, seen: _ } =
+            snapshot;
+        Status { candidates, vacant, paused, ended: tombstone.is_some(), handover, deposed, frozen, silence, group }
     }
 }
 
@@ -380,8 +382,8 @@ impl Observer {
         } else if let Some(leader) = snapshot.leader() {
             self.highest = self.highest.max(leader.token);
             Observation::Leader(leader.clone())
-        } else if let Some(reason) = &snapshot.paused {
-            Observation::Paused { reason: reason.clone() }
+        } else if let Some(order) = &snapshot.paused {
+            Observation::Paused { reason: order.reason.clone() }
         } else {
             Observation::Vacant
         };

@@ -1,15 +1,16 @@
-//! Acting on an election from outside: transfer, resign, depose, pause, resume, end.
+//! Acting on an election from outside: transfer, resign, depose, pause, resume, freeze, unfreeze,
+//! end.
 //!
 //! Every act is a change of the office record, or the removal of exactly the entry that was seen,
 //! followed by reading until it has taken effect. Nothing here is a candidate, and nothing here is
 //! trusted: the store's guards decide. A group of peers has no office record: there the leader
 //! itself is asked, and most acts do not exist.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use incumbent_core::{
-    Cas, Ended, Entry, Handover, Heir, Incarnation, LONGEST, Line, MAX_LINE, MAX_REASON_BYTES, Nonce, Office, Paused,
-    Token,
+    Cas, Deposed, Ended, Entry, Frozen, Handover, Heir, Incarnation, LONGEST, Line, MAX_LINE, MAX_NAME_BYTES,
+    MAX_REASON_BYTES, Nonce, Office, Order, Paused, Token,
 };
 use tokio::time::Instant;
 
@@ -76,7 +77,7 @@ pub(crate) fn find_heir(line: &Line, to: &CandidateRef) -> Result<Heir, Transfer
 /// operator.transfer("node-2", within).await?; // by name, or by id where two have the same
 /// assert_eq!(election.leader().await?.get().as_ref().unwrap().name.as_deref(), Some("node-2"));
 ///
-/// operator.pause("upgrade", within).await?; // the leader drains; nobody is in line any more
+/// operator.clone().reason("upgrade").pause(within).await?; // the leader drains; nobody is in line any more
 /// operator.resume(within).await?; // they come back by themselves
 /// operator.end(within).await?; // and now they do not
 /// # Ok(())
@@ -89,11 +90,40 @@ pub struct Operator {
     reader: ElectionReader,
     ttl: Duration,
     keep: Duration,
+    by: String,
+    reason: String,
 }
 
 impl Operator {
     pub(crate) fn new(reader: ElectionReader, ttl: Duration) -> Operator {
-        Operator { reader, ttl, keep: ttl.saturating_mul(2).max(Duration::from_secs(60)).min(LONGEST) }
+        let keep = ttl.saturating_mul(2).max(Duration::from_secs(60)).min(LONGEST);
+        Operator { reader, ttl, keep, by: String::new(), reason: String::new() }
+    }
+
+    /// Who gives the orders, e.g. `ada@ops1`: 255 bytes at most. It stands in the election's record
+    /// with each order, and in the leader's log.
+    #[must_use]
+    pub fn by(mut self, by: impl Into<String>) -> Operator {
+        self.by = by.into();
+        self
+    }
+
+    /// Why: 1 KiB at most. It stands beside [who](Operator::by).
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Operator {
+        self.reason = reason.into();
+        self
+    }
+
+    /// What goes into the record, with the time on this host's wall clock: for people.
+    fn order(&self) -> Result<Order, OperatorError> {
+        let says = |text: &str, most| text.len() <= most && !text.chars().any(char::is_control);
+        if !says(&self.by, MAX_NAME_BYTES) || !says(&self.reason, MAX_REASON_BYTES) {
+            return Err(OperatorError::Reason);
+        }
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+        Ok(Order::new(self.by.as_str(), at_ms, self.reason.as_str()))
     }
 
     /// The election's records in its store. Peers have none.
@@ -137,7 +167,7 @@ impl Operator {
         refuse_foreign(line.entries.iter().take_while(|entry| !is_heir(entry)))
             .map_err(|_| TransferRefused::Leader(incumbent_core::Refusal::ForeignBetween))?;
         let from = leader.token;
-        let handover = Handover::new(from, heir.clone(), nonce, within);
+        let handover = Handover::new(from, heir.clone(), nonce, within).ordered(self.order()?);
         ask(&record, until, handover).await?;
         let outcome = record.wait_until(until, Unfinished::HeirLeads, |line| {
             let head = line.entries.first();
@@ -167,7 +197,7 @@ impl Operator {
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         refuse_foreign([leader])?;
         let from = leader.token;
-        ask(&record, until, Handover::new(from, None, nonce, within)).await?;
+        ask(&record, until, Handover::new(from, None, nonce, within).ordered(self.order()?)).await?;
         let outcome = record.wait_until(until, Unfinished::LeaderLeft, |line| {
             if line.entries.first().is_none_or(|head| head.token != from) {
                 return Some(Ok(()));
@@ -227,11 +257,12 @@ impl Operator {
             (_, Some(leads)) => leads,
             (_, None) => return Err(OperatorError::Vacant),
         };
+        let deposed = Deposed::new(asked).ordered(self.order()?);
         // It is told why first: once its entry is gone it looks no further.
         record
             .change_office(until, |line| {
-                let told = line.office.deposed == Some(asked);
-                Ok((!told).then(|| line.office.clone().with_deposed(asked)))
+                let told = line.office.deposed.as_ref().is_some_and(|deposed| deposed.token == asked);
+                Ok((!told).then(|| line.office.clone().with_deposed(deposed.clone())))
             })
             .await?;
         loop {
@@ -248,14 +279,11 @@ impl Operator {
     }
 
     /// Stops the election: the leader drains and leaves, nobody takes office. `Ok`: nobody is in
-    /// line any more.
-    pub async fn pause(&self, reason: &str, within: Duration) -> Result<(), OperatorError> {
-        if reason.len() > MAX_REASON_BYTES || reason.chars().any(char::is_control) {
-            return Err(OperatorError::Reason);
-        }
+    /// line any more. To keep the leader where it is, [`freeze`](Operator::freeze).
+    pub async fn pause(&self, within: Duration) -> Result<(), OperatorError> {
         let record = self.record("pause")?;
         let until = end_of(within);
-        let paused = Paused::new(reason);
+        let paused = Paused::new(self.order()?);
         record
             .change_office(until, |line| {
                 refuse_foreign(&line.entries)?;
@@ -282,13 +310,44 @@ impl Operator {
             .await
     }
 
+    /// Keeps the office where it is: a leader that is unfit stays, and handovers are refused. One
+    /// that crashes, or whose own program leaves, is followed by the next in line as ever;
+    /// pause, depose and end are stronger. `Ok`: it is written down, and counts for a leader from
+    /// when it reads it. It lasts until [`unfreeze`](Operator::unfreeze), or `lasts` from when the
+    /// leader has first read it. Freezing again replaces the order.
+    pub async fn freeze(&self, lasts: Option<Duration>, within: Duration) -> Result<(), OperatorError> {
+        let record = self.record("freeze")?;
+        let frozen = Frozen::new(record.port.nonce(), lasts.map(|lasts| lasts.min(LONGEST)), self.order()?);
+        record
+            .change_office(end_of(within), |line| {
+                let there = line.office.frozen.as_ref() == Some(&frozen);
+                Ok((!there).then(|| line.office.clone().with_frozen(frozen.clone())))
+            })
+            .await
+    }
+
+    /// Lets the office move again.
+    pub async fn unfreeze(&self, within: Duration) -> Result<(), OperatorError> {
+        let record = self.record("unfreeze")?;
+        let until = end_of(within);
+        if record.read_until(1, until).await?.office.frozen.is_none() {
+            return Err(OperatorError::NotFrozen);
+        }
+        record
+            .change_office(until, |line| {
+                let frozen = line.office.frozen.is_some();
+                Ok(frozen.then(|| line.office.clone().with_frozen(None)))
+            })
+            .await
+    }
+
     /// Ends the election for all who know it: everyone is told, and leaves. `Ok`: nobody is in line
     /// any more. What remains is a tombstone for those who are out of reach now, and it goes by
     /// itself.
     pub async fn end(&self, within: Duration) -> Result<(), OperatorError> {
         let record = self.record("end")?;
         let until = end_of(within);
-        let ended = Ended::new(record.port.nonce(), self.keep.max(self.ttl));
+        let ended = Ended::new(record.port.nonce(), self.keep.max(self.ttl)).ordered(self.order()?);
         let heeded = record.foreign_heed_end(until).await?;
         record
             .change_office(until, |line| {
@@ -312,6 +371,9 @@ async fn ask(record: &OfficeRecord, until: Instant, handover: Handover) -> Resul
             }
             if head != Some(handover.from) {
                 return Err(OperatorError::NotLeading { asked: handover.from, leads: head });
+            }
+            if line.office.frozen.is_some() {
+                return Err(TransferRefused::Leader(incumbent_core::Refusal::Frozen).into());
             }
             if line.office.handover_from(handover.from).is_some() {
                 return Err(TransferRefused::Leader(incumbent_core::Refusal::Busy).into());

@@ -543,8 +543,10 @@ async fn what_peers_cannot_do_is_refused_by_name() {
     let test_group = TestGroup::new(Algorithm::Consensus);
     let operator = test_group.outsider().operator();
     let refused = [
-        ("pause", operator.pause("", PATIENCE).await.unwrap_err()),
+        ("pause", operator.pause(PATIENCE).await.unwrap_err()),
         ("resume", operator.resume(Duration::MAX).await.unwrap_err()),
+        ("freeze", operator.freeze(None, PATIENCE).await.unwrap_err()),
+        ("unfreeze", operator.unfreeze(PATIENCE).await.unwrap_err()),
         ("depose", operator.depose(None, Duration::MAX).await.unwrap_err()),
         ("end", operator.end(PATIENCE).await.unwrap_err()),
     ];

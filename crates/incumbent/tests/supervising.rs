@@ -91,9 +91,10 @@ async fn the_status_of_an_election_shows_its_line_and_what_was_ordered() {
     let status = election.status().await.unwrap().into_inner();
     assert_eq!(status.candidates[0].name.as_deref(), Some("a"));
 
-    election.operator().pause("tea", WITHIN).await.unwrap();
+    election.operator().by("ada@ops1").reason("tea").pause(WITHIN).await.unwrap();
     let status = election.status().await.unwrap().into_inner();
-    assert_eq!((status.candidates.len(), status.paused.as_deref()), (0, Some("tea")));
+    let order = status.paused.unwrap();
+    assert_eq!((status.candidates.len(), &*order.by, &*order.reason), (0, "ada@ops1", "tea"));
     assert_eq!(candidacy.role(), Role::Out(LossReason::Paused));
 
     election.operator().end(WITHIN).await.unwrap();

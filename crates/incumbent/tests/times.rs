@@ -90,7 +90,7 @@ async fn an_operator_may_wait_for_ever() {
     operator.transfer("a", Duration::MAX).await.unwrap();
     operator.resign(Duration::MAX).await.unwrap();
     until_led().await;
-    operator.pause("tea", Duration::MAX).await.unwrap();
+    operator.pause(Duration::MAX).await.unwrap();
     operator.resume(Duration::MAX).await.unwrap();
     until_led().await;
     operator.end(Duration::MAX).await.unwrap();
@@ -162,7 +162,7 @@ async fn what_an_operator_asks_for_is_tried_for_as_long_as_it_may_take() {
     // Refused so often, a read takes about half a minute.
     let outage = || (0..40).for_each(|_| faults.next(Call::Line, Mishap::Refuse));
 
-    operator.pause("tea", long).await.unwrap();
+    operator.pause(long).await.unwrap();
     outage();
     assert!(matches!(operator.resume(short).await, Err(OperatorError::Read(ReadError::TimedOut { .. }))));
     operator.resume(long).await.unwrap();
@@ -187,7 +187,7 @@ async fn an_operators_write_that_is_not_answered_is_given_up_and_repeated() {
                 "pause" => drop(candidacy),
                 _ => drop((operator.depose(None, Duration::MAX).await.unwrap(), candidacy)),
             }
-            operator.pause("tea", Duration::from_secs(60)).await.unwrap();
+            operator.pause(Duration::from_secs(60)).await.unwrap();
             operator.resume(Duration::MAX).await.unwrap();
         };
         tokio::time::timeout(Duration::from_secs(60), done).await.expect(act);

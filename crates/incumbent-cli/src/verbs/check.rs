@@ -9,13 +9,15 @@ use tokio::time::Instant;
 use super::list::followers;
 use super::read::described;
 use super::seen_election;
-use super::status::{Vacancy, is_late};
+use super::status::{Vacancy, age, is_late};
 use crate::args::CheckArgs;
 use crate::duration::show;
 use crate::failure::Failure;
 use crate::output::{out, printable};
 use crate::store_url::StoreUrl;
 
+/// After how long an order is called forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
 /// How often a vacancy is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -96,6 +98,10 @@ fn concerns(args: &CheckArgs, status: &Status) -> Vec<String> {
     let mut concerns = Vec::new();
     // It has not left yet.
     concerns.extend(paused(status).filter(|_| !status.vacant));
+    // Ordered a day ago, it may have been forgotten.
+    if let Some(frozen) = status.frozen.as_ref().filter(|frozen| age(&frozen.order) > Some(FORGOTTEN)) {
+        concerns.push(format!("frozen {}", frozen.order));
+    }
     let waiting = followers(status);
     if !status.vacant && waiting < args.followers {
         concerns.push(format!("{waiting} in line behind it, and not {}", args.followers));
@@ -115,8 +121,7 @@ fn concerns(args: &CheckArgs, status: &Status) -> Vec<String> {
 }
 
 fn paused(status: &Status) -> Option<String> {
-    let reason = status.paused.as_deref()?;
-    Some(if reason.is_empty() { "paused".to_owned() } else { format!("paused: {reason}") })
+    status.paused.as_ref().map(|order| format!("paused {order}"))
 }
 
 /// Performance data: `label=value;warn;crit;min`.

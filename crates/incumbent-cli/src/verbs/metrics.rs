@@ -17,13 +17,14 @@ use crate::whole_file::replace;
 type Figure = fn(&Reading<Status>) -> Option<f64>;
 
 /// What is said of each election: a name, a kind, what it means, and the figure.
-const FIGURES: [(&str, &str, &str, Figure); 13] = [
+const FIGURES: [(&str, &str, &str, Figure); 14] = [
     ("vacant", "gauge", "Whether nobody leads.", |reading| truth(reading.get().vacant)),
     ("leader_token", "gauge", "The fencing token of the leader; a change of it is a change of office.", |reading| {
         reading.get().leader()?.token.map(|token| token.get() as f64)
     }),
     ("followers", "gauge", "How many wait behind the leader.", |reading| Some(followers(reading.get()) as f64)),
     ("paused", "gauge", "Whether an operator has paused it.", |reading| truth(reading.get().paused.is_some())),
+    ("frozen", "gauge", "Whether an operator has frozen it.", |reading| truth(reading.get().frozen.is_some())),
     ("ended", "gauge", "Whether it was ended a while ago.", |reading| truth(reading.get().ended)),
     ("handover", "gauge", "Whether the leader is asked to hand over.", |reading| {
         truth(reading.get().handover.is_some())

@@ -1,18 +1,19 @@
-//! The acts of an operator: transfer, resign, depose, pause, resume, end. Each returns once it
-//! has taken effect.
+//! The acts of an operator: transfer, resign, depose, pause, resume, freeze, unfreeze, end. Each
+//! returns once it has taken effect.
 
 use std::convert::Infallible;
+use std::env;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use incumbent::{Election, ElectionName, OperatorError, Unfenced};
+use incumbent::{Election, ElectionName, Operator, OperatorError, Unfenced};
 use serde::Serialize;
 
 use super::read::{described, quoted};
 use super::{election, last_error};
 use crate::args::{
-    DeposeArgs, ElectionArg, EndArgs, Format, PauseArgs, PeersAct, PeersArgs, ResignArgs, ResumeArgs, TimeoutArg,
-    TransferArgs,
+    DeposeArgs, ElectionArg, EndArgs, Format, FreezeArgs, OrderArgs, PauseArgs, PeersAct, PeersArgs, ResignArgs,
+    ResumeArgs, TimeoutArg, TransferArgs, UnfreezeArgs,
 };
 use crate::duration::show;
 use crate::failure::{Code, Failure};
@@ -20,6 +21,8 @@ use crate::json::{CandidateJson, VERSION};
 use crate::output::{Console, out, out_json};
 use crate::store_url::StoreUrl;
 
+/// How many characters of who gives an order are kept, each of four bytes at most.
+const MOST_OF_A_NAME: usize = 60;
 /// What to do when it is not known whether a single write was done.
 const OR_ELSE: &str = "check `incumbent status`, and repeat the command";
 
@@ -58,6 +61,11 @@ impl<'a> Act<'a> {
     ) -> Result<Act<'a>, Failure> {
         let election = election(&target.election, store).await?;
         Ok(Act { verb, name: &target.election, election, patience, format, console })
+    }
+
+    /// Someone who orders it, by name and with a reason.
+    fn operator(&self, order: &OrderArgs) -> Operator {
+        self.election.operator().by(order.by.clone().unwrap_or_else(user_at_host)).reason(&order.reason)
     }
 
     /// Carries it out. What is left if it is not done in time is said in `or_else`.
@@ -110,9 +118,20 @@ impl<'a> Act<'a> {
     }
 }
 
+/// Who gives an order, unless it is said: the one who became root, rather than root.
+fn user_at_host() -> String {
+    let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| env::var(name).ok());
+    let user = named.filter(|name| !name.is_empty()).next();
+    let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()));
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let text = format!("{user}@{host}").replace(char::is_control, "");
+    // Names of hosts are short; a variable can hold anything.
+    text.chars().take(MOST_OF_A_NAME).collect()
+}
+
 pub(crate) async fn transfer(args: TransferArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("transfer", &args.target, args.patience, args.format, &store, console).await?;
-    let operator = act.election.operator();
+    let operator = act.operator(&args.order);
     let or_else = format!("the request has been withdrawn, and `incumbent status {}` says who leads", quoted(act.name));
     act.carry_out(operator.transfer(args.to.as_str(), args.patience.timeout), &or_else).await?;
     act.report("transferred", None).await
@@ -120,7 +139,7 @@ pub(crate) async fn transfer(args: TransferArgs, store: StoreUrl, console: &Cons
 
 pub(crate) async fn resign(args: ResignArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("resign", &args.target, args.patience, args.format, &store, console).await?;
-    let operator = act.election.operator();
+    let operator = act.operator(&args.order);
     let or_else = format!(
         "the request has been withdrawn; `incumbent depose {}` removes a leader that does not answer",
         quoted(act.name)
@@ -131,19 +150,19 @@ pub(crate) async fn resign(args: ResignArgs, store: StoreUrl, console: &Console)
 
 pub(crate) async fn depose(args: DeposeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("depose", &args.target, args.patience, args.format, &store, console).await?;
-    let operator = act.election.operator();
+    let operator = act.operator(&args.order);
     let token = act.carry_out(operator.depose(args.token, args.patience.timeout), OR_ELSE).await?;
     act.report(&format!("deposed the leader with token {token}"), Some(token.get())).await
 }
 
 pub(crate) async fn pause(args: PauseArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("pause", &args.target, args.patience, args.format, &store, console).await?;
-    let operator = act.election.operator();
+    let operator = act.operator(&args.order);
     let or_else = format!(
         "nobody new will lead, but a candidate is still in line: `incumbent depose {0}` removes it, `incumbent resume {0}` undoes the pause",
         quoted(act.name)
     );
-    act.carry_out(operator.pause(&args.reason, args.patience.timeout), &or_else).await?;
+    act.carry_out(operator.pause(args.patience.timeout), &or_else).await?;
     act.report("paused", None).await
 }
 
@@ -154,9 +173,23 @@ pub(crate) async fn resume(args: ResumeArgs, store: StoreUrl, console: &Console)
     act.report("resumed", None).await
 }
 
+pub(crate) async fn freeze(args: FreezeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("freeze", &args.target, args.patience, args.format, &store, console).await?;
+    let operator = act.operator(&args.order);
+    act.carry_out(operator.freeze(args.lasts, args.patience.timeout), OR_ELSE).await?;
+    act.report("frozen", None).await
+}
+
+pub(crate) async fn unfreeze(args: UnfreezeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("unfreeze", &args.target, args.patience, args.format, &store, console).await?;
+    let operator = act.election.operator();
+    act.carry_out(operator.unfreeze(args.patience.timeout), OR_ELSE).await?;
+    act.report("unfrozen", None).await
+}
+
 pub(crate) async fn end(args: EndArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("end", &args.target, args.patience, args.format, &store, console).await?;
-    let operator = act.election.operator();
+    let operator = act.operator(&args.order);
     let or_else =
         "the election has ended; candidates still in line leave when they hear of it, or when their sessions expire";
     act.carry_out(operator.end(args.patience.timeout), or_else).await?;

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use incumbent::{CandidateInfo, ElectionName, GroupStatus, Reading, Silence, Status};
+use incumbent::{CandidateInfo, ElectionName, GroupStatus, Order, Reading, Silence, Status};
 use serde::Serialize;
 
 use super::read::{described, quoted};
@@ -28,7 +29,8 @@ pub(super) struct StatusJson<'a> {
     followers: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     vacant_because: Option<&'static str>,
-    paused: Option<PausedJson>,
+    paused: Option<OrderJson>,
+    frozen: Option<FrozenJson>,
     handover: Option<HandoverJson>,
     ended: bool,
     /// For how long nothing has been heard from the leader, where the store can say.
@@ -53,15 +55,37 @@ struct GroupJson {
     refusing: Vec<String>,
 }
 
+/// Who ordered something, and why.
 #[derive(Serialize)]
-struct PausedJson {
+struct OrderJson {
     reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    by: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_ms: Option<u64>,
+}
+
+impl OrderJson {
+    fn new(order: &Order) -> OrderJson {
+        let at_ms = Some(order.at_ms).filter(|at| *at > 0);
+        OrderJson { reason: order.reason.to_string(), by: order.by.to_string(), at_ms }
+    }
+}
+
+#[derive(Serialize)]
+struct FrozenJson {
+    #[serde(flatten)]
+    order: OrderJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lasts_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
 struct HandoverJson {
     from: u64,
     to: Option<u64>,
+    #[serde(flatten)]
+    order: OrderJson,
 }
 
 /// Why nobody leads.
@@ -230,8 +254,16 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
         leader: status.leader().map(CandidateJson::new),
         followers: status.candidates.len() - usize::from(!status.vacant),
         vacant_because: Vacancy::of(status).map(Vacancy::word),
-        paused: status.paused.as_deref().map(|reason| PausedJson { reason: reason.to_owned() }),
-        handover: status.handover.map(|(from, to)| HandoverJson { from: from.get(), to: to.map(|token| token.get()) }),
+        paused: status.paused.as_ref().map(OrderJson::new),
+        frozen: status.frozen.as_ref().map(|frozen| FrozenJson {
+            order: OrderJson::new(&frozen.order),
+            lasts_ms: frozen.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)),
+        }),
+        handover: status.handover.as_ref().map(|handover| HandoverJson {
+            from: handover.from.get(),
+            to: handover.heir.as_ref().map(|heir| heir.token.get()),
+            order: OrderJson::new(&handover.order),
+        }),
         ended: status.ended,
         silent_ms: status.silence.map(|silence| u64::try_from(silence.lasts.as_millis()).unwrap_or(u64::MAX)),
         group: status.group.as_ref().map(|group| GroupJson {
@@ -270,13 +302,19 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
             page.push(row("no vote", &paint.yellow(&text)));
         }
     }
-    if let Some(reason) = &status.paused {
-        let text = if reason.is_empty() { "yes".to_owned() } else { format!("yes: {}", printable(reason)) };
-        page.push(row("paused", &paint.yellow(&text)));
+    if let Some(order) = &status.paused {
+        page.push(row("paused", &paint.yellow(&ordered(order))));
     }
-    if let Some((from, to)) = status.handover {
-        let to = to.map_or_else(|| "whoever is next".to_owned(), |to| format!("token {to}"));
-        page.push(row("handover", &format!("from token {from} to {to}, under way")));
+    if let Some(frozen) = &status.frozen {
+        let lasts = frozen.lasts.map_or_else(String::new, |lasts| format!("; for {}", show(lasts)));
+        page.push(row("frozen", &paint.yellow(&format!("{}{lasts}", ordered(&frozen.order)))));
+    }
+    if let Some(handover) = &status.handover {
+        let heir = handover.heir.as_ref();
+        let to = heir.map_or_else(|| "the next in line".to_owned(), |heir| format!("token {}", heir.token));
+        let order = handover.order.to_string();
+        let by = if handover.order.by.is_empty() { String::new() } else { format!(", {}", printable(&order)) };
+        page.push(row("handover", &format!("from token {} to {to}, under way{by}", handover.from)));
     }
     if status.ended && !status.vacant {
         page.push(row(
@@ -286,6 +324,22 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
     }
     page.extend(Vacancy::of(status).map(|vacancy| format!("\n{}", vacancy.sentence(name))));
     page
+}
+
+/// `yes: new disk (by ada@ops1, 3 min ago)`
+pub(super) fn ordered(order: &Order) -> String {
+    let reason = if order.reason.is_empty() { "yes".to_owned() } else { format!("yes: {}", order.reason) };
+    let by = Some(format!("by {}", order.by)).filter(|_| !order.by.is_empty());
+    let ago = age(order).map(|age| format!("{} ago", show(age)));
+    let known: Vec<_> = by.into_iter().chain(ago).collect();
+    let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
+    printable(&format!("{reason}{known}"))
+}
+
+/// How long ago it was ordered, as far as the wall clock here and the one there agree.
+pub(super) fn age(order: &Order) -> Option<Duration> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    (order.at_ms > 0).then(|| now.saturating_sub(Duration::from_millis(order.at_ms)))
 }
 
 /// It is renewed every third of the TTL: by now it should have been.
@@ -327,8 +381,6 @@ fn in_line(followers: &[CandidateInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use incumbent::Client;
     use incumbent::store::memory::{MemoryStore, Shape};
 

@@ -164,8 +164,8 @@ fn a_check_answers_with_the_codes_of_a_plugin() {
     assert_state(&host.run(["check", "jobs/x"]), 1, &alone);
     let fine = ["INCUMBENT OK - a/b (token 1) leads jobs/x | vacant=0 followers=0;0:;;0 token=1c"];
     assert_state(&host.run(["check", "jobs/x", "--followers", "0"]), 0, &fine);
-    host.ok(["pause", "jobs/x", "--reason", "tea"]);
-    assert_state(&host.run(["check", "jobs/x"]), 1, &["INCUMBENT WARNING - nobody leads jobs/x: paused: tea |"]);
+    host.ok(["pause", "jobs/x", "--reason", "tea", "--by", "ada"]);
+    assert_state(&host.run(["check", "jobs/x"]), 1, &["INCUMBENT WARNING - nobody leads jobs/x: paused by ada: tea |"]);
 }
 
 #[test]

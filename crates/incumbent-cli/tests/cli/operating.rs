@@ -168,3 +168,77 @@ fn an_act_that_the_store_refuses_for_a_while_says_so_before_it_gives_up() {
     assert!(progress.is_some_and(|line| line.contains("No space left on device")), "{said:?}");
     assert!(said.err.lines().last().unwrap().contains("make room"), "{said:?}");
 }
+
+#[test]
+fn a_frozen_office_moves_only_when_it_is_unfrozen() {
+    let host = Host::new();
+    let mut processes = three(&host);
+    let json = host.ok(["freeze", "jobs/x", "--reason", "new switch", "--by", "ada", "--json"]).json();
+    assert_eq!((&json["done"], &json["leader"]["name"]), (&json!("freeze"), &json!("a")));
+    processes[0].until_said("ordered: freeze by ada: new switch");
+    for act in [&["transfer", "jobs/x", "--to", "b"][..], &["resign", "jobs/x"]] {
+        let said = host.run(act);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.err.contains("frozen") && said.err.contains("`incumbent unfreeze jobs/x` ends it"), "{said:?}");
+    }
+    let frozen = &host.ok(["status", "jobs/x", "--json"]).json()["frozen"];
+    assert_eq!(
+        (&frozen["by"], &frozen["reason"], &frozen["lasts_ms"]),
+        (&json!("ada"), &json!("new switch"), &json!(null))
+    );
+    let status = host.ok(["status", "jobs/x"]).out;
+    assert!(status.contains("frozen    yes: new switch (by ada, ") && status.contains(" ago)"), "{status}");
+    assert!(host.ok(["metrics"]).out.contains("incumbent_frozen{election=\"jobs/x\"} 1\n"));
+    assert_eq!(host.run(["check", "jobs/x"]).code, Some(0), "a freeze of today is no warning");
+
+    // A crash is followed.
+    drop(processes.remove(0));
+    eventually("b leads", || (host.leader("jobs/x")?.0 == "b").then_some(()));
+    host.ok(["unfreeze", "jobs/x"]);
+    let said = host.run(["unfreeze", "jobs/x"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    host.ok(["transfer", "jobs/x", "--to", "c"]);
+}
+
+#[test]
+fn a_freeze_for_a_while_ends_by_itself() {
+    let host = Host::new();
+    let _processes = three(&host);
+    host.ok(["freeze", "jobs/x", "--for", "1h"]);
+    let status = host.ok(["status", "jobs/x", "--json"]).json();
+    assert_eq!(status["frozen"]["lasts_ms"], 3_600_000, "{status}");
+    host.ok(["freeze", "jobs/x", "--for", "10ms"]);
+    eventually("the end of it", || host.ok(["status", "jobs/x", "--json"]).json()["frozen"].is_null().then_some(()));
+    assert_eq!(host.leader("jobs/x").unwrap().0, "a");
+}
+
+#[test]
+fn every_order_says_by_whom_and_why_in_the_record_and_in_the_log_of_the_leader() {
+    let host = Host::new();
+    let mut processes = three(&host);
+    let order = ["--by", "ada@ops1", "--reason", "new disk"];
+    let act = |args: &[&str]| host.ok([args, &order].concat());
+    act(&["transfer", "jobs/x", "--to", "b"]);
+    processes[0].until_said("ordered: transfer by ada@ops1: new disk");
+    act(&["resign", "jobs/x"]);
+    processes[1].until_said("ordered: resign by ada@ops1: new disk");
+    let (leader, _) = host.leader("jobs/x").unwrap();
+    act(&["depose", "jobs/x"]);
+    let place = ["a", "b", "c"].iter().position(|name| *name == leader).unwrap();
+    processes[place].until_said("ordered: depose by ada@ops1: new disk");
+    act(&["pause", "jobs/x"]);
+    let status = host.run(["status", "jobs/x", "--json"]).json();
+    let paused = &status["paused"];
+    assert_eq!((&paused["by"], &paused["reason"]), (&json!("ada@ops1"), &json!("new disk")), "{status}");
+    assert!(paused["at_ms"].as_u64().unwrap() > 1_700_000_000_000, "{status}");
+    let text = host.run(["status", "jobs/x"]).out;
+    assert!(text.contains("paused    yes: new disk (by ada@ops1, "), "{text}");
+    host.ok(["resume", "jobs/x"]);
+
+    // Unless it is said: who became root, at this host.
+    let mut command = host.command(["pause", "jobs/x"]);
+    command.env("SUDO_USER", "grace").env("USER", "root");
+    assert_eq!(finish(command).code, Some(0));
+    let status = host.run(["status", "jobs/x", "--json"]).json();
+    assert!(status["paused"]["by"].as_str().unwrap().starts_with("grace@"), "{status}");
+}

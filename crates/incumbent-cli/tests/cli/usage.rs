@@ -10,7 +10,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::host::{Host, Said, finish};
 
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 23] = [
     "run",
     "campaign",
     "leader",
@@ -25,6 +25,8 @@ const VERBS: [&str; 21] = [
     "depose",
     "pause",
     "resume",
+    "freeze",
+    "unfreeze",
     "end",
     "peers",
     "explain",

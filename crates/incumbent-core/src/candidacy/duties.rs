@@ -5,7 +5,7 @@ use super::{Candidacy, Following, State};
 use crate::entry::Held;
 use crate::machine::{Event, LossReason, Op};
 use crate::name::MAX_LINE;
-use crate::office::{Handover, Heir, Office, Refusal};
+use crate::office::{Act, Handover, Heir, Office, Refusal};
 use crate::outbox::Outbox;
 use crate::standing::Line;
 use crate::time::Timestamp;
@@ -13,6 +13,9 @@ use crate::time::Timestamp;
 impl Candidacy {
     /// What a leader owes to the office record, one call at a time.
     pub(super) fn leader_duty(&mut self, now: Timestamp, held: &Held, out: &mut Outbox) -> Option<Op> {
+        if let Some(op) = self.freeze_that_is_over(now) {
+            return Some(op);
+        }
         if let Some(op) = self.own_transfer_notice(held, out) {
             return Some(op);
         }
@@ -24,6 +27,9 @@ impl Candidacy {
             }
             return self.leftovers(held);
         };
+        if self.is_frozen() {
+            return Some(self.refusal(Refusal::Frozen));
+        }
         let give_up_at = match self.notices.seen {
             Some((nonce, until)) if nonce == handover.nonce => until,
             _ => {
@@ -53,8 +59,48 @@ impl Candidacy {
         }
         let mut office = self.office.clone();
         office.handover.take_if(|handover| handover.from < held.token || handover.refused.is_some());
-        office.deposed.take_if(|deposed| *deposed < held.token);
+        office.deposed.take_if(|deposed| deposed.token < held.token);
         (office != self.office).then(|| self.set_office(office))
+    }
+
+    /// Whether an operator has ordered that nothing but a crash moves the office.
+    pub(super) fn is_frozen(&self) -> bool {
+        self.office.frozen.is_some() && self.settings.policy.heeds_freezes()
+    }
+
+    /// Notes until when the freeze counts that was just read, if it was not read before. What
+    /// stands in the record is obeyed: this only says when a leader takes it out.
+    pub(super) fn count_freeze(&mut self, now: Timestamp) {
+        let Some(frozen) = &self.office.frozen else {
+            self.freeze = None;
+            return;
+        };
+        if self.freeze.is_none_or(|(known, _)| known != frozen.id) {
+            self.freeze = Some((frozen.id, frozen.lasts.map_or(Timestamp::MAX, |lasts| now + lasts)));
+        }
+    }
+
+    /// When the freeze in the record has lasted as long as it was to.
+    pub(super) fn freeze_ends(&self) -> Option<Timestamp> {
+        let (_, until) = self.freeze?;
+        (until < Timestamp::MAX && self.settings.policy.ends_freezes()).then_some(until)
+    }
+
+    fn freeze_that_is_over(&self, now: Timestamp) -> Option<Op> {
+        let over = self.freeze_ends().is_some_and(|until| now >= until);
+        over.then(|| self.set_office(self.office.clone().with_frozen(None)))
+    }
+
+    /// Tells the log of this leader what operators have ordered it.
+    pub(super) fn log_orders(&self, before: &Office, out: &mut Outbox) {
+        let Some(token) = self.term() else { return };
+        let own = self.wishes.transfer.as_ref().map(|(_, _, nonce)| *nonce);
+        for (act, order) in self.office.news_since(before, token) {
+            let is_own = act == Act::Transfer && self.office.handover.as_ref().map(|handover| handover.nonce) == own;
+            if !is_own {
+                self.event(Event::Ordered(act, order), out);
+            }
+        }
     }
 
     fn handover_to_carry_out(&self, held: &Held) -> Option<&Handover> {
@@ -77,6 +123,8 @@ impl Candidacy {
             }
             (State::Office(_), Op::SetOffice(..)) if self.tenure.serves() => {
                 self.notices.unable = asked;
+                // A freeze that it may not take out stays until somebody else does.
+                self.freeze = self.freeze.map(|(id, _)| (id, Timestamp::MAX));
                 self.refuse_own_transfer(Refusal::Unable, out);
             }
             (State::Following(_), _) => self.notices.found_void = asked,
@@ -88,6 +136,10 @@ impl Candidacy {
     /// Writes down the handover that our own user asked for, so that the others make room.
     fn own_transfer_notice(&mut self, held: &Held, out: &mut Outbox) -> Option<Op> {
         let (heir, within, nonce) = self.wishes.transfer.clone()?;
+        if self.is_frozen() {
+            self.refuse_own_transfer(Refusal::Frozen, out);
+            return None;
+        }
         if let Some(under_way) = self.office.handover_from(held.token) {
             if under_way.nonce != nonce {
                 self.refuse_own_transfer(Refusal::Busy, out);
@@ -148,6 +200,11 @@ impl Candidacy {
     fn on_line_behind_us(&mut self, now: Timestamp, held: &Held, line: &Line, out: &mut Outbox) {
         let Some(handover) = self.handover_to_carry_out(held).cloned() else { return };
         let Some(heir) = &handover.heir else { return };
+        if line.office.frozen.is_some() && !self.is_frozen() && self.settings.policy.heeds_freezes() {
+            // Frozen since the request was read: look at the record first.
+            self.look = true;
+            return;
+        }
         let Some((_, behind)) = line.entries.split_first().filter(|(first, _)| first.is(held)) else {
             // Not first, or not there: verify.
             self.look = true;

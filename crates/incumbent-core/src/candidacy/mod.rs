@@ -61,6 +61,8 @@ pub(crate) struct Candidacy {
     /// What our entry said when it was last read or written.
     published: Version,
     office: Office,
+    /// The freeze that the office record speaks of, and when it is over by our own count.
+    freeze: Option<(Nonce, Timestamp)>,
     cursor: Cursor,
     call: Option<Call>,
     next_call: u64,
@@ -198,6 +200,7 @@ impl Candidacy {
             state: State::Out,
             published: Version::NONE,
             office: Office::default(),
+            freeze: None,
             cursor: Cursor::default(),
             call: None,
             next_call: 0,
@@ -357,7 +360,8 @@ impl Candidacy {
                 [reread, following.look_again_at, self.evict_at(following)].into_iter().flatten().min()
             }
             State::Office(_) if self.tenure.serves() => {
-                [reread, self.notices.seen.map(|(_, until)| until)].into_iter().flatten().min()
+                let handover = self.notices.seen.map(|(_, until)| until);
+                [reread, handover, self.freeze_ends()].into_iter().flatten().min()
             }
             State::Unproven(_) => reread,
             State::Enlisting { .. } | State::Office(_) | State::Withdrawing(..) | State::Done => None,

@@ -49,6 +49,8 @@ impl Candidacy {
             // session that is to be replaced.
             State::Office(_)
                 if self.tenure.in_office() && matches!(why, LossReason::Resigned | LossReason::NoSession) => {}
+            // An operator has said that it stays.
+            State::Office(_) if self.tenure.in_office() && why == LossReason::Unhealthy && self.is_frozen() => {}
             State::Office(_) => self.drain(now, why, None, out),
             State::Following(Following { held: Some(held), .. }) | State::Unproven(held) => {
                 let held = held.clone();
@@ -315,9 +317,10 @@ impl Candidacy {
             self.who.first_contact = Some(tombstone);
             self.event(Event::FirstContact(tombstone), out);
         }
-        let was_paused = self.office.paused.is_some();
-        self.office = office;
-        if self.office.paused.is_some() && !was_paused {
+        let before = std::mem::replace(&mut self.office, office);
+        self.log_orders(&before, out);
+        self.count_freeze(now);
+        if self.office.paused.is_some() && before.paused.is_none() {
             self.event(Event::Out(LossReason::Paused), out);
         }
         let reread_at = now + self.rng.jitter(self.settings.reread_every);

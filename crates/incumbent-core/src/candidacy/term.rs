@@ -3,7 +3,7 @@
 use super::{Candidacy, Following, State};
 use crate::entry::{EntryId, Held};
 use crate::machine::{Claim, Event, LossReason};
-use crate::office::Refusal;
+use crate::office::{Act, Refusal};
 use crate::outbox::Outbox;
 use crate::standing::Fault;
 use crate::tenure::{Step, Then};
@@ -147,8 +147,12 @@ impl Candidacy {
     /// Our entry is no longer there, or no longer ours.
     pub(super) fn on_entry_gone(&mut self, now: Timestamp, out: &mut Outbox) {
         let Some(token) = self.entry().map(|held| held.token) else { return };
-        let deposed = self.office.deposed == Some(token);
-        self.on_claim_gone(now, if deposed { LossReason::Deposed } else { LossReason::EntryDeleted }, out);
+        let deposed = self.office.deposed.as_ref().filter(|deposed| deposed.token == token);
+        if let (Some(deposed), Some(_)) = (deposed, self.term()) {
+            self.event(Event::Ordered(Act::Depose, deposed.order.clone()), out);
+        }
+        let why = if deposed.is_some() { LossReason::Deposed } else { LossReason::EntryDeleted };
+        self.on_claim_gone(now, why, out);
     }
 
     /// The store has forgotten the session, and with it our entry.

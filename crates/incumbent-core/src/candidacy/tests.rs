@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    Answer, Attempt, CallId, CandidacyId, Candidate, Cas, Command, Cursor, ElectionName, Entry, EntryId, Epoch, Event,
-    Fault, ForgottenBy, Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce, Observed, Office, Op,
-    Output, Participant, Place, Proof, Refusal, Renewal, Settings, Standing, Timestamp, Token, Version, WatchFor,
-    WatchId, Watched,
+    Act, Answer, Attempt, CallId, CandidacyId, Candidate, Cas, Command, Cursor, Deposed, ElectionName, Entry, EntryId,
+    Epoch, Event, Fault, ForgottenBy, Frozen, Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce,
+    Observed, Office, Op, Order, Output, Participant, Place, Proof, Refusal, Renewal, Settings, Standing, Successor,
+    Timestamp, Token, Version, WatchFor, WatchId, Watched,
 };
 
 const CANDIDACY: CandidacyId = CandidacyId(7);
@@ -212,7 +212,7 @@ fn a_leader_that_cannot_read_its_line_refuses_the_handover_and_leads_on() {
     assert_eq!(office.handover.as_ref().and_then(|handover| handover.refused), Some(Refusal::Unable));
     driven.answer(Answer::Cas(Cas::Done));
     assert_eq!(driven.asks(), &Op::Standing(held, None));
-    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "{:?}", driven.events);
+    assert!(matches!(driven.events.last(), Some(Event::Ordered(Act::Transfer, _))), "{:?}", driven.events);
 }
 
 #[test]
@@ -224,14 +224,14 @@ fn a_leader_that_may_not_even_refuse_leads_on_and_does_not_try_again_and_again()
     driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
     driven.answer(standing(Place::Leading(held), asked));
     assert!(driven.call.is_none(), "{:?}", driven.call);
-    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "{:?}", driven.events);
+    assert!(matches!(driven.events.last(), Some(Event::Ordered(Act::Transfer, _))), "{:?}", driven.events);
 }
 
 #[test]
 fn what_is_over_is_taken_out_of_the_office_record_at_the_leaders_next_look_of_its_own() {
     let (mut driven, held, mut office) = asked_to_hand_over();
     office.handover.as_mut().unwrap().refused = Some(Refusal::HeirGone);
-    office.deposed = Some(number(3));
+    office.deposed = Some(Deposed::new(number(3)));
     let line = Line { entries: vec![], more: false, office: office.clone(), cursor: Cursor(2) };
     driven.answer(Answer::Line(Box::new(line)));
     driven.answer(standing(Place::Leading(held.clone()), office.clone()));
@@ -505,4 +505,141 @@ fn who_cannot_raise_its_fences_for_a_ttl_makes_room_also_where_they_answer_each_
     }
     assert_eq!(*driven.asks(), Op::Withdraw(held, None));
     assert!(driven.now.since(began) <= SECOND * 11);
+}
+
+/// The record of an election that is frozen, for this long or until that is taken back.
+fn frozen(version: u64, lasts: Option<Duration>) -> Office {
+    let order = Order::new("ada@ops1", 7, "new disk");
+    Office::default().with_version(Version(version)).with_frozen(Frozen::new(Nonce(version), lasts, order))
+}
+
+/// In office, and has read this record.
+fn leads_and_has_read(office: &Office) -> (Driven, Held) {
+    let (mut driven, held) = Driven::leading();
+    driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
+    driven.answer(standing(Place::Leading(held.clone()), office.clone()));
+    (driven, held)
+}
+
+#[test]
+fn an_unfit_leader_stays_in_a_frozen_office_and_leaves_when_it_is_no_longer_frozen() {
+    let (mut driven, held) = leads_and_has_read(&frozen(2, None));
+    driven.feed(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.wait(SECOND);
+    let is_stopping = |driven: &Driven| driven.events.iter().any(|event| matches!(event, Event::Stopping { .. }));
+    assert!(!is_stopping(&driven), "{:?}", driven.events);
+    driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
+    driven.answer(standing(Place::Leading(held), Office::default().with_version(Version(3))));
+    assert!(is_stopping(&driven), "{:?}", driven.events);
+}
+
+#[test]
+fn an_unfit_follower_leaves_the_line_of_a_frozen_election() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    driven.answer(standing(Place::behind(Some(held.clone()), rival(4, 1, None), None), frozen(2, None)));
+    driven.feed(Input::Command(CANDIDACY, Command::Healthy(false)));
+    assert_eq!(driven.asks(), &Op::Withdraw(held, None));
+}
+
+#[test]
+fn a_frozen_leader_refuses_to_hand_over_whoever_asks() {
+    let heir = Heir::new(Incarnation::from_bits(1), EntryId::new("heir"), number(6));
+    for heir in [None, Some(heir.clone())] {
+        let asked = frozen(2, None).with_handover(Handover::new(number(5), heir, Nonce(1), SECOND));
+        let (driven, _) = leads_and_has_read(&asked);
+        let Op::SetOffice(_, Version(2), refused) = driven.asks() else { panic!("{:?}", driven.asks()) };
+        assert_eq!(refused.handover.as_ref().unwrap().refused, Some(Refusal::Frozen));
+        assert!(refused.frozen.is_some());
+    }
+    let (mut driven, _) = leads_and_has_read(&frozen(2, None));
+    driven.feed(Input::Command(CANDIDACY, Command::Transfer(Successor::Candidate(heir), SECOND)));
+    assert_eq!(driven.events.last(), Some(&Event::TransferRefused(Refusal::Frozen)));
+    assert!(driven.call.is_none(), "nothing is written down: {:?}", driven.call);
+}
+
+#[test]
+fn an_election_that_was_frozen_since_the_request_was_read_is_looked_at_before_anybody_goes() {
+    let (mut driven, held, asked) = asked_to_hand_over();
+    let mut heir = rival(6, 1, None);
+    heir.id = EntryId::new("heir");
+    heir.incarnation = Some(Incarnation::from_bits(1));
+    heir.ready = Some(Nonce(1));
+    let first = Entry { id: held.entry.clone(), incarnation: Some(held.incarnation), ..rival(5, 1, None) };
+    let office = frozen(3, None).with_handover(asked.handover.clone());
+    let line = Line { entries: vec![first, heir], more: false, office, cursor: Cursor(2) };
+    driven.answer(Answer::Line(Box::new(line)));
+    assert_eq!(driven.asks(), &Op::Standing(held, None));
+    assert!(!driven.events.iter().any(|event| matches!(event, Event::Stopping { .. })), "{:?}", driven.events);
+}
+
+/// Lets time pass, with renewals, until a call is out.
+fn until_it_asks(driven: &mut Driven, longest: Duration) -> Duration {
+    let began = driven.now;
+    while driven.call.is_none() {
+        assert!(driven.now.since(began) < longest, "nothing is asked for");
+        driven.wait(SECOND / 4);
+        if driven.renewal.is_some() {
+            driven.renewed();
+        }
+    }
+    driven.now.since(began)
+}
+
+#[test]
+fn a_leader_takes_out_a_freeze_whose_time_is_over_counted_from_when_it_first_read_it() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    let office = frozen(2, Some(SECOND * 5));
+    driven.answer(standing(Place::behind(Some(held.clone()), rival(4, 1, None), None), office.clone()));
+    driven.wait(SECOND * 3);
+    // As a follower it has read it, and counts on.
+    driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
+    driven.answer(standing(Place::Leading(held.clone()), office.clone()));
+    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "{:?}", driven.events);
+    let waited = until_it_asks(&mut driven, SECOND * 4);
+    assert!(waited >= SECOND * 2, "{waited:?}");
+    let Op::SetOffice(_, Version(2), thawed) = driven.asks() else { panic!("{:?}", driven.asks()) };
+    assert!(thawed.is_blank(), "{thawed:?}");
+    // Another order counts anew.
+    driven.answer(Answer::Cas(Cas::Refused));
+    driven.answer(standing(Place::Leading(held), frozen(3, Some(SECOND * 5))));
+    assert!(driven.call.is_none(), "{:?}", driven.call);
+}
+
+#[test]
+fn a_leader_that_may_not_take_out_a_freeze_leads_on_and_asks_no_more() {
+    let (mut driven, _) = leads_and_has_read(&frozen(2, Some(SECOND)));
+    until_it_asks(&mut driven, SECOND * 3);
+    driven.fails(Fault::Permanent);
+    for _ in 0..8 {
+        driven.wait(SECOND / 4);
+        assert!(driven.call.is_none(), "{:?}", driven.call);
+    }
+    assert!(!driven.events.iter().any(|event| matches!(event, Event::Stopping { .. } | Event::Failed)));
+}
+
+#[test]
+fn an_order_is_told_to_the_log_of_the_leader_once() {
+    let ordered = |driven: &Driven| {
+        let orders = driven.events.iter().filter_map(|event| match event {
+            Event::Ordered(act, order) => Some((*act, order.to_string())),
+            _ => None,
+        });
+        orders.collect::<Vec<_>>()
+    };
+    let (mut driven, held) = leads_and_has_read(&frozen(2, None));
+    let freeze = (Act::Freeze, "by ada@ops1: new disk".to_owned());
+    assert_eq!(ordered(&driven), [freeze.clone()]);
+    let handover = Handover::new(held.token, None, Nonce(1), SECOND).ordered("enough".into());
+    let deposed = Deposed::new(held.token).ordered(Order::new("bob", 1, ""));
+    let office = frozen(2, None).with_version(Version(3)).with_handover(handover).with_deposed(deposed);
+    driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
+    driven.answer(standing(Place::Leading(held.clone()), office));
+    let resign = (Act::Resign, "by an operator: enough".to_owned());
+    assert_eq!(ordered(&driven), [freeze.clone(), resign.clone()]);
+    driven.feed(Input::Renewed(Attempt(99), Ok(Renewal::alive(SECOND))));
+    driven.answer(Answer::Cas(Cas::Refused));
+    driven.answer(standing(Place::Gone, frozen(2, None).with_deposed(Deposed::new(held.token))));
+    assert_eq!(ordered(&driven), [freeze, resign, (Act::Depose, "by an operator".to_owned())]);
 }

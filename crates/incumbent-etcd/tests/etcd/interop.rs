@@ -126,7 +126,7 @@ async fn a_transfer_past_gos_candidate_is_refused_and_a_pause_names_it() {
     assert!(matches!(refused, OperatorError::Refused(_)), "{refused:?}");
     assert!(refused.to_string().contains("another library"), "{refused}");
 
-    let refused = within(operator.pause("a test", std::time::Duration::from_secs(5))).await.unwrap_err();
+    let refused = within(operator.pause(std::time::Duration::from_secs(5))).await.unwrap_err();
     assert!(matches!(refused, OperatorError::Foreign { .. }), "{refused:?}");
     go.leave().await;
 }

@@ -127,7 +127,8 @@ async fn a_keep_alive_that_was_given_up_is_not_taken_for_the_next_ones_answer() 
 async fn a_write_to_nobody_is_known_not_to_have_arrived() {
     let nobody = format!("127.0.0.1:{}", incumbent_testkit::servers::free_port());
     let nowhere = EtcdStore::connect(&[nobody], &EtcdOptions::new()).unwrap();
-    let office = incumbent_store::Office::default().with_deposed(incumbent_store::Token::new(7));
+    let office = incumbent_store::Office::default()
+        .with_deposed(incumbent_store::Token::new(7).map(incumbent_store::Deposed::new));
     let failed = nowhere.set_office(&name("nobody"), Version::NONE, &office).await.unwrap_err();
     assert!(matches!(failed, StoreError::Unavailable { .. }), "{failed:?}");
 }

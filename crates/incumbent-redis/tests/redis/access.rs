@@ -35,7 +35,7 @@ async fn the_least_rights_are_enough_for_everything() {
     let mut second = other.candidate("second").stand().await.unwrap();
     within(office.resign()).await.unwrap();
     drop(lead(&mut second).await);
-    within(other.operator().pause("a test", LONG)).await.unwrap();
+    within(other.operator().pause(LONG)).await.unwrap();
     let refused = store.elections(10).await.unwrap_err();
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     // And one right more is enough for the promises, and another for the list of elections.

@@ -89,7 +89,7 @@ impl Orders {
         let began = world.checker.now();
         let order = self.rng.below(8);
         let said = match order {
-            0 | 1 => match operator.pause("a drill", within).await {
+            0 | 1 => match operator.pause(within).await {
                 Ok(()) => {
                     if let [leader, ..] = world.checker.leaders(election)[..] {
                         world.checker.fail("PAUSE", format!("election {election} is paused, and {leader:?} leads"));

@@ -133,12 +133,16 @@ impl Checker {
             self.elections[election].asked.insert(handover.from);
         }
         // A later leader may take out what was said about a term before.
-        let over = is.deposed.is_none() && was.deposed < self.elections[election].head;
+        let head = self.elections[election].head;
+        let over = is.deposed.is_none() && was.deposed.as_ref().map(|deposed| deposed.token) < head;
+        // The leader takes out a freeze whose time is over.
+        let thawed = is.frozen.is_none() && was.frozen.as_ref().is_some_and(|frozen| frozen.lasts.is_some());
         let erased = [
             (!fields.handover && was.handover != is.handover, "handover"),
             (!fields.paused && was.paused != is.paused, "pause"),
             (!fields.ended && was.ended != is.ended, "tombstone"),
             (!fields.deposed && was.deposed != is.deposed && !over, "deposition"),
+            (!fields.frozen && was.frozen != is.frozen && !thawed, "freeze"),
         ];
         if let Some((_, field)) = erased.iter().find(|(erased, _)| *erased) {
             self.fail(now, "OFFICE", format!("the {field} of e{election} was overwritten by one who had no say in it"));
@@ -287,6 +291,14 @@ impl Checker {
         }
     }
 
+    /// A leader stops because it is unfit or is asked to: did the last answer that it read say that
+    /// it stays?
+    pub(crate) fn moved(&mut self, now: u64, election: usize, token: Token, why: LossReason, frozen: bool) {
+        if frozen {
+            self.fail(now, "FREEZE", format!("{token:?} of e{election} leaves a frozen office: {why}"));
+        }
+    }
+
     /// A leader takes office on an answer that stood against it.
     pub(crate) fn barred(&mut self, now: u64, paused: bool, ended: Option<Nonce>) {
         if paused {
@@ -312,4 +324,5 @@ pub(crate) struct Fields {
     pub(crate) paused: bool,
     pub(crate) ended: bool,
     pub(crate) deposed: bool,
+    pub(crate) frozen: bool,
 }

@@ -242,6 +242,8 @@ impl World {
         let boot = self.processes[process].boot;
         if let Some(state) = self.processes[process].users.get_mut(&candidacy) {
             state.last_call = call.0;
+            state.awaits_answer = true;
+            state.frozen_before = None;
             state.answered_at = None;
             state.raise = matches!(op, Op::RaiseFences(_)).then_some(call);
             if let Op::Withdraw(held, _) = &op {
@@ -301,6 +303,15 @@ impl World {
             && state.last_call == call.0
         {
             state.answered_at.get_or_insert(self.now);
+        }
+        if let Input::Answer(candidacy, call, answer) = input
+            && let Some(state) = self.processes[process].users.get_mut(candidacy)
+            && state.last_call == call.0
+            && std::mem::take(&mut state.awaits_answer)
+            && let Ok(Answer::Standing(standing)) = answer
+        {
+            let frozen = standing.office.frozen.is_some();
+            state.frozen_before = Some(std::mem::replace(&mut state.frozen, frozen));
         }
         if let Input::Answer(candidacy, call, Ok(Answer::Standing(standing))) = input
             && let Place::Leading(held) = &standing.place

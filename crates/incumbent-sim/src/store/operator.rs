@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use incumbent_core::{
-    Answer, Cas, ElectionName, Ended, Entry, Fault, Handover, Heir, Line, Nonce, Office, Op, Paused, Rng, Token,
+    Answer, Cas, Deposed, ElectionName, Ended, Entry, Fault, Frozen, Handover, Heir, Line, Nonce, Office, Op, Paused,
+    Rng, Token,
 };
 
 use super::checker::Fields;
@@ -17,6 +18,9 @@ pub(crate) enum Wish {
     Transfer,
     Resign,
     Depose,
+    /// For good, or for a while.
+    Freeze,
+    Unfreeze,
 }
 
 #[derive(Clone, Debug)]
@@ -26,6 +30,8 @@ pub(crate) struct Operator {
     nonce: Nonce,
     within: Duration,
     keep: Duration,
+    /// How long a freeze lasts.
+    pub(crate) lasts: Option<Duration>,
     dice: Rng,
     tries: u32,
     /// Numbers the attempts: an answer to an older one is ignored.
@@ -49,12 +55,14 @@ impl Operator {
     pub(crate) fn new(wish: Wish, name: ElectionName, ttl: Duration, mut dice: Rng) -> Operator {
         let within = ttl * (1 + dice.below(4) as u32) / 2;
         let nonce = dice.nonce();
+        let lasts = (dice.below(2) == 0).then_some(ttl);
         Operator {
             wish,
             name,
             nonce,
             within,
             keep: ttl * 3,
+            lasts,
             dice,
             tries: 0,
             attempt: 0,
@@ -67,7 +75,8 @@ impl Operator {
     pub(crate) fn fields(&self) -> Fields {
         match self.wish {
             Wish::Pause | Wish::Resume => Fields { paused: true, ..Fields::default() },
-            Wish::End => Fields { handover: true, paused: true, ended: true, deposed: true },
+            Wish::End => Fields { handover: true, paused: true, ended: true, deposed: true, frozen: true },
+            Wish::Freeze | Wish::Unfreeze => Fields { frozen: true, ..Fields::default() },
             Wish::Transfer | Wish::Resign => Fields { handover: true, ..Fields::default() },
             Wish::Depose => Fields { deposed: true, ..Fields::default() },
         }
@@ -117,6 +126,8 @@ impl Operator {
         match self.wish {
             Wish::Pause => Some((was.with_paused(Paused::new("maintenance")), None)),
             Wish::Resume => Some((was.with_paused(None), None)),
+            Wish::Freeze => Some((was.with_frozen(Frozen::new(nonce, self.lasts, "maintenance")), None)),
+            Wish::Unfreeze => Some((was.with_frozen(None), None)),
             Wish::End => {
                 let ended = Some(Ended::new(self.nonce, self.keep));
                 Some((Office::default().with_version(was.version).with_ended(ended), None))
@@ -131,7 +142,7 @@ impl Operator {
             }
             Wish::Depose => {
                 let head = head.filter(|head| !head.is_foreign())?;
-                Some((was.with_deposed(head.token), Some(Box::new(head.clone()))))
+                Some((was.with_deposed(Deposed::new(head.token)), Some(Box::new(head.clone()))))
             }
         }
     }

@@ -3,15 +3,20 @@
 
 use incumbent_core::Token;
 
-use super::operator::Wish;
+use super::operator::{Operator, Wish};
 use super::world::{Happening, Phase, World};
 
 impl World {
     pub(crate) fn give_order(&mut self) {
         let election = self.rng.below(self.names.len() as u64) as usize;
-        let wishes = [Wish::Transfer, Wish::Transfer, Wish::Resign, Wish::Depose, Wish::Pause, Wish::End];
+        let wishes = [Wish::Transfer, Wish::Transfer, Wish::Resign, Wish::Depose, Wish::Pause, Wish::End, Wish::Freeze];
         let mut wish = wishes[self.rng.below(wishes.len() as u64) as usize];
-        if self.server.office(self.now, &self.names[election].clone()).paused.is_some() {
+        let office = self.server.office(self.now, &self.names[election].clone());
+        if office.frozen.is_some() {
+            // Until now an unfit leader has stayed.
+            self.set_leader_healthy(election, true);
+            wish = Wish::Unfreeze;
+        } else if office.paused.is_some() {
             wish = Wish::Resume;
         }
         let led_before = self.believed_leader(election);
@@ -22,7 +27,8 @@ impl World {
         } else {
             self.retry_operation(operator, 0);
         }
-        let by = self.obeyed_within();
+        let lasts = self.operators[operator].lasts.filter(|_| wish == Wish::Freeze).unwrap_or_default();
+        let by = self.obeyed_within() + lasts.as_nanos() as u64;
         self.after(by, Happening::Phase(Phase::Obeyed { election, operator, led_before }));
     }
 
@@ -30,6 +36,13 @@ impl World {
         let leader = self.checker.beliefs().iter().find(|belief| belief.election == election)?;
         let (process, candidacy, token) = (leader.process, leader.candidacy, leader.token);
         self.transfer(process, candidacy, election).filter(|heir| *heir != token)
+    }
+
+    fn set_leader_healthy(&mut self, election: usize, healthy: bool) {
+        let leader = self.checker.beliefs().iter().find(|belief| belief.election == election);
+        if let Some((process, candidacy)) = leader.map(|leader| (leader.process, leader.candidacy)) {
+            self.set_healthy(process, candidacy, healthy);
+        }
     }
 
     /// The grace, and some trips there and back; where nobody is told, everyone has to look first.
@@ -44,18 +57,24 @@ impl World {
     pub(crate) fn obeyed(&mut self, election: usize, operator: usize, led_before: Option<Token>) {
         let leads = self.believed_leader(election);
         let line = self.server.tokens(self.now, &self.names[election].clone());
-        let (wish, heir) = (self.operators[operator].wish, self.operators[operator].heir);
+        let frozen = self.server.office(self.now, &self.names[election].clone()).frozen.is_some();
+        let Operator { wish, heir, lasts, .. } = self.operators[operator];
         let obeyed = match wish {
             Wish::Transfer => heir.is_none() || leads == heir,
             Wish::Resign | Wish::Depose | Wish::End => leads.is_some() && leads > led_before,
             Wish::Resume => leads.is_some(),
             Wish::Pause => leads.is_none() && line.is_empty(),
+            Wish::Freeze => leads.is_some() && leads == led_before && frozen == lasts.is_none(),
+            Wish::Unfreeze => leads.is_some() && leads == led_before && !frozen,
         };
         if !obeyed {
             let text = format!(
                 "{wish:?} of e{election} with heir {heir:?}: {leads:?} leads, before it {led_before:?}; {line:?}"
             );
             self.fail("ORDERS", text);
+        }
+        if wish == Wish::Freeze && frozen {
+            self.set_leader_healthy(election, false);
         }
         if self.now + self.obeyed_within() + self.scenario.longest_ttl() < self.scenario.chaos {
             self.after(self.scenario.ttl() / 2, Happening::Phase(Phase::Order));

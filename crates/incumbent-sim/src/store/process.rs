@@ -31,6 +31,13 @@ pub(crate) struct User {
     pub(crate) healthy: bool,
     /// The call that was sent last, and the one that the server carried out last.
     pub(crate) last_call: u64,
+    /// The one that was sent last has been neither answered nor given up.
+    pub(crate) awaits_answer: bool,
+    /// The last answer that the candidacy took in said that the election is frozen.
+    pub(crate) frozen: bool,
+    /// The same of the answer before, until another call is made: an answer that comes when its
+    /// call is due to be given up is not taken in.
+    pub(crate) frozen_before: Option<bool>,
     /// When the one that was sent last was first answered.
     pub(crate) answered_at: Option<u64>,
     pub(crate) last_executed: u64,

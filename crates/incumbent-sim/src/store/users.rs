@@ -130,6 +130,9 @@ impl World {
             failed: false,
             healthy: true,
             last_call: u64::MAX,
+            awaits_answer: false,
+            frozen: false,
+            frozen_before: None,
             answered_at: None,
             last_executed: u64::MAX,
             raise: None,
@@ -252,7 +255,17 @@ impl World {
         if !self.stormy {
             return;
         }
-        let wishes = [Wish::Pause, Wish::Resume, Wish::End, Wish::Transfer, Wish::Transfer, Wish::Resign, Wish::Depose];
+        let wishes = [
+            Wish::Pause,
+            Wish::Resume,
+            Wish::End,
+            Wish::Transfer,
+            Wish::Transfer,
+            Wish::Resign,
+            Wish::Depose,
+            Wish::Freeze,
+            Wish::Unfreeze,
+        ];
         let wish = wishes[self.rng.below(wishes.len() as u64) as usize];
         let election = self.rng.below(self.names.len() as u64) as usize;
         if wish == Wish::Pause {
@@ -355,7 +368,11 @@ impl World {
                     state.contacts.remove(&user.election);
                 }
             }
-            Event::Following(_) | Event::Out(_) | Event::TransferRefused(_) | Event::Proclaimed(..) => {}
+            Event::Following(_)
+            | Event::Out(_)
+            | Event::TransferRefused(_)
+            | Event::Proclaimed(..)
+            | Event::Ordered(..) => {}
             // Of groups.
             Event::Elected { .. }
             | Event::Led { .. }
@@ -418,9 +435,12 @@ impl World {
             return self.fail("EVENTS", format!("p{process} {candidacy:?} is to stop work that it does not do"));
         };
         user.stopping = true;
-        let election = user.election;
+        let (election, frozen) = (user.election, user.frozen);
         if matches!(why, LossReason::Transferred | LossReason::Resigned) {
             self.checker.asked_to_go(self.now, election, token);
+        }
+        if matches!(why, LossReason::Transferred | LossReason::Resigned | LossReason::Unhealthy) {
+            self.checker.moved(self.now, election, token, why, frozen);
         }
         self.stop_work(process, boot, candidacy, token);
     }
@@ -439,12 +459,16 @@ impl World {
         let Some(term) = user.term.take() else {
             return self.fail("EVENTS", format!("p{process} {candidacy:?} is unelected without having been elected"));
         };
-        let (election, stopping) = (user.election, user.stopping);
-        if why == LossReason::Transferred && !stopping {
-            // Its own transfer: the work had stopped before it asked.
+        let (election, stopping, frozen) = (user.election, user.stopping, user.frozen);
+        let by_own_transfer = why == LossReason::Transferred && !stopping;
+        if by_own_transfer {
+            // The work had stopped before it asked.
             user.unconfirmed = None;
         }
         let unconfirmed = user.unconfirmed;
+        if by_own_transfer {
+            self.checker.moved(self.now, election, term.token, why, frozen);
+        }
         trace!(self, format!("p{process}"), "** no longer leads with {:?}: {why}", term.token);
         self.checker.term_ended(election, term.token, why);
         if !stopping && let Some(token) = unconfirmed {

@@ -390,7 +390,13 @@ impl World {
             }
             // What was given up may still arrive: the network drops nothing for it.
             Output::GiveUpAttempt(_) => {}
-            Output::GiveUpCall(candidacy) => self.drop_raise(process, candidacy),
+            Output::GiveUpCall(candidacy) => {
+                if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
+                    user.awaits_answer = false;
+                    user.frozen = user.frozen_before.take().unwrap_or(user.frozen);
+                }
+                self.drop_raise(process, candidacy);
+            }
             Output::Unwatch(candidacy) => self.server.unwatch((process, boot, candidacy)),
             Output::Event(candidacy, event) => self.on_event(process, candidacy, event),
             Output::SettingsRefused(error) => self.fail("SETTINGS", error.to_string()),

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use incumbent_core::{
-    ElectionName, Ended, EntryId, Handover, Heir, Office, Paused, Refusal, Rng, StoreId, Token, Version,
+    Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, Office, Order, Paused, Refusal, Rng, StoreId, Token,
+    Version,
 };
 use incumbent_testkit::fuzz::fuzz;
 
@@ -31,13 +32,19 @@ fn office(rng: &mut Rng) -> Office {
         let within = Duration::from_millis(rng.below(100_000));
         let mut handover = Handover::new(token(rng), maybe(rng, heir), rng.nonce(), within);
         handover.refused = maybe(rng, |_| Refusal::HeirGone);
-        handover
+        handover.ordered(order(rng))
     };
+    let millis = |rng: &mut Rng| Duration::from_millis(rng.below(100_000));
     Office::default()
         .with_handover(maybe(rng, handover))
-        .with_paused(maybe(rng, |rng| Paused::new(text(rng))))
-        .with_ended(maybe(rng, |rng| Ended::new(rng.nonce(), Duration::from_millis(rng.below(100_000)))))
-        .with_deposed(maybe(rng, token))
+        .with_paused(maybe(rng, |rng| Paused::new(order(rng))))
+        .with_ended(maybe(rng, |rng| Ended::new(rng.nonce(), millis(rng)).ordered(order(rng))))
+        .with_deposed(maybe(rng, |rng| Deposed::new(token(rng)).ordered(order(rng))))
+        .with_frozen(maybe(rng, |rng| Frozen::new(rng.nonce(), maybe(rng, millis), order(rng))))
+}
+
+fn order(rng: &mut Rng) -> Order {
+    Order::new(text(rng), rng.below(3), text(rng))
 }
 
 #[test]

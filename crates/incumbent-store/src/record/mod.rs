@@ -13,7 +13,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Ended, EntryId, Handover, Heir, Incarnation, Nonce, Office, Paused, Refusal, Token, Version};
+use incumbent_core::{
+    Deposed, Ended, EntryId, Frozen, Handover, Heir, Incarnation, Nonce, Office, Order, Paused, Refusal, Token, Version,
+};
 
 pub use text::{Lines, parse};
 
@@ -58,7 +60,7 @@ impl CandidateRecord {
 /// The office record, without its version.
 pub fn encode_office(office: &Office) -> Vec<u8> {
     let mut lines = Lines::new();
-    if let Some(Handover { from, heir, nonce, within, refused, .. }) = &office.handover {
+    if let Some(Handover { from, heir, nonce, within, refused, order, .. }) = &office.handover {
         lines.add("handover.from", from);
         lines.add("handover.nonce", nonce.0);
         lines.add("handover.within", seconds(*within));
@@ -70,18 +72,39 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
         if let Some(refused) = refused {
             lines.add("handover.refused", refused.word());
         }
+        add_order(&mut lines, "handover", order);
     }
-    if let Some(Paused { reason, .. }) = &office.paused {
-        lines.add("paused", reason);
+    if let Some(Paused { order, .. }) = &office.paused {
+        lines.add("paused", &order.reason);
+        add_order(&mut lines, "paused", &Order::new(order.by.clone(), order.at_ms, ""));
     }
-    if let Some(Ended { id, keep, .. }) = &office.ended {
+    if let Some(Ended { id, keep, order, .. }) = &office.ended {
         lines.add("ended.id", id.0);
         lines.add("ended.keep", seconds(*keep));
+        add_order(&mut lines, "ended", order);
     }
-    if let Some(deposed) = office.deposed {
-        lines.add("deposed", deposed);
+    if let Some(Deposed { token, order, .. }) = &office.deposed {
+        lines.add("deposed", token);
+        add_order(&mut lines, "deposed", order);
+    }
+    if let Some(Frozen { id, lasts, order, .. }) = &office.frozen {
+        lines.add("frozen.id", id.0);
+        if let Some(lasts) = lasts {
+            lines.add("frozen.lasts", seconds(*lasts));
+        }
+        add_order(&mut lines, "frozen", order);
     }
     lines.finish()
+}
+
+/// What was not said has no word.
+fn add_order(lines: &mut Lines, of: &str, Order { by, at_ms, reason, .. }: &Order) {
+    let at = if *at_ms == 0 { String::new() } else { at_ms.to_string() };
+    for (word, said) in [("by", &**by), ("at", &at), ("reason", &**reason)] {
+        if !said.is_empty() {
+            lines.add(&format!("{of}.{word}"), said);
+        }
+    }
 }
 
 /// The office record; `None` if it was not written by us, or is damaged.
@@ -90,9 +113,10 @@ pub fn decode_office(record: &[u8], version: Version) -> Option<Office> {
     let office = Office::default()
         .with_version(version)
         .with_handover(words.handover()?)
-        .with_paused(words.text("paused").map(Paused::new))
+        .with_paused(words.paused()?)
         .with_ended(words.ended()?)
-        .with_deposed(words.token("deposed")?);
+        .with_deposed(words.deposed()?)
+        .with_frozen(words.frozen()?);
     words.is_empty().then_some(office)
 }
 
@@ -151,12 +175,45 @@ impl<'a> Words<'a> {
         if let Some(word) = self.text("handover.refused") {
             handover.refused = Some(Refusal::from_word(&word)?);
         }
-        Some(Some(handover))
+        Some(Some(handover.ordered(self.order("handover")?)))
+    }
+
+    fn order(&mut self, of: &str) -> Option<Order> {
+        let by = self.text(&format!("{of}.by")).unwrap_or_default();
+        let at_ms = match self.take(&format!("{of}.at")) {
+            None => 0,
+            Some(at) => at?,
+        };
+        Some(Order::new(by, at_ms, self.text(&format!("{of}.reason")).unwrap_or_default()))
+    }
+
+    fn paused(&mut self) -> Option<Option<Paused>> {
+        let Some(reason) = self.text("paused") else { return Some(None) };
+        // Here the word itself is the reason.
+        let order = self.order("paused").filter(|order| order.reason.is_empty())?;
+        Some(Some(Paused::new(Order::new(order.by, order.at_ms, reason))))
+    }
+
+    fn deposed(&mut self) -> Option<Option<Deposed>> {
+        match self.token("deposed")? {
+            None => Some(None),
+            Some(token) => Some(Some(Deposed::new(token).ordered(self.order("deposed")?))),
+        }
+    }
+
+    fn frozen(&mut self) -> Option<Option<Frozen>> {
+        let Some(id) = self.take("frozen.id") else { return Some(None) };
+        let lasts = match self.0.contains_key("frozen.lasts") {
+            true => Some(self.duration("frozen.lasts")?),
+            false => None,
+        };
+        Some(Some(Frozen::new(Nonce(id?), lasts, self.order("frozen")?)))
     }
 
     fn ended(&mut self) -> Option<Option<Ended>> {
         let Some(id) = self.take("ended.id") else { return Some(None) };
-        Some(Some(Ended::new(Nonce(id?), self.duration("ended.keep")?)))
+        let ended = Ended::new(Nonce(id?), self.duration("ended.keep")?);
+        Some(Some(ended.ordered(self.order("ended")?)))
     }
 }
 
@@ -168,7 +225,7 @@ fn seconds(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    const REFUSALS: [Refusal; 8] = [
+    const REFUSALS: [Refusal; 9] = [
         Refusal::HeirGone,
         Refusal::TooFar,
         Refusal::ForeignBetween,
@@ -177,6 +234,7 @@ mod tests {
         Refusal::Leaving,
         Refusal::LeadsAlready,
         Refusal::Unable,
+        Refusal::Frozen,
     ];
 
     fn token(number: u64) -> Token {
@@ -189,16 +247,25 @@ mod tests {
         handover.refused = refused;
         Office::default()
             .with_version(Version(3))
-            .with_handover(handover)
-            .with_paused(Paused::new("two\nlines, 100 %"))
-            .with_ended(Ended::new(Nonce(0), Duration::MAX))
-            .with_deposed(token(Token::MAX))
+            .with_handover(handover.ordered(Order::new("ada@ops1", 1, "new disk")))
+            .with_paused(Paused::new(Order::new("b\nc", u64::MAX, "two\nlines, 100 %")))
+            .with_ended(Ended::new(Nonce(0), Duration::MAX).ordered(Order::new("", 0, "why")))
+            .with_deposed(Deposed::new(token(Token::MAX)).ordered(Order::new("d", 0, "")))
+            .with_frozen(Frozen::new(Nonce(7), Some(Duration::new(7200, 1)), Order::new("", 8, "")))
+    }
+
+    fn sparse() -> Office {
+        let handover = Handover::new(token(5), None, Nonce(0), Duration::ZERO);
+        let (paused, ended) = (Paused::new(""), Ended::new(Nonce(1), Duration::ZERO));
+        let office = Office::default().with_version(Version(3)).with_handover(handover).with_paused(paused);
+        office.with_ended(ended).with_deposed(Deposed::new(token(1))).with_frozen(Frozen::new(Nonce(2), None, ""))
     }
 
     #[test]
     fn every_field_of_an_office_record_comes_back() {
         let refusals = REFUSALS.into_iter().map(Some);
-        for office in refusals.chain([None]).map(full).chain([Office::default().with_version(Version(3))]) {
+        let blank = Office::default().with_version(Version(3));
+        for office in refusals.chain([None]).map(full).chain([sparse(), blank]) {
             let record = encode_office(&office);
             assert_eq!(decode_office(&record, Version(3)).unwrap(), office);
         }
@@ -223,6 +290,10 @@ mod tests {
             good.replace("deposed 9223372036854775807", "deposed 0"),
             format!("{good}news 1\n"),
             format!("{good}deposed 4\n"),
+            format!("{good}paused.reason twice\n"),
+            good.replace("frozen.id 7", "frozen.id seven"),
+            good.replace("frozen.id 7\n", ""),
+            good.replace("handover.at 1", "handover.at once"),
         ];
         for record in bad {
             assert_eq!(decode_office(record.as_bytes(), Version(1)), None, "{record}");

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use incumbent_store::memory::{SessionKey, Shape, Table};
 use incumbent_store::{
-    Cas, ElectionName, Entry, EntryId, Fault, Held, Incarnation, NewEntry, Nonce, Office, Paused, Place, Session,
-    Standing, StoreError, StoreId, Timestamp, Token, Version,
+    Cas, Deposed, ElectionName, Entry, EntryId, Fault, Held, Incarnation, NewEntry, Nonce, Office, Paused, Place,
+    Session, Standing, StoreError, StoreId, Timestamp, Token, Version,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -280,7 +280,7 @@ impl<'a> Play<'a> {
         let (real, model) = seen.copied().unwrap_or_default();
         let office = Office::default()
             .with_paused(paused.then(|| Paused::new("a test")))
-            .with_deposed(Token::new(7).filter(|_| deposed));
+            .with_deposed(Token::new(7).filter(|_| deposed).map(Deposed::new));
         let done = self.scene.store.set_office(&election, real, &office).await;
         same_result("set_office", done, Ok(self.table.set_office(NOW, &election, model, &office)))
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use incumbent_store::{
-    Cas, ElectionName, Ended, EntryId, Handover, Heir, Incarnation, Nonce, Office, Paused, Refusal, Store, Token,
-    Version,
+    Cas, Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, Incarnation, Nonce, Office, Order, Paused,
+    Refusal, Store, Token, Version,
 };
 
 use super::harness::Harness;
@@ -21,10 +21,11 @@ fn full(refused: Option<Refusal>) -> Office {
     handover.refused = refused;
     Office::default()
         .with_version(Version(12345))
-        .with_handover(handover)
-        .with_paused(Paused::new("Wartung: \"später\" \\ 日本\nsecond line"))
-        .with_ended(Ended::new(Nonce(3), Duration::from_secs(3600)))
-        .with_deposed(token(4))
+        .with_handover(handover.ordered(Order::new("ada@ops1", 1_790_000_000_000, "")))
+        .with_paused(Paused::new(Order::new("b", 2, "Wartung: \"später\" \\ 日本\nsecond line")))
+        .with_ended(Ended::new(Nonce(3), Duration::from_secs(3600)).ordered("enough".into()))
+        .with_deposed(Deposed::new(token(4)).ordered(Order::new("d", u64::MAX, "it hangs")))
+        .with_frozen(Frozen::new(Nonce(5), Some(Duration::new(7200, 1)), Order::new("", 6, "")))
 }
 
 async fn read(store: &dyn Store, election: &ElectionName) -> Office {
@@ -94,8 +95,8 @@ pub async fn racing_writers_of_the_office_record_erase_nothing_of_each_other<H: 
         ended.expect("no writer saw its field changed by another");
     }
     let office = read(&*scene.store, &scene.election).await;
-    assert_eq!(office.deposed, Some(token(3 * ROUNDS)), "every increment of the three who count");
-    assert_eq!(office.paused.map(|paused| paused.reason.to_string()), Some(ROUNDS.to_string()));
+    assert_eq!(office.deposed, Some(Deposed::new(token(3 * ROUNDS))), "every increment of the three who count");
+    assert_eq!(office.paused.map(|paused| paused.order.reason.to_string()), Some(ROUNDS.to_string()));
     assert_eq!(office.handover.map(|handover| handover.nonce), Some(Nonce(ROUNDS)));
 }
 
@@ -108,15 +109,21 @@ async fn write_own_field(store: &dyn Store, election: &ElectionName, writer: u32
         let was = office.version;
         match writer {
             0 => {
-                let before = office.paused.replace(Paused::new(round.to_string()));
-                assert_eq!(before.map_or("0".into(), |paused| paused.reason).to_string(), (round - 1).to_string());
+                let before = office.paused.replace(Paused::new(round.to_string().as_str()));
+                assert_eq!(
+                    before.map_or("0".into(), |paused| paused.order.reason).to_string(),
+                    (round - 1).to_string()
+                );
             }
             1 => {
                 let handover = Handover::new(token(1), None, Nonce(round), Duration::from_secs(5));
                 let before = office.handover.replace(handover);
                 assert_eq!(before.map_or(0, |handover| handover.nonce.0), round - 1);
             }
-            _ => office.deposed = Some(token(office.deposed.map_or(0, Token::get) + 1)),
+            _ => {
+                let counted = office.deposed.map_or(0, |deposed| deposed.token.get());
+                office.deposed = Some(Deposed::new(token(counted + 1)));
+            }
         }
         tokio::task::yield_now().await;
         if store.set_office(election, was, &office).await.expect("a compare-and-set") == Cas::Done {
@@ -152,7 +159,7 @@ pub async fn a_tombstone_goes_after_its_time<H: Harness>(harness: &H) {
     }
     let member = scene.member().await;
     let long = Ended::new(Nonce(1), Duration::from_secs(3600));
-    let office = Office::default().with_ended(long.clone()).with_deposed(token(9));
+    let office = Office::default().with_ended(long.clone()).with_deposed(Deposed::new(token(9)));
     assert_eq!(set(&scene, Version::NONE, &office).await, Cas::Done);
     assert_eq!(read(&*scene.store, &scene.election).await.ended, Some(long));
     let was = read(&*scene.store, &scene.election).await.version;
@@ -168,7 +175,7 @@ pub async fn a_tombstone_goes_after_its_time<H: Harness>(harness: &H) {
             }
             // A later write: of the record, which does not start the time again, and of the line.
             writes += 1;
-            office.paused = Some(Paused::new(format!("write {writes}")));
+            office.paused = Some(Paused::new(format!("write {writes}").as_str()));
             set(&scene, office.version, &office).await;
             let held = member.stand(&scene.election).await;
             member.withdraw(&held).await;
@@ -176,7 +183,7 @@ pub async fn a_tombstone_goes_after_its_time<H: Harness>(harness: &H) {
         })
         .await;
     let office = read(&*scene.store, &scene.election).await;
-    assert_eq!(office.deposed, Some(token(9)), "only the tombstone goes");
+    assert_eq!(office.deposed, Some(Deposed::new(token(9))), "only the tombstone goes");
 }
 
 /// Nobody takes office without having seen what the record says; it stays when the line is empty.

@@ -63,6 +63,9 @@ macro_rules! elections {
             deposing_somebody_who_does_not_lead_is_refused
             a_pause_empties_the_line_and_a_resumption_fills_it
             a_pause_names_the_foreign_candidates
+            a_frozen_office_stays_where_it_is
+            the_next_in_line_follows_in_a_frozen_office
+            a_freeze_is_over_when_its_time_is
             a_pause_and_a_transfer_that_race_do_not_erase_each_other
             an_end_reaches_everyone_and_those_who_come_later_start_afresh
         }

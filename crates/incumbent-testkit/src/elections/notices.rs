@@ -1,5 +1,7 @@
 //! What operators and leaders ask for through the office record.
 
+use std::time::Duration;
+
 use incumbent::{LossReason, OperatorError, Refusal, Role, TransferError, TransferRefused};
 
 use super::stage::{Stage, WITHIN, lead};
@@ -178,7 +180,7 @@ pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl H
         drop(office);
         why
     });
-    operator.pause("maintenance", WITHIN).await.expect("paused");
+    operator.clone().reason("maintenance").pause(WITHIN).await.expect("paused");
     assert_eq!(stopping.await.expect("no panic"), LossReason::Paused);
     assert!(stage.names().await.is_empty());
     // One who comes now waits outside.
@@ -196,6 +198,64 @@ pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl H
     elected.check().expect("in office");
 }
 
+/// Neither because it is unfit nor because it is asked to does a leader leave a frozen office.
+pub async fn a_frozen_office_stays_where_it_is(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
+    let election = stage.election().await;
+    let operator = election.operator().by("ada@ops1").reason("firmware");
+    operator.freeze(None, WITHIN).await.expect("frozen");
+    let frozen = election.status().await.expect("a status").into_inner().frozen.expect("a freeze");
+    assert_eq!((&*frozen.order.by, &*frozen.order.reason, frozen.lasts), ("ada@ops1", "firmware", None));
+    assert!(frozen.order.at_ms > 0);
+    let refused = operator.resign(WITHIN).await;
+    let is_frozen = |why: &TransferRefused| matches!(why, TransferRefused::Leader(Refusal::Frozen));
+    assert!(matches!(&refused, Err(OperatorError::Refused(why)) if is_frozen(why)), "{refused:?}");
+    if !stage.has_line().await {
+        operator.unfreeze(WITHIN).await.expect("unfrozen");
+        return;
+    }
+    let office = match office.transfer_to("b", WITHIN).await {
+        Err(TransferError::Refused { leadership, why }) if is_frozen(&why) => leadership,
+        other => panic!("{other:?}"),
+    };
+    // By now the leader has read the order.
+    candidacies[0].set_healthy(false);
+    office.proclaim("unfit, and in office").await.expect("proclaimed");
+    let stopping = tokio::time::timeout(Duration::from_millis(1), office.stopping()).await;
+    assert!(stopping.is_err(), "it is to stop: {stopping:?}");
+    office.check().expect("in office");
+    operator.unfreeze(WITHIN).await.expect("unfrozen");
+    assert_eq!(office.stopping().await.reason(), LossReason::Unhealthy);
+    office.resign().await.expect("certain");
+    lead(&mut candidacies[1]).await.check().expect("in office");
+    let again = operator.unfreeze(WITHIN).await;
+    assert!(matches!(again, Err(OperatorError::NotFrozen)), "{again:?}");
+}
+
+/// A freeze keeps nobody in office who is gone, and nobody out of it who is next.
+pub async fn the_next_in_line_follows_in_a_frozen_office(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
+    let operator = stage.election().await.operator();
+    operator.freeze(None, WITHIN).await.expect("frozen");
+    drop((candidacies.remove(0), office));
+    lead(&mut candidacies[0]).await.check().expect("in office");
+    operator.clone().reason("it was frozen").pause(WITHIN).await.expect("a pause is stronger");
+}
+
+/// The leader takes it out of the record, and nobody has to think of it.
+pub async fn a_freeze_is_over_when_its_time_is(harness: &impl Harness) {
+    let stage = Stage::new(harness).await;
+    let (_candidacies, office) = stage.line_of(&["a"]).await;
+    let operator = stage.election().await.operator();
+    operator.freeze(Some(Duration::from_secs(3600)), WITHIN).await.expect("frozen");
+    assert!(stage.line().await.office.frozen.is_some());
+    operator.freeze(Some(Duration::from_millis(50)), WITHIN).await.expect("frozen for less");
+    stage.until("the end of the freeze", |line| line.office.frozen.is_none()).await;
+    office.check().expect("undisturbed");
+}
+
 /// They will not obey, so the pause does not pretend.
 pub async fn a_pause_names_the_foreign_candidates(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
@@ -204,10 +264,10 @@ pub async fn a_pause_names_the_foreign_candidates(harness: &impl Harness) {
     }
     let operator = stage.election().await.operator();
     let Some(foreign) = harness.enlist_foreign(&stage.election, "theirs".into()).await else {
-        operator.pause("nobody else", WITHIN).await.expect("paused");
+        operator.pause(WITHIN).await.expect("paused");
         return;
     };
-    let refused = operator.pause("maintenance", WITHIN).await;
+    let refused = operator.clone().reason("maintenance").pause(WITHIN).await;
     let Err(OperatorError::Foreign { entries }) = refused else { panic!("{refused:?}") };
     assert_eq!(entries, [foreign.id.as_str()]);
     assert!(stage.line().await.office.paused.is_none(), "nothing is changed");
@@ -239,7 +299,7 @@ pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &
         std::future::pending::<()>().await
     };
     tokio::select! {
-        (paused, _either) = async { tokio::join!(pausing.pause("both", WITHIN), handovers) } => {
+        (paused, _either) = async { tokio::join!(pausing.pause(WITHIN), handovers) } => {
             paused.expect("a pause is never erased");
         }
         () = leaders => {}

@@ -31,7 +31,7 @@ pub async fn an_observer_is_told_of_pause_and_end(harness: &impl Harness) {
     let mut observer = election.observe();
     assert_eq!(observer.next().await, Some(Observation::Vacant));
     let operator = election.operator();
-    operator.pause("maintenance", WITHIN).await.expect("paused");
+    operator.clone().reason("maintenance").pause(WITHIN).await.expect("paused");
     assert_eq!(observer.next().await, Some(Observation::Paused { reason: "maintenance".into() }));
     operator.resume(WITHIN).await.expect("resumed");
     assert_eq!(observer.next().await, Some(Observation::Vacant));

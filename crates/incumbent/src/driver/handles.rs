@@ -10,7 +10,7 @@ use crate::fence::FencingToken;
 use crate::port::{SharedCandidacy, TermState};
 
 pub(super) struct Handles {
-    election: ElectionName,
+    pub(super) election: ElectionName,
     pub(super) shared: Arc<SharedCandidacy>,
     pub(super) term: Option<Arc<TermState>>,
 }

@@ -305,6 +305,9 @@ impl<S: Side> Driver<S> {
                 handles.shared.change(|state| state.ended = true);
                 handles.shared.tell(|| CandidacyEvent::Ended);
             }
+            Event::Ordered(act, order) => {
+                tracing::info!(election = %handles.election, "ordered: {act} {order}");
+            }
             Event::Failed => {
                 let error = self.side.error(id);
                 handles.shared.change(|state| state.failed = Some(error));

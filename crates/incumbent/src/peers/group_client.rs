@@ -124,6 +124,7 @@ impl GroupClient {
             tombstone: None,
             handover: None,
             deposed: None,
+            frozen: None,
             silence: None,
             group: Some(group),
             seen: None,
@@ -151,6 +152,7 @@ impl GroupClient {
             "depose" => {
                 "members listen to nobody but the leader; `resign` asks it, and one that does not answer is replaced after the timeout"
             }
+            "freeze" | "unfreeze" => "there is nothing that all members would read it from",
             "pause" | "resume" => {
                 "there is nothing that all members would read it from; stop the members instead, or a majority of them"
             }
