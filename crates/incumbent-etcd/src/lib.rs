@@ -87,8 +87,12 @@ mod keys;
 mod office;
 mod options;
 mod own_entries;
+#[cfg(feature = "rpc")]
 #[doc(hidden)]
 pub mod rpc;
+#[cfg(not(feature = "rpc"))]
+#[allow(dead_code, unreachable_pub, reason = "all of it is there for tests and benchmarks")]
+mod rpc;
 mod session;
 mod standing;
 mod store;

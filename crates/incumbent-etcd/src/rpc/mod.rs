@@ -4,7 +4,8 @@
 //! a stream of keep-alives is ours to read; and no type of another etcd client is in the API, whose
 //! every release would be a breaking one here.
 //!
-//! Tests and benchmarks use it to do what others do. It is no part of the API.
+//! Tests and benchmarks use it, with the feature `rpc`, to do what others do. It is no part of the
+//! API.
 
 mod client;
 mod messages;
