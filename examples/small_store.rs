@@ -2,14 +2,14 @@
 //! small_store` holds an election on it; `cargo test` runs both suites against it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent::store::{
     BootClock, Cas, Clock, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Nonce, Office,
     Place, Promises, Renewal, Seen, Session, Standing, Store, StoreError, StoreId, Timestamp, Token, TokenStrength,
-    Version, Wake, Watched, check_candidate_name, check_value,
+    Version, Wake, Watched, check_candidate_name, check_value, lock,
 };
 
 /// The coordination system. What is done under its lock is one atomic step.
@@ -35,7 +35,7 @@ struct Tables {
 impl Server {
     /// One step, now: what has expired by then is gone before anything is looked at.
     fn step(&self) -> (MutexGuard<'_, Tables>, Timestamp) {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = lock(&self.tables);
         let now = self.clock.now();
         tables.expire(now);
         (tables, now)

@@ -3,11 +3,11 @@
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use incumbent_core::{ElectionName, StoreId, Token};
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark};
-use incumbent_store::{BootClock, Clock};
+use incumbent_store::{BootClock, Clock, lock};
 use incumbent_testkit::judge::Write;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
 
@@ -67,7 +67,7 @@ impl Resources {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn answer_all(&self, mut stream: &TcpStream) {

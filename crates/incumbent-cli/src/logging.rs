@@ -3,8 +3,9 @@
 
 use std::error::Error;
 use std::fmt::{Debug, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use incumbent::store::lock;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -31,7 +32,7 @@ pub(crate) fn begin(verbose: bool, console: &Console) {
 
 /// What the library last met and tried again after.
 pub(crate) fn last_error() -> Option<LastError> {
-    LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    lock(&LAST_ERROR).clone()
 }
 
 struct Logger {
@@ -57,7 +58,7 @@ impl Subscriber for Logger {
         #[cfg(feature = "faults")]
         panic_if_asked_to(&text.message);
         if let Some(error) = text.error {
-            *LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *lock(&LAST_ERROR) = Some(error);
         }
     }
 

@@ -21,9 +21,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use incumbent_store::{Effect, ElectionName, StoreError};
+use incumbent_store::{Effect, ElectionName, StoreError, lock};
 use prost::Message;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -138,8 +138,7 @@ impl Drop for OnItsWay {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is whole before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn enter(self: &Arc<Shared>, write: Write) -> Entered {

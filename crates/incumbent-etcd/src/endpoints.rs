@@ -6,10 +6,10 @@
 //! nothing about the endpoint.
 
 use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use incumbent_store::{Effect, StoreError, random_words};
+use incumbent_store::{Effect, StoreError, lock, random_words};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
@@ -195,11 +195,11 @@ impl Endpoints {
 
 impl Endpoint {
     fn note_answer(&self) {
-        *self.answered_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *lock(&self.answered_at) = Some(Instant::now());
     }
 
     fn has_answered_since(&self, moment: Instant) -> bool {
-        self.answered_at.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|answered_at| answered_at > moment)
+        lock(&self.answered_at).is_some_and(|answered_at| answered_at > moment)
     }
 }
 

@@ -3,10 +3,10 @@
 //! nothing else.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use incumbent_store::{EntryId, Held};
+use incumbent_store::{EntryId, Held, lock};
 
 /// For how long every renewal asks after an enlistment was not answered. It may be on its way for
 /// as long as an unused connection takes to end, which is tens of seconds.
@@ -38,8 +38,7 @@ impl OwnEntries {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is whole before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// An enlistment is about to be sent.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
     Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing,
-    StoreError, StoreId, Token, Version, Wake, Watched, check_value,
+    StoreError, StoreId, Token, Version, Wake, Watched, check_value, lock,
 };
 use tokio::time::timeout;
 
@@ -109,7 +109,7 @@ impl EtcdSession {
     }
 
     fn ready(&self) -> MutexGuard<'_, BTreeSet<EntryId>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ready)
     }
 
     async fn publish(

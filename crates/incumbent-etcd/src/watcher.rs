@@ -7,11 +7,11 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use incumbent_store::{Cursor, Effect, StoreError};
+use incumbent_store::{Cursor, Effect, StoreError, lock};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -111,8 +111,7 @@ impl Drop for Watch {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, WatchQueue> {
-        // Every change of the queue is whole before anything can panic.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Wakes the sender, if it has something to do.

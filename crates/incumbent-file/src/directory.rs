@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use incumbent_store::{ElectionName, StoreError, StoreId, not_local, random_id};
+use incumbent_store::{ElectionName, StoreError, StoreId, lock, not_local, random_id};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 use rustix::process::geteuid;
 
@@ -138,7 +138,7 @@ impl Directory {
 
     /// Does what was left for later. If it does not come to it, a sweep does.
     pub(crate) fn clean_up(&self) {
-        let _cleaning = self.cleaning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _cleaning = lock(&self.cleaning);
         // Tidying up takes things out of sight, too; it leaves nothing to tidy up.
         for _ in 0..2 {
             let cleanups = std::mem::take(&mut *self.cleanups());
@@ -154,7 +154,7 @@ impl Directory {
     }
 
     fn cleanups(&self) -> MutexGuard<'_, Vec<Cleanup>> {
-        self.cleanups.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.cleanups)
     }
 
     /// Deletes what nobody can see any more. What cannot be deleted now is left for the next sweep.

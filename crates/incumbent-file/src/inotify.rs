@@ -9,9 +9,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use incumbent_store::StoreError;
+use incumbent_store::{StoreError, lock};
 use rustix::fd::OwnedFd;
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 use rustix::io::Errno;
@@ -146,7 +146,7 @@ impl Inotify {
             state.wakeups.entry(watch).or_default().push(wakeup.clone());
             (inotify, InotifyWatch { inotify: self.clone(), watch, wakeup: wakeup.clone() })
         };
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = lock(&self.reader);
         if reader.as_ref().is_none_or(AbortHandle::is_finished) {
             let task = runtime.spawn(read(LostOnDrop(Arc::downgrade(self)), inotify));
             *reader = Some(task.abort_handle());
@@ -155,7 +155,7 @@ impl Inotify {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn wake(&self, watch: i32, events: ReadFlags) {
@@ -208,8 +208,7 @@ impl State {
 
 impl Drop for Inotify {
     fn drop(&mut self) {
-        let reader = self.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reader) = reader.take() {
+        if let Some(reader) = lock(&self.reader).take() {
             reader.abort();
         }
     }

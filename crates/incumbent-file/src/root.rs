@@ -16,9 +16,9 @@
 //! it is in use. Then the next renewal finds it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
-use incumbent_store::StoreError;
+use incumbent_store::{StoreError, lock};
 
 use crate::directory::Directory;
 use crate::inotify::Inotify;
@@ -54,7 +54,7 @@ pub(crate) struct Root {
     options: FileOptions,
     time: Time,
     pub(crate) workers: Arc<Workers>,
-    opened: RwLock<Arc<Opened>>,
+    opened: Mutex<Arc<Opened>>,
     /// Held while the directory is opened again.
     opening: Mutex<()>,
 }
@@ -65,7 +65,7 @@ impl Root {
         let directory = Directory::open(path, options, time.clone())?;
         let path = directory.disk.path().to_owned();
         let workers = Arc::new(Workers::start("incumbent-file", MOST_WORKERS)?);
-        let opened = RwLock::new(Opened::new(directory));
+        let opened = Mutex::new(Opened::new(directory));
         Ok(Root { path, options, time, workers, opened, opening: Mutex::default() })
     }
 
@@ -75,7 +75,7 @@ impl Root {
 
     /// The directory that is open. Whether it is the one at the path is for others to ask.
     pub(crate) fn opened(&self) -> Arc<Opened> {
-        self.opened.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.opened).clone()
     }
 
     /// Runs `job`, which reads, on the directory at the path, where it may block.
@@ -125,13 +125,13 @@ impl Root {
         if opened.directory.is_in_place()? {
             return Ok(opened);
         }
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _opening = lock(&self.opening);
         let opened = self.opened();
         if opened.directory.is_in_place()? {
             return Ok(opened);
         }
         let opened = Opened::new(Directory::open_again(&self.path, self.options, self.time.clone())?);
-        *self.opened.write().unwrap_or_else(PoisonError::into_inner) = opened.clone();
+        *lock(&self.opened) = opened.clone();
         Ok(opened)
     }
 }

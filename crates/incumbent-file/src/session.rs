@@ -12,7 +12,7 @@ use bytes::Bytes;
 use incumbent_store::{
     Cas, Cursor, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce, Place,
     Renewal, Session, Standing, StillBehind, StoreError, StoreId, Timestamp, Token, Version, Wake, Watched,
-    check_candidate_name, check_value, random_id,
+    check_candidate_name, check_value, lock, random_id,
 };
 use rustix::fd::OwnedFd;
 
@@ -464,11 +464,6 @@ impl fmt::Debug for FileSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileSession").field("id", &session_name(self.inner.id)).finish_non_exhaustive()
     }
-}
-
-/// A panic elsewhere leaves nothing half done that these guard.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

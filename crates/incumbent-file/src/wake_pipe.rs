@@ -13,9 +13,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use incumbent_store::random_id;
+use incumbent_store::{lock, random_id};
 use rustix::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -126,11 +126,11 @@ impl WakePipe {
     }
 
     fn reader(&self) -> MutexGuard<'_, Option<AbortHandle>> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reader)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn wake(&self, number: u64) {

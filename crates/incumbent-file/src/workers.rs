@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use incumbent_store::StoreError;
+use incumbent_store::{StoreError, lock};
 use tokio::sync::oneshot;
 
 /// How long a thread that is not the first waits for more to do.
@@ -133,7 +133,7 @@ impl Drop for Workers {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Jobs run outside the lock: nothing in it is half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn add_thread(self: &Arc<Shared>, state: &mut State) -> io::Result<()> {

@@ -15,6 +15,7 @@ mod error;
 pub mod escape;
 pub mod fence;
 mod local_fs;
+mod lock;
 pub mod memory;
 mod promises;
 mod random;
@@ -34,6 +35,7 @@ pub use incumbent_core::{
     Timestamp, Token, Version, Watched, binary, check_candidate_name, check_value,
 };
 pub use local_fs::not_local;
+pub use lock::lock;
 pub use promises::{LineKind, Promises, TokenStrength};
 pub use random::{random, random_id, random_words};
 pub use seam::{Fut, Session, Shortened, Store, Wake};

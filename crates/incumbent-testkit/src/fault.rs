@@ -8,14 +8,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::Rng;
 use incumbent_store::{
     Cas, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Nonce, Office, Promises, Renewal,
-    Seen, Session, Shortened, Standing, Store, StoreError, StoreId, Version, Wake, Watched,
+    Seen, Session, Shortened, Standing, Store, StoreError, StoreId, Version, Wake, Watched, lock,
 };
 use tokio::sync::watch;
 
@@ -202,7 +202,7 @@ impl Faults {
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.plan)
     }
 
     /// One call, and whatever happens to it.

@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use incumbent_store::lock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -84,7 +85,7 @@ impl Proxy {
 
     /// Closes the connections that are open now; new ones go to another address.
     pub fn turn_to(&self, target: &str) {
-        target.clone_into(&mut self.target.lock().unwrap_or_else(PoisonError::into_inner));
+        target.clone_into(&mut lock(&self.target));
         self.reset();
     }
 
@@ -122,7 +123,7 @@ async fn accept(listener: TcpListener, target: Arc<Mutex<String>>, ways: Ways, c
             continue;
         }
         counts.connections.fetch_add(1, Ordering::SeqCst);
-        let target = target.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let target = lock(&target).clone();
         connections.spawn(connect(client, target, ways.clone(), cuts, counts.clone()));
     }
 }
@@ -226,7 +227,7 @@ impl Streams<'_> {
     }
 
     fn open<T>(&self, what: impl FnOnce(&mut HashSet<[u8; 4]>) -> T) -> T {
-        what(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+        what(&mut lock(&self.open))
     }
 }
 

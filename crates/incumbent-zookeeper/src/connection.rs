@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use incumbent_store::{Cursor, Effect, ElectionName, StoreError};
+use incumbent_store::{Cursor, Effect, ElectionName, StoreError, lock};
 use zookeeper_client::{Client, SessionState, Stat, StateWatcher};
 
 /// The newest change that any answer to this store has shown.
@@ -131,10 +131,10 @@ impl SessionConnection {
     }
 
     fn woken(&self) -> MutexGuard<'_, BTreeMap<ElectionName, News>> {
-        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.woken)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Client>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.client)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use incumbent_store::{ElectionName, Held, Incarnation, Token, Version};
+use incumbent_store::{ElectionName, Held, Incarnation, Token, Version, lock};
 
 use crate::paths::parse_id;
 
@@ -110,8 +110,7 @@ impl OwnEntries {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ElectionName, Vec<OwnEntry>>> {
-        // Every change is whole before anything can panic.
-        self.by_election.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_election)
     }
 }
 

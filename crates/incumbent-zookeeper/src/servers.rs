@@ -10,12 +10,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use incumbent_store::{Effect, StoreError, random_words};
+use incumbent_store::{Effect, StoreError, lock, random_words};
 use tokio::net::TcpStream;
 use zookeeper_client::{Client, Connector, Error, SessionInfo, StateWatcher};
 
@@ -333,7 +333,7 @@ impl Servers {
     }
 
     fn asked(&self) -> MutexGuard<'_, BTreeMap<String, Asked>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.asked)
     }
 }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use incumbent_store::{
     Cas, Cursor, Effect, ElectionName, Ended, Entry, Fut, Line, Nonce, Office, Promises, Seen, Session, Store,
-    StoreError, StoreId, Token, Version, Wake, random_id,
+    StoreError, StoreId, Token, Version, Wake, lock, random_id,
 };
 use zookeeper_client::{
     Client, Connector, CreateMode, CreateOptions, Error, MultiWriteError, SessionId, Stat, StateWatcher,
@@ -109,7 +109,7 @@ impl Given {
     /// Whether the connection was lost since the store was made: then it may have been made again,
     /// with another timeout.
     fn was_lost(&self) -> bool {
-        let mut known = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.lost);
         // A change that was followed by others counts, whatever they were.
         known.lost |= known.state.changed().now_or_never().is_some();
         known.lost
@@ -298,7 +298,7 @@ impl fmt::Debug for Inner {
 
 impl Inner {
     fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places)
     }
 
     /// The node of an entry of ours.

@@ -1,7 +1,8 @@
 //! A value that others wait for.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use incumbent_store::lock;
 use tokio::sync::Notify;
 
 /// Like tokio's `watch`, but those who wait are woken in the order in which they came: tokio draws
@@ -43,7 +44,6 @@ impl<T: Copy> Awaited<T> {
     }
 
     fn value(&self) -> MutexGuard<'_, T> {
-        // Every change is one assignment: nothing is half-made, whoever has panicked.
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.value)
     }
 }

@@ -1,11 +1,11 @@
 //! From a URL to what it names: the one list of schemes, and the cargo feature that adds each.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use incumbent_store::memory::{MemoryStore, Shape};
 use incumbent_store::url::Parts;
-use incumbent_store::{Store, StoreError};
+use incumbent_store::{Store, StoreError, lock};
 
 use crate::error::{ConnectError, UrlError};
 
@@ -131,7 +131,7 @@ fn memory(location: Location<'_>) -> Result<Arc<dyn Store>, ConnectError> {
     static STORES: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
     let rest = location.url.split_once(':').map_or("", |(_, rest)| rest);
     let name = rest.strip_prefix("//").unwrap_or(rest);
-    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stores = lock(&STORES);
     let store = stores.entry(name.to_owned()).or_insert_with(|| MemoryStore::new(Shape::FAIR));
     Ok(Arc::new(store.clone()))
 }

@@ -3,10 +3,10 @@
 //! group they do not know.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use incumbent_core::{CandidacyId, Candidate, Command, LossReason, Nonce, Rng, TermNo, Timestamp};
-use incumbent_store::{Clock, Session};
+use incumbent_store::{Clock, Session, lock};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::awaited::Awaited;
@@ -74,7 +74,7 @@ impl Port {
 
     /// A new nonce, unlike every other.
     pub(crate) fn nonce(&self) -> Nonce {
-        self.0.nonces.lock().unwrap_or_else(PoisonError::into_inner).nonce()
+        lock(&self.0.nonces).nonce()
     }
 
     #[inline]
@@ -158,9 +158,7 @@ impl SharedCandidacy {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, CandidacyState> {
-        // A panic in another thread cannot leave a half-made change: every change is one
-        // assignment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut CandidacyState)) {

@@ -5,10 +5,11 @@
 //! another one follows.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent_core::peers::MemberId;
+use incumbent_store::lock;
 use snow::{HandshakeState, TransportState};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use tokio::time::timeout;
@@ -74,11 +75,11 @@ struct Keys(Arc<Mutex<TransportState>>);
 
 impl Keys {
     fn encrypt(&self, part: &[u8], message: &mut [u8]) -> Result<usize, snow::Error> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_message(part, message)
+        lock(&self.0).write_message(part, message)
     }
 
     fn decrypt(&self, message: &[u8], part: &mut [u8]) -> Result<usize, snow::Error> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).read_message(message, part)
+        lock(&self.0).read_message(message, part)
     }
 }
 

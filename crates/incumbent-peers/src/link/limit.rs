@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use incumbent_core::peers::MemberId;
+use incumbent_store::lock;
 use tokio::sync::Notify;
 
 use crate::config::GroupConfig;
@@ -87,8 +88,7 @@ impl ConnectionLimit {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Takes in a new connection. If too many are without a proof, the address with the most of

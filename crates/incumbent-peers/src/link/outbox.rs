@@ -1,10 +1,11 @@
 //! What waits to be sent to one other end. Bounded: the oldest goes first, as if lost on the way.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use incumbent_core::peers::MemberId;
+use incumbent_store::lock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -47,8 +48,7 @@ impl Outbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(crate) fn push(&self, packet: Packet, meter: &Meter) {

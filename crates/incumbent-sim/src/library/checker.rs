@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent::{FencingToken, Term};
 use incumbent_core::{ElectionName, Entry, Incarnation, Timestamp, Token};
+use incumbent_store::lock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -311,7 +312,7 @@ impl Checker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -5,12 +5,12 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use incumbent_core::Timestamp;
-use incumbent_store::{Alarm, Clock};
+use incumbent_store::{Alarm, Clock, lock};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::clock::LocalClock;
@@ -40,7 +40,7 @@ struct Time {
 
 impl Time {
     fn local(&self) -> (u64, MutexGuard<'_, LocalClock>) {
-        (self.start.elapsed().as_nanos() as u64, self.local.lock().unwrap_or_else(PoisonError::into_inner))
+        (self.start.elapsed().as_nanos() as u64, lock(&self.local))
     }
 
     fn read(&self) -> Timestamp {
@@ -98,7 +98,7 @@ impl HostClock {
     }
 
     fn looks(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Look>)> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.looks)
     }
 }
 

@@ -1,12 +1,13 @@
 //! A resource that all leaders of one election share: it takes time to reach, and now and then it
 //! cannot be.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent::fence::{BoxFuture, MemoryFence};
 use incumbent::{Fence, FenceError, FencingToken};
 use incumbent_core::{ElectionName, Rng, StoreId};
+use incumbent_store::lock;
 use tokio::time::sleep;
 
 use super::checker::{Checker, claim};
@@ -28,7 +29,7 @@ impl Resource {
     }
 
     pub(crate) fn heal(&self) {
-        *self.luck.lock().unwrap_or_else(PoisonError::into_inner) = (Duration::from_millis(2), 0);
+        *lock(&self.luck) = (Duration::from_millis(2), 0);
     }
 
     /// An operator has seen that the store was replaced, and lets the new one in.
@@ -56,8 +57,8 @@ impl Resource {
     }
 
     fn draw(&self) -> (Duration, bool) {
-        let (longest, failing) = *self.luck.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        let (longest, failing) = *lock(&self.luck);
+        let mut rng = lock(&self.rng);
         (Duration::from_nanos(rng.below(longest.as_nanos() as u64 + 1)), rng.below(1000) < failing)
     }
 }

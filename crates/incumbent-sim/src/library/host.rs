@@ -1,8 +1,9 @@
 //! A host: one process after the other, each with a client, a way to the store, and users.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use incumbent::Client;
+use incumbent_store::lock;
 
 use super::checker::{BootId, Checker};
 use super::clock::HostClock;
@@ -38,11 +39,11 @@ impl Boot {
 
     /// The client, unless it was closed.
     pub(crate) fn client(&self) -> Option<Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.client).clone()
     }
 
     pub(crate) fn take_client(&self) -> Option<Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.client).take()
     }
 
     pub(crate) fn fail(&self) {

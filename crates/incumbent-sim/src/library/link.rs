@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use incumbent_core::{
     Cas, Cursor, ElectionName, Entry, EntryId, Held, Incarnation, Line, Liveness, NewEntry, Nonce, Office, Renewal,
     Rng, Seen, Standing, StoreId, Token, Version, Watched,
 };
-use incumbent_store::{Fut, Promises, Session, Store, StoreError, Wake};
+use incumbent_store::{Fut, Promises, Session, Store, StoreError, Wake, lock};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -243,7 +243,7 @@ impl Inner {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

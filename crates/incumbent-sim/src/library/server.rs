@@ -3,12 +3,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use incumbent_core::{ElectionName, Line, MAX_LINE, Office, StoreId};
 use incumbent_store::memory::{MemoryStore, Shape};
-use incumbent_store::{Clock, Store, StoreError};
+use incumbent_store::{Clock, Store, StoreError, lock};
 
 use super::signal::Signal;
 
@@ -32,7 +32,7 @@ impl Server {
     }
 
     pub(crate) fn store(&self) -> MemoryStore {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.store).clone()
     }
 
     pub(crate) fn generation(&self) -> u32 {
@@ -48,7 +48,7 @@ impl Server {
     pub(crate) fn replace(&self) -> StoreId {
         let generation = self.generation() + 1;
         let store = MemoryStore::with_id(self.shape, self.clock.clone(), id(generation));
-        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = store;
+        *lock(&self.store) = store;
         self.generation.set(generation);
         id(generation)
     }

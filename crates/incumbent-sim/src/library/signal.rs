@@ -1,8 +1,9 @@
 //! A value that tasks of a simulation wait for. Those who wait are woken in the order in which they
 //! came: tokio's `watch` draws lots.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use incumbent_store::lock;
 use tokio::sync::Notify;
 
 #[derive(Debug)]
@@ -17,11 +18,11 @@ impl<T: Copy> Signal<T> {
     }
 
     pub(crate) fn get(&self) -> T {
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.value)
     }
 
     pub(crate) fn set(&self, to: T) {
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        *lock(&self.value) = to;
         self.changed.notify_waiters();
     }
 

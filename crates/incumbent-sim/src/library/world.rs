@@ -2,12 +2,12 @@
 //! everyone leaves.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use incumbent::{Client, DriverFlaw};
 use incumbent_core::{ElectionName, Entry, ForgottenBy, Rng, Token};
-use incumbent_store::{Clock, LineKind, TokioClock};
+use incumbent_store::{Clock, LineKind, TokioClock, lock};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::bystander::{Orders, observe};
@@ -431,7 +431,7 @@ impl World {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

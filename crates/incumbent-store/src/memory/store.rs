@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::expiry;
 use super::session::MemorySession;
 use super::table::{Shape, Table, Touch};
 use super::waiters::{WaiterId, Waiters};
-use crate::{BootClock, Clock, Fut, Promises, Session, Store, StoreError, TokenStrength, Wake, random_words};
+use crate::{BootClock, Clock, Fut, Promises, Session, Store, StoreError, TokenStrength, Wake, lock, random_words};
 
 /// A store in this process's memory.
 ///
@@ -275,9 +275,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way through a step, so the table is whole even if somebody
-        // did.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -5,7 +5,7 @@
 //! anywhere.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent_core::peers::Abstention;
@@ -13,7 +13,7 @@ use incumbent_core::{ElectionName, Refusal};
 use incumbent_peers::{
     Algorithm, AskError, LeaderView, Member as Peer, MemberId, QueryClient, Refused, Status, Survey, Wish, leader_of,
 };
-use incumbent_store::{Promises, StoreError, StoreId, Wake};
+use incumbent_store::{Promises, StoreError, StoreId, Wake, lock};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::group::{Group, GroupElection, misuse};
@@ -44,7 +44,7 @@ impl GroupClient {
 
     fn query_client(&self, election: &ElectionName) -> Result<QueryClient, StoreError> {
         self.group_election.check(election)?;
-        let mut query_client = self.query_client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut query_client = lock(&self.query_client);
         if let Some(query_client) = &*query_client {
             return Ok(query_client.clone());
         }
@@ -59,7 +59,7 @@ impl GroupClient {
     }
 
     pub(crate) fn promises(&self) -> Promises {
-        let known = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = lock(&self.identity).clone();
         promises(&self.group_election.group, known)
     }
 
@@ -73,7 +73,7 @@ impl GroupClient {
             return Err(nobody_answers(&survey));
         }
         if let Some(identity) = answers.iter().find_map(|status| status.identity.clone()) {
-            *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity);
+            *lock(&self.identity) = Some(identity);
         }
         let group = GroupStatus {
             members: self.group().members().len(),

@@ -2,10 +2,10 @@
 //! which every claim of the demonstration is checked.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use incumbent::store::{BootClock, Clock};
+use incumbent::store::{BootClock, Clock, lock};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -92,8 +92,7 @@ pub(super) fn now() -> u64 {
 
 impl Timeline {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before anything can panic.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 
     /// Changes what is known, and wakes whatever waits for it.
