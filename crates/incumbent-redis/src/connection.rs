@@ -2,10 +2,10 @@
 //! steps at the same time, and repeats nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use incumbent_store::{BootClock, Clock, Effect, StoreError, StoreId, Timestamp, random_id};
+use incumbent_store::{BootClock, Clock, Effect, StoreError, StoreId, Timestamp, lock, random_id};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value};
 use tokio::time::Instant;
@@ -199,12 +199,12 @@ impl Connection {
     }
 
     fn known(&self) -> (String, String, String) {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         (known.store.clone(), keys::digits(known.change), known.lineage.clone())
     }
 
     fn note(&self, answer: &mut Answer) -> Result<(), StoreError> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.store != answer.store.as_str() {
             *known = Known { store: answer.store.as_str().to_owned(), ..Known::default() };
         }
@@ -282,7 +282,7 @@ struct Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let mut silence = self.connection.silence.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut silence = lock(&self.connection.silence);
         if self.answered {
             *silence = None;
             return;

@@ -3,11 +3,11 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use incumbent_store::StoreError;
+use incumbent_store::{StoreError, lock};
 
 type Making<T> = Shared<BoxFuture<'static, Result<T, StoreError>>>;
 
@@ -63,8 +63,7 @@ impl<T: Clone + Send + 'static> OnDemand<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Nothing in here panics half-way through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
     BootClock, Cas, Clock, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Place, Renewal,
     Session, Standing, StoreError, StoreId, Timestamp, Token, Version, Wake, Watched, check_candidate_name,
-    check_value,
+    check_value, lock,
 };
 
 use crate::answer::Answer;
@@ -47,7 +47,7 @@ impl RedisSession {
 
     /// Until when no server can have forgotten it for lack of renewals, by our clock.
     fn proven_until(&self) -> Timestamp {
-        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let renewed = *lock(&self.renewed);
         renewed + self.ttl - self.ttl / DRIFT
     }
 
@@ -82,7 +82,7 @@ impl RedisSession {
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let sent = BootClock.now();
         let mut answer = self.living_step(&step::RENEW, &[]).await?;
-        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut renewed = lock(&self.renewed);
         *renewed = sent.max(*renewed);
         drop(renewed);
         let mut places = Vec::new();
