@@ -7,10 +7,10 @@
 //! again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use incumbent_store::{Cursor, Effect, ElectionName, Head, Seen, StoreError, Watched, random_words};
+use incumbent_store::{Cursor, Effect, ElectionName, Head, Seen, StoreError, Watched, lock, random_words};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -148,7 +148,7 @@ impl Watcher {
     }
 
     fn listen(&self) -> watch::Receiver<Listening> {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut task = lock(&self.task);
         // It ends with its runtime, and another one may use the store.
         if task.as_ref().is_none_or(JoinHandle::is_finished) {
             self.shared.listening.send_replace(Listening::Starting);
@@ -170,8 +170,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
-        task.iter().for_each(JoinHandle::abort);
+        lock(&self.task).iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -271,7 +270,7 @@ impl Drop for Armed {
 
 impl Shared {
     fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiters)
     }
 
     /// Wakes those whom it concerns.
