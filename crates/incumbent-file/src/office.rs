@@ -152,7 +152,8 @@ impl ElectionDir<'_> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use incumbent_store::{Ended, Nonce, random_id};
+    use incumbent_store::{Ended, Nonce};
+    use incumbent_testkit::TempDir;
 
     use super::*;
     use crate::directory::Directory;
@@ -163,12 +164,13 @@ mod tests {
 
     #[test]
     fn a_tombstone_of_another_boot_id_stands_for_as_long_as_it_was_to_stand() {
-        let path = std::env::temp_dir().join(format!("incumbent-office-{:x}", random_id().unwrap()));
-        let ours = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
+        let temp_dir = TempDir::new("office");
+        let path = temp_dir.path();
+        let ours = Directory::open(path, FileOptions::new(), Time::of_host()).unwrap();
         let office = Office::default().with_ended(Ended::new(Nonce(7), KEEP));
         ElectionDir::at(&ours, "elections/e".into()).set_office(Version::NONE, &office).unwrap();
         // A container with a boot id of its own, or the same host after a reboot.
-        let mut theirs = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
+        let mut theirs = Directory::open(path, FileOptions::new(), Time::of_host()).unwrap();
         theirs.time.boot ^= 1;
         let election_dir = ElectionDir::at(&theirs, "elections/e".into());
         let tip = election_dir.tip().unwrap();
@@ -178,6 +180,5 @@ mod tests {
         record.set_modified(SystemTime::now() - KEEP * 2).unwrap();
         assert_eq!(election_dir.tip().unwrap().office.ended, None);
         drop((ours, theirs));
-        std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -469,6 +469,7 @@ impl fmt::Debug for FileSession {
 #[cfg(test)]
 mod tests {
     use incumbent_store::{Incarnation, Version};
+    use incumbent_testkit::TempDir;
 
     use super::*;
     use crate::options::FileOptions;
@@ -476,8 +477,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_renewal_looks_at_the_one_ahead_so_that_those_who_wait_need_not() {
-        let path = std::env::temp_dir().join(format!("incumbent-ahead-{:x}", random_id().unwrap()));
-        let opened = Opened::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
+        let temp_dir = TempDir::new("ahead");
+        let path = temp_dir.path();
+        let opened = Opened::new(Directory::open(path, FileOptions::new(), Time::of_host()).unwrap());
         let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
         let open = || FileSession::open(opened.clone(), workers.clone(), Duration::from_secs(15)).unwrap();
         let (first, second) = (open(), open());
@@ -496,13 +498,13 @@ mod tests {
         second.close().await.unwrap();
         first.close().await.unwrap();
         drop((first, second, opened));
-        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[tokio::test]
     async fn silence_is_told_only_to_those_who_share_the_clock() {
-        let path = std::env::temp_dir().join(format!("incumbent-silence-{:x}", random_id().unwrap()));
-        let ours = Opened::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
+        let temp_dir = TempDir::new("silence");
+        let path = temp_dir.path();
+        let ours = Opened::new(Directory::open(path, FileOptions::new(), Time::of_host()).unwrap());
         let workers = Arc::new(Workers::start("incumbent-file", 1).unwrap());
         let session = FileSession::open(ours.clone(), workers, Duration::from_secs(15)).unwrap();
         let election = ElectionName::new("e").unwrap();
@@ -514,11 +516,10 @@ mod tests {
         };
         assert!(silent(&ours.directory).is_some());
         // A container with a boot id or a time namespace of its own.
-        let mut theirs = Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap();
+        let mut theirs = Directory::open(path, FileOptions::new(), Time::of_host()).unwrap();
         theirs.time.shared ^= 1;
         assert_eq!(silent(&theirs), None);
         session.close().await.unwrap();
         drop((session, ours, theirs));
-        std::fs::remove_dir_all(path).unwrap();
     }
 }

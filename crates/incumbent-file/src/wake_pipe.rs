@@ -254,14 +254,17 @@ async fn read(wake_pipe: LostOnDrop, pipe: Arc<OwnedFd>) {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use incumbent_testkit::TempDir;
+
     use super::*;
     use crate::options::FileOptions;
     use crate::time::Time;
 
     #[test]
     fn nobody_sweeps_away_the_pipe_of_a_living_process() {
-        let path = std::env::temp_dir().join(format!("incumbent-pipes-{:x}", random_id().unwrap()));
-        let directory = Arc::new(Directory::open(&path, FileOptions::new(), Time::of_host()).unwrap());
+        let temp_dir = TempDir::new("pipes");
+        let path = temp_dir.path();
+        let directory = Arc::new(Directory::open(path, FileOptions::new(), Time::of_host()).unwrap());
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -278,6 +281,5 @@ mod tests {
                 assert!(there, "swept after {made}");
             }
         });
-        std::fs::remove_dir_all(&path).unwrap();
     }
 }

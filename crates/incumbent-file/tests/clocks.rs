@@ -15,8 +15,7 @@ use incumbent_store::{
     Alarm, BootClock, Clock, ElectionName, Ended, Incarnation, NewEntry, Nonce, Office, Place, Store, Timestamp,
     Version,
 };
-
-mod dirs;
+use incumbent_testkit::TempDir;
 
 const TTL: Duration = Duration::from_secs(60);
 const DAYS: Duration = Duration::from_secs(10 * 86_400);
@@ -49,7 +48,7 @@ impl Alarm for AheadAlarm {
 
 #[tokio::test]
 async fn a_leader_that_lives_is_not_evicted_by_one_whose_clock_is_ahead() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let stand = async |name: &str| {
         let store = FileStore::open(dir.path().join("store")).unwrap();
         let client = Client::builder().ttl(TTL).clock(Arc::new(Ahead)).with_store(store).await.unwrap();
@@ -87,7 +86,7 @@ impl Clock for ByHand {
 
 #[tokio::test]
 async fn heartbeats_and_tombstones_are_dated_by_the_clock_that_the_store_was_given() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let clock = Arc::new(ByHand::default());
     let path = dir.path().join("store");
     let store = FileStore::with_clock(&path, FileOptions::new(), clock.clone()).unwrap();

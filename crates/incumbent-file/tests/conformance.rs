@@ -8,19 +8,18 @@ use std::time::Duration;
 
 use incumbent_file::{FileOptions, FileStore};
 use incumbent_store::Store;
+use incumbent_testkit::TempDir;
 use incumbent_testkit::conformance::{Harness, Time};
-
-mod dirs;
 
 struct Directory {
     path: PathBuf,
     options: FileOptions,
-    _dir: dirs::TempDir,
+    _dir: TempDir,
 }
 
 impl Directory {
     fn new(options: FileOptions) -> Directory {
-        let dir = dirs::TempDir::new();
+        let dir = TempDir::new("file");
         Directory { path: dir.path().join("store"), options, _dir: dir }
     }
 }

@@ -14,8 +14,7 @@ use incumbent_store::{
     Cas, Deposed, ElectionName, Ended, Handover, Heir, Held, Incarnation, NewEntry, Nonce, Office, Paused, Place,
     Refusal, Session, Store, StoreError, Token, Version,
 };
-
-mod dirs;
+use incumbent_testkit::TempDir;
 
 fn election() -> ElectionName {
     ElectionName::new("jobs/nightly").unwrap()
@@ -30,14 +29,14 @@ async fn enlist(session: &Arc<dyn Session>) -> Result<Held, StoreError> {
 }
 
 struct Stage {
-    _dir: dirs::TempDir,
+    _dir: TempDir,
     path: PathBuf,
     store: FileStore,
 }
 
 impl Stage {
     fn set() -> Stage {
-        let dir = dirs::TempDir::new();
+        let dir = TempDir::new("file");
         let path = dir.path().join("store");
         let store = FileStore::open(&path).unwrap();
         Stage { _dir: dir, path, store }
@@ -176,7 +175,7 @@ async fn something_foreign_in_the_line_is_named() {
 
 #[test]
 fn a_directory_with_other_things_in_it_is_not_taken_over() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
     fs::write(dir.path().join("letter.txt"), "dear").unwrap();
     match FileStore::open(dir.path()) {
@@ -204,7 +203,7 @@ fn a_directory_that_others_may_write_to_is_refused() {
 fn a_directory_of_somebody_else_is_refused() {
     let us = rustix::process::geteuid();
     // Root's own directory, or anyone else's when we are root.
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let other = if us.is_root() {
         let other = dir.path().join("other");
         fs::create_dir(&other).unwrap();
@@ -272,7 +271,7 @@ async fn a_ttl_that_no_heartbeat_can_keep_is_refused_with_the_smallest_that_can(
 
 #[test]
 fn the_directories_above_are_made_as_others_make_them() {
-    let place = dirs::TempDir::new();
+    let place = TempDir::new("file");
     fs::create_dir(place.path().join("usual")).unwrap();
     FileStore::open(place.path().join("a/b/store")).unwrap();
     let mode = |path: &str| fs::metadata(place.path().join(path)).unwrap().permissions().mode() & 0o777;
@@ -290,7 +289,7 @@ fn what_is_made_is_for_its_owner_alone() {
 
 #[test]
 fn a_file_in_place_of_the_directory_is_refused_for_good() {
-    let place = dirs::TempDir::new();
+    let place = TempDir::new("file");
     let file = place.path().join("file");
     fs::write(&file, "not a directory").unwrap();
     for path in [file.clone(), file.join("below")] {

@@ -15,8 +15,7 @@ use incumbent_file::FileStore;
 use incumbent_store::{
     Cursor, ElectionName, Held, Incarnation, NewEntry, Place, Seen, Session, Store, StoreError, Version, Watched,
 };
-
-mod dirs;
+use incumbent_testkit::TempDir;
 
 /// Far more than anything here takes, and far less than the TTL for which nobody waits.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,14 +43,14 @@ fn election() -> ElectionName {
 }
 
 struct Stage {
-    dir: dirs::TempDir,
+    dir: TempDir,
     path: PathBuf,
     store: FileStore,
 }
 
 impl Stage {
     fn set() -> Stage {
-        let dir = dirs::TempDir::new();
+        let dir = TempDir::new("file");
         let path = dir.path().join("above/store");
         let store = FileStore::open(&path).unwrap();
         Stage { dir, path, store }

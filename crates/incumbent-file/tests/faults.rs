@@ -14,9 +14,9 @@ use incumbent_file::FileStore;
 use incumbent_store::{
     Cas, Deposed, ElectionName, Entry, Held, Incarnation, NewEntry, Office, Place, Session, Standing, Store, Token,
 };
+use incumbent_testkit::TempDir;
 use rustix::process::Signal;
 
-mod dirs;
 mod play;
 
 use play::{Actor, Told, leftovers, token};
@@ -92,7 +92,7 @@ fn play(actor: &mut Actor, script: &[&str]) -> (Vec<u64>, bool) {
 /// Kills at every point of `script`; then a newcomer leads at once, with a larger token than any
 /// before.
 async fn killed_at_every_point(script: &[&str]) {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let mut largest = 0;
     at_every_point("kill", async |fault| {
@@ -145,7 +145,7 @@ async fn killed_while_it_makes_the_directory() {
     let mut point = 0;
     while died {
         point += 1;
-        let dir = dirs::TempDir::new();
+        let dir = TempDir::new("file");
         let path = dir.path().join("store");
         let mut actor = Actor::start_with(&path, Some(format!("kill:{point}")), &[]);
         died = play(&mut actor, &["found"]).1;
@@ -162,7 +162,7 @@ async fn killed_while_it_makes_the_directory() {
 /// Whoever removes a dead one's entry may die over it, too.
 #[tokio::test]
 async fn killed_while_it_sweeps_or_evicts_another() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let mut largest = 0;
     for script in [
@@ -196,7 +196,7 @@ async fn killed_while_it_sweeps_or_evicts_another() {
 /// A leader that hands over dies at any step: the heir leads, or the leader's death makes it lead.
 #[tokio::test]
 async fn killed_while_it_hands_over() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     at_every_point("kill", async |fault| {
         let mut actor = Actor::start_with(&path, Some(format!("{fault}:late")), &[]);
@@ -229,7 +229,7 @@ async fn stopped_at_any_step_and_evicted_it_never_shares_its_token_with_who_come
 }
 
 async fn stopped_at_every_point(evict_first: bool) {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let script = [
         "found",
@@ -297,7 +297,7 @@ async fn stopped_at_every_point(evict_first: bool) {
 /// has left before, or it leads on.
 #[tokio::test]
 async fn stopped_while_it_hands_over_to_an_heir_that_leaves_it_leads_on() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let mut other = Other::open(&path).await;
     let (mut handed, mut refused) = (0, 0);
@@ -333,7 +333,7 @@ async fn stopped_while_it_hands_over_to_an_heir_that_leaves_it_leads_on() {
 /// entry is there, the entry stays, however late the evictor goes on.
 #[tokio::test]
 async fn an_evictor_that_was_stopped_removes_nobody_who_has_renewed_since() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let mut other = Other::open(&path).await;
     let (mut kept, mut evicted) = (0, 0);
@@ -375,7 +375,7 @@ async fn an_evictor_that_was_stopped_removes_nobody_who_has_renewed_since() {
 /// nothing is erased.
 #[tokio::test]
 async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let other = Other::open(&path).await;
     let (mut done, mut refused) = (0, 0);
@@ -418,7 +418,7 @@ async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
 async fn a_write_in_a_directory_that_is_moved_meanwhile_has_an_unknown_outcome() {
     let mut unknown = 0;
     at_every_point("stop", async |fault| {
-        let dir = dirs::TempDir::new();
+        let dir = TempDir::new("file");
         let (path, moved) = (dir.path().join("store"), dir.path().join("moved"));
         FileStore::open(&path).unwrap();
         let mut actor = Actor::start_with(&path, Some(fault.clone()), &[]);

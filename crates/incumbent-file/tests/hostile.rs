@@ -9,16 +9,15 @@ use std::time::Duration;
 
 use incumbent_file::FileStore;
 use incumbent_store::{ElectionName, Session, Store};
+use incumbent_testkit::TempDir;
 use incumbent_testkit::candidates::{entry, held};
 use incumbent_testkit::hostile::{Claim, Exception, FOR_LONG, Host};
-
-mod dirs;
 
 struct Directory {
     path: PathBuf,
     /// Whoever stands in a crowd has to stay.
     crowd: Mutex<Vec<Arc<dyn Session>>>,
-    _dir: dirs::TempDir,
+    _dir: TempDir,
 }
 
 /// Sessions whose entries are copied: each stands in a crowd many times.
@@ -45,7 +44,7 @@ impl Host for Directory {
     const TTL: Duration = Duration::from_secs(4);
 
     async fn start() -> Directory {
-        let dir = dirs::TempDir::new();
+        let dir = TempDir::new("file");
         Directory { path: dir.path().join("store"), crowd: Mutex::default(), _dir: dir }
     }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use incumbent_file::{FileOptions, FileStore, Ttl};
 use incumbent_store::{Cas, ElectionName, Entry, Held, Incarnation, NewEntry, Place, Session, Store, Watched};
+use incumbent_testkit::TempDir;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
-mod dirs;
 mod play;
 
 use play::{Actor, Told, leftovers, token};
@@ -68,7 +68,7 @@ async fn a_killed_leader_is_replaced_at_once(path: &Path, options: FileOptions) 
 
 #[tokio::test]
 async fn a_killed_leader_is_replaced_at_once_by_notifications() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     for _ in 0..20 {
         a_killed_leader_is_replaced_at_once(&dir.path().join("store"), FileOptions::new()).await;
     }
@@ -76,7 +76,7 @@ async fn a_killed_leader_is_replaced_at_once_by_notifications() {
 
 #[tokio::test]
 async fn a_killed_leader_is_replaced_at_once_where_there_are_no_notifications() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     for _ in 0..5 {
         let options = FileOptions::new().without_notifications(true);
         a_killed_leader_is_replaced_at_once(&dir.path().join("store"), options).await;
@@ -86,7 +86,7 @@ async fn a_killed_leader_is_replaced_at_once_where_there_are_no_notifications() 
 /// Those in between die all at once, and the last one in line leads.
 #[tokio::test]
 async fn several_who_die_at_once_make_the_next_one_lead() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let mut actors: Vec<_> = (0..5).map(|_| Actor::start(&path)).collect();
     for actor in &mut actors {
@@ -107,7 +107,7 @@ async fn several_who_die_at_once_make_the_next_one_lead() {
 /// nothing that stays.
 #[tokio::test]
 async fn followers_that_die_while_they_wait_without_notifications_leave_nothing() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let store = FileStore::open(&path).unwrap();
     let session = store.open_session(Duration::from_secs(15)).await.unwrap();
@@ -133,7 +133,7 @@ async fn followers_that_die_while_they_wait_without_notifications_leave_nothing(
 /// out when it goes on.
 #[tokio::test]
 async fn a_stopped_leader_keeps_its_place_until_it_is_evicted_and_is_told_when_it_goes_on() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let mut leader = Actor::start(&path);
     leader.must("open 15000");
@@ -167,7 +167,7 @@ async fn ahead(session: &Arc<dyn Session>, held: &Held) -> Entry {
 
 #[tokio::test]
 async fn without_a_ttl_nobody_who_lives_is_to_be_evicted_and_a_dead_one_goes_all_the_same() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let first = FileStore::open_with(&path, FileOptions::new().ttl(Ttl::None)).unwrap();
     let leader = first.open_session(Duration::from_secs(15)).await.unwrap();
@@ -190,7 +190,7 @@ async fn without_a_ttl_nobody_who_lives_is_to_be_evicted_and_a_dead_one_goes_all
 /// killed.
 #[tokio::test]
 async fn a_copy_of_the_lifeline_keeps_the_place_for_as_long_as_it_is_open() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let mut leader = Actor::start(&path);
     leader.must("open 15000");
@@ -211,7 +211,7 @@ async fn a_copy_of_the_lifeline_keeps_the_place_for_as_long_as_it_is_open() {
 async fn racing_processes_get_different_tokens_and_lead_in_their_order() {
     const ACTORS: usize = 4;
     const ROUNDS: usize = 25;
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let mut actors: Vec<_> = (0..ACTORS).map(|_| Actor::start(&path)).collect();
     for actor in &mut actors {
@@ -247,7 +247,7 @@ async fn racing_processes_get_different_tokens_and_lead_in_their_order() {
 /// Two stores on one directory in one process exclude each other as two processes do.
 #[tokio::test]
 async fn two_stores_in_one_process_are_two_rivals() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let (one, two) = (FileStore::open(&path).unwrap(), FileStore::open(&path).unwrap());
     assert_eq!(one.promises().await.unwrap().store, two.promises().await.unwrap().store);
@@ -275,7 +275,7 @@ fn let_it_grow(actor: &Actor, as_it_likes: bool) {
 
 #[tokio::test]
 async fn where_no_thread_can_be_made_a_session_is_refused_and_one_that_is_open_goes_on() {
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let mut actor = Actor::start(&dir.path().join("store"));
     actor.must("found");
     let_it_grow(&actor, false);
@@ -296,7 +296,7 @@ async fn where_no_thread_can_be_made_a_session_is_refused_and_one_that_is_open_g
 #[tokio::test]
 async fn several_stopped_candidates_in_a_row_are_passed_within_two_ttls() {
     const TTL: Duration = Duration::from_secs(3);
-    let dir = dirs::TempDir::new();
+    let dir = TempDir::new("file");
     let path = dir.path().join("store");
     let mut line: Vec<_> = (0..5).map(|_| Actor::start(&path)).collect();
     for actor in &mut line {

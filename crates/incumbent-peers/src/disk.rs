@@ -152,9 +152,9 @@ mod tests {
     use std::time::Duration;
 
     use incumbent_core::peers::consensus::{Ballot, Position};
+    use incumbent_testkit::TempDir;
 
     use super::*;
-    use crate::scratch::Scratch;
 
     const ME: MemberId = MemberId(2);
 
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_found_after_a_restart() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new("peers");
         let path = scratch.path().join("made/on/the/way");
         let (disk, found) = Disk::open(&path, 5, ME).unwrap();
         assert_eq!(found, Found::Nothing);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_directory_has_one_user_at_a_time() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new("peers");
         let first = Disk::open(scratch.path(), 5, ME).unwrap();
         assert!(matches!(Disk::open(scratch.path(), 5, ME), Err(StartError::Locked { .. })));
         drop(first);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_not_taken_for_a_missing_one_and_a_crash_while_writing_harms_nothing() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new("peers");
         let (disk, _) = Disk::open(scratch.path(), 5, ME).unwrap();
         disk.write(&record()).unwrap();
         std::fs::write(scratch.path().join(DRAFT), b"half a rec").unwrap();
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn the_directory_of_another_member_or_group_is_refused_and_left_alone() {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new("peers");
         let (disk, _) = Disk::open(scratch.path(), 5, ME).unwrap();
         disk.write(&record()).unwrap();
         drop(disk);

@@ -69,8 +69,6 @@ mod members;
 mod node;
 mod packet;
 mod query_client;
-#[cfg(test)]
-mod scratch;
 mod secret;
 mod status;
 #[cfg(feature = "tls")]

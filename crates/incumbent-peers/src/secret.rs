@@ -85,8 +85,9 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use incumbent_testkit::TempDir;
+
     use super::*;
-    use crate::scratch::Scratch;
 
     #[test]
     fn a_secret_is_neither_short_nor_shown() {
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_file_that_everybody_can_read_holds_no_secret() {
-        let dir = Scratch::new();
+        let dir = TempDir::new("peers");
         let path = dir.path().join("secret");
         std::fs::write(&path, "correct horse battery staple\n\n").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn those_who_make_a_secret_at_the_same_time_get_the_same_one() {
-        let dir = Scratch::new();
+        let dir = TempDir::new("peers");
         let path = dir.path().join("secret");
         let made: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| Secret::read_or_create(&path).unwrap())).collect();

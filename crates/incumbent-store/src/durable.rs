@@ -82,30 +82,14 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::PathBuf;
 
+    use incumbent_testkit::TempDir;
+
     use super::*;
-    use crate::random_id;
-
-    /// A directory of the test's own.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new() -> Scratch {
-            let path = std::env::temp_dir().join(format!("incumbent-durable-{:x}", random_id().unwrap()));
-            fs::create_dir(&path).unwrap();
-            Scratch(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     #[test]
     fn a_file_is_replaced_as_a_whole_and_what_a_crash_left_is_removed() {
-        let scratch = Scratch::new();
-        let folder = &scratch.0;
+        let scratch = TempDir::new("durable");
+        let folder = scratch.path();
         let dir = File::open(folder).unwrap();
         let mode = || fs::metadata(folder.join("file")).unwrap().permissions().mode() & 0o777;
         fs::write(folder.join("draft"), "a much longer text that a crash has left here").unwrap();
@@ -119,8 +103,8 @@ mod tests {
 
     #[test]
     fn a_link_at_the_draft_leads_nowhere() {
-        let scratch = Scratch::new();
-        let folder = &scratch.0;
+        let scratch = TempDir::new("durable");
+        let folder = scratch.path();
         let dir = File::open(folder).unwrap();
         fs::write(folder.join("elsewhere"), "untouched").unwrap();
         symlink("elsewhere", folder.join("draft")).unwrap();
@@ -138,13 +122,13 @@ mod tests {
     /// said.
     #[test]
     fn the_bytes_are_synced_before_the_name_and_the_name_before_it_is_said() {
-        let scratch = Scratch::new();
-        let dir = File::open(&scratch.0).unwrap();
-        let file = || fs::read(scratch.0.join("file")).ok();
+        let scratch = TempDir::new("durable");
+        let dir = File::open(scratch.path()).unwrap();
+        let file = || fs::read(scratch.path().join("file")).ok();
         let names = (Path::new("file"), Path::new("draft"));
         let mut synced = Vec::new();
         let mut sync = |it: &File| {
-            let bytes = fs::read(scratch.0.join("draft")).ok();
+            let bytes = fs::read(scratch.path().join("draft")).ok();
             synced.push((it.metadata()?.is_dir(), bytes, file()));
             Ok(())
         };
@@ -158,13 +142,13 @@ mod tests {
 
     #[test]
     fn every_directory_that_is_made_is_synced_before_the_next_one() {
-        let scratch = Scratch::new();
-        let path = scratch.0.join("made/on/the/way");
+        let scratch = TempDir::new("durable");
+        let path = scratch.path().join("made/on/the/way");
         let mut synced = Vec::new();
         let mut sync = |parent: &Path| {
             let made = fs::read_dir(parent)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
             let empty = made.iter().all(|made| fs::read_dir(made).is_ok_and(|mut below| below.next().is_none()));
-            synced.push((parent.strip_prefix(&scratch.0).map(Path::to_owned).ok(), empty));
+            synced.push((parent.strip_prefix(scratch.path()).map(Path::to_owned).ok(), empty));
             Ok(())
         };
         make_dir(&path, &mut sync).unwrap();
@@ -178,15 +162,15 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_found_is_synced_where_we_may() {
-        let scratch = Scratch::new();
-        fs::create_dir(scratch.0.join("made")).unwrap();
+        let scratch = TempDir::new("durable");
+        fs::create_dir(scratch.path().join("made")).unwrap();
         let mut synced = Vec::new();
         let mut denied = |parent: &Path| {
-            synced.push(parent.strip_prefix(&scratch.0).unwrap().to_owned());
-            if parent == scratch.0 { Err(PermissionDenied.into()) } else { Ok(()) }
+            synced.push(parent.strip_prefix(scratch.path()).unwrap().to_owned());
+            if parent == scratch.path() { Err(PermissionDenied.into()) } else { Ok(()) }
         };
-        make_dir(&scratch.0.join("made/on"), &mut denied).unwrap();
+        make_dir(&scratch.path().join("made/on"), &mut denied).unwrap();
         assert_eq!(synced, ["", "made"].map(PathBuf::from));
-        make_dir(&scratch.0.join("other"), &mut |_| Err(PermissionDenied.into())).unwrap_err();
+        make_dir(&scratch.path().join("other"), &mut |_| Err(PermissionDenied.into())).unwrap_err();
     }
 }

@@ -6,6 +6,7 @@
 //! - [`FaultStore`]: a store that loses, delays, doubles and refuses, on request or from a seed.
 //! - [`mod@fuzz`]: what no honest writer would write, for decoders of what comes from outside.
 //! - [`judge`]: whether what candidates in processes of their own wrote down breaks a rule.
+//! - [`TempDir`]: a directory of a test's own.
 //! - [`candidates`] and [`patience`]: what tests of one's own want of a store, and how long they
 //!   wait for it.
 //! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that
@@ -28,6 +29,8 @@ pub mod patience;
 pub mod proxy;
 #[cfg(feature = "servers")]
 pub mod servers;
+mod temp_dir;
 
 pub use fault::{Call, FaultStore, Faults, Mishap, Odds};
 pub use memory::Memory;
+pub use temp_dir::TempDir;

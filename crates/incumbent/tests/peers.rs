@@ -6,8 +6,6 @@
 
 use std::future::Future;
 use std::net::TcpListener;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -19,6 +17,7 @@ use incumbent::{
     LossReason, Observation, OperatorError, ReadError, Role, StandError, Token, TransferError, TransferRefused,
     Unfenced,
 };
+use incumbent_testkit::TempDir;
 use tokio::sync::Notify;
 
 /// How long anything may take before a test fails. Nothing waits so long unless it is broken.
@@ -43,15 +42,12 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 struct TestGroup {
     algorithm: Algorithm,
     members: Members,
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 impl TestGroup {
     fn new(algorithm: Algorithm) -> TestGroup {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let folder = format!("incumbent-peers-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(folder);
-        std::fs::create_dir(&folder).unwrap();
+        let folder = TempDir::new("peers");
         // Held together, so that the three are different; then free again.
         let sockets: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let list: Vec<_> = ["a", "b", "c"]
@@ -71,7 +67,7 @@ impl TestGroup {
     fn client(&self, name: &str) -> Client<Unfenced> {
         let rank = self.members.by_name(name).unwrap().id.0;
         let group = self.group().rank(rank);
-        let group = if self.algorithm.is_fenced() { group.data(self.folder.join(name)) } else { group };
+        let group = if self.algorithm.is_fenced() { group.data(self.folder.path().join(name)) } else { group };
         Client::builder().with_unfenced_group(group).unwrap()
     }
 
@@ -95,13 +91,6 @@ impl TestGroup {
             candidacies.push(self.stand(name).await);
         }
         candidacies
-    }
-}
-
-impl Drop for TestGroup {
-    fn drop(&mut self) {
-        // A member that is on its way out may still have a file open there.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -449,7 +438,7 @@ async fn a_fence_is_raised_before_the_office_is_seen() {
     // A group of one needs nobody's answers, so its timeout may be short.
     let alone = Members::new(test_group.members.by_name("a").cloned()).unwrap();
     let secret = Secret::new("a secret of this test alone").unwrap();
-    let group = Group::new(Algorithm::Consensus, alone, secret).data(test_group.folder.join("a"));
+    let group = Group::new(Algorithm::Consensus, alone, secret).data(test_group.folder.path().join("a"));
     let client = Client::builder().with_group(group.with_rules(rules(test_group.algorithm, TIMEOUT / 20))).unwrap();
     let candidate = client.election("jobs/x").unwrap().candidate("a").fence(fence.clone());
     let mut candidacy = within("standing", candidate.stand()).await.unwrap();
@@ -493,7 +482,7 @@ async fn a_fence_that_blocks_stops_no_vote_and_keeps_nobody_else_out_of_office()
     let third = test_group.client("c");
     let c = within("standing", third.election("jobs/x").unwrap().candidate("c").stand()).await.unwrap();
     c.set_healthy(false);
-    let group = test_group.group().rank(1).data(test_group.folder.join("a"));
+    let group = test_group.group().rank(1).data(test_group.folder.path().join("a"));
     let client = Client::builder().with_group(group).unwrap();
     let candidate = client.election("jobs/x").unwrap().candidate("a").fence(fence.clone());
     let mut candidacy = within("standing", candidate.stand()).await.unwrap();

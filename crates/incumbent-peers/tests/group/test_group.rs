@@ -14,6 +14,7 @@ use incumbent_peers::{
     NodeEvent, NodeState, NodeView, Position, QueryClient, RankSettings, Rules, Secret, StartError, TermRules,
 };
 use incumbent_store::{BootClock, Clock};
+use incumbent_testkit::TempDir;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -26,25 +27,6 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
         Err(_) => panic!("waited in vain: {what}"),
-    }
-}
-
-/// A directory that goes with the test.
-pub(crate) struct Scratch(pub(crate) PathBuf);
-
-impl Scratch {
-    pub(crate) fn new() -> Scratch {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("incumbent-group-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -266,7 +248,7 @@ pub(crate) struct TestGroup {
     pub(crate) members: Members,
     pub(crate) running: BTreeMap<MemberId, RunningMember>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: TempDir,
     /// How one member reaches another, where it is not the other's own address.
     pub(crate) ways: BTreeMap<(MemberId, MemberId), String>,
     /// How far the records of each member reach.
@@ -311,7 +293,7 @@ impl TestGroup {
             Member { id: MemberId(number), name: format!("n{number}").into(), address: address.into() }
         });
         let members = Members::new(members.collect::<Vec<_>>()).unwrap();
-        let (ledger, scratch) = (Arc::default(), Scratch::new());
+        let (ledger, scratch) = (Arc::default(), TempDir::new("group"));
         TestGroup {
             rules: rules(algorithm),
             members,
@@ -340,7 +322,7 @@ impl TestGroup {
     }
 
     pub(crate) fn data(&self, number: u16) -> PathBuf {
-        self.scratch.0.join(format!("member-{number}"))
+        self.scratch.path().join(format!("member-{number}"))
     }
 
     pub(crate) fn config(&self, number: u16) -> NodeConfig {

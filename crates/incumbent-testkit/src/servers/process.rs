@@ -3,17 +3,17 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::TempDir;
 use crate::patience::found;
 
-/// Starts its arguments and reports their pid. When its standard input ends, whoever held the other
-/// end is gone or wants them gone. Reaping comes last, so that the pid cannot become another
-/// process's before.
+/// Starts its arguments and reports their pid. When its standard input ends, the test that holds
+/// the other end is gone, or wants them gone. Reaping comes last, so that the pid cannot become
+/// another process's before.
 const KEEPER: &str = r#"log=$1; shift
 "$@" </dev/null >>"$log" 2>&1 &
 echo $!
@@ -100,14 +100,15 @@ pub(super) async fn comes_up<F: Future<Output = bool>>(process: Option<&Process>
     found(look).await.unwrap_or_default()
 }
 
-/// Removes a folder when whoever held the other end of its standard input is gone, and its servers,
-/// too.
+/// Removes a folder when the test that holds the other end of its standard input is gone, and has
+/// taken its servers with it.
 const SWEEPER: &str = r#"read -r _; sleep 1; rm -rf "$1""#;
 
-/// A folder of one's own, in memory where there is such a place. Removed with everything in it.
+/// A folder of one's own, in memory where there is such a place. Removed with everything in it,
+/// even if the test is killed.
 #[derive(Debug)]
 pub struct Scratch {
-    path: PathBuf,
+    dir: TempDir,
     _sweeper: Child,
 }
 
@@ -124,29 +125,16 @@ impl Scratch {
     }
 
     fn within(parent: &Path, name: &str) -> Scratch {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        for _ in 0..100 {
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = parent.join(format!("incumbent-{name}-{}-{number}", std::process::id()));
-            if std::fs::create_dir(&path).is_ok() {
-                let mut sweeper = Command::new("sh");
-                sweeper.args(["-c", SWEEPER, "sweeper"]).arg(&path).stdin(Stdio::piped());
-                return Scratch { path, _sweeper: sweeper.spawn().expect("a shell") };
-            }
-        }
-        panic!("no folder can be made in {}", parent.display());
+        // Some servers run as a user of their own.
+        let dir = TempDir::within(parent, name, 0o755);
+        let mut sweeper = Command::new("sh");
+        sweeper.args(["-c", SWEEPER, "sweeper"]).arg(dir.path()).stdin(Stdio::piped());
+        Scratch { dir, _sweeper: sweeper.spawn().expect("a shell") }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed is left for the system to clean up.
-        let _ = std::fs::remove_dir_all(&self.path);
+        self.dir.path()
     }
 }
 

@@ -176,36 +176,12 @@ pub(super) mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
 
     use incumbent_core::{Rng, Token};
+    use incumbent_testkit::TempDir;
 
     use super::*;
-
-    /// A folder that goes when the test does.
-    pub(in super::super) struct Folder(PathBuf);
-
-    impl Folder {
-        pub(in super::super) fn new() -> Folder {
-            static NEXT: AtomicU64 = AtomicU64::new(0);
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = env::temp_dir().join(format!("incumbent-fence-{}-{number}", std::process::id()));
-            fs::create_dir(&path).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-            Folder(path)
-        }
-
-        pub(in super::super) fn path(&self) -> &Path {
-            &self.0
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
 
     fn election() -> ElectionName {
         ElectionName::new("jobs/nightly").unwrap()
@@ -215,17 +191,17 @@ pub(super) mod tests {
         FencingToken::new(Token::new(number).unwrap(), StoreId::new("store-1"))
     }
 
-    fn open(folder: &Folder) -> FileFence {
+    fn open(folder: &TempDir) -> FileFence {
         FileFence::open(folder.path(), &election()).unwrap()
     }
 
-    fn mark_path(folder: &Folder) -> PathBuf {
+    fn mark_path(folder: &TempDir) -> PathBuf {
         folder.path().join("jobs%2Fnightly.mark")
     }
 
     #[tokio::test]
     async fn once_raised_an_older_leader_cannot_write_from_any_handle() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let (ours, theirs) = (open(&folder), open(&folder));
         theirs.write(&token(100), || ()).unwrap();
         ours.raise(&election(), token(101)).await.unwrap();
@@ -238,7 +214,7 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn the_mark_outlives_its_handle_and_refuses_less() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         open(&folder).raise(&election(), token(7)).await.unwrap();
         let again = open(&folder);
         assert!(matches!(again.raise(&election(), token(6)).await, Err(FenceError::Stale { .. })));
@@ -248,7 +224,7 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn another_election_cannot_raise_it() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let other = ElectionName::new("jobs/hourly").unwrap();
         let refused = open(&folder).raise(&other, token(7)).await;
         assert!(matches!(refused, Err(FenceError::Misuse { .. })), "{refused:?}");
@@ -256,7 +232,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_mark_that_another_process_left_is_written_again_before_it_is_relied_on() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         open(&folder).write(&token(7), || ()).unwrap();
         let inode = || fs::metadata(mark_path(&folder)).unwrap().ino();
         let left = inode();
@@ -273,7 +249,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_damaged_mark_closes_the_fence_names_the_file_and_is_left_as_it_is() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let fence = open(&folder);
         fence.write(&token(7), || ()).unwrap();
         for damage in ["", "incumbent-fence 1\nelec", "incumbent-fence 2\n", "something else\n"] {
@@ -290,7 +266,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_reset_is_durable_lets_the_new_store_in_and_keeps_the_old_one_out() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let fence = open(&folder);
         fence.write(&token(100), || ()).unwrap();
         let new = FencingToken::new(Token::new(1).unwrap(), StoreId::new("new"));
@@ -307,7 +283,7 @@ pub(super) mod tests {
 
     #[test]
     fn while_one_writes_another_waits_for_a_bounded_time_and_then_says_that_it_is_busy() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let (ours, theirs) = (open(&folder), open(&folder));
         let refused = ours.write(&token(1), || theirs.write(&token(2), || ())).unwrap();
         assert!(matches!(&refused, Err(error) if error.is_transient()), "{refused:?}");
@@ -316,7 +292,7 @@ pub(super) mod tests {
 
     #[test]
     fn leaders_that_replace_a_file_at_once_leave_that_of_the_newest() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let report = folder.path().join("report");
         thread::scope(|scope| {
             for number in 1..=8 {
@@ -334,7 +310,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_replaced_file_keeps_its_permissions_and_a_new_one_is_private() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let (fence, report) = (open(&folder), folder.path().join("report"));
         let mode = || fs::metadata(&report).unwrap().mode() & 0o777;
         fence.replace_file(&token(1), &report, b"one").unwrap();
@@ -347,7 +323,7 @@ pub(super) mod tests {
     const CHILD_FOLDER: &str = "INCUMBENT_TEST_FENCE_FOLDER";
 
     /// Runs this test once more, in a child process that finds the folder in its environment.
-    fn run_in_child(test: &str, folder: &Folder) -> Child {
+    fn run_in_child(test: &str, folder: &TempDir) -> Child {
         let (_, module) = module_path!().split_once("::").unwrap();
         Command::new(env::current_exe().unwrap())
             .args([&format!("{module}::{test}"), "--exact", "--nocapture", "--test-threads=1"])
@@ -365,7 +341,7 @@ pub(super) mod tests {
         if let Some(folder) = env::var_os(CHILD_FOLDER) {
             return raise_until_killed(Path::new(&folder));
         }
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let mut rng = Rng::from_number(7);
         for round in 0..25 {
             let mut child = run_in_child("a_mark_that_was_acknowledged_survives_kill_9_at_any_moment", &folder);
@@ -391,7 +367,7 @@ pub(super) mod tests {
             fence.write(&token(1), hang).unwrap().unwrap();
             return;
         }
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let mut child =
             run_in_child("a_process_that_hangs_in_a_write_keeps_others_out_and_its_death_lets_them_in", &folder);
         let said = BufReader::new(child.stderr.take().unwrap()).lines().next();

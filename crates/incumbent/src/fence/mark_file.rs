@@ -315,7 +315,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    use super::super::file::tests::Folder;
+    use incumbent_testkit::TempDir;
+
     use super::*;
 
     fn election(name: &str) -> ElectionName {
@@ -326,7 +327,7 @@ mod tests {
         Mark { token: Token::new(number), store: StoreId::new("store-1") }
     }
 
-    fn open(folder: &Folder, name: &str) -> MarkFile {
+    fn open(folder: &TempDir, name: &str) -> MarkFile {
         MarkFile::open(folder.path(), &election(name), false).unwrap()
     }
 
@@ -399,7 +400,7 @@ mod tests {
 
     #[test]
     fn no_two_elections_share_a_file_and_every_name_fits_a_file_system() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let long = "/é".repeat(85).trim_start_matches('/').to_owned();
         let mut names = vec!["a", "a/b", "a%2Fb", "a+b", "a.b", ".a", "a.mark", "a.lock", "a.tmp", "A", "é", "a b"]
             .into_iter()
@@ -423,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_crash_before_the_rename_keeps_the_old_mark_and_does_not_hinder_the_next() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let files = open(&folder, "e");
         files.lock().unwrap().replace(&mark(5)).unwrap();
 
@@ -439,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_crash_after_the_rename_keeps_the_new_mark() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let files = open(&folder, "e");
         files.lock().unwrap().replace(&mark(5)).unwrap();
         fs::write(files.path("tmp"), encode(&election("e"), &mark(6))).unwrap();
@@ -449,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_lock_file_that_was_replaced_no_longer_counts() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let files = open(&folder, "e");
         let held = files.lock().unwrap();
         fs::remove_file(files.path("lock")).unwrap();
@@ -461,7 +462,7 @@ mod tests {
 
     #[test]
     fn files_and_directories_are_for_their_owner_alone() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let root = folder.path().join("fences");
         let files = MarkFile::open(&root, &election(&"x".repeat(255)), false).unwrap();
         files.lock().unwrap().replace(&mark(1)).unwrap();
@@ -474,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_others_can_write_is_refused() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let root = folder.path().join("open");
         fs::create_dir(&root).unwrap();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o770)).unwrap();
@@ -484,7 +485,7 @@ mod tests {
 
     #[test]
     fn symbolic_links_are_not_followed() {
-        let folder = Folder::new();
+        let folder = TempDir::new("fence");
         let files = open(&folder, "e");
         files.lock().unwrap().replace(&mark(5)).unwrap();
         fs::rename(files.path("mark"), folder.path().join("elsewhere")).unwrap();
