@@ -35,7 +35,6 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use incumbent_core::binary::{ReadError, Reader, Writer};
@@ -85,11 +84,9 @@ impl Charter {
             hash.update(member.0.to_le_bytes());
             hash.update(disk.0);
         }
-        let mut text = "consensus/".to_owned();
-        for byte in &hash.finalize()[..16] {
-            let _ = write!(text, "{byte:02x}");
-        }
-        StoreId::new(text)
+        let digest = hash.finalize();
+        let half = u128::from_be_bytes(std::array::from_fn(|at| digest[at]));
+        StoreId::new(format!("consensus/{half:032x}"))
     }
 
     fn lists(&self, member: MemberId, disk: DiskId) -> bool {

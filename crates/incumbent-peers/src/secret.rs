@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use incumbent_store::{random, random_words};
+use incumbent_store::random_words;
 
 use crate::config::ConfigError;
 
@@ -50,7 +50,7 @@ impl Secret {
             Err(ConfigError::SecretFile { why, .. }) if why.kind() == io::ErrorKind::NotFound => {}
             read => return read,
         }
-        let text: String = random::<32>().map_err(failed)?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = random_words::<4>().map_err(failed)?.map(|word| format!("{word:016x}")).concat();
         // Complete before it has its name: nobody ever reads half of it.
         let mut draft = path.as_os_str().to_owned();
         let [number] = random_words().map_err(failed)?;
