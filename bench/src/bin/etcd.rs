@@ -218,8 +218,8 @@ impl Bench {
         }
     }
 
-    /// On a new server: one that has seen many elections is slower, and whoever holds more would
-    /// slow down the other.
+    /// On a new server: one that has seen many elections is slower, and the side that holds more
+    /// would slow down the other.
     async fn elsewhere(&self) -> (EtcdCluster, Bench) {
         let cluster = EtcdCluster::start_on_disk(1).await;
         let endpoint = cluster.endpoints().remove(0);

@@ -97,7 +97,7 @@ pub async fn run(settings: Settings) -> Report {
     (1..=Settings::CANDIDATES).for_each(|who| campaign.start_candidate(who));
     campaign.until_somebody_leads().await;
     while campaign.faults.len() < campaign.settings.faults {
-        // Whoever was drawn may suffer already. Then another is drawn, a moment later.
+        // The candidate that was drawn may suffer already. Then another is drawn, a moment later.
         let longest = if campaign.strike() { campaign.settings.kind.ttl() * 4 / 5 } else { LOOK_EVERY };
         let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         let next = Instant::now() + Duration::from_millis(campaign.rng.below(longest));

@@ -27,7 +27,7 @@ struct Diary(File);
 impl Diary {
     fn write(&self, what: &str) {
         let line = format!("{} {} {what}\n", BootClock.now().as_nanos(), std::process::id());
-        // One write, so that whoever kills us leaves whole lines.
+        // One write, so that a kill leaves whole lines.
         (&self.0).write_all(line.as_bytes()).expect("the diary takes it");
     }
 }

@@ -298,7 +298,7 @@ impl Disk {
     }
 
     fn open_file(&self, path: &str) -> Result<OwnedFd, Errno> {
-        // Not blocking: whoever puts a pipe here must not hold us up.
+        // Not blocking: a pipe that somebody puts here must not hold us up.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         retry_on_intr(|| openat(&self.root, path, flags, Mode::empty()))
     }

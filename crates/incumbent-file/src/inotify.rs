@@ -196,7 +196,7 @@ impl State {
             let flags = Kind::Itself.flags() | WatchFlags::DONT_FOLLOW;
             match add_watch(&inotify, root, flags) {
                 Ok(watch) => self.root = Some(watch),
-                // Whoever waits finds that by itself, after arming.
+                // The watch looks after arming, and finds that by itself.
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
                 Err(errno) => return Err(errno),
             }

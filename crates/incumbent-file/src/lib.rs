@@ -20,9 +20,9 @@
 //! - **A token never comes twice and never goes back**: not after a crash, not after a reboot, not
 //!   when an election is removed and made again. Before a token is given to anyone, the high-water
 //!   mark is on the disk.
-//! - **Nobody holds up anybody.** No lock is held across a step; whoever is stopped or killed
-//!   between any two system calls leaves a directory in which all others go on. See the module
-//!   `sequence`.
+//! - **Nobody holds up anybody.** No lock is held across a step; a process that is stopped or
+//!   killed between any two system calls leaves a directory in which all others go on. See the
+//!   module `sequence`.
 //! - **A directory that is no longer at its path has no leader.** Before every answer one `stat`
 //!   says whether the path still leads to the directory that is open. Moved, removed, replaced or
 //!   unmounted: its leader loses office, observers are told that the store cannot be read, and all

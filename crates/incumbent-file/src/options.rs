@@ -11,7 +11,7 @@ pub struct FileOptions {
     /// those of one host.
     pub allow_network_fs: bool,
     /// Waits without the kernel's file notifications, as when the host has none left: deaths are
-    /// still told by the kernel, everything else by whoever changes it.
+    /// still told by the kernel, everything else by the process that changes it.
     pub without_notifications: bool,
 }
 

@@ -85,7 +85,7 @@ impl Workers {
         let (reply, answer) = oneshot::channel();
         let here = Arc::new(());
         let work = move || {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = reply.send(job());
         };
         self.push(Job { work: Box::new(work), caller: Some(Arc::downgrade(&here)) });

@@ -57,7 +57,7 @@ async fn a_leader_that_lives_is_not_evicted_by_one_whose_clock_is_ahead() {
     let mut first = stand("first").await;
     let office = first.elected().await.unwrap().unwrap();
     let mut second = stand("second").await;
-    // Whoever took the leader for silent would remove it at once.
+    // A candidate that took the leader for silent would remove it at once.
     tokio::time::timeout(Duration::from_millis(500), second.elected()).await.unwrap_err();
     office.check().unwrap();
     office.resign().await.unwrap();

@@ -256,7 +256,7 @@ async fn who_reads_the_line_need_not_be_able_to_remove_the_dead() {
     assert!(stage.in_election(&format!("line/{}", held.token)).exists());
     let line = stage.store.line(&election(), 10).await.unwrap();
     assert_eq!(line.entries.iter().map(|entry| entry.token).collect::<Vec<_>>(), [behind.token]);
-    // Whoever would lead past it has to remove it.
+    // A candidate that would lead past it has to remove it.
     assert!(session.standing(&behind, None).await.is_err());
 }
 

@@ -159,7 +159,7 @@ async fn killed_while_it_makes_the_directory() {
     assert!(point > 10, "there are only {point} points: the switch is off");
 }
 
-/// Whoever removes a dead one's entry may die over it, too.
+/// A process that removes a dead one's entry may die over it, too.
 #[tokio::test]
 async fn killed_while_it_sweeps_or_evicts_another() {
     let dir = TempDir::new("file");

@@ -15,7 +15,7 @@ use incumbent_testkit::hostile::{Claim, Exception, FOR_LONG, Host};
 
 struct Directory {
     path: PathBuf,
-    /// Whoever stands in a crowd has to stay.
+    /// Sessions of a crowd: its entries stay as long as they do.
     crowd: Mutex<Vec<Arc<dyn Session>>>,
     _dir: TempDir,
 }

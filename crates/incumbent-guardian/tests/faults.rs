@@ -279,8 +279,8 @@ fn the_terminal_is_lent_and_taken_back() {
     // It can read what is typed, Ctrl-C reaches it and nobody else, and Ctrl-Z does not suspend it.
     let script = "trap 'echo interrupted' INT; echo ready; read line; echo got $line
         until [ \"$line\" = world ]; do read line; done; echo got $line; exit 9";
-    // A shell cannot trap what was ignored when it started, and whoever runs the tests may ignore
-    // interrupts.
+    // A shell cannot trap what was ignored when it started, and the tests may have been started
+    // with interrupts ignored.
     let command = ["env", "--default-signal", "sh", "-c", script];
     let mut scenario = Scenario::with("terminal", &["session", &name], &["grace=50", "runs=2"], &command);
     for _ in 0..2 {

@@ -103,7 +103,7 @@ fn a_second_sigterm_kills_at_once() {
     let mut scenario = Scenario::of(&[], "parent");
     scenario.processes_are(&["closed", "deaf", "idle", "parent"]);
     kill(scenario.pid(), Signal::TERM);
-    // The first has come through: whoever could hear it has gone.
+    // The first has come through: the processes that could hear it have gone.
     scenario.processes_are(&["deaf", "parent"]);
     kill(scenario.pid(), Signal::INT);
     scenario.says("empty");

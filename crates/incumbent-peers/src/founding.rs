@@ -7,14 +7,14 @@
 //! 1. Members tell each other the numbers of their disks. Once all are blank, the lowest member
 //!    draws up the charter.
 //! 2. Each whose own disk is on it accepts it, durably. A disk accepts one charter in its life.
-//! 3. Whoever has heard that ALL have accepted it, or that one is admitted by it, is admitted: it
-//!    votes, from term zero.
+//! 3. A member that has heard that ALL have accepted it, or that one is admitted by it, is
+//!    admitted: it votes, from term zero.
 //!
 //! If some members will not come, an operator who knows that nobody has ever voted in this group
 //! can say so to one that waits ([`Founding::declare`]). It draws up a charter of those who are up,
-//! a majority at least, and all else is the same: each of them accepts it, durably, and whoever
-//! comes later meets a group that exists. Two such charters have a member in common, whose disk
-//! accepts one.
+//! a majority at least, and all else is the same: each of them accepts it, durably, and a member
+//! that comes later meets a group that exists. Two such charters have a member in common, whose
+//! disk accepts one.
 //!
 //! A disk that is lost after it was listed, and before its member accepted, leaves the others with
 //! a charter that cannot be completed. By the same word of an operator they start over: each gives

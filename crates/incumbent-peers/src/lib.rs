@@ -1,7 +1,7 @@
 //! Elections among peers, with no store: bully, ring and consensus over encrypted connections.
 //!
 //! The algorithms are pure machines in `incumbent-core`. Here a [`Node`] runs one of them: it
-//! connects to the other members, writes votes down, and tells whoever polls it what happens. A
+//! connects to the other members, writes votes down, and tells its owner what happens. A
 //! [`QueryClient`] is someone who is not a member and wants to know who leads.
 //!
 //! ```no_run

@@ -50,8 +50,8 @@ impl Members {
     /// too.
     ///
     /// If all names are numbers, these number the members. Otherwise they are numbered from 1 by
-    /// their place in the list: everybody has to give the same list in the same order, and whoever
-    /// does not is refused by the others.
+    /// their place in the list: every member has to give the same list in the same order, and one
+    /// that does not is refused by the others.
     pub fn parse(text: &str) -> Result<Members, ConfigError> {
         let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
         if parts.len() > MAX_MEMBERS {

@@ -18,7 +18,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use crate::config::ConfigError;
 
-/// Certificates for both directions: a member serves and dials, and whoever asks only dials.
+/// Certificates for both directions: a member serves and dials, a
+/// [`QueryClient`](crate::QueryClient) only dials.
 #[derive(Clone)]
 pub struct Tls {
     connector: TlsConnector,

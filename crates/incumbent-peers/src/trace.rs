@@ -129,7 +129,7 @@ impl RefusedFrame {
     }
 }
 
-/// How often one reason is logged at most: whoever sends garbage must not fill the disk.
+/// How often one reason is logged at most: garbage that is sent to us must not fill the disk.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// Counts, shows and logs what passes at one node.
@@ -168,8 +168,8 @@ impl Meter {
         self.show(Way::Dropped, self.me, to, Some(packet), "");
     }
 
-    /// Counts a refusal and logs it, though not each one. `who` is whoever it says it is, or where
-    /// it is from.
+    /// Counts a refusal and logs it, though not each one. `who` is the name that the sender gives,
+    /// or where it is from.
     pub(crate) fn refused(
         &self,
         why: RefusedFrame,

@@ -56,9 +56,9 @@ fn replace(
 }
 
 /// From the top down, each synced before the next is made: so where the last one is found, all
-/// above it are there to stay. The first that is found is synced, too: whoever made it may have
-/// died before that. Where that is not for us to do, it was made by somebody else, who looks after
-/// it.
+/// above it are there to stay. The first that is found is synced, too: the process that made it may
+/// have died before that. Where that is not for us to do, it was made by somebody else, who looks
+/// after it.
 fn make_dir(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),

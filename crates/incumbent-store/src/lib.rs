@@ -2,8 +2,8 @@
 //!
 //! A store implements [`Store`] and [`Session`]. It makes one attempt per call, repeats nothing
 //! that may have been done, takes no moment from the client's clock, and keeps no opinion about who
-//! should lead: the machines in `incumbent-core` do that. Whoever writes a store runs the
-//! conformance suite of `incumbent-testkit` against it.
+//! should lead: the machines in `incumbent-core` do that. Every store passes the conformance suite
+//! of `incumbent-testkit`.
 //!
 //! The words of the protocol ([`Entry`], [`Standing`], [`Office`] and so on) come from
 //! `incumbent-core` and are re-exported here, so that a store depends on this crate alone.

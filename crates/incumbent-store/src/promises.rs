@@ -84,7 +84,7 @@ pub enum TokenStrength {
 pub enum LineKind {
     /// First in, first out.
     Fair,
-    /// There is one record, and whoever is quick gets it.
+    /// There is one record, and the quickest candidate gets it.
     Single,
     /// There is no line: a majority of the members votes.
     Votes,

@@ -62,7 +62,7 @@ impl ZooKeeperSession {
             return Ok(false);
         }
         self.check_place(reader).await?;
-        // An old state is enough: whoever came since is seen once we are in line.
+        // An old state is enough: candidates that came since are seen once we are in line.
         let children = reader.children(reader.client.get_children(&reader.path).await)?;
         self.core.inner.remember_clean(reader.election, true);
         Ok(children.changed == 0)

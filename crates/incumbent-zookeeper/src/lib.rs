@@ -46,7 +46,7 @@
 //! | `elections` | `sync`, the names of the office records, then `getChildren` of every node below the chroot, 100,000 at most |
 //! | `line` | `sync`, `getChildren`, `getData` of each entry, office record, the parent's `Stat` again: unchanged, or once more |
 //! | `watch` | one-shot watches by `exists` and `getChildren`, compared with what was seen: a session's on its own connection, others' on the shared one |
-//! | `set_office` | `getData` and the version of the node above; `create`, or `multi[check above, setData]`, or `multi[setData above, delete]`; an end in `go-leaderelection` makes its `DONE` in the same step, and whoever finds nobody left removes it |
+//! | `set_office` | `getData` and the version of the node above; `create`, or `multi[check above, setData]`, or `multi[setData above, delete]`; an end in `go-leaderelection` makes its `DONE` in the same step, and the first to find nobody left removes it |
 //! | `evict` | `getData`, `delete` with the version |
 //! | `identity` | `getData` of the identity |
 //! | `promises` | the identity; the servers' tick, as for a session |

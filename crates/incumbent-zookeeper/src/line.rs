@@ -129,8 +129,8 @@ impl<'a> Reader<'a> {
         last.ok_or_else(|| StoreError::Unavailable { what: "reading the line".to_owned(), source: None })
     }
 
-    /// Nobody is left in an election that has ended: nothing else is to be left either. Whoever
-    /// comes makes the nodes anew, and a node that is not empty stays. If it fails, ZooKeeper
+    /// Nobody is left in an election that has ended: nothing else is to be left either. The next
+    /// candidate makes the nodes anew, and a node that is not empty stays. If it fails, ZooKeeper
     /// itself removes the nodes: they are containers.
     async fn clear_away(&self, mark: Option<&str>) {
         if let Some(mark) = mark {

@@ -1,8 +1,8 @@
 //! The office record: one node, changed by compare-and-set, with a tombstone that goes in time.
 //!
 //! A node's version starts again when the node does, so it alone cannot tell a record from its
-//! successor. Whoever removes a record therefore changes the node above all records in the same
-//! step, and whoever writes one checks that node, too.
+//! successor. Removing a record therefore changes the node above all records in the same step, and
+//! writing one checks that node, too.
 
 use std::time::Duration;
 

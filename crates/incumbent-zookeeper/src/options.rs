@@ -165,7 +165,7 @@ impl Tls {
     #[cfg(feature = "tls")]
     fn add_to(&self, connector: Connector) -> Result<Connector, StoreError> {
         // With two of them in a program, which may come with other crates, rustls wants to be told.
-        // Whoever was first stays.
+        // The first one stays.
         _ = rustls::crypto::ring::default_provider().install_default();
         let mut options = zookeeper_client::TlsOptions::new();
         if let Some(ca) = &self.ca {

@@ -194,8 +194,8 @@ impl Core {
     }
 
     /// Which of our entries in this election are in line. What was sent on this connection has
-    /// arrived before a later answer, or never will: whoever reconnects elsewhere is a session that
-    /// has moved, and what was sent before is refused.
+    /// arrived before a later answer, or never will: a session that reconnects elsewhere has moved,
+    /// and what it sent before is refused.
     pub(crate) async fn settle(&self, reader: &Reader<'_>) -> Result<Vec<Held>, StoreError> {
         let election = reader.election;
         let own_entries = self.entries.of(election);

@@ -43,7 +43,7 @@ pub(crate) fn watch_entry(
         let (done, news) = tokio::select! {
             done = maybe(ahead.as_ref().map(|ahead| watch.gone(ahead))) => (done, News::AheadIsGone),
             done = others => (done, News::Other),
-            // Whoever waits looks again then, and watches on the next connection: watches can lose
+            // The candidate looks again then, and watches on the next connection: watches can lose
             // events when one is made again (ZOOKEEPER-4698).
             lost = cut(&mut state) => (Err(lost), News::Other),
         };

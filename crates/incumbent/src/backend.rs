@@ -1,4 +1,4 @@
-//! What handles read of an election, whoever keeps it: a store, or the members of a group of peers.
+//! What handles read of an election, whether a store keeps it or the members of a group of peers.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -78,7 +78,7 @@ pub(crate) mod sealed {
 /// ```
 ///
 /// The election is *opened* by the first answer that any handle made from this one gets from the
-/// store. If it is ended after that, they all say so; whoever opens it later starts afresh.
+/// store. If it is ended after that, they all say so; a handle that opens it later starts afresh.
 #[derive(Clone, Debug)]
 pub struct Election<F: Fencing = Fenced> {
     pub(crate) client: Client<F>,

@@ -56,7 +56,7 @@ pub enum ConnectError {
     /// The URL is malformed.
     #[error("malformed store URL: {0}")]
     Url(#[from] UrlError),
-    /// There is no such directory, and whoever only reads does not make one.
+    /// There is no such directory, and a client that only reads does not make one.
     #[error("there is no directory {}", .path.display())]
     Missing {
         /// Where it would be.

@@ -24,8 +24,7 @@ incumbent_core::known_flaws! {
         LapseUntold,
         /// A renewal revives a term that a user has seen end.
         LapsedRevived,
-        /// Whoever proclaims is told of success when any value has been published, perhaps an older
-        /// one.
+        /// `proclaim` succeeds when any value has been published, perhaps an older one.
         ProclaimedByAnother,
         /// Publications replace whatever is there: one that arrives late puts an old value back.
         PublicationUnguarded,

@@ -160,7 +160,7 @@ impl<'a> Vacancy<'a> {
                 format!("Nobody leads because the election is paused. `incumbent resume {name}` resumes it.")
             }
             Vacancy::Ended => format!(
-                "Nobody leads because the election was ended, and nobody has stood since. Whoever stands now starts \
+                "Nobody leads because the election was ended, and nobody has stood since. The next candidate starts \
                  afresh: `incumbent run {name} -- COMMAND`."
             ),
             Vacancy::Deposed => format!(

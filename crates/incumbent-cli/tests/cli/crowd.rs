@@ -182,7 +182,7 @@ fn a_hundred_processes_in_a_storm_never_have_two_commands_and_always_a_leader_ag
     }
     crowd.resume_all();
 
-    // Somebody leads again, of both kinds: whoever leads is killed until both have been seen to.
+    // Both kinds lead again: each leader is killed until both have been seen to lead.
     let before = started(&host.log()).last().copied().unwrap_or(0);
     let mut kinds = BTreeMap::new();
     eventually("leaders of both kinds", || {
@@ -204,8 +204,8 @@ fn a_hundred_processes_in_a_storm_never_have_two_commands_and_always_a_leader_ag
         (kinds.len() == 2).then_some(())
     });
 
-    // The workers first: whoever is killed leaves something behind, and whoever leaves last sweeps
-    // it up.
+    // The workers first: they are killed and leave something behind, which the last to leave sweeps
+    // up.
     for member in crowd.members.extract_if(.., |member| !member.is_run) {
         drop(member);
     }

@@ -53,8 +53,8 @@ impl Host {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("incumbent-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
-        // The store is there, as it is wherever a candidate has been: whoever only reads does not
-        // make it.
+        // The store is there, as it is wherever a candidate has been: a command that only reads
+        // does not make it.
         fs::DirBuilder::new().mode(0o700).recursive(true).create(folder.join("store")).unwrap();
         Host { folder }
     }

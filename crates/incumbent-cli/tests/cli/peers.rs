@@ -239,14 +239,14 @@ sleep 1000 & wait
     let environment = fs::read_to_string(group.host.path("env")).unwrap();
     assert!(!environment.contains("a secret of this test alone"));
 
-    // Whoever only tries does not wait for its turn.
+    // `--try` does not wait for its turn.
     let killed = log[0].rsplit(' ').next().unwrap();
     let url = group.member_url(killed);
     let said = group.host.run(["--store", url.as_str(), "run", "--try", "--name", killed, "jobs/x", "--", "true"]);
     assert_eq!(said.code, Some(122), "{said:?}");
     assert!(said.err.contains(" leads\n") && said.err.contains("--forever"), "{said:?}");
 
-    // Whoever is asked to end stops the command first.
+    // A leader that is asked to end stops the command first.
     let (leader, _) =
         eventually("another leader", || group.leader().filter(|(name, _)| !log[0].ends_with(name.as_str())));
     members[place(&leader)].signal(Signal::TERM);
@@ -505,7 +505,7 @@ fn on_one_host_a_count_of_ports_is_enough_and_each_process_takes_the_next_member
     let said = crate::host::finish(with_state(&["leader", "jobs/x"]));
     assert_eq!(said.code, Some(5), "{said:?}");
     assert!(said.err.contains("no member has ever run"), "{said:?}");
-    assert!(!host.path("state").exists(), "whoever only reads makes no secret");
+    assert!(!host.path("state").exists(), "a verb that only reads makes no secret");
 
     let mut members = Vec::new();
     for place in 1..=3 {

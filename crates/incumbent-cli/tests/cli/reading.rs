@@ -178,11 +178,11 @@ fn whoever_only_reads_does_not_make_a_directory_whose_name_is_mistyped() {
         assert!(said.err.contains(&missing), "{said:?}");
         assert!(!mistyped.exists(), "{verb}");
     }
-    // Whoever observes says so, and waits for it.
+    // An observer says so, and waits for it.
     let mut observer = host.start(["--store", url.as_str(), "observe", "jobs/x", "--json"]);
     assert!(observer.until_said(&missing).contains("waiting"));
     assert!(!mistyped.exists());
-    // Whoever stands makes it, and then it can be read.
+    // A candidate makes it, and then it can be read.
     let mut leader = host.start(["--store", url.as_str(), "campaign", "--name", "a", "jobs/x"]);
     while observer.json()["name"] != "a" {}
     drop(leader.stdin.take());
@@ -212,7 +212,7 @@ fn whoever_only_reads_makes_nothing_of_the_users_own() {
         "{explained:?}"
     );
     assert!(!host.path("home").exists());
-    // Whoever stands makes it.
+    // A candidate makes it.
     assert_eq!(run(&["run", "jobs/x", "--", "true"]).code, Some(0));
     assert_eq!(run(&["explain"]).code, Some(0));
 }

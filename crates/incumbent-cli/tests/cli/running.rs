@@ -84,7 +84,7 @@ fn with_try_it_does_not_wait() {
     assert_eq!((said.code, said.out.as_str()), (Some(122), ""), "{said:?}");
     assert!(said.err.contains("a leads"), "{said:?}");
     assert_eq!(host.line("jobs/x"), ["a"]);
-    // Whoever is ahead does not lead.
+    // The one named is the leader, not the candidate ahead.
     let _next = host.start(["run", "--name", "b", "jobs/x", "--", "sleep", "1000"]);
     host.until_in_line("jobs/x", &["a", "b"]);
     for how in [&["--try"][..], &["--wait", "1s"]] {
@@ -174,7 +174,7 @@ fn what_a_command_leaves_behind_is_stopped_before_the_office_is_released() {
         exit 5"#;
     let said = host.run(["run", "--grace", "100ms", "jobs/x", "--shell", "--", line]);
     assert_eq!(said.code, Some(5), "{said:?}");
-    // Whoever is left has the lock.
+    // A process left behind would hold the lock.
     let line = r#"exec 9>>"$FOLDER/lock"; flock -n 9"#;
     assert_eq!(host.run(["run", "jobs/x", "--shell", "--", line]).code, Some(0));
 }
@@ -445,8 +445,8 @@ fn the_exit_code_for_somebody_else_does_it_can_be_chosen() {
     assert_eq!(host.run(["run", "--try", "-E", "0", "jobs/y", "--", "false"]).code, Some(1));
 }
 
-/// Whoever cannot get in line does not know whether somebody else is: cron is not told that
-/// somebody else does the work.
+/// A candidate that cannot get in line does not know who else is: cron is not told that another
+/// does the work.
 #[test]
 fn with_try_or_wait_a_store_that_cannot_be_written_to_exits_with_125_and_not_122() {
     let host = Host::new();

@@ -26,7 +26,7 @@ fn on_terminal(host: &Host, by_way_of: &[&str], args: &[&str]) -> (Process, File
     unlockpt(&ours).unwrap();
     let name = ptsname(&ours, Vec::new()).unwrap();
     let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    // Whoever runs the tests may ignore what is typed here.
+    // The tests may have been started with these signals ignored.
     let options = [&["--default-signal=INT,QUIT", "setsid", "--ctty", "--wait"], by_way_of].concat();
     let session = host.by_way_of("env", &options, args);
     (Process::with_input(session, Stdio::from(theirs)), File::from(ours))

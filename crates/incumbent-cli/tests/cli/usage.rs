@@ -244,8 +244,7 @@ fn without_a_name_the_store_is_the_users_own_and_is_named_at_start() {
     let said = finish(home);
     assert!(said.err.contains("/home/.local/state/incumbent"), "{said:?}");
 
-    // Now there are two. Whoever changes something is told so, and whoever only looks is spared all
-    // that.
+    // Now there are two. A verb that changes something says so; one that only reads does not.
     let mut two = without_store(&host, &["pause", "jobs/x"]);
     let said = finish({
         two.env("HOME", host.path("home"));

@@ -1,7 +1,8 @@
 //! The bully election: the highest rank that answers leads.
 //!
-//! Whoever suspects the leader asks all higher ranks. An answer hands the election over to them;
-//! silence makes the asker leader. A partition has a leader in each part: no token, no promise.
+//! A member that suspects the leader asks all higher ranks. An answer hands the election over to
+//! them; silence makes the asker leader. A partition has a leader in each part: no token, no
+//! promise.
 
 use super::group::MemberId;
 use super::rank::{Choice, RankMachine};
@@ -158,8 +159,8 @@ impl HighestAnswers {
             return;
         }
         rank_state.send(from, Message::Alive);
-        // The question may be an old one: whoever has just started does not know yet that somebody
-        // leads.
+        // The question may be an old one: a member that has just started does not know yet that
+        // another leads.
         let keeps_leader = !rank_state.takes_over(now) && rank_state.may_be_led(now);
         if rank_state.leads() {
             rank_state.send(from, Message::Coordinator);
@@ -342,7 +343,7 @@ mod tests {
         let outputs = hears(&mut taker(), at(1_700), 4, RankMessage::Left.into());
         assert_eq!(events(&outputs), [&elected]);
         let outputs = hears(&mut taker(), at(1_700), 4, RankMessage::Heard { echo: 0, version: 0 }.into());
-        assert_eq!(events(&outputs), [&elected], "whoever follows has left");
+        assert_eq!(events(&outputs), [&elected], "a member that follows has left office");
         // 100 ms, the fourth's grace, the timeout.
         let mut silent = taker();
         silent.handle(at(2_299), Input::Tick);
@@ -395,7 +396,7 @@ mod tests {
         assert_eq!(hears(&mut highest, at(1_700), 4, Message::Election), [], "it rests");
         for ms in (2_000..20_000).step_by(500) {
             hears(&mut highest, at(ms), 4, beat());
-            assert_eq!(highest.follows(at(ms)), Some(MemberId(4)), "whoever leads after it is left alone");
+            assert_eq!(highest.follows(at(ms)), Some(MemberId(4)), "the leader after it is left alone");
         }
         highest.handle(at(21_100), Input::Tick);
         assert!(highest.leads(), "nobody leads any more");

@@ -38,8 +38,8 @@ async fn a_leadership_outlives_the_clusters_leader() {
 }
 
 /// The cluster's leader has lost the others and does not know it yet. It answers keep-alives, as
-/// one with a stalled disk does; whoever believes it stays in office while the others elect a new
-/// leader.
+/// one with a stalled disk does; a candidate that believes it stays in office while the others
+/// elect a new leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_keep_alive_of_a_leader_without_its_quorum_proves_nothing() {
     // A leader looks every ten seconds whether it still has a quorum.

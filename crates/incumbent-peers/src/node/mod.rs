@@ -1,9 +1,9 @@
 //! One member of a group: its machine, its connections and its disk. It hands what happens to the
 //! machine, and does what the machine says, in order. It decides nothing about elections.
 //!
-//! A [`Node`] has no task of its own: whoever has it polls it, and is told one thing at a time.
-//! What the machine says after that is not done before the node is polled again, so a term that has
-//! ended is over for everybody in this process before the message that lets another begin is sent.
+//! A [`Node`] has no task of its own: its owner polls it, and is told one thing at a time. What the
+//! machine says after that is not done before the node is polled again, so a term that has ended is
+//! over for everybody in this process before the message that lets another begin is sent.
 
 mod persistence;
 mod queries;

@@ -77,7 +77,7 @@ async fn what_the_leader_proclaims_reaches_all_members_and_those_who_ask() {
     let test_group = TestGroup::start(Algorithm::Consensus, 3).await;
     test_group.agreed().await;
     let news = Bytes::from_static(b"10.0.0.7:80");
-    // All of them: whoever leads by then proclaims it.
+    // All of them: the one that leads by then proclaims it.
     for running in test_group.running.values() {
         assert!(running.node.proclaim(news.clone()));
     }

@@ -27,7 +27,7 @@ struct Diary {
 impl Diary {
     fn write(&self, at: Timestamp, what: &str) {
         let line = format!("{} {} {what}\n", at.as_nanos(), self.life);
-        // One write, so that whoever kills us leaves whole lines.
+        // One write, so that a kill leaves whole lines.
         (&self.file).write_all(line.as_bytes()).expect("the diary takes it");
     }
 

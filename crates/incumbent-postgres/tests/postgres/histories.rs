@@ -71,7 +71,7 @@ async fn sessions_that_do_everything_at_once_agree_on_one_line() {
         let told = told.lock().unwrap();
         assert!(told.leader.len() == 2 && told.tokens.len() > 20, "little has happened: {}", told.tokens.len());
     }
-    // Nothing is stuck: whoever comes now leads soon.
+    // Nothing is stuck: a candidate that comes now leads soon.
     let last = store(&url);
     for election in elections.iter() {
         let session = last.open_session(TTL * 20).await.unwrap();

@@ -12,7 +12,7 @@ use incumbent_testkit::servers::{PostgresServer, WallClock};
 struct Postgres {
     server: PostgresServer,
     wall_clock: WallClock,
-    /// Whoever stands in a crowd has to stay.
+    /// Sessions of a crowd: its entries stay as long as they do.
     crowd: Mutex<Vec<Arc<dyn Session>>>,
 }
 

@@ -39,7 +39,7 @@ impl Ledger {
         self.tokens.lock().unwrap().len()
     }
 
-    /// Whoever believes that it leads does so before a higher token has.
+    /// A leader believes that it leads only before a higher token has led.
     fn check(&self, office: &Leadership) {
         let (own, highest) = (office.token().get(), self.highest.load(Ordering::SeqCst));
         assert!(office.term().check().is_err() || highest <= own, "{own} believes that it leads after {highest} has");

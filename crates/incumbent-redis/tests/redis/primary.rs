@@ -70,7 +70,7 @@ async fn a_leader_outlives_its_primary_and_leads_at_the_one_that_the_sentinels_c
     let standing = within(session.standing(&leading, None)).await.unwrap();
     assert_eq!(standing.place, Place::Leading(leading.clone()));
     assert!(servers.replica.cli(&["ROLE"]).starts_with("master"));
-    // Whoever waited was told one way or another, and news come from the new primary.
+    // The watch ended one way or another, and news come from the new primary.
     drop(within(lost).await.unwrap());
     let watched = Watched::new(leading.clone(), standing.office.version);
     let mut wake = tokio::spawn(session.watch(&watched, standing.cursor));
@@ -199,7 +199,8 @@ async fn in_a_cluster_the_member_that_keeps_our_keys_is_found_also_when_it_becom
     assert_eq!(session.renew(std::slice::from_ref(&leading)).await.unwrap().gone, []);
     let standing = session.standing(&leading, None).await.unwrap();
     assert_eq!(standing.place, Place::Leading(leading.clone()), "nothing was changed");
-    // Another server is another history: whoever did not lead comes again, with a higher token.
+    // Another server is another history: a candidate that did not lead comes again, with a higher
+    // token.
     within(wake).await.unwrap().ok();
     assert_eq!(second.renew(&[]).await.unwrap().stray, []);
     let again = held(&second.enlist(&jobs(), &entry(3)).await.unwrap());

@@ -261,7 +261,7 @@ impl Shared {
         &self.expires_earlier
     }
 
-    /// Wakes whoever waits for what was touched, after the lock is open again.
+    /// Wakes the watches of what was touched, after the lock is open again.
     fn wake_touched(&self, mut state: MutexGuard<'_, State>) {
         let touched = state.table.take_touched();
         if touched.is_empty() || state.waiters.len() == 0 {

@@ -1,8 +1,8 @@
 //! What the memory store knows, and every step it can make: each method is one atomic step.
 //!
-//! It is pure: time comes in as an argument, and what a step touched comes out for whoever waits.
-//! The memory store puts it behind a lock; the simulation puts it behind a network that loses,
-//! delays and doubles.
+//! It is pure: time comes in as an argument, and what a step touched comes out, for watches. The
+//! memory store puts it behind a lock; the simulation puts it behind a network that loses, delays
+//! and doubles.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;

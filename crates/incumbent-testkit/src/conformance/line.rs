@@ -10,7 +10,7 @@ use super::harness::Harness;
 use super::scene::{Member, Scene, new_entry, poll_once};
 use crate::candidates::held;
 
-/// Whoever came first leads first; without a line, whoever comes while the office is vacant.
+/// The first to come leads first; without a line, the first to come while the office is vacant.
 pub async fn the_line_is_first_in_first_out<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     if !scene.has_line() {

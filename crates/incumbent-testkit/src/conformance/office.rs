@@ -36,8 +36,8 @@ async fn set(scene: &Scene, was: Version, to: &Office) -> Cas {
     scene.store.set_office(&scene.election, was, to).await.expect("a compare-and-set")
 }
 
-/// Whoever has not seen the newest record writes nothing; what is written is read back word for
-/// word.
+/// A writer that has not seen the newest record writes nothing; what is written is read back word
+/// for word.
 pub async fn an_office_record_that_has_moved_on_is_not_overwritten<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     if !scene.has_office_record().await {

@@ -12,8 +12,8 @@ use crate::candidates::held_of;
 const CANDIDATES: usize = 6;
 const ROUNDS: usize = 8;
 
-/// Drawing a token and becoming visible is one step: whoever becomes visible later has the greater
-/// token, and the head of the line changes only when the head has left.
+/// Drawing a token and becoming visible is one step: an entry that becomes visible later has the
+/// greater token, and the head of the line changes only when the head has left.
 pub async fn nobody_appears_ahead_of_a_sitting_leader<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let mut candidates = JoinSet::new();

@@ -91,7 +91,7 @@ pub async fn a_renewal_says_who_is_still_ahead_only_while_it_is_so<H: Harness>(h
     let office = scene.line().await.office;
     let paused = office.clone().with_paused(Paused::new("why"));
     assert_eq!(scene.store.set_office(&scene.election, office.version, &paused).await.unwrap(), Cas::Done);
-    // Not looked since: whoever is told so sees that the record is another one.
+    // Not looked since: a follower that is told so sees that the record is another one.
     let said = last.session.renew(std::slice::from_ref(third)).await.unwrap().behind;
     assert!(said.iter().all(|said| said.office != office.version), "{said:?}");
     behind(last, third).await;

@@ -20,7 +20,7 @@ pub async fn giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one(har
     assert_eq!(term.remaining(), Duration::ZERO);
 }
 
-/// Whoever leaves in office is not elected once more on the way out.
+/// A leader that leaves is not elected once more on the way out.
 pub async fn leaving_in_office_makes_no_further_term(harness: &impl Harness) {
     let stage = Stage::new(harness).await;
     let (mut candidacies, office) = stage.line_of(&["a"]).await;

@@ -306,8 +306,8 @@ pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &
     }
     working.await.expect("no panic");
     assert!(stage.line().await.office.paused.is_some());
-    // Whoever was on its way back into the line when the pause came reads it there, and leaves
-    // again.
+    // A candidate that was on its way back into the line when the pause came reads it there, and
+    // leaves again.
     stage.until_empty().await;
 }
 
@@ -342,7 +342,7 @@ pub async fn an_end_reaches_everyone_and_those_who_come_later_start_afresh(harne
     assert!(office.token().get() > token, "tokens never start again");
 }
 
-/// Whoever is elected first.
+/// The first that is elected.
 async fn futures_select<'a>(candidacies: impl Iterator<Item = &'a mut incumbent::Candidacy>) -> incumbent::Leadership {
     let mut waits: Vec<_> = candidacies.map(|candidacy| Box::pin(lead(candidacy))).collect();
     std::future::poll_fn(|cx| {

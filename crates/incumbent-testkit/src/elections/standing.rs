@@ -51,7 +51,7 @@ pub async fn a_client_stands_once_in_an_election_and_again_after_leaving(harness
     assert!(matches!(again, Err(StandError::Candidacy(CandidacyError::AlreadyInLine))), "{again:?}");
     candidacy.withdraw().await.expect("certain");
     let candidacy = election.candidate("b").stand().await.expect("a place");
-    // Whoever is on the way out makes room without being waited for.
+    // A candidacy that was dropped makes room without being waited for.
     drop(candidacy);
     let mut candidacy = election.candidate("c").stand().await.expect("a place");
     let _office = lead(&mut candidacy).await;

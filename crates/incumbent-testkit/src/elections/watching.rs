@@ -65,7 +65,7 @@ pub async fn tokens_never_go_back_for_an_observer(harness: &impl Harness) {
         }
     });
     let mut candidacies = vec![stage.stand("a").await, stage.stand("b").await];
-    // Whoever is back in line first leads next: that is the store's to say.
+    // The first to be back in line leads next: which one it is, is the store's to say.
     for _ in 0..6 {
         lead_any(&mut candidacies).await.resign().await.expect("certain");
     }

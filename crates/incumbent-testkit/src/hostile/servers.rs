@@ -9,8 +9,8 @@ use crate::proxy::Way;
 
 const HOUR: i64 = 3600;
 
-/// [`Claim::OtherLimits`](super::Claim::OtherLimits). Whoever does not notice that less is granted
-/// believes in itself for too long once it is cut off.
+/// [`Claim::OtherLimits`](super::Claim::OtherLimits). A leader that does not notice that less is
+/// granted believes in itself for too long once it is cut off.
 pub async fn a_server_comes_back_with_other_limits<H: Host>(mut stage: Stage<H>) -> Outcome {
     let mut pair = stage.pair().await?;
     ensure(stage.host.restart_with_less().await, || "nothing can be taken from the servers".to_owned())?;

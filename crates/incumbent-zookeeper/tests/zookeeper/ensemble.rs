@@ -87,7 +87,7 @@ async fn a_leader_whose_server_is_cut_off_and_still_answers_reads_steps_down_bef
     assert!(stale.contains(&node), "the server that is cut off still shows our entry: {stale:?}");
     next.term().check().unwrap();
 
-    // Whoever lets go of a lost office is back in line as soon as it can be.
+    // A candidate that lets go of a lost office is back in line as soon as it can be.
     drop(office);
     ensemble.rejoin(cut_off);
     in_line(&theirs, &name, 2).await;

@@ -16,7 +16,7 @@ use crate::harness::{TICK, raw, unique};
 struct ZooKeeper {
     server: ZooKeeperEnsemble,
     wall_clock: WallClock,
-    /// Whoever puts a crowd in line has to stay.
+    /// Clients of a crowd: its nodes stay as long as they do.
     crowd: Mutex<Vec<Client>>,
 }
 
@@ -48,7 +48,7 @@ impl Host for ZooKeeper {
     }
 
     fn store(&self, addresses: &[String]) -> Option<Arc<dyn Store>> {
-        // Whoever does not say it has to ask for it, with sessions so short that a slow server
+        // A store that is not told the tick asks for it, with sessions so short that a slow server
         // cannot answer in time.
         let options = ZooKeeperOptions::new().tick(TICK);
         Some(Arc::new(ZooKeeperStore::connect(addresses, &options).unwrap()))

@@ -122,7 +122,7 @@ async fn ours_leads_and_theirs_follows_and_takes_over(kind: Kind) {
     lead(&mut candidacy).await;
 }
 
-/// Some of theirs watch the data of whoever is before them, once, and act on nothing but its
+/// Some of theirs watch the data of the node before them, once, and act on nothing but its
 /// deletion.
 async fn ours_proclaims_and_theirs_still_wakes(kind: Kind) {
     let scene = Scene::new(kind, "proclaims").await;

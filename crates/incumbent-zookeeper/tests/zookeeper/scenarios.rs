@@ -257,7 +257,7 @@ async fn an_election_node_deleted_from_outside_is_told_to_all_and_made_again() {
         line.len() == 2 && line.iter().all(|entry| entry.token > newest)
     })
     .await;
-    // Whoever was quicker.
+    // The quicker of the two.
     let next = tokio::select! {
         office = lead(&mut leading) => office,
         office = lead(&mut waiting) => office,

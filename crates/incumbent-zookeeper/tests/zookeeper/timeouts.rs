@@ -48,8 +48,8 @@ async fn a_server_grants_less_than_before(make: impl AsyncFnOnce(&str, &ZooKeepe
 
     server.node(0).configure(SHORT_LINE);
     server.node(0).restart().await;
-    // What it takes to notice. Whoever does not notice leads on, on a session that is shorter than
-    // it believes.
+    // What it takes to notice. A leader that does not notice leads on, with a session that is
+    // shorter than it believes.
     _ = tokio::time::timeout(LONG, office.term().lost()).await;
     proxy.set(Way::Stall);
 

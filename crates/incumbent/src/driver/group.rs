@@ -57,7 +57,7 @@ pub(crate) struct GroupSide {
 
 /// This process in the group.
 enum Member {
-    /// Nobody has stood yet, or the member has failed: whoever stands starts it.
+    /// Nobody has stood yet, or the member has failed: the next candidacy starts it.
     No,
     Starting,
     Yes(Box<Node>),
@@ -255,7 +255,7 @@ impl GroupSide {
         }
     }
 
-    /// The member is no more. If that was not our doing, whoever stands next starts it anew.
+    /// The member is no more. If that was not our doing, the next candidacy starts it anew.
     fn on_closed(&mut self) {
         let Member::Yes(node) = std::mem::replace(&mut self.member, Member::No) else { return };
         if self.closing {

@@ -244,7 +244,7 @@ impl<S: Side> Driver<S> {
 
     fn on_closed(&mut self, closed: bool) {
         for reply in self.closing.drain(..) {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = reply.send(closed);
         }
         self.over = true;

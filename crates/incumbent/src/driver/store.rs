@@ -302,8 +302,8 @@ impl StoreSide {
     fn close_session(&mut self, epoch: Epoch) {
         if let Some(session) = self.session_of(epoch) {
             self.closing_session = true;
-            // No bound of its own: whoever closes a client says how long to wait, and once every
-            // handle is gone the driver goes, too.
+            // No bound of its own: `Client::close` says how long to wait, and once every handle is
+            // gone the driver goes, too.
             self.begin(Box::pin(async move { Done::Closed(close(session).await) }));
         }
     }

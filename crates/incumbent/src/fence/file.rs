@@ -297,8 +297,8 @@ pub(super) mod tests {
         thread::scope(|scope| {
             for number in 1..=8 {
                 let (fence, report) = (open(&folder), &report);
-                // The lock is not fair: whoever found it busy for too long tries again, as the
-                // library does.
+                // The lock is not fair: a call that found it busy for too long is made again, as
+                // the library does.
                 scope.spawn(move || {
                     let replace = || fence.replace_file(&token(number), report, number.to_string().as_bytes());
                     while matches!(replace(), Err(error) if error.is_transient()) {}

@@ -64,7 +64,7 @@ impl MarkFile {
         Ok(MarkFile { election: election.clone(), dir, dir_path, stem })
     }
 
-    /// Waits for the lock, for a second at most: whoever holds it has a few small writes to make.
+    /// Waits for the lock, for a second at most: its holder has a few small writes to make.
     pub(super) fn lock(&self) -> Result<Locked<'_>, FenceError> {
         let path = self.path("lock");
         let started = Instant::now();
@@ -195,8 +195,8 @@ fn open_root(root: &Path) -> Result<File, FenceError> {
             Err(rustix::io::Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
         };
-        // Also where it was there already: whoever made it may have died before this, and a power
-        // cut would take it and every mark in it. A parent that we may not read was made by
+        // Also where it was there already: the process that made it may have died before this, and
+        // a power cut would take it and every mark in it. A parent that we may not read was made by
         // somebody else, who looks after it.
         match File::open(parent_of(root)).and_then(|parent| parent.sync_all()) {
             Err(error) if made || error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
@@ -220,7 +220,7 @@ fn open_child_directory(dir: &File, name: &str) -> io::Result<File> {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    // Also where it was there already: whoever made it may have died before this.
+    // Also where it was there already: the process that made it may have died before this.
     dir.sync_all()?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(File::from(openat(dir, name, flags, Mode::empty())?))
@@ -337,7 +337,7 @@ mod tests {
         let name = |number: u64| election(["jobs", "jobs/nightly"][number as usize % 2]);
         let good = |rng: &mut incumbent_core::Rng| {
             let text = encode(&name(rng.next_u64()), &mark(rng.next_u64() >> rng.below(64)));
-            // Whoever changes a mark can make the sum fit, too.
+            // A forged mark can have a sum that fits.
             let body = text
                 .rsplit_once("crc32")
                 .map_or("", |(body, _)| body)

@@ -86,8 +86,8 @@ impl<T> MemoryFence<T> {
 
     /// Gives the value back.
     pub fn into_inner(self) -> T {
-        // Whoever takes the fence apart wants the value even if a write panicked; the fence itself
-        // would not give it.
+        // The value is given back even if a write panicked, after which the fence refuses every
+        // other access to it.
         self.guarded.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).value
     }
 

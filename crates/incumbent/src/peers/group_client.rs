@@ -63,8 +63,8 @@ impl GroupClient {
         promises(&self.group_election.group, known)
     }
 
-    /// Who leads and who else answers. Whoever wants only the leader (`candidates` is 1) gets an
-    /// answer only if it is sure.
+    /// Who leads and who else answers. Where only the leader is asked for (`candidates` is 1),
+    /// there is an answer only if it is sure.
     pub(crate) async fn snapshot(&self, election: &ElectionName, candidates: usize) -> Result<Snapshot, StoreError> {
         let query_client = self.query_client(election)?;
         let survey = if candidates == 1 { query_client.survey_leader().await } else { query_client.survey().await };

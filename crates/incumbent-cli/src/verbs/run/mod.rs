@@ -389,7 +389,7 @@ impl Supervisor<'_> {
         self.args.conflict_exit_code
     }
 
-    /// Whoever is ahead in line need not lead. `None`: the store does not say at once, or it is
+    /// The candidate ahead in line need not lead. `None`: the store does not say at once, or it is
     /// this candidate by now.
     async fn who_leads(&self, election: &Election<Unfenced>) -> Option<String> {
         let leader = timeout(ASK, election.leader()).await.ok()?.ok()?.into_inner()?;

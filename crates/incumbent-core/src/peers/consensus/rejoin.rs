@@ -1,9 +1,10 @@
 //! How a member that has lost its state comes back without breaking a promise that it forgot.
 //!
-//! Whoever asked it for a vote had written the term down before, and is one of the others. So the
-//! highest term that ALL others know is at least that of any vote it may have given; it abstains in
-//! that term. Likewise a record that it helped to commit is within the furthest position of the
-//! others: it votes for whoever reaches that far, and stands once it does so itself.
+//! A candidate that asked it for a vote had written the term down before, and is one of the others.
+//! So the highest term that ALL others know is at least that of any vote it may have given; it
+//! abstains in that term. Likewise a record that it helped to commit is within the furthest
+//! position of the others: it votes for a candidate that reaches that far, and stands once it does
+//! so itself.
 //!
 //! Others may have lost their state, too. As long as a majority has not, every term that was ever
 //! won is known to one that still has its state and was asked after the others said that theirs is

@@ -457,7 +457,7 @@ impl Consensus {
                 let step = self.tenure.cede(heir);
                 self.carry_out(now, step);
             }
-            // Whoever is fittest when the work has stopped gets the office instead of an heir that
+            // When the work has stopped, the fittest member gets the office instead of an heir that
             // cannot.
             _ => {
                 let step = self.tenure.must_stop(now, LossReason::Transferred, Some(heir));
@@ -489,8 +489,8 @@ impl Consensus {
         }
     }
 
-    /// Gives the lease up, the term being over, and only then lets the heir stand, or whoever is
-    /// fittest. There is no way back into this term, whatever becomes of it.
+    /// Gives the lease up, the term being over, and only then lets the heir stand, or the fittest
+    /// member. There is no way back into this term, whatever becomes of it.
     fn forfeit(&mut self, now: Timestamp, why: LossReason, heir: Option<MemberId>) {
         let Role::Leader(leading) = &self.role else { return };
         // An heir that cannot stand would leave the office empty until promises are over: better
