@@ -45,7 +45,7 @@ pub(crate) struct GroupSide {
     group_election: Arc<GroupElection>,
     clock: Arc<dyn Clock>,
     hooks: Hooks,
-    member: Member,
+    membership: Membership,
     candidacy: Option<DrivenCandidacy>,
     /// What is to be told that the member has not said.
     events: VecDeque<SideEvent>,
@@ -56,7 +56,7 @@ pub(crate) struct GroupSide {
 }
 
 /// This process in the group.
-enum Member {
+enum Membership {
     /// Nobody has stood yet, or the member has failed: the next candidacy starts it.
     No,
     Starting,
@@ -79,7 +79,7 @@ impl GroupSide {
             group_election,
             clock,
             hooks,
-            member: Member::No,
+            membership: Membership::No,
             candidacy: None,
             events: VecDeque::new(),
             work: FuturesUnordered::new(),
@@ -98,7 +98,7 @@ impl GroupSide {
             return Err(CandidacyError::AlreadyInLine);
         }
         let members = self.group_election.group.members();
-        if let Member::Yes(node) = &self.member
+        if let Membership::Yes(node) = &self.membership
             && members.by_name(&candidate.name).is_some_and(|named| named.id != node.me())
         {
             let (is, named) = (members.name(node.me()).to_string(), candidate.name.to_string());
@@ -111,7 +111,7 @@ impl GroupSide {
         let node = match result {
             Ok(node) => node,
             Err(error) => {
-                self.member = Member::No;
+                self.membership = Membership::No;
                 self.fail(error);
                 if self.closing {
                     self.events.push_back(SideEvent::Closed(true));
@@ -119,7 +119,7 @@ impl GroupSide {
                 return;
             }
         };
-        self.member = Member::Yes(node);
+        self.membership = Membership::Yes(node);
         self.name_candidate();
         if let Some(candidacy) = &mut self.candidacy {
             let (id, waiting) = (candidacy.id, std::mem::take(&mut candidacy.waiting));
@@ -132,7 +132,7 @@ impl GroupSide {
 
     /// The candidate is known by its member's name.
     fn name_candidate(&self) {
-        if let (Member::Yes(node), Some(candidacy)) = (&self.member, &self.candidacy) {
+        if let (Membership::Yes(node), Some(candidacy)) = (&self.membership, &self.candidacy) {
             let _ = candidacy.shared.name.set(self.group_election.group.members().name(node.me()).into());
         }
     }
@@ -157,7 +157,7 @@ impl GroupSide {
                 self.on_done(done);
                 continue;
             }
-            let Member::Yes(node) = &mut self.member else { return Poll::Pending };
+            let Membership::Yes(node) = &mut self.membership else { return Poll::Pending };
             let event = std::task::ready!(node.poll_event(cx));
             self.on_node_event(event);
         }
@@ -204,7 +204,7 @@ impl GroupSide {
     }
 
     fn answer_fences(&mut self, token: Token, result: Result<(), Fault>) {
-        if let Member::Yes(node) = &mut self.member {
+        if let Membership::Yes(node) = &mut self.membership {
             node.fences(token, result);
         }
     }
@@ -257,7 +257,7 @@ impl GroupSide {
 
     /// The member is no more. If that was not our doing, the next candidacy starts it anew.
     fn on_closed(&mut self) {
-        let Member::Yes(node) = std::mem::replace(&mut self.member, Member::No) else { return };
+        let Membership::Yes(node) = std::mem::replace(&mut self.membership, Membership::No) else { return };
         if self.closing {
             self.shut(*node);
         } else {
@@ -273,14 +273,14 @@ impl GroupSide {
     }
 
     fn close_node(&mut self) {
-        let Member::Yes(node) = &mut self.member else { return };
+        let Membership::Yes(node) = &mut self.membership else { return };
         node.command(Command::Leave);
         node.close();
     }
 
     /// Which group the tokens are of.
     fn store_id(&self) -> StoreId {
-        let known = if let Member::Yes(node) = &self.member { node.identity() } else { None };
+        let known = if let Membership::Yes(node) = &self.membership { node.identity() } else { None };
         known.unwrap_or_else(|| StoreId::new(format!("{}/unknown", self.group_election.group.algorithm())))
     }
 }
@@ -293,10 +293,10 @@ impl Side for GroupSide {
         let Candidate { election, name, value, fenced, hold_until_stopped, .. } = candidate;
         let rules = TermRules { fenced, hold_until_stopped };
         let fences = Fences::new(election.clone(), fences);
-        if let Member::Yes(node) = &mut self.member {
+        if let Membership::Yes(node) = &mut self.membership {
             node.stand(rules, value).map_err(StoreError::from)?;
         } else {
-            self.member = Member::Starting;
+            self.membership = Membership::Starting;
             let (group_election, clock) = (self.group_election.clone(), self.clock.clone());
             self.work.push(Box::pin(async move {
                 Done::Started(start(&group_election, &election, &name, (rules, value), clock).await.map(Box::new))
@@ -309,10 +309,10 @@ impl Side for GroupSide {
 
     fn command(&mut self, id: CandidacyId, command: Command) {
         let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.id == id) else { return };
-        if let Member::Starting = self.member {
+        if let Membership::Starting = self.membership {
             return candidacy.waiting.push(command);
         }
-        if let Member::Yes(node) = &mut self.member {
+        if let Membership::Yes(node) = &mut self.membership {
             node.command(command);
         }
     }
@@ -321,10 +321,10 @@ impl Side for GroupSide {
         if std::mem::replace(&mut self.closing, true) {
             return;
         }
-        match &self.member {
-            Member::No => self.events.push_back(SideEvent::Closed(true)),
-            Member::Starting => {}
-            Member::Yes(_) => self.close_node(),
+        match &self.membership {
+            Membership::No => self.events.push_back(SideEvent::Closed(true)),
+            Membership::Starting => {}
+            Membership::Yes(_) => self.close_node(),
         }
     }
 
