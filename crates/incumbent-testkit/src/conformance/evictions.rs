@@ -9,7 +9,7 @@ use super::scene::Scene;
 pub async fn an_eviction_removes_exactly_what_was_seen<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let elsewhere = harness.election();
-    let (first, second) = (scene.still_member().await, scene.still_member().await);
+    let (first, second) = (scene.still_participant().await, scene.still_participant().await);
     let held = first.stand(&scene.election).await;
     let held_elsewhere = second.stand(&elsewhere).await;
     let seen = scene.seen(&held).await;
@@ -39,30 +39,30 @@ pub async fn an_eviction_removes_exactly_what_was_seen<H: Harness>(harness: &H) 
 /// What has changed since it was seen stays.
 pub async fn an_eviction_is_refused_when_the_entry_has_changed<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.still_member().await;
-    let held = member.stand(&scene.election).await;
+    let participant = scene.still_participant().await;
+    let held = participant.stand(&scene.election).await;
     let seen = scene.seen(&held).await;
-    assert!(member.publish(&held, b"alive", None).await.is_some());
+    assert!(participant.publish(&held, b"alive", None).await.is_some());
     assert_eq!(scene.store.evict(&scene.election, &seen).await.unwrap(), Cas::Refused);
-    assert!(member.leads(&held).await);
+    assert!(participant.leads(&held).await);
     let seen = scene.seen(&held).await;
     assert_eq!(scene.store.evict(&scene.election, &seen).await.unwrap(), Cas::Done);
-    assert_eq!(member.place(&held).await, Place::Gone);
+    assert_eq!(participant.place(&held).await, Place::Gone);
 }
 
 /// Where rivals forget the dead, a renewal saves the living; where the store does, a renewal
 /// changes no entry.
 pub async fn an_eviction_of_what_was_renewed_meanwhile_is_refused_where_rivals_forget<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.still_member().await;
-    let held = member.stand(&scene.election).await;
+    let participant = scene.still_participant().await;
+    let held = participant.stand(&scene.election).await;
     let seen = scene.seen(&held).await;
-    member.session.renew(std::slice::from_ref(&held)).await.unwrap();
+    participant.session.renew(std::slice::from_ref(&held)).await.unwrap();
     if scene.is_leased() {
         assert_eq!(scene.seen(&held).await.version, seen.version);
     } else {
         assert_eq!(scene.store.evict(&scene.election, &seen).await.unwrap(), Cas::Refused);
-        assert!(member.leads(&held).await);
+        assert!(participant.leads(&held).await);
     }
     let seen = scene.seen(&held).await;
     assert_eq!(scene.store.evict(&scene.election, &seen).await.unwrap(), Cas::Done);
@@ -72,18 +72,18 @@ pub async fn an_eviction_of_what_was_renewed_meanwhile_is_refused_where_rivals_f
 /// By the watch, by the next renewal and by the standing; and the session lives on.
 pub async fn an_eviction_is_told_to_the_owner_in_every_way<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.still_member().await;
-    let held = member.stand(&scene.election).await;
-    let standing = member.standing(&held).await;
-    let wake = member.session.watch(&Watched::new(held.clone(), standing.office.version), standing.cursor);
+    let participant = scene.still_participant().await;
+    let held = participant.stand(&scene.election).await;
+    let standing = participant.standing(&held).await;
+    let wake = participant.session.watch(&Watched::new(held.clone(), standing.office.version), standing.cursor);
     let seen = scene.seen(&held).await;
     assert_eq!(harness.store().await.evict(&scene.election, &seen).await.unwrap(), Cas::Done);
     if scene.promises.watches {
         scene.woken("the owner of an evicted entry", wake).await;
     }
-    let renewal = member.session.renew(std::slice::from_ref(&held)).await.unwrap();
+    let renewal = participant.session.renew(std::slice::from_ref(&held)).await.unwrap();
     assert_eq!((renewal.gone, renewal.stray), (vec![held.clone()], vec![]));
-    assert_eq!(member.place(&held).await, Place::Gone);
-    let again = member.stand(&scene.election).await;
-    assert!(member.leads(&again).await && again.token > held.token);
+    assert_eq!(participant.place(&held).await, Place::Gone);
+    let again = participant.stand(&scene.election).await;
+    assert!(participant.leads(&again).await && again.token > held.token);
 }

@@ -17,7 +17,7 @@ fn entry(name: &str, value: &Bytes) -> NewEntry {
 /// A clear error, and nothing in line.
 pub async fn names_and_values_beyond_the_limits_are_refused<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
+    let participant = scene.participant().await;
     let too_much = Bytes::from(vec![7; MAX_VALUE_BYTES + 1]);
     for entry in [
         entry("", &Bytes::new()),
@@ -25,13 +25,13 @@ pub async fn names_and_values_beyond_the_limits_are_refused<H: Harness>(harness:
         entry("two\nlines", &Bytes::new()),
         entry("node-1", &too_much),
     ] {
-        let refused = member.enlist_as(&scene.election, &entry).await;
+        let refused = participant.enlist_as(&scene.election, &entry).await;
         assert!(matches!(refused, Err(StoreError::Limit { .. })), "{:?}: {refused:?}", entry.name);
         assert_eq!(scene.tokens().await, []);
     }
-    let held = member.stand(&scene.election).await;
-    let was = member.standing(&held).await.published;
-    let refused = member.session.publish(&held, was, &too_much, None).await;
+    let held = participant.stand(&scene.election).await;
+    let was = participant.standing(&held).await.published;
+    let refused = participant.session.publish(&held, was, &too_much, None).await;
     assert!(matches!(refused, Err(StoreError::Limit { .. })), "{refused:?}");
     assert_eq!(scene.seen(&held).await.value, "10.0.0.7:80");
 }
@@ -39,7 +39,7 @@ pub async fn names_and_values_beyond_the_limits_are_refused<H: Harness>(harness:
 /// The longest and the strangest come back as they went in.
 pub async fn names_and_values_at_the_limits_are_kept<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
+    let participant = scene.participant().await;
     let largest: Bytes = (0..MAX_VALUE_BYTES).map(|number| number as u8).collect();
     let longest = format!("{}/", scene.election);
     let longest = format!("{longest}{}", "n".repeat(MAX_NAME_BYTES - longest.len()));
@@ -47,11 +47,11 @@ pub async fn names_and_values_at_the_limits_are_kept<H: Harness>(harness: &H) {
     let names = ["x".repeat(MAX_NAME_BYTES), "ü".repeat(MAX_NAME_BYTES / 2), r#"a "b" \ 'c' /{}: %s"#.to_owned()];
     for (name, value) in names.iter().zip([&largest, &Bytes::new(), &largest]) {
         let entry = entry(name, value);
-        let held = held(&member.enlist_as(&longest, &entry).await.unwrap());
+        let held = held(&participant.enlist_as(&longest, &entry).await.unwrap());
         let seen = scene.seen(&held).await;
         assert_eq!((seen.name.as_deref(), seen.is_foreign()), (Some(name.as_str()), false));
         assert!(seen.value == *value, "the value of {name:?} has changed");
-        member.withdraw(&held).await;
+        participant.withdraw(&held).await;
     }
 }
 
@@ -100,17 +100,17 @@ pub async fn elections_with_similar_names_are_kept_apart<H: Harness>(harness: &H
     let mut held = Vec::new();
     for election in similar_names(&scene) {
         assert_eq!(scene.line_of(&election).await.entries, [], "{election}: nobody stands here yet");
-        held.push(member.stand(&election).await);
+        held.push(participant.stand(&election).await);
     }
     for held in &held {
-        assert!(member.leads(held).await, "{held:?}");
+        assert!(participant.leads(held).await, "{held:?}");
         assert_eq!(scene.line_of(&held.election).await.entries.len(), 1, "{held:?}");
     }
-    let renewal = member.session.renew(&held).await.unwrap();
+    let renewal = participant.session.renew(&held).await.unwrap();
     assert_eq!((renewal.gone, renewal.stray), (vec![], vec![]), "a renewal knows every name");
     let first = held.remove(0);
-    member.withdraw(&first).await;
-    assert_eq!(member.session.renew(&held).await.unwrap().gone, []);
+    participant.withdraw(&first).await;
+    assert_eq!(participant.session.renew(&held).await.unwrap().gone, []);
 }
 
 /// Each by the name that it was given, whether it has a line or only an office record. A store that

@@ -7,7 +7,7 @@ use incumbent_store::{Cas, EntryId, Held, NewEntry, Nonce, Place, StoreError, To
 use tokio::time::timeout;
 
 use super::harness::Harness;
-use super::scene::{Member, Scene, new_entry, poll_once};
+use super::scene::{Participant, Scene, new_entry, poll_once};
 use crate::candidates::held;
 
 /// The first to come leads first; without a line, the first to come while the office is vacant.
@@ -16,21 +16,21 @@ pub async fn the_line_is_first_in_first_out<H: Harness>(harness: &H) {
     if !scene.has_line() {
         return one_record_is_taken_and_freed(&scene).await;
     }
-    let members = scene.members_in_line(5).await;
-    let tokens: Vec<_> = members.iter().map(|(_, held)| held.token).collect();
+    let participants = scene.participants_in_line(5).await;
+    let tokens: Vec<_> = participants.iter().map(|(_, held)| held.token).collect();
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     assert_eq!(scene.tokens().await, tokens);
-    for number in 0..members.len() {
-        for (waiting, (member, held)) in members.iter().enumerate().skip(number) {
-            assert_eq!(member.leads(held).await, waiting == number, "{waiting} while {number} leads");
+    for number in 0..participants.len() {
+        for (waiting, (participant, held)) in participants.iter().enumerate().skip(number) {
+            assert_eq!(participant.leads(held).await, waiting == number, "{waiting} while {number} leads");
         }
-        members[number].0.withdraw(&members[number].1).await;
+        participants[number].0.withdraw(&participants[number].1).await;
     }
     assert_eq!(scene.tokens().await, []);
 }
 
 async fn one_record_is_taken_and_freed(scene: &Scene) {
-    let (first, second) = (scene.member().await, scene.member().await);
+    let (first, second) = (scene.participant().await, scene.participant().await);
     let held = first.stand(&scene.election).await;
     assert!(first.leads(&held).await);
     let entry = new_entry();
@@ -47,11 +47,11 @@ async fn one_record_is_taken_and_freed(scene: &Scene) {
 /// The newest of those older than us, as others see it.
 pub async fn a_candidate_behind_is_shown_the_one_right_ahead<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let leader = scene.member().await;
+    let leader = scene.participant().await;
     let mut ahead_held = leader.stand(&scene.election).await;
     let mut followers = Vec::new();
     for _ in 0..3 {
-        let follower = scene.member().await;
+        let follower = scene.participant().await;
         let standing = follower.enlist(&scene.election).await;
         let Place::Behind { ahead, held, .. } = &standing.place else { panic!("{standing:?}") };
         assert!(ahead.is(&ahead_held), "{ahead:?} is not {ahead_held:?}");
@@ -67,11 +67,11 @@ pub async fn a_candidate_behind_is_shown_the_one_right_ahead<H: Harness>(harness
 /// The same incarnation is never in line twice, however often it asks.
 pub async fn enlisting_again_as_the_same_incarnation_adds_nothing<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
+    let participant = scene.participant().await;
     let entry = new_entry();
-    let first = held(&member.enlist_as(&scene.election, &entry).await.unwrap());
+    let first = held(&participant.enlist_as(&scene.election, &entry).await.unwrap());
     for _ in 0..3 {
-        let again = member.enlist_as(&scene.election, &entry).await.unwrap();
+        let again = participant.enlist_as(&scene.election, &entry).await.unwrap();
         assert_eq!(again.place, Place::Leading(first.clone()));
     }
     assert_eq!(scene.tokens().await, [first.token]);
@@ -82,20 +82,20 @@ pub async fn an_enlistment_that_was_cancelled_is_settled_by_repeating_it<H: Harn
     let scene = Scene::set(harness).await;
     for patience_micros in [0, 1, 100, 1_000, 10_000] {
         let election = harness.election();
-        let member = scene.member().await;
+        let participant = scene.participant().await;
         let entry = new_entry();
-        let mut cancelled = member.session.enlist(&election, &entry);
+        let mut cancelled = participant.session.enlist(&election, &entry);
         if patience_micros == 0 {
             let _ = poll_once(&mut cancelled).await;
         } else {
             let _ = timeout(Duration::from_micros(patience_micros), &mut cancelled).await;
         }
         drop(cancelled);
-        let held = held(&member.enlist_as(&election, &entry).await.unwrap());
-        assert!(member.leads(&held).await);
+        let held = held(&participant.enlist_as(&election, &entry).await.unwrap());
+        assert!(participant.leads(&held).await);
         // A write that was cancelled on its way may still arrive: it must find its incarnation
         // there.
-        let renewal = member.session.renew(std::slice::from_ref(&held)).await.unwrap();
+        let renewal = participant.session.renew(std::slice::from_ref(&held)).await.unwrap();
         assert_eq!((renewal.gone, renewal.stray), (vec![], vec![]));
         let line = scene.line_of(&election).await.entries;
         assert_eq!(line.iter().map(|entry| entry.token).collect::<Vec<_>>(), [held.token]);
@@ -105,34 +105,34 @@ pub async fn an_enlistment_that_was_cancelled_is_settled_by_repeating_it<H: Harn
 /// One session has one place in a line.
 pub async fn a_second_candidacy_of_one_session_is_refused_and_names_the_first<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let held = member.stand(&scene.election).await;
-    match member.enlist_as(&scene.election, &new_entry()).await {
+    let participant = scene.participant().await;
+    let held = participant.stand(&scene.election).await;
+    match participant.enlist_as(&scene.election, &new_entry()).await {
         Err(StoreError::AlreadyInLine(first)) => assert_eq!(first, held),
         other => panic!("{other:?}"),
     }
     assert_eq!(scene.tokens().await, [held.token]);
-    member.withdraw(&held).await;
-    let again = member.stand(&scene.election).await;
-    assert!(member.leads(&again).await);
+    participant.withdraw(&held).await;
+    let again = participant.stand(&scene.election).await;
+    assert!(participant.leads(&again).await);
 }
 
 /// A withdrawn entry never stands again, not even when the same session stands anew.
 pub async fn standing_says_gone_for_an_entry_that_was_withdrawn<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let held = member.stand(&scene.election).await;
-    member.withdraw(&held).await;
-    assert_eq!(member.place(&held).await, Place::Gone);
-    let again = member.stand(&scene.election).await;
-    assert_eq!(member.place(&held).await, Place::Gone);
-    assert!(member.leads(&again).await);
+    let participant = scene.participant().await;
+    let held = participant.stand(&scene.election).await;
+    participant.withdraw(&held).await;
+    assert_eq!(participant.place(&held).await, Place::Gone);
+    let again = participant.stand(&scene.election).await;
+    assert_eq!(participant.place(&held).await, Place::Gone);
+    assert!(participant.leads(&again).await);
 }
 
 /// Nobody leads with somebody else's entry.
 pub async fn standing_says_gone_for_an_entry_of_another_session<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let (owner, thief) = (scene.member().await, scene.member().await);
+    let (owner, thief) = (scene.participant().await, scene.participant().await);
     let held = owner.stand(&scene.election).await;
     assert_eq!(thief.place(&held).await, Place::Gone);
     assert!(owner.leads(&held).await);
@@ -149,8 +149,8 @@ pub async fn several_predecessors_may_go_at_once<H: Harness>(harness: &H) {
     if !scene.has_line() {
         return one_record_is_taken_and_freed(&scene).await;
     }
-    let members = scene.members_in_line(4).await;
-    let [first, second, third, last] = members.as_slice() else { unreachable!() };
+    let participants = scene.participants_in_line(4).await;
+    let [first, second, third, last] = participants.as_slice() else { unreachable!() };
     tokio::join!(second.0.withdraw(&second.1), first.0.withdraw(&first.1), third.0.withdraw(&third.1));
     assert!(last.0.leads(&last.1).await);
     assert_eq!(scene.tokens().await, [last.1.token]);
@@ -160,8 +160,8 @@ pub async fn several_predecessors_may_go_at_once<H: Harness>(harness: &H) {
 /// stays.
 pub async fn publishing_changes_the_value_and_the_readiness<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let held = member.stand(&scene.election).await;
+    let participant = scene.participant().await;
+    let held = participant.stand(&scene.election).await;
     let before = scene.seen(&held).await;
     assert_eq!((before.ready, before.name.as_deref()), (None, Some("node-1")));
     // Bytes are bytes, and a nonce has 64 bits.
@@ -169,51 +169,51 @@ pub async fn publishing_changes_the_value_and_the_readiness<H: Harness>(harness:
         [(b"second".as_slice(), Some(Nonce(u64::MAX))), (b"\0\n\xff not text", Some(Nonce(0))), (b"", None)]
     {
         let was = scene.seen(&held).await;
-        let published = member.publish(&held, value, ready).await;
-        assert_eq!(published, Some(member.standing(&held).await.published));
+        let published = participant.publish(&held, value, ready).await;
+        assert_eq!(published, Some(participant.standing(&held).await.published));
         let now = scene.seen(&held).await;
         assert_eq!((&*now.value, now.ready), (value, ready));
         assert_ne!(now.version, was.version, "a change shows in the version");
         assert_eq!((now.incarnation, now.name), (before.incarnation, before.name.clone()));
     }
-    assert!(member.leads(&held).await);
+    assert!(participant.leads(&held).await);
 }
 
 /// What is no longer ours is not written to.
 pub async fn publishing_is_refused_for_an_entry_that_is_gone<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let held = member.stand(&scene.election).await;
-    let was = member.standing(&held).await.published;
-    member.withdraw(&held).await;
+    let participant = scene.participant().await;
+    let held = participant.stand(&scene.election).await;
+    let was = participant.standing(&held).await.published;
+    participant.withdraw(&held).await;
     let value = Bytes::from_static(b"late");
-    assert_eq!(member.session.publish(&held, was, &value, None).await.unwrap(), None);
+    assert_eq!(participant.session.publish(&held, was, &value, None).await.unwrap(), None);
     assert_eq!(scene.tokens().await, []);
-    let again = member.stand(&scene.election).await;
-    assert_eq!(member.session.publish(&held, was, &value, None).await.unwrap(), None);
+    let again = participant.stand(&scene.election).await;
+    assert_eq!(participant.session.publish(&held, was, &value, None).await.unwrap(), None);
     assert_eq!(scene.seen(&again).await.value, "10.0.0.7:80");
 }
 
 /// One that was given up may arrive at any time. A later one has replaced what it was to replace.
 pub async fn a_late_publication_puts_nothing_old_back<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let held = member.stand(&scene.election).await;
-    let first = member.standing(&held).await.published;
+    let participant = scene.participant().await;
+    let held = participant.stand(&scene.election).await;
+    let first = participant.standing(&held).await.published;
     let publish = async |was, value: &'static str, ready| {
-        member.session.publish(&held, was, &Bytes::from_static(value.as_bytes()), ready).await.unwrap()
+        participant.session.publish(&held, was, &Bytes::from_static(value.as_bytes()), ready).await.unwrap()
     };
     let second = publish(first, "second", None).await.expect("nobody else has published");
     assert_eq!(publish(first, "late", Some(Nonce(1))).await, None);
     let seen = scene.seen(&held).await;
     assert_eq!((&*seen.value, seen.ready), (b"second".as_slice(), None));
     // Renewals and handovers are none of its business.
-    member.session.renew(std::slice::from_ref(&held)).await.unwrap();
+    participant.session.renew(std::slice::from_ref(&held)).await.unwrap();
     let third = publish(second, "third", Some(Nonce(1))).await.expect("a renewal publishes nothing");
     for late in [first, second] {
         assert_eq!(publish(late, "late", None).await, None);
     }
-    assert_eq!(member.standing(&held).await.published, third);
+    assert_eq!(participant.standing(&held).await.published, third);
     let seen = scene.seen(&held).await;
     assert_eq!((&*seen.value, seen.ready), (b"third".as_slice(), Some(Nonce(1))));
 }
@@ -224,13 +224,15 @@ pub async fn a_standing_that_is_told_whom_it_was_behind_is_the_same<H: Harness>(
     if !scene.has_line() {
         return one_record_is_taken_and_freed(&scene).await;
     }
-    let members = scene.members_in_line(4).await;
-    let [(first, leading), (second, gone), (third, held), (fourth, last)] = members.as_slice() else { unreachable!() };
+    let participants = scene.participants_in_line(4).await;
+    let [(first, leading), (second, gone), (third, held), (fourth, last)] = participants.as_slice() else {
+        unreachable!()
+    };
     let nobody = EntryId::new("nobody");
     // `None`: our entry is gone; else who is ahead of it, if anybody is.
-    let stands = async |member: &Member, held: &Held, was_behind: &Held, expected: Option<Option<Token>>| {
+    let stands = async |participant: &Participant, held: &Held, was_behind: &Held, expected: Option<Option<Token>>| {
         for behind in [&was_behind.entry, &nobody] {
-            let place = match member.session.standing(held, Some(behind)).await.unwrap().place {
+            let place = match participant.session.standing(held, Some(behind)).await.unwrap().place {
                 Place::Leading(_) => Some(None),
                 Place::Behind { ahead, .. } => {
                     assert_eq!((ahead.name.as_deref(), &*ahead.value), (Some("node-1"), b"10.0.0.7:80".as_slice()));
@@ -257,30 +259,30 @@ pub async fn a_standing_that_is_told_whom_it_was_behind_is_the_same<H: Harness>(
 /// A withdrawal whose answer was lost is repeated until it is certain.
 pub async fn withdrawing_again_is_done_and_touches_nobody_else<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let (member, other) = (scene.member().await, scene.member().await);
-    let first = member.stand(&scene.election).await;
-    member.withdraw(&first).await;
-    member.withdraw(&first).await;
+    let (participant, other) = (scene.participant().await, scene.participant().await);
+    let first = participant.stand(&scene.election).await;
+    participant.withdraw(&first).await;
+    participant.withdraw(&first).await;
     let others = other.stand(&scene.election).await;
-    member.withdraw(&first).await;
+    participant.withdraw(&first).await;
     assert!(other.leads(&others).await);
     other.withdraw(&others).await;
     // Not even as the same incarnation.
     for incarnation in [new_entry().incarnation, first.incarnation] {
         let entry = NewEntry::new(incarnation, "node-1", "10.0.0.7:80");
-        let again = held(&member.enlist_as(&scene.election, &entry).await.unwrap());
-        member.withdraw(&first).await;
-        assert!(member.leads(&again).await, "a late withdrawal does not reach the next entry");
-        let published = member.publish(&again, b"still here", None).await;
+        let again = held(&participant.enlist_as(&scene.election, &entry).await.unwrap());
+        participant.withdraw(&first).await;
+        assert!(participant.leads(&again).await, "a late withdrawal does not reach the next entry");
+        let published = participant.publish(&again, b"still here", None).await;
         assert!(published.is_some(), "nor what the session knows of it");
-        member.withdraw(&again).await;
+        participant.withdraw(&again).await;
     }
 }
 
 /// The office is not given up into nothing.
 pub async fn withdrawing_for_an_heir_is_done_only_while_the_heir_is_there<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let (leader, heir) = (scene.member().await, scene.member().await);
+    let (leader, heir) = (scene.participant().await, scene.participant().await);
     let election = harness.election();
     let gone = heir.stand(&election).await;
     heir.withdraw(&gone).await;
@@ -300,8 +302,8 @@ pub async fn withdrawing_for_an_heir_is_done_only_while_the_heir_is_there<H: Har
 pub async fn a_line_is_cut_at_the_limit_and_says_so<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let count = if scene.has_line() { 5 } else { 1 };
-    let members = scene.members_in_line(count).await;
-    let tokens: Vec<_> = members.iter().map(|(_, held)| held.token).collect();
+    let participants = scene.participants_in_line(count).await;
+    let tokens: Vec<_> = participants.iter().map(|(_, held)| held.token).collect();
     for limit in 0..=count + 1 {
         let line = scene.store.line(&scene.election, limit).await.unwrap();
         let seen: Vec<_> = line.entries.iter().map(|entry| entry.token).collect();
@@ -315,10 +317,10 @@ pub async fn a_line_is_cut_at_the_limit_and_says_so<H: Harness>(harness: &H) {
 /// Other libraries hold elections, too.
 pub async fn a_foreign_candidate_stands_in_line_without_an_incarnation<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
+    let participant = scene.participant().await;
     let Some(foreign) = harness.enlist_foreign(&scene.election, Bytes::from_static(b"stranger")).await else {
         // Nobody else writes here: then no entry of ours may look like a stranger's.
-        let held = member.stand(&scene.election).await;
+        let held = participant.stand(&scene.election).await;
         assert!(!scene.seen(&held).await.is_foreign());
         return;
     };
@@ -327,12 +329,12 @@ pub async fn a_foreign_candidate_stands_in_line_without_an_incarnation<H: Harnes
     assert_eq!(line.iter().map(|entry| (entry.token, entry.is_foreign())).collect::<Vec<_>>(), [(foreign.token, true)]);
     assert_eq!(line[0].value, "stranger");
     let entry = new_entry();
-    let standing = member.enlist_as(&scene.election, &entry).await.unwrap();
+    let standing = participant.enlist_as(&scene.election, &entry).await.unwrap();
     let Place::Behind { ahead, .. } = &standing.place else { panic!("{standing:?}") };
     assert!(ahead.is_foreign());
     assert_eq!(ahead.token, foreign.token);
     let seen = scene.line().await.entries.swap_remove(0);
     assert_eq!(scene.store.evict(&scene.election, &seen).await.unwrap(), Cas::Done);
-    let held = held(&member.enlist_as(&scene.election, &entry).await.unwrap());
-    assert!(member.leads(&held).await);
+    let held = held(&participant.enlist_as(&scene.election, &entry).await.unwrap());
+    assert!(participant.leads(&held).await);
 }

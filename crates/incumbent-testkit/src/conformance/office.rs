@@ -157,7 +157,7 @@ pub async fn a_tombstone_goes_after_its_time<H: Harness>(harness: &H) {
     if !scene.has_office_record().await {
         return;
     }
-    let member = scene.member().await;
+    let participant = scene.participant().await;
     let long = Ended::new(Nonce(1), Duration::from_secs(3600));
     let office = Office::default().with_ended(long.clone()).with_deposed(Deposed::new(token(9)));
     assert_eq!(set(&scene, Version::NONE, &office).await, Cas::Done);
@@ -177,8 +177,8 @@ pub async fn a_tombstone_goes_after_its_time<H: Harness>(harness: &H) {
             writes += 1;
             office.paused = Some(Paused::new(format!("write {writes}").as_str()));
             set(&scene, office.version, &office).await;
-            let held = member.stand(&scene.election).await;
-            member.withdraw(&held).await;
+            let held = participant.stand(&scene.election).await;
+            participant.withdraw(&held).await;
             false
         })
         .await;
@@ -192,7 +192,7 @@ pub async fn the_office_record_is_seen_with_every_standing<H: Harness>(harness: 
     if !scene.has_office_record().await {
         return;
     }
-    let (leader, follower) = (scene.member().await, scene.member().await);
+    let (leader, follower) = (scene.participant().await, scene.participant().await);
     assert_eq!(set(&scene, Version::NONE, &full(None)).await, Cas::Done);
     let office = read(&*scene.store, &scene.election).await;
     assert_eq!(leader.enlist(&scene.election).await.office, office);

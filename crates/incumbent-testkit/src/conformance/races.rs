@@ -37,21 +37,21 @@ pub async fn nobody_appears_ahead_of_a_sitting_leader<H: Harness>(harness: &H) {
 
 /// Stands and leaves, again and again. How often it was in line.
 async fn come_and_go(scene: Scene) -> usize {
-    let member = scene.member().await;
+    let participant = scene.participant().await;
     let mut stands = 0;
     for _ in 0..ROUNDS {
-        let Some(held) = held_of(&member.enlist(&scene.election).await) else {
+        let Some(held) = held_of(&participant.enlist(&scene.election).await) else {
             tokio::task::yield_now().await;
             continue;
         };
         stands += 1;
         tokio::task::yield_now().await;
-        if member.leads(&held).await {
+        if participant.leads(&held).await {
             tokio::task::yield_now().await;
             let head = scene.line().await.entries.swap_remove(0);
             assert!(head.is(&held), "{head:?} is ahead of the leader {held:?}");
         }
-        member.withdraw(&held).await;
+        participant.withdraw(&held).await;
     }
     stands
 }
@@ -79,19 +79,19 @@ pub async fn racing_candidates_get_different_tokens_and_one_leader<H: Harness>(h
     let scene = Scene::set(harness).await;
     let mut candidates = JoinSet::new();
     for _ in 0..CANDIDATES {
-        let (member, election) = (scene.member().await, scene.election.clone());
+        let (participant, election) = (scene.participant().await, scene.election.clone());
         candidates.spawn(async move {
-            let standing = member.enlist_as(&election, &new_entry()).await.expect("an enlistment");
-            (member, held_of(&standing))
+            let standing = participant.enlist_as(&election, &new_entry()).await.expect("an enlistment");
+            (participant, held_of(&standing))
         });
     }
     let ended = candidates.join_all().await;
     let mut tokens = BTreeSet::new();
     let mut leading = Vec::new();
-    for (member, held) in &ended {
+    for (participant, held) in &ended {
         let Some(held) = held else { continue };
         assert!(tokens.insert(held.token), "{held:?} is not the only one with its token");
-        if let Place::Leading(held) = member.place(held).await {
+        if let Place::Leading(held) = participant.place(held).await {
             leading.push(held.token);
         }
     }

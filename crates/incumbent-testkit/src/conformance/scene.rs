@@ -60,25 +60,25 @@ impl Scene {
     }
 
     /// A session that is renewed until it is dropped.
-    pub(super) async fn member(&self) -> Member {
-        Member::new(self.session().await, Some(self.ttl / 4))
+    pub(super) async fn participant(&self) -> Participant {
+        Participant::new(self.session().await, Some(self.ttl / 4))
     }
 
     /// A session that lives, and whose entries keep their versions: where renewals change them, it
     /// is not renewed, since nothing expires there.
-    pub(super) async fn still_member(&self) -> Member {
-        Member::new(self.session().await, self.is_leased().then_some(self.ttl / 4))
+    pub(super) async fn still_participant(&self) -> Participant {
+        Participant::new(self.session().await, self.is_leased().then_some(self.ttl / 4))
     }
 
-    /// `count` members in the line of the election, in this order.
-    pub(super) async fn members_in_line(&self, count: usize) -> Vec<(Member, Held)> {
-        let mut members = Vec::new();
+    /// `count` participants in the line of the election, in this order.
+    pub(super) async fn participants_in_line(&self, count: usize) -> Vec<(Participant, Held)> {
+        let mut participants = Vec::new();
         for _ in 0..count {
-            let member = self.member().await;
-            let held = member.stand(&self.election).await;
-            members.push((member, held));
+            let participant = self.participant().await;
+            let held = participant.stand(&self.election).await;
+            participants.push((participant, held));
         }
-        members
+        participants
     }
 
     pub(super) async fn line(&self) -> Line {
@@ -129,18 +129,18 @@ impl Scene {
 }
 
 /// A session that is kept alive, and the entries that it holds.
-pub(super) struct Member {
+pub(super) struct Participant {
     pub(super) session: Arc<dyn Session>,
     held: Arc<Mutex<Vec<Held>>>,
     keeper: Option<AbortHandle>,
 }
 
-impl Member {
-    fn new(session: Arc<dyn Session>, renew_every: Option<Duration>) -> Member {
+impl Participant {
+    fn new(session: Arc<dyn Session>, renew_every: Option<Duration>) -> Participant {
         let held = Arc::new(Mutex::new(Vec::new()));
         let keep = |every| tokio::spawn(keep_alive(session.clone(), held.clone(), every)).abort_handle();
         let keeper = renew_every.map(keep);
-        Member { session, held, keeper }
+        Participant { session, held, keeper }
     }
 
     /// Enters the line, as a new incarnation.
@@ -198,7 +198,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for Participant {
     fn drop(&mut self) {
         self.keeper.iter().for_each(AbortHandle::abort);
     }

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use incumbent_store::{Cas, Fault, Held, Paused, Place, Standing, StoreError};
 
 use super::harness::Harness;
-use super::scene::{Member, Scene, new_entry};
+use super::scene::{Participant, Scene, new_entry};
 use crate::candidates::held_of;
 
 /// What one session does to its entries does nothing to another's.
 pub async fn two_sessions_are_independent<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     let other_handle = harness.store().await;
-    let (first, second) = (scene.member().await, scene.member().await);
+    let (first, second) = (scene.participant().await, scene.participant().await);
     let (left, right) = (harness.election(), harness.election());
     let in_left = first.stand(&left).await;
     let in_right = second.stand(&right).await;
@@ -26,21 +26,21 @@ pub async fn two_sessions_are_independent<H: Harness>(harness: &H) {
 /// One proof of life for all of them.
 pub async fn one_session_stands_in_many_elections<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
+    let participant = scene.participant().await;
     let mut held = Vec::new();
     for _ in 0..20 {
-        held.push(member.stand(&harness.election()).await);
+        held.push(participant.stand(&harness.election()).await);
     }
-    let renewal = member.session.renew(&held).await.unwrap();
+    let renewal = participant.session.renew(&held).await.unwrap();
     assert_eq!((renewal.gone, renewal.unproven, renewal.stray), (vec![], vec![], vec![]));
     for held in &held {
-        assert!(member.leads(held).await);
+        assert!(participant.leads(held).await);
     }
     let left = held.swap_remove(7);
-    member.withdraw(&left).await;
-    assert_eq!(member.place(&left).await, Place::Gone);
+    participant.withdraw(&left).await;
+    assert_eq!(participant.place(&left).await, Place::Gone);
     for held in &held {
-        assert!(member.leads(held).await, "only one was withdrawn");
+        assert!(participant.leads(held).await, "only one was withdrawn");
     }
 }
 
@@ -48,19 +48,19 @@ pub async fn one_session_stands_in_many_elections<H: Harness>(harness: &H) {
 /// knew of.
 pub async fn a_renewal_names_what_is_gone_and_what_was_not_named<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let kept = member.stand(&harness.election()).await;
-    let old = member.stand(&scene.election).await;
+    let participant = scene.participant().await;
+    let kept = participant.stand(&harness.election()).await;
+    let old = participant.stand(&scene.election).await;
     let named = |held: &[&Held]| held.iter().map(|held| (*held).clone()).collect::<Vec<_>>();
-    let unnamed = member.session.renew(&named(&[&kept])).await.unwrap();
+    let unnamed = participant.session.renew(&named(&[&kept])).await.unwrap();
     assert_eq!((unnamed.gone, unnamed.stray), (vec![], vec![old.clone()]));
-    member.withdraw(&old).await;
-    let gone = member.session.renew(&named(&[&kept, &old])).await.unwrap();
+    participant.withdraw(&old).await;
+    let gone = participant.session.renew(&named(&[&kept, &old])).await.unwrap();
     assert_eq!((gone.gone, gone.stray), (vec![old.clone()], vec![]));
-    let new = member.stand(&scene.election).await;
-    let both = member.session.renew(&named(&[&old, &kept])).await.unwrap();
+    let new = participant.stand(&scene.election).await;
+    let both = participant.session.renew(&named(&[&old, &kept])).await.unwrap();
     assert_eq!((both.gone, both.stray), (vec![old], vec![new.clone()]));
-    let well = member.session.renew(&named(&[&new, &kept])).await.unwrap();
+    let well = participant.session.renew(&named(&[&new, &kept])).await.unwrap();
     assert_eq!((well.gone, well.stray), (vec![], vec![]));
     assert!(!well.ttl.is_zero());
 }
@@ -71,16 +71,16 @@ pub async fn a_renewal_says_who_is_still_ahead_only_while_it_is_so<H: Harness>(h
     if !scene.has_line() {
         return;
     }
-    let members = scene.members_in_line(3).await;
-    let [(leader, first), (next, second), (last, third)] = &members[..] else { panic!("three in line") };
+    let participants = scene.participants_in_line(3).await;
+    let [(leader, first), (next, second), (last, third)] = &participants[..] else { panic!("three in line") };
     // Each time they look, as candidates do on a hint.
-    let behind = async |member: &Member, held: &Held| {
-        let Standing { place, office, .. } = member.session.standing(held, None).await.unwrap();
+    let behind = async |participant: &Participant, held: &Held| {
+        let Standing { place, office, .. } = participant.session.standing(held, None).await.unwrap();
         let seen = match place {
             Place::Behind { ahead, .. } => Some((ahead.token, office.version)),
             _ => None,
         };
-        let said = member.session.renew(std::slice::from_ref(held)).await.unwrap().behind;
+        let said = participant.session.renew(std::slice::from_ref(held)).await.unwrap().behind;
         assert!(
             said.iter().all(|said| said.held == *held && seen == Some((said.ahead.token, said.office))),
             "{said:?}"
@@ -107,8 +107,8 @@ pub async fn a_renewal_says_who_is_still_ahead_only_while_it_is_so<H: Harness>(h
 /// A session lives as long as it is renewed, however long that is.
 pub async fn a_renewed_session_stays<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let held = member.stand(&scene.election).await;
+    let participant = scene.participant().await;
+    let held = participant.stand(&scene.election).await;
     if scene.is_leased() {
         // One that is not renewed shows when the TTL has passed, twice.
         for _ in 0..2 {
@@ -119,27 +119,27 @@ pub async fn a_renewed_session_stays<H: Harness>(harness: &H) {
         }
     } else {
         let before = scene.seen(&held).await.version;
-        member.session.renew(std::slice::from_ref(&held)).await.unwrap();
+        participant.session.renew(std::slice::from_ref(&held)).await.unwrap();
         assert_ne!(scene.seen(&held).await.version, before, "rivals see that it lives");
     }
-    assert!(member.leads(&held).await);
-    assert_eq!(member.session.renew(std::slice::from_ref(&held)).await.unwrap().gone, []);
+    assert!(participant.leads(&held).await);
+    assert_eq!(participant.session.renew(std::slice::from_ref(&held)).await.unwrap().gone, []);
 }
 
 /// Nothing is left, and nothing comes back.
 pub async fn closing_a_session_removes_its_entries<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let (member, other) = (scene.member().await, scene.member().await);
+    let (participant, other) = (scene.participant().await, scene.participant().await);
     let elsewhere = harness.election();
-    member.stand(&scene.election).await;
-    member.stand(&elsewhere).await;
-    member.session.close().await.unwrap();
+    participant.stand(&scene.election).await;
+    participant.stand(&elsewhere).await;
+    participant.session.close().await.unwrap();
     assert_eq!(scene.tokens().await, []);
     assert_eq!(scene.line_of(&elsewhere).await.entries, []);
-    let late = member.session.enlist(&scene.election, &new_entry()).await;
+    let late = participant.session.enlist(&scene.election, &new_entry()).await;
     assert!(late.is_err(), "a closed session stands nowhere: {late:?}");
-    assert!(member.session.renew(&[]).await.is_err());
-    member.session.close().await.expect("closing again is no error");
+    assert!(participant.session.renew(&[]).await.is_err());
+    participant.session.close().await.expect("closing again is no error");
     let held = other.stand(&scene.election).await;
     assert!(other.leads(&held).await);
 }

@@ -11,11 +11,11 @@ pub async fn tokens_grow_over_withdrawals_and_an_emptied_line<H: Harness>(harnes
     let mut tokens = Vec::new();
     for _ in 0..3 {
         // A new session each time, and one that stands twice.
-        let member = scene.member().await;
+        let participant = scene.participant().await;
         for _ in 0..2 {
-            let held = member.stand(&scene.election).await;
+            let held = participant.stand(&scene.election).await;
             tokens.push(held.token);
-            member.withdraw(&held).await;
+            participant.withdraw(&held).await;
             assert_eq!(scene.tokens().await, []);
         }
     }
@@ -25,7 +25,7 @@ pub async fn tokens_grow_over_withdrawals_and_an_emptied_line<H: Harness>(harnes
 /// The store, or a rival, removes the silent one; the next token is greater all the same.
 pub async fn tokens_grow_over_a_session_that_fell_silent<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let (silent, next) = (scene.member().await, scene.member().await);
+    let (silent, next) = (scene.participant().await, scene.participant().await);
     let old = silent.stand(&scene.election).await;
     drop(silent);
     if scene.is_leased() {
@@ -44,16 +44,16 @@ pub async fn tokens_grow_over_an_ended_election<H: Harness>(harness: &H) {
     if !scene.has_office_record().await {
         return;
     }
-    let member = scene.member().await;
-    let old = member.stand(&scene.election).await;
+    let participant = scene.participant().await;
+    let old = participant.stand(&scene.election).await;
     let version = scene.line().await.office.version;
     let ended = Office::default().with_ended(Ended::new(Nonce(7), scene.ttl));
     assert_eq!(scene.store.set_office(&scene.election, version, &ended).await.unwrap(), Cas::Done);
-    member.withdraw(&old).await;
+    participant.withdraw(&old).await;
     let version = scene.line().await.office.version;
     assert_eq!(scene.store.set_office(&scene.election, version, &Office::default()).await.unwrap(), Cas::Done);
     let line = scene.line().await;
     assert!(line.office.is_blank() && line.entries.is_empty(), "{line:?}");
-    let new = member.stand(&scene.election).await;
+    let new = participant.stand(&scene.election).await;
     assert!(new.token > old.token, "{new:?} after {old:?}");
 }

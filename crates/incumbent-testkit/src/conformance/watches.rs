@@ -8,13 +8,14 @@ use incumbent_store::{Cas, Cursor, Held, Office, Paused, Place, Seen, Session, S
 use tokio::task::JoinSet;
 
 use super::harness::Harness;
-use super::scene::{Member, Scene, new_entry, poll_once};
+use super::scene::{Participant, Scene, new_entry, poll_once};
 
 /// The one right ahead is gone, and somebody older still leads.
 pub async fn a_wake_is_only_a_hint<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
     if !scene.has_line() {
-        let (leader, waiting, quicker) = (scene.member().await, scene.member().await, scene.member().await);
+        let (leader, waiting, quicker) =
+            (scene.participant().await, scene.participant().await, scene.participant().await);
         let held = leader.stand(&scene.election).await;
         assert!(matches!(waiting.enlist(&scene.election).await.place, Place::Behind { held: None, .. }));
         leader.withdraw(&held).await;
@@ -23,8 +24,8 @@ pub async fn a_wake_is_only_a_hint<H: Harness>(harness: &H) {
         assert!(matches!(&place, Place::Behind { held: None, ahead, .. } if ahead.is(&taken)), "{place:?}");
         return;
     }
-    let members = scene.members_in_line(3).await;
-    let [(_, leading), (between, gone), (last, held)] = members.as_slice() else { unreachable!() };
+    let participants = scene.participants_in_line(3).await;
+    let [(_, leading), (between, gone), (last, held)] = participants.as_slice() else { unreachable!() };
     let (watched, cursor) = followed(last, held).await;
     assert_eq!(watched.ahead.as_ref(), Some(&gone.entry));
     let wake = last.session.watch(&watched, cursor);
@@ -37,8 +38,8 @@ pub async fn a_wake_is_only_a_hint<H: Harness>(harness: &H) {
 }
 
 /// What one in line waits for, as it stands now.
-async fn followed(member: &Member, held: &Held) -> (Watched, Cursor) {
-    let standing = member.standing(held).await;
+async fn followed(participant: &Participant, held: &Held) -> (Watched, Cursor) {
+    let standing = participant.standing(held).await;
     let mut watched = Watched::new(held.clone(), standing.office.version);
     if let Place::Behind { ahead, .. } = standing.place {
         watched.ahead = Some(ahead.id);
@@ -100,8 +101,8 @@ impl Change {
 struct Waiting {
     change: Change,
     /// In line, if it is.
-    waits: Option<(Member, Held)>,
-    makes: (Member, Option<Held>),
+    waits: Option<(Participant, Held)>,
+    makes: (Participant, Option<Held>),
 }
 
 /// What was read before a watch.
@@ -112,7 +113,7 @@ enum Read {
 
 impl Waiting {
     async fn set(scene: &Scene, change: Change) -> Waiting {
-        let (member, other) = (scene.member().await, scene.member().await);
+        let (participant, other) = (scene.participant().await, scene.participant().await);
         let election = &scene.election;
         let mut held = None;
         if matches!(change, Change::AheadGoes | Change::HeadGoes | Change::HeadPublishes | Change::LastGoes) {
@@ -120,22 +121,22 @@ impl Waiting {
         }
         let in_line = change.needs_line()
             || matches!(change, Change::OwnEntryGoes | Change::NoticeIsSet | Change::NoticeIsRemoved);
-        let waits = if in_line { Some(member.stand(election).await) } else { None };
+        let waits = if in_line { Some(participant.stand(election).await) } else { None };
         if matches!(change, Change::HeirGoes | Change::HeirPublishes) {
             held = Some(other.stand(election).await);
         }
         if matches!(change, Change::NoticeIsRemoved | Change::OfficeIsRemoved) {
             set_paused(scene, true).await;
         }
-        Waiting { change, waits: waits.map(|held| (member, held)), makes: (other, held) }
+        Waiting { change, waits: waits.map(|held| (participant, held)), makes: (other, held) }
     }
 
     async fn read(&self, scene: &Scene) -> Read {
         let other = || self.makes.1.as_ref().map(|held| held.entry.clone());
-        if let Some((member, held)) = &self.waits {
-            let (mut watched, cursor) = followed(member, held).await;
+        if let Some((participant, held)) = &self.waits {
+            let (mut watched, cursor) = followed(participant, held).await;
             watched.heir = other().filter(|_| self.change != Change::AheadGoes);
-            return Read::Entry(member.session.clone(), watched, cursor);
+            return Read::Entry(participant.session.clone(), watched, cursor);
         }
         let line = scene.line().await;
         let mut seen = line.seen();
@@ -147,15 +148,17 @@ impl Waiting {
     }
 
     async fn make(&self, scene: &Scene) {
-        let (member, held) = &self.makes;
+        let (participant, held) = &self.makes;
         let held = || held.as_ref().expect("somebody stands");
         match self.change {
             Change::OwnEntryGoes => scene.evict(&self.waits.as_ref().expect("it is in line").1).await,
-            Change::AheadGoes | Change::HeirGoes | Change::HeadGoes | Change::LastGoes => member.withdraw(held()).await,
-            Change::HeirPublishes | Change::HeadPublishes => {
-                assert!(member.publish(held(), b"new", None).await.is_some());
+            Change::AheadGoes | Change::HeirGoes | Change::HeadGoes | Change::LastGoes => {
+                participant.withdraw(held()).await
             }
-            Change::HeadComes => drop(member.stand(&scene.election).await),
+            Change::HeirPublishes | Change::HeadPublishes => {
+                assert!(participant.publish(held(), b"new", None).await.is_some());
+            }
+            Change::HeadComes => drop(participant.stand(&scene.election).await),
             Change::NoticeIsSet | Change::OfficeIsSet => set_paused(scene, true).await,
             Change::NoticeIsRemoved | Change::OfficeIsRemoved => set_paused(scene, false).await,
         }
@@ -230,14 +233,14 @@ async fn told(scene: &Scene, what: &str, mut wake: Wake) {
 /// Watches that nobody waits for any more are forgotten, whether or not they were polled.
 pub async fn dropped_watches_leave_nothing_behind<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let held = member.stand(&scene.election).await;
+    let participant = scene.participant().await;
+    let held = participant.stand(&scene.election).await;
     let before = harness.watches();
     let line = scene.line().await;
-    let (watched, cursor) = followed(&member, &held).await;
+    let (watched, cursor) = followed(&participant, &held).await;
     let watch = |number| match number % 2 {
         0 => scene.store.watch(&scene.election, &line.seen(), line.cursor),
-        _ => member.session.watch(&watched, cursor),
+        _ => participant.session.watch(&watched, cursor),
     };
     for number in 0..500 {
         let mut wake = watch(number);
@@ -248,7 +251,7 @@ pub async fn dropped_watches_leave_nothing_behind<H: Harness>(harness: &H) {
     scene.until("the store has forgotten them", async || harness.watches() == before).await;
     // And the store still tells those who stayed.
     let stayed = [watch(0), watch(1)];
-    member.withdraw(&held).await;
+    participant.withdraw(&held).await;
     for wake in stayed {
         told(&scene, "the watch that stayed", wake).await;
     }
@@ -260,9 +263,9 @@ pub async fn one_leaves_and_exactly_one_is_woken<H: Harness>(harness: &H) {
     if !scene.has_line() || !scene.promises.watches {
         return nobody_waits_in_line(&scene).await;
     }
-    let members = scene.members_in_line(harness.crowd()).await;
+    let participants = scene.participants_in_line(harness.crowd()).await;
     let mut watches = JoinSet::new();
-    for (number, (follower, held)) in members.iter().enumerate().skip(1) {
+    for (number, (follower, held)) in participants.iter().enumerate().skip(1) {
         let (watched, cursor) = followed(follower, held).await;
         let wake = follower.session.watch(&watched, cursor);
         watches.spawn(async move {
@@ -272,9 +275,9 @@ pub async fn one_leaves_and_exactly_one_is_woken<H: Harness>(harness: &H) {
     }
     tokio::task::yield_now().await;
     // A second departure tells when the news of the first has reached everybody who gets it.
-    let leaving = [members.len() / 2, members.len() - 2];
+    let leaving = [participants.len() / 2, participants.len() - 2];
     for number in leaving {
-        members[number].0.withdraw(&members[number].1).await;
+        participants[number].0.withdraw(&participants[number].1).await;
         loop {
             let woken = tokio::time::timeout(scene.patience(), watches.join_next()).await.expect("somebody is woken");
             let woken = woken.unwrap().unwrap();
@@ -295,7 +298,7 @@ pub async fn one_leaves_and_exactly_one_is_woken<H: Harness>(harness: &H) {
 /// Without a line or without watches there is no crowd to wake: those who wait come back by
 /// themselves.
 async fn nobody_waits_in_line(scene: &Scene) {
-    let (leader, waiting) = (scene.member().await, scene.member().await);
+    let (leader, waiting) = (scene.participant().await, scene.participant().await);
     let held = leader.stand(&scene.election).await;
     let entry = new_entry();
     let behind = waiting.enlist_as(&scene.election, &entry).await.unwrap().place;
@@ -308,15 +311,15 @@ async fn nobody_waits_in_line(scene: &Scene) {
 /// Followers do not care what the one ahead advertises, nor the kept out who leads; observers do.
 pub async fn a_publication_wakes_those_who_follow_the_head_and_not_those_who_wait_for_a_place<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
-    let held = member.stand(&scene.election).await;
+    let participant = scene.participant().await;
+    let held = participant.stand(&scene.election).await;
     let line = scene.line().await;
     let mut kept_out = scene.store.watch(&scene.election, &Seen::new(line.office.version), line.cursor);
     let head = scene.store.watch(&scene.election, &line.seen(), line.cursor);
-    let (watched, cursor) = followed(&member, &held).await;
-    let mut owner = member.session.watch(&watched, cursor);
+    let (watched, cursor) = followed(&participant, &held).await;
+    let mut owner = participant.session.watch(&watched, cursor);
     assert!(poll_once(&mut owner).await.is_pending() && poll_once(&mut kept_out).await.is_pending());
-    let next = scene.member().await;
+    let next = scene.participant().await;
     let mut place = None;
     if scene.has_line() {
         let behind = next.stand(&scene.election).await;
@@ -324,7 +327,7 @@ pub async fn a_publication_wakes_those_who_follow_the_head_and_not_those_who_wai
         let wake = place.insert(next.session.watch(&watched, cursor));
         assert!(poll_once(wake).await.is_pending());
     }
-    assert!(member.publish(&held, b"new", None).await.is_some());
+    assert!(participant.publish(&held, b"new", None).await.is_some());
     told(&scene, "who watches the head", head).await;
     assert_eq!(scene.seen(&held).await.value, "new");
     let woken = poll_once(&mut owner).await;
@@ -332,7 +335,7 @@ pub async fn a_publication_wakes_those_who_follow_the_head_and_not_those_who_wai
     if let Some(place) = &mut place {
         assert!(poll_once(place).await.is_pending(), "nobody has left");
     }
-    member.withdraw(&held).await;
+    participant.withdraw(&held).await;
     if let Some(place) = place {
         told(&scene, "who waits for the place", place).await;
     }
