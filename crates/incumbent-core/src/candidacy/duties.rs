@@ -156,7 +156,7 @@ impl Candidacy {
     }
 
     pub(super) fn refuse_own_transfer(&mut self, why: Refusal, out: &mut Outbox) {
-        if self.wishes.transfer.take().is_some() {
+        if self.requested.transfer.take().is_some() {
             self.event(Event::TransferRefused(why), out);
         }
     }
@@ -214,7 +214,7 @@ impl Candidacy {
             None if line.more => Refusal::TooFar,
             None => Refusal::HeirGone,
             Some(0) if behind[0].ready == Some(handover.nonce) => {
-                let ours = self.wishes.transfer.as_ref().is_some_and(|(_, _, nonce)| *nonce == handover.nonce);
+                let ours = self.requested.transfer.as_ref().is_some_and(|(_, _, nonce)| *nonce == handover.nonce);
                 let guard = self.settings.policy.guards_handovers().then(|| heir.entry.clone());
                 return match (ours, guard) {
                     (true, Some(guard)) => self.cede(guard, out),

@@ -80,13 +80,13 @@ pub(crate) struct Candidacy {
     /// Something may have changed since the last answer.
     look: bool,
     reread_at: Timestamp,
-    wishes: Wishes,
+    requested: Requested,
     notices: NoticeProgress,
 }
 
 /// What the user wants of this candidacy.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Wishes {
+struct Requested {
     leave: bool,
     close: bool,
     unhealthy: bool,
@@ -212,7 +212,7 @@ impl Candidacy {
             next_watch: 0,
             look: false,
             reread_at: Timestamp::ZERO,
-            wishes: Wishes {
+            requested: Requested {
                 leave: false,
                 close: false,
                 unhealthy: false,
@@ -238,7 +238,7 @@ impl Candidacy {
         let mut sweeper = Candidacy::new(id, who, settings, rng);
         sweeper.incarnation = stray.incarnation;
         sweeper.session = Some(epoch);
-        sweeper.wishes.leave = true;
+        sweeper.requested.leave = true;
         sweeper.state = State::Withdrawing(stray, None);
         sweeper
     }
@@ -282,7 +282,7 @@ impl Candidacy {
     /// Whether it is on its way out for good, so that another may stand in the same election after
     /// it.
     pub(crate) fn is_leaving(&self) -> bool {
-        self.wishes.leave || self.is_done()
+        self.requested.leave || self.is_done()
     }
 
     pub(crate) fn election(&self) -> &crate::name::ElectionName {
@@ -308,8 +308,8 @@ impl Candidacy {
             CandidacyInput::Tick => {}
             CandidacyInput::Command(command) => self.on_command(command, out),
             CandidacyInput::Close => {
-                self.wishes.leave = true;
-                self.wishes.close = true;
+                self.requested.leave = true;
+                self.requested.close = true;
             }
             CandidacyInput::Answer(id, answer) => self.on_answer(now, id, answer, out),
             CandidacyInput::Wake(id, hint) => self.on_wake(now, id, hint, out),
@@ -378,13 +378,13 @@ impl Candidacy {
     fn barred(&self) -> Option<LossReason> {
         if self.has_ended() {
             Some(LossReason::Ended)
-        } else if self.wishes.failed {
+        } else if self.requested.failed {
             Some(LossReason::Refused)
-        } else if self.wishes.close {
+        } else if self.requested.close {
             Some(LossReason::Closing)
         } else if self.office.paused.is_some() && self.settings.policy.heeds_pauses() {
             Some(LossReason::Paused)
-        } else if self.wishes.unhealthy {
+        } else if self.requested.unhealthy {
             Some(LossReason::Unhealthy)
         } else {
             None
@@ -394,7 +394,7 @@ impl Candidacy {
     /// Why no entry of this candidate may stay in line, if none may. One on a session that is to be
     /// replaced goes while that session can still remove it.
     fn must_leave_line(&self) -> Option<LossReason> {
-        let resigned = self.wishes.leave.then_some(LossReason::Resigned);
+        let resigned = self.requested.leave.then_some(LossReason::Resigned);
         self.barred().or(resigned).or(self.session_ends.then_some(LossReason::NoSession))
     }
 

@@ -72,7 +72,7 @@ impl Candidacy {
             self.event(Event::Ended, out);
             return self.finish(true, out);
         }
-        if self.wishes.leave {
+        if self.requested.leave {
             return self.finish(true, out);
         }
         if let Some(why) = self.barred() {
@@ -137,8 +137,8 @@ impl Candidacy {
             self.notices.line_read &= !reread;
             return self.call(now, Op::Standing(held, None), out);
         }
-        if let Some((number, value)) = self.wishes.proclaim.clone() {
-            self.wishes.proclaiming = number;
+        if let Some((number, value)) = self.requested.proclaim.clone() {
+            self.requested.proclaiming = number;
             return self.call(now, Op::Publish(held, self.published, value, None), out);
         }
         if let Some(op) = self.leader_duty(now, &held, out) {
@@ -156,10 +156,10 @@ impl Candidacy {
     pub(super) fn on_command(&mut self, command: Command, out: &mut Outbox) {
         match command {
             Command::Release => self.on_release(out),
-            Command::Leave => self.wishes.leave = true,
+            Command::Leave => self.requested.leave = true,
             Command::Proclaim(number, value) if self.term().is_some() => {
                 self.who.value = value.clone();
-                self.wishes.proclaim = Some((number, value));
+                self.requested.proclaim = Some((number, value));
             }
             Command::Proclaim(number, _) => self.event(Event::Proclaimed(number, Cas::Refused), out),
             Command::Transfer(Successor::Member(_), _) => {
@@ -171,17 +171,17 @@ impl Candidacy {
                     State::Office(_) if !self.tenure.serves() => {
                         self.event(Event::TransferRefused(Refusal::Leaving), out);
                     }
-                    State::Office(_) if self.wishes.transfer.is_some() => {
+                    State::Office(_) if self.requested.transfer.is_some() => {
                         self.event(Event::TransferRefused(Refusal::Busy), out);
                     }
                     State::Office(held) if heir.is(held) => {
                         self.event(Event::TransferRefused(Refusal::LeadsAlready), out);
                     }
-                    State::Office(_) => self.wishes.transfer = Some((heir, within, nonce)),
+                    State::Office(_) => self.requested.transfer = Some((heir, within, nonce)),
                     _ => self.event(Event::TransferRefused(Refusal::Leaving), out),
                 }
             }
-            Command::Healthy(healthy) => self.wishes.unhealthy = !healthy,
+            Command::Healthy(healthy) => self.requested.unhealthy = !healthy,
             Command::Lapsed(term) => {
                 let step = self.tenure.lapsed(term);
                 self.carry_out(step, out);
@@ -353,9 +353,9 @@ impl Candidacy {
             self.notices.said_ready = ready;
             return;
         }
-        let number = self.wishes.proclaiming;
+        let number = self.requested.proclaiming;
         // A newer value may have been asked for since: it is published next.
-        self.wishes.proclaim.take_if(|(waiting, _)| *waiting == number);
+        self.requested.proclaim.take_if(|(waiting, _)| *waiting == number);
         self.event(Event::Proclaimed(number, Cas::Done), out);
     }
 
@@ -376,9 +376,9 @@ impl Candidacy {
                 self.state = State::Enlisting { stray: Some(held), sent: true };
             }
             (Op::Withdraw(..), Fault::Permanent) => {
-                self.wishes.leave = true;
-                if !self.wishes.failed {
-                    self.wishes.failed = true;
+                self.requested.leave = true;
+                if !self.requested.failed {
+                    self.requested.failed = true;
                     self.event(Event::Failed, out);
                 }
                 self.finish(false, out);

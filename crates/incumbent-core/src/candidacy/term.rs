@@ -58,7 +58,7 @@ impl Candidacy {
         let (term, claim) = (self.tenure.term(), Claim::Entry(held));
         self.event(Event::Elected { term, claim, deadline: self.tenure.deadline() }, out);
         // What was to be proclaimed is in the entry already.
-        self.wishes.proclaim = None;
+        self.requested.proclaim = None;
         self.notices = super::NoticeProgress::default();
     }
 
@@ -112,7 +112,7 @@ impl Candidacy {
 
     /// The leader hands over to an heir that is next in line, its work having stopped already.
     pub(super) fn cede(&mut self, heir: EntryId, out: &mut Outbox) {
-        self.wishes.transfer = None;
+        self.requested.transfer = None;
         let step = self.tenure.cede(heir);
         self.carry_out(step, out);
     }
@@ -208,9 +208,9 @@ impl Candidacy {
 
     /// Trying again will not help: leave the line, and say so.
     pub(super) fn fail(&mut self, now: Timestamp, out: &mut Outbox) {
-        if !self.wishes.failed {
-            self.wishes.failed = true;
-            self.wishes.leave = true;
+        if !self.requested.failed {
+            self.requested.failed = true;
+            self.requested.leave = true;
             self.event(Event::Failed, out);
         }
         self.drain(now, LossReason::Refused, None, out);
