@@ -5,8 +5,8 @@
 //! what the simulator and the model checker run: the same code, not a model of it.
 //!
 //! - [`Participant`] is one process with a store: a session and any number of candidacies.
-//! - [`peers::Member`] is one member of a group with no store. A driver has to know these two, and
-//!   no other machine.
+//! - [`peers::MemberMachine`] is one member of a group with no store. A driver has to know these
+//!   two, and no other machine.
 //! - [`Lease`] says until when a session may be believed to live.
 //! - The rest is the vocabulary that machines and stores share.
 

@@ -14,7 +14,7 @@ pub mod bully;
 pub mod consensus;
 mod group;
 mod machine;
-mod member;
+mod member_machine;
 mod policy;
 mod rank;
 mod rank_state;
@@ -24,7 +24,7 @@ pub mod wire;
 
 pub use group::{Group, GroupError, MAX_MEMBERS, MemberId};
 pub use machine::{Abstention, Input, Output, TermRules, Wish};
-pub use member::Member;
+pub use member_machine::MemberMachine;
 #[doc(hidden)]
 pub use policy::{ConsensusFlaw, ConsensusPolicy, RankFlaw, RankPolicy};
 pub use rank::RankMachine;

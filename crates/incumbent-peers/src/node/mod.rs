@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use incumbent_core::peers::consensus::{PeerRole, Position, SealId};
 use incumbent_core::peers::wire::{Body, Frame};
-use incumbent_core::peers::{Abstention, Group, Input, Member as Machine, MemberId, Output, TermRules, Wish};
+use incumbent_core::peers::{Abstention, Group, Input, MemberId, MemberMachine, Output, TermRules, Wish};
 use incumbent_core::{Cas, Command, Event, Fault, LossReason, NameError, Rng, StoreId, Timestamp, Token, check_value};
 use incumbent_store::{Alarm, Clock};
 use tokio::sync::{mpsc, watch};
@@ -94,7 +94,7 @@ impl Shared {
 enum Phase {
     /// The group has not been founded.
     Forming(Founding),
-    Running(Machine),
+    Running(MemberMachine),
     Over,
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use incumbent_core::peers::bully::Bully;
 use incumbent_core::peers::consensus::{Boot, Consensus, PeerRole};
 use incumbent_core::peers::ring::Ring;
-use incumbent_core::peers::{Group, Member as Machine, MemberId};
+use incumbent_core::peers::{Group, MemberId, MemberMachine};
 use incumbent_core::{Rng, StoreId, Timestamp};
 use incumbent_store::random_words;
 use tokio::net::TcpListener;
@@ -184,13 +184,13 @@ impl Start<'_> {
 type Parts = ((Option<incumbent_core::peers::TermRules>, bytes::Bytes), Rng);
 
 /// A bully or ring member that starts now.
-fn rank(now: Timestamp, group: Group, rules: &Rules, (candidate, rng): Parts) -> Result<Machine, ConfigError> {
+fn rank(now: Timestamp, group: Group, rules: &Rules, (candidate, rng): Parts) -> Result<MemberMachine, ConfigError> {
     match rules {
         Rules::Bully(rules) => Bully::new(now, group, *rules, candidate, rng)
-            .map(|machine| Machine::Bully(Box::new(machine)))
+            .map(|machine| MemberMachine::Bully(Box::new(machine)))
             .map_err(ConfigError::Rank),
         Rules::Ring(rules) => Ring::new(now, group, *rules, candidate, rng)
-            .map(|machine| Machine::Ring(Box::new(machine)))
+            .map(|machine| MemberMachine::Ring(Box::new(machine)))
             .map_err(ConfigError::Rank),
         Rules::Consensus(_) => Err(ConfigError::Mixed { group: Algorithm::Bully, rules: Algorithm::Consensus }),
     }
@@ -203,12 +203,12 @@ pub(super) fn consensus(
     rules: &Rules,
     boot: Boot,
     (candidate, rng): Parts,
-) -> Result<Machine, ConfigError> {
+) -> Result<MemberMachine, ConfigError> {
     let Rules::Consensus(settings) = rules else {
         return Err(ConfigError::Mixed { group: Algorithm::Consensus, rules: rules.algorithm() });
     };
     let machine = Consensus::new(now, group, *settings, boot, candidate, rng).map_err(ConfigError::Consensus)?;
-    Ok(Machine::Consensus(Box::new(machine)))
+    Ok(MemberMachine::Consensus(Box::new(machine)))
 }
 
 /// Why a member cannot start.

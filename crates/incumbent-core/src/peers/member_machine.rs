@@ -11,10 +11,10 @@ use crate::time::Timestamp;
 /// One member, whichever way its group elects. What its members do not say to each other is passed
 /// over.
 ///
-/// After each [`Member::handle`], take every [`Member::poll_output`], in order, then wait until
-/// [`Member::poll_timeout`] at the latest. A tick that comes early does nothing.
+/// After each [`MemberMachine::handle`], take every [`MemberMachine::poll_output`], in order, then
+/// wait until [`MemberMachine::poll_timeout`] at the latest. A tick that comes early does nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Member {
+pub enum MemberMachine {
     /// By a vote of the majority.
     Consensus(Box<Consensus>),
     /// The highest rank that answers, asked directly.
@@ -23,23 +23,23 @@ pub enum Member {
     Ring(Box<Ring>),
 }
 
-impl Member {
+impl MemberMachine {
     /// Something happened, or time has passed.
     pub fn handle(&mut self, now: Timestamp, input: Input<Body>) {
         match self {
-            Member::Consensus(machine) => {
+            MemberMachine::Consensus(machine) => {
                 let message = |body| if let Body::Consensus(message) = body { Some(message) } else { None };
                 if let Some(input) = input.map(message) {
                     machine.handle(now, input);
                 }
             }
-            Member::Bully(machine) => {
+            MemberMachine::Bully(machine) => {
                 let message = |body| if let Body::Bully(message) = body { Some(message) } else { None };
                 if let Some(input) = input.map(message) {
                     machine.handle(now, input);
                 }
             }
-            Member::Ring(machine) => {
+            MemberMachine::Ring(machine) => {
                 let message = |body| if let Body::Ring(message) = body { Some(message) } else { None };
                 if let Some(input) = input.map(message) {
                     machine.handle(now, input);
@@ -51,18 +51,18 @@ impl Member {
     /// What is to be done next.
     pub fn poll_output(&mut self) -> Option<Output<Body>> {
         match self {
-            Member::Consensus(machine) => machine.poll_output().map(|output| output.map(Body::Consensus)),
-            Member::Bully(machine) => machine.poll_output().map(|output| output.map(Body::Bully)),
-            Member::Ring(machine) => machine.poll_output().map(|output| output.map(Body::Ring)),
+            MemberMachine::Consensus(machine) => machine.poll_output().map(|output| output.map(Body::Consensus)),
+            MemberMachine::Bully(machine) => machine.poll_output().map(|output| output.map(Body::Bully)),
+            MemberMachine::Ring(machine) => machine.poll_output().map(|output| output.map(Body::Ring)),
         }
     }
 
     /// When [`Input::Tick`] is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         match self {
-            Member::Consensus(machine) => machine.poll_timeout(),
-            Member::Bully(machine) => machine.poll_timeout(),
-            Member::Ring(machine) => machine.poll_timeout(),
+            MemberMachine::Consensus(machine) => machine.poll_timeout(),
+            MemberMachine::Bully(machine) => machine.poll_timeout(),
+            MemberMachine::Ring(machine) => machine.poll_timeout(),
         }
     }
 
@@ -70,24 +70,24 @@ impl Member {
     /// asked to stop, and who leads next shows what came of it.
     pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
         match self {
-            Member::Consensus(machine) => machine.wish(now, wish),
-            Member::Bully(machine) => machine.wish(now, wish),
-            Member::Ring(machine) => machine.wish(now, wish),
+            MemberMachine::Consensus(machine) => machine.wish(now, wish),
+            MemberMachine::Bully(machine) => machine.wish(now, wish),
+            MemberMachine::Ring(machine) => machine.wish(now, wish),
         }
     }
 
     /// Who leads, as a consensus member knows it; `None` for the others, which tell all they know
     /// by events.
     pub fn report(&self, now: Timestamp) -> Option<Report> {
-        let Member::Consensus(machine) = self else { return None };
+        let MemberMachine::Consensus(machine) = self else { return None };
         Some(machine.report(now))
     }
 
     /// The highest term that it knows; zero where there are none.
     pub fn term(&self) -> u64 {
         match self {
-            Member::Consensus(machine) => machine.term(),
-            Member::Bully(_) | Member::Ring(_) => 0,
+            MemberMachine::Consensus(machine) => machine.term(),
+            MemberMachine::Bully(_) | MemberMachine::Ring(_) => 0,
         }
     }
 
@@ -95,9 +95,9 @@ impl Member {
     pub fn role(&self) -> PeerRole {
         let rank = |leads| if leads { PeerRole::Leader } else { PeerRole::Follower };
         match self {
-            Member::Consensus(machine) => machine.role(),
-            Member::Bully(machine) => rank(machine.leads()),
-            Member::Ring(machine) => rank(machine.leads()),
+            MemberMachine::Consensus(machine) => machine.role(),
+            MemberMachine::Bully(machine) => rank(machine.leads()),
+            MemberMachine::Ring(machine) => rank(machine.leads()),
         }
     }
 }
