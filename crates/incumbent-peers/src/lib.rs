@@ -79,7 +79,7 @@ pub use config::{Algorithm, ConfigError, GroupConfig, LinkSettings, NodeConfig, 
 pub use counters::Counters;
 pub use incumbent_core::peers::consensus::{ConsensusSettings, PeerRole, Position};
 pub use incumbent_core::peers::wire::Body;
-pub use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, RankSettings, TermRules, Wish};
+pub use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, OperatorRequest, RankSettings, TermRules};
 pub use incumbent_core::{Claim, Command, Event, Fault, Refusal, Successor, TermNo};
 pub use members::{Member, Members};
 pub use node::{Node, NodeEvent, NodeView, StartError};

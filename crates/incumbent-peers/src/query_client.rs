@@ -23,7 +23,7 @@ use crate::packet::{MAX_ANSWER_BYTES, Packet};
 use crate::status::{Answer, LeaderView, Query, Refused, Status};
 use crate::trace::Meter;
 
-/// How often an operator's wish follows the leader to another member before it gives up.
+/// How often an operator's request follows the leader to another member before it gives up.
 const ROUNDS: usize = 3;
 
 /// Asks the members of a group. It connects when it has to, and keeps at most one connection to
@@ -119,13 +119,13 @@ impl QueryClient {
 
     /// Asks the leader to resign. Answers who was asked, once it has accepted.
     pub async fn resign(&self) -> Result<MemberId, AskError> {
-        self.wish(Query::Resign).await
+        self.ask_leader(Query::Resign).await
     }
 
     /// Asks the leader to hand the office to this member. Answers who was asked, once it has
     /// accepted: whether it happens is seen by looking who leads.
     pub async fn transfer(&self, heir: MemberId) -> Result<MemberId, AskError> {
-        self.wish(Query::Transfer(heir)).await
+        self.ask_leader(Query::Transfer(heir)).await
     }
 
     /// Declares the group founded with the members that are up, a majority at least. Answers who
@@ -173,11 +173,11 @@ impl QueryClient {
         }
     }
 
-    async fn wish(&self, wish: Query) -> Result<MemberId, AskError> {
+    async fn ask_leader(&self, request: Query) -> Result<MemberId, AskError> {
         let mut refused = None;
         for _ in 0..ROUNDS {
             let Some(leader) = self.leader().await? else { break };
-            match self.query(leader.member, wish.clone()).await? {
+            match self.query(leader.member, request.clone()).await? {
                 Answer::Accepted => return Ok(leader.member),
                 // It has changed meanwhile: look again.
                 Answer::Refused(why @ Refused::NotInOffice) => refused = Some(why),
@@ -190,7 +190,7 @@ impl QueryClient {
 
     async fn query(&self, member: MemberId, query: Query) -> Result<Answer, AskError> {
         let nonce = self.nonce();
-        // A wish is said once: said again because the first answer was lost, it would depose the
+        // A request is sent once: sent again because the first answer was lost, it would depose the
         // next leader, too.
         let reuse = if query == Query::Status { Reuse::Kept } else { Reuse::New };
         self.exchange(member, Packet::Query(nonce, query), reuse, |packet| match packet {

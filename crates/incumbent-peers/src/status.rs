@@ -109,7 +109,7 @@ pub(crate) enum Answer {
     Status(Box<Status>),
 }
 
-/// Why an operator's wish is refused.
+/// Why an operator's request is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -131,7 +131,7 @@ pub enum Refused {
     /// The heir could not stand now.
     #[error("the heir could not take office: it is unfit to lead, or does not vote yet")]
     HeirUnfit,
-    /// Another wish is being granted.
+    /// Another request is being granted.
     #[error("the leader is busy with another request")]
     Busy,
     /// There is nothing to found.

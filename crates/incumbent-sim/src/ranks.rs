@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::peers::bully::{self, Bully};
 use incumbent_core::peers::ring::{self, Ring};
-use incumbent_core::peers::{Group, Input, MemberId, Output, RankMessage, RankSettings, TermRules, Wish};
+use incumbent_core::peers::{Group, Input, MemberId, OperatorRequest, Output, RankMessage, RankSettings, TermRules};
 use incumbent_core::{Command, Event, LossReason, Refusal, Rng, TermNo, Timestamp};
 
 use crate::queue::{Queue, When};
@@ -28,7 +28,7 @@ pub trait ByRank: Clone + PartialEq + Eq + Hash + Debug + Send + Sync + Sized + 
     /// Something happened.
     fn input(&mut self, now: Timestamp, input: Input<Self::Message>);
     /// An operator wants something.
-    fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal>;
+    fn request(&mut self, now: Timestamp, request: OperatorRequest) -> Result<(), Refusal>;
     /// What is to be done.
     fn output(&mut self) -> Option<Output<Self::Message>>;
     /// When a tick is due.
@@ -49,8 +49,8 @@ macro_rules! by_rank {
             fn start(now: Timestamp, group: Group, settings: RankSettings, rules: TermRules, rng: Rng) -> Option<Self> {
                 $machine::new(now, group, settings, (Some(rules), Bytes::new()), rng).ok()
             }
-            fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
-                self.wish(now, wish)
+            fn request(&mut self, now: Timestamp, request: OperatorRequest) -> Result<(), Refusal> {
+                self.request(now, request)
             }
             fn input(&mut self, now: Timestamp, input: Input<Self::Message>) {
                 self.handle(now, input);
@@ -238,7 +238,7 @@ impl<R: ByRank> World<R> {
             Happening::Asked => {
                 if let Some(machine) = self.members.get_mut(&who) {
                     // Whether it leads is not known here.
-                    let _ = machine.wish(now, Wish::Resign);
+                    let _ = machine.request(now, OperatorRequest::Resign);
                 }
                 return self.drain(who);
             }

@@ -52,7 +52,7 @@ fn fixed_seeds_of_peers_break_no_rule_and_much_happens_meanwhile() {
         ("wiped members back", 100),
         ("offices held", 100),
         ("fences raised", 500),
-        ("wishes granted", 50),
+        ("requests granted", 50),
         ("candidates shown a leader", 5_000),
         ("candidates shown that they are unfit", 100),
         ("one-way cuts", 1_000),

@@ -365,8 +365,8 @@ async fn a_transfer_that_is_dropped_late_leaves_the_next_term_alone() {
     let first = lead(&mut a).await;
     let mut b = scene.follower().await;
     let mut handing = Box::pin(first.transfer_to("b", TTL));
-    // It is polled until its wish is on the way, and not for a while after that: its task has other
-    // things to do.
+    // It is polled until its request is on the way, and not for a while after that: its task has
+    // other things to do.
     for _ in 0..20 {
         let _ = handing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         tokio::task::yield_now().await;

@@ -111,7 +111,7 @@ impl<M> Output<M> {
 
 /// What an operator wants of the member in office.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Wish {
+pub enum OperatorRequest {
     /// Give the office back.
     Resign,
     /// Hand the office to this member.

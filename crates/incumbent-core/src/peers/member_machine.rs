@@ -2,7 +2,7 @@
 
 use super::bully::Bully;
 use super::consensus::{Consensus, PeerRole, Report};
-use super::machine::{Input, Output, Wish};
+use super::machine::{Input, OperatorRequest, Output};
 use super::ring::Ring;
 use super::wire::Body;
 use crate::office::Refusal;
@@ -68,11 +68,11 @@ impl MemberMachine {
 
     /// What an operator wants of this member, which has to be in office. Accepted: the work is
     /// asked to stop, and who leads next shows what came of it.
-    pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
+    pub fn request(&mut self, now: Timestamp, request: OperatorRequest) -> Result<(), Refusal> {
         match self {
-            MemberMachine::Consensus(machine) => machine.wish(now, wish),
-            MemberMachine::Bully(machine) => machine.wish(now, wish),
-            MemberMachine::Ring(machine) => machine.wish(now, wish),
+            MemberMachine::Consensus(machine) => machine.request(now, request),
+            MemberMachine::Bully(machine) => machine.request(now, request),
+            MemberMachine::Ring(machine) => machine.request(now, request),
         }
     }
 

@@ -23,7 +23,7 @@ mod role;
 pub mod wire;
 
 pub use group::{Group, GroupError, MAX_MEMBERS, MemberId};
-pub use machine::{Abstention, Input, Output, TermRules, Wish};
+pub use machine::{Abstention, Input, OperatorRequest, Output, TermRules};
 pub use member_machine::MemberMachine;
 #[doc(hidden)]
 pub use policy::{ConsensusFlaw, ConsensusPolicy, RankFlaw, RankPolicy};

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::group::{Group, MemberId};
-use super::machine::{Input, Output, TermRules, Wish};
+use super::machine::{Input, OperatorRequest, Output, TermRules};
 use super::rank_state::{Due, RankMessage, RankSettings, RankSettingsError, RankState};
 use crate::office::Refusal;
 use crate::rng::Rng;
@@ -107,9 +107,9 @@ impl<C: Choice> RankMachine<C> {
 
     /// What an operator wants of this member, which has to be in office. Accepted: the work is
     /// asked to stop, and who leads next shows what came of it.
-    pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
+    pub fn request(&mut self, now: Timestamp, request: OperatorRequest) -> Result<(), Refusal> {
         self.handle(now, Input::Tick);
-        self.rank_state.wish(now, wish)
+        self.rank_state.request(now, request)
     }
 
     /// What is to be done next.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::group::{Group, MemberId};
-use super::machine::{Input, Output, TermRules, Wish};
+use super::machine::{Input, OperatorRequest, Output, TermRules};
 use super::policy::RankPolicy;
 use super::role::{ShownRole, role};
 use crate::machine::{Claim, Command, Event, LossReason};
@@ -547,12 +547,12 @@ impl<M: From<RankMessage>> RankState<M> {
 
     /// What an operator wants of this member, which has to be in office. Accepted: the work is
     /// asked to stop.
-    pub(super) fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
-        match wish {
-            Wish::Transfer(_) => return Err(Refusal::RankDecides),
-            Wish::Resign if !self.tenure.in_office() => return Err(Refusal::NotInOffice),
-            Wish::Resign if !self.tenure.serves() => return Err(Refusal::Busy),
-            Wish::Resign => self.drain(now, LossReason::Resigned),
+    pub(super) fn request(&mut self, now: Timestamp, request: OperatorRequest) -> Result<(), Refusal> {
+        match request {
+            OperatorRequest::Transfer(_) => return Err(Refusal::RankDecides),
+            OperatorRequest::Resign if !self.tenure.in_office() => return Err(Refusal::NotInOffice),
+            OperatorRequest::Resign if !self.tenure.serves() => return Err(Refusal::Busy),
+            OperatorRequest::Resign => self.drain(now, LossReason::Resigned),
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use incumbent_core::peers::consensus::{PeerRole, Position, SealId};
 use incumbent_core::peers::wire::{Body, Frame};
-use incumbent_core::peers::{Abstention, Group, Input, MemberId, MemberMachine, Output, TermRules, Wish};
+use incumbent_core::peers::{Abstention, Group, Input, MemberId, MemberMachine, OperatorRequest, Output, TermRules};
 use incumbent_core::{Cas, Command, Event, Fault, LossReason, NameError, Rng, StoreId, Timestamp, Token, check_value};
 use incumbent_store::{Alarm, Clock};
 use tokio::sync::{mpsc, watch};
@@ -398,8 +398,8 @@ impl Node {
                 let reply = Reply { to, nonce, meter: self.shared.meter.clone() };
                 match query {
                     Query::Status => reply.send(Answer::Status(Box::new(self.status()))),
-                    Query::Resign => self.on_wish(Wish::Resign, reply),
-                    Query::Transfer(heir) => self.on_wish(Wish::Transfer(heir), reply),
+                    Query::Resign => self.on_operator_request(OperatorRequest::Resign, reply),
+                    Query::Transfer(heir) => self.on_operator_request(OperatorRequest::Transfer(heir), reply),
                     Query::Found => self.on_found(reply),
                     Query::Readmit => self.on_readmit(reply),
                 }

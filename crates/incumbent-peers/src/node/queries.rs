@@ -1,9 +1,9 @@
-//! Answers to the queries and wishes of processes that are not members.
+//! Answers to processes that are not members: to what they want to know, and to operators.
 
 use std::sync::Arc;
 
 use incumbent_core::peers::consensus::{PeerRole, Report};
-use incumbent_core::peers::{Input, Wish};
+use incumbent_core::peers::{Input, OperatorRequest};
 use incumbent_core::{Nonce, Token};
 
 use super::{Node, Phase};
@@ -99,10 +99,10 @@ impl Node {
     }
 
     /// Granted by the machine, which asks the user to stop first.
-    pub(super) fn on_wish(&mut self, wish: Wish, reply: Reply) {
+    pub(super) fn on_operator_request(&mut self, request: OperatorRequest, reply: Reply) {
         let now = self.now();
         let granted = match &mut self.phase {
-            Phase::Running(machine) => machine.wish(now, wish).map_err(Refused::from),
+            Phase::Running(machine) => machine.request(now, request).map_err(Refused::from),
             Phase::Forming(_) | Phase::Over => Err(Refused::NotInOffice),
         };
         reply.send(granted.map_or_else(Answer::Refused, |()| Answer::Accepted));

@@ -9,7 +9,7 @@ use incumbent_store::memory::Shape;
 /// What a run is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// No faults and no wishes: leadership never changes.
+    /// No faults, and nobody asks for anything: leadership never changes.
     Quiet,
     /// No faults but the death of leaders: each is replaced in time.
     Deaths,

@@ -30,7 +30,7 @@ pub(crate) enum Mishap {
     /// The leader gives the office back.
     Release,
     /// An operator wants the leader to give the office back, or to hand it to this member.
-    Wish(Option<usize>),
+    OperatorRequest(Option<usize>),
     /// The candidate of a member leaves; another one comes after this long, in nanoseconds.
     Leave {
         /// Whose.
@@ -64,8 +64,8 @@ pub(crate) fn draw(rng: &mut Rng, hosts: usize, leader: Option<usize>, may_wipe:
         48..60 => script(rng, hosts, who, may_wipe),
         60..68 => Mishap::Weather(Network::default()),
         68..80 => Mishap::Transfer(anyone),
-        80..84 => Mishap::Wish(Some(anyone)),
-        84..86 => Mishap::Wish(None),
+        80..84 => Mishap::OperatorRequest(Some(anyone)),
+        84..86 => Mishap::OperatorRequest(None),
         86..89 => Mishap::Release,
         89..92 => Mishap::Leave { who, away: rng.below(3_000) * MS },
         92..95 => Mishap::Unhealthy { who, span: rng.below(3_000) * MS },

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Stored,
 };
-use incumbent_core::peers::{Group, MemberId, TermRules, Wish};
+use incumbent_core::peers::{Group, MemberId, OperatorRequest, TermRules};
 use incumbent_core::{Cas, Claim, Command, Event, Fault, LossReason, Rng, TermNo, Token};
 
 use super::checker::Checker;
@@ -167,7 +167,7 @@ impl World {
             }
             Inner::Write => self.write(who),
             Inner::Command(command) => self.command_now(who, command),
-            Inner::Wish(wish) => self.wish(who, wish),
+            Inner::OperatorRequest(request) => self.request(who, request),
             Inner::Unhealthy(span) => {
                 self.command_now(who, Command::Healthy(false));
                 let (life, what) = (self.members[who].life, Inner::Command(Command::Healthy(true)));
@@ -209,13 +209,13 @@ impl World {
         self.input(who, Input::Command(command));
     }
 
-    fn wish(&mut self, who: usize, wish: Wish) {
+    fn request(&mut self, who: usize, request: OperatorRequest) {
         let member = &mut self.members[who];
         let shown = member.clock.read(self.now);
         let Some(machine) = member.machine.as_mut() else { return };
-        let answer = machine.wish(shown, wish);
-        self.count("wishes granted", answer.is_ok());
-        trace!(self, format!("m{who}"), "is asked for {wish:?}: {answer:?}");
+        let answer = machine.request(shown, request);
+        self.count("requests granted", answer.is_ok());
+        trace!(self, format!("m{who}"), "is asked for {request:?}: {answer:?}");
         // Does what follows from it.
         self.input(who, Input::Tick);
     }
@@ -408,7 +408,7 @@ impl World {
     fn on_unelected(&mut self, who: usize, why: LossReason) {
         let (now, member) = (self.now, &mut self.members[who]);
         member.knows = None;
-        // A leader that hands over has stopped before; an operator's wish asks for that first.
+        // A leader that hands over has stopped before; an operator's request asks for that first.
         if why == LossReason::Transferred && member.work.is_some_and(|(_, due)| !due) {
             member.work = None;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use incumbent_core::peers::consensus::{ConsensusSettings, Input, Message};
-use incumbent_core::peers::{ConsensusPolicy, MemberId, Wish};
+use incumbent_core::peers::{ConsensusPolicy, MemberId, OperatorRequest};
 use incumbent_core::{Command, Rng, Successor, TermNo, Token};
 
 use super::checker::Checker;
@@ -59,7 +59,7 @@ pub(crate) enum Inner {
     Sealed(incumbent_core::peers::consensus::SealId, u64),
     Write,
     Command(Command),
-    Wish(Wish),
+    OperatorRequest(OperatorRequest),
     /// The candidate is unfit for this long.
     Unhealthy(u64),
     /// Another candidate comes.
@@ -265,10 +265,11 @@ impl World {
                     self.command(leader, Command::Release);
                 }
             }
-            Mishap::Wish(heir) => {
+            Mishap::OperatorRequest(heir) => {
                 if let Some(leader) = leader {
-                    let wish = heir.map_or(Wish::Resign, |heir| Wish::Transfer(MemberId(heir as u16)));
-                    self.unless_paused(leader, Inner::Wish(wish));
+                    let request =
+                        heir.map_or(OperatorRequest::Resign, |heir| OperatorRequest::Transfer(MemberId(heir as u16)));
+                    self.unless_paused(leader, Inner::OperatorRequest(request));
                 }
             }
             Mishap::Leave { who, away } => {

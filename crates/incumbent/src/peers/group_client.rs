@@ -11,7 +11,8 @@ use std::time::Duration;
 use incumbent_core::peers::Abstention;
 use incumbent_core::{ElectionName, Refusal};
 use incumbent_peers::{
-    Algorithm, AskError, LeaderView, Member as Peer, MemberId, QueryClient, Refused, Status, Survey, Wish, leader_of,
+    Algorithm, AskError, LeaderView, Member as Peer, MemberId, OperatorRequest, QueryClient, Refused, Status, Survey,
+    leader_of,
 };
 use incumbent_store::{Promises, StoreError, StoreId, Wake, lock};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -197,7 +198,7 @@ impl GroupClient {
         if self.is(&before, heir) {
             return Ok(());
         }
-        self.ask(reader, Wish::Transfer(heir), &before, until).await?;
+        self.ask(reader, OperatorRequest::Transfer(heir), &before, until).await?;
         loop {
             match self.leader_until(reader, until).await? {
                 Some(leader) if self.is(&leader, heir) => return Ok(()),
@@ -212,7 +213,7 @@ impl GroupClient {
     pub(crate) async fn resign(&self, reader: &ElectionReader, within: Duration) -> Result<(), OperatorError> {
         let until = end_of(within);
         let before = self.leader_until(reader, until).await?.ok_or(OperatorError::Vacant)?;
-        self.ask(reader, Wish::Resign, &before, until).await?;
+        self.ask(reader, OperatorRequest::Resign, &before, until).await?;
         loop {
             match self.leader_until(reader, until).await? {
                 Some(leader) if leader.name == before.name && leader.token == before.token => {
@@ -331,7 +332,7 @@ impl GroupClient {
     async fn ask(
         &self,
         reader: &ElectionReader,
-        wish: Wish,
+        request: OperatorRequest,
         before: &CandidateInfo,
         until: Instant,
     ) -> Result<(), OperatorError> {
@@ -339,9 +340,9 @@ impl GroupClient {
         let began = Instant::now();
         let mut heard = false;
         loop {
-            let asked = match wish {
-                Wish::Resign => query_client.resign().await,
-                Wish::Transfer(heir) => query_client.transfer(heir).await,
+            let asked = match request {
+                OperatorRequest::Resign => query_client.resign().await,
+                OperatorRequest::Transfer(heir) => query_client.transfer(heir).await,
             };
             let error = match asked {
                 Ok(_) => return Ok(()),
@@ -376,7 +377,7 @@ impl GroupClient {
             AskError::Refused(Refused::RankDecides) => Some(self.cannot("transfer")),
             // The heir has said itself that it could: the leader has not heard of it yet.
             AskError::Refused(Refused::NotInOffice | Refused::HeirUnfit) => None,
-            AskError::Refused(why) => Some(refusal(why).map_or(OperatorError::TakesNoWishes, OperatorError::from)),
+            AskError::Refused(why) => Some(refusal(why).map_or(OperatorError::TakesNoRequests, OperatorError::from)),
             AskError::Denied { .. } | AskError::NotAMember { .. } => {
                 Some(StoreError::Denied { what: error.to_string(), source: None }.into())
             }

@@ -12,7 +12,7 @@ use crate::entry::Token;
 use crate::machine::{Claim, Event, LossReason};
 use crate::office::Refusal;
 use crate::peers::group::MemberId;
-use crate::peers::machine::Wish;
+use crate::peers::machine::OperatorRequest;
 use crate::settings::LONGEST;
 use crate::standing::{Cas, Fault};
 use crate::tenure::{Step, Then};
@@ -406,7 +406,7 @@ impl Consensus {
 
     /// What an operator wants of this member, which has to be in office. Accepted: the work is
     /// asked to stop, and who leads next shows what came of it.
-    pub fn wish(&mut self, now: Timestamp, wish: Wish) -> Result<(), Refusal> {
+    pub fn request(&mut self, now: Timestamp, request: OperatorRequest) -> Result<(), Refusal> {
         self.handle(now, Input::Tick);
         let Role::Leader(leading) = &self.role else { return Err(Refusal::NotInOffice) };
         if !self.tenure.in_office() {
@@ -415,9 +415,9 @@ impl Consensus {
         if !self.tenure.serves() || leading.pending_handover.is_some() {
             return Err(Refusal::Busy);
         }
-        match wish {
-            Wish::Resign => self.drain(now, LossReason::Resigned),
-            Wish::Transfer(heir) => match self.refuses_transfer(now, heir) {
+        match request {
+            OperatorRequest::Resign => self.drain(now, LossReason::Resigned),
+            OperatorRequest::Transfer(heir) => match self.refuses_transfer(now, heir) {
                 // It may simply not have answered yet.
                 None | Some(Refusal::HeirSilent) => {
                     self.hand(now, PendingHandover { heir, until: now + self.heir_time(), by_user: false });

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::entry::Nonce;
 use crate::machine::{Claim, TermNo};
-use crate::peers::machine::Wish;
+use crate::peers::machine::OperatorRequest;
 use crate::standing::{Cas, Fault};
 
 const MS: Duration = Duration::from_millis(1);
@@ -660,7 +660,7 @@ fn fences_that_are_raised_when_the_lease_is_over_make_nobody_a_leader() {
 #[test]
 fn a_member_that_holds_on_keeps_the_others_from_electing_until_its_work_has_stopped() {
     let (mut members, mut now) = with_leader_that(HOLDS);
-    assert_eq!(members[0].wish(now, Wish::Resign), Ok(()));
+    assert_eq!(members[0].request(now, OperatorRequest::Resign), Ok(()));
     let told = pass(&mut members, &mut now, MS * 20_000);
     let over = told.iter().position(|told| *told == (0, Event::Unelected(LossReason::Resigned)));
     assert!(over.is_some(), "{told:?}");
@@ -713,13 +713,13 @@ fn a_candidate_is_shown_whom_it_follows_and_one_at_work_not_before_its_work_has_
 #[test]
 fn an_operators_wish_stops_the_work_first_and_then_hands_over() {
     let (mut members, now) = with_leader();
-    assert_eq!(members[1].wish(now, Wish::Resign), Err(Refusal::NotInOffice));
-    assert_eq!(members[0].wish(now, Wish::Transfer(MemberId(9))), Err(Refusal::NotAMember));
-    assert_eq!(members[0].wish(now, Wish::Transfer(MemberId(2))), Ok(()));
+    assert_eq!(members[1].request(now, OperatorRequest::Resign), Err(Refusal::NotInOffice));
+    assert_eq!(members[0].request(now, OperatorRequest::Transfer(MemberId(9))), Err(Refusal::NotAMember));
+    assert_eq!(members[0].request(now, OperatorRequest::Transfer(MemberId(2))), Ok(()));
     let said = outputs(&mut members[0], now);
     assert!(matches!(events(&said)[..], [Event::Stopping { why: LossReason::Transferred, .. }]), "{said:?}");
     assert!(!said.iter().any(|output| matches!(output, Output::Send(_, Message::TimeoutNow { .. }))), "{said:?}");
-    assert_eq!(members[0].wish(now, Wish::Resign), Err(Refusal::Busy));
+    assert_eq!(members[0].request(now, OperatorRequest::Resign), Err(Refusal::Busy));
     members[0].handle(now, Input::Command(Command::Release));
     talk(&mut members, now);
     assert_eq!(members[2].office(), Some(term(2)));
