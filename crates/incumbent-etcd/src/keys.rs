@@ -154,7 +154,7 @@ impl Owner {
         format!("{:x}.{}.{name}", self.lease, self.incarnation).into_bytes()
     }
 
-    /// `None`: another library has other customs.
+    /// `None`: it is the key of another library.
     pub(crate) fn read(suffix: &[u8]) -> Option<Owner> {
         let mut parts = std::str::from_utf8(suffix).ok()?.splitn(3, '.');
         let lease = i64::from_str_radix(parts.next()?, 16).ok()?;
@@ -166,7 +166,7 @@ impl Owner {
     }
 }
 
-/// The lease that an entry's key names, ours or Go's; `None` if another library has other customs.
+/// The lease that an entry's key names, ours or Go's; `None` if it is the key of another library.
 pub(crate) fn lease_of(suffix: &[u8]) -> Option<i64> {
     Owner::read(suffix).map(|owner| owner.lease).or_else(|| {
         let lease = i64::from_str_radix(std::str::from_utf8(suffix).ok()?, 16).ok()?;

@@ -1,13 +1,13 @@
-//! Whose election is it? How each library names its entries, and in which order it puts them. Knows
-//! no requests.
+//! Dialects: how each library names its entries, and in which order it puts them. Knows no
+//! requests.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use incumbent_store::{Incarnation, StoreError};
 
-/// Whose customs an election follows. Each names its entries in its own way, and no name satisfies
-/// two of them: all candidates of an election keep to one.
+/// How the nodes of an election are named and ordered: as we do, or as another library does. No
+/// name fits two dialects, so all candidates of an election keep to one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -70,8 +70,7 @@ impl Dialect {
         }
     }
 
-    /// Whether the customs are another library's: then everything of ours is beside the election,
-    /// not in it.
+    /// Whether it is another library's: then everything of ours is beside the election, not in it.
     pub(crate) fn is_foreign(self) -> bool {
         self != Dialect::Incumbent
     }

@@ -55,8 +55,8 @@ impl ZooKeeperSession {
         }
     }
 
-    /// Before we stand anywhere for the first time: whoever keeps to other customs would take us
-    /// for something else. Whether there is no place for a line at all.
+    /// Before we stand in an election for the first time: candidates of another dialect would not
+    /// see our entry as one. `true`: there is no node for a line yet.
     async fn check_dialect(&self, reader: &Reader<'_>) -> Result<bool, StoreError> {
         if self.core.inner.is_clean(reader.election) {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Leader election on ZooKeeper, by our own customs or by those of Curator, kazoo and
+//! Leader election on ZooKeeper, in our own dialect or in that of Curator, kazoo or
 //! go-leaderelection.
 //!
 //! # Where things are

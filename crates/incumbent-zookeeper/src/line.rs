@@ -69,8 +69,8 @@ impl<'a> Reader<'a> {
         Ok(Some((entry, node.1)))
     }
 
-    /// What our candidate says about itself, where the entry itself follows another library's
-    /// customs.
+    /// What our candidate says about itself, where the entry itself is in another library's
+    /// dialect.
     pub(crate) async fn candidate_record(&self, name: &str, node: &Node) -> Result<Option<Node>, StoreError> {
         if !self.dialect().is_foreign() {
             return Ok(None);

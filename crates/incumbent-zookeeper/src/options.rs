@@ -11,7 +11,7 @@ use crate::dialect::Dialect;
 
 pub(crate) const SCHEME: Scheme = Scheme { name: "zk", store: "a ZooKeeper store", port: 2181 };
 
-/// How to reach an ensemble, and by whose customs its elections are held.
+/// How to reach an ensemble, and in which dialect its elections are held.
 #[derive(Clone, Default)]
 pub struct ZooKeeperOptions {
     pub(crate) user: Option<(String, String)>,
@@ -85,7 +85,7 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Whose customs the elections follow.
+    /// In which dialect the elections are held.
     pub fn dialect(mut self, dialect: Dialect) -> ZooKeeperOptions {
         self.dialect = dialect;
         self

@@ -36,7 +36,7 @@ const ATTEMPTS: usize = 8;
 /// How many elections are remembered as having no entries of another dialect.
 const MOST_CLEAN: usize = 10_000;
 
-/// Elections in ZooKeeper, by our own customs or by those of Curator, kazoo or go-leaderelection.
+/// Elections in ZooKeeper, in our own dialect or in that of Curator, kazoo or go-leaderelection.
 ///
 /// Cheap to clone; clones share their connection.
 ///
@@ -154,7 +154,7 @@ impl ZooKeeperStore {
         ZooKeeperStore::over(Source::given(client, tick, None), "", &ZooKeeperOptions::new())
     }
 
-    /// The same, by the customs and below the path that `options` say, with their `tick`, which is
+    /// The same, in the dialect and below the path that `options` say, with their `tick`, which is
     /// needed, and their `max_session_timeout`. What else they say of connections does not count.
     pub fn with_client(client: Client, options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
         let tick = options.tick.ok_or_else(|| StoreError::Misuse {
@@ -219,7 +219,7 @@ impl ZooKeeperStore {
         self.inner.client().await.map(|_| ())
     }
 
-    /// By whose customs the elections are held.
+    /// In which dialect the elections are held.
     pub fn dialect(&self) -> Dialect {
         self.inner.paths.dialect()
     }

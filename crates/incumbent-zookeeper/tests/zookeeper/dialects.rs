@@ -1,5 +1,4 @@
-//! By whose customs an election is held: what is written where, who is refused, and what others may
-//! rely on.
+//! Dialects: what is written where, who is refused, and what others may rely on.
 
 use std::time::Duration;
 

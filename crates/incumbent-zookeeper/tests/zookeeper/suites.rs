@@ -1,4 +1,4 @@
-//! What every store must do: on one server and on three, by our customs and by those of others.
+//! What every store must do: on one server and on three, in our dialect and in those of others.
 
 use incumbent_testkit::conformance::Time;
 #[cfg(feature = "faults")]
