@@ -27,7 +27,7 @@ pub(crate) fn operations(writes: impl Into<Vec<EtcdWrite>>) -> Vec<RequestOp> {
     writes.into().into_iter().map(|EtcdWrite(operation)| operation).collect()
 }
 
-/// What to compare in transactions of one's own, with any client: they hold only while the entry is
+/// What to compare in transactions of your own, with any client: they hold only while the entry is
 /// in line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -83,8 +83,8 @@ impl EtcdStore {
         Ok(if answer.succeeded { Guarded::Committed } else { Guarded::Refused })
     }
 
-    /// What holds only while the entry with this token is in line, to put into transactions of
-    /// one's own. `None`: it is not.
+    /// What holds only while the entry with this token is in line, to put into transactions of your
+    /// own. `None`: it is not.
     pub async fn guards(&self, election: &ElectionName, token: Token) -> Result<Option<EntryGuard>, StoreError> {
         let create_revision = txn::revision(token);
         let ops = [txn::created_at(self.inner.keys.line(election), create_revision)];

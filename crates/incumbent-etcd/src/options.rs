@@ -93,7 +93,7 @@ impl EtcdOptions {
     /// Who we are on a connection that is there already.
     pub(crate) fn connector_over(&self, channel: Channel) -> Result<Connector, StoreError> {
         if self.tls.is_some() {
-            let what = "a connection of one's own is made with TLS or without: it takes no options for TLS".to_owned();
+            let what = "a connection of your own is made with TLS or without: it takes no options for TLS".to_owned();
             return Err(StoreError::Misuse { what });
         }
         Ok(Connector::given(channel, self.user.clone()))

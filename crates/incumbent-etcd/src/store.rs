@@ -67,7 +67,7 @@ impl EtcdStore {
         Ok(EtcdStore::over(Endpoints::new(servers?, options.is_anonymous()), prefix))
     }
 
-    /// Elections over a connection of one's own, with the user and the prefix of the options.
+    /// Elections over a connection of your own, with the user and the prefix of the options.
     ///
     /// TLS is the connection's own matter. Other clients can share it, `etcd-client` for one:
     /// `Client::from_channel(Channel::Tonic(channel), ...)`.

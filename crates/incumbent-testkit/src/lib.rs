@@ -7,7 +7,7 @@
 //! - [`mod@fuzz`]: what no honest writer would write, for decoders of what comes from outside.
 //! - [`judge`]: whether what candidates in processes of their own wrote down breaks a rule.
 //! - [`TempDir`]: a directory of a test's own.
-//! - [`candidates`] and [`patience`]: what tests of one's own want of a store, and how long they
+//! - [`candidates`] and [`patience`]: what tests of your own want of a store, and how long they
 //!   wait for it.
 //! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that
 //!   can be cut, stalled and delayed; `hostile`: what networks and servers do to a store, as a

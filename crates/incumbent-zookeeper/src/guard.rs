@@ -76,7 +76,7 @@ impl ZooKeeperStore {
     }
 
     /// The path that is there only while the entry with this token is in line, for transactions of
-    /// one's own: check it with the version -1. `None`: it is not.
+    /// your own: check it with the version -1. `None`: it is not.
     pub async fn guarded_by(&self, election: &ElectionName, token: Token) -> Result<Option<String>, StoreError> {
         self.inner.on_shared(Effect::None, |client| async move { self.path_of(&client, election, token).await }).await
     }

@@ -92,7 +92,7 @@ impl ZooKeeperOptions {
     }
 
     /// The servers' `tickTime`, the longest of all. Needed if their `minSessionTimeout` was set to
-    /// less than two ticks, on a connection of one's own, and where an answer takes 0.4 s or more:
+    /// less than two ticks, on a connection of your own, and where an answer takes 0.4 s or more:
     /// otherwise each of them is asked, with a session too short for a slower answer.
     pub fn tick(mut self, tick: Duration) -> ZooKeeperOptions {
         self.tick = Some(tick);
@@ -100,7 +100,7 @@ impl ZooKeeperOptions {
     }
 
     /// The smallest `maxSessionTimeout` of all servers that a session may be moved to: what counts,
-    /// whatever one of them grants. Without it each server is asked; on a connection of one's own,
+    /// whatever one of them grants. Without it each server is asked; on a connection of your own,
     /// where nobody can be asked, terms end when the connection is lost.
     pub fn max_session_timeout(mut self, timeout: Duration) -> ZooKeeperOptions {
         self.max_session_timeout = Some(timeout);

@@ -44,7 +44,7 @@ const MOST_CLEAN: usize = 10_000;
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use incumbent_zookeeper::{Dialect, ZooKeeperOptions, ZooKeeperStore};
 ///
-/// // A connection of one's own. It carries any number of candidacies; when its session expires, they are over.
+/// // A connection of your own. It carries any number of candidacies; when its session expires, they are over.
 /// let client = zookeeper_client::Client::connector()
 ///     .with_session_timeout(std::time::Duration::from_secs(20))
 ///     .connect("127.0.0.1:2181")
@@ -158,7 +158,7 @@ impl ZooKeeperStore {
     /// needed, and their `max_session_timeout`. What else they say of connections does not count.
     pub fn with_client(client: Client, options: &ZooKeeperOptions) -> Result<ZooKeeperStore, StoreError> {
         let tick = options.tick.ok_or_else(|| StoreError::Misuse {
-            what: "on a connection of one's own nobody can ask for the servers' tickTime: say it with \
+            what: "on a connection of your own nobody can ask for the servers' tickTime: say it with \
                    ZooKeeperOptions::tick"
                 .to_owned(),
         })?;
@@ -179,7 +179,7 @@ impl ZooKeeperStore {
         ZooKeeperStore::with_connector(options.connector()?, servers, options)
     }
 
-    /// The same with a connector of one's own: for SASL, say. Its session timeout is replaced by
+    /// The same with a connector of your own: for SASL, say. Its session timeout is replaced by
     /// the TTL.
     pub fn with_connector<S: AsRef<str>>(
         connector: Connector,

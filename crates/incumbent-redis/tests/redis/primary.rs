@@ -70,7 +70,7 @@ async fn a_leader_outlives_its_primary_and_leads_at_the_one_that_the_sentinels_c
     let standing = within(session.standing(&leading, None)).await.unwrap();
     assert_eq!(standing.place, Place::Leading(leading.clone()));
     assert!(servers.replica.cli(&["ROLE"]).starts_with("master"));
-    // The watch ended one way or another, and news come from the new primary.
+    // The watch ended one way or another, and news arrives from the new primary.
     drop(within(lost).await.unwrap());
     let watched = Watched::new(leading.clone(), standing.office.version);
     let mut wake = tokio::spawn(session.watch(&watched, standing.cursor));

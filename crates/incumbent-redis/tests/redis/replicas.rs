@@ -213,7 +213,8 @@ async fn a_primary_whose_replicas_confirm_nothing_is_left_for_the_one_that_took_
         Err(other) => panic!("{other:?}"),
     });
     within(renewed).await;
-    // All connections are to the new one: a session that is opened can be enlisted, and news come.
+    // All connections are to the new one: a session that is opened can be enlisted, and news
+    // arrives.
     drop(within(wake).await.unwrap());
     let second = store.open_session(TTL).await.unwrap();
     within(second.enlist(&jobs(), &entry(2))).await.unwrap();

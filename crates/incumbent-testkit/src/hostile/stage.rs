@@ -19,7 +19,8 @@ const EMPTY_FOR_TTLS: u32 = 4;
 /// Nobody takes longer to get into line, unless it never does.
 const IN_LINE_WITHIN_TTLS: u32 = 10;
 
-/// Where a scene is played.
+/// What one claim of the suite is tried on: the servers, an election that nobody has used, and what
+/// the store gets wrong on purpose.
 #[derive(Debug)]
 pub struct Stage<H> {
     pub(super) host: H,
@@ -88,7 +89,7 @@ impl<H: Host> Stage<H> {
         self.host.store(&self.host.addresses()).expect("a store")
     }
 
-    /// A link of one's own to the servers.
+    /// A new link to the servers, for one candidate.
     pub(super) async fn link(&self) -> Result<Link, Unmet> {
         let mut proxies = Vec::new();
         for address in self.host.addresses() {

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::process::Scratch;
 
-/// An authority of one's own, with a certificate for a server and one for a client: `ca.pem`,
-/// `server.pem`, `server.key`, `client.pem` and `client.key`.
+/// A new authority, with a certificate for a server and one for a client: `ca.pem`, `server.pem`,
+/// `server.key`, `client.pem` and `client.key`.
 #[derive(Debug)]
 pub struct Certificates {
     folder: Scratch,

@@ -104,8 +104,8 @@ pub(super) async fn comes_up<F: Future<Output = bool>>(process: Option<&Process>
 /// taken its servers with it.
 const SWEEPER: &str = r#"read -r _; sleep 1; rm -rf "$1""#;
 
-/// A folder of one's own, in memory where there is such a place. Removed with everything in it,
-/// even if the test is killed.
+/// A new folder, in memory where there is such a place. Removed with everything in it, even if the
+/// test is killed.
 #[derive(Debug)]
 pub struct Scratch {
     dir: TempDir,

@@ -1,4 +1,4 @@
-//! Servers for the tests: one that all share, three that all share, and ensembles of one's own.
+//! Servers for the tests: one that all share, three that all share, and ensembles of a test's own.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -106,7 +106,7 @@ impl Program {
         program.get_or_init(|| Program::start(kind, ensemble, Duration::from_secs(60)))
     }
 
-    /// One of one's own, whose session ends so long after it was last heard of.
+    /// One of its own, whose session ends so long after it was last heard of.
     pub(crate) fn start(kind: Kind, ensemble: &ZooKeeperEnsemble, session: Duration) -> Program {
         let mut command = kind.command();
         command.args([&ensemble.endpoints().join(","), "stand", &session.as_millis().to_string()]);
