@@ -50,7 +50,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn elections(&self, limit: usize) -> Fut<'_, Vec<ElectionName>> {
         let _ = limit;
         let what = "this store cannot list its elections: name the one that is meant".to_owned();
-        Box::pin(std::future::ready(Err(StoreError::Denied { what, source: None })))
+        Box::pin(std::future::ready(Err(StoreError::Unsupported { what })))
     }
 
     /// The oldest `limit` entries, the office record and a cursor, seen in one step.

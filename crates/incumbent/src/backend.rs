@@ -88,7 +88,7 @@ impl Backend {
             #[cfg(feature = "peers")]
             Backend::Peers(_) => {
                 let what = "a group of peers holds one election, and cannot be asked which: name it".to_owned();
-                Box::pin(std::future::ready(Err(StoreError::Denied { what, source: None })))
+                Box::pin(std::future::ready(Err(StoreError::Unsupported { what })))
             }
         }
     }

@@ -433,7 +433,7 @@ pub enum OperatorError {
     NotAGroup,
     /// The program of the leader, a member of a group, does not listen to operators.
     #[error("the leader's program does not accept operator requests")]
-    TakesNoWishes,
+    TakesNoRequests,
     /// What is said of an order is too long, or has control characters.
     #[error(
         "the reason for an order has at most {MAX_REASON_BYTES} bytes, who gives it at most {MAX_NAME_BYTES}, and both have \

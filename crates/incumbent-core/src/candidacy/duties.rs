@@ -94,7 +94,7 @@ impl Candidacy {
     /// Tells the log of this leader what operators have ordered it.
     pub(super) fn log_orders(&self, before: &Office, out: &mut Outbox) {
         let Some(token) = self.term() else { return };
-        let own = self.wishes.transfer.as_ref().map(|(_, _, nonce)| *nonce);
+        let own = self.requested.transfer.as_ref().map(|(_, _, nonce)| *nonce);
         for (act, order) in self.office.news_since(before, token) {
             let is_own = act == Act::Transfer && self.office.handover.as_ref().map(|handover| handover.nonce) == own;
             if !is_own {
@@ -135,7 +135,7 @@ impl Candidacy {
 
     /// Writes down the handover that our own user asked for, so that the others make room.
     fn own_transfer_notice(&mut self, held: &Held, out: &mut Outbox) -> Option<Op> {
-        let (heir, within, nonce) = self.wishes.transfer.clone()?;
+        let (heir, within, nonce) = self.requested.transfer.clone()?;
         if self.is_frozen() {
             self.refuse_own_transfer(Refusal::Frozen, out);
             return None;

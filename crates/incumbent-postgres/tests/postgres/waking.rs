@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_postgres::tokio_postgres::{self, AsyncMessage, Client, NoTls};
-use incumbent_store::{Cas, ElectionName, Held, MAX_NAME_BYTES, Place, Session, Store, Version, Watched};
+use incumbent_store::{Cas, Deposed, ElectionName, Held, MAX_NAME_BYTES, Place, Session, Store, Version, Watched};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -137,7 +137,7 @@ async fn a_renewal_sees_whether_what_is_ahead_is_as_it_was() {
     assert_eq!(behind().await.len(), 1);
 
     let mut office = standing.office.clone();
-    office.deposed = Some(leads.token);
+    office.deposed = Some(Deposed::new(leads.token));
     store.set_office(&election, Version::NONE, &office).await.unwrap();
     assert_eq!(behind().await, [], "the office record says something else");
     follower.standing(&follows, None).await.unwrap();

@@ -260,7 +260,7 @@ async fn what_it_cannot_do_is_said_beforehand_and_refused() {
         assert_eq!(said.contains(part), part != "3 of them away", "{part}: {said}");
     }
     let operator = five.client(TTL).await.election("jobs/refused").unwrap().operator();
-    let refused = operator.pause("upgrade", TTL).await;
+    let refused = operator.pause(TTL).await;
     let Err(OperatorError::Read(ReadError::Store(StoreError::Unsupported { what }))) = refused else {
         panic!("{refused:?}")
     };

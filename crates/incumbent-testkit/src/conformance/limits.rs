@@ -96,7 +96,7 @@ fn similar_names(scene: &Scene) -> Vec<ElectionName> {
 /// One name is not the beginning of another, and no character means anything.
 pub async fn elections_with_similar_names_are_kept_apart<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
+    let participant = scene.participant().await;
     let mut held = Vec::new();
     for election in similar_names(&scene) {
         assert_eq!(scene.line_of(&election).await.entries, [], "{election}: nobody stands here yet");
@@ -117,10 +117,10 @@ pub async fn elections_with_similar_names_are_kept_apart<H: Harness>(harness: &H
 /// cannot list them says so.
 pub async fn elections_are_listed_by_their_names<H: Harness>(harness: &H) {
     let scene = Scene::set(harness).await;
-    let member = scene.member().await;
+    let participant = scene.participant().await;
     let list = async || scene.store.elections(usize::MAX).await;
     if let Err(refused) = list().await {
-        assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+        assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused:?}");
         return;
     }
     let names = similar_names(&scene);
@@ -131,7 +131,7 @@ pub async fn elections_are_listed_by_their_names<H: Harness>(harness: &H) {
             let written = scene.store.set_office(election, Version::NONE, &office).await;
             assert_eq!(written.unwrap(), Cas::Done);
         } else {
-            member.stand(election).await;
+            participant.stand(election).await;
         }
     }
     let listed = list().await.unwrap();

@@ -64,7 +64,8 @@ impl<'a, H: Harness> Stage<'a, H> {
             let (mut candidacies, office) = self.line_of(&["a"]).await;
             let operator = self.election().await.operator();
             let refused = [
-                operator.pause("a test", WITHIN).await,
+                operator.pause(WITHIN).await,
+                operator.freeze(None, WITHIN).await,
                 operator.end(WITHIN).await,
                 operator.resign(WITHIN).await,
                 operator.depose(None, WITHIN).await.map(|_| ()),
