@@ -66,12 +66,15 @@
 //!   twice. That rests on the servers' wall clocks: the second must not show an earlier time when
 //!   it takes over than the first did. A disk snapshot that is put back shows in none of the four;
 //!   nor does a standby know of a longer TTL that was granted right before.
-//! - **The wall clock.** Sessions expire by the server's. Set back, their rest is clamped to a TTL;
-//!   set forward, they expire early.
-//! - **Dropped calls.** A call that is given up before it was sent is not sent. One that was sent is
-//!   finished, and until then its connection serves no other; the next call has another one. What
-//!   is told to others, and to oneself to prove that a connection hears, is given up after a second
-//!   or two.
+//! - **The wall clock.** Sessions expire by the server's, the only one that SQL can read. Set back,
+//!   their rest is clamped to a TTL; set forward, they expire early. Clients do not vouch with
+//!   their own clocks for how much time has passed: a request that comes late looks like a clock
+//!   that was set forward, each such request would keep a dead leader in line for longer, and one
+//!   who is new has nothing to compare with.
+//! - **Dropped calls.** A call that is given up before it was sent is not sent. One that was sent
+//!   is finished, and until then its connection serves no other; the next call has another one.
+//!   What is told to others, and to oneself to prove that a connection hears, is given up after a
+//!   second or two.
 //!
 //! Every renewal is a transaction, and transaction ids are finite: 1,000 sessions with a TTL of 15
 //! s use 200 a second, which makes the server freeze old rows of the whole cluster about every 12

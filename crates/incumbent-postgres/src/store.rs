@@ -286,7 +286,9 @@ impl Server {
             );
         }
         promises.caveats.push(
-            "Sessions expire by the server's wall clock: if it is set forward, their time is over too early.".into(),
+            "Sessions expire by the server's wall clock: if it is set forward by more than the margin, a leader can be \
+             replaced before it knows. Nobody's clock vouches for the server's; a fence refuses the former leader."
+                .into(),
         );
     }
 }
