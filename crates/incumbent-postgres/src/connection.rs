@@ -18,7 +18,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryMessage, SimpleQueryRow};
 
-use crate::connector::{Connector, Messages, named};
+use crate::connector::{Connecting, Connector, Messages, named};
 use crate::error::{Refusal, classify};
 use crate::schema::{About, Dialled, Schema};
 
@@ -152,7 +152,7 @@ impl Link {
         let link = self.clone();
         let dial = dialling.get_or_insert_with(|| {
             let (unheard, _) = mpsc::unbounded_channel();
-            tokio::spawn(async move { dial(&*link.connector, &link.schema, unheard).await })
+            tokio::spawn(async move { dial(&*link.connector, link.connector.connect(), &link.schema, unheard).await })
         });
         let dialled = dial.await;
         *dialling = None;
@@ -257,13 +257,13 @@ pub(crate) async fn ask(
 /// notified of goes to `heard`.
 pub(crate) async fn dial(
     connector: &dyn Connector,
+    connecting: Connecting<'_>,
     schema: &Schema,
     heard: mpsc::UnboundedSender<Notification>,
 ) -> Result<Open, StoreError> {
     let what = named("connecting to PostgreSQL", connector);
     let dialled = timeout(DIAL_TIMEOUT, async {
-        let (client, messages) =
-            connector.connect().await.map_err(|error| classify(error.into(), Effect::None, &what))?;
+        let (client, messages) = connecting.await.map_err(|error| classify(error.into(), Effect::None, &what))?;
         let unconfirmed = Arc::new(AtomicU64::new(0));
         let (held, holder) = oneshot::channel();
         tokio::spawn(drive(messages, unconfirmed.clone(), heard, holder));
@@ -310,7 +310,7 @@ mod tests {
     use tokio_postgres::{Config, NoTls};
 
     use super::*;
-    use crate::connector::{Connecting, messages};
+    use crate::connector::messages;
 
     /// One message of the server's.
     fn message(kind: u8, body: &[u8]) -> Vec<u8> {

@@ -43,6 +43,12 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// Makes a connection. One attempt, which may go through several servers.
     fn connect(&self) -> Connecting<'_>;
 
+    /// Makes the connection that listens for what is told. Where [`connect`](Connector::connect)
+    /// goes through a transaction pooler, which tells nothing, this one has to go past it.
+    fn connect_to_listen(&self) -> Connecting<'_> {
+        self.connect()
+    }
+
     /// Where it connects to, as `host:port`, for messages. `None`: they do not say.
     fn servers(&self) -> Option<String> {
         None
@@ -66,7 +72,24 @@ where
 /// Connections as a `tokio_postgres::Config` describes them.
 pub(crate) struct Configured<T> {
     pub(crate) config: Config,
+    /// For the connection that listens, if that is made in another way.
+    pub(crate) listen: Option<Config>,
     pub(crate) tls: T,
+}
+
+impl<T> Configured<T>
+where
+    T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::TlsConnect: Send,
+    T::Stream: Send + 'static,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    fn connect_as<'a>(&'a self, config: &'a Config) -> Connecting<'a> {
+        Box::pin(async move {
+            let (client, connection) = config.connect(self.tls.clone()).await?;
+            Ok((client, messages(connection)))
+        })
+    }
 }
 
 impl<T> Connector for Configured<T>
@@ -77,10 +100,11 @@ where
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
 {
     fn connect(&self) -> Connecting<'_> {
-        Box::pin(async move {
-            let (client, connection) = self.config.connect(self.tls.clone()).await?;
-            Ok((client, messages(connection)))
-        })
+        self.connect_as(&self.config)
+    }
+
+    fn connect_to_listen(&self) -> Connecting<'_> {
+        self.connect_as(self.listen.as_ref().unwrap_or(&self.config))
     }
 
     fn servers(&self) -> Option<String> {

@@ -51,8 +51,8 @@
 //!   would take a lock of the whole cluster through the commit. Nobody is notified of renewals, nor
 //!   of an enlistment behind somebody.
 //! - **A listening connection proves itself** by hearing what another one tells it: through a
-//!   transaction pooler LISTEN succeeds and hears nothing. Without one, waiting candidates poll
-//!   once a second.
+//!   transaction pooler LISTEN succeeds and hears nothing, and `?listen=HOST:PORT` goes past it.
+//!   Without one, waiting candidates poll once a second.
 //! - **Each answer proves itself.** pgbouncer before 1.21 gives the connection of a client that
 //!   went away to the next one even if an answer is still to come on it. So nothing is sent ahead:
 //!   one message, one answer. And since others may send ahead, each message begins with a random

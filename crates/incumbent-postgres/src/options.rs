@@ -47,6 +47,8 @@ impl PostgresOptions {
 /// What a URL says.
 pub(crate) struct Parsed {
     pub(crate) config: Config,
+    /// For the connection that listens, if that goes elsewhere: past a pooler.
+    pub(crate) listen: Option<Config>,
     pub(crate) options: PostgresOptions,
     pub(crate) tls: Option<Tls>,
 }
@@ -69,12 +71,13 @@ struct Files {
 pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
     let parts = Parts::split(url).filter(|parts| matches!(parts.scheme, "postgres" | "postgresql"));
     let parts = parts.ok_or_else(|| SCHEME.wrong("it begins with postgres://"))?;
-    let (mut options, mut files, mut ssl_mode) = (PostgresOptions::new(), Files::default(), None);
-    let mut others = Vec::new();
+    let (mut options, mut files) = (PostgresOptions::new(), Files::default());
+    let (mut ssl_mode, mut listen, mut others) = (None, None, Vec::new());
     for (word, value) in parts.options() {
         let value = value.ok_or_else(|| SCHEME.wrong("an option is option=value"))?;
         match word {
             "schema" => options.schema = SCHEME.decoded(value)?,
+            "listen" => listen = Some(value),
             "sslmode" => ssl_mode = Some(value),
             "sslrootcert" => files.root = Some(SCHEME.decoded(value)?),
             "sslcert" => files.certificate = Some(SCHEME.decoded(value)?),
@@ -82,12 +85,25 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
             _ => others.push(format!("{word}={value}")),
         }
     }
-    let bare = format!("{}://{}{}?{}", parts.scheme, parts.authority, parts.path, others.join("&"));
+    let tls = tls(ssl_mode, &files)?;
+    let ssl_mode = if tls.is_some() { SslMode::Require } else { SslMode::Disable };
+    let configured = |authority: &str| {
+        let mut config = configure(&format!("{}://{authority}{}?{}", parts.scheme, parts.path, others.join("&")))?;
+        config.ssl_mode(ssl_mode);
+        Ok::<_, StoreError>(config)
+    };
+    let user = parts.authority.rfind('@').map_or("", |at| &parts.authority[..=at]);
+    let listen = listen.map(|hosts| configured(&format!("{user}{hosts}"))).transpose()?;
+    Ok(Parsed { config: configured(parts.authority)?, listen, options, tls })
+}
+
+/// What a URL says that has none of our own options.
+fn configure(url: &str) -> Result<Config, StoreError> {
     // Its message may hold what is secret.
-    let mut config: Config = bare.parse().map_err(|_| {
+    let mut config: Config = url.parse().map_err(|_| {
         SCHEME.wrong(
             "it is postgres://user:password@host:port,host:port/database?option=value, escaped as in %40 for @, with \
-               the options schema, sslmode, sslrootcert, sslcert, sslkey and those of tokio-postgres",
+               the options schema, listen, sslmode, sslrootcert, sslcert, sslkey and those of tokio-postgres",
         )
     })?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -100,9 +116,7 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
     {
         config.password(password);
     }
-    let tls = tls(ssl_mode, &files)?;
-    config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
-    Ok(Parsed { config, options, tls })
+    Ok(config)
 }
 
 /// Whoever asks for TLS says whom to trust: a connection to nobody in particular is none that is
@@ -220,14 +234,19 @@ mod tests {
 
     #[test]
     fn a_url_says_where_the_database_is_who_we_are_and_which_schema_is_ours() {
-        let Parsed { config, options, tls } =
-            parse_url("postgres://me:p%40ss@a:1,b/app?schema=team_7&application_name=x").unwrap();
+        let Parsed { config, listen, options, tls } =
+            parse_url("postgres://me:p%40ss@a:1,b/app?schema=team_7&application_name=x&listen=c:3").unwrap();
         assert_eq!(config.get_hosts(), [Host::Tcp("a".into()), Host::Tcp("b".into())]);
         assert_eq!((config.get_user(), config.get_password()), (Some("me"), Some(&b"p@ss"[..])));
         assert_eq!((config.get_dbname(), config.get_application_name()), (Some("app"), Some("x")));
         assert_eq!((options.schema.as_str(), tls.is_none()), ("team_7", true));
+        let listen = listen.unwrap();
+        assert_eq!((listen.get_hosts(), listen.get_ports()), (&[Host::Tcp("c".into())][..], &[3][..]));
+        assert_eq!((listen.get_user(), listen.get_password()), (config.get_user(), config.get_password()));
+        assert_eq!(listen.get_dbname(), config.get_dbname());
         assert_eq!(patient(config).get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
-        assert_eq!(parse_url("postgresql://h/app").unwrap().options, PostgresOptions::new());
+        let plain = parse_url("postgresql://h/app").unwrap();
+        assert!(plain.options == PostgresOptions::new() && plain.listen.is_none());
     }
 
     #[test]
@@ -236,6 +255,7 @@ mod tests {
             ("mysql://h", "begins with postgres://"),
             ("postgres://me:hunter2@h/app?colour=red", "with the options schema"),
             ("postgres://me:hunter2@h:port/app", "host:port"),
+            ("postgres://me:hunter2@h/app?listen=h:port", "host:port"),
             ("postgres://me:hunter2@h/app?sslmode=maybe", "sslmode is"),
             ("postgres://me:hunter2@h/app?sslmode=require", "needs the option sslrootcert"),
             ("postgres://me:hunter2@h/app?sslmode", "option=value"),

@@ -15,7 +15,7 @@ use tokio_postgres::{Config, NoTls, SimpleQueryRow, Socket};
 use crate::answer::{self, column, number, number_of, one};
 use crate::connection::Link;
 use crate::connector::{Configured, Connector};
-use crate::options::{PostgresOptions, patient};
+use crate::options::{Parsed, PostgresOptions, patient};
 use crate::schema::Schema;
 use crate::session::PostgresSession;
 use crate::watcher::{Wanted, Watcher, wait};
@@ -56,13 +56,15 @@ pub(crate) struct Inner {
 
 impl PostgresStore {
     /// Elections in the database that a URL names: `postgres://user@host/database`, with `schema`,
-    /// `sslmode`, `sslrootcert`, `sslcert` and `sslkey` as options.
+    /// `listen`, `sslmode`, `sslrootcert`, `sslcert` and `sslkey` as options. `listen` is where the
+    /// connection goes that listens, if the host is a pooler.
     pub fn from_url(url: &str) -> Result<PostgresStore, StoreError> {
-        let parsed = crate::options::parse_url(url)?;
-        match parsed.tls {
-            None => PostgresStore::connect(parsed.config, &parsed.options),
+        let Parsed { config, listen, options, tls } = crate::options::parse_url(url)?;
+        let (config, listen) = (patient(config), listen.map(patient));
+        match tls {
+            None => PostgresStore::over(Configured { config, listen, tls: NoTls }, &options),
             #[cfg(feature = "tls")]
-            Some(tls) => PostgresStore::connect_tls(parsed.config, tls, &parsed.options),
+            Some(tls) => PostgresStore::over(Configured { config, listen, tls }, &options),
             #[cfg(not(feature = "tls"))]
             Some(never) => match never {},
         }
@@ -82,7 +84,7 @@ impl PostgresStore {
         T::Stream: Send + 'static,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
-        PostgresStore::over(Configured { config: patient(config), tls }, options)
+        PostgresStore::over(Configured { config: patient(config), listen: None, tls }, options)
     }
 
     /// Elections over connections that are made in a way of one's own.
@@ -282,7 +284,9 @@ impl Server {
         }
         if !promises.watches {
             promises.caveats.push(
-                "No connection hears notifications (a pooler in between?): who waits looks once a second.".into(),
+                "No connection hears notifications: who waits looks once a second. Is there a pooler in between? \
+                 ?listen=HOST:PORT goes past it."
+                    .into(),
             );
         }
         promises.caveats.push(

@@ -292,7 +292,7 @@ impl Shared {
     /// Listens until the connection is lost.
     async fn listen_once(&self, generation: u64) -> Result<(), StoreError> {
         let (heard, mut hears) = mpsc::unbounded_channel();
-        let open = dial(&*self.connector, &self.schema, heard).await?;
+        let open = dial(&*self.connector, self.connector.connect_to_listen(), &self.schema, heard).await?;
         if !self.hears(&open, &mut hears).await {
             // A pooler gave us a connection that others get, too.
             let _ = timeout(PROOF_WITHIN, open.client.batch_execute("UNLISTEN *")).await;

@@ -25,5 +25,7 @@ async fn a_connection_that_hears_nothing_is_found_out() {
     let pooled = store(&pooler().await.url()).promises().await.unwrap();
     assert_eq!((direct.watches, pooled.watches), (true, false));
     assert_eq!(direct.store, pooled.store);
+    let past_it = format!("{}?listen={}", pooler().await.url(), shared().await.endpoint());
+    assert!(store(&past_it).promises().await.unwrap().watches);
     assert!(pooled.caveats.iter().any(|caveat| caveat.contains("pooler")), "{:?}", pooled.caveats);
 }
