@@ -1,8 +1,10 @@
 //! The command on a PostgreSQL server.
 
 use incumbent_testkit::servers::PostgresServer;
+use rustix::process::Signal;
+use serde_json::Value;
 
-use crate::host::Host;
+use crate::host::{Host, stop};
 
 #[tokio::test]
 async fn an_election_in_postgres_needs_no_more_than_the_schema_that_the_command_prints() {
@@ -29,6 +31,38 @@ async fn an_election_in_postgres_needs_no_more_than_the_schema_that_the_command_
     assert_eq!((said.code, said.out.as_str()), (Some(122), ""), "{said:?}");
     host.ok(on_postgres(&["resume", "jobs/x"]));
     host.ok(on_postgres(&run));
+}
+
+#[tokio::test]
+async fn a_leader_that_was_stopped_for_longer_than_its_ttl_finds_another_one_and_its_token_is_refused() {
+    let server = PostgresServer::start().await;
+    let (host, url) = (Host::new(), server.url());
+    let campaign = |name| host.start(["--store", &url, "campaign", "--json", "--ttl", "3s", "--name", name, "jobs/x"]);
+    let token = |elected: Value| match elected["event"].as_str() {
+        Some("elected") => elected["token"].as_u64().expect("a token"),
+        _ => panic!("{elected}"),
+    };
+    let mut stopped = campaign("stopped");
+    let first = token(stopped.json());
+    let mut next = campaign("next");
+    assert_eq!(next.json()["event"], "following");
+    stop(stopped.pid());
+    let second = token(next.json());
+    assert!(second > first, "{second} after {first}");
+    server.sql(&format!("SELECT incumbent.fence('jobs/x', {second})"));
+
+    stopped.signal(Signal::CONT);
+    let late = server.psql().arg(format!("SELECT incumbent.fence('jobs/x', {first})")).output().unwrap();
+    let said = String::from_utf8_lossy(&late.stderr);
+    assert!(!late.status.success() && said.contains("is stale"), "{said}");
+    loop {
+        let event = stopped.json();
+        assert_ne!(event["event"], "elected", "{event}");
+        if event["event"] == "following" {
+            assert_eq!(event["ahead"], "next", "{event}");
+            break;
+        }
+    }
 }
 
 #[test]
