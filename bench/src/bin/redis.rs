@@ -93,9 +93,14 @@ struct Report {
 
 impl Report {
     fn compare(&mut self, label: &str, values: [f64; 4], yardstick: Option<f64>) {
-        let two = |value: f64| format!("{value:.2}");
-        let mut row: Vec<_> = [label.to_owned()].into_iter().chain(values.map(two)).collect();
-        row.extend(yardstick.into_iter().flat_map(|yardstick| [two(yardstick), two(values[OURS] / yardstick)]));
+        let shown = |value: f64| match value {
+            ..1.0 => format!("{value:.3}"),
+            ..1000.0 => format!("{value:.2}"),
+            _ => format!("{value:.0}"),
+        };
+        let beside =
+            yardstick.map_or_else(Default::default, |yardstick| [yardstick, values[OURS] / yardstick].map(shown));
+        let row = [label.to_owned()].into_iter().chain(values.map(shown)).chain(beside);
         self.table.row(row);
         self.plot.group(label, values);
     }
