@@ -193,6 +193,24 @@ async fn a_server_that_was_emptied_is_told_what_the_others_know_and_its_leader_l
 }
 
 #[tokio::test]
+async fn a_restart_counts_as_a_loss_unless_every_write_was_on_the_disk() {
+    let mut five = Five::start(&[]).await;
+    for (server, fsync) in [(0, "everysec"), (1, "always")] {
+        five.0[server] = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", fsync]).await;
+    }
+    five.season().await;
+    let names = |five: &Five| [0, 1].map(|server| five.field(server, "server"));
+    let before = names(&five);
+    for server in [0, 1] {
+        five.0[server].restart().await;
+        assert_eq!(five.field(server, "server"), before[server], "it has its data");
+    }
+    five.store().identity().await.unwrap();
+    let after = names(&five);
+    assert_eq!([after[0] == before[0], after[1] == before[1]], [false, true], "{before:?}, {after:?}");
+}
+
+#[tokio::test]
 async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word() {
     let five = Five::start(&[]).await;
     five.season().await;
