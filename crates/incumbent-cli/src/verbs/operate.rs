@@ -120,8 +120,8 @@ impl<'a> Act<'a> {
 
 /// Who gives an order, unless it is said: the one who became root, rather than root.
 fn user_at_host() -> String {
-    let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| env::var(name).ok());
-    let user = named.filter(|name| !name.is_empty()).next();
+    let mut named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| env::var(name).ok());
+    let user = named.find(|name| !name.is_empty());
     let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()));
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let text = format!("{user}@{host}").replace(char::is_control, "");

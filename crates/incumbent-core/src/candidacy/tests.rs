@@ -630,7 +630,7 @@ fn an_order_is_told_to_the_log_of_the_leader_once() {
     };
     let (mut driven, held) = leads_and_has_read(&frozen(2, None));
     let freeze = (Act::Freeze, "by ada@ops1: new disk".to_owned());
-    assert_eq!(ordered(&driven), [freeze.clone()]);
+    assert_eq!(ordered(&driven), std::slice::from_ref(&freeze));
     let handover = Handover::new(held.token, None, Nonce(1), SECOND).ordered("enough".into());
     let deposed = Deposed::new(held.token).ordered(Order::new("bob", 1, ""));
     let office = frozen(2, None).with_version(Version(3)).with_handover(handover).with_deposed(deposed);
