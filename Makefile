@@ -22,7 +22,7 @@ LIBRARY_FAULT_SEEDS ?= 20000
 # What has to be installed, as groups of scripts/setup.
 BUILD_NEEDS := build rust
 LINT_NEEDS := $(BUILD_NEEDS) lint
-TEST_NEEDS := $(BUILD_NEEDS) etcd zookeeper curator kazoo redis postgres pgbouncer
+TEST_NEEDS := $(BUILD_NEEDS) etcd zookeeper curator kazoo redis postgres pgbouncer psycopg
 
 # Crates with fault tests that use real processes, behind their feature `faults`: one line each.
 FAULT_CRATES := \
@@ -53,6 +53,11 @@ test: ## Run every test that needs no faults, documentation examples included
 .PHONY: test-core
 test-core: ## Run the tests that need nothing but Rust: core, seam, library and simulation
 	@$(CARGO) test --locked --no-fail-fast -p incumbent-core -p incumbent-store -p incumbent -p incumbent-sim
+
+.PHONY: test-sqlx
+test-sqlx: ## Run the example of a fence with sqlx, which takes a while to build and is no part of `make test`
+	@scripts/setup $(BUILD_NEEDS) postgres
+	@$(CARGO) test --locked --manifest-path examples/postgres/sqlx/Cargo.toml --target-dir target/sqlx
 
 .PHONY: setup
 setup: ## Install what the other targets would, beforehand: servers, JDK, components of Rust

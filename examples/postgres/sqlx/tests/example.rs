@@ -1,0 +1,16 @@
+//! The example against a real server.
+
+use std::process::Command;
+
+#[path = "../../scene.rs"]
+mod scene;
+
+#[tokio::test]
+async fn sqlx() {
+    scene::books_only_while_it_leads(|server| {
+        let mut example = Command::new(env!("CARGO_BIN_EXE_incumbent-example-sqlx"));
+        example.arg(server.url());
+        example
+    })
+    .await;
+}
