@@ -178,6 +178,12 @@ mutants: ## Change the program in one place at a time, and see which changes no 
 	@scripts/setup $(TEST_NEEDS) mutants
 	@scripts/mutants $(PART)
 
+# Not part of .ci/run: it asks the registry, and builds the command once more.
+.PHONY: front-door
+front-door: ## Do what README says in a crate of its own and with the installed command, where there is no protoc
+	@scripts/setup $(BUILD_NEEDS) etcd
+	@scripts/front-door
+
 # Not part of .ci/run: it asks the registry, and builds every crate once more from its package.
 .PHONY: publish-check
 publish-check: ## Package every crate as it would be published, in order, and build it from its package
