@@ -235,7 +235,7 @@ fn what_is_over_is_taken_out_of_the_office_record_at_the_leaders_next_look_of_it
     let line = Line { entries: vec![], more: false, office: office.clone(), cursor: Cursor(2) };
     driven.answer(Answer::Line(Box::new(line)));
     driven.answer(standing(Place::Leading(held.clone()), office.clone()));
-    assert!(driven.call.is_none(), "the operator may not have read the refusal yet: {:?}", driven.call);
+    assert!(driven.call.is_none(), "whoever it was written for may not have read it yet: {:?}", driven.call);
     for _ in 0..100 {
         driven.wait(SECOND * 3);
         if driven.renewal.is_some() {
