@@ -27,54 +27,38 @@ fn replace_by_way_of(suffix: &str, file: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
+
+    use incumbent_testkit::TempDir;
 
     use super::*;
 
-    /// A folder of its own, which goes with the test.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let folder = std::env::temp_dir().join(format!("incumbent-whole-file-{name}-{}", std::process::id()));
-            fs::create_dir(&folder).unwrap();
-            Folder(folder)
-        }
-
-        fn names(&self) -> Vec<String> {
-            let names = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
-            let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
-            names.sort();
-            names
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn names(folder: &TempDir) -> Vec<String> {
+        let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     #[test]
     fn a_file_is_replaced_whole_and_leaves_nothing_else() {
-        let folder = Folder::new("whole");
-        let ready = folder.0.join("ready");
+        let folder = TempDir::new("whole-file");
+        let ready = folder.path().join("ready");
         replace(&ready, "following\n").unwrap();
         replace(&ready, "leading 7\n").unwrap();
         assert_eq!(fs::read_to_string(&ready).unwrap(), "leading 7\n");
-        assert_eq!(folder.names(), ["ready"]);
-        fs::create_dir(folder.0.join("taken")).unwrap();
-        replace(&folder.0.join("taken"), "x").unwrap_err();
-        assert_eq!(folder.names(), ["ready", "taken"], "what could not be put in place is gone");
+        assert_eq!(names(&folder), ["ready"]);
+        fs::create_dir(folder.path().join("taken")).unwrap();
+        replace(&folder.path().join("taken"), "x").unwrap_err();
+        assert_eq!(names(&folder), ["ready", "taken"], "what could not be put in place is gone");
     }
 
     #[test]
     fn what_others_planted_beside_the_file_is_not_written_to() {
-        let folder = Folder::new("planted");
-        let (ready, precious) = (folder.0.join("ready"), folder.0.join("precious"));
+        let folder = TempDir::new("whole-file");
+        let (ready, precious) = (folder.path().join("ready"), folder.path().join("precious"));
         fs::write(&precious, "precious").unwrap();
         for suffix in [std::process::id().to_string(), "guessed".into()] {
-            symlink(&precious, folder.0.join(format!("ready.{suffix}"))).unwrap();
+            symlink(&precious, folder.path().join(format!("ready.{suffix}"))).unwrap();
         }
         let refused = replace_by_way_of("guessed", &ready, "leading 1\n").unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
