@@ -11,7 +11,7 @@
 //! | `store` | the identity of the store that it belongs to: the names of the servers with which it was founded |
 //! | `counter` | no token is higher that was given here |
 //! | `longest`, `wait`, `age`, `aged` | the longest TTL that was granted; how long it gives no locks after it was emptied, and how much of that has passed |
-//! | `/election` | the lock of an election: what is left of its time, its TTL, the counter when it was taken, token, version, session, incarnation, name, readiness and value |
+//! | `/election` | the lock of an election: what is left of its time, its TTL, the counter when it was taken, the newest attempt that asked for it, token, version, session, incarnation, name, readiness and value |
 //!
 //! # From the seam to the servers
 //! Every request goes to all servers at once, and each has a tenth of the TTL to answer.
@@ -34,8 +34,10 @@
 //!   owner's, and only one that is above its counter when the lock was taken. Two majorities share
 //!   a server, and it takes each number once.
 //! - **The second round counts.** A lock is claimed only if its TTL, less the drift, has not passed
-//!   when the second round is over. What was taken in vain is given back on the same connections,
-//!   and the next attempt comes after a random rest.
+//!   when the second round is over. What was taken in vain is given back, and the next attempt comes
+//!   after a random rest. Each attempt has a number, and giving one back that arrives late does not
+//!   reach what a later one has taken. A request for a lock that arrives after it was given back
+//!   keeps that server's lock for a TTL, and nobody leads with it.
 //! - **A lock that is gone is not made again** by a renewal, and a session that was not renewed for
 //!   a TTL does not come back.
 //! - **Emptied servers.** One that was restarted and does not write every change to its disk before

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use incumbent_store::{Cas, Clock, ElectionName, Entry, Held, StoreError, Timestamp, Token, Version};
 
 use super::rules::{Rule, Rules};
-use super::server::{Answer, Lock, Reply, Request, Server, Stay, Verb};
+use super::server::{Answer, GivenUp, Lock, Reply, Request, Server, Stay, Verb};
 
 /// By one part in so many a server's clock may be faster than ours while a lock lasts.
 pub(super) const DRIFT: u32 = 100;
@@ -46,6 +47,8 @@ pub(super) struct Rounds {
     /// The identity that an operator lets the store have where a majority was emptied.
     refound: Option<String>,
     pub(super) rules: Rules,
+    /// The number of the newest attempt to take a lock.
+    attempts: AtomicU64,
 }
 
 impl Rounds {
@@ -55,7 +58,7 @@ impl Rounds {
         refound: Option<String>,
         rules: Rules,
     ) -> Rounds {
-        Rounds { servers, clock, refound, rules }
+        Rounds { servers, clock, refound, rules, attempts: AtomicU64::default() }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -258,18 +261,19 @@ impl Rounds {
         said: &[u8],
     ) -> Result<Enlisted, StoreError> {
         let within = patience(ttl);
-        for attempt in 0..ATTEMPTS {
+        for beginning in 0..ATTEMPTS {
+            let attempt = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
             let since = self.clock.now();
-            let verb = Verb::Acquire { stay: stay.clone(), ttl, said: said.to_vec() };
+            let verb = Verb::Acquire { stay: stay.clone(), attempt, ttl, said: said.to_vec() };
             let answers = self.ask_all(within, &request(store, verb)).await;
             let giving = || of_store(&answers, store).filter(|answer| matches!(answer.reply, Reply::Locks(_)));
             let granted: Vec<(&Answer, &Lock)> = locks(giving()).filter(|(_, lock)| lock.is_of(stay)).collect();
             if granted.len() >= self.majority() {
-                return self.number(store, stay, ttl, since, &granted).await;
+                return self.number(store, stay, attempt, ttl, since, &granted).await;
             }
             if !granted.is_empty() && self.rules.keep(Rule::ReleaseAfterFailure) {
                 let up_to = granted.iter().filter_map(|(_, lock)| lock.token()).max();
-                self.release_stay(store, stay, up_to, within).await;
+                self.release_stay(store, stay, attempt, up_to, within).await;
             }
             self.mend(store, within, &answers).await;
             if let Some(lock) = self.leading(store, &answers).filter(|lock| !lock.is_of(stay))
@@ -289,9 +293,9 @@ impl Rounds {
             let left = locks(giving()).map(|(_, lock)| lock);
             for lock in left.filter(|lock| lock.session == stay.session && lock.incarnation != stay.incarnation) {
                 let left = Stay { incarnation: lock.incarnation, ..stay.clone() };
-                self.release_stay(store, &left, lock.token(), within).await;
+                self.release_stay(store, &left, attempt, lock.token(), within).await;
             }
-            tokio::time::sleep(rest(stay, ttl, attempt)).await;
+            tokio::time::sleep(rest(stay, ttl, beginning)).await;
         }
         let what = format!("taking the lock: others tried for {:?} at the same time, {ATTEMPTS} times", stay.election);
         Err(StoreError::Unavailable { what, source: None })
@@ -303,6 +307,7 @@ impl Rounds {
         &self,
         store: &str,
         stay: &Stay,
+        attempt: u64,
         ttl: Duration,
         since: Timestamp,
         granted: &[(&Answer, &Lock)],
@@ -321,14 +326,14 @@ impl Rounds {
         }
         let highest = granted.iter().map(|(answer, _)| answer.counter).max().unwrap_or_default();
         let token = Token::try_from(highest + 1).map_err(|error| StoreError::Limit { what: error.to_string() })?;
-        let verb = Verb::Number { stay: stay.clone(), token };
+        let verb = Verb::Number { stay: stay.clone(), attempt, token };
         let answers = self.ask_all(within, &request(store, verb)).await;
         let count = of_store(&answers, store).filter(|answer| answer.reply == Reply::Done).count();
         if count >= self.majority() && self.is_valid(since, ttl) {
             return Ok(Enlisted::Leads { token, published: Version(1) });
         }
         let unheard = answers.iter().filter(|answer| answer.is_err()).count();
-        self.release_stay(store, stay, Some(token), within).await;
+        self.release_stay(store, stay, attempt, Some(token), within).await;
         if count < self.majority() && count + unheard >= self.majority() {
             let what = format!("writing the token: {count} of {} servers have confirmed it", self.count());
             return Err(StoreError::OutcomeUnknown { what, source: None });
@@ -439,12 +444,13 @@ impl Rounds {
         Ok((proofs, strays))
     }
 
-    /// The stay gives up what it has with this token, a lower one or none, wherever that is: not
-    /// what it takes later.
-    async fn release_stay(&self, store: &str, stay: &Stay, up_to: Option<Token>, within: Duration) {
+    /// The stay gives up what this attempt or an earlier one has taken, with this token, a lower one
+    /// or none, wherever that is. Not what it takes later: a call that failed is repeated with the
+    /// same incarnation, and may be given the same token while this is on its way.
+    async fn release_stay(&self, store: &str, stay: &Stay, attempt: u64, token: Option<Token>, within: Duration) {
         let Stay { session, election, incarnation } = stay.clone();
-        let verb = Verb::Release { session, stay: Some((incarnation, up_to)), elections: vec![election] };
-        // On the connections that the lock was asked for on: a late request comes before this one.
+        let stay = Some(GivenUp { incarnation, token, attempt });
+        let verb = Verb::Release { session, stay, elections: vec![election] };
         self.ask_all(within, &request(store, verb)).await;
     }
 
@@ -470,8 +476,10 @@ impl Rounds {
         held: &Held,
         within: Duration,
     ) -> Result<(), StoreError> {
-        let (stay, elections) = (Some((held.incarnation, Some(held.token))), vec![held.election.clone()]);
-        let verb = Verb::Release { session: session.to_owned(), stay, elections };
+        // Whatever was attempted until now.
+        let attempt = self.attempts.load(Ordering::Relaxed);
+        let stay = Some(GivenUp { incarnation: held.incarnation, token: Some(held.token), attempt });
+        let verb = Verb::Release { session: session.to_owned(), stay, elections: vec![held.election.clone()] };
         let answers = self.ask_all(within, &request(store, verb)).await;
         self.confirmed("withdrawing", store, &answers)
     }

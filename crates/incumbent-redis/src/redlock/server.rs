@@ -54,14 +54,13 @@ pub(crate) enum Verb {
     /// The lock of an election.
     Read(ElectionName),
     /// The lock is this stay's, if it is free or was so before.
-    Acquire { stay: Stay, ttl: Duration, said: Vec<u8> },
+    Acquire { stay: Stay, attempt: u64, ttl: Duration, said: Vec<u8> },
     /// The lock has this token, if it is this stay's and no such token was given before.
-    Number { stay: Stay, token: Token },
+    Number { stay: Stay, attempt: u64, token: Token },
     /// The locks that are named last for another TTL; those of the elections in `tried` are shown.
     Renew { session: String, ttl: Duration, named: Vec<Held>, tried: Vec<ElectionName> },
-    /// The locks of a session go; with a stay, only that of this incarnation, and only if it has no
-    /// higher token, or none where that says `None`.
-    Release { session: String, stay: Option<(Incarnation, Option<Token>)>, elections: Vec<ElectionName> },
+    /// The locks of a session go; with a stay, only what that gives up.
+    Release { session: String, stay: Option<GivenUp>, elections: Vec<ElectionName> },
     /// What the candidate says becomes another, if it has this version, or an older one.
     Publish { session: String, held: Held, was: Version, version: Version, said: Vec<u8> },
     /// The lock with this token goes, unless what it says is newer.
@@ -74,6 +73,15 @@ pub(crate) struct Stay {
     pub(crate) session: String,
     pub(crate) election: ElectionName,
     pub(crate) incarnation: Incarnation,
+}
+
+/// What a stay gives up: a lock with no higher token than this, or with none where this is `None`,
+/// for which no later attempt than this has asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GivenUp {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) token: Option<Token>,
+    pub(crate) attempt: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -248,6 +256,7 @@ impl Verb {
         let name = |election: &ElectionName| text(election.as_str());
         let token = |token: Token| text(&keys::digits(token.get()));
         let version = |version: Version| text(&keys::digits(version.0));
+        let number = |number: u64| text(&keys::digits(number));
         match self {
             Verb::Look => Vec::new(),
             Verb::Seed { server, counter, longest } => {
@@ -256,13 +265,15 @@ impl Verb {
             }
             Verb::Empty { of } => vec![text(of)],
             Verb::Read(election) => vec![name(election)],
-            Verb::Acquire { stay, ttl, said } => {
+            Verb::Acquire { stay, attempt, ttl, said } => {
                 let Stay { session, election, incarnation } = stay;
-                vec![name(election), text(session), text(&incarnation.to_string()), millis(*ttl), said.clone()]
+                let incarnation = text(&incarnation.to_string());
+                vec![name(election), text(session), incarnation, number(*attempt), millis(*ttl), said.clone()]
             }
-            Verb::Number { stay, token: number } => {
+            Verb::Number { stay, attempt, token: given } => {
                 let Stay { session, election, incarnation } = stay;
-                vec![name(election), text(session), text(&incarnation.to_string()), token(*number)]
+                let incarnation = text(&incarnation.to_string());
+                vec![name(election), text(session), incarnation, number(*attempt), token(*given)]
             }
             Verb::Renew { session, ttl, named, tried } => {
                 let mut args = vec![text(session), millis(*ttl), text(&named.len().to_string())];
@@ -271,17 +282,19 @@ impl Verb {
                 args
             }
             Verb::Release { session, stay, elections } => {
-                let incarnation = stay.map(|(incarnation, _)| incarnation.to_string()).unwrap_or_default();
-                let up_to = stay.map(|(_, up_to)| keys::digits(up_to.map_or(0, Token::get))).unwrap_or_default();
-                let mut args = vec![text(session), text(&incarnation), text(&up_to)];
+                let given_up = stay.map(|GivenUp { incarnation, token, attempt }| {
+                    [text(&incarnation.to_string()), number(token.map_or(0, Token::get)), number(attempt)]
+                });
+                let mut args = vec![text(session)];
+                args.extend(given_up.unwrap_or_default());
                 args.extend(elections.iter().map(name));
                 args
             }
             Verb::Publish { session, held, was, version: to, said } => {
                 vec![name(&held.election), text(session), token(held.token), version(*was), version(*to), said.clone()]
             }
-            Verb::Evict { election, token: number, version: seen } => {
-                vec![name(election), token(*number), version(*seen)]
+            Verb::Evict { election, token: of, version: seen } => {
+                vec![name(election), token(*of), version(*seen)]
             }
         }
     }

@@ -8,8 +8,9 @@ local KEY = KEYS[1]
 local FRESH, KEPT, STORE, VERB = unpack(ARGV, 1, 4)
 local FORMAT = '1'
 -- The widths of what a lock begins with: what is left of its time, when that was counted, its TTL,
--- the counter when it was taken, its token, the version of what it says, its session, incarnation.
-local LEFT, WALL, TTL, BASE, TOKEN, VERSION, SESSION, INCARNATION = 11, 16, 11, 16, 16, 16, 27, 32
+-- the counter when it was taken, the newest attempt of its owner that has asked for it, its token,
+-- the version of what it says, its session, incarnation.
+local LEFT, WALL, TTL, BASE, ATTEMPT, TOKEN, VERSION, SESSION, INCARNATION = 11, 16, 11, 16, 16, 16, 16, 27, 32
 -- By so much one clock may be faster than another while something is waited for.
 local DRIFT = 1.01
 
@@ -82,7 +83,7 @@ end
 
 local function save(election, lock)
   call('HSET', KEY, '/' .. election, millis(lock.left) .. digits(lock.wall) .. millis(lock.ttl) .. lock.base ..
-    lock.token .. lock.version .. lock.session .. lock.incarnation .. lock.said)
+    lock.attempt .. lock.token .. lock.version .. lock.session .. lock.incarnation .. lock.said)
 end
 
 -- The lock of an election, if there is one and its time has not passed.
@@ -97,7 +98,7 @@ local function load(election)
     return string.sub(row, at - bytes + 1, at)
   end
   local lock = {left = tonumber(take(LEFT)), wall = tonumber(take(WALL)), ttl = tonumber(take(TTL))}
-  lock.base, lock.token, lock.version = take(BASE), take(TOKEN), take(VERSION)
+  lock.base, lock.attempt, lock.token, lock.version = take(BASE), take(ATTEMPT), take(TOKEN), take(VERSION)
   lock.session, lock.incarnation, lock.said = take(SESSION), take(INCARNATION), string.sub(row, at + 1)
   local passed = passed_since(lock.wall, lock.ttl)
   if passed >= lock.left then
@@ -116,6 +117,13 @@ end
 -- What others see of a lock; nothing, if there is none.
 local function shown(lock)
   return lock and lock.token .. lock.version .. lock.session .. lock.incarnation .. lock.said or ''
+end
+
+-- What gives up an earlier attempt does not reach it any more.
+local function asked_by(lock, attempt)
+  if lock.attempt < attempt then
+    lock.attempt = attempt
+  end
 end
 
 local function restart(election, lock, ttl)
@@ -156,7 +164,8 @@ if VERB == 'read' then
 end
 
 if VERB == 'acquire' then
-  local election, session, incarnation, ttl, said = argument(1), argument(2), argument(3), argument(4), argument(5)
+  local election, session, incarnation, attempt = argument(1), argument(2), argument(3), argument(4)
+  local ttl, said = argument(5), argument(6)
   local ttl_millis = tonumber(ttl)
   -- What it knew may have been lost a moment ago, a lock of somebody who still leads among it.
   local needed = math.max(tonumber(wait), ttl_millis) * DRIFT
@@ -178,9 +187,11 @@ if VERB == 'acquire' then
     return answer('locks', {shown(lock)})
   end
   if not lock or lock.incarnation ~= incarnation then
-    lock = {token = digits(0), version = digits(1), session = session, incarnation = incarnation, said = said}
+    lock = {attempt = attempt, token = digits(0), version = digits(1)}
+    lock.session, lock.incarnation, lock.said = session, incarnation, said
   end
   lock.base = counter
+  asked_by(lock, attempt)
   restart(election, lock, ttl_millis)
   if longest < ttl then
     longest = ttl
@@ -190,12 +201,15 @@ if VERB == 'acquire' then
 end
 
 if VERB == 'number' then
-  local election, session, incarnation, token = argument(1), argument(2), argument(3), argument(4)
+  local election, session, incarnation, attempt = argument(1), argument(2), argument(3), argument(4)
+  local token = argument(5)
   local lock = load(election)
   if not lock or lock.session ~= session or lock.incarnation ~= incarnation or token <= lock.base then
     return answer('refused')
   end
   lock.token, lock.base = token, token
+  -- It may not have heard what this attempt asked for first.
+  asked_by(lock, attempt)
   save(election, lock)
   if counter < token then
     counter = token
@@ -222,11 +236,12 @@ if VERB == 'renew' then
 end
 
 if VERB == 'release' then
-  local session, incarnation, token, at = argument(1), argument(2), argument(3), 4
+  local session, incarnation, token, attempt, at = argument(1), argument(2), argument(3), argument(4), 5
   while argument(at) do
     local lock = load(argument(at))
     -- One that comes late does not reach what was taken since.
-    local is_meant = incarnation == '' or (lock and lock.incarnation == incarnation and lock.token <= token)
+    local is_meant = incarnation == '' or (lock and lock.incarnation == incarnation and lock.token <= token and
+      lock.attempt <= attempt)
     if lock and lock.session == session and is_meant then
       call('HDEL', KEY, '/' .. argument(at))
     end

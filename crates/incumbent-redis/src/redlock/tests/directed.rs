@@ -9,7 +9,7 @@ use incumbent_store::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::model::{Drifting, Group, Model, Network, SLOW, ServerRule, lock};
+use super::model::{Carry, Drifting, Group, Model, Network, SLOW, ServerRule, lock};
 use crate::redlock::RedlockStore;
 use crate::redlock::rounds::Rounds;
 use crate::redlock::rules::{Rule, Rules};
@@ -276,6 +276,73 @@ async fn what_was_taken_in_vain_is_given_back() {
     }
 }
 
+/// On its way for half a TTL.
+const LATE: Duration = Duration::from_millis(500);
+
+/// A call whose token may have been written; what gives it up is late. Then the same stay again, as
+/// the library repeats it.
+async fn repeated(scene: &Scene, first: Carry, again: Carry) -> (Arc<dyn Session>, Held) {
+    let session = scene.session(0, TTL).await;
+    scene.group.servers.iter().for_each(|server| lock(server).season());
+    lock(&scene.group.network).carry = Some(first);
+    let unknown = enlist(&*session, 0).await;
+    assert!(matches!(unknown, Err(StoreError::OutcomeUnknown { .. })), "{unknown:?}");
+    lock(&scene.group.network).carry = Some(again);
+    let Ok(Place::Leading(held)) = enlist(&*session, 0).await else { panic!("nobody else is there") };
+    lock(&scene.group.network).carry = None;
+    (session, held)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_late_does_not_end_the_term_that_the_repeated_call_began() {
+    const NONE: Duration = Duration::ZERO;
+    // The token is on all of them; or on one, which the repeated call does not reach: then others
+    // take the same number.
+    let on_all: Carry = |_, _, verb| match verb {
+        Verb::Number { .. } => Some((NONE, false)),
+        Verb::Release { .. } => Some((LATE, false)),
+        _ => None,
+    };
+    let on_one: Carry = |_, server, verb| match verb {
+        Verb::Number { .. } if server != 4 => Some((TTL * 100, false)),
+        Verb::Number { .. } => Some((NONE, false)),
+        Verb::Release { .. } => Some((LATE, false)),
+        _ => None,
+    };
+    let without_one: Carry = |_, server, _| (server == 4).then_some((TTL * 100, false));
+    for (first, again) in [(on_all, (|_, _, _| None) as Carry), (on_one, without_one)] {
+        for (left_out, two_lead) in [(None, false), (Some(ServerRule::ReleaseByAttempt), true)] {
+            let scene = Scene::new(Rules::default(), left_out);
+            let (_session, held) = repeated(&scene, first, again).await;
+            sleep(LATE).await;
+            let rival = scene.session(1, TTL).await;
+            let taken = enlist(&*rival, 1).await;
+            assert_eq!(matches!(taken, Ok(Place::Leading(_))), two_lead, "{held:?} and {taken:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_heard_only_the_token_of_the_repeated_call_keeps_it() {
+    let first: Carry = |_, _, verb| match verb {
+        Verb::Number { .. } => Some((TTL * 100, false)),
+        Verb::Release { .. } => Some((LATE, false)),
+        _ => None,
+    };
+    // The lock is given by 0, 1 and 3, the token taken by 0, 1 and 2.
+    let again: Carry = |_, server, verb| match (verb, server) {
+        (Verb::Acquire { .. }, 2 | 4) | (Verb::Number { .. }, 3 | 4) => Some((TTL * 100, false)),
+        _ => None,
+    };
+    for (left_out, is_gone) in [(None, false), (Some(ServerRule::TokenByAttempt), true)] {
+        let scene = Scene::new(Rules::default(), left_out);
+        let (session, held) = repeated(&scene, first, again).await;
+        sleep(LATE).await;
+        let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
+        assert_eq!(renewal.gone == [held], is_gone);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_gone_is_not_made_again_by_a_renewal() {
     for (left_out, is_gone) in [(None, true), (Some(ServerRule::RenewalMakesNothing), false)] {
@@ -404,11 +471,11 @@ fn a_server_takes_a_token_for_the_owner_only_and_above_its_counter_and_a_seed_fo
     let ask = |server: &mut Model, verb| server.ask(now, &Request { store: "s".to_owned(), verb }).reply;
     let seed = |server: &str| Verb::Seed { server: server.to_owned(), counter: Some(7), longest: Duration::ZERO };
     let acquire = |stay: &Stay, at: &mut Model| {
-        let verb = Verb::Acquire { stay: stay.clone(), ttl: TTL, said: b"0001a----------------".to_vec() };
+        let verb = Verb::Acquire { stay: stay.clone(), attempt: 1, ttl: TTL, said: b"0001a----------------".to_vec() };
         at.ask(now + TTL, &Request { store: "s".to_owned(), verb: verb.clone() });
         at.ask(now + TTL * 3, &Request { store: "s".to_owned(), verb }).reply
     };
-    let number = |stay: &Stay, number| Verb::Number { stay: stay.clone(), token: token(number) };
+    let number = |stay: &Stay, number| Verb::Number { stay: stay.clone(), attempt: 1, token: token(number) };
     for left_out in [None, Some(ServerRule::SeedNamesLoss)] {
         let mut server = Model::new(3, left_out.as_slice());
         let expected = if left_out.is_none() { Reply::Refused } else { Reply::Done };

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::keys;
-use crate::redlock::server::{Answer, Lock, Reply, Request, Server, Stay, Verb};
+use crate::redlock::server::{Answer, GivenUp, Lock, Reply, Request, Server, Stay, Verb};
 
 /// A rule of a server that a test leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,10 @@ pub(crate) enum ServerRule {
     TokenAboveCounter,
     /// Both of these.
     TokenGuarded,
+    /// What gives up an attempt does not reach what a later one has asked for.
+    ReleaseByAttempt,
+    /// A token is asked for by an attempt, too.
+    TokenByAttempt,
     /// A renewal is for the owner of the lock.
     RenewalByOwner,
     /// A renewal makes no lock that is gone.
@@ -42,6 +46,7 @@ struct Held {
     wall: i64,
     ttl: i64,
     base: u64,
+    attempt: u64,
     token: u64,
     version: u64,
     session: String,
@@ -185,18 +190,21 @@ impl Model {
                 let lock = self.load(wall, election);
                 Reply::Locks(vec![shown(lock.as_ref())])
             }
-            Verb::Acquire { stay, ttl, said } => self.acquire(wall, stay, ttl.as_millis() as i64, said),
-            Verb::Number { stay, token } => self.number(wall, stay, token.get()),
+            Verb::Acquire { stay, attempt, ttl, said } => {
+                self.acquire(wall, stay, *attempt, ttl.as_millis() as i64, said)
+            }
+            Verb::Number { stay, attempt, token } => self.number(wall, stay, *attempt, token.get()),
             Verb::Renew { session, ttl, named, tried } => {
                 let mut locks = Vec::new();
                 for held in named {
                     let mut lock = self.load(wall, &held.election);
                     if !self.keeps(ServerRule::RenewalMakesNothing) && lock.is_none() {
                         let (left, ttl) = (0, ttl.as_millis() as i64);
-                        let (base, token, version) = (0, held.token.get(), 1);
+                        let (base, attempt, token, version) = (0, 0, held.token.get(), 1);
                         let (session, incarnation) = (session.clone(), held.incarnation);
                         let said = b"0001a----------------".to_vec();
-                        lock = Some(Held { left, wall, ttl, base, token, version, session, incarnation, said });
+                        lock =
+                            Some(Held { left, wall, ttl, base, attempt, token, version, session, incarnation, said });
                     }
                     let any = !self.keeps(ServerRule::RenewalByOwner);
                     if let Some(lock) =
@@ -217,8 +225,11 @@ impl Model {
                 for election in elections {
                     let lock = self.load(wall, election);
                     let is_meant = lock.is_some_and(|lock| {
-                        let meant = stay.is_none_or(|(incarnation, up_to)| {
-                            incarnation == lock.incarnation && lock.token <= up_to.map_or(0, |token| token.get())
+                        let any = !self.keeps(ServerRule::ReleaseByAttempt);
+                        let meant = stay.is_none_or(|GivenUp { incarnation, token, attempt }| {
+                            incarnation == lock.incarnation
+                                && lock.token <= token.map_or(0, |token| token.get())
+                                && (any || lock.attempt <= attempt)
                         });
                         lock.session == *session && meant
                     });
@@ -255,7 +266,7 @@ impl Model {
         }
     }
 
-    fn acquire(&mut self, wall: i64, stay: &Stay, ttl: i64, said: &[u8]) -> Reply {
+    fn acquire(&mut self, wall: i64, stay: &Stay, attempt: u64, ttl: i64, said: &[u8]) -> Reply {
         let asked = if self.keeps(ServerRule::HoldAfterFounding) { ttl } else { 0 };
         let needed = self.hash.wait.max(asked) * 101 / 100;
         if self.hash.age < needed {
@@ -278,19 +289,21 @@ impl Model {
             wall,
             ttl,
             base: 0,
+            attempt,
             token: 0,
             version: 1,
             session,
             incarnation,
             said: said.to_vec(),
         });
+        lock.attempt = lock.attempt.max(attempt);
         (lock.base, lock.left, lock.wall, lock.ttl) = (self.hash.counter, ttl, wall, ttl);
         self.hash.longest = self.hash.longest.max(ttl);
         self.hash.locks.insert(stay.election.clone(), lock.clone());
         Reply::Locks(vec![shown(Some(&lock))])
     }
 
-    fn number(&mut self, wall: i64, stay: &Stay, token: u64) -> Reply {
+    fn number(&mut self, wall: i64, stay: &Stay, attempt: u64, token: u64) -> Reply {
         let unguarded = !self.keeps(ServerRule::TokenGuarded);
         let for_owner = self.keeps(ServerRule::TokenForOwner) && !unguarded;
         let above = self.keeps(ServerRule::TokenAboveCounter) && !unguarded;
@@ -305,6 +318,9 @@ impl Model {
         }
         if let Some(mut lock) = lock.filter(ours) {
             (lock.token, lock.base) = (token, token);
+            if self.keeps(ServerRule::TokenByAttempt) {
+                lock.attempt = lock.attempt.max(attempt);
+            }
             self.hash.locks.insert(stay.election.clone(), lock);
         }
         self.hash.counter = self.hash.counter.max(token);
@@ -331,14 +347,26 @@ pub(crate) struct Network {
     pub(crate) rough: bool,
     /// Whose messages take long.
     pub(crate) slow: Option<usize>,
+    /// How long what a client asks of a server is on its way, and whether it is answered: where a
+    /// test says so.
+    pub(crate) carry: Option<Carry>,
 }
+
+pub(crate) type Carry = fn(usize, usize, &Verb) -> Option<(Duration, bool)>;
 
 /// How long that is, one way.
 pub(crate) const SLOW: Duration = Duration::from_millis(400);
 
 impl Network {
     pub(crate) fn new(seed: u64, rough: bool) -> Network {
-        Network { rng: Rng::from_number(seed), began: Instant::now(), cut: BTreeSet::new(), rough, slow: None }
+        Network {
+            rng: Rng::from_number(seed),
+            began: Instant::now(),
+            cut: BTreeSet::new(),
+            rough,
+            slow: None,
+            carry: None,
+        }
     }
 
     fn travel(&mut self) -> Duration {
@@ -380,6 +408,14 @@ impl Link {
     }
 
     async fn deliver(&self, request: Request, answered: oneshot::Sender<Answer>) {
+        let carry = lock(&self.network).carry;
+        if let Some((there, heard)) = carry.and_then(|carry| carry(self.client, self.number, &request.verb)) {
+            sleep(there).await;
+            if let Some(answer) = self.arrive(&request).filter(|_| heard) {
+                _ = answered.send(answer);
+            }
+            return;
+        }
         let Some(there) = self.sent() else { return };
         let doubled = {
             let mut network = lock(&self.network);

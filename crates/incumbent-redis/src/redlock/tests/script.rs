@@ -9,7 +9,7 @@ use incumbent_testkit::servers::RedisServer;
 
 use super::model::Model;
 use crate::keys;
-use crate::redlock::server::{self, Answer, Reply, Request, Server, Stay, Verb};
+use crate::redlock::server::{self, Answer, GivenUp, Reply, Request, Server, Stay, Verb};
 
 /// Nothing expires meanwhile.
 const TTL: Duration = Duration::from_secs(3_000);
@@ -84,6 +84,10 @@ impl Pair {
         Stay { session, election, incarnation: Incarnation::from_bits(u128::from(self.rng.below(2)) + 1) }
     }
 
+    fn attempt(&mut self) -> u64 {
+        self.rng.below(3)
+    }
+
     fn token(&mut self) -> Token {
         let token = self.highest.saturating_sub(self.rng.below(4)).max(1);
         Token::new(token).unwrap()
@@ -99,7 +103,12 @@ impl Pair {
     }
 
     fn acquire(&mut self) -> Verb {
-        Verb::Acquire { stay: self.stay(), ttl: TTL, said: b"0002ab----------------\0\xff".to_vec() }
+        Verb::Acquire {
+            stay: self.stay(),
+            attempt: self.attempt(),
+            ttl: TTL,
+            said: b"0002ab----------------\0\xff".to_vec(),
+        }
     }
 
     fn verb(&mut self) -> Verb {
@@ -107,7 +116,7 @@ impl Pair {
             0..3 => self.acquire(),
             3..6 => {
                 self.highest += self.rng.below(2);
-                Verb::Number { stay: self.stay(), token: self.token() }
+                Verb::Number { stay: self.stay(), attempt: self.attempt(), token: self.token() }
             }
             6 => {
                 let (session, named) = (self.session(), vec![self.held(), self.held()]);
@@ -115,8 +124,9 @@ impl Pair {
             }
             7 => {
                 let Stay { session, election, incarnation } = self.stay();
-                let up_to = Some(self.token()).filter(|_| self.rng.below(2) == 0);
-                let stay = Some((incarnation, up_to)).filter(|_| self.rng.below(3) > 0);
+                let token = Some(self.token()).filter(|_| self.rng.below(2) == 0);
+                let stay = GivenUp { incarnation, token, attempt: self.attempt() };
+                let stay = Some(stay).filter(|_| self.rng.below(3) > 0);
                 Verb::Release { session, stay, elections: vec![election] }
             }
             8 | 9 => {

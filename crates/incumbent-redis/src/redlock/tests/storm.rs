@@ -98,6 +98,11 @@ impl World {
         lock(&self.group.network).rng.below(sides)
     }
 
+    fn incarnation(&self) -> Incarnation {
+        let (high, low) = (self.dice(u64::MAX), self.dice(u64::MAX));
+        Incarnation::from_bits(u128::from(high) << 64 | u128::from(low))
+    }
+
     fn random_millis(&self, most: u64) -> Duration {
         Duration::from_millis(self.dice(most))
     }
@@ -115,18 +120,19 @@ async fn candidate(world: World, number: usize, clock: Arc<Drifting>) {
             sleep(world.random_millis(300)).await;
             continue;
         };
+        let mut incarnation = world.incarnation();
         while world.dice(20) > 0 {
             let sent = clock.now();
-            let incarnation = u128::from(lock(&world.group.network).rng.next_u64());
-            let incarnation = Incarnation::from_bits(incarnation << 64 | u128::from(world.dice(u64::MAX)));
             let entry = NewEntry::new(incarnation, "a", "");
             match session.enlist(&world.election, &entry).await.map(|standing| standing.place) {
                 Ok(Place::Leading(held)) => {
                     if !serve(&world, &*session, &clock, sent, held).await {
                         break;
                     }
+                    incarnation = world.incarnation();
                 }
                 Err(StoreError::SessionGone) => break,
+                // As the library does: the same stay again.
                 Ok(_) | Err(_) => sleep(world.random_millis(300)).await,
             }
             let held: Vec<Held> = Vec::new();
