@@ -42,8 +42,9 @@
 //!   a TTL does not come back.
 //! - **Emptied servers.** One that was restarted and does not write every change to its disk before
 //!   it answers, or that was flushed, has forgotten locks and tokens. It says so, under a new name,
-//!   until a client has read what a majority of the *others* knows, after it had seen the loss; and
-//!   it gives no locks before the longest TTL that they know of has passed. A majority that was
+//!   until a client has read what a majority of the *others* knows, after it had seen the loss; its
+//!   counter leaps above theirs, so that it is above tokens that were on their way to them; and it
+//!   gives no locks before the longest TTL that they know of has passed. A majority that was
 //!   emptied cannot be mended: the error says which word of an operator (`?refound=`) founds the
 //!   store anew, with another identity. An old copy of a server's data must not be put back: what
 //!   it says would be taken at its word.

@@ -18,6 +18,16 @@ pub(super) const DRIFT: u32 = 100;
 pub(super) const GRANULARITY: Duration = Duration::from_millis(2);
 /// How often an enlistment begins again that met others who came at the same time.
 const ATTEMPTS: u32 = 8;
+/// By so much the counter of a server that was emptied is above all that the others know. A token
+/// may be on its way to them that the emptied server had confirmed before: its claim counts, and
+/// those who are read do not know it yet. No clock bounds how long it is on its way, so this rests
+/// on numbers: for each number by which the token is ahead of theirs a claim must have got its locks
+/// from a majority, and then brought its token to the emptied server and to none of those that were
+/// read. So many claims do not fail like that in a row.
+///
+/// A counter begins at 2^20 for each second of the wall clock: losses overtake it only if there are
+/// more of them than seconds.
+const LEAP: u64 = 1 << 20;
 /// Every identity begins so.
 const IDENTITY: &str = "redlock";
 
@@ -217,7 +227,8 @@ impl Rounds {
         if intact().count() < enough {
             return Ok(());
         }
-        let counter = intact().map(|answer| answer.counter).max();
+        let leap = if self.rules.keep(Rule::LeapAfterLoss) { LEAP } else { 0 };
+        let counter = intact().map(|answer| answer.counter + leap).max();
         let longest = intact().map(|answer| answer.longest).max().unwrap_or_default();
         let counter = if self.rules.keep(Rule::CounterAfterLoss) { counter } else { Some(0) };
         let longest = if self.rules.keep(Rule::WaitAfterLoss) { longest } else { Duration::ZERO };

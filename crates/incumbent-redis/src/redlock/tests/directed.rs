@@ -177,7 +177,9 @@ async fn a_server_that_was_emptied_waits_for_the_longest_ttl_that_the_others_kno
 
 #[tokio::test(start_paused = true)]
 async fn what_others_know_is_read_after_a_loss_was_seen() {
-    for (rules, comes_twice) in [(Rules::default(), false), (Rules::without(Rule::LossSeenFirst), true)] {
+    for (rules, comes_twice) in
+        [(Rules::default(), false), (Rules::without_both(Rule::LossSeenFirst, Rule::LeapAfterLoss), true)]
+    {
         let scene = Scene::new(rules, None);
         let (session, held) = scene.leader(0, TTL).await;
         session.withdraw(&held, None).await.unwrap();
@@ -204,8 +206,37 @@ async fn what_others_know_is_read_after_a_loss_was_seen() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_token_that_is_being_written_while_a_server_is_told_what_others_know_is_not_given_again() {
+    for (rules, comes_twice) in [(Rules::default(), false), (Rules::without(Rule::LeapAfterLoss), true)] {
+        let scene = Scene::new(rules, None);
+        let session = scene.session(0, TTL).await;
+        scene.group.servers.iter().for_each(|server| lock(server).season());
+        // 0, 1 and 2 take the token, 0 and 1 late; the others are out of reach for both clients.
+        lock(&scene.group.network).carry = Some(|client, server, verb| match (client, server, verb) {
+            (0, 3 | 4, _) | (2, 0 | 1, _) => Some((TTL * 100, false)),
+            (0, 0 | 1, Verb::Number { .. }) => Some((TTL / 20, true)),
+            _ => None,
+        });
+        let claimant = session.clone();
+        let claiming = tokio::spawn(async move { enlist(&*claimant, 0).await });
+        // Those out of reach are waited for; then comes the second round.
+        sleep(TTL / 10 + TTL / 50).await;
+        scene.lose(&[2]);
+        scene.store(1).identity().await.unwrap();
+        assert!(!lock(&scene.group.servers[2]).store().is_empty(), "it was told what others know");
+        let claimed = claiming.await.unwrap();
+        let Ok(Place::Leading(first)) = claimed else { panic!("{claimed:?}") };
+        session.withdraw(&first, None).await.unwrap();
+        let (_session, next) = scene.leader(2, TTL).await;
+        assert_eq!(next.token <= first.token, comes_twice, "{next:?} after {first:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_was_emptied_learns_from_a_majority_of_the_others() {
-    for (rules, comes_twice) in [(Rules::default(), false), (Rules::without(Rule::ReseedFromMajority), true)] {
+    for (rules, comes_twice) in
+        [(Rules::default(), false), (Rules::without_both(Rule::ReseedFromMajority, Rule::LeapAfterLoss), true)]
+    {
         let scene = Scene::new(rules, None);
         let (session, held) = scene.leader(0, TTL).await;
         session.withdraw(&held, None).await.unwrap();
