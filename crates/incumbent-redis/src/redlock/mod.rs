@@ -53,6 +53,8 @@
 //!   were never part of it, and completes it. Nobody leads for the TTL of the one who asks.
 //! - **Wall clocks.** What is left of a lock is counted in steps of at most half its TTL, so that a
 //!   clock that jumps ends no lock which is renewed in time.
+//! - **Addresses.** One server that is behind two addresses counts once, in every round: where an
+//!   address leads may change while a leader is in office.
 //! - **Replicas** are refused: one that takes over does not know the newest locks.
 //!
 //! # What it rests on

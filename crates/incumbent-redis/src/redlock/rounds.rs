@@ -95,8 +95,30 @@ impl Rounds {
         })
     }
 
-    async fn ask_all(&self, within: Duration, request: &Request) -> Answers {
+    /// Asks each address, some of which may lead to the same server.
+    async fn ask_addresses(&self, within: Duration, request: &Request) -> Answers {
         join_all((0..self.count()).map(|number| self.ask_one(number, within, request))).await
+    }
+
+    /// Asks each server. Where an address leads may change with every connection: in every round one
+    /// server counts once.
+    async fn ask_all(&self, within: Duration, request: &Request) -> Answers {
+        let mut answers = self.ask_addresses(within, request).await;
+        let mut names = BTreeSet::new();
+        for answer in &mut answers {
+            if let Ok(Answer { server, .. }) = answer
+                && !names.insert(server.clone())
+                && self.rules.keep(Rule::ServerCountsOnce)
+            {
+                *answer = Err(self.is_one_server(server));
+            }
+        }
+        answers
+    }
+
+    fn is_one_server(&self, name: &str) -> StoreError {
+        let what = format!("two of the addresses {} are one server ({name})", self.addresses());
+        StoreError::Misuse { what }
     }
 
     /// What a majority of the servers of this store answered.
@@ -162,11 +184,10 @@ impl Rounds {
     }
 
     async fn look(&self, within: Duration) -> Result<Answers, StoreError> {
-        let seen = self.ask_all(within, &request("", Verb::Look)).await;
+        let seen = self.ask_addresses(within, &request("", Verb::Look)).await;
         let mut names = BTreeSet::new();
         if let Some(twice) = seen.iter().flatten().find(|answer| !names.insert(&answer.server)) {
-            let what = format!("two of the addresses {} are one server ({})", self.addresses(), twice.server);
-            return Err(StoreError::Misuse { what });
+            return Err(self.is_one_server(&twice.server));
         }
         Ok(seen)
     }

@@ -5,6 +5,8 @@
 pub(crate) enum Rule {
     /// More than half of the servers have to agree.
     Majority,
+    /// One server counts once, however many addresses lead to it.
+    ServerCountsOnce,
     /// A lock counts only if its time has not passed when the second round is over.
     ValidityAfterSecondRound,
     /// A server's clock may be faster than ours.

@@ -487,6 +487,33 @@ async fn one_server_under_two_addresses_and_another_number_of_servers_are_refuse
     assert!(said.contains("3 servers are named, and the store that they belong to has 5"), "{said}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_server_that_two_addresses_lead_to_by_now_counts_once() {
+    for (rules, two_lead) in [(Rules::default(), false), (Rules::without(Rule::ServerCountsOnce), true)] {
+        let scene = Scene::new(rules, None);
+        let (session, held) = scene.leader(0, TTL).await;
+        // The leader reaches 0 and 1, and 1 by another address, too; the rival reaches the rest.
+        let other = scene.group.servers[1].clone();
+        lock(&scene.group.network).redirected.insert((0, 2), other);
+        scene.cut(0, &[3, 4]);
+        let rival = scene.session(1, TTL).await;
+        scene.cut(1, &[0, 1]);
+        let (mut proven, mut taken) = (true, None);
+        for _ in 0..6 {
+            sleep(TTL / 4).await;
+            let renewal = session.renew(std::slice::from_ref(&held)).await;
+            proven = matches!(renewal, Ok(renewal) if renewal.gone.is_empty() && renewal.unproven.is_empty());
+            taken = match enlist(&*rival, 1).await {
+                Ok(Place::Leading(held)) => Some(held),
+                _ => taken,
+            };
+            _ = rival.renew(taken.as_slice()).await;
+        }
+        assert!(taken.is_some(), "three will do");
+        assert_eq!(proven, two_lead, "{held:?} and {taken:?}");
+    }
+}
+
 /// What the guards of a server's steps are for is seen in random worlds with clocks that jump; here
 /// is what each of them refuses.
 #[test]

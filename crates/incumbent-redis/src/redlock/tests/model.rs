@@ -350,6 +350,8 @@ pub(crate) struct Network {
     /// How long what a client asks of a server is on its way, and whether it is answered: where a
     /// test says so.
     pub(crate) carry: Option<Carry>,
+    /// Where an address of a client leads, if not to its own server.
+    pub(crate) redirected: BTreeMap<(usize, usize), Shared<Model>>,
 }
 
 pub(crate) type Carry = fn(usize, usize, &Verb) -> Option<(Duration, bool)>;
@@ -366,6 +368,7 @@ impl Network {
             rough,
             slow: None,
             carry: None,
+            redirected: BTreeMap::new(),
         }
     }
 
@@ -435,8 +438,12 @@ impl Link {
     }
 
     fn arrive(&self, request: &Request) -> Option<Answer> {
-        let now = lock(&self.network).began.elapsed();
-        let mut server = lock(&self.server);
+        let (now, server) = {
+            let network = lock(&self.network);
+            let redirected = network.redirected.get(&(self.client, self.number));
+            (network.began.elapsed(), redirected.unwrap_or(&self.server).clone())
+        };
+        let mut server = lock(&server);
         if server.down { None } else { Some(server.ask(now, request)) }
     }
 }
