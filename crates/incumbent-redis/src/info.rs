@@ -4,6 +4,10 @@ use std::collections::HashMap;
 
 use incumbent_store::StoreError;
 
+/// Whether a server that writes every change to its disk leaves that out while it writes its file
+/// anew or saves a snapshot.
+pub(crate) const NO_FSYNC_ON_REWRITE: &str = "no-appendfsync-on-rewrite";
+
 /// A server that evicts keys at will takes the line, the tokens and the identity with them.
 pub(crate) fn refuse_eviction(memory: &str) -> Result<(), StoreError> {
     match field(memory, "maxmemory_policy") {
@@ -57,7 +61,12 @@ impl Server {
     /// Nothing that was answered can be lost: the one case in which tokens never go back.
     pub(crate) fn keeps_everything(&self) -> bool {
         let alone = self.replicas == 0 && !self.is_cluster && self.evicts.is_none();
-        alone && self.appends && self.setting("appendfsync") == Some("always")
+        let always = self.setting("appendfsync") == Some("always") && !self.pauses_fsync();
+        alone && self.appends && always
+    }
+
+    fn pauses_fsync(&self) -> bool {
+        self.setting(NO_FSYNC_ON_REWRITE) == Some("yes")
     }
 
     /// What can be lost, and what to set against it, one sentence each.
@@ -94,6 +103,11 @@ impl Server {
             _ if self.config.is_none() => {
                 "The server does not let us read its configuration (CONFIG GET): the weakest \
                 is assumed."
+                    .to_owned()
+            }
+            (true, Some("always")) if self.pauses_fsync() => {
+                "A crash of the server's host loses what was written while the server wrote its file anew \
+                (no-appendfsync-on-rewrite yes): set it to no."
                     .to_owned()
             }
             (true, Some("always")) => "Each write is on the server's disk before it is answered, but a replica that \
@@ -197,6 +211,9 @@ mod tests {
         assert!(waiting(1).contains("Set wait to 2"), "{}", waiting(1));
         assert!(waiting(2).contains("a failover loses none"), "{}", waiting(2));
         assert!(!said(ALONE, config(&[("appendfsync", "always")])).contains("founds"));
+        let pauses = config(&[("appendfsync", "always"), (NO_FSYNC_ON_REWRITE, "yes")]);
+        assert!(!Server::read(ALONE, pauses.clone(), None).keeps_everything());
+        assert!(said(ALONE, pauses).contains("no-appendfsync-on-rewrite yes"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use redis::{Client, FromRedisValue, RedisError, Value};
 use crate::answer::Answer;
 use crate::connection::{Caller, Connection};
 use crate::error::classify;
-use crate::info::Server;
+use crate::info::{NO_FSYNC_ON_REWRITE, Server};
 use crate::keys::{self, Keys};
 use crate::options::{self, RedisOptions};
 use crate::primary::PrimaryLookup;
@@ -171,7 +171,7 @@ impl Inner {
         let info = self.connection.ask(redis::cmd("INFO").arg("everything")).await?;
         let info: Value = info.map_err(|error| classify(error, Effect::None, what))?;
         let info = String::from_redis_value(info).unwrap_or_default();
-        let settings = ["appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag"];
+        let settings = ["appendfsync", NO_FSYNC_ON_REWRITE, "save", "min-replicas-to-write", "min-replicas-max-lag"];
         // Not everybody may ask for this.
         let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
         let config = config.ok().and_then(|config| HashMap::from_redis_value(config).ok());

@@ -40,8 +40,9 @@
 //!   keeps that server's lock for a TTL, and nobody leads with it.
 //! - **A lock that is gone is not made again** by a renewal, and a session that was not renewed for
 //!   a TTL does not come back.
-//! - **Emptied servers.** One that was restarted and does not write every change to its disk before
-//!   it answers, or that was flushed, has forgotten locks and tokens. It says so, under a new name,
+//! - **Emptied servers.** One that was restarted and did not write every change to its disk before
+//!   it answers, or does not now and so may have read an older snapshot, or that was flushed, has
+//!   forgotten locks and tokens. What it writes is read whenever it is asked for its store. It says so, under a new name,
 //!   until a client has read what a majority of the *others* knows, after it had seen the loss; its
 //!   counter leaps above theirs, so that it is above tokens that were on their way to them; and it
 //!   gives no locks before the longest TTL that they know of has passed. A majority that was
@@ -172,7 +173,8 @@ impl RedlockStore {
              fence to what must not be written by two."
                 .to_owned(),
             "A server that was restarted or flushed is left out until the longest TTL has passed, unless it writes \
-             every change to its disk before it answers (appendonly yes, appendfsync always). If a majority has lost \
+             every change to its disk before it answers (appendonly yes, appendfsync always, no-appendfsync-on-rewrite \
+             no), before the restart and after it. If a majority has lost \
              its data, there are no elections until an operator founds the store anew (refound)."
                 .to_owned(),
             "There is no line and no office record: pause, resume, end, transfer, resign and depose are refused. Those \

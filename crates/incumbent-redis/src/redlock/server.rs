@@ -9,6 +9,7 @@ use redis::{Client, FromRedisValue, Value};
 
 use crate::connection::Connection;
 use crate::error::classify;
+use crate::info::NO_FSYNC_ON_REWRITE;
 use crate::keys::{self, DIGITS, INCARNATION_BYTES, Keys, SESSION_BYTES};
 use crate::primary::PrimaryLookup;
 use crate::step::Code;
@@ -153,8 +154,9 @@ pub(crate) struct RedisServer {
     connection: Connection,
     address: String,
     key: String,
-    /// Whether it writes to its disk before it answers. Read again after every failure: it may have
-    /// been another connection.
+    /// Whether it writes to its disk before it answers. Read again after every failure, since it may
+    /// have been another connection; and whenever it is asked which store it belongs to, since that
+    /// can be changed while it runs.
     keeps: Mutex<Option<bool>>,
 }
 
@@ -169,7 +171,8 @@ impl RedisServer {
 
     async fn ask_once(&self, request: &Request) -> Result<Answer, StoreError> {
         let what = || format!("{} at {}", request.verb.what(), self.address);
-        let keeps = if self.keeps_everything().await? { "always" } else { "" };
+        let again = matches!(request.verb, Verb::Look);
+        let keeps = if self.keeps_everything(again).await? { "always" } else { "" };
         // What an empty server is called: nothing but a test depends on who chose it.
         let fresh = format!("{:08x}", random_id()? >> 96);
         let ours = [fresh.as_str(), keeps, &request.store, request.verb.word()].map(|arg| arg.as_bytes().to_vec());
@@ -179,15 +182,17 @@ impl RedisServer {
         read(answer).ok_or_else(|| StoreError::Corrupt { what: format!("{}: the answer cannot be read", what()) })
     }
 
-    async fn keeps_everything(&self) -> Result<bool, StoreError> {
-        if let Some(keeps) = *self.keeps.lock().unwrap_or_else(PoisonError::into_inner) {
+    async fn keeps_everything(&self, again: bool) -> Result<bool, StoreError> {
+        let known = *self.keeps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keeps) = known.filter(|_| !again) {
             return Ok(keeps);
         }
+        let settings = ["appendonly", "appendfsync", NO_FSYNC_ON_REWRITE];
         // Not everybody may ask for this: then it is not believed.
-        let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&["appendonly", "appendfsync"])).await?;
+        let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
         let config = config.ok().and_then(|config| std::collections::HashMap::from_redis_value(config).ok());
         let is = |name: &str, value: &str| config.as_ref().is_some_and(|config| is_set(config, name, value));
-        let keeps = is("appendonly", "yes") && is("appendfsync", "always");
+        let keeps = is("appendonly", "yes") && is("appendfsync", "always") && !is(NO_FSYNC_ON_REWRITE, "yes");
         *self.keeps.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeps);
         Ok(keeps)
     }

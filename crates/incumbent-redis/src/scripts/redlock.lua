@@ -64,8 +64,9 @@ local is_whole = true
 for field = 1, #meta do
   is_whole = is_whole and meta[field]
 end
--- Another lineage: it was restarted, and unless everything is on its disk the newest locks are lost.
-if not is_whole or (meta[9] ~= lineage and meta[10] ~= 'always') then
+-- Another lineage: it was restarted, and the newest locks are lost unless everything was on its disk
+-- and that is what it has read. One that does not append now may have read an older snapshot.
+if not is_whole or (meta[9] ~= lineage and (meta[10] ~= 'always' or KEPT ~= 'always')) then
   empty()
 elseif meta[9] ~= lineage or meta[10] ~= KEPT then
   call('HSET', KEY, 'lineage', lineage, 'kept', KEPT)

@@ -211,6 +211,35 @@ async fn a_restart_counts_as_a_loss_unless_every_write_was_on_the_disk() {
 }
 
 #[tokio::test]
+async fn a_server_that_read_a_snapshot_when_it_was_restarted_counts_as_emptied() {
+    let mut five = Five::start(&KEEPS_EVERYTHING).await;
+    five.season().await;
+    let before = five.field(0, "server");
+    assert_eq!((five.0[0].cli(&["SAVE"]), five.field(0, "kept")), ("OK".to_owned(), "always".to_owned()));
+    five.0[0].configure(&["--appendonly", "no"]);
+    five.0[0].restart().await;
+    assert_eq!(five.field(0, "server"), before, "it has what was saved");
+    five.store().identity().await.unwrap();
+    assert_ne!(five.field(0, "server"), before);
+}
+
+#[tokio::test]
+async fn what_a_server_keeps_is_read_again_by_those_who_ask_which_store_it_is() {
+    let five = Five::start(&KEEPS_EVERYTHING).await;
+    five.season().await;
+    let store = five.store();
+    let changes = [
+        ("appendfsync", "everysec", ""),
+        ("appendfsync", "always", "always"),
+        ("no-appendfsync-on-rewrite", "yes", ""),
+    ];
+    for (setting, value, kept) in changes {
+        five.0[0].cli(&["CONFIG", "SET", setting, value]);
+        until("it is noticed", async || store.identity().await.is_ok() && five.field(0, "kept") == kept).await;
+    }
+}
+
+#[tokio::test]
 async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word() {
     let five = Five::start(&[]).await;
     five.season().await;
