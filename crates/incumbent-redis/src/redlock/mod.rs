@@ -33,25 +33,28 @@
 //! - **Tokens grow, whatever clocks do.** A server takes a token only for a lock that is still its
 //!   owner's, and only one that is above its counter when the lock was taken. Two majorities share
 //!   a server, and it takes each number once.
-//! - **The second round counts.** A lock is claimed only if its TTL, less the drift, has not passed
-//!   when the second round is over. What was taken in vain is given back, and the next attempt comes
-//!   after a random rest. Each attempt has a number, and giving one back that arrives late does not
-//!   reach what a later one has taken. A request for a lock that arrives after it was given back
-//!   keeps that server's lock for a TTL, and nobody leads with it.
+//! - **The second round counts.** A lock is claimed only if its TTL, less the drift, has not
+//!   passed when the second round is over. What was taken in vain is given back, and the next
+//!   attempt comes after a random rest. Each attempt has a number, and giving one back that
+//!   arrives late does not reach what a later one has taken. A request for a lock that arrives
+//!   after it was given back keeps that server's lock for a TTL, and nobody leads with it.
 //! - **A lock that is gone is not made again** by a renewal, and a session that was not renewed for
 //!   a TTL does not come back.
-//! - **Emptied servers.** One that was restarted and did not write every change to its disk before
-//!   it answers, or does not now and so may have read an older snapshot, or that was flushed, has
-//!   forgotten locks and tokens. What it writes is read whenever it is asked for its store. It says so, under a new name,
-//!   until a client has read what a majority of the *others* knows, after it had seen the loss; its
-//!   counter leaps above theirs, so that it is above tokens that were on their way to them; and it
-//!   gives no locks before the longest TTL that they know of has passed. A majority that was
-//!   emptied cannot be mended: the error says which word of an operator (`?refound=`) founds the
-//!   store anew, with another identity. An old copy of a server's data must not be put back: what
-//!   it says would be taken at its word.
+//! - **Emptied servers.** One that was restarted and did not write every change to its disk
+//!   before it answers, or does not now and so may have read an older snapshot, or that was
+//!   flushed, has forgotten locks and tokens. What it writes is read whenever it is asked for
+//!   its store. It says so, under a new name, until a client has read what a majority of the
+//!   *others* knows, after it had seen the loss; its counter leaps above theirs, so that it is
+//!   above tokens that were on their way to them; and it gives no locks before the longest TTL
+//!   that they know of has passed. A majority that was emptied cannot be mended: the error says
+//!   which word of an operator (`?refound=`) founds the store anew, with another identity. That
+//!   names the servers which still have something, too: they are emptied, and no others. An old
+//!   copy of a server's data must not be put back: what it says would be taken at its word.
 //! - **Founding.** Where all servers are there and empty the store is founded by itself. Its
-//!   identity lists the names of the servers, so whoever finds it half founded knows which of them
-//!   were never part of it, and completes it. Nobody leads for the TTL of the one who asks.
+//!   identity lists the names of the servers, so whoever finds it half founded knows which of
+//!   them were never part of it, and completes it. Nobody leads for the TTL of the one who
+//!   asks. An older leader whose TTL was longer may still believe in it: what its TTL was is
+//!   lost with the servers.
 //! - **Wall clocks.** What is left of a lock is counted in steps of at most half its TTL, so that a
 //!   clock that jumps ends no lock which is renewed in time.
 //! - **Addresses.** One server that is behind two addresses counts once, in every round: where an
@@ -62,6 +65,9 @@
 //! That no two lead at once rests on time: a server's clock that runs faster than a candidate's by
 //! more than a hundredth, or jumps while a leader does not renew, may end a lock before its leader
 //! knows. Tokens do not rest on it.
+//!
+//! And on servers that are what their addresses say: one that was replaced while it still runs, and
+//! somebody is connected to it, is two where one is counted, and nothing can see that.
 //!
 //! # Rights
 //! `~{incumbent}* +evalsha +eval +info +time +type +del +hmget +hget +hset +hdel +hrandfield +hello

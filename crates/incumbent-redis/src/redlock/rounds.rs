@@ -18,12 +18,12 @@ pub(super) const DRIFT: u32 = 100;
 pub(super) const GRANULARITY: Duration = Duration::from_millis(2);
 /// How often an enlistment begins again that met others who came at the same time.
 const ATTEMPTS: u32 = 8;
-/// By so much the counter of a server that was emptied is above all that the others know. A token
-/// may be on its way to them that the emptied server had confirmed before: its claim counts, and
-/// those who are read do not know it yet. No clock bounds how long it is on its way, so this rests
-/// on numbers: for each number by which the token is ahead of theirs a claim must have got its locks
-/// from a majority, and then brought its token to the emptied server and to none of those that were
-/// read. So many claims do not fail like that in a row.
+/// By so much the counter of a server that was emptied is above all that the others know. A
+/// token may be on its way to them that the emptied server had confirmed before: its claim
+/// counts, and those who are read do not know it yet. No clock bounds how long it is on its
+/// way, so this rests on numbers: for each number by which the token is ahead of theirs a claim
+/// must have got its locks from a majority, and then brought its token to the emptied server
+/// and to none of those that were read. So many claims do not fail like that in a row.
 ///
 /// A counter begins at 2^20 for each second of the wall clock: losses overtake it only if there are
 /// more of them than seconds.
@@ -100,8 +100,8 @@ impl Rounds {
         join_all((0..self.count()).map(|number| self.ask_one(number, within, request))).await
     }
 
-    /// Asks each server. Where an address leads may change with every connection: in every round one
-    /// server counts once.
+    /// Asks each server. Where an address leads may change with every connection: in every
+    /// round one server counts once.
     async fn ask_all(&self, within: Duration, request: &Request) -> Answers {
         let mut answers = self.ask_addresses(within, request).await;
         let mut names = BTreeSet::new();
@@ -197,7 +197,10 @@ impl Rounds {
     async fn found(&self, within: Duration, seen: &Answers) -> Result<String, StoreError> {
         let empty: Vec<&str> = empty_servers(seen).map(|(_, name)| name).collect();
         let known: BTreeSet<&str> = seen.iter().flatten().filter_map(|answer| answer.store.as_deref()).collect();
-        let fresh = identity(&empty, self.count());
+        // Those that have something still are named, too: an operator's word lets them be emptied.
+        let behind = seen.iter().flatten().filter(|answer| answer.store.is_some());
+        let named: Vec<&str> = empty.iter().copied().chain(behind.map(|answer| answer.server.as_str())).collect();
+        let fresh = identity(&named, self.count());
         let all_are_empty = empty.len() == self.count();
         let may_found = all_are_empty || !self.rules.keep(Rule::FoundWhenAllAreEmpty);
         let store = if may_found && empty.len() >= self.majority() {
@@ -211,7 +214,7 @@ impl Rounds {
             let what = format!(
                 "{lost} of {count} servers are empty. A new store is founded when all of them are there; if these were \
                  emptied, nobody knows which tokens they gave, and an operator founds the store anew by adding \
-                 refound={fresh} to the URL ({})",
+                 refound={fresh} to the URL ({}): servers that it names and that are not empty will be",
                 self.addresses()
             );
             return Err(StoreError::Unavailable { what, source: None });
@@ -232,10 +235,13 @@ impl Rounds {
     /// the locks that they have forgotten are over.
     async fn reseed(&self, within: Duration, store: &str, seen: &Answers) -> Result<(), StoreError> {
         for (number, answer) in seen.iter().enumerate() {
-            if let Ok(Answer { store: Some(other), .. }) = answer
+            if let Ok(Answer { store: Some(other), server, .. }) = answer
                 && other != store
+                && (founded_with(store, server) || !self.rules.keep(Rule::EmptyOnlyNamed))
             {
-                // It stayed behind when the store was founded anew: the next look finds it empty.
+                // It stayed behind when the store was founded anew: the next look finds it
+                // empty. One that is not named may be somebody else's, whose address was
+                // mistaken for ours.
                 _ = self.ask_one(number, within, &request("", Verb::Empty { of: other.clone() })).await;
             }
         }
@@ -476,9 +482,10 @@ impl Rounds {
         Ok((proofs, strays))
     }
 
-    /// The stay gives up what this attempt or an earlier one has taken, with this token, a lower one
-    /// or none, wherever that is. Not what it takes later: a call that failed is repeated with the
-    /// same incarnation, and may be given the same token while this is on its way.
+    /// The stay gives up what this attempt or an earlier one has taken, with this token, a
+    /// lower one or none, wherever that is. Not what it takes later: a call that failed is
+    /// repeated with the same incarnation, and may be given the same token while this is on its
+    /// way.
     async fn release_stay(&self, store: &str, stay: &Stay, attempt: u64, token: Option<Token>, within: Duration) {
         let Stay { session, election, incarnation } = stay.clone();
         let stay = Some(GivenUp { incarnation, token, attempt });
@@ -621,7 +628,8 @@ fn empty_servers(answers: &Answers) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// The identity of a store that is founded with these servers: it lists what they call themselves,
-/// and so tells whoever looks which empty servers were empty when it was founded.
+/// and so tells whoever looks which empty servers were empty when it was founded, and which others
+/// were to be emptied.
 fn identity(servers: &[&str], count: usize) -> String {
     let mut names = servers.to_vec();
     names.sort_unstable();

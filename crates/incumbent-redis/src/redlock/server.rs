@@ -154,9 +154,9 @@ pub(crate) struct RedisServer {
     connection: Connection,
     address: String,
     key: String,
-    /// Whether it writes to its disk before it answers. Read again after every failure, since it may
-    /// have been another connection; and whenever it is asked which store it belongs to, since that
-    /// can be changed while it runs.
+    /// Whether it writes to its disk before it answers. Read again after every failure, since
+    /// it may have been another connection; and whenever it is asked which store it belongs to,
+    /// since that can be changed while it runs.
     keeps: Mutex<Option<bool>>,
 }
 

@@ -279,7 +279,10 @@ async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word_only()
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
     assert!(enlist(&*anew, 1).await.is_err());
     assert!(leads_within(&*anew, 1, TTL * 3).await.is_some());
-    // The two that stayed behind belong to it by now; the word founds nothing again.
+    // The two that stayed behind, which it names, belong to it by now; the word founds nothing
+    // again.
+    assert!(word.contains("00000000") && word.contains("00040000"), "{word}");
+    assert!(scene.group.servers.iter().all(|server| lock(server).store() == word));
     scene.lose(&[1, 2]);
     sleep(TTL).await;
     let again = scene.store_with(2, Some(word)).open_session(TTL).await.unwrap();
@@ -511,6 +514,23 @@ async fn one_server_that_two_addresses_lead_to_by_now_counts_once() {
         }
         assert!(taken.is_some(), "three will do");
         assert_eq!(proven, two_lead, "{held:?} and {taken:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_of_another_store_whose_address_was_mistaken_for_ours_keeps_what_it_has() {
+    for (rules, stays) in [(Rules::default(), true), (Rules::without(Rule::EmptyOnlyNamed), false)] {
+        let (ours, theirs) = (Scene::new(rules, None), Scene::new(rules, None));
+        // So that it has another name than ours.
+        theirs.lose(&[4]);
+        let (session, stranger) = (ours.session(0, TTL).await, theirs.session(0, TTL).await);
+        let mut links = ours.group.links(1);
+        links[4] = theirs.group.links(1)[4].clone();
+        let clock = Arc::new(Drifting { began: Instant::now(), rate: 1_000_000 });
+        let mistaken = RedlockStore::with_servers(links, clock, None, rules);
+        assert_eq!(mistaken.identity().await.unwrap(), session.store_id());
+        assert_eq!(mistaken.identity().await.unwrap(), session.store_id());
+        assert_eq!(lock(&theirs.group.servers[4]).store() == stranger.store_id().as_str(), stays);
     }
 }
 
