@@ -50,8 +50,8 @@ impl EtcdSession {
     }
 
     /// A session that found a line empty often finds the next one empty, too: then all that is to
-    /// be read is known, and less is asked of the servers (a campaign takes 1.17 bare puts instead
-    /// of 1.22). `None`: the line is not empty, or there is an office record; nothing was written.
+    /// be read is known, and less is asked of the servers. `None`: the line is not empty, or there
+    /// is an office record; nothing was written.
     async fn enlist_first(&self, election: &ElectionName, entry: &NewEntry) -> Result<Option<Standing>, StoreError> {
         let keys = &self.store.keys;
         let compare = vec![nothing_in(keys.line(election)), nothing_in(keys.beside(election))];

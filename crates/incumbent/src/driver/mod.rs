@@ -69,6 +69,10 @@ pub(crate) trait Side: Send + 'static {
     fn poll_work(&mut self, cx: &mut Context<'_>) -> bool;
     /// Does what the machine says, in order, up to the next thing that handles have to be told.
     fn next_event(&mut self, cx: &mut Context<'_>) -> Option<SideEvent>;
+    /// Nothing more has happened. `true`: it wants another turn soon.
+    fn end_turn(&mut self) -> bool {
+        false
+    }
     /// What a resource knows the holder of an office by.
     fn fencing_token(&self, claim: &Claim) -> Option<FencingToken>;
     /// The session that carries terms.
@@ -141,9 +145,13 @@ impl<S: Side> Driver<S> {
                 return Poll::Ready(());
             }
             if !self.poll_once(cx) {
+                if self.side.end_turn() {
+                    cx.waker().wake_by_ref();
+                }
                 return Poll::Pending;
             }
         }
+        self.side.end_turn();
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -79,6 +79,10 @@ pub(crate) struct StoreSide {
     /// Why no session can be had, for those who fail for it.
     session_error: Option<CandidacyError>,
     work: FuturesUnordered<Abortable<Work>>,
+    /// Who has a watch that was not begun yet.
+    to_watch: Vec<CandidacyId>,
+    /// Since the first of them came, other tasks had a turn.
+    others_had_a_turn: bool,
     flaws: Flaws,
     #[cfg(feature = "flaws")]
     distorted: Distorted,
@@ -88,7 +92,15 @@ pub(crate) struct StoreSide {
 struct DrivenCandidacy {
     fences: Fences,
     watch: Option<AbortHandle>,
+    /// The watch that is to be begun next.
+    to_watch: Option<ToWatch>,
     error: Option<CandidacyError>,
+}
+
+struct ToWatch {
+    watch: WatchId,
+    what: WatchFor,
+    from: Cursor,
 }
 
 impl StoreSide {
@@ -116,6 +128,8 @@ impl StoreSide {
             candidacies: BTreeMap::new(),
             session_error: None,
             work: FuturesUnordered::new(),
+            to_watch: Vec::new(),
+            others_had_a_turn: false,
             #[cfg(feature = "flaws")]
             distorted: Distorted::default(),
         }
@@ -264,8 +278,18 @@ impl StoreSide {
             }
             Output::Call(id, call, epoch, op) => self.call(id, call, epoch, op),
             Output::GiveUpCall(id) => self.give_up_call(id),
-            Output::Watch { candidacy, watch, what, from } => self.watch(candidacy, watch, &what, from),
-            Output::Unwatch(id) => replace(&mut self.candidacies.get_mut(&id)?.watch, None),
+            Output::Watch { candidacy: id, watch, what, from } => {
+                let candidacy = self.candidacies.get_mut(&id)?;
+                replace(&mut candidacy.watch, None);
+                if candidacy.to_watch.replace(ToWatch { watch, what, from }).is_none() {
+                    self.to_watch.push(id);
+                }
+            }
+            Output::Unwatch(id) => {
+                let candidacy = self.candidacies.get_mut(&id)?;
+                replace(&mut candidacy.watch, None);
+                candidacy.to_watch = None;
+            }
             Output::Event(id, event) => {
                 self.note(id, &event);
                 return Some(SideEvent::Event(id, event));
@@ -341,11 +365,10 @@ impl StoreSide {
         handle
     }
 
-    fn watch(&mut self, id: CandidacyId, watch: WatchId, what: &WatchFor, from: Cursor) {
+    fn watch(&mut self, id: CandidacyId) {
         let Some(candidacy) = self.candidacies.get_mut(&id) else { return };
-        // The old one is gone before the new one begins.
-        replace(&mut candidacy.watch, None);
-        let wake = match what {
+        let Some(ToWatch { watch, what, from }) = candidacy.to_watch.take() else { return };
+        let wake = match &what {
             WatchFor::Entry(epoch, watched) => match self.session_of(*epoch) {
                 Some(session) => session.watch(watched, from),
                 None => Box::pin(std::future::ready(Err(StoreError::SessionGone))),
@@ -366,7 +389,7 @@ impl Side for StoreSide {
             return Err(CandidacyError::AlreadyInLine);
         }
         let fences = Fences::new(candidate.election.clone(), fences);
-        self.candidacies.insert(id, DrivenCandidacy { fences, watch: None, error: None });
+        self.candidacies.insert(id, DrivenCandidacy { fences, watch: None, to_watch: None, error: None });
         self.take_in(Input::Stand(id, candidate));
         Ok(())
     }
@@ -405,6 +428,19 @@ impl Side for StoreSide {
             }
         }
         self.closed.take().map(SideEvent::Closed)
+    }
+
+    /// Watches are begun a turn later: nobody who was just elected waits for them, and who resigns
+    /// at once needs none. What happens meanwhile is not missed, since they say from where on.
+    fn end_turn(&mut self) -> bool {
+        if self.to_watch.is_empty() {
+            return false;
+        }
+        if std::mem::replace(&mut self.others_had_a_turn, true) {
+            self.others_had_a_turn = false;
+            std::mem::take(&mut self.to_watch).into_iter().for_each(|id| self.watch(id));
+        }
+        true
     }
 
     fn fencing_token(&self, claim: &Claim) -> Option<FencingToken> {
