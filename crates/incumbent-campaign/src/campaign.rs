@@ -170,7 +170,8 @@ impl Campaign {
         let there = match undo {
             Undo::Start(_) | Undo::Continue(_) => true,
             Undo::Heal(_) => self.ground.has_links(),
-            Undo::StartServer(_) | Undo::ContinueServer(_) => self.ground.servers() > 0,
+            Undo::StartServer(_) => self.ground.servers() > 0,
+            Undo::ContinueServer(_) => self.ground.servers() > 0 && self.ground.may_stop_servers(),
         };
         there && !self.due.iter().any(|(_, due)| due.same_target(undo))
     }

@@ -54,6 +54,8 @@
 //!   term: the keep-alive's header is made before the lease is renewed, and a leader of that term
 //!   that can still answer the read had not been replaced by then. The term and the cluster are
 //!   compared, not the member: two members in one term have one leader.
+//!   What no client can help: such a leader also ends leases that were renewed with its successor,
+//!   as soon as it goes on (the same issue; rarer in releases since 2024). The promises say so.
 //! - **Guards** compare creation **and** lease: a foreign `put` keeps the first and takes the
 //!   second away. Only the withdrawal of an entry that we made ourselves does not ask for the
 //!   lease: otherwise nothing would remove it.

@@ -142,6 +142,10 @@ impl Inner {
             "A cluster that is restored from a snapshot, or wiped and started again as it was configured, goes by the \
              same identity, and its tokens go back."
                 .into(),
+            "A server that stood still while it led the cluster ends, when it goes on, sessions that others have \
+             renewed meanwhile (etcd#15247; rarer in releases since 2024): another may lead for the moment until the \
+             leader hears of it. A fence refuses what the older one writes."
+                .into(),
         ];
         Ok(promises)
     }
