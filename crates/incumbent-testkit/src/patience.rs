@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 /// Nothing takes longer.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// The time between two looks.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Looks are counted, not timed: on a busy machine each takes longer.

@@ -5,11 +5,12 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::TempDir;
-use crate::patience::found;
+use crate::patience::{LOOK_EVERY, PATIENCE, found};
 
 /// Starts its arguments and reports their pid. When its standard input ends, the test that holds
 /// the other end is gone, or wants them gone. Reaping comes last, so that the pid cannot become
@@ -63,9 +64,24 @@ impl Process {
         stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
     }
 
-    /// Stops it in its tracks: connections stay, nothing answers.
+    /// Stops it in its tracks: connections stay, nothing answers. Each of its threads heeds the
+    /// signal by itself, and on a busy machine the last one may answer a while after the first.
     pub fn pause(&self) {
         kill_process(self.pid, Signal::STOP).expect("it is ours");
+        let patience = Instant::now() + PATIENCE;
+        while !self.stands_still() {
+            assert!(Instant::now() < patience, "process {} does not stop", self.pid());
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn stands_still(&self) -> bool {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.pid())) else { return true };
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // A thread that is gone answers nothing either.
+            stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with(['T', 't', 'Z', 'X']) || rest.is_empty())
+        })
     }
 
     /// Lets it go on.
