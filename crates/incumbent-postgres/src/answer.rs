@@ -176,7 +176,7 @@ pub(crate) fn line(rows: &[Row], limit: usize) -> Result<Line, StoreError> {
 pub(crate) struct Ahead {
     /// Its token; `None`: nobody is.
     pub(crate) token: Option<i64>,
-    /// How long it has, if that is less than half our TTL.
+    /// How long it has, if that is less than half our TTL; nothing, if its end has to be set anew.
     pub(crate) left: Option<Duration>,
     /// The version of what it says.
     pub(crate) version: Option<Version>,

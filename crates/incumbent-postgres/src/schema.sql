@@ -324,8 +324,9 @@ $$;
 -- One row is locked, however many elections the session stands in. The guard stands in a statement
 -- after the lock: in the same one it would be looked at before the wait, and not again. No row: the
 -- session is gone. Each entry comes with who is ahead of it, and with what is left of that one if it
--- is less than half of our TTL: it may end before our next renewal. And with the versions of that one
--- and of the office record: where both are as they were, nobody need look for more.
+-- is less than half of our TTL: it may end before our next renewal. Nothing is left where it has more
+-- than its TTL: the clock was put back, and a look shortens it. And with the versions of that one and
+-- of the office record: where both are as they were, nobody need look for more.
 CREATE OR REPLACE FUNCTION {schema}.renew_1(s bytea) RETURNS TABLE (
     granted_us bigint, election bytea, token bigint, incarnation bytea, ahead bigint, ahead_left_us bigint,
     ahead_changed bigint, office_version bigint
@@ -342,11 +343,12 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT granted, mine.election, mine.token, mine.incarnation, older.token,
-            CASE WHEN older.left_us < granted / 2 THEN older.left_us END, older.changed, coalesce(x.version, 0)
+            CASE WHEN older.left_us > older.ttl_us THEN 0 WHEN older.left_us < granted / 2 THEN older.left_us END,
+            older.changed, coalesce(x.version, 0)
         FROM (SELECT 1) one LEFT JOIN {schema}.entry mine ON mine.session = s
         LEFT JOIN {schema}.office_1 x ON x.name = mine.election
         LEFT JOIN LATERAL (
-            SELECT a.token, a.changed,
+            SELECT a.token, a.changed, l.ttl_us,
                 coalesce((extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, 0) AS left_us
             FROM {schema}.entry a LEFT JOIN {schema}.session l ON l.id = a.session
             WHERE a.election = mine.election AND a.token < mine.token ORDER BY a.token DESC LIMIT 1

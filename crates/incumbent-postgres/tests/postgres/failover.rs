@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use incumbent_store::{Place, Store, StoreError, TokenStrength};
+use incumbent_store::{Held, Place, Store, StoreError, TokenStrength};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::PostgresServer;
 
@@ -280,16 +280,44 @@ async fn a_clock_that_was_put_back_keeps_nobody_in_line_for_longer_than_a_ttl() 
     let ahead = held(&silent.enlist(&election, &entry(1)).await.unwrap());
     let follower = store.open_session(20 * TTL).await.unwrap();
     let behind = held(&follower.enlist(&election, &entry(2)).await.unwrap());
-    // As the server sees it after its clock was put back by an hour.
-    server.sql(&format!(
-        "UPDATE incumbent.session SET expires_at = expires_at + interval '1 hour' WHERE id = \
-         (SELECT session FROM incumbent.entry WHERE token = {})",
-        ahead.token
-    ));
+    put_clock_back(server, &ahead);
     until("the next one leads", async || {
         matches!(follower.standing(&behind, None).await.unwrap().place, Place::Leading(_))
     })
     .await;
+}
+
+/// A follower whose renewals see nothing new does not look for itself.
+#[tokio::test]
+async fn a_follower_leads_past_a_dead_leader_though_the_clock_was_put_back() {
+    let server = crate::harness::shared().await;
+    let election = name("clock-followed");
+    let silent = store(&server.url()).open_session(5 * TTL).await.unwrap();
+    let ahead = held(&silent.enlist(&election, &entry(1)).await.unwrap());
+    let client = incumbent::Client::builder().ttl(TTL).with_store(store(&server.url())).await.unwrap();
+    let mut follower = client.election(election.as_str()).unwrap().candidate("follower").stand().await.unwrap();
+    let ends = || {
+        server.sql(&format!(
+            "SELECT max(expires_at) FROM incumbent.session JOIN incumbent.entry \
+        ON id = session WHERE election = '{}' AND token > {}",
+            election.as_str(),
+            ahead.token
+        ))
+    };
+    until("it is in line", async || !ends().is_empty()).await;
+    let first = ends();
+    until("it has renewed", async || ends() != first).await;
+    put_clock_back(server, &ahead);
+    crate::harness::lead(&mut follower).await;
+}
+
+/// As the server sees the session of an entry after its clock was put back by an hour.
+fn put_clock_back(server: &PostgresServer, held: &Held) {
+    server.sql(&format!(
+        "UPDATE incumbent.session SET expires_at = expires_at + interval '1 hour' WHERE id = \
+         (SELECT session FROM incumbent.entry WHERE token = {})",
+        held.token
+    ));
 }
 
 /// An operator restores last night's dump into the database that it came from.
