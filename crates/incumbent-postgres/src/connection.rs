@@ -15,7 +15,7 @@ use futures_util::StreamExt as _;
 use incumbent_store::{Effect, StoreError, random_words};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::connector::{Connecting, Connector, Messages, named};
@@ -58,6 +58,8 @@ pub(crate) struct Link {
 pub(crate) struct Open {
     pub(crate) client: Client,
     pub(crate) about: About,
+    /// When its last answer came.
+    answered: Instant,
     /// How often the server has said that no standby has confirmed a commit.
     unconfirmed: Arc<AtomicU64>,
     /// Dropped with it: the driver then ends.
@@ -91,7 +93,8 @@ impl Link {
     ) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let link = self.clone();
         // Dropped with this future.
-        let (_wanted, mut given_up) = oneshot::channel::<()>();
+        let (wanted, mut given_up) = oneshot::channel();
+        let mut wanted = Wanted { link: self, began: Instant::now(), answered: false, _call: wanted };
         let call = tokio::spawn(async move {
             let (turn, open) = tokio::select! {
                 biased;
@@ -115,7 +118,9 @@ impl Link {
             link.put_back(open);
             Ok(rows)
         });
-        call.await.map_err(|error: JoinError| match effect {
+        let ended = call.await;
+        wanted.answered = true;
+        ended.map_err(|error: JoinError| match effect {
             Effect::Write => StoreError::unknown(what, error),
             Effect::None => StoreError::unavailable(what, error),
         })?
@@ -179,8 +184,37 @@ impl Link {
     fn put_back(&self, open: Open) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < KEPT {
-            idle.push(open);
+            idle.push(Open { answered: Instant::now(), ..open });
             self.put_back.notify_one();
+        }
+    }
+
+    /// Drops what nobody uses and nothing has come from since: where one connection hangs, those
+    /// that are as old may hang with it, and each would cost another call.
+    fn drop_silent_since(&self, began: Instant) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|open| open.answered >= began);
+        // Locked, it is being made for somebody.
+        if let Ok(mut dialling) = self.dialling.try_lock() {
+            dialling.take_if(|dialling| dialling.is_finished());
+        }
+    }
+}
+
+/// A call that somebody waits for. Dropped without its answer, it was given up; at once, so that a
+/// call in its place finds no connection that may hang, too.
+struct Wanted<'a> {
+    link: &'a Link,
+    began: Instant,
+    answered: bool,
+    /// Dropped with it: the call then knows.
+    _call: oneshot::Sender<()>,
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        // Given up sooner, it says nothing of its connection.
+        if !self.answered && self.began.elapsed() > GROW_AFTER {
+            self.link.drop_silent_since(self.began);
         }
     }
 }
@@ -268,7 +302,7 @@ pub(crate) async fn dial(
         let (held, holder) = oneshot::channel();
         tokio::spawn(drive(messages, unconfirmed.clone(), heard, holder));
         let about = schema.find_or_make(&Dialled { client: &client, connector }).await?;
-        Ok(Open { client, about, unconfirmed, _held: held })
+        Ok(Open { client, about, answered: Instant::now(), unconfirmed, _held: held })
     });
     let no_answer =
         || StoreError::Unavailable { what: format!("{what}: no answer within {DIAL_TIMEOUT:?}"), source: None };
@@ -306,7 +340,6 @@ async fn drive(
 mod tests {
     use incumbent_store::StoreId;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-    use tokio::time::Instant;
     use tokio_postgres::{Config, NoTls};
 
     use super::*;
@@ -349,7 +382,8 @@ mod tests {
         let (held, holder) = oneshot::channel();
         let unconfirmed = Arc::new(AtomicU64::new(0));
         tokio::spawn(drive(messages(connection), unconfirmed.clone(), unheard, holder));
-        (Open { client, about: About { store: StoreId::new("a") }, unconfirmed, _held: held }, server)
+        let about = About { store: StoreId::new("a") };
+        (Open { client, about, answered: Instant::now(), unconfirmed, _held: held }, server)
     }
 
     /// The query that comes next.
@@ -451,6 +485,46 @@ mod tests {
             let back = timeout(LINGER, link.idle()).await.expect("it is back");
             link.put_back(back);
         }
+    }
+
+    /// A firewall that forgets connections forgets all of them: a leader that loses one renewal to
+    /// each does not keep its office.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_hangs_and_is_given_up_takes_those_connections_along_that_are_as_silent() {
+        let [(idle, _a), (hangs, _b), (unneeded, _c), (answers, _d)] =
+            [connected().await, connected().await, connected().await, connected().await];
+        let link = link([idle, hangs]);
+        let dialled = tokio::spawn(async { Ok(unneeded) });
+        while !dialled.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        *link.dialling.lock().await = Some(dialled);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let hung = timeout(Duration::from_secs(1), async {
+            let (rows, ()) = tokio::join!(read(&link), async {
+                sleep(Duration::from_millis(500)).await;
+                link.put_back(answers);
+            });
+            rows
+        });
+        assert!(hung.await.is_err(), "nobody answers");
+        assert!(link.dialling.lock().await.is_none(), "a connection that was not needed is as old");
+        let kept = Vec::from_iter(link.idle.lock().unwrap().drain(..).map(|open| open.answered.elapsed()));
+        assert_eq!(kept, [Duration::from_millis(500)], "what has answered since is well");
+    }
+
+    /// Such as that of a watch which is no longer wanted.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_given_up_at_once_costs_no_connection() {
+        let [(idle, _a), (sent, mut server)] = [connected().await, connected().await];
+        let link = link([idle, sent]);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        tokio::select! {
+            biased;
+            _ = read(&link) => panic!("nobody answers yet"),
+            _ = asked(&mut server) => {}
+        }
+        assert_eq!(link.idle.lock().unwrap().len(), 1);
     }
 
     /// There is one connection, and no other to be had.

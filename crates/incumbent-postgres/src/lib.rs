@@ -72,7 +72,8 @@
 //!   that was set forward, each such request would keep a dead leader in line for longer, and one
 //!   who is new has nothing to compare with.
 //! - **Dropped calls.** A call that is given up before it was sent is not sent. One that was sent
-//!   is finished, and until then its connection serves no other; the next call has another one.
+//!   is finished, and until then its connection serves no other; the next call has another one,
+//!   which is new unless it has answered somebody since: connections are often lost together.
 //!   What is told to others, and to oneself to prove that a connection hears, is given up after a
 //!   second or two.
 //!
