@@ -41,10 +41,14 @@ fn main() -> ExitCode {
     };
     let mut console = Console::new(cli.quiet);
     let is_run = matches!(cli.verb, Verb::Run(_));
+    let checked = if let Verb::Check(args) = &cli.verb { Some(args.target.election.clone()) } else { None };
     let done = catch_unwind(AssertUnwindSafe(|| act(cli.verb, &cli.store, cli.verbose, &mut console)));
     // Libraries below panic where the system refuses them what they cannot do without.
     let done = done.unwrap_or_else(|_| Err(Failure::error("cannot continue, for the reason above")));
-    finish(done, &console, is_run)
+    match (checked, done) {
+        (Some(election), Err(failure)) => verbs::check::unknown(&election, &failure, &console),
+        (_, done) => finish(done, &console, is_run),
+    }
 }
 
 fn finish(done: Result<u8, Failure>, console: &Console, is_run: bool) -> ExitCode {

@@ -147,7 +147,8 @@ impl Console {
         let _ = writeln!(io::stderr().lock(), "{who} {}", printable(&self.redacted(text)));
     }
 
-    fn redacted(&self, text: &str) -> String {
+    /// The text without the secrets.
+    pub(crate) fn redacted(&self, text: &str) -> String {
         self.secrets.iter().fold(text.to_owned(), |text, secret| secret.hidden(&text))
     }
 }

@@ -11,7 +11,7 @@ use incumbent::store::url::redacted;
 use crate::args::Cli;
 use crate::failure::Code;
 use crate::output::{printable, shell_word};
-use crate::verbs::check::UNKNOWN;
+use crate::verbs::check::{UNKNOWN, say_unknown};
 
 /// Help and version go to standard output, and are no error.
 pub(crate) fn explain(mut error: clap::Error) -> ExitCode {
@@ -24,7 +24,12 @@ pub(crate) fn explain(mut error: clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
         // Those who run it would take any lower number for a state of the election.
-        _ if is_check => ExitCode::from(UNKNOWN),
+        _ if is_check => {
+            let why = error.render().to_string();
+            let why = why.lines().next().unwrap_or_default();
+            let _ = say_unknown(why.strip_prefix("error: ").unwrap_or(why));
+            ExitCode::from(UNKNOWN)
+        }
         _ => ExitCode::from(Code::Usage as u8),
     }
 }

@@ -1,9 +1,10 @@
 //! `check`: one line and an exit code, as Nagios and those who imitate it read them.
 
 use std::fmt::Write;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use incumbent::{Reading, Status};
+use incumbent::{ElectionName, Reading, Status};
 use tokio::time::Instant;
 
 use super::list::followers;
@@ -13,7 +14,7 @@ use super::status::{Vacancy, age, is_late};
 use crate::args::CheckArgs;
 use crate::duration::show;
 use crate::failure::Failure;
-use crate::output::{out, printable};
+use crate::output::{Console, out, printable};
 use crate::store_url::StoreUrl;
 
 /// After how long an order is called forgotten.
@@ -29,7 +30,8 @@ enum State {
     Critical = 2,
 }
 
-/// It is not known: the store cannot be read, or the command line is wrong.
+/// It is not known: the store cannot be chosen or read, nothing can be written, or the command line
+/// is wrong.
 pub(crate) const UNKNOWN: u8 = 3;
 
 impl State {
@@ -43,18 +45,24 @@ impl State {
 }
 
 pub(crate) async fn check(args: CheckArgs, store: StoreUrl) -> Result<u8, Failure> {
-    match looked_at(&args, &store).await {
-        Ok(reading) => {
-            let (state, line) = verdict(&args, &reading);
-            out(&line)?;
-            Ok(state as u8)
-        }
-        // A plugin says everything on standard output.
-        Err(failure) => {
-            out(&plain(&format!("INCUMBENT UNKNOWN - {}: {failure}", args.target.election)))?;
-            Ok(UNKNOWN)
-        }
+    let (state, line) = verdict(&args, &looked_at(&args, &store).await?);
+    out(&line)?;
+    Ok(state as u8)
+}
+
+/// Something failed, whatever it was: nothing is known of the election. A plugin says everything on
+/// standard output, as long as there is one.
+pub(crate) fn unknown(election: &ElectionName, failure: &Failure, console: &Console) -> ExitCode {
+    let said = say_unknown(&console.redacted(&format!("{election}: {failure}")));
+    if let Err(unsaid) = said {
+        console.failure(&unsaid);
     }
+    ExitCode::from(UNKNOWN)
+}
+
+/// The line of a plugin that knows nothing.
+pub(crate) fn say_unknown(why: &str) -> Result<(), Failure> {
+    out(&plain(&format!("INCUMBENT UNKNOWN - {why}")))
 }
 
 /// Reads the election; again, for as long as was asked for, while nobody leads it.

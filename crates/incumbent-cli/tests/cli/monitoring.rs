@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
-use crate::host::{Host, Process, Said, eventually, in_time, stop};
+use crate::host::{Host, Process, Said, eventually, finish, in_time, stop};
 
 /// Starts a leader of this election.
 fn lead(host: &Host, store: &str, election: &str, name: &str) -> Process {
@@ -177,6 +180,30 @@ fn a_check_that_cannot_know_says_unknown() {
         assert_eq!(host.run(args).code, Some(3), "{args:?}");
     }
     assert_eq!(host.run(["status", "check", "--nonsense"]).code, Some(2), "of an election that is called so");
+}
+
+/// Whatever goes wrong, those who run a plugin take a lower number for a state of the election.
+#[test]
+fn a_check_without_a_store_or_a_reader_says_unknown() {
+    let host = Host::new();
+    let nowhere = host.path("nowhere");
+    let said = host.run(["--store-file", nowhere.to_str().unwrap(), "check", "jobs/x"]);
+    assert_state(&said, 3, &["INCUMBENT UNKNOWN - jobs/x: cannot read the store's URL from", "nowhere"]);
+    let mut command = host.command(["check", "jobs/x"]);
+    command.env_remove("INCUMBENT_STORE").env_remove("HOME");
+    assert_state(&finish(command), 3, &["INCUMBENT UNKNOWN - jobs/x: no store was named"]);
+    let said = host.run(["check", "jobs/x", "--nonsense"]);
+    assert!(said.code == Some(3) && said.out.starts_with("INCUMBENT UNKNOWN - unexpected argument"), "{said:?}");
+    assert_eq!(said.out.lines().count(), 1, "{said:?}");
+
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(theirs);
+    let mut command = host.command(["check", "jobs/x"]);
+    command.stdout(OwnedFd::from(ours)).stderr(Stdio::piped());
+    assert_eq!(command.spawn().unwrap().wait().unwrap().code(), Some(3), "nobody reads it");
+    let full = ["-c", "ulimit -f 0; exec \"$@\" >\"$FOLDER/full\"", "sh"];
+    let said = finish(host.by_way_of("sh", &full, ["check", "jobs/x"]));
+    assert!(said.code == Some(3) && said.err.contains("cannot write to standard output"), "{said:?}");
 }
 
 #[test]
