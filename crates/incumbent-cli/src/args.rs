@@ -509,7 +509,7 @@ pub(crate) struct MetricsArgs {
     /// These elections only [default: all that the store knows]
     #[arg(value_name = "ELECTION", value_parser = ElectionName::new)]
     pub(crate) elections: Vec<ElectionName>,
-    /// Replace this file, in one step, instead of printing
+    /// Replace this regular file, in one step, instead of printing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
 }

@@ -6,8 +6,16 @@ use std::path::Path;
 
 use incumbent::store::random_words;
 
-/// All of it or what was there before: readers never see half a word.
+/// All of it or what was there before: readers never see half a word. What is there and is not a
+/// regular file stays: a device or a pipe is meant to be written to, and a link to be followed.
 pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
+    match fs::symlink_metadata(file) {
+        Ok(there) if !there.is_file() => {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        // Where nothing is, or nothing can be seen, writing says so.
+        _ => {}
+    }
     // A name that cannot be guessed: another user can put nothing in its place.
     let [number] = random_words()?;
     replace_by_way_of(&format!("{number:016x}"), file, text)
@@ -40,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_and_leaves_nothing_else() {
+    fn a_file_is_replaced_whole_and_nothing_but_a_file() {
         let folder = TempDir::new("whole-file");
         let ready = folder.path().join("ready");
         replace(&ready, "following\n").unwrap();
@@ -48,8 +56,14 @@ mod tests {
         assert_eq!(fs::read_to_string(&ready).unwrap(), "leading 7\n");
         assert_eq!(names(&folder), ["ready"]);
         fs::create_dir(folder.path().join("taken")).unwrap();
-        replace(&folder.path().join("taken"), "x").unwrap_err();
+        replace_by_way_of("draft", &folder.path().join("taken"), "x").unwrap_err();
         assert_eq!(names(&folder), ["ready", "taken"], "what could not be put in place is gone");
+        symlink(&ready, folder.path().join("link")).unwrap();
+        for name in ["taken", "link"] {
+            let refused = replace(&folder.path().join(name), "x").unwrap_err();
+            assert_eq!(refused.to_string(), "it is not a regular file", "{name}");
+        }
+        assert_eq!(fs::read_to_string(&ready).unwrap(), "leading 7\n");
     }
 
     #[test]

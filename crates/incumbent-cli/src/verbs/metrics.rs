@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use incumbent::{CandidateInfo, ElectionName, GroupStatus, Reading, Status};
 
@@ -12,6 +13,9 @@ use crate::failure::{Code, Failure};
 use crate::output::cannot_write;
 use crate::store_url::StoreUrl;
 use crate::whole_file::replace;
+
+/// What to do for those who do not want a file.
+const TO_PRINT: &str = "leave --output out to print";
 
 /// A figure of an election, if it has it.
 type Figure = fn(&Reading<Status>) -> Option<f64>;
@@ -54,6 +58,9 @@ fn member(reading: &Reading<Status>, count: fn(&GroupStatus) -> usize) -> Option
 
 /// A store that cannot be read is a figure, too: alerts are made of the file, not of exit codes.
 pub(crate) async fn metrics(args: MetricsArgs, store: StoreUrl) -> Result<u8, Failure> {
+    if args.output.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::usage("--output - names no file").next(TO_PRINT));
+    }
     let read = async { read_all(&seen_client(&store).await?, &args.elections).await };
     let (rows, failed) = match read.await {
         Ok(rows) => (rows, None),
@@ -64,14 +71,17 @@ pub(crate) async fn metrics(args: MetricsArgs, store: StoreUrl) -> Result<u8, Fa
     let text = page(&store, &rows, failed.is_none());
     match &args.output {
         None => io::stdout().lock().write_all(text.as_bytes()).map_err(cannot_write)?,
-        Some(file) => {
-            replace(file, &text).map_err(|error| Failure::error(format!("cannot write {}: {error}", file.display())))?
-        }
+        Some(file) => replace(file, &text).map_err(|error| cannot_replace(file, &error))?,
     }
     match failed {
         None => first_failure(rows),
         Some(failure) => Err(failure),
     }
+}
+
+fn cannot_replace(file: &Path, error: &io::Error) -> Failure {
+    let failure = Failure::error(format!("cannot write {}: {error}", file.display()));
+    if error.kind() == io::ErrorKind::InvalidInput { failure.next(TO_PRINT) } else { failure }
 }
 
 fn page(store: &StoreUrl, rows: &[Row], readable: bool) -> String {

@@ -5,9 +5,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::process::Stdio;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -277,6 +277,38 @@ fn metrics_replace_a_file_in_one_step_and_say_when_the_store_cannot_be_read() {
 
     let said = host.run(["metrics", "--output", folder.join("no/such/folder.prom").to_str().unwrap()]);
     assert!(said.code == Some(1) && said.err.contains("folder.prom"), "{said:?}");
+}
+
+/// What is not a file is meant to be written to, and not to be replaced.
+#[test]
+fn metrics_replace_nothing_but_files() {
+    let host = Host::new();
+    let (folder, file) = (host.path("collector"), host.path("file"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(&file, "precious").unwrap();
+    assert!(Command::new("mkfifo").arg(folder.join("pipe")).status().unwrap().success());
+    symlink(&file, folder.join("link")).unwrap();
+    symlink(host.path("nowhere"), folder.join("dangling")).unwrap();
+    fs::create_dir(folder.join("folder")).unwrap();
+    let _socket = UnixListener::bind(folder.join("socket")).unwrap();
+    for name in ["pipe", "link", "dangling", "folder", "socket"] {
+        let path = folder.join(name);
+        let before = fs::symlink_metadata(&path).unwrap();
+        let said = host.run(["metrics", "--output", path.to_str().unwrap()]);
+        assert!(
+            said.code == Some(1) && said.err.contains("not a regular file; leave --output out"),
+            "{name}: {said:?}"
+        );
+        let after = fs::symlink_metadata(&path).unwrap();
+        assert_eq!((before.ino(), before.file_type()), (after.ino(), after.file_type()), "{name}");
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 5, "nothing else is left there");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    let mut command = host.command(["metrics", "--output", "-"]);
+    command.current_dir(&folder);
+    let said = finish(command);
+    assert!(said.code == Some(2) && said.err.contains("leave --output out"), "{said:?}");
+    assert!(!folder.join("-").exists());
 }
 
 /// A rule about a figure that nobody exports never fires.
