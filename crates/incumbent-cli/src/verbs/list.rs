@@ -34,9 +34,8 @@ struct RowJson {
 /// An election, and what was read of it.
 pub(super) type Row = (ElectionName, Result<Reading<Status>, ReadError>);
 
-/// Reads these elections, or all that the store knows. One that cannot be read hides no other.
-pub(super) async fn read_all(client: &Client<Unfenced>, named: &[ElectionName]) -> Result<Vec<Row>, Failure> {
-    let names = if named.is_empty() { client.elections().await? } else { named.to_vec() };
+/// Reads these elections. One that cannot be read hides no other.
+pub(super) async fn read_all(client: &Client<Unfenced>, names: Vec<ElectionName>) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::with_capacity(names.len());
     for name in names {
         let election = client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
@@ -51,12 +50,12 @@ pub(crate) async fn list(args: ListArgs, store: StoreUrl, console: &Console) -> 
         |rows: &[Row]| if args.format.json { json_text(&listed(&store, rows)) } else { Ok(table(rows).join("\n")) };
     if args.watch.watch {
         let read = async || {
-            let rows = read_all(&client, &[]).await?;
+            let rows = read_all(&client, client.elections().await?).await?;
             Ok(Shown { text: shown(&rows)?, news: format!("{:?}", rows.iter().map(news).collect::<Vec<_>>()) })
         };
         return screen::watch(console, read).await;
     }
-    let rows = read_all(&client, &[]).await?;
+    let rows = read_all(&client, client.elections().await?).await?;
     if rows.is_empty() && !args.format.json {
         console.note(format!("nobody stands in any election of {store}, and no order counts there"));
     } else {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use incumbent::{CandidateInfo, ElectionName, GroupStatus, Reading, Status};
+use incumbent::{CandidateInfo, Client, ElectionName, GroupStatus, ReadError, Reading, Status, StoreError, Unfenced};
 
 use super::list::{Row, first_failure, followers, read_all};
 use super::seen_client;
@@ -61,7 +61,11 @@ pub(crate) async fn metrics(args: MetricsArgs, store: StoreUrl) -> Result<u8, Fa
     if args.output.as_deref() == Some(Path::new("-")) {
         return Err(Failure::usage("--output - names no file").next(TO_PRINT));
     }
-    let read = async { read_all(&seen_client(&store).await?, &args.elections).await };
+    let read = async {
+        let client = seen_client(&store).await?;
+        let names = meant(&args, &client).await?;
+        read_all(&client, names).await
+    };
     let (rows, failed) = match read.await {
         Ok(rows) => (rows, None),
         // The command line is wrong, and stays so.
@@ -77,6 +81,20 @@ pub(crate) async fn metrics(args: MetricsArgs, store: StoreUrl) -> Result<u8, Fa
         None => first_failure(rows),
         Some(failure) => Err(failure),
     }
+}
+
+/// The elections that were named, or all that the store knows.
+async fn meant(args: &MetricsArgs, client: &Client<Unfenced>) -> Result<Vec<ElectionName>, Failure> {
+    if !args.elections.is_empty() {
+        return Ok(args.elections.clone());
+    }
+    client.elections().await.map_err(|error| match error {
+        // Nothing is wrong with the store.
+        ReadError::Store(StoreError::Unsupported { .. }) => {
+            Failure::usage(error.to_string()).next("say `incumbent metrics ELECTION...`")
+        }
+        error => error.into(),
+    })
 }
 
 fn cannot_replace(file: &Path, error: &io::Error) -> Failure {

@@ -311,6 +311,15 @@ fn metrics_replace_nothing_but_files() {
     assert!(!folder.join("-").exists());
 }
 
+#[test]
+fn metrics_of_a_store_that_lists_no_elections_need_their_names() {
+    let host = Host::new();
+    let file = host.path("incumbent.prom");
+    let said = host.run(["--store", "bully://?members=3", "metrics", "--output", file.to_str().unwrap()]);
+    assert!(said.code == Some(2) && said.err.contains("`incumbent metrics ELECTION...`"), "{said:?}");
+    assert!(!file.exists() && said.out.is_empty(), "nothing is wrong with the store: {said:?}");
+}
+
 /// A rule about a figure that nobody exports never fires.
 #[test]
 fn the_rules_that_are_shipped_ask_for_figures_that_there_are() {
