@@ -407,7 +407,7 @@ With --json, on one line:
     \"by\":\"ada@ops1\",\"at_ms\":1790000000000},\"frozen\":null,
     \"handover\":null,\"ended\":false,\"age_ms\":3}
 \"paused\", \"frozen\" and \"handover\" say by whom, when and why; \"frozen\" also
-for how long, in \"lasts_ms\".
+for how long, in \"lasts_ms\". \"followers\" is null where the store keeps no line.
 \"ended\": it was ended a while ago; those in line do not know yet, or came
 later. \"vacant_because\" is there when nobody leads: paused, ended,
 deposed or no_candidates; among peers forming, no_majority, state_lost,
@@ -473,9 +473,9 @@ Exit codes:
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
-    /// Warn if fewer than this many are in line behind the leader
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub(crate) followers: usize,
+    /// Warn if fewer than this many are in line behind the leader [default: 1, if there is a line]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) followers: Option<usize>,
     /// While nobody leads, look again for this long before saying so [default: not at all]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
@@ -496,7 +496,8 @@ For each election:
     incumbent_vacant                  1: nobody leads
     incumbent_leader_token            another one: the office has changed hands
     incumbent_leader_info             who leads, in the label \"name\"
-    incumbent_followers               how many wait behind the leader
+    incumbent_followers               how many wait behind the leader, where the
+                                      store keeps a line
     incumbent_paused, _frozen, _ended 1: an operator has ordered so
     incumbent_handover                1: the leader is asked to hand over
     incumbent_leader_silent_seconds   and _ttl_seconds, with a directory

@@ -70,6 +70,12 @@ impl StoreUrl {
         &self.url
     }
 
+    /// Whether those who wait write it down, so that they can be counted. The store's promises say
+    /// so, too, but asking for them may found the store, and a verb that only reads must not.
+    pub(crate) fn keeps_line(&self) -> bool {
+        !self.url.starts_with("redlock")
+    }
+
     fn from_file(file: &Path, console: &Console) -> Result<StoreUrl, Failure> {
         let text = fs::read_to_string(file)
             .map_err(|error| Failure::usage(format!("cannot read the store's URL from {}: {error}", file.display())))?;
@@ -181,6 +187,12 @@ mod tests {
     fn a_password_is_secret_as_it_is_written_and_as_it_is_meant() {
         let store = StoreUrl { url: "etcd://u:p%40ss@h".into(), named: true };
         assert_eq!(store.secrets(), ["p%40ss", "p@ss", "etcd://u:p%40ss@h"]);
+    }
+
+    #[test]
+    fn a_redlock_keeps_no_line() {
+        let keeps_line = |url: &str| StoreUrl { url: url.into(), named: true }.keeps_line();
+        assert!(!keeps_line("redlock://a,b,c") && !keeps_line("redlocks://a,b,c?ca=x") && keeps_line("redis://a"));
     }
 
     #[test]

@@ -45,7 +45,8 @@ impl State {
 }
 
 pub(crate) async fn check(args: CheckArgs, store: StoreUrl) -> Result<u8, Failure> {
-    let (state, line) = verdict(&args, &looked_at(&args, &store).await?);
+    let wanted = wanted_followers(&args, &store)?;
+    let (state, line) = verdict(&args.target.election, wanted, &looked_at(&args, &store).await?);
     out(&line)?;
     Ok(state as u8)
 }
@@ -65,6 +66,16 @@ pub(crate) fn say_unknown(why: &str) -> Result<(), Failure> {
     out(&plain(&format!("INCUMBENT UNKNOWN - {why}")))
 }
 
+/// How many should be in line behind the leader, where there is a line.
+fn wanted_followers(args: &CheckArgs, store: &StoreUrl) -> Result<Option<usize>, Failure> {
+    match (args.followers, store.keeps_line()) {
+        (wanted, true) => Ok(Some(wanted.unwrap_or(1))),
+        (None | Some(0), false) => Ok(None),
+        (Some(_), false) => Err(Failure::usage("this store keeps no line, so that followers cannot be counted")
+            .next("leave --followers out")),
+    }
+}
+
 /// Reads the election; again, for as long as was asked for, while nobody leads it.
 async fn looked_at(args: &CheckArgs, store: &StoreUrl) -> Result<Reading<Status>, Failure> {
     let election = seen_election(&args.target.election, store).await?;
@@ -79,8 +90,8 @@ async fn looked_at(args: &CheckArgs, store: &StoreUrl) -> Result<Reading<Status>
 }
 
 /// How it is, and the line that says so.
-fn verdict(args: &CheckArgs, reading: &Reading<Status>) -> (State, String) {
-    let (name, status) = (&args.target.election, reading.get());
+fn verdict(name: &ElectionName, wanted: Option<usize>, reading: &Reading<Status>) -> (State, String) {
+    let status = reading.get();
     let (mut state, mut text) = match (status.leader(), Vacancy::of(status)) {
         (Some(leader), _) => (State::Ok, format!("{} leads {name}", described(leader))),
         (None, Some(vacancy)) if vacancy.is_ordered() => {
@@ -92,17 +103,17 @@ fn verdict(args: &CheckArgs, reading: &Reading<Status>) -> (State, String) {
             (State::Critical, format!("nobody leads {name}: {why}"))
         }
     };
-    for concern in concerns(args, status) {
+    for concern in concerns(wanted, status) {
         state = state.max(State::Warning);
         // Writing to a string does not fail.
         let _ = write!(text, "; {concern}");
     }
     let line = format!("INCUMBENT {} - {}", state.word(), plain(&text));
-    (state, format!("{line} | {}", figures(args, reading)))
+    (state, format!("{line} | {}", figures(wanted, reading)))
 }
 
 /// What deserves a look although somebody leads, and what explains why nobody does.
-fn concerns(args: &CheckArgs, status: &Status) -> Vec<String> {
+fn concerns(wanted: Option<usize>, status: &Status) -> Vec<String> {
     let mut concerns = Vec::new();
     // It has not left yet.
     concerns.extend(paused(status).filter(|_| !status.vacant));
@@ -111,8 +122,8 @@ fn concerns(args: &CheckArgs, status: &Status) -> Vec<String> {
         concerns.push(format!("frozen {}", frozen.order));
     }
     let waiting = followers(status);
-    if !status.vacant && waiting < args.followers {
-        concerns.push(format!("{waiting} in line behind it, and not {}", args.followers));
+    if let Some(wanted) = wanted.filter(|wanted| !status.vacant && waiting < *wanted) {
+        concerns.push(format!("{waiting} in line behind it, and not {wanted}"));
     }
     if let Some(silence) = status.silence.filter(|silence| is_late(*silence)) {
         concerns.push(format!("last heard of {} ago, with a TTL of {}", show(silence.lasts), show(silence.ttl)));
@@ -133,12 +144,10 @@ fn paused(status: &Status) -> Option<String> {
 }
 
 /// Performance data: `label=value;warn;crit;min`.
-fn figures(args: &CheckArgs, reading: &Reading<Status>) -> String {
+fn figures(wanted: Option<usize>, reading: &Reading<Status>) -> String {
     let status = reading.get();
-    let mut figures = vec![
-        format!("vacant={}", u8::from(status.vacant)),
-        format!("followers={};{}:;;0", followers(status), args.followers),
-    ];
+    let mut figures = vec![format!("vacant={}", u8::from(status.vacant))];
+    figures.extend(wanted.map(|wanted| format!("followers={};{wanted}:;;0", followers(status))));
     // It only grows: one that goes back is another store's.
     figures.extend(status.leader().and_then(|leader| leader.token).map(|token| format!("token={token}c")));
     figures.push(format!("age={:.3}s", reading.age().as_secs_f64()));

@@ -111,6 +111,9 @@ fn page(store: &StoreUrl, rows: &[Row], readable: bool) -> String {
         text.line("readable", &[("election", name.as_str())], f64::from(u8::from(reading.is_ok())));
     }
     for (figure, kind, meaning, value) in FIGURES {
+        if figure == "followers" && !store.keeps_line() {
+            continue;
+        }
         let values = rows.iter().filter_map(|(name, reading)| Some((name, value(reading.as_ref().ok()?)?)));
         let values: Vec<(&ElectionName, f64)> = values.collect();
         if !values.is_empty() {

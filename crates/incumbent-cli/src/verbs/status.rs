@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use incumbent::{CandidateInfo, ElectionName, GroupStatus, Order, Reading, Silence, Status};
 use serde::Serialize;
 
+use super::list::followers;
 use super::read::{described, quoted};
 use super::screen::{self, Shown};
 use super::{awaited_election, seen_election};
@@ -20,13 +21,17 @@ use crate::store_url::StoreUrl;
 /// How many followers are named before the rest is only counted.
 const NAMED: usize = 10;
 
+/// Who waits, where nobody can say.
+const NO_LINE: &str = "unknown: this store keeps no line";
+
 #[derive(Serialize)]
 pub(super) struct StatusJson<'a> {
     v: u32,
     election: &'a str,
     store: String,
     leader: Option<CandidateJson>,
-    followers: usize,
+    /// Null: this store keeps no line.
+    followers: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     vacant_because: Option<&'static str>,
     paused: Option<OrderJson>,
@@ -252,7 +257,7 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
         election: name.as_str(),
         store: store.to_string(),
         leader: status.leader().map(CandidateJson::new),
-        followers: status.candidates.len() - usize::from(!status.vacant),
+        followers: store.keeps_line().then(|| followers(status)),
         vacant_because: Vacancy::of(status).map(Vacancy::word),
         paused: status.paused.as_ref().map(OrderJson::new),
         frozen: status.frozen.as_ref().map(|frozen| FrozenJson {
@@ -291,7 +296,8 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
                 let text = heard_of(silence);
                 page.push(row("last seen", &if is_late(silence) { paint.yellow(&text) } else { text }));
             }
-            page.push(row("in line", &in_line(followers)));
+            let waiting = if store.keeps_line() { in_line(followers) } else { NO_LINE.to_owned() };
+            page.push(row("in line", &waiting));
         }
         None => page.push(row("leader", &paint.yellow("nobody"))),
     }

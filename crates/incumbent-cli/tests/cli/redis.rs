@@ -96,3 +96,32 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
         assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"), "{said:?}");
     }
 }
+
+/// Who waits there writes nothing: that nobody does cannot be known.
+#[tokio::test]
+async fn nothing_is_said_of_followers_where_the_store_keeps_no_line() {
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(RedisServer::start().await);
+    }
+    let addresses: Vec<_> = servers.iter().map(RedisServer::endpoint).collect();
+    let (host, url) = (Host::new(), format!("redlock://{}", addresses.join(",")));
+    let on_redlock =
+        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let _leader = host.start(on_redlock(&["run", "--name", "n1", "jobs/x", "--", "sleep", "1000"]));
+    eventually("it leads", || (host.run(on_redlock(&["leader", "jobs/x"])).code == Some(0)).then_some(()));
+
+    let said = host.ok(on_redlock(&["status", "jobs/x"]));
+    assert!(said.out.contains("unknown: this store keeps no line") && !said.out.contains("nobody"), "{said:?}");
+    assert!(host.ok(on_redlock(&["status", "jobs/x", "--json"])).json()["followers"].is_null());
+    for followers in [&[][..], &["--followers", "0"]] {
+        let said = host.ok(on_redlock(&[&["check", "jobs/x"], followers].concat()));
+        assert!(said.out.starts_with("INCUMBENT OK - n1 ") && !said.out.contains("followers"), "{said:?}");
+    }
+    let said = host.run(on_redlock(&["check", "jobs/x", "--followers", "1"]));
+    assert!(said.code == Some(3) && said.out.contains("keeps no line"), "{said:?}");
+    let said = host.ok(on_redlock(&["metrics", "jobs/x"]));
+    assert!(said.out.contains("incumbent_vacant") && !said.out.contains("followers"), "{said:?}");
+    let said = host.run(on_redlock(&["metrics"]));
+    assert!(said.code == Some(2) && said.err.contains("`incumbent metrics ELECTION...`"), "{said:?}");
+}
