@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::list::followers;
 use super::read::described;
-use super::seen_election;
 use super::status::{Vacancy, age, is_late};
+use super::watching_client;
 use crate::args::CheckArgs;
 use crate::duration::show;
 use crate::failure::Failure;
@@ -78,7 +78,8 @@ fn wanted_followers(args: &CheckArgs, store: &StoreUrl) -> Result<Option<usize>,
 
 /// Reads the election; again, for as long as was asked for, while nobody leads it.
 async fn looked_at(args: &CheckArgs, store: &StoreUrl) -> Result<Reading<Status>, Failure> {
-    let election = seen_election(&args.target.election, store).await?;
+    let election = watching_client(store).await?.election(args.target.election.as_str());
+    let election = election.map_err(|error| Failure::usage(error.to_string()))?;
     let until = Instant::now() + args.wait.unwrap_or_default();
     loop {
         let reading = election.status().await?;

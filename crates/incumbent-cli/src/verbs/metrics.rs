@@ -7,7 +7,7 @@ use std::path::Path;
 use incumbent::{CandidateInfo, Client, ElectionName, GroupStatus, ReadError, Reading, Status, StoreError, Unfenced};
 
 use super::list::{Row, first_failure, followers, read_all};
-use super::seen_client;
+use super::watching_client;
 use crate::args::MetricsArgs;
 use crate::failure::{Code, Failure};
 use crate::output::cannot_write;
@@ -62,7 +62,7 @@ pub(crate) async fn metrics(args: MetricsArgs, store: StoreUrl) -> Result<u8, Fa
         return Err(Failure::usage("--output - names no file").next(TO_PRINT));
     }
     let read = async {
-        let client = seen_client(&store).await?;
+        let client = watching_client(&store).await?;
         let names = meant(&args, &client).await?;
         read_all(&client, names).await
     };

@@ -24,7 +24,7 @@ use incumbent::store::random;
 use incumbent::{Client, ClientBuilder, ConnectError, Election, ElectionName, Unfenced};
 
 use crate::args::CandidateArgs;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::logging::{self, LastError};
 use crate::output::Console;
 use crate::store_url::{StoreUrl, in_container};
@@ -84,6 +84,17 @@ async fn seen_client(store: &StoreUrl) -> Result<Client<Unfenced>, Failure> {
         client => client,
     };
     client.map_err(|error| at(store, error))
+}
+
+/// The same for those who watch from outside, often as another user: the store of one that has none
+/// is not empty, but missing.
+async fn watching_client(store: &StoreUrl) -> Result<Client<Unfenced>, Failure> {
+    seeing_client(Client::builder(), store).await.map_err(|error| match error {
+        ConnectError::Missing { .. } if !store.was_named() => {
+            Failure::new(Code::Unavailable, format!("no store was named, and {error}")).next("name one with --store")
+        }
+        error => at(store, error),
+    })
 }
 
 /// The same for a verb that goes on reading: it may come before the first candidate, which makes

@@ -206,6 +206,24 @@ fn a_check_without_a_store_or_a_reader_says_unknown() {
     assert!(said.code == Some(3) && said.err.contains("cannot write to standard output"), "{said:?}");
 }
 
+/// Those who run timers and plugins are other users than those whose candidates stand.
+#[test]
+fn monitoring_that_names_no_store_says_which_one_it_misses() {
+    let host = Host::new();
+    let without_store = |args: &[&str]| {
+        let mut command = host.command(args);
+        command.env_remove("INCUMBENT_STORE").env("HOME", host.path("home"));
+        finish(command)
+    };
+    let missed = host.path("home/.local/state/incumbent").display().to_string();
+    let unknown = ["INCUMBENT UNKNOWN - jobs/x: ", &missed, "no store was named"];
+    assert_state(&without_store(&["check", "jobs/x"]), 3, &unknown);
+    let said = without_store(&["metrics"]);
+    assert_eq!(figures(&said.out), [(format!("incumbent_up{{store=\"file://{missed}\"}}"), 0.0)], "{said:?}");
+    assert!(said.code == Some(5) && said.err.contains(&missed) && said.err.contains("no store was named"), "{said:?}");
+    assert_eq!(without_store(&["status", "jobs/x"]).code, Some(3), "a person sees the store");
+}
+
 #[test]
 fn a_check_warns_of_a_leader_that_has_fallen_silent() {
     let host = Host::new();
