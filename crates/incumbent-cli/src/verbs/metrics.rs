@@ -1,5 +1,6 @@
 //! `metrics`: the state of elections in the text format of Prometheus, for a textfile collector.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -83,10 +84,11 @@ pub(crate) async fn metrics(args: MetricsArgs, store: StoreUrl) -> Result<u8, Fa
     }
 }
 
-/// The elections that were named, or all that the store knows.
+/// The elections that were named, each once, or all that the store knows.
 async fn meant(args: &MetricsArgs, client: &Client<Unfenced>) -> Result<Vec<ElectionName>, Failure> {
     if !args.elections.is_empty() {
-        return Ok(args.elections.clone());
+        let once: BTreeSet<_> = args.elections.iter().cloned().collect();
+        return Ok(once.into_iter().collect());
     }
     client.elections().await.map_err(|error| match error {
         // Nothing is wrong with the store.

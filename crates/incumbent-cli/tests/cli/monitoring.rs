@@ -338,6 +338,15 @@ fn metrics_of_a_store_that_lists_no_elections_need_their_names() {
     assert!(!file.exists() && said.out.is_empty(), "nothing is wrong with the store: {said:?}");
 }
 
+#[test]
+fn metrics_write_an_election_once_however_often_it_was_named() {
+    let host = Host::new();
+    let text = host.ok(["metrics", "b", "a", "b"]).out;
+    let names: Vec<_> = figures(&text).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{text}");
+    assert!(names.contains(&r#"incumbent_vacant{election="b"}"#.to_owned()), "{text}");
+}
+
 /// A rule about a figure that nobody exports never fires.
 #[test]
 fn the_rules_that_are_shipped_ask_for_figures_that_there_are() {
