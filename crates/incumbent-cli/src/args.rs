@@ -28,7 +28,7 @@ Exit codes:
     3  no: nobody leads, or nothing of that name is there
     4  timed out, or the outcome is unknown
     5  the store is unavailable
-`incumbent run` has its own: see `incumbent run --help`.";
+`incumbent run` and `incumbent check` have their own: see their --help.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -70,7 +70,7 @@ const KINDS: &[StoreKind] = &[
     kind!("etcds", "etcds://a:2379?ca=FILE", "over TLS; cert and key are files, too", "etcd-tls", server incumbent_etcd::EtcdStore),
     kind!("redis", "redis://host:6379/0", "Redis; a,b,c of a cluster, or ?sentinel=NAME", "redis", server incumbent_redis::RedisStore),
     kind!("rediss", "rediss://host:6379?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", server incumbent_redis::RedisStore),
-    kind!("redlock", "redlock://a:6379,b:6379,c:6379", "a majority of three or five Redis servers", "redis", server incumbent_redis::RedlockStore),
+    kind!("redlock", "redlock://a:6379,b,c", "a majority of three or five Redis servers", "redis", server incumbent_redis::RedlockStore),
     kind!("redlocks", "redlocks://a,b,c?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", server incumbent_redis::RedlockStore),
     kind!("zk", "zk://a:2181,b:2181/chroot", "ZooKeeper; ?dialect=curator-latch and others", "zookeeper", server incumbent_zookeeper::ZooKeeperStore),
     kind!("zks", "zks://a:2181?ca=FILE", "over TLS; cert and key are files, too", "zookeeper-tls", server incumbent_zookeeper::ZooKeeperStore),
