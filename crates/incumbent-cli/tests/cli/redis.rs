@@ -83,11 +83,19 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
     assert!(token() > first, "two of three will do");
 
     let said = host.ok(on_redlock(&["explain", "jobs/x"]));
-    for part in ["rests on time", "pause, resume, end, transfer, resign and depose are refused", "none: the first"] {
+    for part in [
+        "rests on time",
+        "pause, freeze, end, transfer, resign and depose are refused",
+        "no election is listed",
+        "none: the first",
+    ] {
         assert!(said.out.contains(part), "{part}: {said:?}");
     }
-    let said = host.run(on_redlock(&["pause", "jobs/x"]));
-    assert!(said.code != Some(0) && said.err.contains("no office record"), "{said:?}");
+    for order in ["pause", "freeze", "end"] {
+        let said = host.run(on_redlock(&[order, "jobs/x"]));
+        assert!(said.code == Some(1) && said.err.contains("no office record"), "{order}: {said:?}");
+        assert!(said.err.contains("freeze") && said.err.contains("stop the leader's process"), "{order}: {said:?}");
+    }
 
     servers[2].kill();
     let said = host.run(on_redlock(&["status", "jobs/x"]));
