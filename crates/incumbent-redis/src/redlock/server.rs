@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join;
 use incumbent_store::{Effect, ElectionName, Entry, Fut, Held, Incarnation, StoreError, Token, Version, random_id};
 use redis::{Client, FromRedisValue, Value};
 
@@ -170,9 +171,21 @@ impl RedisServer {
     }
 
     async fn ask_once(&self, request: &Request) -> Result<Answer, StoreError> {
+        let known = *self.keeps.lock().unwrap_or_else(PoisonError::into_inner);
+        match known {
+            // Side by side, in one round trip: what is read counts from the next request on.
+            Some(keeps) if matches!(request.verb, Verb::Look) => {
+                let (answer, read) = join(self.tell(request, keeps), self.keeps_everything()).await;
+                read.and(answer)
+            }
+            Some(keeps) => self.tell(request, keeps).await,
+            None => self.tell(request, self.keeps_everything().await?).await,
+        }
+    }
+
+    async fn tell(&self, request: &Request, keeps: bool) -> Result<Answer, StoreError> {
         let what = || format!("{} at {}", request.verb.what(), self.address);
-        let again = matches!(request.verb, Verb::Look);
-        let keeps = if self.keeps_everything(again).await? { "always" } else { "" };
+        let keeps = if keeps { "always" } else { "" };
         // What an empty server is called: nothing but a test depends on who chose it.
         let fresh = format!("{:08x}", random_id()? >> 96);
         let ours = [fresh.as_str(), keeps, &request.store, request.verb.word()].map(|arg| arg.as_bytes().to_vec());
@@ -182,11 +195,7 @@ impl RedisServer {
         read(answer).ok_or_else(|| StoreError::Corrupt { what: format!("{}: the answer cannot be read", what()) })
     }
 
-    async fn keeps_everything(&self, again: bool) -> Result<bool, StoreError> {
-        let known = *self.keeps.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keeps) = known.filter(|_| !again) {
-            return Ok(keeps);
-        }
+    async fn keeps_everything(&self) -> Result<bool, StoreError> {
         let settings = ["appendonly", "appendfsync", NO_FSYNC_ON_REWRITE];
         // Not everybody may ask for this: then it is not believed.
         let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
