@@ -1,11 +1,13 @@
 //! One of the servers: what it is asked, what it answers, and how that is said to Redis.
 
 use std::fmt;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join;
-use incumbent_store::{Effect, ElectionName, Entry, Fut, Held, Incarnation, StoreError, Token, Version, random_id};
+use incumbent_store::{
+    Effect, ElectionName, Entry, Fut, Held, Incarnation, StoreError, Token, Version, lock, random_id,
+};
 use redis::{Client, FromRedisValue, Value};
 
 use crate::connection::Connection;
@@ -171,7 +173,7 @@ impl RedisServer {
     }
 
     async fn ask_once(&self, request: &Request) -> Result<Answer, StoreError> {
-        let known = *self.keeps.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *lock(&self.keeps);
         match known {
             // Side by side, in one round trip: what is read counts from the next request on.
             Some(keeps) if matches!(request.verb, Verb::Look) => {
@@ -202,7 +204,7 @@ impl RedisServer {
         let config = config.ok().and_then(|config| std::collections::HashMap::from_redis_value(config).ok());
         let is = |name: &str, value: &str| config.as_ref().is_some_and(|config| is_set(config, name, value));
         let keeps = is("appendonly", "yes") && is("appendfsync", "always") && !is(NO_FSYNC_ON_REWRITE, "yes");
-        *self.keeps.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeps);
+        *lock(&self.keeps) = Some(keeps);
         Ok(keeps)
     }
 }
@@ -220,7 +222,7 @@ impl Server for RedisServer {
         Box::pin(async move {
             let answer = self.ask_once(request).await;
             if answer.is_err() {
-                *self.keeps.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *lock(&self.keeps) = None;
             }
             answer
         })

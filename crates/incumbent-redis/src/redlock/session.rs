@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_store::{
     Cas, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Office, Place, Renewal, Session,
-    Standing, StoreError, StoreId, Timestamp, Version, Wake, Watched, check_candidate_name, check_value,
+    Standing, StoreError, StoreId, Timestamp, Version, Wake, Watched, check_candidate_name, check_value, lock,
 };
 
 use super::rounds::{DRIFT, Enlisted, GRANULARITY, Proof, Rounds, patience};
@@ -49,7 +49,7 @@ impl RedlockSession {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing in here panics half-way through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Once a TTL has passed since it was renewed, all its locks may be over: it does not come
