@@ -1154,6 +1154,30 @@ fn where_the_opening_proves_nothing_office_is_taken_after_the_renewal_that_prove
 }
 
 #[test]
+fn those_who_wait_are_not_proven_sooner_than_their_renewal_is_due() {
+    let apart = Duration::from_secs(1);
+    let proof = Proof::Earlier { apart, opening_proves: false };
+    let mut driven = Driven::new(Settings::for_ttl(TTL));
+    driven.handle(Input::Stand(CANDIDACY, candidate()));
+    driven.handle(Input::Opened(Attempt(0), Ok(proving(proof))));
+    let held = driven.enlisted(5);
+    driven.answer(standing(behind(&held, other(1)), Office::default()));
+    driven.pass(apart);
+    assert_eq!(driven.renewal(), None, "only the first in line has a use for it");
+}
+
+#[test]
+fn a_leader_that_stops_its_work_wakes_for_its_deadline_and_not_to_look() {
+    let (mut driven, _) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
+    driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    for _ in 0..8 {
+        driven.pass(TTL / 3);
+        driven.renewed(Ok(proof()));
+        assert!(driven.participant.poll_timeout() > Some(driven.now), "what is due stays due");
+    }
+}
+
+#[test]
 fn a_shorter_ttl_never_lengthens_what_was_proven_of_an_entry() {
     let (mut driven, held) = Driven::leading(candidate());
     driven.pass(TTL / 3);
