@@ -219,12 +219,16 @@ pub(crate) struct CandidateArgs {
     pub(crate) grace: Option<Duration>,
 }
 
-/// How long to wait for an operator's act.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct TimeoutArg {
+/// What every act of an operator takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ActArgs {
+    #[command(flatten)]
+    pub(crate) target: ElectionArg,
     /// Give up after this long
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 /// Run a command while this process leads, and never in two places at once
@@ -537,17 +541,13 @@ Example:
     incumbent transfer jobs/nightly --to node-2
     incumbent transfer jobs/nightly --to 5a9c...    by id")]
 pub(crate) struct TransferArgs {
-    #[command(flatten)]
-    pub(crate) target: ElectionArg,
     /// The name or id of the candidate that should lead
     #[arg(long, value_name = "NAME_OR_ID")]
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) order: OrderArgs,
     #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// Make the leader step down and go to the end of the line
@@ -561,13 +561,9 @@ pub(crate) struct TransferArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ResignArgs {
     #[command(flatten)]
-    pub(crate) target: ElectionArg,
-    #[command(flatten)]
     pub(crate) order: OrderArgs,
     #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// Remove the leader without asking it
@@ -577,17 +573,13 @@ pub(crate) struct ResignArgs {
 /// token refuse it right away. `incumbent resign` asks the leader instead.
 #[derive(Debug, Args)]
 pub(crate) struct DeposeArgs {
-    #[command(flatten)]
-    pub(crate) target: ElectionArg,
     /// Only if the leader's token is this one
     #[arg(long, value_name = "TOKEN", value_parser = parse_token)]
     pub(crate) token: Option<Token>,
     #[command(flatten)]
     pub(crate) order: OrderArgs,
     #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// Let no candidate lead until `incumbent resume`
@@ -600,24 +592,16 @@ pub(crate) struct DeposeArgs {
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
-    pub(crate) target: ElectionArg,
-    #[command(flatten)]
     pub(crate) order: OrderArgs,
     #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// Let a paused election go on
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
-    pub(crate) target: ElectionArg,
-    #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// Keep the office where it is until `incumbent unfreeze`
@@ -634,28 +618,20 @@ pub(crate) struct ResumeArgs {
 Example:
     incumbent freeze jobs/nightly --for 2h --reason 'new switch'")]
 pub(crate) struct FreezeArgs {
-    #[command(flatten)]
-    pub(crate) target: ElectionArg,
     /// For how long [default: until it is taken back]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) lasts: Option<Duration>,
     #[command(flatten)]
     pub(crate) order: OrderArgs,
     #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// Let the office of a frozen election move again
 #[derive(Debug, Args)]
 pub(crate) struct UnfreezeArgs {
     #[command(flatten)]
-    pub(crate) target: ElectionArg,
-    #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// End an election for all who take part
@@ -665,13 +641,9 @@ pub(crate) struct UnfreezeArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EndArgs {
     #[command(flatten)]
-    pub(crate) target: ElectionArg,
-    #[command(flatten)]
     pub(crate) order: OrderArgs,
     #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// Tell a group of peers what only people can know
@@ -708,11 +680,7 @@ Example:
     incumbent --store 'consensus://...' peers found jobs/nightly")]
 pub(crate) struct FoundArgs {
     #[command(flatten)]
-    pub(crate) target: ElectionArg,
-    #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// Have a member that lost its votes come back without the others
@@ -736,15 +704,11 @@ Example:
     incumbent --store 'consensus://...' status jobs/nightly    names them
     incumbent --store 'consensus://...' peers readmit jobs/nightly --member b")]
 pub(crate) struct ReadmitArgs {
-    #[command(flatten)]
-    pub(crate) target: ElectionArg,
     /// The member, by its name in the list
     #[arg(long, value_name = "NAME")]
     pub(crate) member: String,
     #[command(flatten)]
-    pub(crate) patience: TimeoutArg,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) act: ActArgs,
 }
 
 /// Show what this store and these times promise

@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::read::{described, quoted};
 use super::{election, last_error};
 use crate::args::{
-    DeposeArgs, ElectionArg, EndArgs, Format, FreezeArgs, OrderArgs, PauseArgs, PeersAct, PeersArgs, ResignArgs,
-    ResumeArgs, TimeoutArg, TransferArgs, UnfreezeArgs,
+    ActArgs, DeposeArgs, EndArgs, FreezeArgs, OrderArgs, PauseArgs, PeersAct, PeersArgs, ResignArgs, ResumeArgs,
+    TransferArgs, UnfreezeArgs,
 };
 use crate::duration::show;
 use crate::failure::{Code, Failure};
@@ -41,9 +41,8 @@ struct Done<'a> {
 struct Act<'a> {
     verb: &'static str,
     name: &'a ElectionName,
+    args: &'a ActArgs,
     election: Election<Unfenced>,
-    patience: TimeoutArg,
-    format: Format,
     console: &'a Console,
 }
 
@@ -53,14 +52,12 @@ const SILENCE: Duration = Duration::from_secs(3);
 impl<'a> Act<'a> {
     async fn new(
         verb: &'static str,
-        target: &'a ElectionArg,
-        patience: TimeoutArg,
-        format: Format,
+        args: &'a ActArgs,
         store: &StoreUrl,
         console: &'a Console,
     ) -> Result<Act<'a>, Failure> {
-        let election = election(&target.election, store).await?;
-        Ok(Act { verb, name: &target.election, election, patience, format, console })
+        let name = &args.target.election;
+        Ok(Act { verb, name, args, election: election(name, store).await?, console })
     }
 
     /// Someone who orders it, by name and with a reason.
@@ -75,7 +72,7 @@ impl<'a> Act<'a> {
         or_else: &str,
     ) -> Result<T, Failure> {
         // The act itself keeps the time; this is for a store that does not answer at all.
-        let limit = self.patience.timeout + Duration::from_secs(1);
+        let limit = self.args.timeout + Duration::from_secs(1);
         let done = tokio::select! {
             done = tokio::time::timeout(limit, act) => done,
             never = self.say_what_is_waited_for() => match never {},
@@ -103,7 +100,7 @@ impl<'a> Act<'a> {
     /// Says that it is done, and who leads now.
     async fn report(&self, what: &str, token: Option<u64>) -> Result<u8, Failure> {
         let leader = self.election.leader().await?.into_inner();
-        if self.format.json {
+        if self.args.format.json {
             let leader = leader.as_ref().map(CandidateJson::new);
             out_json(&Done { v: VERSION, election: self.name.as_str(), done: self.verb, leader, token })?;
         } else {
@@ -130,69 +127,69 @@ fn user_at_host() -> String {
 }
 
 pub(crate) async fn transfer(args: TransferArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let act = Act::new("transfer", &args.target, args.patience, args.format, &store, console).await?;
+    let act = Act::new("transfer", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
     let or_else = format!("the request has been withdrawn, and `incumbent status {}` says who leads", quoted(act.name));
-    act.carry_out(operator.transfer(args.to.as_str(), args.patience.timeout), &or_else).await?;
+    act.carry_out(operator.transfer(args.to.as_str(), act.args.timeout), &or_else).await?;
     act.report("transferred", None).await
 }
 
 pub(crate) async fn resign(args: ResignArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let act = Act::new("resign", &args.target, args.patience, args.format, &store, console).await?;
+    let act = Act::new("resign", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
     let or_else = format!(
         "the request has been withdrawn; `incumbent depose {}` removes a leader that does not answer",
         quoted(act.name)
     );
-    act.carry_out(operator.resign(args.patience.timeout), &or_else).await?;
+    act.carry_out(operator.resign(act.args.timeout), &or_else).await?;
     act.report("resigned", None).await
 }
 
 pub(crate) async fn depose(args: DeposeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let act = Act::new("depose", &args.target, args.patience, args.format, &store, console).await?;
+    let act = Act::new("depose", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
-    let token = act.carry_out(operator.depose(args.token, args.patience.timeout), OR_ELSE).await?;
+    let token = act.carry_out(operator.depose(args.token, act.args.timeout), OR_ELSE).await?;
     act.report(&format!("deposed the leader with token {token}"), Some(token.get())).await
 }
 
 pub(crate) async fn pause(args: PauseArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let act = Act::new("pause", &args.target, args.patience, args.format, &store, console).await?;
+    let act = Act::new("pause", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
     let or_else = format!(
         "nobody new will lead, but a candidate is still in line: `incumbent depose {0}` removes it, `incumbent resume {0}` undoes the pause",
         quoted(act.name)
     );
-    act.carry_out(operator.pause(args.patience.timeout), &or_else).await?;
+    act.carry_out(operator.pause(act.args.timeout), &or_else).await?;
     act.report("paused", None).await
 }
 
 pub(crate) async fn resume(args: ResumeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let act = Act::new("resume", &args.target, args.patience, args.format, &store, console).await?;
+    let act = Act::new("resume", &args.act, &store, console).await?;
     let operator = act.election.operator();
-    act.carry_out(operator.resume(args.patience.timeout), OR_ELSE).await?;
+    act.carry_out(operator.resume(act.args.timeout), OR_ELSE).await?;
     act.report("resumed", None).await
 }
 
 pub(crate) async fn freeze(args: FreezeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let act = Act::new("freeze", &args.target, args.patience, args.format, &store, console).await?;
+    let act = Act::new("freeze", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
-    act.carry_out(operator.freeze(args.lasts, args.patience.timeout), OR_ELSE).await?;
+    act.carry_out(operator.freeze(args.lasts, act.args.timeout), OR_ELSE).await?;
     act.report("frozen", None).await
 }
 
 pub(crate) async fn unfreeze(args: UnfreezeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let act = Act::new("unfreeze", &args.target, args.patience, args.format, &store, console).await?;
+    let act = Act::new("unfreeze", &args.act, &store, console).await?;
     let operator = act.election.operator();
-    act.carry_out(operator.unfreeze(args.patience.timeout), OR_ELSE).await?;
+    act.carry_out(operator.unfreeze(act.args.timeout), OR_ELSE).await?;
     act.report("unfrozen", None).await
 }
 
 pub(crate) async fn end(args: EndArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let act = Act::new("end", &args.target, args.patience, args.format, &store, console).await?;
+    let act = Act::new("end", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
     let or_else =
         "the election has ended; candidates still in line leave when they hear of it, or when their sessions expire";
-    act.carry_out(operator.end(args.patience.timeout), or_else).await?;
+    act.carry_out(operator.end(act.args.timeout), or_else).await?;
     act.report("ended", None).await
 }
 
@@ -200,14 +197,14 @@ pub(crate) async fn peers(args: PeersArgs, store: StoreUrl, console: &Console) -
     let or_else = "the request was delivered; `incumbent status` shows what is still missing";
     match args.act {
         PeersAct::Found(args) => {
-            let act = Act::new("found", &args.target, args.patience, args.format, &store, console).await?;
-            act.carry_out(act.election.operator().found(args.patience.timeout), or_else).await?;
+            let act = Act::new("found", &args.act, &store, console).await?;
+            act.carry_out(act.election.operator().found(act.args.timeout), or_else).await?;
             act.report("founded", None).await
         }
         PeersAct::Readmit(args) => {
-            let act = Act::new("readmit", &args.target, args.patience, args.format, &store, console).await?;
+            let act = Act::new("readmit", &args.act, &store, console).await?;
             let operator = act.election.operator();
-            act.carry_out(operator.readmit(args.member.as_str(), args.patience.timeout), or_else).await?;
+            act.carry_out(operator.readmit(args.member.as_str(), act.args.timeout), or_else).await?;
             act.report("readmitted", None).await
         }
     }
