@@ -136,6 +136,7 @@ pub(crate) enum Verb {
     List(ListArgs),
     Check(CheckArgs),
     Metrics(MetricsArgs),
+    Claims(ClaimsArgs),
     Transfer(TransferArgs),
     Resign(ResignArgs),
     Depose(DeposeArgs),
@@ -174,6 +175,7 @@ impl Verb {
             | Verb::List(_)
             | Verb::Check(_)
             | Verb::Metrics(_)
+            | Verb::Claims(_)
             | Verb::Explain(_)
             | Verb::Schema(_)
             | Verb::Demo(_)
@@ -517,6 +519,29 @@ pub(crate) struct MetricsArgs {
     /// Replace this regular file, in one step, instead of printing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// List the processes of this host that say they lead
+///
+/// Each `incumbent run` and `incumbent campaign` in office says so in a file, with how long it may
+/// believe it; what a killed process left behind is not shown. No store is asked. Without root's
+/// rights the claims of other users cannot be read, and that is said.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With --json, on one line:
+    {\"v\":1,\"host\":\"db1\",\"claims\":[{\"pid\":4711,\"name\":\"node-1\",
+    \"election\":\"jobs/nightly\",\"store\":\"...\",\"token\":7,\"remaining_ms\":9800,
+    \"stopping\":false,\"suspended\":false}],\"unread\":[]}
+\"store\" is the store's identity. \"remaining_ms\" is null where nothing bounds the
+term, and 0 when it is over and the work has not stopped yet. \"stopping\": the
+work was asked to stop. \"suspended\": the process is stopped by a signal.
+\"unread\" names what could not be read; claims may be missing then.
+
+Claims are kept in $XDG_RUNTIME_DIR/incumbent; without that variable in
+/run/incumbent (root) or in /tmp/incumbent-UID.")]
+pub(crate) struct ClaimsArgs {
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 /// Who orders something, and why.

@@ -1,6 +1,7 @@
 //! The `incumbent` command. Here the verb is chosen; what it does is in `verbs`.
 
 mod args;
+mod claims;
 mod duration;
 mod failure;
 mod json;
@@ -76,6 +77,7 @@ fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> R
         Verb::List(args) => block_on(verbs::list::list(args, at(console)?, console)),
         Verb::Check(args) => block_on(verbs::check::check(args, at(console)?)),
         Verb::Metrics(args) => block_on(verbs::metrics::metrics(args, at(console)?)),
+        Verb::Claims(args) => verbs::claims::claims(args, console),
         Verb::Transfer(args) => block_on(verbs::operate::transfer(args, at(console)?, console)),
         Verb::Resign(args) => block_on(verbs::operate::resign(args, at(console)?, console)),
         Verb::Depose(args) => block_on(verbs::operate::depose(args, at(console)?, console)),

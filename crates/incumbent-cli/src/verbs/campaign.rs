@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes};
 use crate::args::CampaignArgs;
+use crate::claims::{Claim, ClaimKeeper};
 use crate::failure::{Code, Failure};
 use crate::json::reason;
 use crate::output::{Console, out, out_json, printable};
@@ -103,7 +104,7 @@ pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Cons
             () = quit.asked() => return left_before_it_was_in_line(),
             never = say_what_is_waited_for(console) => match never {},
         };
-        hold(candidacy, &mut writer, &mut quit).await
+        hold(candidacy, console, &mut writer, &mut quit).await
     };
     let outcome = outcome.await;
     // Also when the reader has gone, or something broke: the office is not left to expire.
@@ -122,15 +123,22 @@ fn left_before_it_was_in_line() -> Result<Event, Failure> {
 }
 
 /// Stands, leads, loses and stands again, until there is a reason to leave for good.
-async fn hold(mut candidacy: Candidacy<Unfenced>, writer: &mut EventWriter, quit: &mut Quit) -> Result<Event, Failure> {
+async fn hold(
+    mut candidacy: Candidacy<Unfenced>,
+    console: &Console,
+    writer: &mut EventWriter,
+    quit: &mut Quit,
+) -> Result<Event, Failure> {
     let mut roles = candidacy.roles();
+    let mut claims = ClaimKeeper::new(console);
     loop {
         tokio::select! {
             biased;
             () = quit.asked() => return Ok(Event::Resigned),
             elected = candidacy.elected() => match elected? {
                 Some(leadership) => {
-                    if !lead(leadership, writer, quit).await? {
+                    let claim = claims.claim(&leadership.term(), candidacy.name());
+                    if !lead(leadership, claim, writer, quit).await? {
                         return Ok(Event::Resigned);
                     }
                 }
@@ -142,7 +150,12 @@ async fn hold(mut candidacy: Candidacy<Unfenced>, writer: &mut EventWriter, quit
 }
 
 /// One term. `false`: the office was given back because we were asked to.
-async fn lead(leadership: Leadership<Unfenced>, writer: &mut EventWriter, quit: &mut Quit) -> Result<bool, Failure> {
+async fn lead(
+    leadership: Leadership<Unfenced>,
+    claim: Option<Claim>,
+    writer: &mut EventWriter,
+    quit: &mut Quit,
+) -> Result<bool, Failure> {
     let bounded = leadership.term().deadline() != Timestamp::MAX;
     let remaining_ms = bounded.then(|| u64::try_from(leadership.remaining().as_millis()).unwrap_or(u64::MAX));
     let token = leadership.token_if_any().map(|token| token.get());
@@ -151,8 +164,7 @@ async fn lead(leadership: Leadership<Unfenced>, writer: &mut EventWriter, quit: 
     let lost = tokio::select! {
         biased;
         () = quit.asked() => {
-            // Whether it is certain is said when the client has closed.
-            let _ = leadership.leave().await;
+            leave(leadership, claim).await;
             return Ok(false);
         }
         lost = term.stopping() => lost,
@@ -164,12 +176,21 @@ async fn lead(leadership: Leadership<Unfenced>, writer: &mut EventWriter, quit: 
         biased;
         lost = term.lost() => lost,
         () = quit.asked() => {
-            let _ = leadership.leave().await;
+            leave(leadership, claim).await;
             return Ok(false);
         }
     };
     writer.write(Event::Lost { reason: reason(lost.reason()) })?;
     Ok(true)
+}
+
+/// Nothing is claimed any more when the office goes.
+async fn leave(leadership: Leadership<Unfenced>, claim: Option<Claim>) {
+    if let Some(claim) = claim {
+        claim.end().await;
+    }
+    // Whether it is certain is said when the client has closed.
+    let _ = leadership.leave().await;
 }
 
 /// The end of input, the end of the output's reader, SIGTERM or SIGINT.

@@ -2,6 +2,7 @@
 
 pub(crate) mod campaign;
 pub(crate) mod check;
+pub(crate) mod claims;
 pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod generate;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets something unexpected has failed")]
 
 mod campaigning;
+mod claiming;
 #[cfg(feature = "faults")]
 mod crowd;
 mod demo;

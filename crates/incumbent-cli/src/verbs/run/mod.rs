@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::read::quoted;
 use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes};
 use crate::args::RunArgs;
+use crate::claims::ClaimKeeper;
 use crate::failure::Failure;
 use crate::logging;
 use crate::output::{Console, printable};
@@ -116,8 +117,20 @@ async fn take_part(
             .warn("a member of a group is long-lived: this one leaves the group when the command ends; use --forever");
     }
     let among_peers = client.group().is_some();
-    let mut supervisor =
-        Supervisor { name, grace, began, among_peers, guardian, signals, announcer, args, console, death: None };
+    let claims = ClaimKeeper::new(console);
+    let mut supervisor = Supervisor {
+        name,
+        grace,
+        began,
+        among_peers,
+        guardian,
+        signals,
+        announcer,
+        claims,
+        args,
+        console,
+        death: None,
+    };
     let done = supervisor.run(&client).await;
     supervisor.announcer.leave();
     *death = supervisor.death;
@@ -142,6 +155,7 @@ struct Supervisor<'a> {
     guardian: &'a mut Guardian,
     signals: Signals,
     announcer: Announcer,
+    claims: ClaimKeeper,
     /// Ctrl-C or Ctrl-\ was typed: how to end.
     death: Option<Death>,
 }
@@ -172,7 +186,11 @@ impl Supervisor<'_> {
                     Waited::Elected(leadership) => *leadership,
                     Waited::Exit(code) => return Ok(code),
                 };
+            let claim = self.claims.claim(&leadership.term(), &self.name);
             let ended = self.serve(&leadership).await?;
+            if let Some(claim) = claim {
+                claim.end().await;
+            }
             if matches!(ended, Ended::GuardianDied) {
                 self.console.warn("the guardian was killed, and the command with it");
             }

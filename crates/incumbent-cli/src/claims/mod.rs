@@ -1,0 +1,76 @@
+//! Claims: what the processes of this host that are in office say about it, in a file each.
+//!
+//! A claim is for those who look from outside. It decides nothing, and a leader that cannot write
+//! one leads all the same. A claim counts only while its process lives; a file that a killed
+//! process has left behind does not.
+
+mod directories;
+mod keeper;
+mod process;
+mod reader;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use keeper::{Claim, ClaimKeeper};
+pub(crate) use reader::read_claims;
+
+/// How a file of a claim ends.
+const ENDING: &str = ".claim";
+
+/// A claim as it is on file. Moments are those of the boot-time clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ClaimOnFile {
+    v: u32,
+    pid: u32,
+    /// When the process was started, in the kernel's ticks: numbers of processes come again.
+    start: u64,
+    /// Where the number is that of the process.
+    pid_namespace: u64,
+    boot: String,
+    /// Processes with the same one read the same clock.
+    clock: String,
+    name: String,
+    election: String,
+    /// The identity of the store.
+    store: Option<String>,
+    token: Option<u64>,
+    /// Zero: the term is over, and the work has not said yet that it has stopped. Nothing: nothing
+    /// bounds the term.
+    deadline_ns: Option<u64>,
+    /// The work was asked to stop.
+    stopping: bool,
+}
+
+/// What the processes of one host claim, as it was when it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HostClaims {
+    pub(crate) v: u32,
+    pub(crate) host: String,
+    pub(crate) claims: Vec<LivingClaim>,
+    /// What could not be looked at, and why: claims may be missing.
+    pub(crate) unread: Vec<String>,
+}
+
+/// What a living process says of its office.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LivingClaim {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    pub(crate) election: String,
+    /// The identity of the store.
+    pub(crate) store: Option<String>,
+    pub(crate) token: Option<u64>,
+    /// How much longer it may believe so if it is not renewed. Nothing: nothing bounds it.
+    pub(crate) remaining_ms: Option<u64>,
+    /// Its work was asked to stop.
+    pub(crate) stopping: bool,
+    /// The process is stopped (SIGSTOP, Ctrl-Z), and can notice nothing.
+    pub(crate) suspended: bool,
+}
+
+impl LivingClaim {
+    /// Whether it still says that it leads.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.remaining_ms != Some(0)
+    }
+}

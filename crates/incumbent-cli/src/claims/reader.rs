@@ -1,0 +1,227 @@
+//! Reads the claims of this host's processes. It removes and changes nothing.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use incumbent::Timestamp;
+use incumbent::store::{BootClock, Clock};
+use rustix::fs::OFlags;
+
+use super::process::{Alive, alive, pid_namespace};
+use super::{ClaimOnFile, ENDING, HostClaims, LivingClaim, directories};
+use crate::json::VERSION;
+
+/// More than any claim needs.
+const MAX_BYTES: u64 = 16 * 1024;
+/// More than a host has processes in office.
+const MAX_CLAIMS: usize = 1000;
+
+/// What this host's processes claim now.
+pub(crate) fn read_claims() -> HostClaims {
+    read_in(directories::all(), &Here::now())
+}
+
+/// Who reads, and when.
+struct Here {
+    boot: String,
+    clock: String,
+    pid_namespace: u64,
+    now: Timestamp,
+}
+
+impl Here {
+    fn now() -> Here {
+        Here {
+            boot: format!("{:032x}", BootClock::boot_id()),
+            clock: format!("{:032x}", BootClock::id()),
+            pid_namespace: pid_namespace(),
+            now: BootClock.now(),
+        }
+    }
+}
+
+fn read_in(directories: Vec<PathBuf>, here: &Here) -> HostClaims {
+    let (mut claims, mut unread) = (Vec::new(), Vec::new());
+    for directory in directories {
+        let files = match files(&directory) {
+            Ok(files) => files,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                unread.push(format!("{}: {error}", directory.display()));
+                continue;
+            }
+        };
+        for file in files {
+            match read(&file).and_then(|(claim, owner)| living(&claim, owner, alive(claim.pid), here)) {
+                Ok(claim) => claims.extend(claim),
+                // It was taken back a moment ago.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => unread.push(format!("{}: {error}", file.display())),
+            }
+        }
+    }
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    claims.sort_by(|a, b| (&a.election, a.token, a.pid).cmp(&(&b.election, b.token, b.pid)));
+    HostClaims { v: VERSION, host, claims, unread }
+}
+
+fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.as_os_str().as_encoded_bytes().ends_with(ENDING.as_bytes()) {
+            files.push(path);
+        }
+        if files.len() > MAX_CLAIMS {
+            return Err(io::Error::other(format!("more than {MAX_CLAIMS} claims are in there")));
+        }
+    }
+    Ok(files)
+}
+
+/// The claim, and whose file it is.
+fn read(path: &Path) -> io::Result<(ClaimOnFile, u32)> {
+    let mut options = OpenOptions::new();
+    // Neither a link nor a pipe of another user's making.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file: File = options.read(true).custom_flags(flags.bits() as i32).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    let claim: ClaimOnFile =
+        serde_json::from_str(&text).map_err(|error| io::Error::other(format!("no claim: {error}")))?;
+    match claim.v {
+        VERSION => Ok((claim, found.uid())),
+        other => Err(io::Error::other(format!("a claim of version {other}, which this build does not know"))),
+    }
+}
+
+/// The claim as it is now; nothing, if its process is gone. An error: nobody can tell.
+fn living(claim: &ClaimOnFile, owner: u32, process: Option<Alive>, here: &Here) -> io::Result<Option<LivingClaim>> {
+    if claim.boot != here.boot {
+        return Ok(None);
+    }
+    let suspended = if claim.pid_namespace == here.pid_namespace {
+        // A user speaks for processes of its own, and for no others.
+        match process.filter(|process| process.start == claim.start && process.user == owner) {
+            Some(process) => process.suspended,
+            None => return Ok(None),
+        }
+    } else {
+        false
+    };
+    let same_clock = claim.clock == here.clock;
+    if claim.pid_namespace != here.pid_namespace && !same_clock {
+        return Err(io::Error::other("it is of a container with processes and a clock of its own: ask in there"));
+    }
+    let remaining = |deadline: u64| {
+        let left = Timestamp::from_nanos(deadline).since(here.now);
+        // The last millisecond counts as one: only what is over is zero.
+        u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    };
+    Ok(Some(LivingClaim {
+        pid: claim.pid,
+        name: claim.name.clone(),
+        election: claim.election.clone(),
+        store: claim.store.clone(),
+        token: claim.token,
+        remaining_ms: match claim.deadline_ns {
+            Some(0) => Some(0),
+            deadline => deadline.filter(|_| same_clock).map(remaining),
+        },
+        stopping: claim.stopping,
+        suspended,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use incumbent_testkit::TempDir;
+
+    use super::*;
+
+    fn here() -> Here {
+        Here { boot: "b".into(), clock: "c".into(), pid_namespace: 7, now: Timestamp::from_nanos(10_000_000_000) }
+    }
+
+    fn claim() -> ClaimOnFile {
+        ClaimOnFile {
+            v: VERSION,
+            pid: 4711,
+            start: 100,
+            pid_namespace: 7,
+            boot: "b".into(),
+            clock: "c".into(),
+            name: "node-1".into(),
+            election: "jobs/x".into(),
+            store: Some("s".into()),
+            token: Some(41),
+            deadline_ns: Some(18_200_000_000),
+            stopping: false,
+        }
+    }
+
+    const PROCESS: Alive = Alive { start: 100, user: 1000, suspended: false };
+
+    fn seen(claim: &ClaimOnFile, process: Option<Alive>) -> Option<LivingClaim> {
+        living(claim, 1000, process, &here()).unwrap()
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_counted_when_it_is_asked_for() {
+        let left = |deadline_ns| seen(&ClaimOnFile { deadline_ns, ..claim() }, Some(PROCESS)).unwrap().remaining_ms;
+        assert_eq!(left(Some(18_200_000_000)), Some(8200));
+        assert_eq!(left(Some(10_000_000_001)), Some(1));
+        assert_eq!(left(Some(10_000_000_000)), Some(0));
+        assert_eq!(left(Some(0)), Some(0));
+        assert_eq!(left(None), None);
+    }
+
+    #[test]
+    fn a_file_of_a_process_that_is_gone_is_no_claim() {
+        assert!(seen(&claim(), Some(PROCESS)).is_some());
+        assert!(seen(&claim(), Some(Alive { suspended: true, ..PROCESS })).unwrap().suspended);
+        assert_eq!(seen(&claim(), None), None);
+        assert_eq!(seen(&claim(), Some(Alive { start: 101, ..PROCESS })), None, "another has its number now");
+        assert_eq!(seen(&claim(), Some(Alive { user: 1001, ..PROCESS })), None, "nobody speaks for another's process");
+        assert_eq!(seen(&ClaimOnFile { boot: "before".into(), ..claim() }, Some(PROCESS)), None);
+    }
+
+    #[test]
+    fn a_claim_of_a_container_goes_by_its_deadline_or_is_not_known() {
+        let elsewhere = ClaimOnFile { pid_namespace: 8, ..claim() };
+        assert_eq!(seen(&elsewhere, None).unwrap().remaining_ms, Some(8200));
+        living(&ClaimOnFile { clock: "other".into(), ..elsewhere }, 1000, None, &here()).unwrap_err();
+        let other_clock = ClaimOnFile { clock: "other".into(), ..claim() };
+        assert_eq!(seen(&other_clock, Some(PROCESS)).unwrap().remaining_ms, None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_and_hides_nothing() {
+        let folder = TempDir::new("claims");
+        let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let namespace = pid_namespace();
+        let us = alive(std::process::id()).unwrap();
+        let ours = ClaimOnFile { pid: std::process::id(), start: us.start, pid_namespace: namespace, ..claim() };
+        let here = Here { pid_namespace: namespace, ..here() };
+        put("a.claim", &serde_json::to_string(&ours).unwrap());
+        put("b.claim", "nonsense");
+        put("c.claim", &serde_json::to_string(&ClaimOnFile { v: 99, ..ours }).unwrap());
+        put("d.claim.draft", "half");
+        symlink("/etc/passwd", folder.path().join("e.claim")).unwrap();
+        fs::create_dir(folder.path().join("f.claim")).unwrap();
+        let read = read_in(vec![folder.path().into(), folder.path().join("nowhere")], &here);
+        assert_eq!(read.claims.len(), 1, "{read:?}");
+        for name in ["b.claim", "c.claim", "e.claim", "f.claim"] {
+            assert!(read.unread.iter().any(|line| line.contains(name)), "{name}: {read:?}");
+        }
+        assert_eq!(read.unread.len(), 4, "{read:?}");
+    }
+}

@@ -1,0 +1,83 @@
+//! `claims`: which processes of this host say that they lead, and for how much longer.
+
+use std::time::Duration;
+
+use crate::args::ClaimsArgs;
+use crate::claims::{LivingClaim, read_claims};
+use crate::duration::show;
+use crate::failure::Failure;
+use crate::output::{Console, out, out_json, printable};
+
+pub(crate) fn claims(args: ClaimsArgs, console: &Console) -> Result<u8, Failure> {
+    let host = read_claims();
+    if args.format.json {
+        out_json(&host)?;
+        return Ok(0);
+    }
+    for row in table(&host.claims) {
+        out(&row)?;
+    }
+    if host.claims.is_empty() {
+        console.note("no process of this host says that it leads");
+    }
+    for unread in &host.unread {
+        console.warn(format!("claims may be missing: {}", printable(unread)));
+    }
+    Ok(0)
+}
+
+/// A row for each: the election, who leads it, its token, for how long, and which process it is.
+fn table(claims: &[LivingClaim]) -> Vec<String> {
+    let cells = |claim: &LivingClaim| {
+        let token = claim.token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
+        [printable(&claim.election), printable(&claim.name), token, lasts(claim)]
+    };
+    let rows: Vec<_> = claims.iter().map(cells).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 4] = std::array::from_fn(width);
+    let line = |(claim, row): (&LivingClaim, &[String; 4])| {
+        let padded: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}  pid {}", padded.join("  "), claim.pid)
+    };
+    claims.iter().zip(&rows).map(line).collect()
+}
+
+/// `for another 9.8 s`, and what keeps the process from noticing that it is over.
+pub(super) fn lasts(claim: &LivingClaim) -> String {
+    let mut text = match claim.remaining_ms {
+        None => "without a bound".to_owned(),
+        Some(0) => "over, and its work has not stopped yet".to_owned(),
+        Some(left) => format!("for another {}", show(Duration::from_millis(left))),
+    };
+    if claim.stopping && claim.is_valid() {
+        text.push_str(", stopping");
+    }
+    if claim.suspended {
+        text.push_str(", process suspended");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_lines_up() {
+        let claim = LivingClaim {
+            pid: 4711,
+            name: "node-1".into(),
+            election: "jobs/x".into(),
+            store: None,
+            token: Some(7),
+            remaining_ms: Some(9800),
+            stopping: false,
+            suspended: false,
+        };
+        let over = LivingClaim { pid: 1, token: None, remaining_ms: Some(0), suspended: true, ..claim.clone() };
+        let stopping = LivingClaim { stopping: true, remaining_ms: None, ..claim.clone() };
+        assert_eq!(table(&[claim]), ["jobs/x  node-1  token 7  for another 9.8 s  pid 4711"]);
+        assert_eq!(lasts(&over), "over, and its work has not stopped yet, process suspended");
+        assert_eq!(lasts(&stopping), "without a bound, stopping");
+    }
+}

@@ -1,0 +1,140 @@
+//! `claims`: which processes of this host say that they lead.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::host::{Host, Process, eventually, stop};
+
+/// What this host's processes claim.
+fn claims(host: &Host) -> Vec<Value> {
+    let said = host.ok(["claims", "--json"]).json();
+    assert_eq!((&said["v"], &said["unread"]), (&json!(1), &json!([])), "{said}");
+    assert!(said["host"].is_string(), "{said}");
+    said["claims"].as_array().unwrap().clone()
+}
+
+/// Waits for the claim to this token.
+fn until_claimed(host: &Host, token: u64) -> Value {
+    eventually(&format!("a claim to token {token}"), || claims(host).into_iter().find(|claim| claim["token"] == token))
+}
+
+fn files(host: &Host) -> usize {
+    fs::read_dir(host.path("incumbent")).map_or(0, Iterator::count)
+}
+
+fn pid(process: &Process) -> u32 {
+    process.pid().as_raw_pid().try_into().unwrap()
+}
+
+#[test]
+fn those_in_office_claim_it_until_they_give_it_back() {
+    let host = Host::new();
+    assert!(claims(&host).is_empty());
+    let mut leader = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    let claim = until_claimed(&host, 1);
+    let expected =
+        json!({"pid": pid(&leader), "name": "a", "election": "jobs/x", "stopping": false, "suspended": false});
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(&claim[key], value, "{key} of {claim}");
+    }
+    assert!(claim["remaining_ms"].as_u64().is_some_and(|left| left > 0 && left <= 15_000), "{claim}");
+    let mut follower = host.start(["campaign", "--name", "b", "jobs/x", "--json"]);
+    assert_eq!(follower.json()["event"], "following");
+    assert_eq!(claims(&host).len(), 1, "one that follows claims nothing");
+    let text = host.ok(["claims"]).out;
+    assert!(
+        text.starts_with("jobs/x  a  token 1  for another ") && text.contains(&format!("pid {}", pid(&leader))),
+        "{text}"
+    );
+
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.wait(), Some(143));
+    assert_eq!(follower.json()["event"], "elected");
+    let second = until_claimed(&host, 2);
+    assert_eq!((&second["name"], &second["store"]), (&json!("b"), &claim["store"]));
+    assert_eq!(claims(&host).len(), 1);
+    drop(follower.stdin.take());
+    assert_eq!(follower.wait(), Some(0));
+    assert_eq!(files(&host), 0);
+    let said = host.ok(["claims"]);
+    assert!(said.out.is_empty() && said.err.contains("no process of this host says that it leads"), "{said:?}");
+}
+
+#[test]
+fn a_renewal_makes_a_claim_last_longer() {
+    let host = Host::new();
+    let _leader = host.start(["run", "--name", "a", "--ttl", "2s", "jobs/x", "--", "sleep", "1000"]);
+    let left = |claim: &Value| claim["remaining_ms"].as_u64().unwrap();
+    let mut least = left(&until_claimed(&host, 1));
+    eventually("a renewal", || {
+        let now = left(&until_claimed(&host, 1));
+        let renewed = now > least;
+        least = now.min(least);
+        renewed.then_some(())
+    });
+}
+
+#[test]
+fn what_a_killed_process_left_behind_is_no_claim_and_is_swept_by_the_next() {
+    let host = Host::new();
+    let mut killed = host.start(["campaign", "--name", "a", "jobs/x", "--json"]);
+    assert_eq!(killed.json()["event"], "elected");
+    until_claimed(&host, 1);
+    killed.signal(Signal::KILL);
+    killed.wait();
+    assert_eq!((claims(&host).len(), files(&host)), (0, 1));
+    let _next = host.start(["campaign", "--name", "b", "jobs/x", "--json"]);
+    until_claimed(&host, 2);
+    assert_eq!((claims(&host).len(), files(&host)), (1, 1));
+}
+
+#[test]
+fn a_stopped_process_claims_its_office_until_its_time_is_over() {
+    let host = Host::new();
+    let mut stopped = host.start(["campaign", "--name", "a", "--ttl", "2s", "jobs/x", "--json"]);
+    assert_eq!(stopped.json()["event"], "elected");
+    until_claimed(&host, 1);
+    stop(stopped.pid());
+    assert_eq!(until_claimed(&host, 1)["suspended"], true);
+    eventually("the end of its time", || (until_claimed(&host, 1)["remaining_ms"] == 0).then_some(()));
+    stopped.signal(Signal::CONT);
+}
+
+#[test]
+fn a_leader_that_cannot_write_its_claim_leads_all_the_same() {
+    let host = Host::new();
+    let mut command = host.command(["campaign", "--name", "a", "jobs/x", "--json"]);
+    command.env("XDG_RUNTIME_DIR", host.path("nowhere"));
+    let mut leader = Process::start(command);
+    assert_eq!(leader.json()["event"], "elected");
+    leader.until_said("`incumbent claims` will not show this process");
+    drop(leader.stdin.take());
+    assert_eq!(leader.wait(), Some(0));
+}
+
+/// Otherwise each handover would look like two leaders for a moment.
+#[test]
+fn nobody_claims_an_office_that_is_anothers_already() {
+    let host = Host::new();
+    let work = ["jobs/x", "--", "sleep", "1000"];
+    let start = |name| host.start(["run", "--name", name].into_iter().chain(work));
+    let _both = [start("a"), start("b")];
+    eventually("a line", || (host.line("jobs/x").len() == 2).then_some(()));
+    for heir in ["a", "b", "a", "b"] {
+        let (led_by, _) = host.leader("jobs/x").unwrap();
+        if led_by == heir {
+            continue;
+        }
+        let mut transfer = host.start(["transfer", "jobs/x", "--to", heir]);
+        eventually("the heir in office", || {
+            let (name, leads) = host.leader("jobs/x")?;
+            let stale = |claim: &Value| claim["token"].as_u64().is_some_and(|token| token < leads);
+            let claims = claims(&host);
+            assert!(!claims.iter().any(stale), "{leads} leads: {claims:?}");
+            (name == heir).then_some(())
+        });
+        assert_eq!(transfer.wait(), Some(0));
+    }
+}
