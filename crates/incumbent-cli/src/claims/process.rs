@@ -34,7 +34,7 @@ fn state_and_start(stat: &str) -> Option<(char, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// `Uid:	1000	1000	1000	1000`: real, effective, saved, of the file system.
+/// `Uid: 1000 1000 1000 1000`: real, effective, saved, of the file system.
 fn effective_user(status: &str) -> Option<u32> {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_ascii_whitespace().nth(1)?.parse().ok()
