@@ -74,8 +74,8 @@ macro_rules! by_rank {
     };
 }
 
-by_rank!(Bully, bully::Message, bully::Message::RankState(RankMessage::Heard { .. }));
-by_rank!(Ring, ring::Message, ring::Message::Passed { .. } | ring::Message::RankState(RankMessage::Heard { .. }));
+by_rank!(Bully, bully::Message, bully::Message::Rank(RankMessage::Heard { .. }));
+by_rank!(Ring, ring::Message, ring::Message::Passed { .. } | ring::Message::Rank(RankMessage::Heard { .. }));
 
 /// What a run is made from.
 #[derive(Clone, Debug)]

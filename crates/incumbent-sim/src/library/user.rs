@@ -183,7 +183,7 @@ impl User {
                 return self.give_back(office).await;
             }
             if self.in_storm() {
-                match self.wish(candidacy, office, &term).await {
+                match self.act_at_random(candidacy, office, &term).await {
                     Ok(same) => office = same,
                     Err(next) => return next,
                 }
@@ -192,7 +192,7 @@ impl User {
     }
 
     /// Whatever comes to a leader's mind. The office, or what comes after it.
-    async fn wish(
+    async fn act_at_random(
         &mut self,
         candidacy: Option<&Candidacy>,
         office: Leadership,

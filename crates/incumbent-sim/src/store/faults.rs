@@ -40,6 +40,17 @@ pub(crate) enum Mishap {
     },
 }
 
+impl Mishap {
+    /// Whether it belongs to the storm: after that, only what was begun in it comes to its end.
+    fn is_of_the_storm(&self) -> bool {
+        use Mishap::*;
+        matches!(
+            self,
+            Crash(_) | Stop { .. } | CutOff(_) | ServerDown | FailOver | Stale(_) | Reattach(_) | Clock(_) | Foreign
+        )
+    }
+}
+
 /// Makes a mishap that befalls a process; some have two forms.
 type MishapTo = fn(usize, bool) -> Mishap;
 
@@ -79,48 +90,42 @@ impl World {
 
     pub(crate) fn on_mishap(&mut self, mishap: Mishap) {
         trace!(self, "world", "{mishap:?}");
+        if !self.stormy && mishap.is_of_the_storm() {
+            return;
+        }
         let ttl = self.scenario.ttl();
         match mishap {
-            Mishap::Crash(process) if self.stormy => {
+            Mishap::Crash(process) => {
                 self.crash(process);
                 self.later(ttl * 3, Mishap::Restart(process));
             }
-            Mishap::Stop { process, suspend } if self.stormy => {
+            Mishap::Stop { process, suspend } => {
                 self.stop(process, suspend);
                 self.later(ttl * 5 / 2, Mishap::GoOn(process));
             }
-            Mishap::CutOff(process) if self.stormy => {
+            Mishap::CutOff(process) => {
                 self.cut_off.insert(process);
                 self.lose_watches(Some(process));
                 self.later(ttl * 5 / 2, Mishap::Reconnect(process));
             }
-            Mishap::ServerDown if self.stormy => {
+            Mishap::ServerDown => {
                 self.server_down = true;
                 self.lose_watches(None);
                 self.later(ttl * 3 / 2, Mishap::ServerUp);
             }
-            Mishap::Stale(process) if self.stormy => {
+            Mishap::Stale(process) => {
                 self.on_stale_server.insert(process);
                 self.lose_watches(Some(process));
                 self.later(ttl * 5 / 2, Mishap::NotStale(process));
             }
-            Mishap::Foreign if self.stormy => self.foreign_candidate(),
-            Mishap::FailOver if self.stormy => {
+            Mishap::Foreign => self.foreign_candidate(),
+            Mishap::FailOver => {
                 let by = Duration::from_nanos(self.rng.below(ttl));
                 self.server.fail_over(self.now, by);
                 self.after_step();
             }
-            Mishap::Reattach(process) if self.stormy => self.reattach(process),
-            Mishap::Clock(process) if self.stormy => self.change_clock(process),
-            Mishap::Crash(_)
-            | Mishap::Stop { .. }
-            | Mishap::CutOff(_)
-            | Mishap::ServerDown
-            | Mishap::Stale(_)
-            | Mishap::Foreign
-            | Mishap::FailOver
-            | Mishap::Reattach(_)
-            | Mishap::Clock(_) => {}
+            Mishap::Reattach(process) => self.reattach(process),
+            Mishap::Clock(process) => self.change_clock(process),
             Mishap::Restart(process) => self.restart(process),
             Mishap::GoOn(process) => self.resume(process),
             Mishap::Reconnect(process) => {

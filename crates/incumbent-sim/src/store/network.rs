@@ -1,10 +1,13 @@
 //! What lies between the processes and the server: it delays, loses and doubles, and it can be cut.
 
-use incumbent_core::{Answer, Attempt, CallId, CandidacyId, Cas, Epoch, Fault, Hint, Input, Op, Place, Token, WatchId};
+use incumbent_core::{
+    Answer, Attempt, CallId, CandidacyId, Cas, ElectionName, EntryId, Epoch, Fault, Held, Hint, Input, Op, Place,
+    Token, WatchId,
+};
 
 use super::checker::{Fields, Withdrawal};
 use super::process::{FirstInLine, Message, Process};
-use super::server::{Ask, QueryClient, Reply, held_in};
+use super::server::{Ask, Reply, Sender, held_in};
 use super::users::Deed;
 use super::world::{Happening, Request, World};
 use crate::trace::trace;
@@ -27,7 +30,7 @@ impl World {
     }
 
     /// Sends a request to the server, or not.
-    pub(crate) fn send(&mut self, from: QueryClient, ask: Ask) {
+    pub(crate) fn send(&mut self, from: Sender, ask: Ask) {
         if self.is_cut_off(from) {
             if self.chance(500) {
                 self.reply(from, fault(&ask, Fault::Unavailable));
@@ -50,8 +53,8 @@ impl World {
         self.after(delay, Happening::Arrive(Box::new(Request { from, ask })));
     }
 
-    fn is_cut_off(&self, query_client: QueryClient) -> bool {
-        matches!(query_client, QueryClient::Process { process, .. } if self.cut_off.contains(&process))
+    fn is_cut_off(&self, sender: Sender) -> bool {
+        matches!(sender, Sender::Process { process, .. } if self.cut_off.contains(&process))
     }
 
     /// A request is at the server. Its sender may have crashed since: that changes nothing here.
@@ -63,14 +66,14 @@ impl World {
             }
             return;
         }
-        if matches!(from, QueryClient::Process { process, .. } if self.on_stale_server.contains(process)) {
+        if matches!(from, Sender::Process { process, .. } if self.on_stale_server.contains(process)) {
             if let (Ask::Renew(attempt, ..), true) = (ask, self.variant.has(AroundFlaw::StaleServerBelieved)) {
                 let reply = self.server.acknowledge(*attempt);
                 self.reply(*from, reply);
             }
             return;
         }
-        if let (Ask::Watch(watch), QueryClient::Process { process, boot }) = (ask, *from) {
+        if let (Ask::Watch(watch), Sender::Process { process, boot }) = (ask, *from) {
             if self.processes[process].boot == boot && self.server.watch(process, boot, watch) {
                 self.hint(process, boot, watch.candidacy, watch.watch, Hint::Changed);
             }
@@ -96,7 +99,7 @@ impl World {
     }
 
     /// One step of the server, with everything that the checker has to see around it.
-    fn execute(&mut self, from: QueryClient, ask: &Ask) -> Reply {
+    fn execute(&mut self, from: Sender, ask: &Ask) -> Reply {
         let op = match ask {
             Ask::Call(_, _, _, op) | Ask::Operate(_, op) => op,
             Ask::Open(..) | Ask::Renew(..) | Ask::Close(_) | Ask::Watch(_) => {
@@ -104,62 +107,9 @@ impl World {
             }
         };
         match op {
-            Op::Evict(name, seen) => {
-                let election = self.election(name);
-                let before = self.server.tokens(self.now, name);
-                let forgets_at = self.server.forgets_entry_at(seen.token);
-                let reply = self.server.execute(self.now, ask);
-                let after = self.server.tokens(self.now, name);
-                self.checker.removed(self.now, election, seen.token, &before, &after);
-                let gone = before.contains(&seen.token) && !after.contains(&seen.token);
-                match from {
-                    QueryClient::Operator(_) if gone => self.checker.removed_early(self.now, election, seen.token),
-                    QueryClient::Process { process, .. } if gone => {
-                        self.checker.silenced(self.now, process, seen.token, forgets_at);
-                    }
-                    QueryClient::Operator(_) | QueryClient::Process { .. } => {}
-                }
-                reply
-            }
-            Op::SetOffice(name, ..) => {
-                let election = self.election(name);
-                let was = self.server.office(self.now, name);
-                let reply = self.server.execute(self.now, ask);
-                let is = self.server.office(self.now, name);
-                let fields = match from {
-                    QueryClient::Operator(operator) => self.operators[operator].fields(),
-                    QueryClient::Process { .. } => Fields { handover: true, ..Fields::default() },
-                };
-                self.checker.office_written(self.now, election, fields, &was, &is);
-                reply
-            }
-            Op::Withdraw(held, heir) => {
-                let election = self.election(&held.election);
-                let before = self.server.tokens(self.now, &held.election);
-                let was_there = before.contains(&held.token);
-                let reply = self.server.execute(self.now, ask);
-                let after = self.server.tokens(self.now, &held.election);
-                self.checker.removed(self.now, election, held.token, &before, &after);
-                let cas = match &reply {
-                    Reply::Called(_, _, Ok(Answer::Cas(cas))) => Some(*cas),
-                    _ => None,
-                };
-                let outcome = match cas {
-                    Some(Cas::Done) if was_there => {
-                        let head = self.server.head(self.now, &held.election).map(|head| head.id);
-                        let office = self.server.office(self.now, &held.election);
-                        let notice = office.handover_from(held.token).and_then(|handover| handover.heir.as_ref());
-                        let heir = heir.as_ref().or(notice.map(|heir| &heir.entry));
-                        Some(Withdrawal::Done { heir_first: head.as_ref() == heir })
-                    }
-                    Some(Cas::Refused) => Some(Withdrawal::Refused),
-                    _ => None,
-                };
-                if let Some(outcome) = outcome {
-                    self.checker.withdrawn(self.now, election, held.token, outcome);
-                }
-                reply
-            }
+            Op::Evict(name, seen) => self.evict(from, ask, name, seen.token),
+            Op::SetOffice(name, ..) => self.set_office(from, ask, name),
+            Op::Withdraw(held, heir) => self.withdraw(ask, held, heir.as_ref()),
             _ => {
                 let reply = self.server.execute(self.now, ask);
                 if let Reply::Called(candidacy, call, answer) = &reply {
@@ -170,8 +120,58 @@ impl World {
         }
     }
 
-    fn note_place(&mut self, from: QueryClient, candidacy: CandidacyId, call: CallId, answer: &Result<Answer, Fault>) {
-        let (Ok(Answer::Standing(standing)), QueryClient::Process { process, boot }) = (answer, from) else { return };
+    fn evict(&mut self, from: Sender, ask: &Ask, name: &ElectionName, token: Token) -> Reply {
+        let election = self.election(name);
+        let before = self.server.tokens(self.now, name);
+        let forgets_at = self.server.forgets_entry_at(token);
+        let reply = self.server.execute(self.now, ask);
+        let after = self.server.tokens(self.now, name);
+        self.checker.removed(self.now, election, token, &before, &after);
+        let gone = before.contains(&token) && !after.contains(&token);
+        match from {
+            Sender::Operator(_) if gone => self.checker.removed_early(self.now, election, token),
+            Sender::Process { process, .. } if gone => self.checker.silenced(self.now, process, token, forgets_at),
+            Sender::Operator(_) | Sender::Process { .. } => {}
+        }
+        reply
+    }
+
+    fn set_office(&mut self, from: Sender, ask: &Ask, name: &ElectionName) -> Reply {
+        let election = self.election(name);
+        let was = self.server.office(self.now, name);
+        let reply = self.server.execute(self.now, ask);
+        let is = self.server.office(self.now, name);
+        let fields = match from {
+            Sender::Operator(operator) => self.operators[operator].fields(),
+            Sender::Process { .. } => Fields { handover: true, ..Fields::default() },
+        };
+        self.checker.office_written(self.now, election, fields, &was, &is);
+        reply
+    }
+
+    fn withdraw(&mut self, ask: &Ask, held: &Held, heir: Option<&EntryId>) -> Reply {
+        let election = self.election(&held.election);
+        let before = self.server.tokens(self.now, &held.election);
+        let reply = self.server.execute(self.now, ask);
+        let after = self.server.tokens(self.now, &held.election);
+        self.checker.removed(self.now, election, held.token, &before, &after);
+        let outcome = match &reply {
+            Reply::Called(_, _, Ok(Answer::Cas(Cas::Done))) if before.contains(&held.token) => {
+                let head = self.server.head(self.now, &held.election).map(|head| head.id);
+                let office = self.server.office(self.now, &held.election);
+                let notice = office.handover_from(held.token).and_then(|handover| handover.heir.as_ref());
+                let heir = heir.or(notice.map(|heir| &heir.entry));
+                Withdrawal::Done { heir_first: head.as_ref() == heir }
+            }
+            Reply::Called(_, _, Ok(Answer::Cas(Cas::Refused))) => Withdrawal::Refused,
+            _ => return reply,
+        };
+        self.checker.withdrawn(self.now, election, held.token, outcome);
+        reply
+    }
+
+    fn note_place(&mut self, from: Sender, candidacy: CandidacyId, call: CallId, answer: &Result<Answer, Fault>) {
+        let (Ok(Answer::Standing(standing)), Sender::Process { process, boot }) = (answer, from) else { return };
         // What a doubled request does the second time, nobody asked for.
         let state = Some(&mut self.processes[process]).filter(|state| state.boot == boot);
         let executed = state.and_then(|state| state.users.get_mut(&candidacy)).map(|user| &mut user.last_executed);
@@ -184,26 +184,26 @@ impl World {
     }
 
     /// Sends an answer back, or not.
-    fn reply(&mut self, to: QueryClient, reply: Reply) {
+    fn reply(&mut self, to: Sender, reply: Reply) {
         let message = match (to, reply) {
             (_, Reply::None) => return,
-            (QueryClient::Operator(operator), Reply::Operated(attempt, answer)) => {
+            (Sender::Operator(operator), Reply::Operated(attempt, answer)) => {
                 if !self.chance(self.weather.lost) {
                     let delay = self.delay();
                     self.after(delay, Happening::NodeEvent { operator, attempt, answer: Box::new(answer) });
                 }
                 return;
             }
-            (QueryClient::Operator(_), _) | (_, Reply::Operated(..)) => return,
-            (QueryClient::Process { .. }, Reply::Opened(attempt, answer)) => Message::Opened(attempt, answer),
-            (QueryClient::Process { .. }, Reply::Renewed(attempt, answer)) => {
+            (Sender::Operator(_), _) | (_, Reply::Operated(..)) => return,
+            (Sender::Process { .. }, Reply::Opened(attempt, answer)) => Message::Opened(attempt, answer),
+            (Sender::Process { .. }, Reply::Renewed(attempt, answer)) => {
                 Message::Input(Input::Renewed(attempt, answer))
             }
-            (QueryClient::Process { .. }, Reply::Called(candidacy, call, answer)) => {
+            (Sender::Process { .. }, Reply::Called(candidacy, call, answer)) => {
                 Message::Input(Input::Answer(candidacy, call, answer))
             }
         };
-        if let QueryClient::Process { process, boot } = to {
+        if let Sender::Process { process, boot } = to {
             self.send_to_process(process, boot, message);
         }
     }
@@ -277,7 +277,7 @@ impl World {
             return;
         }
         let session = epoch.and_then(|epoch| self.processes[process].sessions.get(&epoch.0).copied());
-        self.send(QueryClient::Process { process, boot }, Ask::Call(candidacy, call, session, op));
+        self.send(Sender::Process { process, boot }, Ask::Call(candidacy, call, session, op));
     }
 
     /// A raise of fences that was given up is said to be dropped, sooner or later.

@@ -10,8 +10,9 @@ use incumbent_core::{
 
 use super::checker::Fields;
 
+/// What an operator does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum Act {
     Pause,
     Resume,
     End,
@@ -25,7 +26,7 @@ pub(crate) enum Wish {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Operator {
-    pub(crate) wish: Wish,
+    pub(crate) act: Act,
     name: ElectionName,
     nonce: Nonce,
     within: Duration,
@@ -52,12 +53,12 @@ enum Doing {
 const MOST_TRIES: u32 = 6;
 
 impl Operator {
-    pub(crate) fn new(wish: Wish, name: ElectionName, ttl: Duration, mut dice: Rng) -> Operator {
+    pub(crate) fn new(act: Act, name: ElectionName, ttl: Duration, mut dice: Rng) -> Operator {
         let within = ttl * (1 + dice.below(4) as u32) / 2;
         let nonce = dice.nonce();
         let lasts = (dice.below(2) == 0).then_some(ttl);
         Operator {
-            wish,
+            act,
             name,
             nonce,
             within,
@@ -73,12 +74,12 @@ impl Operator {
 
     /// Which fields of the office record it has a say in.
     pub(crate) fn fields(&self) -> Fields {
-        match self.wish {
-            Wish::Pause | Wish::Resume => Fields { paused: true, ..Fields::default() },
-            Wish::End => Fields { handover: true, paused: true, ended: true, deposed: true, frozen: true },
-            Wish::Freeze | Wish::Unfreeze => Fields { frozen: true, ..Fields::default() },
-            Wish::Transfer | Wish::Resign => Fields { handover: true, ..Fields::default() },
-            Wish::Depose => Fields { deposed: true, ..Fields::default() },
+        match self.act {
+            Act::Pause | Act::Resume => Fields { paused: true, ..Fields::default() },
+            Act::End => Fields { handover: true, paused: true, ended: true, deposed: true, frozen: true },
+            Act::Freeze | Act::Unfreeze => Fields { frozen: true, ..Fields::default() },
+            Act::Transfer | Act::Resign => Fields { handover: true, ..Fields::default() },
+            Act::Depose => Fields { deposed: true, ..Fields::default() },
         }
     }
 
@@ -123,24 +124,24 @@ impl Operator {
         let head = line.entries.first();
         let (nonce, within) = (self.nonce, self.within);
         let handover = |heir: Option<Heir>, from| Some(Handover::new(from, heir, nonce, within));
-        match self.wish {
-            Wish::Pause => Some((was.with_paused(Paused::new("maintenance")), None)),
-            Wish::Resume => Some((was.with_paused(None), None)),
-            Wish::Freeze => Some((was.with_frozen(Frozen::new(nonce, self.lasts, "maintenance")), None)),
-            Wish::Unfreeze => Some((was.with_frozen(None), None)),
-            Wish::End => {
+        match self.act {
+            Act::Pause => Some((was.with_paused(Paused::new("maintenance")), None)),
+            Act::Resume => Some((was.with_paused(None), None)),
+            Act::Freeze => Some((was.with_frozen(Frozen::new(nonce, self.lasts, "maintenance")), None)),
+            Act::Unfreeze => Some((was.with_frozen(None), None)),
+            Act::End => {
                 let ended = Some(Ended::new(self.nonce, self.keep));
                 Some((Office::default().with_version(was.version).with_ended(ended), None))
             }
-            Wish::Resign => Some((was.with_handover(handover(None, head?.token)), None)),
-            Wish::Transfer => {
+            Act::Resign => Some((was.with_handover(handover(None, head?.token)), None)),
+            Act::Transfer => {
                 let behind = line.entries.get(1..)?;
                 let heir = behind.get(self.dice.below(behind.len() as u64) as usize)?;
                 self.heir = Some(heir.token);
                 let heir = Heir::of(heir)?;
                 Some((was.with_handover(handover(Some(heir), head?.token)), None))
             }
-            Wish::Depose => {
+            Act::Depose => {
                 let head = head.filter(|head| !head.is_foreign())?;
                 Some((was.with_deposed(Deposed::new(head.token)), Some(Box::new(head.clone()))))
             }

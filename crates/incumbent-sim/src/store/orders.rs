@@ -3,31 +3,31 @@
 
 use incumbent_core::Token;
 
-use super::operator::{Operator, Wish};
+use super::operator::{Act, Operator};
 use super::world::{Happening, Phase, World};
 
 impl World {
     pub(crate) fn give_order(&mut self) {
         let election = self.rng.below(self.names.len() as u64) as usize;
-        let wishes = [Wish::Transfer, Wish::Transfer, Wish::Resign, Wish::Depose, Wish::Pause, Wish::End, Wish::Freeze];
-        let mut wish = wishes[self.rng.below(wishes.len() as u64) as usize];
+        let acts = [Act::Transfer, Act::Transfer, Act::Resign, Act::Depose, Act::Pause, Act::End, Act::Freeze];
+        let mut act = acts[self.rng.below(acts.len() as u64) as usize];
         let office = self.server.office(self.now, &self.names[election].clone());
         if office.frozen.is_some() {
             // Until now an unfit leader has stayed.
             self.set_leader_healthy(election, true);
-            wish = Wish::Unfreeze;
+            act = Act::Unfreeze;
         } else if office.paused.is_some() {
-            wish = Wish::Resume;
+            act = Act::Resume;
         }
         let led_before = self.believed_leader(election);
-        let operator = self.hire(wish, election);
-        if wish == Wish::Transfer && self.chance(500) {
+        let operator = self.hire(act, election);
+        if act == Act::Transfer && self.chance(500) {
             // The leader's own user hands over.
             self.operators[operator].heir = self.transfer_by_leader(election);
         } else {
             self.retry_operation(operator, 0);
         }
-        let lasts = self.operators[operator].lasts.filter(|_| wish == Wish::Freeze).unwrap_or_default();
+        let lasts = self.operators[operator].lasts.filter(|_| act == Act::Freeze).unwrap_or_default();
         let by = self.obeyed_within() + lasts.as_nanos() as u64;
         self.after(by, Happening::Phase(Phase::Obeyed { election, operator, led_before }));
     }
@@ -58,22 +58,22 @@ impl World {
         let leads = self.believed_leader(election);
         let line = self.server.tokens(self.now, &self.names[election].clone());
         let frozen = self.server.office(self.now, &self.names[election].clone()).frozen.is_some();
-        let Operator { wish, heir, lasts, .. } = self.operators[operator];
-        let obeyed = match wish {
-            Wish::Transfer => heir.is_none() || leads == heir,
-            Wish::Resign | Wish::Depose | Wish::End => leads.is_some() && leads > led_before,
-            Wish::Resume => leads.is_some(),
-            Wish::Pause => leads.is_none() && line.is_empty(),
-            Wish::Freeze => leads.is_some() && leads == led_before && frozen == lasts.is_none(),
-            Wish::Unfreeze => leads.is_some() && leads == led_before && !frozen,
+        let Operator { act, heir, lasts, .. } = self.operators[operator];
+        let obeyed = match act {
+            Act::Transfer => heir.is_none() || leads == heir,
+            Act::Resign | Act::Depose | Act::End => leads.is_some() && leads > led_before,
+            Act::Resume => leads.is_some(),
+            Act::Pause => leads.is_none() && line.is_empty(),
+            Act::Freeze => leads.is_some() && leads == led_before && frozen == lasts.is_none(),
+            Act::Unfreeze => leads.is_some() && leads == led_before && !frozen,
         };
         if !obeyed {
             let text = format!(
-                "{wish:?} of e{election} with heir {heir:?}: {leads:?} leads, before it {led_before:?}; {line:?}"
+                "{act:?} of e{election} with heir {heir:?}: {leads:?} leads, before it {led_before:?}; {line:?}"
             );
             self.fail("ORDERS", text);
         }
-        if wish == Wish::Freeze && frozen {
+        if act == Act::Freeze && frozen {
             self.set_leader_healthy(election, false);
         }
         if self.now + self.obeyed_within() + self.scenario.longest_ttl() < self.scenario.chaos {

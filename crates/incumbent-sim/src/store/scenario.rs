@@ -11,7 +11,7 @@ use crate::variant::{AroundFlaw, Variant};
 /// What a run is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// No faults and no wishes: leadership never changes.
+    /// No faults, and users do nothing by themselves: leadership never changes.
     Quiet,
     /// No faults but the death of leaders, certain (the session is closed) or silent, and, where
     /// rivals forget the silent, candidates behind them that are stopped: the bounds are tight.
@@ -47,7 +47,7 @@ pub(crate) struct Luck {
     /// Connections that are lost and made again, to a server that counts a shorter TTL.
     pub(crate) reconnects: u64,
     pub(crate) clock_changes: u64,
-    pub(crate) wishes: u64,
+    pub(crate) acts: u64,
     pub(crate) operations: u64,
     pub(crate) foreigners: u64,
 }
@@ -172,7 +172,7 @@ impl Luck {
             stale_servers: up_to(4),
             reconnects: up_to(4),
             clock_changes: up_to(4),
-            wishes: up_to(30),
+            acts: up_to(30),
             operations: up_to(8),
             foreigners: up_to(2),
         }

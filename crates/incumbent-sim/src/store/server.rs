@@ -14,9 +14,9 @@ use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
 
 use crate::variant::{AroundFlaw, Variant};
 
-/// Who asks.
+/// Who has sent a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum QueryClient {
+pub(crate) enum Sender {
     Process { process: usize, boot: u32 },
     Operator(usize),
 }

@@ -1,5 +1,5 @@
-//! The users of candidacies: what they do when they are told something, and what they wish for on
-//! their own.
+//! The users of candidacies: what they do when they are told something, and what they do on their
+//! own.
 
 use bytes::Bytes;
 use incumbent_core::{
@@ -7,9 +7,9 @@ use incumbent_core::{
 };
 
 use super::checker::Belief;
-use super::operator::{Operator, Wish};
+use super::operator::{Act, Operator};
 use super::process::{Term, User};
-use super::server::{Ask, QueryClient};
+use super::server::{Ask, Sender};
 use super::world::{Happening, World};
 use crate::trace::trace;
 use crate::variant::AroundFlaw;
@@ -47,17 +47,17 @@ pub(crate) enum Deed {
         candidacy: CandidacyId,
     },
     /// Anything.
-    Wish,
+    Random,
     /// An operator does something.
     Operate,
 }
 
 impl World {
-    pub(crate) fn plan_wishes(&mut self) {
+    pub(crate) fn plan_acts(&mut self) {
         let luck = self.scenario.luck;
-        for _ in 0..luck.wishes {
+        for _ in 0..luck.acts {
             let at = self.rng.below(self.scenario.chaos);
-            self.after(at, Happening::Deed(Deed::Wish));
+            self.after(at, Happening::Deed(Deed::Random));
         }
         for _ in 0..luck.operations {
             let at = self.rng.below(self.scenario.chaos);
@@ -93,7 +93,7 @@ impl World {
             | Deed::Write { .. }
             | Deed::Recover { .. }
             | Deed::Leave { .. } => {}
-            Deed::Wish => self.wish(),
+            Deed::Random => self.act_at_random(),
             Deed::Operate => self.operate(),
         }
     }
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    fn wish(&mut self) {
+    fn act_at_random(&mut self) {
         if !self.stormy {
             return;
         }
@@ -255,34 +255,34 @@ impl World {
         if !self.stormy {
             return;
         }
-        let wishes = [
-            Wish::Pause,
-            Wish::Resume,
-            Wish::End,
-            Wish::Transfer,
-            Wish::Transfer,
-            Wish::Resign,
-            Wish::Depose,
-            Wish::Freeze,
-            Wish::Unfreeze,
+        let acts = [
+            Act::Pause,
+            Act::Resume,
+            Act::End,
+            Act::Transfer,
+            Act::Transfer,
+            Act::Resign,
+            Act::Depose,
+            Act::Freeze,
+            Act::Unfreeze,
         ];
-        let wish = wishes[self.rng.below(wishes.len() as u64) as usize];
+        let act = acts[self.rng.below(acts.len() as u64) as usize];
         let election = self.rng.below(self.names.len() as u64) as usize;
-        if wish == Wish::Pause {
+        if act == Act::Pause {
             // Most pauses are taken back.
             let delay = self.rng.below(self.scenario.ttl() * 4);
-            let operator = self.hire(Wish::Resume, election);
+            let operator = self.hire(Act::Resume, election);
             self.after(delay, Happening::RetryOperation { operator, attempt: 0 });
         }
-        let operator = self.hire(wish, election);
+        let operator = self.hire(act, election);
         self.retry_operation(operator, 0);
     }
 
     /// An operator that has not begun yet.
-    pub(crate) fn hire(&mut self, wish: Wish, election: usize) -> usize {
+    pub(crate) fn hire(&mut self, act: Act, election: usize) -> usize {
         let dice = self.rng.fork();
         let name = self.names[election].clone();
-        self.operators.push(Operator::new(wish, name, self.scenario.settings.ttl, dice));
+        self.operators.push(Operator::new(act, name, self.scenario.settings.ttl, dice));
         self.operators.len() - 1
     }
 
@@ -311,8 +311,8 @@ impl World {
 
     fn ask_as_operator(&mut self, operator: usize, op: incumbent_core::Op) {
         let attempt = self.operators[operator].attempt;
-        trace!(self, "operator", "{:?} {op:?}", self.operators[operator].wish);
-        self.send(QueryClient::Operator(operator), Ask::Operate(attempt, op));
+        trace!(self, "operator", "{:?} {op:?}", self.operators[operator].act);
+        self.send(Sender::Operator(operator), Ask::Operate(attempt, op));
         self.after(self.scenario.ttl() / 2, Happening::RetryOperation { operator, attempt });
     }
 

@@ -9,7 +9,7 @@ use super::faults::Mishap;
 use super::operator::Operator;
 use super::process::{Message, Process};
 use super::scenario::{Kind, Scenario, Weather};
-use super::server::{Ask, QueryClient, Server, Watch, at};
+use super::server::{Ask, Sender, Server, Watch, at};
 use super::users::Deed;
 use crate::clock::LocalClock;
 use crate::queue::Queue;
@@ -32,7 +32,7 @@ const MOST_EVENTS: u64 = 2_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) from: QueryClient,
+    pub(crate) from: Sender,
     pub(crate) ask: Ask,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct World {
     /// Those that talk to a server which is no longer the server.
     pub(crate) on_stale_server: BTreeSet<usize>,
     pub(crate) server_down: bool,
-    /// Users have wishes and faults happen.
+    /// Users act and faults happen.
     pub(crate) stormy: bool,
     /// Operators go on with what they began.
     pub(crate) under_operation: bool,
@@ -175,7 +175,7 @@ impl World {
         if self.scenario.kind == Kind::Orders {
             self.after(self.scenario.longest_ttl() * 2, Happening::Phase(Phase::Order));
         }
-        self.plan_wishes();
+        self.plan_acts();
         self.after(self.scenario.chaos, Happening::Phase(Phase::Heal));
     }
 
@@ -363,7 +363,7 @@ impl World {
     fn put_out(&mut self, process: usize, output: Output) {
         trace!(self, format!("p{process}"), "-> {output:?}");
         let boot = self.processes[process].boot;
-        let from = QueryClient::Process { process, boot };
+        let from = Sender::Process { process, boot };
         match output {
             Output::OpenSession(attempt, _) => {
                 self.count_call(process);
