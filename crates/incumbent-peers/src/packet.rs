@@ -124,8 +124,8 @@ fn kind_of(body: &Body) -> &'static str {
         Body::Bully(bully::Message::Alive) => "alive",
         Body::Ring(ring::Message::Passed { .. }) => "passed",
         Body::Bully(bully::Message::Coordinator) | Body::Ring(ring::Message::Coordinator { .. }) => "coordinator",
-        Body::Bully(bully::Message::RankState(rank_state)) | Body::Ring(ring::Message::RankState(rank_state)) => {
-            match rank_state {
+        Body::Bully(bully::Message::Rank(message)) | Body::Ring(ring::Message::Rank(message)) => {
+            match message {
                 RankMessage::Beat { .. } => "beat",
                 RankMessage::Heard { .. } => "heard",
                 RankMessage::Leaving { .. } => "leaving",
@@ -349,7 +349,7 @@ pub(crate) mod tests {
         Token::new(1 + rng.below(Token::MAX)).unwrap()
     }
 
-    fn rank_state(rng: &mut Rng) -> RankMessage {
+    fn rank_message(rng: &mut Rng) -> RankMessage {
         match rng.below(4) {
             0 => {
                 let value = flip(rng).then(|| value(rng));
@@ -396,7 +396,7 @@ pub(crate) mod tests {
             0 => Body::Bully(bully::Message::Election),
             1 => Body::Bully(bully::Message::Alive),
             2 => Body::Bully(bully::Message::Coordinator),
-            3 => Body::Bully(bully::Message::RankState(rank_state(rng))),
+            3 => Body::Bully(bully::Message::Rank(rank_message(rng))),
             4 => {
                 let best = flip(rng).then(|| member(rng));
                 Body::Ring(ring::Message::Election { hop: rng.next_u64(), starter: member(rng), seen: seen(rng), best })
@@ -404,7 +404,7 @@ pub(crate) mod tests {
             5 => Body::Ring(ring::Message::Coordinator { hop: rng.next_u64(), leader: member(rng), seen: seen(rng) }),
             6 => Body::Ring(match rng.below(2) {
                 0 => ring::Message::Passed { hop: rng.next_u64() },
-                _ => ring::Message::RankState(rank_state(rng)),
+                _ => ring::Message::Rank(rank_message(rng)),
             }),
             _ => Body::Consensus(consensus(rng)),
         }

@@ -20,12 +20,12 @@ pub enum Message {
     /// I lead from now on, as soon as you have left if it is you who leads.
     Coordinator,
     /// Heartbeats.
-    RankState(RankMessage),
+    Rank(RankMessage),
 }
 
 impl From<RankMessage> for Message {
     fn from(message: RankMessage) -> Message {
-        Message::RankState(message)
+        Message::Rank(message)
     }
 }
 
@@ -59,7 +59,7 @@ impl Choice for HighestAnswers {
     }
 
     fn rank_message(message: Message) -> Result<RankMessage, Message> {
-        if let Message::RankState(message) = message { Ok(message) } else { Err(message) }
+        if let Message::Rank(message) = message { Ok(message) } else { Err(message) }
     }
 
     /// Asks all higher ranks. With none there, this member leads.
@@ -130,7 +130,7 @@ impl Choice for HighestAnswers {
                 }
             }
             // The machine around it hears these.
-            Message::RankState(_) => {}
+            Message::Rank(_) => {}
         }
     }
 
@@ -472,7 +472,7 @@ mod tests {
         highest.handle(at(1_501), Input::Tick);
         let outputs = said(&mut highest);
         let values = |output: &Output<Message>| match output {
-            Output::Send(_, Message::RankState(RankMessage::Beat { value, .. })) => value.clone(),
+            Output::Send(_, Message::Rank(RankMessage::Beat { value, .. })) => value.clone(),
             _ => None,
         };
         let advertised: Vec<_> = outputs.iter().filter_map(values).collect();

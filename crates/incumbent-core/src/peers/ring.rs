@@ -41,12 +41,12 @@ pub enum Message {
         hop: u64,
     },
     /// Heartbeats.
-    RankState(RankMessage),
+    Rank(RankMessage),
 }
 
 impl From<RankMessage> for Message {
     fn from(message: RankMessage) -> Message {
-        Message::RankState(message)
+        Message::Rank(message)
     }
 }
 
@@ -96,7 +96,7 @@ impl Choice for HighestOnTheList {
     }
 
     fn rank_message(message: Message) -> Result<RankMessage, Message> {
-        if let Message::RankState(message) = message { Ok(message) } else { Err(message) }
+        if let Message::Rank(message) = message { Ok(message) } else { Err(message) }
     }
 
     /// Sends a new list on its way, unless an election is under way already.
@@ -152,7 +152,7 @@ impl Choice for HighestOnTheList {
             }
             Message::Passed { hop } => self.hops.retain(|waiting| waiting.number != hop),
             // The machine around it hears these.
-            Message::RankState(_) => {}
+            Message::Rank(_) => {}
         }
     }
 

@@ -208,7 +208,7 @@ impl Writer {
         })
     }
 
-    fn rank_state(&mut self, base: u8, message: &RankMessage) -> Result<&mut Writer, WireError> {
+    fn rank_message(&mut self, base: u8, message: &RankMessage) -> Result<&mut Writer, WireError> {
         Ok(match message {
             RankMessage::Beat { echo, version, value, grace } => {
                 self.u8(base + kind::BEAT).u64(*echo).u64(*version).optional_value(value.as_ref())?.u64(*grace)
@@ -225,7 +225,7 @@ impl Writer {
             Message::Election => Ok(self.u8(kind::BULLY + kind::ELECTION)),
             Message::Alive => Ok(self.u8(kind::BULLY + kind::ALIVE_OR_PASSED)),
             Message::Coordinator => Ok(self.u8(kind::BULLY + kind::COORDINATOR)),
-            Message::RankState(message) => self.rank_state(kind::BULLY, message),
+            Message::Rank(message) => self.rank_message(kind::BULLY, message),
         }
     }
 
@@ -240,7 +240,7 @@ impl Writer {
             Message::Coordinator { hop, leader, seen } => {
                 self.u8(kind::RING + kind::COORDINATOR).u64(*hop).member(*leader).members(seen)?
             }
-            Message::RankState(message) => self.rank_state(kind::RING, message)?,
+            Message::Rank(message) => self.rank_message(kind::RING, message)?,
         })
     }
 }
@@ -310,7 +310,7 @@ impl Reader<'_> {
         })
     }
 
-    fn rank_state(&mut self, kind: u8, base: u8) -> Result<RankMessage, WireError> {
+    fn rank_message(&mut self, kind: u8, base: u8) -> Result<RankMessage, WireError> {
         Ok(match kind - base {
             kind::BEAT => RankMessage::Beat {
                 echo: self.u64()?,
@@ -331,7 +331,7 @@ impl Reader<'_> {
             kind::ELECTION => Message::Election,
             kind::ALIVE_OR_PASSED => Message::Alive,
             kind::COORDINATOR => Message::Coordinator,
-            _ => Message::RankState(self.rank_state(kind, kind::BULLY)?),
+            _ => Message::Rank(self.rank_message(kind, kind::BULLY)?),
         })
     }
 
@@ -348,7 +348,7 @@ impl Reader<'_> {
             kind::COORDINATOR => {
                 Message::Coordinator { hop: self.u64()?, leader: self.member()?, seen: self.members()? }
             }
-            _ => Message::RankState(self.rank_state(kind, kind::RING)?),
+            _ => Message::Rank(self.rank_message(kind, kind::RING)?),
         })
     }
 }

@@ -28,7 +28,7 @@ fn members(rng: &mut Rng) -> Vec<MemberId> {
     (0..rng.below(MAX_MEMBERS as u64 + 1)).map(|_| member(rng)).collect()
 }
 
-fn rank_state(rng: &mut Rng) -> RankMessage {
+fn rank_message(rng: &mut Rng) -> RankMessage {
     match rng.below(4) {
         0 => {
             let value = flip(rng).then(|| value(rng));
@@ -80,7 +80,7 @@ fn body(rng: &mut Rng) -> Body {
             0 => bully::Message::Election,
             1 => bully::Message::Alive,
             2 => bully::Message::Coordinator,
-            _ => bully::Message::RankState(rank_state(rng)),
+            _ => bully::Message::Rank(rank_message(rng)),
         }),
         _ => Body::Ring(match rng.below(4) {
             0 => {
@@ -89,7 +89,7 @@ fn body(rng: &mut Rng) -> Body {
             }
             1 => ring::Message::Coordinator { hop: rng.next_u64(), leader: member(rng), seen: members(rng) },
             2 => ring::Message::Passed { hop: rng.next_u64() },
-            _ => ring::Message::RankState(rank_state(rng)),
+            _ => ring::Message::Rank(rank_message(rng)),
         }),
     }
 }
@@ -184,6 +184,6 @@ fn terms_beyond_the_largest_token_and_values_beyond_the_bound_are_refused() {
     }
     let beat =
         RankMessage::Beat { echo: 1, version: 1, value: Some(Bytes::from(vec![0; MAX_VALUE_BYTES + 1])), grace: 1 };
-    let frame = Frame { group: GROUP, from: MemberId(1), body: Body::Bully(bully::Message::RankState(beat)) };
+    let frame = Frame { group: GROUP, from: MemberId(1), body: Body::Bully(bully::Message::Rank(beat)) };
     assert_eq!(frame.encode(), Err(WireError::OutOfBounds));
 }
