@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-mod scene;
+mod booking;
 
 fn file(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "postgres", name].iter().collect()
@@ -13,7 +13,7 @@ fn file(name: &str) -> PathBuf {
 
 #[tokio::test]
 async fn plain_sql() {
-    scene::books_only_while_it_leads(|server| {
+    booking::books_only_while_it_leads(|server| {
         let mut shell = Command::new("sh");
         let psql = "psql -X -v ON_ERROR_STOP=1 -v election=\"$INCUMBENT_ELECTION\" -v token=\"$INCUMBENT_TOKEN\" \
             -f \"$0\" \"$1\"";
@@ -25,7 +25,7 @@ async fn plain_sql() {
 
 #[tokio::test]
 async fn python() {
-    scene::books_only_while_it_leads(|server| {
+    booking::books_only_while_it_leads(|server| {
         // The distribution's, which has the distribution's packages.
         let mut python = Command::new("/usr/bin/python3");
         python.arg(file("fence.py")).arg(server.url());

@@ -28,18 +28,18 @@ async fn enlist(session: &Arc<dyn Session>) -> Result<Held, StoreError> {
     }
 }
 
-struct Stage {
+struct Fixture {
     _dir: TempDir,
     path: PathBuf,
     store: FileStore,
 }
 
-impl Stage {
-    fn set() -> Stage {
+impl Fixture {
+    fn new() -> Fixture {
         let dir = TempDir::new("file");
         let path = dir.path().join("store");
         let store = FileStore::open(&path).unwrap();
-        Stage { _dir: dir, path, store }
+        Fixture { _dir: dir, path, store }
     }
 
     async fn session(&self) -> Arc<dyn Session> {
@@ -82,15 +82,15 @@ fn damages(whole: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
 }
 
 #[tokio::test]
-async fn a_damaged_entry_is_named_to_whoever_reads_the_line_and_is_not_deleted() {
-    let stage = Stage::set();
-    let (leader, follower) = (stage.session().await, stage.session().await);
+async fn a_damaged_entry_is_named_to_readers_of_the_line_and_is_not_deleted() {
+    let fixture = Fixture::new();
+    let (leader, follower) = (fixture.session().await, fixture.session().await);
     let held = enlist(&leader).await.unwrap();
-    let file = stage.in_election("line").join(held.token.to_string()).join("record");
+    let file = fixture.in_election("line").join(held.token.to_string()).join("record");
     let whole = fs::read(&file).unwrap();
     for (bytes, why) in damages(&whole) {
         fs::write(&file, &bytes).unwrap();
-        assert_corrupt(stage.store.line(&election(), 10).await, &file, why);
+        assert_corrupt(fixture.store.line(&election(), 10).await, &file, why);
         assert_corrupt(enlist(&follower).await, &file, why);
         assert_eq!(fs::read(&file).unwrap(), bytes, "it is as it was found");
         assert_eq!(follower.renew(&[]).await.unwrap().stray, [], "nobody stands behind it without knowing");
@@ -101,30 +101,30 @@ async fn a_damaged_entry_is_named_to_whoever_reads_the_line_and_is_not_deleted()
 
 #[tokio::test]
 async fn a_damaged_office_record_is_named_and_never_read_as_nothing() {
-    let stage = Stage::set();
-    let session = stage.session().await;
+    let fixture = Fixture::new();
+    let session = fixture.session().await;
     let office = Office::default().with_paused(Paused::new("a test"));
-    assert_eq!(stage.store.set_office(&election(), Version::NONE, &office).await.unwrap(), Cas::Done);
-    let version = stage.store.line(&election(), 1).await.unwrap().office.version;
-    let file = stage.in_election("office").join(version.0.to_string()).join("record");
+    assert_eq!(fixture.store.set_office(&election(), Version::NONE, &office).await.unwrap(), Cas::Done);
+    let version = fixture.store.line(&election(), 1).await.unwrap().office.version;
+    let file = fixture.in_election("office").join(version.0.to_string()).join("record");
     for (bytes, why) in damages(&fs::read(&file).unwrap()) {
         fs::write(&file, &bytes).unwrap();
-        assert_corrupt(stage.store.line(&election(), 1).await, &file, why);
-        assert_corrupt(stage.store.set_office(&election(), version, &Office::default()).await, &file, why);
+        assert_corrupt(fixture.store.line(&election(), 1).await, &file, why);
+        assert_corrupt(fixture.store.set_office(&election(), version, &Office::default()).await, &file, why);
         assert_corrupt(enlist(&session).await, &file, why);
         assert_eq!(fs::read(&file).unwrap(), bytes, "it is as it was found");
     }
     fs::remove_file(&file).unwrap();
-    assert_corrupt(stage.store.line(&election(), 1).await, &file, "it is missing");
+    assert_corrupt(fixture.store.line(&election(), 1).await, &file, "it is missing");
 }
 
 #[tokio::test]
 async fn a_damaged_session_of_a_living_process_is_named() {
-    let stage = Stage::set();
-    let (leader, follower) = (stage.session().await, stage.session().await);
+    let fixture = Fixture::new();
+    let (leader, follower) = (fixture.session().await, fixture.session().await);
     enlist(&leader).await.unwrap();
     let sessions: Vec<_> =
-        fs::read_dir(stage.path.join("sessions")).unwrap().map(|file| file.unwrap().path()).collect();
+        fs::read_dir(fixture.path.join("sessions")).unwrap().map(|file| file.unwrap().path()).collect();
     for file in &sessions {
         fs::write(file, "incumbent session 9\n").unwrap();
     }
@@ -135,42 +135,42 @@ async fn a_damaged_session_of_a_living_process_is_named() {
 
 #[tokio::test]
 async fn a_damaged_identity_or_mark_is_named_and_not_made_anew() {
-    let stage = Stage::set();
-    let identity = stage.path.join("incumbent");
+    let fixture = Fixture::new();
+    let identity = fixture.path.join("incumbent");
     let whole = fs::read(&identity).unwrap();
     for (bytes, why) in damages(&whole) {
         fs::write(&identity, &bytes).unwrap();
-        assert_corrupt(FileStore::open(&stage.path), &identity, why);
+        assert_corrupt(FileStore::open(&fixture.path), &identity, why);
         assert_eq!(fs::read(&identity).unwrap(), bytes);
     }
     fs::write(&identity, &whole).unwrap();
-    let mark = stage.path.join("high-water-mark");
+    let mark = fixture.path.join("high-water-mark");
     fs::write(mark.join("notes.txt"), "").unwrap();
-    assert_corrupt(FileStore::open(&stage.path), &mark.join("notes.txt"), "it was not written by incumbent");
+    assert_corrupt(FileStore::open(&fixture.path), &mark.join("notes.txt"), "it was not written by incumbent");
     fs::remove_dir_all(&mark).unwrap();
-    assert_corrupt(FileStore::open(&stage.path), &mark, "tokens could be given twice");
+    assert_corrupt(FileStore::open(&fixture.path), &mark, "tokens could be given twice");
     fs::create_dir(&mark).unwrap();
-    assert_corrupt(FileStore::open(&stage.path), &mark, "tokens could be given twice");
+    assert_corrupt(FileStore::open(&fixture.path), &mark, "tokens could be given twice");
 }
 
 #[tokio::test]
 async fn something_foreign_in_the_line_is_named() {
-    let stage = Stage::set();
-    let session = stage.session().await;
+    let fixture = Fixture::new();
+    let session = fixture.session().await;
     enlist(&session).await.unwrap();
     for name in ["README", "007", "0"] {
-        let foreign = stage.in_election("line").join(name);
+        let foreign = fixture.in_election("line").join(name);
         fs::write(&foreign, "hello").unwrap();
-        assert_corrupt(stage.store.line(&election(), 1).await, &foreign, "it was not put there by incumbent");
+        assert_corrupt(fixture.store.line(&election(), 1).await, &foreign, "it was not put there by incumbent");
         fs::remove_file(&foreign).unwrap();
     }
-    let file = stage.in_election("line/900");
+    let file = fixture.in_election("line/900");
     fs::write(&file, "hello").unwrap();
-    assert_corrupt(stage.store.line(&election(), 10).await, &file, "");
+    assert_corrupt(fixture.store.line(&election(), 10).await, &file, "");
     fs::remove_file(&file).unwrap();
-    symlink("/etc/passwd", stage.path.join("sessions/0123")).unwrap();
-    let answer = stage.store.open_session(Duration::from_secs(15)).await.map(drop);
-    assert_corrupt(answer, &stage.path.join("sessions/0123"), "symbolic");
+    symlink("/etc/passwd", fixture.path.join("sessions/0123")).unwrap();
+    let answer = fixture.store.open_session(Duration::from_secs(15)).await.map(drop);
+    assert_corrupt(answer, &fixture.path.join("sessions/0123"), "symbolic");
 }
 
 #[test]
@@ -187,16 +187,16 @@ fn a_directory_with_other_things_in_it_is_not_taken_over() {
 
 #[test]
 fn a_directory_that_others_may_write_to_is_refused() {
-    let stage = Stage::set();
+    let fixture = Fixture::new();
     for mode in [0o770, 0o702, 0o722] {
-        fs::set_permissions(&stage.path, fs::Permissions::from_mode(mode)).unwrap();
-        match FileStore::open(&stage.path) {
+        fs::set_permissions(&fixture.path, fs::Permissions::from_mode(mode)).unwrap();
+        match FileStore::open(&fixture.path) {
             Err(StoreError::Denied { what, .. }) => assert!(what.contains(&format!("mode {mode:o}")), "{what}"),
             other => panic!("{mode:o}: {other:?}"),
         }
     }
-    fs::set_permissions(&stage.path, fs::Permissions::from_mode(0o755)).unwrap();
-    assert!(FileStore::open(&stage.path).is_ok(), "others may look");
+    fs::set_permissions(&fixture.path, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(FileStore::open(&fixture.path).is_ok(), "others may look");
 }
 
 #[test]
@@ -220,41 +220,41 @@ fn a_directory_of_somebody_else_is_refused() {
 
 #[tokio::test]
 async fn a_forged_entry_with_a_number_that_nobody_draws_takes_no_token_from_anybody() {
-    let stage = Stage::set();
-    let session = stage.session().await;
+    let fixture = Fixture::new();
+    let session = fixture.session().await;
     let first = enlist(&session).await.unwrap();
-    let whole = fs::read(stage.in_election(&format!("line/{}/record", first.token))).unwrap();
-    let forged = stage.in_election(&format!("line/{}", Token::MAX));
+    let whole = fs::read(fixture.in_election(&format!("line/{}/record", first.token))).unwrap();
+    let forged = fixture.in_election(&format!("line/{}", Token::MAX));
     fs::create_dir(&forged).unwrap();
     fs::write(forged.join("record"), whole).unwrap();
-    assert_corrupt(stage.store.line(&election(), 10).await, &forged, "it was not put there by incumbent");
+    assert_corrupt(fixture.store.line(&election(), 10).await, &forged, "it was not put there by incumbent");
     assert_corrupt(session.standing(&first, None).await, &forged, "it was not put there by incumbent");
     // Done as it says, all is well again.
     fs::remove_dir_all(&forged).unwrap();
-    assert_eq!(stage.store.line(&election(), 10).await.unwrap().entries.len(), 1);
+    assert_eq!(fixture.store.line(&election(), 10).await.unwrap().entries.len(), 1);
     session.withdraw(&first, None).await.unwrap();
     assert!(enlist(&session).await.unwrap().token.get() < 100);
-    let mark = stage.path.join(format!("high-water-mark/{}", Token::MAX));
+    let mark = fixture.path.join(format!("high-water-mark/{}", Token::MAX));
     fs::write(&mark, "").unwrap();
-    assert_corrupt(FileStore::open(&stage.path), &mark, "it was not written by incumbent");
+    assert_corrupt(FileStore::open(&fixture.path), &mark, "it was not written by incumbent");
 }
 
 /// A disk that may only be read, or is full: what stands in the way here does the same for
 /// everybody, root included.
 #[tokio::test]
 async fn who_reads_the_line_need_not_be_able_to_remove_the_dead() {
-    let stage = Stage::set();
-    let other = FileStore::open(&stage.path).unwrap();
+    let fixture = Fixture::new();
+    let other = FileStore::open(&fixture.path).unwrap();
     let dead = other.open_session(Duration::from_secs(15)).await.unwrap();
     let held = enlist(&dead).await.unwrap();
-    let session = stage.session().await;
+    let session = fixture.session().await;
     let behind = enlist(&session).await.unwrap();
     // Nothing can be taken out of the line any more, not even by the one who goes.
-    fs::remove_dir_all(stage.path.join("trash")).unwrap();
-    fs::write(stage.path.join("trash"), "").unwrap();
+    fs::remove_dir_all(fixture.path.join("trash")).unwrap();
+    fs::write(fixture.path.join("trash"), "").unwrap();
     drop(dead);
-    assert!(stage.in_election(&format!("line/{}", held.token)).exists());
-    let line = stage.store.line(&election(), 10).await.unwrap();
+    assert!(fixture.in_election(&format!("line/{}", held.token)).exists());
+    let line = fixture.store.line(&election(), 10).await.unwrap();
     assert_eq!(line.entries.iter().map(|entry| entry.token).collect::<Vec<_>>(), [behind.token]);
     // A candidate that would lead past it has to remove it.
     assert!(session.standing(&behind, None).await.is_err());
@@ -262,11 +262,11 @@ async fn who_reads_the_line_need_not_be_able_to_remove_the_dead() {
 
 #[tokio::test]
 async fn a_ttl_that_no_heartbeat_can_keep_is_refused_with_the_smallest_that_can() {
-    let stage = Stage::set();
-    let smallest = stage.store.promises().await.unwrap().smallest_ttl;
-    let refused = stage.store.open_session(smallest - Duration::from_millis(1)).await;
+    let fixture = Fixture::new();
+    let smallest = fixture.store.promises().await.unwrap().smallest_ttl;
+    let refused = fixture.store.open_session(smallest - Duration::from_millis(1)).await;
     assert!(matches!(&refused, Err(StoreError::Limit { what }) if what.contains("200ms")), "{refused:?}");
-    stage.store.open_session(smallest).await.unwrap();
+    fixture.store.open_session(smallest).await.unwrap();
 }
 
 #[test]
@@ -280,8 +280,8 @@ fn the_directories_above_are_made_as_others_make_them() {
 
 #[test]
 fn what_is_made_is_for_its_owner_alone() {
-    let stage = Stage::set();
-    let mode = |path: &str| fs::metadata(stage.path.join(path)).unwrap().permissions().mode() & 0o777;
+    let fixture = Fixture::new();
+    let mode = |path: &str| fs::metadata(fixture.path.join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(""), 0o700);
     assert_eq!(mode("sessions"), 0o700);
     assert_eq!(mode("incumbent"), 0o600);
@@ -300,16 +300,16 @@ fn a_file_in_place_of_the_directory_is_refused_for_good() {
 
 #[test]
 fn a_link_in_place_of_the_directory_is_refused() {
-    let stage = Stage::set();
-    let link = stage.path.with_file_name("link");
-    symlink(&stage.path, &link).unwrap();
+    let fixture = Fixture::new();
+    let link = fixture.path.with_file_name("link");
+    symlink(&fixture.path, &link).unwrap();
     assert!(FileStore::open(&link).is_err());
 }
 
 /// What is noted in the office record comes back as it was, whichever process reads it.
 #[tokio::test]
 async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
-    let stage = Stage::set();
+    let fixture = Fixture::new();
     let token = Token::new(7).unwrap();
     let incarnation = Incarnation::from_bits(u128::MAX / 3);
     let mut refusals = vec![None];
@@ -335,8 +335,8 @@ async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
             .with_paused(Paused::new("für später"))
             .with_ended(Ended::new(Nonce(4), Duration::from_secs(3600)))
             .with_deposed(Deposed::new(token));
-        assert_eq!(stage.store.set_office(&election(), was, &office).await.unwrap(), Cas::Done);
-        let read = FileStore::open(&stage.path).unwrap().line(&election(), 1).await.unwrap().office;
+        assert_eq!(fixture.store.set_office(&election(), was, &office).await.unwrap(), Cas::Done);
+        let read = FileStore::open(&fixture.path).unwrap().line(&election(), 1).await.unwrap().office;
         was = read.version;
         assert_eq!(read, office.with_version(was));
     }
@@ -346,26 +346,26 @@ async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
 /// one.
 #[tokio::test]
 async fn tokens_go_on_after_everything_else_is_gone_and_the_store_is_opened_again() {
-    let stage = Stage::set();
+    let fixture = Fixture::new();
     let mut last = 0;
     for _ in 0..3 {
-        let store = FileStore::open(&stage.path).unwrap();
+        let store = FileStore::open(&fixture.path).unwrap();
         let session = store.open_session(Duration::from_secs(15)).await.unwrap();
         let held = enlist(&session).await.unwrap();
         assert!(held.token.get() > last);
         last = held.token.get();
         session.close().await.unwrap();
-        assert!(!stage.in_election("").exists());
-        assert!(stage.path.join("high-water-mark").join(last.to_string()).exists());
+        assert!(!fixture.in_election("").exists());
+        assert!(fixture.path.join("high-water-mark").join(last.to_string()).exists());
     }
 }
 
 #[tokio::test]
 async fn a_directory_that_was_removed_ends_the_session() {
-    let stage = Stage::set();
-    let session = stage.session().await;
+    let fixture = Fixture::new();
+    let session = fixture.session().await;
     let held = enlist(&session).await.unwrap();
-    fs::remove_dir_all(&stage.path).unwrap();
+    fs::remove_dir_all(&fixture.path).unwrap();
     let renewed = session.renew(std::slice::from_ref(&held)).await;
     assert!(matches!(renewed, Err(StoreError::SessionGone)), "{renewed:?}");
 }

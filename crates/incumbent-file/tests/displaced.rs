@@ -42,18 +42,18 @@ fn election() -> ElectionName {
     ElectionName::new("jobs/nightly").unwrap()
 }
 
-struct Stage {
+struct Fixture {
     dir: TempDir,
     path: PathBuf,
     store: FileStore,
 }
 
-impl Stage {
-    fn set() -> Stage {
+impl Fixture {
+    fn new() -> Fixture {
         let dir = TempDir::new("file");
         let path = dir.path().join("above/store");
         let store = FileStore::open(&path).unwrap();
-        Stage { dir, path, store }
+        Fixture { dir, path, store }
     }
 
     async fn leader(&self) -> (Arc<dyn Session>, Held) {
@@ -89,9 +89,9 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 #[tokio::test]
 async fn no_call_of_a_session_is_answered_once_the_directory_is_another_one() {
     for (what, happen) in MISHAPS {
-        let stage = Stage::set();
-        let (session, held) = stage.leader().await;
-        happen(stage.dir.path());
+        let fixture = Fixture::new();
+        let (session, held) = fixture.leader().await;
+        happen(fixture.dir.path());
         let renewed = session.renew(std::slice::from_ref(&held)).await;
         assert!(matches!(renewed, Err(StoreError::SessionGone)), "{what}: {renewed:?}");
         let standing = session.standing(&held, None).await;
@@ -108,18 +108,18 @@ async fn no_call_of_a_session_is_answered_once_the_directory_is_another_one() {
 #[tokio::test]
 async fn nobody_reads_an_empty_line_where_there_is_no_store_and_nothing_is_made_there() {
     for (what, happen) in &MISHAPS[..4] {
-        let stage = Stage::set();
-        let (_session, _held) = stage.leader().await;
-        happen(stage.dir.path());
+        let fixture = Fixture::new();
+        let (_session, _held) = fixture.leader().await;
+        happen(fixture.dir.path());
         for _ in 0..2 {
-            let line = stage.store.line(&election(), 1).await;
+            let line = fixture.store.line(&election(), 1).await;
             let said = format!("{line:?}");
             assert!(matches!(line, Err(StoreError::Unavailable { .. })), "{what}: {said}");
-            assert!(said.contains(stage.path.to_str().unwrap()) && said.contains("is gone"), "{what}: {said}");
-            let session = stage.store.open_session(LONG_TTL).await;
+            assert!(said.contains(fixture.path.to_str().unwrap()) && said.contains("is gone"), "{what}: {said}");
+            let session = fixture.store.open_session(LONG_TTL).await;
             assert!(matches!(session, Err(StoreError::Unavailable { .. })), "{what}: {session:?}");
         }
-        assert!(!stage.path.join("incumbent").exists(), "{what}: a new store was founded");
+        assert!(!fixture.path.join("incumbent").exists(), "{what}: a new store was founded");
     }
 }
 
@@ -127,17 +127,17 @@ async fn nobody_reads_an_empty_line_where_there_is_no_store_and_nothing_is_made_
 #[tokio::test]
 async fn those_who_wait_are_woken_when_the_directory_goes() {
     for (what, happen) in MISHAPS.iter().filter(|(what, _)| !what.contains("above")) {
-        let stage = Stage::set();
-        let (session, held) = stage.leader().await;
-        let line = stage.store.line(&election(), 1).await.unwrap();
+        let fixture = Fixture::new();
+        let (session, held) = fixture.leader().await;
+        let line = fixture.store.line(&election(), 1).await.unwrap();
         // Each has notifications of its own, so that it can be seen that both wait.
-        let theirs = FileStore::open(&stage.path).unwrap();
-        let entry = stage.path.join(format!("elections/jobs%2fnightly/line/{}", held.token));
+        let theirs = FileStore::open(&fixture.path).unwrap();
+        let entry = fixture.path.join(format!("elections/jobs%2fnightly/line/{}", held.token));
         let leader = session.watch(&Watched::new(held, line.office.version), line.cursor);
         let observer = theirs.watch(&election(), &line.seen(), line.cursor);
         let waiting = [tokio::spawn(leader), tokio::spawn(observer)];
         until_watched(&entry, 2).await;
-        happen(stage.dir.path());
+        happen(fixture.dir.path());
         let [leader, observer] = waiting;
         // It looks, and its session tells it.
         assert!(soon(what, leader).await.unwrap().is_ok(), "{what}");
@@ -149,9 +149,9 @@ async fn those_who_wait_are_woken_when_the_directory_goes() {
 #[tokio::test]
 async fn a_watch_that_is_armed_too_late_does_not_wait_in_a_directory_that_is_gone() {
     for (what, happen) in MISHAPS {
-        let stage = Stage::set();
-        happen(stage.dir.path());
-        let watch = stage.store.watch(&election(), &Seen::new(Version::NONE), Cursor::default());
+        let fixture = Fixture::new();
+        happen(fixture.dir.path());
+        let watch = fixture.store.watch(&election(), &Seen::new(Version::NONE), Cursor::default());
         assert!(soon(what, watch).await.is_err(), "{what}");
     }
 }
@@ -166,16 +166,16 @@ async fn client(path: &Path, ttl: Duration) -> Client {
 
 #[tokio::test]
 async fn a_leader_loses_office_at_once_and_stands_again_when_the_directory_is_put_back() {
-    let stage = Stage::set();
-    let moved = stage.dir.path().join("moved");
-    let client = client(&stage.path, Duration::from_secs(6)).await;
+    let fixture = Fixture::new();
+    let moved = fixture.dir.path().join("moved");
+    let client = client(&fixture.path, Duration::from_secs(6)).await;
     let mut candidacy = client.election("e").unwrap().candidate("a").stand().await.unwrap();
     let led = office(&mut candidacy).await;
     let token = led.token().token;
-    fs::rename(&stage.path, &moved).unwrap();
+    fs::rename(&fixture.path, &moved).unwrap();
     soon("the loss", led.lost()).await;
     drop(led);
-    fs::rename(&moved, &stage.path).unwrap();
+    fs::rename(&moved, &fixture.path).unwrap();
     let led = office(&mut candidacy).await;
     assert!(led.token().token > token);
     drop(led);
@@ -185,22 +185,28 @@ async fn a_leader_loses_office_at_once_and_stands_again_when_the_directory_is_pu
 
 #[tokio::test]
 async fn a_leader_whose_directory_was_replaced_is_told_so_long_before_its_ttl() {
-    let stage = Stage::set();
-    let old = client(&stage.path, LONG_TTL).await;
+    let fixture = Fixture::new();
+    let old = client(&fixture.path, LONG_TTL).await;
     let mut candidacy = old.election("e").unwrap().candidate("a").stand().await.unwrap();
     let led = office(&mut candidacy).await;
-    until_watched(&stage.path.join(format!("elections/e/line/{}", led.token().token)), 1).await;
+    until_watched(&fixture.path.join(format!("elections/e/line/{}", led.token().token)), 1).await;
     // In one step: there is no moment at which nothing is there.
-    let next = stage.dir.path().join("above/next");
+    let next = fixture.dir.path().join("above/next");
     FileStore::open(&next).unwrap();
-    rustix::fs::renameat_with(rustix::fs::CWD, &next, rustix::fs::CWD, &stage.path, rustix::fs::RenameFlags::EXCHANGE)
-        .unwrap();
+    rustix::fs::renameat_with(
+        rustix::fs::CWD,
+        &next,
+        rustix::fs::CWD,
+        &fixture.path,
+        rustix::fs::RenameFlags::EXCHANGE,
+    )
+    .unwrap();
     soon("the loss", led.lost()).await;
     drop(led);
     let error = soon("the answer", candidacy.elected()).await.unwrap_err();
     assert!(matches!(error, CandidacyError::StoreReplaced { .. }), "{error:?}");
     assert!(error.to_string().contains("the store was replaced"), "{error}");
-    let new = client(&stage.path, LONG_TTL).await;
+    let new = client(&fixture.path, LONG_TTL).await;
     let mut candidacy = new.election("e").unwrap().candidate("b").stand().await.unwrap();
     office(&mut candidacy).await;
 }
@@ -208,18 +214,18 @@ async fn a_leader_whose_directory_was_replaced_is_told_so_long_before_its_ttl() 
 #[tokio::test]
 async fn an_observer_is_stale_while_the_directory_is_gone_and_is_told_of_the_reset() {
     for first_is_larger in [true, false] {
-        let stage = Stage::set();
-        let ours = client(&stage.path, Duration::from_secs(6)).await;
+        let fixture = Fixture::new();
+        let ours = client(&fixture.path, Duration::from_secs(6)).await;
         let mut candidacy = ours.election("e").unwrap().candidate("a").stand().await.unwrap();
         let led = office(&mut candidacy).await;
-        let mut observer = client(&stage.path, Duration::from_secs(6)).await.election("e").unwrap().observe();
+        let mut observer = client(&fixture.path, Duration::from_secs(6)).await.election("e").unwrap().observe();
         let mut next = async || soon("an observation", observer.next()).await.unwrap();
         assert!(matches!(next().await, Observation::Leader(leader) if leader.name.as_deref() == Some("a")));
-        fs::rename(&stage.path, stage.dir.path().join("moved")).unwrap();
+        fs::rename(&fixture.path, fixture.dir.path().join("moved")).unwrap();
         assert_eq!(next().await, Observation::Stale);
         soon("the loss", led.lost()).await;
         // A store whose tokens are as large as the old one's is another one all the same.
-        let theirs = client(&stage.path, Duration::from_secs(6)).await;
+        let theirs = client(&fixture.path, Duration::from_secs(6)).await;
         let mut other = theirs.election("e").unwrap().candidate("b").stand().await.unwrap();
         if !first_is_larger {
             office(&mut other).await.resign().await.unwrap();

@@ -15,11 +15,10 @@ use incumbent_store::{
     Cas, Deposed, ElectionName, Entry, Held, Incarnation, NewEntry, Office, Place, Session, Standing, Store, Token,
 };
 use incumbent_testkit::TempDir;
-use rustix::process::Signal;
 
-mod play;
+mod support;
 
-use play::{Actor, Told, leftovers, token};
+use support::{TestProcess, Told, leftovers, token};
 
 const ELECTION: &str = "jobs/nightly";
 /// More than any script has: a script that passes this many points never comes to its end.
@@ -57,6 +56,24 @@ impl Other {
     async fn withdraw(&self, held: &Held) {
         assert_eq!(self.session.withdraw(held, None).await.unwrap(), Cas::Done);
     }
+
+    async fn set_office(&self, was: &Office, to: &Office) {
+        assert_eq!(self.store.set_office(&election(), was.version, to).await.unwrap(), Cas::Done);
+    }
+
+    async fn office(&self) -> Office {
+        self.store.line(&election(), 1).await.unwrap().office
+    }
+
+    async fn leads(&self, held: &Held) -> bool {
+        self.session.standing(held, None).await.unwrap().place == Place::Leading(held.clone())
+    }
+
+    /// Leaves, and nothing is left.
+    async fn close(self, path: &Path) {
+        self.session.close().await.unwrap();
+        assert_eq!(leftovers(path), Vec::<String>::new());
+    }
 }
 
 fn held_of(standing: &Standing) -> Held {
@@ -77,11 +94,11 @@ async fn at_every_point(how: &str, mut run: impl AsyncFnMut(String) -> bool) {
     panic!("it never comes to an end");
 }
 
-/// Runs `script` until the actor dies. The tokens it was given, and whether it died.
-fn play(actor: &mut Actor, script: &[&str]) -> (Vec<u64>, bool) {
+/// Runs `script` until the process dies. The tokens it was given, and whether it died.
+fn run_until_death(process: &mut TestProcess, script: &[&str]) -> (Vec<u64>, bool) {
     let mut tokens = Vec::new();
     for line in script {
-        match actor.ask(line) {
+        match process.ask(line) {
             Told::Answer(answer) => tokens.extend(token(&answer)),
             Told::Ended => return (tokens, true),
         }
@@ -96,9 +113,9 @@ async fn killed_at_every_point(script: &[&str]) {
     let path = dir.path().join("store");
     let mut largest = 0;
     at_every_point("kill", async |fault| {
-        let mut actor = Actor::start_with(&path, Some(fault.clone()), &[]);
-        let (tokens, died) = play(&mut actor, script);
-        drop(actor);
+        let mut process = TestProcess::start_with(&path, Some(fault.clone()), &[]);
+        let (tokens, died) = run_until_death(&mut process, script);
+        drop(process);
         let mut other = Other::open(&path).await;
         let standing = other.enlist().await;
         let Place::Leading(held) = standing.place else { panic!("{fault}: {:?}", standing.place) };
@@ -106,11 +123,8 @@ async fn killed_at_every_point(script: &[&str]) {
         assert!(held.token.get() > largest, "{fault}: {} after {largest}", held.token);
         largest = held.token.get();
         other.withdraw(&held).await;
-        let office = other.store.line(&election(), 1).await.unwrap().office;
-        let cas = other.store.set_office(&election(), office.version, &Office::default()).await.unwrap();
-        assert_eq!(cas, Cas::Done, "{fault}");
-        other.session.close().await.unwrap();
-        assert_eq!(leftovers(&path), Vec::<String>::new(), "{fault}");
+        other.set_office(&other.office().await, &Office::default()).await;
+        other.close(&path).await;
         died
     })
     .await;
@@ -147,13 +161,12 @@ async fn killed_while_it_makes_the_directory() {
         point += 1;
         let dir = TempDir::new("file");
         let path = dir.path().join("store");
-        let mut actor = Actor::start_with(&path, Some(format!("kill:{point}")), &[]);
-        died = play(&mut actor, &["found"]).1;
-        drop(actor);
+        let mut process = TestProcess::start_with(&path, Some(format!("kill:{point}")), &[]);
+        died = run_until_death(&mut process, &["found"]).1;
+        drop(process);
         let mut other = Other::open(&path).await;
         assert_eq!(held_of(&other.enlist().await).token, Token::new(1).unwrap(), "{point}");
-        other.session.close().await.unwrap();
-        assert_eq!(leftovers(&path), Vec::<String>::new(), "{point}");
+        other.close(&path).await;
         assert!(point < MOST_POINTS);
     }
     assert!(point > 10, "there are only {point} points: the switch is off");
@@ -170,14 +183,14 @@ async fn killed_while_it_sweeps_or_evicts_another() {
         &["found", "evict-head jobs/nightly", "open 15000", "enlist jobs/nightly"],
     ] {
         at_every_point("kill", async |fault| {
-            let mut first = Actor::start(&path);
+            let mut first = TestProcess::start(&path);
             first.must("open 15000");
             let answer = first.must("enlist jobs/nightly");
             largest = token(&answer).filter(|token| *token > largest).unwrap_or_else(|| panic!("{answer}"));
             let living = script[1].starts_with("evict").then_some(first);
-            let mut actor = Actor::start_with(&path, Some(fault.clone()), &[]);
-            let (tokens, died) = play(&mut actor, script);
-            drop(actor);
+            let mut process = TestProcess::start_with(&path, Some(fault.clone()), &[]);
+            let (tokens, died) = run_until_death(&mut process, script);
+            drop(process);
             drop(living);
             let mut other = Other::open(&path).await;
             let standing = other.enlist().await;
@@ -185,8 +198,7 @@ async fn killed_while_it_sweeps_or_evicts_another() {
             largest = tokens.into_iter().max().unwrap_or(0).max(largest);
             assert!(held.token.get() > largest, "{fault}: {} after {largest}", held.token);
             largest = held.token.get();
-            other.session.close().await.unwrap();
-            assert_eq!(leftovers(&path), Vec::<String>::new(), "{fault}");
+            other.close(&path).await;
             died
         })
         .await;
@@ -199,17 +211,15 @@ async fn killed_while_it_hands_over() {
     let dir = TempDir::new("file");
     let path = dir.path().join("store");
     at_every_point("kill", async |fault| {
-        let mut actor = Actor::start_with(&path, Some(format!("{fault}:late")), &[]);
-        let (first, _) = play(&mut actor, &["open 15000", "enlist jobs/nightly", "count"]);
+        let mut process = TestProcess::start_with(&path, Some(format!("{fault}:late")), &[]);
+        let (first, _) = run_until_death(&mut process, &["open 15000", "enlist jobs/nightly", "count"]);
         let mut other = Other::open(&path).await;
         let held = held_of(&other.enlist().await);
-        let died = play(&mut actor, &["hand-over jobs/nightly"]).1;
-        drop(actor);
-        let place = other.session.standing(&held, None).await.unwrap().place;
-        assert_eq!(place, Place::Leading(held.clone()), "{fault}");
+        let died = run_until_death(&mut process, &["hand-over jobs/nightly"]).1;
+        drop(process);
+        assert!(other.leads(&held).await, "{fault}");
         assert!(first.iter().all(|token| *token < held.token.get()), "{fault}");
-        other.session.close().await.unwrap();
-        assert_eq!(leftovers(&path), Vec::<String>::new(), "{fault}");
+        other.close(&path).await;
         died
     })
     .await;
@@ -246,10 +256,7 @@ async fn stopped_at_every_point(evict_first: bool) {
     FileStore::open(&path).unwrap();
     let mut largest = 0;
     at_every_point("stop", async |fault| {
-        let mut actor = Actor::start_with(&path, Some(fault.clone()), &[]);
-        script.iter().for_each(|line| actor.tell(line));
-        actor.end_of_input();
-        let stopped = actor.wait_stopped();
+        let process = TestProcess::stopped_at(&path, &fault, &script);
         let mut other = Other::open(&path).await;
         if evict_first {
             for entry in other.line().await {
@@ -268,12 +275,8 @@ async fn stopped_at_every_point(evict_first: bool) {
         for ahead in other.line().await.iter().filter(|entry| entry.token < held.token) {
             assert_eq!(other.store.evict(&election(), ahead).await.unwrap(), Cas::Done, "{fault}");
         }
-        let place = other.session.standing(&held, None).await.unwrap().place;
-        assert_eq!(place, Place::Leading(held.clone()), "{fault}");
-        if stopped {
-            actor.signal(Signal::CONT);
-        }
-        let answers = actor.answers();
+        assert!(other.leads(&held).await, "{fault}");
+        let (stopped, answers) = process.go_on();
         let tokens: Vec<_> = answers.iter().filter_map(|answer| token(answer)).collect();
         // Answers that were given before the stop may say that it led: those have smaller tokens.
         for leading in answers.iter().filter(|answer| answer.starts_with("leading")).filter_map(|answer| token(answer))
@@ -283,11 +286,8 @@ async fn stopped_at_every_point(evict_first: bool) {
         let others = [left.token.get(), held.token.get()];
         assert!(tokens.iter().all(|token| *token > largest && !others.contains(token)), "{fault}: {answers:?}");
         largest = tokens.into_iter().max().unwrap_or(0).max(held.token.get());
-        let place = other.session.standing(&held, None).await.unwrap().place;
-        assert_eq!(place, Place::Leading(held.clone()), "{fault}");
-        actor.finish();
-        other.session.close().await.unwrap();
-        assert_eq!(leftovers(&path), Vec::<String>::new(), "{fault}");
+        assert!(other.leads(&held).await, "{fault}");
+        other.close(&path).await;
         stopped
     })
     .await;
@@ -302,31 +302,24 @@ async fn stopped_while_it_hands_over_to_an_heir_that_leaves_it_leads_on() {
     let mut other = Other::open(&path).await;
     let (mut handed, mut refused) = (0, 0);
     at_every_point("stop", async |fault| {
-        let mut actor = Actor::start_with(&path, Some(format!("{fault}:late")), &[]);
-        actor.must("open 15000");
-        let leading = token(&actor.must("enlist jobs/nightly")).unwrap();
+        let mut process = TestProcess::start_with(&path, Some(format!("{fault}:late")), &[]);
+        process.must("open 15000");
+        let leading = token(&process.must("enlist jobs/nightly")).unwrap();
         let held = held_of(&other.enlist().await);
-        actor.must("count");
-        actor.tell("hand-over jobs/nightly");
-        actor.end_of_input();
-        let stopped = actor.wait_stopped();
-        let led = matches!(other.session.standing(&held, None).await.unwrap().place, Place::Leading(_));
+        process.must("count");
+        process.read_on(&["hand-over jobs/nightly"]);
+        let led = other.leads(&held).await;
         other.withdraw(&held).await;
-        if stopped {
-            actor.signal(Signal::CONT);
-        }
-        let answers = actor.answers();
+        let (stopped, answers) = process.go_on();
         let expected = if led { "done" } else { "refused" };
         assert_eq!(answers.last().map(String::as_str), Some(expected), "{fault}: {leading}");
         handed += usize::from(led);
         refused += usize::from(!led);
-        actor.finish();
         stopped
     })
     .await;
     assert!(handed > 0 && refused > 0, "both ends were met: {handed} handed over, {refused} refused");
-    other.session.close().await.unwrap();
-    assert_eq!(leftovers(&path), Vec::<String>::new());
+    other.close(&path).await;
 }
 
 /// An evictor is stopped at every point. If its victim has renewed meanwhile and was told that its
@@ -339,16 +332,9 @@ async fn an_evictor_that_was_stopped_removes_nobody_who_has_renewed_since() {
     let (mut kept, mut evicted) = (0, 0);
     at_every_point("stop", async |fault| {
         let held = held_of(&other.enlist().await);
-        let mut actor = Actor::start_with(&path, Some(fault.clone()), &[]);
-        ["found", "evict-head jobs/nightly"].iter().for_each(|line| actor.tell(line));
-        actor.end_of_input();
-        let stopped = actor.wait_stopped();
+        let process = TestProcess::stopped_at(&path, &fault, &["found", "evict-head jobs/nightly"]);
         let gone = !other.session.renew(std::slice::from_ref(&held)).await.unwrap().gone.is_empty();
-        if stopped {
-            actor.signal(Signal::CONT);
-        }
-        let answers = actor.answers();
-        actor.finish();
+        let (stopped, answers) = process.go_on();
         let there = other.line().await.iter().any(|entry| entry.is(&held));
         match answers.last().map(String::as_str) {
             Some("done") => assert!(!there, "{fault}"),
@@ -367,8 +353,7 @@ async fn an_evictor_that_was_stopped_removes_nobody_who_has_renewed_since() {
     })
     .await;
     assert!(kept > 0 && evicted > 0, "both ends were met: {kept} kept, {evicted} evicted");
-    other.session.close().await.unwrap();
-    assert_eq!(leftovers(&path), Vec::<String>::new());
+    other.close(&path).await;
 }
 
 /// Two write the office record, and one is stopped at every point: what was done is there, and
@@ -380,20 +365,12 @@ async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
     let other = Other::open(&path).await;
     let (mut done, mut refused) = (0, 0);
     at_every_point("stop", async |fault| {
-        let mut actor = Actor::start_with(&path, Some(fault.clone()), &[]);
-        ["found", "pause jobs/nightly"].iter().for_each(|line| actor.tell(line));
-        actor.end_of_input();
-        let stopped = actor.wait_stopped();
-        let was = other.store.line(&election(), 1).await.unwrap().office;
-        let to = was.clone().with_deposed(Token::new(7).map(Deposed::new));
-        let cas = other.store.set_office(&election(), was.version, &to).await.unwrap();
-        assert_eq!(cas, Cas::Done, "{fault}: nobody else writes now");
-        if stopped {
-            actor.signal(Signal::CONT);
-        }
-        let answers = actor.answers();
-        actor.finish();
-        let office = other.store.line(&election(), 1).await.unwrap().office;
+        let process = TestProcess::stopped_at(&path, &fault, &["found", "pause jobs/nightly"]);
+        let was = other.office().await;
+        // Nobody else writes now.
+        other.set_office(&was, &was.clone().with_deposed(Token::new(7).map(Deposed::new))).await;
+        let (stopped, answers) = process.go_on();
+        let office = other.office().await;
         assert_eq!(office.deposed, Token::new(7).map(Deposed::new), "{fault}: {answers:?}");
         match answers.last().map(String::as_str) {
             Some("done") => assert!(office.paused.is_some(), "{fault}"),
@@ -402,14 +379,12 @@ async fn a_writer_of_the_office_record_that_was_stopped_erases_nothing() {
         }
         done += usize::from(office.paused.is_some());
         refused += usize::from(office.paused.is_none());
-        let cas = other.store.set_office(&election(), office.version, &Office::default()).await.unwrap();
-        assert_eq!(cas, Cas::Done, "{fault}");
+        other.set_office(&office, &Office::default()).await;
         stopped
     })
     .await;
     assert!(done > 0 && refused > 0, "both ends were met: {done} done, {refused} refused");
-    other.session.close().await.unwrap();
-    assert_eq!(leftovers(&path), Vec::<String>::new());
+    other.close(&path).await;
 }
 
 /// The directory is moved while somebody is in the middle of a write: what may come back with it is
@@ -421,16 +396,9 @@ async fn a_write_in_a_directory_that_is_moved_meanwhile_has_an_unknown_outcome()
         let dir = TempDir::new("file");
         let (path, moved) = (dir.path().join("store"), dir.path().join("moved"));
         FileStore::open(&path).unwrap();
-        let mut actor = Actor::start_with(&path, Some(fault.clone()), &[]);
-        ["found", "pause jobs/nightly"].iter().for_each(|line| actor.tell(line));
-        actor.end_of_input();
-        let stopped = actor.wait_stopped();
+        let process = TestProcess::stopped_at(&path, &fault, &["found", "pause jobs/nightly"]);
         std::fs::rename(&path, &moved).unwrap();
-        if stopped {
-            actor.signal(Signal::CONT);
-        }
-        let answers = actor.answers();
-        actor.finish();
+        let (stopped, answers) = process.go_on();
         let office = FileStore::open(&moved).unwrap().line(&election(), 1).await.unwrap().office;
         let answer = answers.last().unwrap();
         if office.paused.is_some() {

@@ -12,9 +12,9 @@ use incumbent_store::{Cas, ElectionName, Entry, Held, Incarnation, NewEntry, Pla
 use incumbent_testkit::TempDir;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
-mod play;
+mod support;
 
-use play::{Actor, Told, leftovers, token};
+use support::{TestProcess, Told, leftovers, token};
 
 /// Far more than anything here takes, and far less than the TTL that a dead process is not waited
 /// for.
@@ -51,7 +51,7 @@ async fn lead(session: &Arc<dyn Session>, held: &Held) {
 }
 
 async fn a_killed_leader_is_replaced_at_once(path: &Path, options: FileOptions) {
-    let mut leader = Actor::start(path);
+    let mut leader = TestProcess::start(path);
     leader.must(&format!("open {LONG_TTL_MS}"));
     leader.must("enlist jobs/nightly");
     let store = FileStore::open_with(path, options).unwrap();
@@ -88,15 +88,15 @@ async fn a_killed_leader_is_replaced_at_once_where_there_are_no_notifications() 
 async fn several_who_die_at_once_make_the_next_one_lead() {
     let dir = TempDir::new("file");
     let path = dir.path().join("store");
-    let mut actors: Vec<_> = (0..5).map(|_| Actor::start(&path)).collect();
-    for actor in &mut actors {
-        actor.must(&format!("open {LONG_TTL_MS}"));
-        actor.must("enlist jobs/nightly");
+    let mut processes: Vec<_> = (0..5).map(|_| TestProcess::start(&path)).collect();
+    for process in &mut processes {
+        process.must(&format!("open {LONG_TTL_MS}"));
+        process.must("enlist jobs/nightly");
     }
     let store = FileStore::open(&path).unwrap();
     let session = store.open_session(Duration::from_secs(15)).await.unwrap();
     let held = enlist(&session, 1).await;
-    actors.into_iter().for_each(Actor::kill);
+    processes.into_iter().for_each(TestProcess::kill);
     lead(&session, &held).await;
     assert_eq!(store.line(&election(), 10).await.unwrap().entries.len(), 1);
     session.close().await.unwrap();
@@ -112,7 +112,7 @@ async fn followers_that_die_while_they_wait_without_notifications_leave_nothing(
     let store = FileStore::open(&path).unwrap();
     let session = store.open_session(Duration::from_secs(15)).await.unwrap();
     let held = enlist(&session, 1).await;
-    let mut followers: Vec<_> = (0..4).map(|_| Actor::start_with(&path, None, &["--no-notifications"])).collect();
+    let mut followers: Vec<_> = (0..4).map(|_| TestProcess::start_with(&path, None, &["--no-notifications"])).collect();
     for follower in &mut followers {
         follower.must(&format!("open {LONG_TTL_MS}"));
         assert!(follower.must("enlist jobs/nightly").starts_with("behind "));
@@ -122,7 +122,7 @@ async fn followers_that_die_while_they_wait_without_notifications_leave_nothing(
     assert_eq!(session.withdraw(&held, None).await.unwrap(), Cas::Done);
     let Told::Answer(answer) = first.answer() else { panic!("it ended") };
     assert!(answer.starts_with("leading "), "it was told: {answer}");
-    followers.into_iter().for_each(Actor::kill);
+    followers.into_iter().for_each(TestProcess::kill);
     assert_eq!(first.must("close"), "done");
     first.finish();
     session.close().await.unwrap();
@@ -135,7 +135,7 @@ async fn followers_that_die_while_they_wait_without_notifications_leave_nothing(
 async fn a_stopped_leader_keeps_its_place_until_it_is_evicted_and_is_told_when_it_goes_on() {
     let dir = TempDir::new("file");
     let path = dir.path().join("store");
-    let mut leader = Actor::start(&path);
+    let mut leader = TestProcess::start(&path);
     leader.must("open 15000");
     leader.must("enlist jobs/nightly");
     let store = FileStore::open(&path).unwrap();
@@ -192,7 +192,7 @@ async fn without_a_ttl_nobody_who_lives_is_to_be_evicted_and_a_dead_one_goes_all
 async fn a_copy_of_the_lifeline_keeps_the_place_for_as_long_as_it_is_open() {
     let dir = TempDir::new("file");
     let path = dir.path().join("store");
-    let mut leader = Actor::start(&path);
+    let mut leader = TestProcess::start(&path);
     leader.must("open 15000");
     let leading = token(&leader.must("enlist jobs/nightly"));
     let guardian = Pid::from_raw(leader.must("leave-lifeline").parse().unwrap()).unwrap();
@@ -209,27 +209,27 @@ async fn a_copy_of_the_lifeline_keeps_the_place_for_as_long_as_it_is_open() {
 /// each leader's token is larger than the one before.
 #[tokio::test]
 async fn racing_processes_get_different_tokens_and_lead_in_their_order() {
-    const ACTORS: usize = 4;
+    const PROCESSES: usize = 4;
     const ROUNDS: usize = 25;
     let dir = TempDir::new("file");
     let path = dir.path().join("store");
-    let mut actors: Vec<_> = (0..ACTORS).map(|_| Actor::start(&path)).collect();
-    for actor in &mut actors {
-        actor.tell("open 15000");
+    let mut processes: Vec<_> = (0..PROCESSES).map(|_| TestProcess::start(&path)).collect();
+    for process in &mut processes {
+        process.tell("open 15000");
         for _ in 0..ROUNDS {
             ["enlist jobs/nightly", "lead jobs/nightly", "withdraw jobs/nightly"]
                 .iter()
-                .for_each(|line| actor.tell(line));
+                .for_each(|line| process.tell(line));
         }
-        actor.tell("close");
-        actor.end_of_input();
+        process.tell("close");
+        process.end_of_input();
     }
     let mut all = BTreeSet::new();
-    for actor in &mut actors {
-        assert_eq!(actor.answer(), Told::Answer("done".into()));
+    for process in &mut processes {
+        assert_eq!(process.answer(), Told::Answer("done".into()));
         let mut last = 0;
         for _ in 0..ROUNDS {
-            let [enlisted, led, left] = [(); 3].map(|()| actor.answer());
+            let [enlisted, led, left] = [(); 3].map(|()| process.answer());
             let (Told::Answer(enlisted), Told::Answer(led)) = (enlisted, led) else { panic!("it ended") };
             let token = token(&enlisted).unwrap_or_else(|| panic!("{enlisted}"));
             assert_eq!(led, format!("leading {token}"));
@@ -237,10 +237,10 @@ async fn racing_processes_get_different_tokens_and_lead_in_their_order() {
             assert!(token > last && all.insert(token), "{token} after {last}");
             last = token;
         }
-        assert_eq!(actor.answer(), Told::Answer("done".into()));
+        assert_eq!(process.answer(), Told::Answer("done".into()));
     }
-    assert_eq!(all.len(), ACTORS * ROUNDS);
-    drop(actors);
+    assert_eq!(all.len(), PROCESSES * ROUNDS);
+    drop(processes);
     assert_eq!(leftovers(&path), Vec::<String>::new());
 }
 
@@ -265,31 +265,31 @@ async fn two_stores_in_one_process_are_two_rivals() {
 const NO_ROOM_FOR_A_THREAD: u64 = 384 * 1024;
 
 /// Lets a process have no more memory than it has, or as much as it likes.
-fn let_it_grow(actor: &Actor, as_it_likes: bool) {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", actor.pid().as_raw_nonzero())).unwrap();
+fn let_it_grow(process: &TestProcess, as_it_likes: bool) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid().as_raw_nonzero())).unwrap();
     let has = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")).unwrap();
     let now = has.parse::<u64>().unwrap() * 1024 + NO_ROOM_FOR_A_THREAD;
     let limit = Rlimit { current: (!as_it_likes).then_some(now), maximum: None };
-    prlimit(Some(actor.pid()), Resource::As, limit).unwrap();
+    prlimit(Some(process.pid()), Resource::As, limit).unwrap();
 }
 
 #[tokio::test]
 async fn where_no_thread_can_be_made_a_session_is_refused_and_one_that_is_open_goes_on() {
     let dir = TempDir::new("file");
-    let mut actor = Actor::start(&dir.path().join("store"));
-    actor.must("found");
-    let_it_grow(&actor, false);
-    let Told::Answer(refused) = actor.ask(&format!("open {LONG_TTL_MS}")) else { panic!("it has died of it") };
+    let mut process = TestProcess::start(&dir.path().join("store"));
+    process.must("found");
+    let_it_grow(&process, false);
+    let Told::Answer(refused) = process.ask(&format!("open {LONG_TTL_MS}")) else { panic!("it has died of it") };
     assert!(refused.contains("unavailable") && refused.contains("no thread can be made"), "{refused}");
-    let_it_grow(&actor, true);
-    actor.must(&format!("open {LONG_TTL_MS}"));
-    let_it_grow(&actor, false);
-    let leading = actor.must("enlist jobs/nightly");
+    let_it_grow(&process, true);
+    process.must(&format!("open {LONG_TTL_MS}"));
+    let_it_grow(&process, false);
+    let leading = process.must("enlist jobs/nightly");
     assert!(leading.starts_with("leading"), "{leading}");
     for _ in 0..3 {
-        assert_eq!(actor.must("renew"), "renewed gone=0");
+        assert_eq!(process.must("renew"), "renewed gone=0");
     }
-    actor.must("close");
+    process.must("close");
 }
 
 /// One after the other, four of them would take four TTLs.
@@ -298,25 +298,25 @@ async fn several_stopped_candidates_in_a_row_are_passed_within_two_ttls() {
     const TTL: Duration = Duration::from_secs(3);
     let dir = TempDir::new("file");
     let path = dir.path().join("store");
-    let mut line: Vec<_> = (0..5).map(|_| Actor::start(&path)).collect();
-    for actor in &mut line {
-        actor.must(&format!("open {}", TTL.as_millis()));
-        actor.must("enlist jobs/nightly");
+    let mut line: Vec<_> = (0..5).map(|_| TestProcess::start(&path)).collect();
+    for process in &mut line {
+        process.must(&format!("open {}", TTL.as_millis()));
+        process.must("enlist jobs/nightly");
     }
     let client = incumbent::Client::builder().ttl(TTL).with_store(FileStore::open(&path).unwrap()).await.unwrap();
     let mut candidacy = client.election("jobs/nightly").unwrap().candidate("last").stand().await.unwrap();
     while !matches!(candidacy.role(), incumbent::Role::Following { .. }) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    for actor in &mut line[1..] {
+    for process in &mut line[1..] {
         // Their silence begins now, whatever they have done before.
-        actor.must("renew");
-        actor.signal(Signal::STOP);
+        process.must("renew");
+        process.signal(Signal::STOP);
     }
     let killed = std::time::Instant::now();
     drop(line.remove(0));
     let _office = tokio::time::timeout(PATIENCE, candidacy.elected()).await.unwrap().unwrap().unwrap();
     // Two TTLs are promised; the third is for a machine that is busy.
     assert!(killed.elapsed() < TTL * 3, "it took {:?}", killed.elapsed());
-    line.iter().for_each(|actor| actor.signal(Signal::CONT));
+    line.iter().for_each(|process| process.signal(Signal::CONT));
 }

@@ -25,22 +25,22 @@ fn entry() -> NewEntry {
     NewEntry::new(Incarnation::from_bits(1), "node-1", "value")
 }
 
-struct Scene {
+struct Fixture {
     memory: MemoryStore,
     store: FaultStore,
     faults: Faults,
     session: Arc<dyn Session>,
 }
 
-async fn scene() -> Scene {
+async fn fixture() -> Fixture {
     let memory = MemoryStore::with_clock(Shape::FAIR, Arc::new(TokioClock::new()));
     let faults = Faults::none();
     let store = FaultStore::new(Arc::new(memory.clone()), faults.clone());
     let session = store.open_session(TTL).await.unwrap();
-    Scene { memory, store, faults, session }
+    Fixture { memory, store, faults, session }
 }
 
-impl Scene {
+impl Fixture {
     async fn enlist(&self) -> Result<Standing, StoreError> {
         self.session.enlist(&election(), &entry()).await
     }
@@ -57,42 +57,42 @@ fn leading(standing: Standing) -> Held {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_request_is_not_done_and_a_lost_answer_is() {
-    let scene = scene().await;
-    scene.faults.next(Call::Enlist, Mishap::LoseRequest);
-    scene.faults.next(Call::Enlist, Mishap::LoseAnswer);
-    assert_eq!(scene.enlist().await.unwrap_err().fault(), Fault::OutcomeUnknown);
-    assert_eq!(scene.in_line().await, 0);
-    assert_eq!(scene.enlist().await.unwrap_err().fault(), Fault::OutcomeUnknown);
-    assert_eq!(scene.in_line().await, 1);
-    let held = leading(scene.enlist().await.unwrap());
-    assert_eq!((held.incarnation, scene.in_line().await), (entry().incarnation, 1));
-    assert_eq!(scene.faults.calls(Call::Enlist), 3);
+    let fixture = fixture().await;
+    fixture.faults.next(Call::Enlist, Mishap::LoseRequest);
+    fixture.faults.next(Call::Enlist, Mishap::LoseAnswer);
+    assert_eq!(fixture.enlist().await.unwrap_err().fault(), Fault::OutcomeUnknown);
+    assert_eq!(fixture.in_line().await, 0);
+    assert_eq!(fixture.enlist().await.unwrap_err().fault(), Fault::OutcomeUnknown);
+    assert_eq!(fixture.in_line().await, 1);
+    let held = leading(fixture.enlist().await.unwrap());
+    assert_eq!((held.incarnation, fixture.in_line().await), (entry().incarnation, 1));
+    assert_eq!(fixture.faults.calls(Call::Enlist), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_call_is_not_done_and_a_doubled_one_is_done_twice() {
-    let scene = scene().await;
-    scene.faults.next(Call::Enlist, Mishap::Refuse);
-    scene.faults.next(Call::Enlist, Mishap::Double);
-    assert_eq!(scene.enlist().await.unwrap_err().fault(), Fault::Unavailable);
-    assert_eq!(scene.in_line().await, 0);
-    let calls = scene.memory.calls();
-    leading(scene.enlist().await.unwrap());
-    assert_eq!(scene.memory.calls(), calls + 2);
-    assert_eq!(scene.in_line().await, 1);
+    let fixture = fixture().await;
+    fixture.faults.next(Call::Enlist, Mishap::Refuse);
+    fixture.faults.next(Call::Enlist, Mishap::Double);
+    assert_eq!(fixture.enlist().await.unwrap_err().fault(), Fault::Unavailable);
+    assert_eq!(fixture.in_line().await, 0);
+    let calls = fixture.memory.calls();
+    leading(fixture.enlist().await.unwrap());
+    assert_eq!(fixture.memory.calls(), calls + 2);
+    assert_eq!(fixture.in_line().await, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_delayed_request_is_done_late_and_a_delayed_answer_only_comes_late() {
     for (mishap, in_line_meanwhile) in [(Mishap::DelayRequest(LATE), 0), (Mishap::DelayAnswer(LATE), 1)] {
-        let scene = scene().await;
-        scene.faults.next(Call::Enlist, mishap);
+        let fixture = fixture().await;
+        fixture.faults.next(Call::Enlist, mishap);
         let began = Instant::now();
         let entry = entry();
         let election = election();
-        let mut call = scene.session.enlist(&election, &entry);
+        let mut call = fixture.session.enlist(&election, &entry);
         assert!(timeout(LATE / 2, &mut call).await.is_err());
-        assert_eq!(scene.in_line().await, in_line_meanwhile, "{mishap:?}");
+        assert_eq!(fixture.in_line().await, in_line_meanwhile, "{mishap:?}");
         leading(call.await.unwrap());
         assert_eq!(began.elapsed(), LATE);
     }
@@ -100,33 +100,33 @@ async fn a_delayed_request_is_done_late_and_a_delayed_answer_only_comes_late() {
 
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_cut_off_every_call_fails_and_afterwards_none_does() {
-    let scene = scene().await;
-    scene.faults.cut(Mishap::Refuse);
-    assert!(scene.enlist().await.is_err());
-    assert!(scene.store.line(&election(), 1).await.is_err());
-    assert!(scene.store.watch(&election(), &Seen::new(Version::NONE), Default::default()).await.is_err());
-    scene.faults.spare(Call::Renew);
-    assert!(scene.session.renew(&[]).await.is_ok());
-    assert!(scene.session.renew(&[]).await.is_err());
-    scene.faults.cut(Mishap::Hang);
-    assert!(timeout(100 * LATE, scene.session.renew(&[])).await.is_err());
-    scene.faults.heal();
-    assert_eq!(scene.session.renew(&[]).await.unwrap_err().fault(), Fault::SessionGone, "it was silent for too long");
-    assert!(scene.store.line(&election(), 1).await.is_ok());
+    let fixture = fixture().await;
+    fixture.faults.cut(Mishap::Refuse);
+    assert!(fixture.enlist().await.is_err());
+    assert!(fixture.store.line(&election(), 1).await.is_err());
+    assert!(fixture.store.watch(&election(), &Seen::new(Version::NONE), Default::default()).await.is_err());
+    fixture.faults.spare(Call::Renew);
+    assert!(fixture.session.renew(&[]).await.is_ok());
+    assert!(fixture.session.renew(&[]).await.is_err());
+    fixture.faults.cut(Mishap::Hang);
+    assert!(timeout(100 * LATE, fixture.session.renew(&[])).await.is_err());
+    fixture.faults.heal();
+    assert_eq!(fixture.session.renew(&[]).await.unwrap_err().fault(), Fault::SessionGone, "it was silent for too long");
+    assert!(fixture.store.line(&election(), 1).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_watch_never_wakes_and_a_late_one_wakes_late() {
-    let scene = scene().await;
-    let held = leading(scene.enlist().await.unwrap());
-    let cursor = scene.store.line(&election(), 1).await.unwrap().cursor;
-    scene.faults.next(Call::Watch, Mishap::LoseAnswer);
-    scene.faults.next(Call::Watch, Mishap::DelayAnswer(LATE));
+    let fixture = fixture().await;
+    let held = leading(fixture.enlist().await.unwrap());
+    let cursor = fixture.store.line(&election(), 1).await.unwrap().cursor;
+    fixture.faults.next(Call::Watch, Mishap::LoseAnswer);
+    fixture.faults.next(Call::Watch, Mishap::DelayAnswer(LATE));
     let watched = Watched::new(held.clone(), Version::NONE);
-    let mut lost = scene.session.watch(&watched, cursor);
-    let late = scene.session.watch(&watched, cursor);
-    let in_time = scene.session.watch(&watched, cursor);
-    scene.session.withdraw(&held, None).await.unwrap();
+    let mut lost = fixture.session.watch(&watched, cursor);
+    let late = fixture.session.watch(&watched, cursor);
+    let in_time = fixture.session.watch(&watched, cursor);
+    fixture.session.withdraw(&held, None).await.unwrap();
     let began = Instant::now();
     in_time.await.unwrap();
     assert_eq!(began.elapsed(), Duration::ZERO);

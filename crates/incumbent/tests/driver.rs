@@ -20,17 +20,17 @@ const TTL: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A memory store on tokio's clock, behind faults.
-struct Scene {
+struct Fixture {
     clock: Arc<Jumping>,
     store: MemoryStore,
     faults: Faults,
 }
 
-impl Scene {
-    fn new() -> Scene {
+impl Fixture {
+    fn new() -> Fixture {
         let clock = Arc::new(Jumping { base: TokioClock::new(), jumped: AtomicU64::new(0) });
         let store = MemoryStore::with_clock(Shape::FAIR, Arc::new(TokioClock::new()));
-        Scene { store, clock, faults: Faults::none() }
+        Fixture { store, clock, faults: Faults::none() }
     }
 
     async fn client(&self) -> Client {
@@ -87,36 +87,36 @@ async fn lead(candidacy: &mut Candidacy) -> Leadership {
 #[tokio::test(start_paused = true)]
 async fn an_opening_that_was_given_up_never_replaces_the_session_in_use() {
     for late in [PATIENCE * 6 / 5, PATIENCE * 2, PATIENCE * 4] {
-        let scene = Scene::new();
+        let fixture = Fixture::new();
         // The session is opened, and its answer comes when another one is in use already.
-        scene.faults.next(Call::OpenSession, Mishap::DelayAnswer(late));
-        let mut candidacy = scene.stand().await;
+        fixture.faults.next(Call::OpenSession, Mishap::DelayAnswer(late));
+        let mut candidacy = fixture.stand().await;
         let office = lead(&mut candidacy).await;
         tokio::time::sleep(TTL * 3).await;
         office.check().expect("no fault, no change of office");
-        assert_eq!(scene.faults.calls(Call::OpenSession), 2);
+        assert_eq!(fixture.faults.calls(Call::OpenSession), 2);
         drop(candidacy);
         office.resign().await.expect("certain");
-        assert_eq!(scene.values().await.len(), 0, "the entry has certainly left the line");
+        assert_eq!(fixture.values().await.len(), 0, "the entry has certainly left the line");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_given_up_is_dropped_before_the_next_begins() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     for call in [Call::OpenSession, Call::Enlist, Call::Renew, Call::Withdraw] {
-        scene.faults.next(call, Mishap::Hang);
+        fixture.faults.next(call, Mishap::Hang);
     }
-    let mut candidacy = scene.stand().await;
+    let mut candidacy = fixture.stand().await;
     let office = lead(&mut candidacy).await;
     tokio::time::sleep(TTL * 2).await;
     office.check().expect("one renewal that hangs costs nobody the office");
     drop(candidacy);
     office.resign().await.expect("certain, after some tries");
     for call in [Call::OpenSession, Call::Enlist, Call::Renew, Call::Withdraw] {
-        assert!(scene.faults.calls(call) > 1, "{call:?}");
-        assert_eq!(scene.faults.most_at_once(call), 1, "{call:?}");
-        assert_eq!(scene.faults.under_way(call), 0, "{call:?}");
+        assert!(fixture.faults.calls(call) > 1, "{call:?}");
+        assert_eq!(fixture.faults.most_at_once(call), 1, "{call:?}");
+        assert_eq!(fixture.faults.under_way(call), 0, "{call:?}");
     }
 }
 
@@ -128,9 +128,9 @@ async fn a_client_that_could_not_end_its_session_says_so() {
         (Mishap::Hang, CloseError::TimedOut { waited: TTL }),
     ];
     for (mishap, error) in cases {
-        let scene = Scene::new();
-        let client = scene.client_after_a_term().await;
-        scene.faults.next(Call::Close, mishap);
+        let fixture = Fixture::new();
+        let client = fixture.client_after_a_term().await;
+        fixture.faults.next(Call::Close, mishap);
         assert_eq!(client.clone().close(TTL).await, Err(error), "{mishap:?}");
         assert_eq!(client.close(TTL).await, Err(error), "{mishap:?}: nor when it is asked again");
     }
@@ -138,16 +138,16 @@ async fn a_client_that_could_not_end_its_session_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_slow_to_end_has_as_long_as_its_user_waits() {
-    let scene = Scene::new();
-    let client = scene.client_after_a_term().await;
-    scene.faults.next(Call::Close, Mishap::DelayAnswer(TTL * 5));
+    let fixture = Fixture::new();
+    let client = fixture.client_after_a_term().await;
+    fixture.faults.next(Call::Close, Mishap::DelayAnswer(TTL * 5));
     client.close(TTL * 10).await.expect("it was slow, and it was done");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_whose_work_has_not_stopped_in_time_says_so_and_closes_later() {
-    let scene = Scene::new();
-    let client = scene.client().await;
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
     let mut candidacy = client.election("e").unwrap().candidate("a").stand().await.unwrap();
     let office = lead(&mut candidacy).await;
     let waited = Duration::from_millis(1);
@@ -158,12 +158,12 @@ async fn a_client_whose_work_has_not_stopped_in_time_says_so_and_closes_later() 
 
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_driver_that_has_panicked() {
-    let scene = Scene::new();
-    let client = scene.client().await;
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
     let election = client.election("e").unwrap();
     let mut candidacy = election.candidate("a").stand().await.unwrap();
     let office = lead(&mut candidacy).await;
-    scene.faults.next(Call::Renew, Mishap::Panic);
+    fixture.faults.next(Call::Renew, Mishap::Panic);
     assert_eq!(office.lost().await.reason(), LossReason::Closing);
     office.check().unwrap_err();
     office.resign().await.expect_err("the entry is still there");
@@ -175,26 +175,30 @@ async fn nobody_waits_for_a_driver_that_has_panicked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_proclamation_returns_when_others_can_see_its_value_or_a_later_one() {
-    let scene = Scene::new();
-    let mut candidacy = scene.stand().await;
+    let fixture = Fixture::new();
+    let mut candidacy = fixture.stand().await;
     let office = lead(&mut candidacy).await;
-    scene.faults.next(Call::Publish, Mishap::DelayAnswer(Duration::from_secs(1)));
-    scene.faults.next(Call::Publish, Mishap::DelayRequest(Duration::from_secs(1)));
+    fixture.faults.next(Call::Publish, Mishap::DelayAnswer(Duration::from_secs(1)));
+    fixture.faults.next(Call::Publish, Mishap::DelayRequest(Duration::from_secs(1)));
     let proclaim = async |value: &'static str| {
         office.proclaim(value).await.unwrap();
-        assert!(*scene.values().await[0] >= *value, "{value} has returned, and others see {:?}", scene.values().await);
+        assert!(
+            *fixture.values().await[0] >= *value,
+            "{value} has returned, and others see {:?}",
+            fixture.values().await
+        );
     };
     tokio::join!(proclaim("1"), proclaim("2"), proclaim("3"));
-    assert_eq!(scene.values().await, ["3"]);
+    assert_eq!(fixture.values().await, ["3"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_later_term_proclaims_does_not_speak_for_an_earlier_one() {
-    let scene = Scene::new();
-    let mut candidacy = scene.stand().await;
+    let fixture = Fixture::new();
+    let mut candidacy = fixture.stand().await;
     let office = lead(&mut candidacy).await;
     let term = office.term();
-    scene.faults.next(Call::Publish, Mishap::Hang);
+    fixture.faults.next(Call::Publish, Mishap::Hang);
     let mut early = Box::pin(term.proclaim("1"));
     assert!(early.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     // Nobody looks at it until the candidate leads again.
@@ -205,17 +209,17 @@ async fn what_a_later_term_proclaims_does_not_speak_for_an_earlier_one() {
 
 #[tokio::test(start_paused = true)]
 async fn check_fails_at_once_past_the_deadline_though_nobody_had_time_to_notice() {
-    let scene = Scene::new();
-    let mut candidacy = scene.stand().await;
+    let fixture = Fixture::new();
+    let mut candidacy = fixture.stand().await;
     let office = lead(&mut candidacy).await;
     let before = office.token().get();
     office.check().unwrap();
     // The machine slept, and this line is the first to run.
-    scene.clock.jumped.store(TTL.as_nanos() as u64, Ordering::Relaxed);
+    fixture.clock.jumped.store(TTL.as_nanos() as u64, Ordering::Relaxed);
     assert_eq!(office.check().unwrap_err().reason(), LossReason::LocalDeadline);
     assert_eq!(office.remaining(), Duration::ZERO);
     // The clock being put right again, or a renewal that succeeds now, revives nothing.
-    scene.clock.jumped.store(0, Ordering::Relaxed);
+    fixture.clock.jumped.store(0, Ordering::Relaxed);
     office.check().unwrap_err();
     tokio::time::sleep(TTL).await;
     office.check().unwrap_err();
@@ -225,14 +229,14 @@ async fn check_fails_at_once_past_the_deadline_though_nobody_had_time_to_notice(
 
 #[tokio::test(start_paused = true)]
 async fn an_office_whose_end_somebody_saw_by_the_clock_is_free_for_the_next() {
-    let scene = Scene::new();
-    let mut candidacy = scene.stand().await;
-    let mut follower = scene.follower().await;
+    let fixture = Fixture::new();
+    let mut candidacy = fixture.stand().await;
+    let mut follower = fixture.follower().await;
     let office = lead(&mut candidacy).await;
     // The machine slept, and this line is the first to run; then the clock is put right again.
-    scene.clock.jumped.store(TTL.as_nanos() as u64, Ordering::Relaxed);
+    fixture.clock.jumped.store(TTL.as_nanos() as u64, Ordering::Relaxed);
     office.check().unwrap_err();
-    scene.clock.jumped.store(0, Ordering::Relaxed);
+    fixture.clock.jumped.store(0, Ordering::Relaxed);
     // Nobody leads now, so the office must not stay with one who can still renew.
     lead(&mut follower).await.check().unwrap();
     office.check().unwrap_err();
@@ -252,13 +256,13 @@ impl Fence for Stale {
 
 #[tokio::test(start_paused = true)]
 async fn a_fence_that_calls_the_token_stale_is_asked_once_more_after_a_look_at_the_line() {
-    let scene = Scene::new();
-    let election = scene.client().await.election("e").unwrap();
+    let fixture = Fixture::new();
+    let election = fixture.client().await.election("e").unwrap();
     let mut candidacy = election.candidate("a").fence(Stale(AtomicU64::new(1))).stand().await.unwrap();
     lead(&mut candidacy).await.check().expect("first in line, says the store");
     drop(candidacy);
-    let scene = Scene::new();
-    let election = scene.client().await.election("e").unwrap();
+    let fixture = Fixture::new();
+    let election = fixture.client().await.election("e").unwrap();
     let error = match election.candidate("a").fence(Stale(AtomicU64::new(2))).stand().await {
         Ok(mut candidacy) => candidacy.elected().await.expect_err("not in office"),
         Err(StandError::Candidacy(error)) => error,
@@ -269,12 +273,12 @@ async fn a_fence_that_calls_the_token_stale_is_asked_once_more_after_a_look_at_t
 
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_ttl_may_be_shorter_now_ends_its_term_is_closed_and_replaced() {
-    let scene = Scene::new();
-    let mut candidacy = scene.stand().await;
+    let fixture = Fixture::new();
+    let mut candidacy = fixture.stand().await;
     let office = lead(&mut candidacy).await;
-    let mut follower = scene.follower().await;
+    let mut follower = fixture.follower().await;
 
-    scene.faults.shorten(TTL / 2);
+    fixture.faults.shorten(TTL / 2);
 
     office.term().stopping().await;
     office.term().check().expect("there is time to stop");
@@ -283,18 +287,18 @@ async fn a_session_whose_ttl_may_be_shorter_now_ends_its_term_is_closed_and_repl
     drop(next);
     follower.withdraw().await.unwrap();
     lead(&mut candidacy).await;
-    assert_eq!(scene.faults.calls(Call::OpenSession), 2);
-    assert_eq!(scene.faults.calls(Call::Close), 1, "the first one is closed");
-    assert_eq!(scene.values().await.len(), 1);
+    assert_eq!(fixture.faults.calls(Call::OpenSession), 2);
+    assert_eq!(fixture.faults.calls(Call::Close), 1, "the first one is closed");
+    assert_eq!(fixture.values().await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_of_which_nothing_is_known_any_more_ends_its_term_at_once() {
-    let scene = Scene::new();
-    let mut candidacy = scene.stand().await;
+    let fixture = Fixture::new();
+    let mut candidacy = fixture.stand().await;
     let office = lead(&mut candidacy).await;
-    let mut follower = scene.follower().await;
-    scene.faults.shorten(Duration::ZERO);
+    let mut follower = fixture.follower().await;
+    fixture.faults.shorten(Duration::ZERO);
     let next = lead(&mut follower).await;
     assert!(office.term().check().is_err(), "two lead at once");
     next.term().check().unwrap();
@@ -337,18 +341,18 @@ impl Alarm for CountingAlarm {
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_wake_and_read_for_their_heartbeat_only_where_it_shows_who_is_ahead() {
     for (shape, ttl) in [(Shape::OBSERVED, TTL), (Shape::ONE_HOST, TTL), (Shape::ONE_HOST, TTL * 4)] {
-        let scene = Scene { store: MemoryStore::with_clock(shape, Arc::new(TokioClock::new())), ..Scene::new() };
+        let fixture = Fixture { store: MemoryStore::with_clock(shape, Arc::new(TokioClock::new())), ..Fixture::new() };
         let clock = Counting { base: Arc::new(TokioClock::new()), rung: Arc::default() };
         let stand = async |faults: &Faults, clock| {
-            let store = FaultStore::new(Arc::new(scene.store.clone()), faults.clone());
+            let store = FaultStore::new(Arc::new(fixture.store.clone()), faults.clone());
             let client = Client::builder().ttl(ttl).clock(clock).with_store(store).await.unwrap();
             client.election("e").unwrap().candidate("a").stand().await.unwrap()
         };
-        let mut leader = stand(&Faults::none(), scene.clock.clone() as Arc<dyn Clock>).await;
+        let mut leader = stand(&Faults::none(), fixture.clock.clone() as Arc<dyn Clock>).await;
         let _office = lead(&mut leader).await;
-        let _waits = stand(&scene.faults, Arc::new(clock.clone())).await;
+        let _waits = stand(&fixture.faults, Arc::new(clock.clone())).await;
         tokio::time::sleep(ttl).await;
-        let calls = || [Call::Renew, Call::Standing, Call::Line, Call::Watch].map(|call| scene.faults.calls(call));
+        let calls = || [Call::Renew, Call::Standing, Call::Line, Call::Watch].map(|call| fixture.faults.calls(call));
         let (before, rung) = (calls(), clock.rung.load(Ordering::Relaxed));
         tokio::time::sleep(ttl * 20).await;
         let after = calls();
@@ -360,10 +364,10 @@ async fn those_who_wait_wake_and_read_for_their_heartbeat_only_where_it_shows_wh
 
 #[tokio::test(start_paused = true)]
 async fn a_transfer_that_is_dropped_late_leaves_the_next_term_alone() {
-    let scene = Scene::new();
-    let mut a = scene.stand().await;
+    let fixture = Fixture::new();
+    let mut a = fixture.stand().await;
     let first = lead(&mut a).await;
-    let mut b = scene.follower().await;
+    let mut b = fixture.follower().await;
     let mut handing = Box::pin(first.transfer_to("b", TTL));
     // It is polled until its request is on the way, and not for a while after that: its task has
     // other things to do.

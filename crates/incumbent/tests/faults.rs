@@ -21,15 +21,15 @@ use incumbent_testkit::{Call, FaultStore, Faults, Mishap, Odds};
 const TTL: Duration = Duration::from_secs(15);
 
 /// One memory store on tokio's clock, with clients that each have faults of their own.
-struct Scene {
+struct Fixture {
     clock: Arc<dyn Clock>,
     store: MemoryStore,
 }
 
-impl Scene {
-    fn new(shape: Shape) -> Scene {
+impl Fixture {
+    fn new(shape: Shape) -> Fixture {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-        Scene { store: MemoryStore::with_clock(shape, clock.clone()), clock }
+        Fixture { store: MemoryStore::with_clock(shape, clock.clone()), clock }
     }
 
     async fn client(&self, faults: &Faults) -> Client {
@@ -60,10 +60,10 @@ async fn lead(candidacy: &mut Candidacy) -> Leadership {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_stops_before_the_store_hands_the_office_on() {
     for mishap in [Mishap::Refuse, Mishap::Hang, Mishap::LoseRequest] {
-        let scene = Scene::new(Shape::FAIR);
+        let fixture = Fixture::new(Shape::FAIR);
         let faults = Faults::none();
-        let mut first = scene.stand("a", &faults).await;
-        let mut second = scene.stand("b", &Faults::none()).await;
+        let mut first = fixture.stand("a", &faults).await;
+        let mut second = fixture.stand("b", &Faults::none()).await;
         let office = lead(&mut first).await;
         // Renewed for a while, so that the deadline has moved.
         tokio::time::sleep(TTL * 3).await;
@@ -73,19 +73,19 @@ async fn a_leader_that_cannot_renew_stops_before_the_store_hands_the_office_on()
         let grace = office.remaining();
         assert!(grace > Duration::from_secs(2) && grace <= Duration::from_secs(3), "{grace:?}");
         assert_eq!(office.lost().await.reason(), LossReason::LocalDeadline);
-        let lost_at = scene.clock.now();
+        let lost_at = fixture.clock.now();
         office.check().unwrap_err();
         let next = lead(&mut second).await;
-        assert!(scene.clock.now() > lost_at, "{mishap:?}: the second led before the first had stopped");
+        assert!(fixture.clock.now() > lost_at, "{mishap:?}: the second led before the first had stopped");
         assert!(next.token().get() > office.token().get());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_shorter_than_the_deadline_costs_nobody_the_office() {
-    let scene = Scene::new(Shape::FAIR);
+    let fixture = Fixture::new(Shape::FAIR);
     let faults = Faults::none();
-    let mut candidacy = scene.stand("a", &faults).await;
+    let mut candidacy = fixture.stand("a", &faults).await;
     let office = lead(&mut candidacy).await;
     for _ in 0..20 {
         faults.cut(Mishap::Refuse);
@@ -100,10 +100,10 @@ async fn an_outage_shorter_than_the_deadline_costs_nobody_the_office() {
 #[tokio::test(start_paused = true)]
 async fn a_candidate_whose_session_expired_gets_back_in_line_by_itself() {
     for shape in Shape::ALL {
-        let scene = Scene::new(shape);
+        let fixture = Fixture::new(shape);
         let (faults, fine) = (Faults::none(), Faults::none());
-        let mut first = scene.stand("a", &faults).await;
-        let mut second = scene.stand("b", &fine).await;
+        let mut first = fixture.stand("a", &faults).await;
+        let mut second = fixture.stand("b", &fine).await;
         let office = lead(&mut first).await;
         faults.cut(Mishap::Hang);
         office.lost().await;
@@ -112,10 +112,10 @@ async fn a_candidate_whose_session_expired_gets_back_in_line_by_itself() {
         tokio::time::sleep(TTL * 3).await;
         faults.heal();
         if shape.line == LineKind::Fair {
-            while scene.names().await.len() < 2 {
+            while fixture.names().await.len() < 2 {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            assert_eq!(scene.names().await, ["b", "a"], "{shape:?}");
+            assert_eq!(fixture.names().await, ["b", "a"], "{shape:?}");
         }
         office.check().expect("undisturbed");
         drop(second);
@@ -126,15 +126,15 @@ async fn a_candidate_whose_session_expired_gets_back_in_line_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn an_enlistment_whose_answer_was_lost_is_settled_and_counts_once() {
-    let scene = Scene::new(Shape::FAIR);
+    let fixture = Fixture::new(Shape::FAIR);
     let faults = Faults::none();
     faults.next(Call::Enlist, Mishap::LoseAnswer);
     faults.next(Call::Enlist, Mishap::LoseRequest);
     faults.next(Call::Enlist, Mishap::Hang);
     faults.next(Call::Enlist, Mishap::Refuse);
-    let mut candidacy = scene.stand("a", &faults).await;
+    let mut candidacy = fixture.stand("a", &faults).await;
     lead(&mut candidacy).await.check().unwrap();
-    assert_eq!(scene.names().await, ["a"]);
+    assert_eq!(fixture.names().await, ["a"]);
     assert_eq!(faults.calls(Call::Enlist), 5);
 }
 
@@ -142,15 +142,15 @@ async fn an_enlistment_whose_answer_was_lost_is_settled_and_counts_once() {
 async fn an_enlistment_given_up_while_its_outcome_is_unknown_leaves_nothing() {
     for mishap in [Mishap::LoseAnswer, Mishap::LoseRequest, Mishap::DelayRequest(Duration::from_secs(3)), Mishap::Hang]
     {
-        let scene = Scene::new(Shape::FAIR);
+        let fixture = Fixture::new(Shape::FAIR);
         let faults = Faults::none();
-        let client = scene.client(&faults).await;
+        let client = fixture.client(&faults).await;
         let election = client.election("e").unwrap();
         faults.next(Call::Enlist, mishap);
         let standing = election.candidate("a").stand();
         assert!(tokio::time::timeout(Duration::from_millis(1), standing).await.is_err(), "{mishap:?}");
         tokio::time::sleep(TTL * 2).await;
-        assert!(scene.names().await.is_empty(), "{mishap:?}");
+        assert!(fixture.names().await.is_empty(), "{mishap:?}");
         // The session lives on, and the election is free for the next candidate.
         let mut candidacy = election.candidate("b").stand().await.unwrap();
         lead(&mut candidacy).await.check().unwrap();
@@ -159,10 +159,10 @@ async fn an_enlistment_given_up_while_its_outcome_is_unknown_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_withdrawal_is_driven_to_the_end() {
-    let scene = Scene::new(Shape::FAIR);
+    let fixture = Fixture::new(Shape::FAIR);
     let faults = Faults::none();
-    let mut candidacy = scene.stand("a", &faults).await;
-    let mut second = scene.stand("b", &Faults::none()).await;
+    let mut candidacy = fixture.stand("a", &faults).await;
+    let mut second = fixture.stand("b", &Faults::none()).await;
     for mishap in [Mishap::LoseRequest, Mishap::LoseAnswer, Mishap::Refuse, Mishap::Double] {
         faults.next(Call::Withdraw, mishap);
     }
@@ -172,27 +172,27 @@ async fn a_withdrawal_is_driven_to_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resignation_that_the_store_does_not_confirm_says_so_and_goes_on() {
-    let scene = Scene::new(Shape::FAIR);
+    let fixture = Fixture::new(Shape::FAIR);
     let faults = Faults::none();
-    let mut candidacy = scene.stand("a", &faults).await;
+    let mut candidacy = fixture.stand("a", &faults).await;
     let office = lead(&mut candidacy).await;
     drop(candidacy);
     faults.cut(Mishap::Hang);
     let unknown = office.resign().await;
     assert!(matches!(unknown, Err(ResignError::OutcomeUnknown { .. })), "{unknown:?}");
     faults.heal();
-    scene.until_empty().await;
+    fixture.until_empty().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hint_that_was_lost_is_made_up_for_by_looking_again() {
-    let scene = Scene::new(Shape::FAIR);
+    let fixture = Fixture::new(Shape::FAIR);
     let faults = Faults::none();
-    let mut first = scene.stand("a", &Faults::none()).await;
+    let mut first = fixture.stand("a", &Faults::none()).await;
     for _ in 0..3 {
         faults.next(Call::Watch, Mishap::Hang);
     }
-    let mut second = scene.stand("b", &faults).await;
+    let mut second = fixture.stand("b", &faults).await;
     let office = lead(&mut first).await;
     drop(first);
     office.resign().await.unwrap();
@@ -201,13 +201,13 @@ async fn a_hint_that_was_lost_is_made_up_for_by_looking_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_says_when_it_cannot_see_and_when_it_can_again() {
-    let scene = Scene::new(Shape::FAIR);
+    let fixture = Fixture::new(Shape::FAIR);
     let faults = Faults::none();
-    let mut observer = scene.client(&faults).await.election("e").unwrap().observe();
+    let mut observer = fixture.client(&faults).await.election("e").unwrap().observe();
     assert_eq!(observer.next().await, Some(Observation::Vacant));
     faults.cut(Mishap::Refuse);
     assert_eq!(observer.next().await, Some(Observation::Stale));
-    let mut candidacy = scene.stand("a", &Faults::none()).await;
+    let mut candidacy = fixture.stand("a", &Faults::none()).await;
     let office = lead(&mut candidacy).await;
     faults.heal();
     assert_eq!(observer.next().await, Some(Observation::Current));
@@ -342,14 +342,14 @@ async fn whatever_the_store_does_there_is_one_leader_at_a_time_and_one_at_the_en
         longest_delay: Duration::from_secs(9),
     };
     for (seed, shape) in (0..45).zip(Shape::ALL.into_iter().cycle()) {
-        let scene = Scene::new(shape);
+        let fixture = Fixture::new(shape);
         let leading = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
         let mut all = Vec::new();
         for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
             let faults = Faults::seeded(seed * 10 + number as u64, odds);
             all.push(faults.clone());
-            let (client, leading) = (scene.client(&faults).await, leading.clone());
+            let (client, leading) = (fixture.client(&faults).await, leading.clone());
             tasks.push(tokio::spawn(async move {
                 let mut candidacy = client.election("e").unwrap().candidate(name).stand().await.unwrap();
                 let mut tokens = Vec::new();
@@ -381,7 +381,7 @@ async fn whatever_the_store_does_there_is_one_leader_at_a_time_and_one_at_the_en
             assert!(!task.is_finished(), "seed {seed}: a candidate gave up");
             task.abort();
         }
-        scene.until_empty().await;
+        fixture.until_empty().await;
     }
 }
 
@@ -451,8 +451,8 @@ async fn everything_runs_in_spawned_tasks_on_the_real_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leadership_that_is_over_at_once_costs_the_store_no_watch() {
-    let (scene, faults) = (Scene::new(Shape::FAIR), Faults::none());
-    let election = scene.client(&faults).await.election("e").unwrap();
+    let (fixture, faults) = (Fixture::new(Shape::FAIR), Faults::none());
+    let election = fixture.client(&faults).await.election("e").unwrap();
     // In a task: what a runtime blocks on has its turn last.
     let rounds = tokio::spawn(async move {
         for _ in 0..10 {
@@ -467,19 +467,19 @@ async fn a_leadership_that_is_over_at_once_costs_the_store_no_watch() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(faults.calls(Call::Watch), 1, "one that lasts is watched");
     // And it hears of what happens to it.
-    let seen = scene.store.line(&ElectionName::new("e").unwrap(), 1).await.unwrap().entries.remove(0);
-    scene.store.evict(&ElectionName::new("e").unwrap(), &seen).await.unwrap();
+    let seen = fixture.store.line(&ElectionName::new("e").unwrap(), 1).await.unwrap().entries.remove(0);
+    fixture.store.evict(&ElectionName::new("e").unwrap(), &seen).await.unwrap();
     assert_eq!(office.lost().await.reason(), LossReason::EntryDeleted);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_own_transfer_comes_after_an_operators_is_back_in_line() {
-    let scene = Scene::new(Shape::FAIR);
+    let fixture = Fixture::new(Shape::FAIR);
     let faults = Faults::none();
-    let mut first = scene.stand("a", &faults).await;
-    let mut second = scene.stand("b", &Faults::none()).await;
+    let mut first = fixture.stand("a", &faults).await;
+    let mut second = fixture.stand("b", &Faults::none()).await;
     let office = lead(&mut first).await;
-    let operator = scene.client(&Faults::none()).await.election("e").unwrap().operator();
+    let operator = fixture.client(&Faults::none()).await.election("e").unwrap().operator();
     let handed = tokio::spawn(async move { operator.transfer("b", TTL).await });
     assert_eq!(office.stopping().await.reason(), LossReason::Transferred);
     // The leader's own transfer reads the line for longer than its grace lasts.

@@ -131,7 +131,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// A group in which somebody leads. The first election of a group takes a timeout: what can be
 /// shown one after the other is shown in one group.
-struct Scene {
+struct Fixture {
     test_group: TestGroup,
     candidacies: Vec<Candidacy<Unfenced>>,
     /// Who leads.
@@ -139,11 +139,11 @@ struct Scene {
     office: Option<Leadership<Unfenced>>,
 }
 
-impl Scene {
-    async fn open(test_group: TestGroup) -> Scene {
+impl Fixture {
+    async fn open(test_group: TestGroup) -> Fixture {
         let mut candidacies = test_group.all().await;
         let (at, office) = first_elected(&mut candidacies).await;
-        Scene { test_group, candidacies, at, office: Some(office) }
+        Fixture { test_group, candidacies, at, office: Some(office) }
     }
 
     fn office(&self) -> &Leadership<Unfenced> {
@@ -182,50 +182,50 @@ impl Scene {
 
 #[tokio::test]
 async fn a_consensus_group_can_do_through_these_handles_what_a_store_can() {
-    let mut scene = Scene::open(TestGroup::new(Algorithm::Consensus)).await;
-    there_is_one_leader_with_a_token_and_the_others_know_it(&scene).await;
-    the_deadline_moves_while_a_majority_answers(&scene).await;
-    what_the_leader_proclaims_reaches_observers(&scene).await;
-    events_tell_of_the_leader_and_of_loss(&mut scene).await;
-    a_leader_hands_over_to_the_member_that_it_names(&mut scene).await;
-    an_operator_who_is_no_member_transfers(&mut scene).await;
-    an_operator_who_is_no_member_makes_the_leader_resign(&mut scene).await;
-    a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(&mut scene).await;
-    an_unhealthy_leader_leaves_its_office_and_comes_back_as_a_follower(&mut scene).await;
-    whoever_withdraws_leads_no_more_and_may_stand_again(&mut scene).await;
+    let mut fixture = Fixture::open(TestGroup::new(Algorithm::Consensus)).await;
+    there_is_one_leader_with_a_token_and_the_others_know_it(&fixture).await;
+    the_deadline_moves_while_a_majority_answers(&fixture).await;
+    what_the_leader_proclaims_reaches_observers(&fixture).await;
+    events_tell_of_the_leader_and_of_loss(&mut fixture).await;
+    a_leader_hands_over_to_the_member_that_it_names(&mut fixture).await;
+    an_operator_who_is_no_member_transfers(&mut fixture).await;
+    an_operator_who_is_no_member_makes_the_leader_resign(&mut fixture).await;
+    a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(&mut fixture).await;
+    an_unhealthy_leader_leaves_its_office_and_comes_back_as_a_follower(&mut fixture).await;
+    a_leader_that_withdraws_leads_no_more_and_may_stand_again(&mut fixture).await;
 }
 
-async fn there_is_one_leader_with_a_token_and_the_others_know_it(scene: &Scene) {
-    let token = Some(scene.token());
-    assert_eq!(scene.candidacies[scene.at].role(), Role::Leading { token });
-    assert_eq!(scene.candidacies[scene.at].name(), scene.leader());
-    assert!(scene.office().check().is_ok() && scene.office().remaining() <= TIMEOUT);
-    for other in (0..3).filter(|other| *other != scene.at) {
-        let role = role(&scene.candidacies[other], "a follower", follows(scene.leader())).await;
-        assert_eq!(role, Role::Following { ahead: Some(scene.leader().into()), token });
+async fn there_is_one_leader_with_a_token_and_the_others_know_it(fixture: &Fixture) {
+    let token = Some(fixture.token());
+    assert_eq!(fixture.candidacies[fixture.at].role(), Role::Leading { token });
+    assert_eq!(fixture.candidacies[fixture.at].name(), fixture.leader());
+    assert!(fixture.office().check().is_ok() && fixture.office().remaining() <= TIMEOUT);
+    for other in (0..3).filter(|other| *other != fixture.at) {
+        let role = role(&fixture.candidacies[other], "a follower", follows(fixture.leader())).await;
+        assert_eq!(role, Role::Following { ahead: Some(fixture.leader().into()), token });
     }
-    let outsider = scene.test_group.outsider();
+    let outsider = fixture.test_group.outsider();
     let leader = within("an answer", outsider.leader()).await.unwrap().into_inner().expect("a leader");
-    assert_eq!((leader.name.as_deref(), leader.token), (Some(scene.leader()), token));
-    assert_eq!(leader.value, format!("value of {}", scene.leader()));
+    assert_eq!((leader.name.as_deref(), leader.token), (Some(fixture.leader()), token));
+    assert_eq!(leader.value, format!("value of {}", fixture.leader()));
     let people = within("an answer", outsider.candidates()).await.unwrap().into_inner();
     assert_eq!(people.len(), 3);
-    assert_eq!(people[0].name.as_deref(), Some(scene.leader()));
+    assert_eq!(people[0].name.as_deref(), Some(fixture.leader()));
     assert!(people[1..].iter().all(|one| one.token.is_none()), "{people:?}");
 }
 
-async fn the_deadline_moves_while_a_majority_answers(scene: &Scene) {
-    let mut seen = scene.office().term().deadline();
+async fn the_deadline_moves_while_a_majority_answers(fixture: &Fixture) {
+    let mut seen = fixture.office().term().deadline();
     for _ in 0..3 {
-        let moved = within("another deadline", scene.office().term().deadline_after(seen)).await;
+        let moved = within("another deadline", fixture.office().term().deadline_after(seen)).await;
         assert!(moved > seen, "{moved:?} after {seen:?}");
         seen = moved;
     }
 }
 
-async fn what_the_leader_proclaims_reaches_observers(scene: &Scene) {
-    let mut observer = scene.test_group.outsider().observe();
-    within("a proclamation", scene.office().proclaim("another value")).await.unwrap();
+async fn what_the_leader_proclaims_reaches_observers(fixture: &Fixture) {
+    let mut observer = fixture.test_group.outsider().observe();
+    within("a proclamation", fixture.office().proclaim("another value")).await.unwrap();
     let seen = async {
         loop {
             match observer.next().await.unwrap() {
@@ -236,13 +236,13 @@ async fn what_the_leader_proclaims_reaches_observers(scene: &Scene) {
         }
     };
     let leader = within("the value", seen).await;
-    assert_eq!((leader.name.as_deref(), leader.token), (Some(scene.leader()), Some(scene.token())));
-    let reading = within("an answer", scene.test_group.outsider().leader()).await.unwrap();
+    assert_eq!((leader.name.as_deref(), leader.token), (Some(fixture.leader()), Some(fixture.token())));
+    let reading = within("an answer", fixture.test_group.outsider().leader()).await.unwrap();
     assert_eq!(reading.get().as_ref().unwrap().value, "another value");
 }
 
-async fn events_tell_of_the_leader_and_of_loss(scene: &mut Scene) {
-    let mut events = scene.candidacies[scene.heir().await].events();
+async fn events_tell_of_the_leader_and_of_loss(fixture: &mut Fixture) {
+    let mut events = fixture.candidacies[fixture.heir().await].events();
     let new_leader = async {
         loop {
             if let CandidacyEvent::NewLeader(leader) = events.next().await.unwrap() {
@@ -250,93 +250,93 @@ async fn events_tell_of_the_leader_and_of_loss(scene: &mut Scene) {
             }
         }
     };
-    assert_eq!(within("an event", new_leader).await.name.as_deref(), Some(scene.leader()));
-    let mut events = scene.candidacies[scene.at].events();
-    let before = scene.token();
-    within("a resignation", scene.take_office().resign()).await.unwrap();
+    assert_eq!(within("an event", new_leader).await.name.as_deref(), Some(fixture.leader()));
+    let mut events = fixture.candidacies[fixture.at].events();
+    let before = fixture.token();
+    within("a resignation", fixture.take_office().resign()).await.unwrap();
     within("an event", async {
         while events.next().await.unwrap() != CandidacyEvent::Unelected(LossReason::Resigned) {}
     })
     .await;
-    scene.until_somebody_leads().await;
-    assert!(scene.token() > before, "the next one has a higher token");
+    fixture.until_somebody_leads().await;
+    assert!(fixture.token() > before, "the next one has a higher token");
 }
 
-async fn a_leader_hands_over_to_the_member_that_it_names(scene: &mut Scene) {
-    let heir = scene.heir().await;
-    within("a handover", scene.take_office().transfer_to(NAMES[heir], PATIENCE)).await.unwrap();
-    scene.until_leads(heir).await;
-    let refused = within("a refusal", scene.take_office().transfer_to("nobody", PATIENCE)).await;
+async fn a_leader_hands_over_to_the_member_that_it_names(fixture: &mut Fixture) {
+    let heir = fixture.heir().await;
+    within("a handover", fixture.take_office().transfer_to(NAMES[heir], PATIENCE)).await.unwrap();
+    fixture.until_leads(heir).await;
+    let refused = within("a refusal", fixture.take_office().transfer_to("nobody", PATIENCE)).await;
     let Err(TransferError::Refused { leadership: office, why: TransferRefused::NoSuchCandidate(name) }) = refused
     else {
         panic!("{refused:?}")
     };
     assert_eq!(name, "nobody");
     assert!(office.check().is_ok(), "it leads on");
-    scene.office = Some(office);
+    fixture.office = Some(office);
 }
 
-async fn an_operator_who_is_no_member_transfers(scene: &mut Scene) {
-    let heir = scene.heir().await;
-    let operator = scene.test_group.outsider().operator();
-    let term = scene.office().term();
+async fn an_operator_who_is_no_member_transfers(fixture: &mut Fixture) {
+    let heir = fixture.heir().await;
+    let operator = fixture.test_group.outsider().operator();
+    let term = fixture.office().term();
     let transfer = tokio::spawn(async move { operator.transfer(NAMES[heir], PATIENCE).await });
     // The work is asked to stop first, and the office goes when it has.
     assert_eq!(within("the order to stop", term.stopping()).await.reason(), LossReason::Transferred);
-    scene.office = None;
+    fixture.office = None;
     assert_eq!(within("the end", term.lost()).await.reason(), LossReason::Transferred);
     within("the transfer", transfer).await.unwrap().unwrap();
-    scene.until_leads(heir).await;
+    fixture.until_leads(heir).await;
 }
 
-async fn an_operator_who_is_no_member_makes_the_leader_resign(scene: &mut Scene) {
-    let operator = scene.test_group.outsider().operator();
-    let (term, before) = (scene.office().term(), scene.token());
+async fn an_operator_who_is_no_member_makes_the_leader_resign(fixture: &mut Fixture) {
+    let operator = fixture.test_group.outsider().operator();
+    let (term, before) = (fixture.office().term(), fixture.token());
     let resign = tokio::spawn(async move { operator.resign(PATIENCE).await });
     assert_eq!(within("the order to stop", term.stopping()).await.reason(), LossReason::Resigned);
-    scene.office = None;
+    fixture.office = None;
     within("the resignation", resign).await.unwrap().unwrap();
-    scene.until_somebody_leads().await;
-    assert!(scene.token() > before);
+    fixture.until_somebody_leads().await;
+    assert!(fixture.token() > before);
 }
 
-async fn a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(scene: &mut Scene) {
-    let (heir, before) = (scene.heir().await, scene.at);
-    within("the transfer", scene.test_group.outsider().operator().transfer(NAMES[heir], PATIENCE)).await.unwrap();
-    let office = scene.take_office();
+async fn a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(fixture: &mut Fixture) {
+    let (heir, before) = (fixture.heir().await, fixture.at);
+    within("the transfer", fixture.test_group.outsider().operator().transfer(NAMES[heir], PATIENCE)).await.unwrap();
+    let office = fixture.take_office();
     assert!(office.check().is_err(), "the grace is over");
-    scene.until_leads(heir).await;
+    fixture.until_leads(heir).await;
     // The one that has not stopped does not lead again before it has.
-    assert_eq!(scene.candidacies[before].role(), Role::Out(LossReason::Transferred));
+    assert_eq!(fixture.candidacies[before].role(), Role::Out(LossReason::Transferred));
     drop(office);
-    role(&scene.candidacies[before], "a follower", follows(NAMES[heir])).await;
+    role(&fixture.candidacies[before], "a follower", follows(NAMES[heir])).await;
 }
 
-async fn an_unhealthy_leader_leaves_its_office_and_comes_back_as_a_follower(scene: &mut Scene) {
-    let before = scene.at;
-    scene.candidacies[before].set_healthy(false);
-    assert_eq!(within("the order to stop", scene.office().stopping()).await.reason(), LossReason::Unhealthy);
-    scene.office = None;
-    role(&scene.candidacies[before], "out of the line", |role| *role == Role::Out(LossReason::Unhealthy)).await;
-    scene.until_somebody_leads().await;
-    assert_ne!(scene.at, before);
-    scene.candidacies[before].set_healthy(true);
-    role(&scene.candidacies[before], "a follower", follows(scene.leader())).await;
+async fn an_unhealthy_leader_leaves_its_office_and_comes_back_as_a_follower(fixture: &mut Fixture) {
+    let before = fixture.at;
+    fixture.candidacies[before].set_healthy(false);
+    assert_eq!(within("the order to stop", fixture.office().stopping()).await.reason(), LossReason::Unhealthy);
+    fixture.office = None;
+    role(&fixture.candidacies[before], "out of the line", |role| *role == Role::Out(LossReason::Unhealthy)).await;
+    fixture.until_somebody_leads().await;
+    assert_ne!(fixture.at, before);
+    fixture.candidacies[before].set_healthy(true);
+    role(&fixture.candidacies[before], "a follower", follows(fixture.leader())).await;
 }
 
-async fn whoever_withdraws_leads_no_more_and_may_stand_again(scene: &mut Scene) {
-    let (outsider, name) = (scene.test_group.outsider(), scene.leader());
-    let first = scene.candidacies.remove(scene.at);
-    scene.office = None;
+async fn a_leader_that_withdraws_leads_no_more_and_may_stand_again(fixture: &mut Fixture) {
+    let (outsider, name) = (fixture.test_group.outsider(), fixture.leader());
+    let first = fixture.candidacies.remove(fixture.at);
+    fixture.office = None;
     within("a withdrawal", first.withdraw()).await.unwrap();
-    scene.until_somebody_leads().await;
+    fixture.until_somebody_leads().await;
     let listed =
         async || outsider.candidates().await.unwrap().get().iter().any(|one| one.name.as_deref() == Some(name));
     until("the one that withdrew is not listed", async || !listed().await).await;
     let again = within("standing", async {
         loop {
             // Its port may be in use for a moment.
-            match scene.test_group.election(name).candidate(name).stand().await {
+            match fixture.test_group.election(name).candidate(name).stand().await {
                 Ok(candidacy) => return candidacy,
                 Err(StandError::Candidacy(CandidacyError::Member(why))) if why.is_taken() => {
                     tokio::task::yield_now().await
@@ -388,9 +388,9 @@ async fn members_that_go_one_after_the_other_take_their_office_with_them() {
 
 #[tokio::test]
 async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it() {
-    let mut scene = Scene::open(TestGroup::new(Algorithm::Consensus)).await;
-    let before = scene.office().token_if_any().unwrap().clone();
-    let mut observer = scene.test_group.outsider().observe();
+    let mut fixture = Fixture::open(TestGroup::new(Algorithm::Consensus)).await;
+    let before = fixture.office().token_if_any().unwrap().clone();
+    let mut observer = fixture.test_group.outsider().observe();
     let mut seen = async |wanted: fn(&Observation) -> bool| {
         let seen = async {
             loop {
@@ -403,15 +403,15 @@ async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it()
         within("an observation", seen).await
     };
     seen(|seen| matches!(seen, Observation::Leader(_))).await;
-    scene.office = None;
-    scene.candidacies.clear();
+    fixture.office = None;
+    fixture.candidacies.clear();
     seen(|seen| *seen == Observation::Stale).await;
 
     for name in NAMES {
         // The port and the directory of the last life may be in use for a moment.
         let candidacy = within("standing", async {
             loop {
-                match scene.test_group.election(name).candidate(name).stand().await {
+                match fixture.test_group.election(name).candidate(name).stand().await {
                     Ok(candidacy) => return candidacy,
                     Err(StandError::Candidacy(CandidacyError::Member(why))) if why.is_taken() => {
                         tokio::task::yield_now().await
@@ -420,10 +420,10 @@ async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it()
                 }
             }
         });
-        scene.candidacies.push(candidacy.await);
+        fixture.candidacies.push(candidacy.await);
     }
-    scene.until_somebody_leads().await;
-    let after = scene.office().token_if_any().unwrap().clone();
+    fixture.until_somebody_leads().await;
+    let after = fixture.office().token_if_any().unwrap().clone();
     assert!(after.get() > before.get());
     assert_eq!(after.store, before.store, "it is the same group");
     seen(|seen| *seen == Observation::Current).await;

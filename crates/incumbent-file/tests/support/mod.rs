@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-pub(crate) struct Actor {
+pub(crate) struct TestProcess {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
@@ -23,13 +23,13 @@ pub(crate) enum Told {
     Ended,
 }
 
-impl Actor {
-    pub(crate) fn start(store: &Path) -> Actor {
-        Actor::start_with(store, None, &[])
+impl TestProcess {
+    pub(crate) fn start(store: &Path) -> TestProcess {
+        TestProcess::start_with(store, None, &[])
     }
 
-    pub(crate) fn start_with(store: &Path, fault: Option<String>, arguments: &[&str]) -> Actor {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent-file-actor"));
+    pub(crate) fn start_with(store: &Path, fault: Option<String>, arguments: &[&str]) -> TestProcess {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent-file-test-process"));
         command.arg(store).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         match fault {
             Some(fault) => command.env("INCUMBENT_FAULT", fault),
@@ -38,7 +38,43 @@ impl Actor {
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        Actor { child, stdin, stdout, ended: false }
+        TestProcess { child, stdin, stdout, ended: false }
+    }
+
+    /// One that goes through a script by itself, and has stopped at a fault on the way, or ended.
+    pub(crate) fn stopped_at(store: &Path, fault: &str, script: &[&str]) -> TestProcess {
+        let mut process = TestProcess::start_with(store, Some(fault.to_owned()), &[]);
+        process.read_on(script);
+        process
+    }
+
+    /// The rest of its input, up to where it stops or ends.
+    pub(crate) fn read_on(&mut self, script: &[&str]) {
+        script.iter().for_each(|line| self.tell(line));
+        self.end_of_input();
+        self.wait_stopped();
+    }
+
+    /// Waits until it has stopped or ended. Whether it has stopped.
+    pub(crate) fn wait_stopped(&mut self) -> bool {
+        let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
+        self.ended = !status.stopped();
+        status.stopped()
+    }
+
+    /// Lets it go on to its end. Whether it had stopped, and what it answered.
+    pub(crate) fn go_on(mut self) -> (bool, Vec<String>) {
+        let had_stopped = !self.ended;
+        if had_stopped {
+            self.signal(Signal::CONT);
+        }
+        let answers = std::iter::from_fn(|| match self.answer() {
+            Told::Answer(answer) => Some(answer),
+            Told::Ended => None,
+        });
+        let answers = answers.collect();
+        self.finish();
+        (had_stopped, answers)
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -76,25 +112,9 @@ impl Actor {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Waits until it has stopped or ended. Whether it has stopped.
-    pub(crate) fn wait_stopped(&mut self) -> bool {
-        let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
-        self.ended = !status.stopped();
-        status.stopped()
-    }
-
     /// Nothing more will be told.
     pub(crate) fn end_of_input(&mut self) {
         self.stdin = None;
-    }
-
-    /// All answers until it ends.
-    pub(crate) fn answers(&mut self) -> Vec<String> {
-        std::iter::from_fn(|| match self.answer() {
-            Told::Answer(answer) => Some(answer),
-            Told::Ended => None,
-        })
-        .collect()
     }
 
     pub(crate) fn kill(mut self) {
@@ -120,7 +140,7 @@ impl Actor {
     }
 }
 
-impl Drop for Actor {
+impl Drop for TestProcess {
     fn drop(&mut self) {
         self.end(true);
     }

@@ -17,7 +17,7 @@ use incumbent_store::{
     Cas, ElectionName, Held, Incarnation, NewEntry, Paused, Place, Session, Standing, Store, StoreError, Watched,
 };
 
-struct Actor {
+struct TestProcess {
     path: String,
     options: FileOptions,
     store: Option<FileStore>,
@@ -30,17 +30,17 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().expect("a directory");
     let options = FileOptions::new().without_notifications(arguments.next().as_deref() == Some("--no-notifications"));
-    let mut actor = Actor { path, options, store: None, session: None, held: HashMap::new(), enlisted: 0 };
+    let mut process = TestProcess { path, options, store: None, session: None, held: HashMap::new(), enlisted: 0 };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
-        let answer = runtime.block_on(actor.obey(&line)).unwrap_or_else(|error| format!("error {error}"));
+        let answer = runtime.block_on(process.obey(&line)).unwrap_or_else(|error| format!("error {error}"));
         println!("{answer}");
         std::io::stdout().flush().unwrap();
     }
 }
 
-impl Actor {
+impl TestProcess {
     async fn obey(&mut self, line: &str) -> Result<String, StoreError> {
         let words: Vec<_> = line.split(' ').collect();
         match words.as_slice() {
@@ -60,10 +60,7 @@ impl Actor {
                 Ok("done".into())
             }
             ["enlist", election] => self.enlist(election).await,
-            ["standing", election] => {
-                let held = self.held(election);
-                Ok(told(&self.session().standing(&held, None).await?))
-            }
+            ["standing", election] => Ok(told(&self.session().standing(&self.held(election), None).await?)),
             ["lead", election] => self.lead(election).await,
             ["follow", election] => self.follow(election).await,
             ["renew"] => {
@@ -71,48 +68,17 @@ impl Actor {
                 let renewal = self.session().renew(&held).await?;
                 Ok(format!("renewed gone={}", renewal.gone.len()))
             }
-            ["publish", election, value] => {
-                let held = self.held(election);
-                let value = bytes::Bytes::copy_from_slice(value.as_bytes());
-                let was = self.session().standing(&held, None).await?.published;
-                let published = self.session().publish(&held, was, &value, None).await?;
-                Ok(cas(if published.is_some() { Cas::Done } else { Cas::Refused }))
-            }
-            ["withdraw", election] => {
-                let held = self.held(election);
-                Ok(cas(self.session().withdraw(&held, None).await?))
-            }
-            ["hand-over", election] => {
-                let held = self.held(election);
-                let line = self.store()?.line(&name(election), 10).await?;
-                let heir = line.entries.iter().find(|entry| entry.token > held.token).map(|entry| entry.id.clone());
-                Ok(cas(self.session().withdraw(&held, heir.as_ref()).await?))
-            }
-            ["evict-head", election] => {
-                let line = self.store()?.line(&name(election), 1).await?;
-                let Some(head) = line.entries.first() else { return Ok("nobody".into()) };
-                Ok(cas(self.store()?.evict(&name(election), head).await?))
-            }
-            ["pause", election] => {
-                let office = self.store()?.line(&name(election), 1).await?.office;
-                let to = office.clone().with_paused(Paused::new("a test"));
-                Ok(cas(self.store()?.set_office(&name(election), office.version, &to).await?))
-            }
-            ["resume", election] => {
-                let office = self.store()?.line(&name(election), 1).await?.office;
-                let to = office.clone().with_paused(None);
-                Ok(cas(self.store()?.set_office(&name(election), office.version, &to).await?))
-            }
+            ["publish", election, value] => self.publish(election, value).await,
+            ["withdraw", election] => Ok(cas(self.session().withdraw(&self.held(election), None).await?)),
+            ["hand-over", election] => self.hand_over(election).await,
+            ["evict-head", election] => self.evict_head(election).await,
+            ["pause", election] => self.set_paused(election, Some(Paused::new("a test"))).await,
+            ["resume", election] => self.set_paused(election, None).await,
             ["count"] => {
                 incumbent_file::start_fault_points();
                 Ok("done".into())
             }
-            ["leave-lifeline"] => {
-                // Something that lives on, holds the descriptor, and does nothing with it.
-                let lifeline = self.session().lifeline().unwrap().try_clone_to_owned().unwrap();
-                let guardian = Command::new("sleep").arg("60").stdin(lifeline).stdout(Stdio::null()).spawn().unwrap();
-                Ok(guardian.id().to_string())
-            }
+            ["leave-lifeline"] => Ok(self.leave_lifeline()),
             ["close"] => {
                 self.session().close().await?;
                 Ok("done".into())
@@ -121,10 +87,44 @@ impl Actor {
         }
     }
 
+    async fn publish(&mut self, election: &str, value: &str) -> Result<String, StoreError> {
+        let held = self.held(election);
+        let value = bytes::Bytes::copy_from_slice(value.as_bytes());
+        let was = self.session().standing(&held, None).await?.published;
+        let published = self.session().publish(&held, was, &value, None).await?;
+        Ok(cas(if published.is_some() { Cas::Done } else { Cas::Refused }))
+    }
+
+    async fn hand_over(&mut self, election: &str) -> Result<String, StoreError> {
+        let held = self.held(election);
+        let line = self.store()?.line(&name(election), 10).await?;
+        let heir = line.entries.iter().find(|entry| entry.token > held.token).map(|entry| entry.id.clone());
+        Ok(cas(self.session().withdraw(&held, heir.as_ref()).await?))
+    }
+
+    async fn evict_head(&mut self, election: &str) -> Result<String, StoreError> {
+        let line = self.store()?.line(&name(election), 1).await?;
+        let Some(head) = line.entries.first() else { return Ok("nobody".into()) };
+        Ok(cas(self.store()?.evict(&name(election), head).await?))
+    }
+
+    async fn set_paused(&mut self, election: &str, paused: Option<Paused>) -> Result<String, StoreError> {
+        let office = self.store()?.line(&name(election), 1).await?.office;
+        let to = office.clone().with_paused(paused);
+        Ok(cas(self.store()?.set_office(&name(election), office.version, &to).await?))
+    }
+
+    /// Leaves something that lives on, holds the descriptor, and does nothing with it.
+    fn leave_lifeline(&self) -> String {
+        let lifeline = self.session().lifeline().unwrap().try_clone_to_owned().unwrap();
+        let guardian = Command::new("sleep").arg("60").stdin(lifeline).stdout(Stdio::null()).spawn().unwrap();
+        guardian.id().to_string()
+    }
+
     async fn enlist(&mut self, election: &str) -> Result<String, StoreError> {
         self.enlisted += 1;
         let incarnation = Incarnation::from_bits((u128::from(std::process::id()) << 64) | self.enlisted);
-        let entry = NewEntry::new(incarnation, "actor", "value");
+        let entry = NewEntry::new(incarnation, "process", "value");
         let standing = self.session().enlist(&name(election), &entry).await?;
         if let Place::Leading(held) | Place::Behind { held: Some(held), .. } = &standing.place {
             self.held.insert(name(election), held.clone());

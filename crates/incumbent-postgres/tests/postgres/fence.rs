@@ -17,7 +17,7 @@ use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store, until
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
 /// Two leaders, one after the other, and a fence for them.
-struct Scene {
+struct Fixture {
     store: PostgresStore,
     fence: PostgresFence,
     election: ElectionName,
@@ -27,13 +27,13 @@ struct Scene {
     _sessions: Vec<Arc<dyn Session>>,
 }
 
-impl Scene {
-    async fn set(test: &str) -> Scene {
-        Scene::set_for(test, TTL).await
+impl Fixture {
+    async fn new(test: &str) -> Fixture {
+        Fixture::with_ttl(test, TTL).await
     }
 
     /// The server ends transactions that are idle for half the TTL.
-    async fn set_for(test: &str, ttl: Duration) -> Scene {
+    async fn with_ttl(test: &str, ttl: Duration) -> Fixture {
         let store = store(&shared().await.url());
         let election = name(test);
         let mut tokens = Vec::new();
@@ -46,7 +46,7 @@ impl Scene {
         }
         let fence = PostgresFence::new(&store, &election);
         let (old, new) = (tokens[0].clone(), tokens[1].clone());
-        Scene { store, fence, election, old, new, _sessions: sessions }
+        Fixture { store, fence, election, old, new, _sessions: sessions }
     }
 
     /// What a program in another language writes.
@@ -72,77 +72,77 @@ async fn begin(client: &Client, level: &str) {
 async fn a_stale_leader_is_refused_at_every_level_even_with_an_older_snapshot() {
     let client = client().await;
     for level in LEVELS {
-        let scene = Scene::set("stale").await;
-        scene.raise(&scene.old).await.unwrap();
+        let fixture = Fixture::new("stale").await;
+        fixture.raise(&fixture.old).await.unwrap();
         begin(&client, level).await;
-        scene.sql(&client, &scene.old).await.unwrap();
+        fixture.sql(&client, &fixture.old).await.unwrap();
         client.batch_execute("COMMIT").await.unwrap();
 
         begin(&client, level).await;
-        scene.raise(&scene.new).await.unwrap();
-        let refused = sqlstate(scene.sql(&client, &scene.old).await);
+        fixture.raise(&fixture.new).await.unwrap();
+        let refused = sqlstate(fixture.sql(&client, &fixture.old).await);
         let expected = if level == LEVELS[0] { "IN409" } else { "40001" };
         assert_eq!(refused.as_deref(), Some(expected), "{level}");
         begin(&client, level).await;
-        assert_eq!(sqlstate(scene.sql(&client, &scene.old).await).as_deref(), Some("IN409"), "{level}, again");
+        assert_eq!(sqlstate(fixture.sql(&client, &fixture.old).await).as_deref(), Some("IN409"), "{level}, again");
         client.batch_execute("ROLLBACK").await.unwrap();
-        let stale = scene.raise(&scene.old).await.unwrap_err();
-        assert!(matches!(stale, FenceError::Stale { mark, .. } if mark == scene.new.token), "{stale:?}");
+        let stale = fixture.raise(&fixture.old).await.unwrap_err();
+        assert!(matches!(stale, FenceError::Stale { mark, .. } if mark == fixture.new.token), "{stale:?}");
     }
 }
 
 #[tokio::test]
 async fn the_helper_says_what_the_sql_says() {
-    let scene = Scene::set("helper").await;
+    let fixture = Fixture::new("helper").await;
     let mut client = client().await;
     let transaction = client.transaction().await.unwrap();
-    scene.fence.check(&transaction, &scene.new).await.unwrap();
+    fixture.fence.check(&transaction, &fixture.new).await.unwrap();
     transaction.commit().await.unwrap();
     let transaction = client.transaction().await.unwrap();
-    let stale = scene.fence.check(&transaction, &scene.old).await.unwrap_err();
-    assert!(matches!(stale, FenceError::Stale { mark, .. } if mark == scene.new.token), "{stale:?}");
+    let stale = fixture.fence.check(&transaction, &fixture.old).await.unwrap_err();
+    assert!(matches!(stale, FenceError::Stale { mark, .. } if mark == fixture.new.token), "{stale:?}");
     drop(transaction);
-    let strange = FencingToken::new(scene.new.token, StoreId::new("another"));
+    let strange = FencingToken::new(fixture.new.token, StoreId::new("another"));
     let transaction = client.transaction().await.unwrap();
-    let replaced = scene.fence.check(&transaction, &strange).await.unwrap_err();
+    let replaced = fixture.fence.check(&transaction, &strange).await.unwrap_err();
     assert!(
-        matches!(&replaced, FenceError::StoreReplaced { mark_store, .. } if *mark_store == scene.new.store),
+        matches!(&replaced, FenceError::StoreReplaced { mark_store, .. } if *mark_store == fixture.new.store),
         "{replaced:?}"
     );
     drop(transaction);
-    scene.fence.reset(&StoreId::new("another"), "a test").await.unwrap();
+    fixture.fence.reset(&StoreId::new("another"), "a test").await.unwrap();
     let transaction = client.transaction().await.unwrap();
-    scene.fence.check(&transaction, &strange).await.unwrap();
+    fixture.fence.check(&transaction, &strange).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_token_that_was_never_given_locks_nobody_out() {
-    let scene = Scene::set("never-given").await;
+    let fixture = Fixture::new("never-given").await;
     let client = client().await;
-    let never = FencingToken::new(Token::new(Token::MAX).unwrap(), scene.new.store.clone());
-    assert_eq!(sqlstate(scene.sql(&client, &never).await).as_deref(), Some("22023"));
-    scene.sql(&client, &scene.new).await.unwrap();
+    let never = FencingToken::new(Token::new(Token::MAX).unwrap(), fixture.new.store.clone());
+    assert_eq!(sqlstate(fixture.sql(&client, &never).await).as_deref(), Some("22023"));
+    fixture.sql(&client, &fixture.new).await.unwrap();
 }
 
 /// Writers show the old token without a pause, at every level, while the mark rises.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_of_a_lower_token_is_accepted_once_the_mark_has_risen() {
     for level in LEVELS {
-        let scene = Arc::new(Scene::set("writers").await);
+        let fixture = Arc::new(Fixture::new("writers").await);
         let setup = client().await;
         let table = format!("written_{:x}", incumbent_testkit::conformance::unique());
         setup.batch_execute(&format!("CREATE TABLE {table} (token bigint)")).await.unwrap();
-        scene.raise(&scene.old).await.unwrap();
+        fixture.raise(&fixture.old).await.unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let refusals = Arc::new(Mutex::new(Vec::new()));
         let writers = (0..4).map(|_| {
-            let (scene, over, refusals, table) = (scene.clone(), over.clone(), refusals.clone(), table.clone());
+            let (fixture, over, refusals, table) = (fixture.clone(), over.clone(), refusals.clone(), table.clone());
             tokio::spawn(async move {
                 let client = client().await;
-                let write = format!("INSERT INTO {table} VALUES ({})", scene.old.get());
+                let write = format!("INSERT INTO {table} VALUES ({})", fixture.old.get());
                 while !over.load(Ordering::SeqCst) {
                     begin(&client, level).await;
-                    match scene.sql(&client, &scene.old).await {
+                    match fixture.sql(&client, &fixture.old).await {
                         Ok(()) => client.batch_execute(&format!("{write}; COMMIT")).await.unwrap(),
                         refused => refusals.lock().unwrap().extend(sqlstate(refused)),
                     }
@@ -153,7 +153,7 @@ async fn no_write_of_a_lower_token_is_accepted_once_the_mark_has_risen() {
         let count =
             async || -> i64 { setup.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0) };
         until("they write", async || count().await > 20).await;
-        within(scene.raise(&scene.new)).await.unwrap();
+        within(fixture.raise(&fixture.new)).await.unwrap();
         let written = count().await;
         until("they are refused", async || refusals.lock().unwrap().len() > 20).await;
         over.store(true, Ordering::SeqCst);
@@ -275,14 +275,14 @@ async fn pause_before_commit(server: &PostgresServer, level: &str, leads: &Held)
 
 #[tokio::test]
 async fn a_leader_that_is_paused_before_its_commit_holds_up_its_successor_for_half_a_ttl() {
-    let scene = Scene::set("paused").await;
+    let fixture = Fixture::new("paused").await;
     let paused = client().await;
     begin(&paused, LEVELS[0]).await;
-    scene.sql(&paused, &scene.old).await.unwrap();
+    fixture.sql(&paused, &fixture.old).await.unwrap();
     // The raise gives up and names whom it waits for, or gets through once the server has ended the
     // transaction.
     let mut said = String::new();
-    until("the successor gets through", async || match scene.raise(&scene.new).await {
+    until("the successor gets through", async || match fixture.raise(&fixture.new).await {
         Ok(()) => true,
         Err(error) => {
             said = error.to_string();
@@ -298,47 +298,47 @@ async fn a_leader_that_is_paused_before_its_commit_holds_up_its_successor_for_ha
 /// before the fence was asked gives its lock back. Asked again after it, the fence holds.
 #[tokio::test]
 async fn a_savepoint_that_is_rolled_back_takes_the_fence_with_it_until_it_is_asked_again() {
-    let scene = Scene::set_for("savepoint", 20 * TTL).await;
-    scene.raise(&scene.old).await.unwrap();
+    let fixture = Fixture::with_ttl("savepoint", 20 * TTL).await;
+    fixture.raise(&fixture.old).await.unwrap();
     let client = client().await;
     begin(&client, LEVELS[0]).await;
     client.batch_execute("SAVEPOINT before").await.unwrap();
-    scene.sql(&client, &scene.old).await.unwrap();
-    let waits = scene.raise(&scene.new).await.unwrap_err();
+    fixture.sql(&client, &fixture.old).await.unwrap();
+    let waits = fixture.raise(&fixture.new).await.unwrap_err();
     assert!(waits.is_transient(), "{waits}");
     client.batch_execute("ROLLBACK TO before").await.unwrap();
-    scene.raise(&scene.new).await.unwrap();
-    assert_eq!(sqlstate(scene.sql(&client, &scene.old).await).as_deref(), Some("IN409"));
+    fixture.raise(&fixture.new).await.unwrap();
+    assert_eq!(sqlstate(fixture.sql(&client, &fixture.old).await).as_deref(), Some("IN409"));
     // Outside of savepoints, none that is rolled back matters.
     begin(&client, LEVELS[0]).await;
-    scene.sql(&client, &scene.new).await.unwrap();
+    fixture.sql(&client, &fixture.new).await.unwrap();
     client.batch_execute("SAVEPOINT after; ROLLBACK TO after").await.unwrap();
-    let session = scene.store.open_session(TTL).await.unwrap();
-    let third = held(&session.enlist(&scene.election, &entry(3)).await.unwrap());
-    let waits = scene.raise(&FencingToken::new(third.token, session.store_id())).await.unwrap_err();
+    let session = fixture.store.open_session(TTL).await.unwrap();
+    let third = held(&session.enlist(&fixture.election, &entry(3)).await.unwrap());
+    let waits = fixture.raise(&FencingToken::new(third.token, session.store_id())).await.unwrap_err();
     assert!(waits.is_transient(), "{waits}");
 }
 
 #[tokio::test]
 async fn a_prepared_transaction_is_named_to_those_who_wait_for_it() {
-    let scene = Scene::set("prepared").await;
+    let fixture = Fixture::new("prepared").await;
     let client = client().await;
     begin(&client, LEVELS[0]).await;
-    scene.sql(&client, &scene.old).await.unwrap();
+    fixture.sql(&client, &fixture.old).await.unwrap();
     let name = format!("prepared_{:x}", incumbent_testkit::conformance::unique());
     client.batch_execute(&format!("PREPARE TRANSACTION '{name}'")).await.unwrap();
-    let waits = scene.raise(&scene.new).await.unwrap_err();
+    let waits = fixture.raise(&fixture.new).await.unwrap_err();
     assert!(waits.is_transient() && waits.to_string().contains("pg_prepared_xacts"), "{waits}");
     client.batch_execute(&format!("ROLLBACK PREPARED '{name}'")).await.unwrap();
-    scene.raise(&scene.new).await.unwrap();
+    fixture.raise(&fixture.new).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_office_is_taken_with_the_fence_raised() {
-    let scene = Scene::set("attached").await;
-    let client = incumbent::Client::builder().ttl(TTL).with_store(scene.store.clone()).await.unwrap();
+    let fixture = Fixture::new("attached").await;
+    let client = incumbent::Client::builder().ttl(TTL).with_store(fixture.store.clone()).await.unwrap();
     let election = client.election(name("attached").as_str()).unwrap();
-    let fence = PostgresFence::new(&scene.store, election.name());
+    let fence = PostgresFence::new(&fixture.store, election.name());
     let mut candidacy = election.candidate("a").fence(fence).stand().await.unwrap();
     let leadership = crate::harness::lead(&mut candidacy).await;
     let mark =

@@ -11,19 +11,19 @@ use crate::harness::{TTL, entry, held, name, raw, store, until, within};
 const LOOKS_LIKE_OURS: &str = "BEGIN; SELECT '7', 'hex'; SELECT true; COMMIT";
 
 /// A server, and a pooler that has one connection to it.
-struct Scene {
+struct Fixture {
     server: PostgresServer,
     pooler: PgBouncer,
     /// Holds a lock that an answer waits for.
     holder: Client,
 }
 
-impl Scene {
-    async fn set() -> Scene {
+impl Fixture {
+    async fn new() -> Fixture {
         let server = PostgresServer::start().await;
         let pooler = PgBouncer::start(&server, 1).await;
         let holder = raw(&server.url()).await;
-        Scene { server, pooler, holder }
+        Fixture { server, pooler, holder }
     }
 
     /// The settings of a connection are the pooler's matter: they are the same for all here, so
@@ -76,12 +76,12 @@ fn rows(answer: &[SimpleQueryMessage]) -> impl Iterator<Item = &SimpleQueryRow> 
 /// The case is one: somebody else reads the answer.
 #[tokio::test]
 async fn a_pooler_hands_on_the_answer_of_one_who_has_sent_ahead() {
-    let scene = Scene::set().await;
-    scene.somebody_sends_ahead("SELECT 'theirs'").await;
-    let (client, connection) = tokio_postgres::connect(&scene.url(), NoTls).await.unwrap();
+    let fixture = Fixture::new().await;
+    fixture.somebody_sends_ahead("SELECT 'theirs'").await;
+    let (client, connection) = tokio_postgres::connect(&fixture.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     let ask = tokio::spawn(async move { client.simple_query("SELECT 'ours'").await });
-    scene.let_it_go().await;
+    fixture.let_it_go().await;
     let answer = within(ask).await.unwrap().unwrap();
     let said: Vec<_> = rows(&answer).filter(|row| !row.is_empty()).filter_map(|row| row.get(0)).collect();
     assert_eq!(said, ["theirs"], "the case is no case: what is tested below would not go wrong");
@@ -102,34 +102,34 @@ async fn answered(session: &dyn Session, leads: &Held) {
 
 #[tokio::test]
 async fn an_answer_that_belongs_to_somebody_else_is_not_believed() {
-    let scene = Scene::set().await;
-    let store = store(&scene.url());
+    let fixture = Fixture::new().await;
+    let store = store(&fixture.url());
     let session = store.open_session(20 * TTL).await.unwrap();
     let leads = held(&session.enlist(&name("foreign"), &entry(1)).await.unwrap());
 
     for answer in [LOOKS_LIKE_OURS, "SELECT 1/0", "SELECT", "COMMIT"] {
         answered(&*session, &leads).await;
-        scene.somebody_sends_ahead(answer).await;
+        fixture.somebody_sends_ahead(answer).await;
         let withdrawal = tokio::spawn({
             let (session, others) = (session.clone(), EntryId::new("7"));
             let leads = leads.clone();
             async move { session.withdraw(&leads, Some(&others)).await }
         });
-        scene.let_it_go().await;
+        fixture.let_it_go().await;
         let withdrawal = within(withdrawal).await.unwrap();
         assert!(matches!(withdrawal, Err(StoreError::OutcomeUnknown { .. })), "{answer}: {withdrawal:?}");
 
         answered(&*session, &leads).await;
-        scene.somebody_sends_ahead(answer).await;
+        fixture.somebody_sends_ahead(answer).await;
         let standing = tokio::spawn({
             let (session, leads) = (session.clone(), leads.clone());
             async move { session.standing(&leads, None).await }
         });
-        scene.let_it_go().await;
+        fixture.let_it_go().await;
         let standing = within(standing).await.unwrap();
         assert!(matches!(standing, Err(StoreError::Unavailable { .. })), "{answer}: {standing:?}");
     }
     answered(&*session, &leads).await;
     assert_eq!(within(session.withdraw(&leads, None)).await.unwrap(), Cas::Done);
-    assert_eq!(scene.server.sql("SELECT count(*) FROM incumbent.entry"), "0");
+    assert_eq!(fixture.server.sql("SELECT count(*) FROM incumbent.entry"), "0");
 }

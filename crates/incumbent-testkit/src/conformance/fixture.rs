@@ -18,18 +18,18 @@ use crate::candidates::{held, held_of, publish};
 
 /// What one claim of the suite is tried on: a store, and an election that nobody has used.
 #[derive(Clone)]
-pub(super) struct Scene {
+pub(super) struct Fixture {
     pub(super) store: Arc<dyn Store>,
     pub(super) promises: Promises,
     pub(super) election: ElectionName,
     pub(super) ttl: Duration,
 }
 
-impl Scene {
-    pub(super) async fn set<H: Harness>(harness: &H) -> Scene {
+impl Fixture {
+    pub(super) async fn new<H: Harness>(harness: &H) -> Fixture {
         let store = harness.store().await;
         let promises = store.promises().await.expect("promises");
-        Scene { store, promises, election: harness.election(), ttl: harness.ttl() }
+        Fixture { store, promises, election: harness.election(), ttl: harness.ttl() }
     }
 
     pub(super) fn has_line(&self) -> bool {

@@ -30,13 +30,13 @@
 //! generous bound.
 
 mod evictions;
+mod fixture;
 mod harness;
 mod limits;
 mod line;
 mod model;
 mod office;
 mod races;
-mod scene;
 mod sessions;
 mod tokens;
 mod watches;

@@ -17,21 +17,21 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 
+use super::fixture::Fixture;
 use super::harness::{Harness, unique};
-use super::scene::Scene;
 
 /// A history that goes wrong is cut down to the shortest one that does.
 pub async fn a_random_history_agrees_with_the_table<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
+    let fixture = Fixture::new(harness).await;
     let mut runner = TestRunner::new(Config::default());
     let histories = proptest::collection::vec(step(), 1..40);
     for _ in 0..harness.histories() {
         let mut tree = histories.new_tree(&mut runner).expect("a history");
-        let Err(mut why) = play(harness, &scene, &tree.current()).await else { continue };
+        let Err(mut why) = compare(harness, &fixture, &tree.current()).await else { continue };
         let mut shortest = tree.current();
         // Every try costs a history on the real thing.
         for _ in 0..300 {
-            let shrunk = match play(harness, &scene, &tree.current()).await {
+            let shrunk = match compare(harness, &fixture, &tree.current()).await {
                 Err(reason) => {
                     (why, shortest) = (reason, tree.current());
                     tree.simplify()
@@ -79,20 +79,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-async fn play<H: Harness>(harness: &H, scene: &Scene, steps: &[Step]) -> Result<(), String> {
-    let mut play = Play::begin(harness, scene).await;
+async fn compare<H: Harness>(harness: &H, fixture: &Fixture, steps: &[Step]) -> Result<(), String> {
+    let mut comparison = Comparison::begin(harness, fixture).await;
     for (number, step) in steps.iter().enumerate() {
-        play.step(step).await.map_err(|why| format!("step {number}, {step:?}: {why}"))?;
+        comparison.step(step).await.map_err(|why| format!("step {number}, {step:?}: {why}"))?;
     }
-    for session in &play.sessions {
+    for session in &comparison.sessions {
         session.real.close().await.map_err(|error| error.to_string())?;
     }
     Ok(())
 }
 
 /// The store and the table, side by side, and what corresponds to what.
-struct Play<'a> {
-    scene: &'a Scene,
+struct Comparison<'a> {
+    fixture: &'a Fixture,
     table: Table,
     elections: [ElectionName; 2],
     sessions: Vec<Side>,
@@ -115,16 +115,16 @@ struct Side {
     held: Vec<(Held, Held)>,
 }
 
-/// Nothing expires while a history is played.
+/// Nothing expires while a history is compared.
 const NOW: Timestamp = Timestamp::ZERO;
 
-impl<'a> Play<'a> {
-    async fn begin<H: Harness>(harness: &H, scene: &'a Scene) -> Play<'a> {
-        let promises = &scene.promises;
+impl<'a> Comparison<'a> {
+    async fn begin<H: Harness>(harness: &H, fixture: &'a Fixture) -> Comparison<'a> {
+        let promises = &fixture.promises;
         let (line, watches, forgotten_by) = (promises.line, promises.watches, promises.forgotten_by);
         let shape = Shape { line, watches, forgotten_by, one_clock: false };
-        let mut play = Play {
-            scene,
+        let mut comparison = Comparison {
+            fixture,
             table: Table::new(shape, StoreId::new("the table")),
             elections: [harness.election(), harness.election()],
             sessions: Vec::new(),
@@ -136,16 +136,16 @@ impl<'a> Play<'a> {
             offices: BTreeMap::new(),
         };
         for _ in 0..2 {
-            let side = play.open().await;
-            play.sessions.push(side);
+            let side = comparison.open().await;
+            comparison.sessions.push(side);
         }
-        play
+        comparison
     }
 
     async fn open(&mut self) -> Side {
         // Long enough that a history on a slow machine does not outlive it.
-        let ttl = 5 * self.scene.ttl;
-        let real = self.scene.store.open_session(ttl).await.expect("a session");
+        let ttl = 5 * self.fixture.ttl;
+        let real = self.fixture.store.open_session(ttl).await.expect("a session");
         let (key, _) = self.table.open_session(NOW, ttl);
         Side { real, key, bits: u128::from(unique()) << 64, held: Vec::new() }
     }
@@ -250,7 +250,7 @@ impl<'a> Play<'a> {
 
     async fn look(&mut self, election: usize, limit: usize) -> Result<(), String> {
         let election = self.elections[election].clone();
-        let real = self.scene.store.line(&election, limit).await.map_err(|error| error.to_string())?;
+        let real = self.fixture.store.line(&election, limit).await.map_err(|error| error.to_string())?;
         let model = self.table.line(NOW, &election, limit);
         same("more", real.more, model.more)?;
         same("length", real.entries.len(), model.entries.len())?;
@@ -267,12 +267,12 @@ impl<'a> Play<'a> {
 
     async fn evict(&mut self, which: usize) -> Result<(), String> {
         let Some((election, real, model)) = self.entries.iter().rev().nth(which) else { return Ok(()) };
-        let done = self.scene.store.evict(election, real).await;
+        let done = self.fixture.store.evict(election, real).await;
         same_result("evict", done, Ok(self.table.evict(NOW, election, model)))
     }
 
     async fn set_office(&mut self, election: usize, which: usize, paused: bool, deposed: bool) -> Result<(), String> {
-        if !self.scene.promises.office_record {
+        if !self.fixture.promises.office_record {
             return Ok(());
         }
         let election = self.elections[election].clone();
@@ -281,7 +281,7 @@ impl<'a> Play<'a> {
         let office = Office::default()
             .with_paused(paused.then(|| Paused::new("a test")))
             .with_deposed(Token::new(7).filter(|_| deposed).map(Deposed::new));
-        let done = self.scene.store.set_office(&election, real, &office).await;
+        let done = self.fixture.store.set_office(&election, real, &office).await;
         same_result("set_office", done, Ok(self.table.set_office(NOW, &election, model, &office)))
     }
 

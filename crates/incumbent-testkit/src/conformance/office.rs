@@ -7,8 +7,8 @@ use incumbent_store::{
     Refusal, Store, Token, Version,
 };
 
+use super::fixture::Fixture;
 use super::harness::Harness;
-use super::scene::Scene;
 
 fn token(number: u64) -> Token {
     Token::new(number).expect("a token")
@@ -32,19 +32,19 @@ async fn read(store: &dyn Store, election: &ElectionName) -> Office {
     store.line(election, 0).await.expect("the line").office
 }
 
-async fn set(scene: &Scene, was: Version, to: &Office) -> Cas {
-    scene.store.set_office(&scene.election, was, to).await.expect("a compare-and-set")
+async fn set(fixture: &Fixture, was: Version, to: &Office) -> Cas {
+    fixture.store.set_office(&fixture.election, was, to).await.expect("a compare-and-set")
 }
 
 /// A writer that has not seen the newest record writes nothing; what is written is read back word
 /// for word.
 pub async fn an_office_record_that_has_moved_on_is_not_overwritten<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    if !scene.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
     let other = harness.store().await;
-    let mut versions = vec![read(&*scene.store, &scene.election).await.version];
+    let mut versions = vec![read(&*fixture.store, &fixture.election).await.version];
     assert_eq!(versions, [Version::NONE]);
     for refused in [
         None,
@@ -58,33 +58,33 @@ pub async fn an_office_record_that_has_moved_on_is_not_overwritten<H: Harness>(h
     ] {
         let office = full(refused);
         let newest = *versions.last().expect("one at least");
-        assert_eq!(set(&scene, newest, &office).await, Cas::Done);
-        let now = read(&*other, &scene.election).await;
+        assert_eq!(set(&fixture, newest, &office).await, Cas::Done);
+        let now = read(&*other, &fixture.election).await;
         assert!(!versions.contains(&now.version), "a version comes back: {:?} after {versions:?}", now.version);
         assert_eq!(now.clone().with_version(office.version), office);
         for old in &versions {
-            assert_eq!(set(&scene, *old, &Office::default()).await, Cas::Refused, "{old:?}");
+            assert_eq!(set(&fixture, *old, &Office::default()).await, Cas::Refused, "{old:?}");
         }
-        assert_eq!(read(&*other, &scene.election).await, now, "a refusal changes nothing");
+        assert_eq!(read(&*other, &fixture.election).await, now, "a refusal changes nothing");
         versions.push(now.version);
     }
     let heirless = Handover::new(token(Token::MAX), None, Nonce(u64::MAX), Duration::new(5, 1_000_000));
     let sparse = Office::default().with_handover(heirless);
-    assert_eq!(set(&scene, *versions.last().unwrap(), &sparse).await, Cas::Done);
-    let now = read(&*other, &scene.election).await;
+    assert_eq!(set(&fixture, *versions.last().unwrap(), &sparse).await, Cas::Done);
+    let now = read(&*other, &fixture.election).await;
     assert_eq!(now.with_version(Version::NONE), sparse);
 }
 
 /// A pause and a transfer that race are both there in the end, and no increment is lost.
 pub async fn racing_writers_of_the_office_record_erase_nothing_of_each_other<H: Harness>(harness: &H) {
     const ROUNDS: u64 = 8;
-    let scene = Scene::set(harness).await;
-    if !scene.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..5 {
-        let (store, election) = (harness.store().await, scene.election.clone());
+        let (store, election) = (harness.store().await, fixture.election.clone());
         writers.spawn(async move {
             for round in 1..=ROUNDS {
                 write_own_field(&*store, &election, writer, round).await;
@@ -94,7 +94,7 @@ pub async fn racing_writers_of_the_office_record_erase_nothing_of_each_other<H: 
     while let Some(ended) = writers.join_next().await {
         ended.expect("no writer saw its field changed by another");
     }
-    let office = read(&*scene.store, &scene.election).await;
+    let office = read(&*fixture.store, &fixture.election).await;
     assert_eq!(office.deposed, Some(Deposed::new(token(3 * ROUNDS))), "every increment of the three who count");
     assert_eq!(office.paused.map(|paused| paused.order.reason.to_string()), Some(ROUNDS.to_string()));
     assert_eq!(office.handover.map(|handover| handover.nonce), Some(Nonce(ROUNDS)));
@@ -135,76 +135,76 @@ async fn write_own_field(store: &dyn Store, election: &ElectionName, writer: u32
 
 /// A record that says nothing is no record, and an old version does not bring it back.
 pub async fn a_blank_office_record_is_removed<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    if !scene.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    assert_eq!(set(&scene, Version::NONE, &Office::default()).await, Cas::Done);
-    assert_eq!(read(&*scene.store, &scene.election).await, Office::default());
-    assert_eq!(set(&scene, Version::NONE, &full(None)).await, Cas::Done);
-    let first = read(&*scene.store, &scene.election).await.version;
+    assert_eq!(set(&fixture, Version::NONE, &Office::default()).await, Cas::Done);
+    assert_eq!(read(&*fixture.store, &fixture.election).await, Office::default());
+    assert_eq!(set(&fixture, Version::NONE, &full(None)).await, Cas::Done);
+    let first = read(&*fixture.store, &fixture.election).await.version;
     assert_ne!(first, Version::NONE);
-    assert_eq!(set(&scene, first, &Office::default()).await, Cas::Done);
-    assert_eq!(read(&*scene.store, &scene.election).await, Office::default());
-    assert_eq!(set(&scene, first, &full(None)).await, Cas::Refused);
-    assert_eq!(set(&scene, Version::NONE, &full(None)).await, Cas::Done);
-    assert_ne!(read(&*scene.store, &scene.election).await.version, first, "a version never comes back");
+    assert_eq!(set(&fixture, first, &Office::default()).await, Cas::Done);
+    assert_eq!(read(&*fixture.store, &fixture.election).await, Office::default());
+    assert_eq!(set(&fixture, first, &full(None)).await, Cas::Refused);
+    assert_eq!(set(&fixture, Version::NONE, &full(None)).await, Cas::Done);
+    assert_ne!(read(&*fixture.store, &fixture.election).await.version, first, "a version never comes back");
 }
 
 /// By the store's own means, or with a later write; the rest of the record stays.
 pub async fn a_tombstone_goes_after_its_time<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    if !scene.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let participant = scene.participant().await;
+    let participant = fixture.participant().await;
     let long = Ended::new(Nonce(1), Duration::from_secs(3600));
     let office = Office::default().with_ended(long.clone()).with_deposed(Deposed::new(token(9)));
-    assert_eq!(set(&scene, Version::NONE, &office).await, Cas::Done);
-    assert_eq!(read(&*scene.store, &scene.election).await.ended, Some(long));
-    let was = read(&*scene.store, &scene.election).await.version;
-    let short = Ended::new(Nonce(2), scene.ttl);
-    assert_eq!(set(&scene, was, &office.with_ended(short.clone())).await, Cas::Done);
-    assert_eq!(read(&*scene.store, &scene.election).await.ended, Some(short));
+    assert_eq!(set(&fixture, Version::NONE, &office).await, Cas::Done);
+    assert_eq!(read(&*fixture.store, &fixture.election).await.ended, Some(long));
+    let was = read(&*fixture.store, &fixture.election).await.version;
+    let short = Ended::new(Nonce(2), fixture.ttl);
+    assert_eq!(set(&fixture, was, &office.with_ended(short.clone())).await, Cas::Done);
+    assert_eq!(read(&*fixture.store, &fixture.election).await.ended, Some(short));
     let mut writes = 0;
-    scene
+    fixture
         .until("the tombstone goes", async || {
-            let mut office = read(&*scene.store, &scene.election).await;
+            let mut office = read(&*fixture.store, &fixture.election).await;
             if office.ended.is_none() {
                 return true;
             }
             // A later write: of the record, which does not start the time again, and of the line.
             writes += 1;
             office.paused = Some(Paused::new(format!("write {writes}").as_str()));
-            set(&scene, office.version, &office).await;
-            let held = participant.stand(&scene.election).await;
+            set(&fixture, office.version, &office).await;
+            let held = participant.stand(&fixture.election).await;
             participant.withdraw(&held).await;
             false
         })
         .await;
-    let office = read(&*scene.store, &scene.election).await;
+    let office = read(&*fixture.store, &fixture.election).await;
     assert_eq!(office.deposed, Some(Deposed::new(token(9))), "only the tombstone goes");
 }
 
 /// Nobody takes office without having seen what the record says; it stays when the line is empty.
 pub async fn the_office_record_is_seen_with_every_standing<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    if !scene.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let (leader, follower) = (scene.participant().await, scene.participant().await);
-    assert_eq!(set(&scene, Version::NONE, &full(None)).await, Cas::Done);
-    let office = read(&*scene.store, &scene.election).await;
-    assert_eq!(leader.enlist(&scene.election).await.office, office);
-    assert_eq!(follower.enlist(&scene.election).await.office, office);
-    let held = scene.line().await.entries.swap_remove(0);
+    let (leader, follower) = (fixture.participant().await, fixture.participant().await);
+    assert_eq!(set(&fixture, Version::NONE, &full(None)).await, Cas::Done);
+    let office = read(&*fixture.store, &fixture.election).await;
+    assert_eq!(leader.enlist(&fixture.election).await.office, office);
+    assert_eq!(follower.enlist(&fixture.election).await.office, office);
+    let held = fixture.line().await.entries.swap_remove(0);
     let renewal = leader.session.renew(&[]).await.unwrap();
     let held = renewal.stray.into_iter().find(|stray| held.is(stray)).expect("the leader's entry");
-    assert_eq!(set(&scene, office.version, &full(Some(Refusal::Busy))).await, Cas::Done);
-    let office = read(&*scene.store, &scene.election).await;
+    assert_eq!(set(&fixture, office.version, &full(Some(Refusal::Busy))).await, Cas::Done);
+    let office = read(&*fixture.store, &fixture.election).await;
     assert_eq!(leader.standing(&held).await.office, office);
     leader.session.close().await.unwrap();
     follower.session.close().await.unwrap();
-    let line = scene.line().await;
+    let line = fixture.line().await;
     assert_eq!((line.entries, line.office), (vec![], office));
 }

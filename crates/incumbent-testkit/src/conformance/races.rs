@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use incumbent_store::{Line, Place, Token};
 use tokio::task::JoinSet;
 
+use super::fixture::{Fixture, new_entry};
 use super::harness::Harness;
-use super::scene::{Scene, new_entry};
 use crate::candidates::held_of;
 
 const CANDIDATES: usize = 6;
@@ -15,32 +15,32 @@ const ROUNDS: usize = 8;
 /// Drawing a token and becoming visible is one step: an entry that becomes visible later has the
 /// greater token, and the head of the line changes only when the head has left.
 pub async fn nobody_appears_ahead_of_a_sitting_leader<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
+    let fixture = Fixture::new(harness).await;
     let mut candidates = JoinSet::new();
     for _ in 0..CANDIDATES {
-        let scene = Scene { store: harness.store().await, election: scene.election.clone(), ..scene.clone() };
-        candidates.spawn(come_and_go(scene));
+        let fixture = Fixture { store: harness.store().await, election: fixture.election.clone(), ..fixture.clone() };
+        candidates.spawn(come_and_go(fixture));
     }
     let mut reader = Reader::default();
     let mut stands = 0;
     while !candidates.is_empty() {
-        reader.check(&scene.line().await);
+        reader.check(&fixture.line().await);
         tokio::task::yield_now().await;
         while let Some(ended) = candidates.try_join_next() {
             stands += ended.expect("every leader found itself at the head");
         }
     }
-    reader.check(&scene.line().await);
-    let expected = if scene.has_line() { CANDIDATES * ROUNDS } else { 1 };
+    reader.check(&fixture.line().await);
+    let expected = if fixture.has_line() { CANDIDATES * ROUNDS } else { 1 };
     assert!(stands >= expected, "only {stands} times has anybody stood");
 }
 
 /// Stands and leaves, again and again. How often it was in line.
-async fn come_and_go(scene: Scene) -> usize {
-    let participant = scene.participant().await;
+async fn come_and_go(fixture: Fixture) -> usize {
+    let participant = fixture.participant().await;
     let mut stands = 0;
     for _ in 0..ROUNDS {
-        let Some(held) = held_of(&participant.enlist(&scene.election).await) else {
+        let Some(held) = held_of(&participant.enlist(&fixture.election).await) else {
             tokio::task::yield_now().await;
             continue;
         };
@@ -48,7 +48,7 @@ async fn come_and_go(scene: Scene) -> usize {
         tokio::task::yield_now().await;
         if participant.leads(&held).await {
             tokio::task::yield_now().await;
-            let head = scene.line().await.entries.swap_remove(0);
+            let head = fixture.line().await.entries.swap_remove(0);
             assert!(head.is(&held), "{head:?} is ahead of the leader {held:?}");
         }
         participant.withdraw(&held).await;
@@ -76,10 +76,10 @@ impl Reader {
 
 /// They come all at once; each gets a place of its own, and one leads.
 pub async fn racing_candidates_get_different_tokens_and_one_leader<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
+    let fixture = Fixture::new(harness).await;
     let mut candidates = JoinSet::new();
     for _ in 0..CANDIDATES {
-        let (participant, election) = (scene.participant().await, scene.election.clone());
+        let (participant, election) = (fixture.participant().await, fixture.election.clone());
         candidates.spawn(async move {
             let standing = participant.enlist_as(&election, &new_entry()).await.expect("an enlistment");
             (participant, held_of(&standing))
@@ -96,6 +96,6 @@ pub async fn racing_candidates_get_different_tokens_and_one_leader<H: Harness>(h
         }
     }
     assert_eq!(leading, [*tokens.first().expect("somebody stands")]);
-    assert_eq!(scene.tokens().await, Vec::from_iter(tokens.iter().copied()));
-    assert_eq!(tokens.len(), if scene.has_line() { CANDIDATES } else { 1 });
+    assert_eq!(fixture.tokens().await, Vec::from_iter(tokens.iter().copied()));
+    assert_eq!(tokens.len(), if fixture.has_line() { CANDIDATES } else { 1 });
 }

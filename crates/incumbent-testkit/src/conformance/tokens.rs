@@ -2,21 +2,21 @@
 
 use incumbent_store::{Cas, Ended, Nonce, Office};
 
+use super::fixture::Fixture;
 use super::harness::Harness;
-use super::scene::Scene;
 
 /// Nobody is left in line, and still the next token is greater than every one before.
 pub async fn tokens_grow_over_withdrawals_and_an_emptied_line<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
+    let fixture = Fixture::new(harness).await;
     let mut tokens = Vec::new();
     for _ in 0..3 {
         // A new session each time, and one that stands twice.
-        let participant = scene.participant().await;
+        let participant = fixture.participant().await;
         for _ in 0..2 {
-            let held = participant.stand(&scene.election).await;
+            let held = participant.stand(&fixture.election).await;
             tokens.push(held.token);
             participant.withdraw(&held).await;
-            assert_eq!(scene.tokens().await, []);
+            assert_eq!(fixture.tokens().await, []);
         }
     }
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
@@ -24,36 +24,36 @@ pub async fn tokens_grow_over_withdrawals_and_an_emptied_line<H: Harness>(harnes
 
 /// The store, or a rival, removes the silent one; the next token is greater all the same.
 pub async fn tokens_grow_over_a_session_that_fell_silent<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    let (silent, next) = (scene.participant().await, scene.participant().await);
-    let old = silent.stand(&scene.election).await;
+    let fixture = Fixture::new(harness).await;
+    let (silent, next) = (fixture.participant().await, fixture.participant().await);
+    let old = silent.stand(&fixture.election).await;
     drop(silent);
-    if scene.is_leased() {
-        scene.until("the silent session is forgotten", async || scene.tokens().await.is_empty()).await;
+    if fixture.is_leased() {
+        fixture.until("the silent session is forgotten", async || fixture.tokens().await.is_empty()).await;
     } else {
-        scene.evict(&old).await;
+        fixture.evict(&old).await;
     }
-    let new = next.stand(&scene.election).await;
+    let new = next.stand(&fixture.election).await;
     assert!(new.token > old.token, "{new:?} after {old:?}");
     assert!(next.leads(&new).await);
 }
 
 /// An election that was ended, and of which nothing is left, starts with a greater token.
 pub async fn tokens_grow_over_an_ended_election<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    if !scene.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let participant = scene.participant().await;
-    let old = participant.stand(&scene.election).await;
-    let version = scene.line().await.office.version;
-    let ended = Office::default().with_ended(Ended::new(Nonce(7), scene.ttl));
-    assert_eq!(scene.store.set_office(&scene.election, version, &ended).await.unwrap(), Cas::Done);
+    let participant = fixture.participant().await;
+    let old = participant.stand(&fixture.election).await;
+    let version = fixture.line().await.office.version;
+    let ended = Office::default().with_ended(Ended::new(Nonce(7), fixture.ttl));
+    assert_eq!(fixture.store.set_office(&fixture.election, version, &ended).await.unwrap(), Cas::Done);
     participant.withdraw(&old).await;
-    let version = scene.line().await.office.version;
-    assert_eq!(scene.store.set_office(&scene.election, version, &Office::default()).await.unwrap(), Cas::Done);
-    let line = scene.line().await;
+    let version = fixture.line().await.office.version;
+    assert_eq!(fixture.store.set_office(&fixture.election, version, &Office::default()).await.unwrap(), Cas::Done);
+    let line = fixture.line().await;
     assert!(line.office.is_blank() && line.entries.is_empty(), "{line:?}");
-    let new = participant.stand(&scene.election).await;
+    let new = participant.stand(&fixture.election).await;
     assert!(new.token > old.token, "{new:?} after {old:?}");
 }

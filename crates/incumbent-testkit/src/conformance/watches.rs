@@ -7,31 +7,31 @@ use std::sync::Arc;
 use incumbent_store::{Cas, Cursor, Held, Office, Paused, Place, Seen, Session, Store, Wake, Watched};
 use tokio::task::JoinSet;
 
+use super::fixture::{Fixture, Participant, new_entry, poll_once};
 use super::harness::Harness;
-use super::scene::{Participant, Scene, new_entry, poll_once};
 
 /// The one right ahead is gone, and somebody older still leads.
 pub async fn a_wake_is_only_a_hint<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    if !scene.has_line() {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_line() {
         let (leader, waiting, quicker) =
-            (scene.participant().await, scene.participant().await, scene.participant().await);
-        let held = leader.stand(&scene.election).await;
-        assert!(matches!(waiting.enlist(&scene.election).await.place, Place::Behind { held: None, .. }));
+            (fixture.participant().await, fixture.participant().await, fixture.participant().await);
+        let held = leader.stand(&fixture.election).await;
+        assert!(matches!(waiting.enlist(&fixture.election).await.place, Place::Behind { held: None, .. }));
         leader.withdraw(&held).await;
-        let taken = quicker.stand(&scene.election).await;
-        let place = waiting.enlist(&scene.election).await.place;
+        let taken = quicker.stand(&fixture.election).await;
+        let place = waiting.enlist(&fixture.election).await.place;
         assert!(matches!(&place, Place::Behind { held: None, ahead, .. } if ahead.is(&taken)), "{place:?}");
         return;
     }
-    let participants = scene.participants_in_line(3).await;
+    let participants = fixture.participants_in_line(3).await;
     let [(_, leading), (between, gone), (last, held)] = participants.as_slice() else { unreachable!() };
     let (watched, cursor) = followed(last, held).await;
     assert_eq!(watched.ahead.as_ref(), Some(&gone.entry));
     let wake = last.session.watch(&watched, cursor);
     between.withdraw(gone).await;
-    if scene.promises.watches {
-        scene.woken("the one behind", wake).await;
+    if fixture.promises.watches {
+        fixture.woken("the one behind", wake).await;
     }
     let place = last.place(held).await;
     assert!(matches!(&place, Place::Behind { ahead, .. } if ahead.is(leading)), "{place:?}");
@@ -92,8 +92,8 @@ impl Change {
     }
 
     /// Whether such a thing happens in this store.
-    fn happens(self, scene: &Scene) -> bool {
-        (scene.has_line() || !self.needs_line()) && (scene.promises.office_record || !self.needs_office_record())
+    fn happens(self, fixture: &Fixture) -> bool {
+        (fixture.has_line() || !self.needs_line()) && (fixture.promises.office_record || !self.needs_office_record())
     }
 }
 
@@ -112,9 +112,9 @@ enum Read {
 }
 
 impl Waiting {
-    async fn set(scene: &Scene, change: Change) -> Waiting {
-        let (participant, other) = (scene.participant().await, scene.participant().await);
-        let election = &scene.election;
+    async fn set(fixture: &Fixture, change: Change) -> Waiting {
+        let (participant, other) = (fixture.participant().await, fixture.participant().await);
+        let election = &fixture.election;
         let mut held = None;
         if matches!(change, Change::AheadGoes | Change::HeadGoes | Change::HeadPublishes | Change::LastGoes) {
             held = Some(other.stand(election).await);
@@ -126,19 +126,19 @@ impl Waiting {
             held = Some(other.stand(election).await);
         }
         if matches!(change, Change::NoticeIsRemoved | Change::OfficeIsRemoved) {
-            set_paused(scene, true).await;
+            set_paused(fixture, true).await;
         }
         Waiting { change, waits: waits.map(|held| (participant, held)), makes: (other, held) }
     }
 
-    async fn read(&self, scene: &Scene) -> Read {
+    async fn read(&self, fixture: &Fixture) -> Read {
         let other = || self.makes.1.as_ref().map(|held| held.entry.clone());
         if let Some((participant, held)) = &self.waits {
             let (mut watched, cursor) = followed(participant, held).await;
             watched.heir = other().filter(|_| self.change != Change::AheadGoes);
             return Read::Entry(participant.session.clone(), watched, cursor);
         }
-        let line = scene.line().await;
+        let line = fixture.line().await;
         let mut seen = line.seen();
         if matches!(self.change, Change::LastGoes | Change::OfficeIsSet | Change::OfficeIsRemoved) {
             seen = Seen::new(line.office.version);
@@ -147,84 +147,84 @@ impl Waiting {
         Read::Election(seen, line.cursor)
     }
 
-    async fn make(&self, scene: &Scene) {
+    async fn make(&self, fixture: &Fixture) {
         let (participant, held) = &self.makes;
         let held = || held.as_ref().expect("somebody stands");
         match self.change {
-            Change::OwnEntryGoes => scene.evict(&self.waits.as_ref().expect("it is in line").1).await,
+            Change::OwnEntryGoes => fixture.evict(&self.waits.as_ref().expect("it is in line").1).await,
             Change::AheadGoes | Change::HeirGoes | Change::HeadGoes | Change::LastGoes => {
                 participant.withdraw(held()).await
             }
             Change::HeirPublishes | Change::HeadPublishes => {
                 assert!(participant.publish(held(), b"new", None).await.is_some());
             }
-            Change::HeadComes => drop(participant.stand(&scene.election).await),
-            Change::NoticeIsSet | Change::OfficeIsSet => set_paused(scene, true).await,
-            Change::NoticeIsRemoved | Change::OfficeIsRemoved => set_paused(scene, false).await,
+            Change::HeadComes => drop(participant.stand(&fixture.election).await),
+            Change::NoticeIsSet | Change::OfficeIsSet => set_paused(fixture, true).await,
+            Change::NoticeIsRemoved | Change::OfficeIsRemoved => set_paused(fixture, false).await,
         }
     }
 }
 
 impl Read {
-    fn watch(&self, scene: &Scene, store: &dyn Store) -> Wake {
+    fn watch(&self, fixture: &Fixture, store: &dyn Store) -> Wake {
         match self {
             Read::Entry(session, watched, from) => session.watch(watched, *from),
-            Read::Election(seen, from) => store.watch(&scene.election, seen, *from),
+            Read::Election(seen, from) => store.watch(&fixture.election, seen, *from),
         }
     }
 }
 
-async fn set_paused(scene: &Scene, paused: bool) {
-    let was = scene.line().await.office.version;
+async fn set_paused(fixture: &Fixture, paused: bool) {
+    let was = fixture.line().await.office.version;
     let office = Office::default().with_paused(paused.then(|| Paused::new("a test")));
-    assert_eq!(scene.store.set_office(&scene.election, was, &office).await.unwrap(), Cas::Done);
+    assert_eq!(fixture.store.set_office(&fixture.election, was, &office).await.unwrap(), Cas::Done);
 }
 
 /// What happened between the read and the watch wakes at once.
 pub async fn a_watch_from_a_cursor_misses_nothing<H: Harness>(harness: &H) {
     for change in Change::ALL {
-        let scene = Scene::set(harness).await;
-        if !change.happens(&scene) {
+        let fixture = Fixture::new(harness).await;
+        if !change.happens(&fixture) {
             continue;
         }
-        let waiting = Waiting::set(&scene, change).await;
-        let read = waiting.read(&scene).await;
-        waiting.make(&scene).await;
-        let wake = read.watch(&scene, &*scene.store);
-        told(&scene, &format!("{change:?} before the watch"), wake).await;
+        let waiting = Waiting::set(&fixture, change).await;
+        let read = waiting.read(&fixture).await;
+        waiting.make(&fixture).await;
+        let wake = read.watch(&fixture, &*fixture.store);
+        told(&fixture, &format!("{change:?} before the watch"), wake).await;
     }
 }
 
 /// What happens while somebody watches wakes it, also through another handle.
 pub async fn a_watch_wakes_on_what_comes_after_it<H: Harness>(harness: &H) {
     for change in Change::ALL {
-        let scene = Scene::set(harness).await;
-        if !change.happens(&scene) {
+        let fixture = Fixture::new(harness).await;
+        if !change.happens(&fixture) {
             continue;
         }
-        let waiting = Waiting::set(&scene, change).await;
-        let wake = armed(&scene, &*harness.store().await, &waiting).await;
-        waiting.make(&scene).await;
-        told(&scene, &format!("{change:?} after the watch"), wake).await;
+        let waiting = Waiting::set(&fixture, change).await;
+        let wake = armed(&fixture, &*harness.store().await, &waiting).await;
+        waiting.make(&fixture).await;
+        told(&fixture, &format!("{change:?} after the watch"), wake).await;
     }
 }
 
 /// A watch that waits. It may wake without a change, but not again and again.
-async fn armed(scene: &Scene, store: &dyn Store, waiting: &Waiting) -> Wake {
+async fn armed(fixture: &Fixture, store: &dyn Store, waiting: &Waiting) -> Wake {
     for _ in 0..10 {
-        let mut wake = waiting.read(scene).await.watch(scene, store);
+        let mut wake = waiting.read(fixture).await.watch(fixture, store);
         // Stores may arm a watch with its first poll.
         if poll_once(&mut wake).await.is_pending() {
             return wake;
         }
     }
-    panic!("{:?} of {}: woken again and again though nothing changes", waiting.change, scene.election);
+    panic!("{:?} of {}: woken again and again though nothing changes", waiting.change, fixture.election);
 }
 
 /// A promised watch wakes; one that is not promised keeps quiet for ever.
-async fn told(scene: &Scene, what: &str, mut wake: Wake) {
-    if scene.promises.watches {
-        scene.woken(what, wake).await;
+async fn told(fixture: &Fixture, what: &str, mut wake: Wake) {
+    if fixture.promises.watches {
+        fixture.woken(what, wake).await;
     } else {
         assert!(poll_once(&mut wake).await.is_pending(), "{what}: a watch that was not promised has woken");
     }
@@ -232,14 +232,14 @@ async fn told(scene: &Scene, what: &str, mut wake: Wake) {
 
 /// Watches that nobody waits for any more are forgotten, whether or not they were polled.
 pub async fn dropped_watches_leave_nothing_behind<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    let participant = scene.participant().await;
-    let held = participant.stand(&scene.election).await;
+    let fixture = Fixture::new(harness).await;
+    let participant = fixture.participant().await;
+    let held = participant.stand(&fixture.election).await;
     let before = harness.watches();
-    let line = scene.line().await;
+    let line = fixture.line().await;
     let (watched, cursor) = followed(&participant, &held).await;
     let watch = |number| match number % 2 {
-        0 => scene.store.watch(&scene.election, &line.seen(), line.cursor),
+        0 => fixture.store.watch(&fixture.election, &line.seen(), line.cursor),
         _ => participant.session.watch(&watched, cursor),
     };
     for number in 0..500 {
@@ -248,22 +248,22 @@ pub async fn dropped_watches_leave_nothing_behind<H: Harness>(harness: &H) {
             let _ = poll_once(&mut wake).await;
         }
     }
-    scene.until("the store has forgotten them", async || harness.watches() == before).await;
+    fixture.until("the store has forgotten them", async || harness.watches() == before).await;
     // And the store still tells those who stayed.
     let stayed = [watch(0), watch(1)];
     participant.withdraw(&held).await;
     for wake in stayed {
-        told(&scene, "the watch that stayed", wake).await;
+        told(&fixture, "the watch that stayed", wake).await;
     }
 }
 
 /// No herd: in a crowd that waits, the one behind the one who left is woken, and nobody else.
 pub async fn one_leaves_and_exactly_one_is_woken<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    if !scene.has_line() || !scene.promises.watches {
-        return nobody_waits_in_line(&scene).await;
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_line() || !fixture.promises.watches {
+        return nobody_waits_in_line(&fixture).await;
     }
-    let participants = scene.participants_in_line(harness.crowd()).await;
+    let participants = fixture.participants_in_line(harness.crowd()).await;
     let mut watches = JoinSet::new();
     for (number, (follower, held)) in participants.iter().enumerate().skip(1) {
         let (watched, cursor) = followed(follower, held).await;
@@ -279,7 +279,7 @@ pub async fn one_leaves_and_exactly_one_is_woken<H: Harness>(harness: &H) {
     for number in leaving {
         participants[number].0.withdraw(&participants[number].1).await;
         loop {
-            let woken = tokio::time::timeout(scene.patience(), watches.join_next()).await.expect("somebody is woken");
+            let woken = tokio::time::timeout(fixture.patience(), watches.join_next()).await.expect("somebody is woken");
             let woken = woken.unwrap().unwrap();
             // Those who leave hear of that, too.
             if !leaving.contains(&woken) {
@@ -297,39 +297,39 @@ pub async fn one_leaves_and_exactly_one_is_woken<H: Harness>(harness: &H) {
 
 /// Without a line or without watches there is no crowd to wake: those who wait come back by
 /// themselves.
-async fn nobody_waits_in_line(scene: &Scene) {
-    let (leader, waiting) = (scene.participant().await, scene.participant().await);
-    let held = leader.stand(&scene.election).await;
+async fn nobody_waits_in_line(fixture: &Fixture) {
+    let (leader, waiting) = (fixture.participant().await, fixture.participant().await);
+    let held = leader.stand(&fixture.election).await;
     let entry = new_entry();
-    let behind = waiting.enlist_as(&scene.election, &entry).await.unwrap().place;
+    let behind = waiting.enlist_as(&fixture.election, &entry).await.unwrap().place;
     assert!(matches!(behind, Place::Behind { .. }), "{behind:?}");
     leader.withdraw(&held).await;
-    let place = waiting.enlist_as(&scene.election, &entry).await.unwrap().place;
+    let place = waiting.enlist_as(&fixture.election, &entry).await.unwrap().place;
     assert!(matches!(place, Place::Leading(_)), "{place:?}");
 }
 
 /// Followers do not care what the one ahead advertises, nor the kept out who leads; observers do.
 pub async fn a_publication_wakes_those_who_follow_the_head_and_not_those_who_wait_for_a_place<H: Harness>(harness: &H) {
-    let scene = Scene::set(harness).await;
-    let participant = scene.participant().await;
-    let held = participant.stand(&scene.election).await;
-    let line = scene.line().await;
-    let mut kept_out = scene.store.watch(&scene.election, &Seen::new(line.office.version), line.cursor);
-    let head = scene.store.watch(&scene.election, &line.seen(), line.cursor);
+    let fixture = Fixture::new(harness).await;
+    let participant = fixture.participant().await;
+    let held = participant.stand(&fixture.election).await;
+    let line = fixture.line().await;
+    let mut kept_out = fixture.store.watch(&fixture.election, &Seen::new(line.office.version), line.cursor);
+    let head = fixture.store.watch(&fixture.election, &line.seen(), line.cursor);
     let (watched, cursor) = followed(&participant, &held).await;
     let mut owner = participant.session.watch(&watched, cursor);
     assert!(poll_once(&mut owner).await.is_pending() && poll_once(&mut kept_out).await.is_pending());
-    let next = scene.participant().await;
+    let next = fixture.participant().await;
     let mut place = None;
-    if scene.has_line() {
-        let behind = next.stand(&scene.election).await;
+    if fixture.has_line() {
+        let behind = next.stand(&fixture.election).await;
         let (watched, cursor) = followed(&next, &behind).await;
         let wake = place.insert(next.session.watch(&watched, cursor));
         assert!(poll_once(wake).await.is_pending());
     }
     assert!(participant.publish(&held, b"new", None).await.is_some());
-    told(&scene, "who watches the head", head).await;
-    assert_eq!(scene.seen(&held).await.value, "new");
+    told(&fixture, "who watches the head", head).await;
+    assert_eq!(fixture.seen(&held).await.value, "new");
     let woken = poll_once(&mut owner).await;
     assert!(woken.is_pending(), "its own words are no news: {woken:?}");
     if let Some(place) = &mut place {
@@ -337,7 +337,7 @@ pub async fn a_publication_wakes_those_who_follow_the_head_and_not_those_who_wai
     }
     participant.withdraw(&held).await;
     if let Some(place) = place {
-        told(&scene, "who waits for the place", place).await;
+        told(&fixture, "who waits for the place", place).await;
     }
     assert!(poll_once(&mut kept_out).await.is_pending(), "the office record is the same");
 }

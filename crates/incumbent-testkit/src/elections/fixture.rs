@@ -13,15 +13,15 @@ use crate::conformance::Harness;
 pub(super) const WITHIN: Duration = Duration::from_secs(60);
 
 /// Clients on one backing system, in one election.
-pub(super) struct Stage<'a, H> {
+pub(super) struct Fixture<'a, H> {
     pub(super) harness: &'a H,
     pub(super) election: ElectionName,
     pub(super) store: Arc<dyn Store>,
 }
 
-impl<'a, H: Harness> Stage<'a, H> {
-    pub(super) async fn new(harness: &'a H) -> Stage<'a, H> {
-        Stage { harness, election: harness.election(), store: harness.store().await }
+impl<'a, H: Harness> Fixture<'a, H> {
+    pub(super) async fn new(harness: &'a H) -> Fixture<'a, H> {
+        Fixture { harness, election: harness.election(), store: harness.store().await }
     }
 
     /// A client with a session of its own.

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use incumbent::{CandidacyError, LossReason};
 
-use super::stage::{Stage, WITHIN, lead};
+use super::fixture::{Fixture, WITHIN, lead};
 use crate::conformance::Harness;
 
 /// `resign` says that the entry is gone, and it is.
 pub async fn giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (candidacies, office) = stage.line_of(&["a"]).await;
+    let fixture = Fixture::new(harness).await;
+    let (candidacies, office) = fixture.line_of(&["a"]).await;
     let (term, token) = (office.term(), office.token().token);
     drop(candidacies);
     office.resign().await.expect("certain");
-    assert!(stage.line().await.entries.iter().all(|entry| entry.token != token));
+    assert!(fixture.line().await.entries.iter().all(|entry| entry.token != token));
     assert_eq!(term.check().expect_err("over").reason(), LossReason::Resigned);
     assert_eq!(term.lost().await.reason(), LossReason::Resigned);
     assert_eq!(term.remaining(), Duration::ZERO);
@@ -22,20 +22,20 @@ pub async fn giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one(har
 
 /// A leader that leaves is not elected once more on the way out.
 pub async fn leaving_in_office_makes_no_further_term(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (mut candidacies, office) = stage.line_of(&["a"]).await;
+    let fixture = Fixture::new(harness).await;
+    let (mut candidacies, office) = fixture.line_of(&["a"]).await;
     let term = office.term();
     office.leave().await.expect("certain");
     assert_eq!(term.check().expect_err("over").reason(), LossReason::Resigned);
     let again = candidacies[0].elected().await;
     assert!(matches!(again, Err(CandidacyError::Closed)), "{again:?}");
-    assert!(stage.names().await.is_empty());
+    assert!(fixture.names().await.is_empty());
 }
 
 /// Dropping the handle is enough.
 pub async fn a_dropped_leadership_is_given_back(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
+    let fixture = Fixture::new(harness).await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b"]).await;
     let term = office.term();
     drop(office);
     lead(&mut candidacies[1]).await.check().expect("in office");
@@ -44,22 +44,22 @@ pub async fn a_dropped_leadership_is_given_back(harness: &impl Harness) {
 
 /// The leadership is what counts, not the candidacy that it came from.
 pub async fn a_dropped_candidacy_leaves_the_line_and_its_leadership_lasts(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (candidacies, office) = stage.line_of(&["a", "b"]).await;
+    let fixture = Fixture::new(harness).await;
+    let (candidacies, office) = fixture.line_of(&["a", "b"]).await;
     drop(candidacies);
-    stage.until_names(&["a"]).await;
+    fixture.until_names(&["a"]).await;
     tokio::time::sleep(harness.ttl() * 2).await;
     office.check().expect("renewed all the while");
-    assert_eq!(stage.names().await, ["a"]);
+    assert_eq!(fixture.names().await, ["a"]);
     office.resign().await.expect("certain");
-    stage.until_empty().await;
+    fixture.until_empty().await;
 }
 
 /// Dropping `stand` at any moment leaves nothing in line.
 pub async fn cancelled_campaigns_leave_no_entry(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let client = stage.client().await;
-    let election = client.election(stage.election.as_str()).expect("a name");
+    let fixture = Fixture::new(harness).await;
+    let client = fixture.client().await;
+    let election = client.election(fixture.election.as_str()).expect("a name");
     for polls in 0..40 {
         let mut standing = Box::pin(election.candidate("a").stand());
         for _ in 0..polls {
@@ -72,28 +72,28 @@ pub async fn cancelled_campaigns_leave_no_entry(harness: &impl Harness) {
     // None of them stands in the way of the next one.
     let office = election.candidate("b").stand().await.expect("a place").elected().await.expect("goes on");
     drop(office);
-    stage.until_empty().await;
+    fixture.until_empty().await;
 }
 
 /// `elected` may be dropped and asked again.
 pub async fn a_cancelled_wait_keeps_the_place(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
-    let had = stage.names().await;
+    let fixture = Fixture::new(harness).await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b"]).await;
+    let had = fixture.names().await;
     for _ in 0..3 {
         let waited = tokio::time::timeout(Duration::from_millis(5), candidacies[1].elected()).await;
         assert!(waited.is_err(), "{waited:?}");
     }
-    assert_eq!(stage.names().await, had);
+    assert_eq!(fixture.names().await, had);
     office.resign().await.expect("certain");
     lead(&mut candidacies[1]).await.check().expect("in office");
 }
 
 /// `close` asks leaders to stop, waits for them, and ends the session.
 pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let client = stage.client().await;
-    let election = client.election(stage.election.as_str()).expect("a name");
+    let fixture = Fixture::new(harness).await;
+    let client = fixture.client().await;
+    let election = client.election(fixture.election.as_str()).expect("a name");
     let mut candidacy = election.candidate("a").stand().await.expect("a place");
     let office = lead(&mut candidacy).await;
     let working = tokio::spawn(async move {
@@ -104,7 +104,7 @@ pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) 
     });
     client.clone().close(WITHIN).await.expect("all is given back");
     assert_eq!(working.await.expect("no panic"), LossReason::Closing);
-    assert!(stage.names().await.is_empty());
+    assert!(fixture.names().await.is_empty());
     assert!(matches!(candidacy.elected().await, Err(CandidacyError::Closed)));
     assert!(election.candidate("b").stand().await.is_err());
     client.close(WITHIN).await.expect("closing again is well");
@@ -112,33 +112,33 @@ pub async fn closing_a_client_drains_and_leaves_nothing(harness: &impl Harness) 
 
 /// Handles that are dropped clean up behind them.
 pub async fn dropping_every_handle_leaves_nothing(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
+    let fixture = Fixture::new(harness).await;
+    let (candidacies, office) = fixture.line_of(&["a", "b", "c"]).await;
     drop(office);
     drop(candidacies);
-    stage.until_empty().await;
+    fixture.until_empty().await;
 }
 
 /// A supervisor's candidate gives its place up only once the work has stopped.
 pub async fn a_supervised_candidate_keeps_its_place_until_the_work_has_stopped(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let election = stage.election().await;
+    let election = fixture.election().await;
     let mut candidacy = election.candidate("a").hold_until_stopped().stand().await.expect("a place");
     let office = lead(&mut candidacy).await;
-    let second = stage.stand("b").await;
+    let second = fixture.stand("b").await;
     let operator = election.operator();
     let resigning = tokio::spawn(async move { operator.resign(WITHIN).await });
     // The grace is over, and the work has not stopped.
     office.lost().await;
     tokio::time::sleep(harness.ttl()).await;
-    assert_eq!(stage.names().await.first().map(String::as_str), Some("a"));
+    assert_eq!(fixture.names().await.first().map(String::as_str), Some("a"));
     drop(office);
     resigning.await.expect("no panic").expect("resigned");
     drop((candidacy, second));
-    stage.until_empty().await;
+    fixture.until_empty().await;
 }
 
 /// Polls once; `true`: it is ready.

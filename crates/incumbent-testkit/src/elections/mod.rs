@@ -6,10 +6,10 @@
 //! incumbent_testkit::elections!(etcd_elections, Time::Real, EtcdHarness::start().await);
 //! ```
 
+mod fixture;
 mod leaving;
 mod notices;
 mod sharing;
-mod stage;
 mod standing;
 mod watching;
 

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use incumbent::{LossReason, OperatorError, Refusal, Role, TransferError, TransferRefused};
 
-use super::stage::{Stage, WITHIN, lead};
+use super::fixture::{Fixture, WITHIN, lead};
 use crate::conformance::Harness;
 
 /// Those between step aside, and the leader hands over to the one that was named.
 pub async fn an_office_goes_to_a_candidate_that_is_not_next(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (mut candidacies, office) = stage.line_of(&["a", "b", "c", "d"]).await;
-    let operator = stage.election().await.operator();
-    if !stage.has_line().await {
+    let fixture = Fixture::new(harness).await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b", "c", "d"]).await;
+    let operator = fixture.election().await.operator();
+    if !fixture.has_line().await {
         let refused = operator.transfer("d", WITHIN).await;
         assert!(matches!(refused, Err(OperatorError::Refused(TransferRefused::NoSuchCandidate(_)))), "{refused:?}");
         return;
@@ -28,14 +28,14 @@ pub async fn an_office_goes_to_a_candidate_that_is_not_next(harness: &impl Harne
     let office = lead(&mut candidacies[3]).await;
     assert!(office.token().get() > before);
     // Nobody is lost on the way, and the request is taken back.
-    stage.until("everyone in line again", |line| line.entries.len() == 4 && line.office.handover.is_none()).await;
+    fixture.until("everyone in line again", |line| line.entries.len() == 4 && line.office.handover.is_none()).await;
     operator.transfer("d", WITHIN).await.expect("the one that leads already");
 }
 
 /// The leader itself hands over; refused, it leads on.
 pub async fn a_leader_hands_its_own_office_over(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (mut candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
+    let fixture = Fixture::new(harness).await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b", "c"]).await;
     let office = match office.transfer_to("nobody", WITHIN).await {
         Err(TransferError::Refused { leadership: office, why: TransferRefused::NoSuchCandidate(_) }) => office,
         other => panic!("{other:?}"),
@@ -47,7 +47,7 @@ pub async fn a_leader_hands_its_own_office_over(harness: &impl Harness) {
         }
         other => panic!("{other:?}"),
     };
-    if !stage.has_line().await {
+    if !fixture.has_line().await {
         return;
     }
     let term = office.term();
@@ -58,12 +58,12 @@ pub async fn a_leader_hands_its_own_office_over(harness: &impl Harness) {
 
 /// A name that fits nobody or several is an error that says so, and nothing changes.
 pub async fn a_transfer_to_somebody_unknown_or_ambiguous_is_refused(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (candidacies, office) = stage.line_of(&["a", "twin", "twin"]).await;
-    let operator = stage.election().await.operator();
+    let fixture = Fixture::new(harness).await;
+    let (candidacies, office) = fixture.line_of(&["a", "twin", "twin"]).await;
+    let operator = fixture.election().await.operator();
     let refused = operator.transfer("nobody", WITHIN).await;
     assert!(matches!(refused, Err(OperatorError::Refused(TransferRefused::NoSuchCandidate(_)))), "{refused:?}");
-    if stage.has_line().await {
+    if fixture.has_line().await {
         let refused = operator.transfer("twin", WITHIN).await;
         let Err(OperatorError::Refused(TransferRefused::Ambiguous { ids, .. })) = refused else {
             panic!("{refused:?}")
@@ -76,7 +76,7 @@ pub async fn a_transfer_to_somebody_unknown_or_ambiguous_is_refused(harness: &im
         });
         operator.transfer(ids[1].as_str(), WITHIN).await.expect("an id fits one");
         stopping.await.expect("no panic");
-        let line = stage.line().await;
+        let line = fixture.line().await;
         assert_eq!(line.entries[0].incarnation.map(|id| id.to_string()).as_ref(), Some(&ids[1]));
     }
     drop(candidacies);
@@ -84,17 +84,17 @@ pub async fn a_transfer_to_somebody_unknown_or_ambiguous_is_refused(harness: &im
 
 /// Another library's candidate will not step aside, so the leader leads on.
 pub async fn a_transfer_past_a_foreign_candidate_is_refused(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (candidacies, office) = stage.line_of(&["a"]).await;
-    if !stage.has_line().await {
+    let fixture = Fixture::new(harness).await;
+    let (candidacies, office) = fixture.line_of(&["a"]).await;
+    if !fixture.has_line().await {
         // There is no place between two where there is only one.
         return office.check().expect("in office");
     }
-    let Some(foreign) = harness.enlist_foreign(&stage.election, "theirs".into()).await else {
+    let Some(foreign) = harness.enlist_foreign(&fixture.election, "theirs".into()).await else {
         return office.check().expect("in office");
     };
-    let heir = stage.stand("b").await;
-    let operator = stage.election().await.operator();
+    let heir = fixture.stand("b").await;
+    let operator = fixture.election().await.operator();
     let refused = operator.transfer("b", WITHIN).await;
     let between = TransferRefused::Leader(Refusal::ForeignBetween).to_string();
     assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(&between)), "{refused:?}");
@@ -104,17 +104,17 @@ pub async fn a_transfer_past_a_foreign_candidate_is_refused(harness: &impl Harne
     assert!(matches!(why, TransferRefused::Leader(Refusal::ForeignBetween)), "{why:?}");
     office.check().expect("undisturbed");
     drop((candidacies, heir));
-    stage.store.evict(&stage.election, &foreign).await.expect("evicted");
+    fixture.store.evict(&fixture.election, &foreign).await.expect("evicted");
 }
 
 /// Asked to resign, the leader drains, leaves, and stands again at the end.
 pub async fn a_leader_asked_to_resign_goes_to_the_end_of_the_line(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
-    let operator = stage.election().await.operator();
+    let (mut candidacies, office) = fixture.line_of(&["a", "b"]).await;
+    let operator = fixture.election().await.operator();
     let stopping = tokio::spawn(async move {
         let why = office.stopping().await.reason();
         office.check().expect("in office while it drains");
@@ -123,44 +123,44 @@ pub async fn a_leader_asked_to_resign_goes_to_the_end_of_the_line(harness: &impl
     });
     operator.resign(WITHIN).await.expect("resigned");
     assert_eq!(stopping.await.expect("no panic"), LossReason::Resigned);
-    if stage.has_line().await {
+    if fixture.has_line().await {
         let office = lead(&mut candidacies[1]).await;
-        stage.until_names(&["b", "a"]).await;
+        fixture.until_names(&["b", "a"]).await;
         office.check().expect("in office");
     }
-    let vacant = stage.client().await.election("nobody/is/here").expect("a name").operator().resign(WITHIN).await;
+    let vacant = fixture.client().await.election("nobody/is/here").expect("a name").operator().resign(WITHIN).await;
     assert!(matches!(vacant, Err(OperatorError::Vacant)), "{vacant:?}");
 }
 
 /// Removed by an operator, the leader knows by whom.
 pub async fn a_deposed_leader_is_told_so(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b"]).await;
     let token = office.token().token;
-    let operator = stage.election().await.operator();
+    let operator = fixture.election().await.operator();
     assert_eq!(operator.depose(Some(token), WITHIN).await.expect("deposed"), token);
     let why = office.lost().await.reason();
     // Where nothing is told, the next renewal finds the entry gone before anybody has read why.
-    let watches = stage.store.promises().await.expect("promises").watches;
+    let watches = fixture.store.promises().await.expect("promises").watches;
     assert!(why == LossReason::Deposed || (!watches && why == LossReason::EntryDeleted), "{why:?}");
     drop(office);
-    if stage.has_line().await {
+    if fixture.has_line().await {
         let second = lead(&mut candidacies[1]).await;
-        stage.until_names(&["b", "a"]).await;
+        fixture.until_names(&["b", "a"]).await;
         second.check().expect("in office");
     }
 }
 
 /// Only exactly the one that was named is removed.
 pub async fn deposing_somebody_who_does_not_lead_is_refused(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let operator = stage.election().await.operator();
+    let fixture = Fixture::new(harness).await;
+    let operator = fixture.election().await.operator();
     let vacant = operator.depose(None, WITHIN).await;
     assert!(matches!(vacant, Err(OperatorError::Vacant)), "{vacant:?}");
-    let (_candidacies, office) = stage.line_of(&["a", "b"]).await;
+    let (_candidacies, office) = fixture.line_of(&["a", "b"]).await;
     let other = incumbent::Token::new(office.token().get() + 1_000_000).expect("a token");
     let refused = operator.depose(Some(other), WITHIN).await;
     assert!(matches!(refused, Err(OperatorError::NotLeading { .. })), "{refused:?}");
@@ -169,12 +169,12 @@ pub async fn deposing_somebody_who_does_not_lead_is_refused(harness: &impl Harne
 
 /// While paused nobody is in line; afterwards everyone is again.
 pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let (mut candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
-    let operator = stage.election().await.operator();
+    let (mut candidacies, office) = fixture.line_of(&["a", "b", "c"]).await;
+    let operator = fixture.election().await.operator();
     let stopping = tokio::spawn(async move {
         let why = office.stopping().await.reason();
         drop(office);
@@ -182,17 +182,17 @@ pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl H
     });
     operator.clone().reason("maintenance").pause(WITHIN).await.expect("paused");
     assert_eq!(stopping.await.expect("no panic"), LossReason::Paused);
-    assert!(stage.names().await.is_empty());
+    assert!(fixture.names().await.is_empty());
     // One who comes now waits outside.
-    let late = stage.stand("d").await;
+    let late = fixture.stand("d").await;
     assert_eq!(late.role(), Role::Out(LossReason::Paused));
-    assert!(stage.election().await.candidate("e").try_once().await.expect("an answer").is_none());
+    assert!(fixture.election().await.candidate("e").try_once().await.expect("an answer").is_none());
     operator.resume(WITHIN).await.expect("resumed");
     let again = operator.resume(WITHIN).await;
     assert!(matches!(again, Err(OperatorError::NotPaused)), "{again:?}");
     candidacies.push(late);
-    if stage.has_line().await {
-        stage.until("everyone in line", |line| line.entries.len() == 4).await;
+    if fixture.has_line().await {
+        fixture.until("everyone in line", |line| line.entries.len() == 4).await;
     }
     let elected = futures_select(candidacies.iter_mut()).await;
     elected.check().expect("in office");
@@ -200,12 +200,12 @@ pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl H
 
 /// Neither because it is unfit nor because it is asked to does a leader leave a frozen office.
 pub async fn a_frozen_office_stays_where_it_is(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
-    let election = stage.election().await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b"]).await;
+    let election = fixture.election().await;
     let operator = election.operator().by("ada@ops1").reason("firmware");
     operator.freeze(None, WITHIN).await.expect("frozen");
     let frozen = election.status().await.expect("a status").into_inner().frozen.expect("a freeze");
@@ -214,7 +214,7 @@ pub async fn a_frozen_office_stays_where_it_is(harness: &impl Harness) {
     let refused = operator.resign(WITHIN).await;
     let is_frozen = |why: &TransferRefused| matches!(why, TransferRefused::Leader(Refusal::Frozen));
     assert!(matches!(&refused, Err(OperatorError::Refused(why)) if is_frozen(why)), "{refused:?}");
-    if !stage.has_line().await {
+    if !fixture.has_line().await {
         operator.unfreeze(WITHIN).await.expect("unfrozen");
         return;
     }
@@ -238,12 +238,12 @@ pub async fn a_frozen_office_stays_where_it_is(harness: &impl Harness) {
 
 /// A freeze keeps nobody in office who is gone, and nobody out of it who is next.
 pub async fn the_next_in_line_follows_in_a_frozen_office(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
-    let operator = stage.election().await.operator();
+    let (mut candidacies, office) = fixture.line_of(&["a", "b"]).await;
+    let operator = fixture.election().await.operator();
     operator.freeze(None, WITHIN).await.expect("frozen");
     drop((candidacies.remove(0), office));
     lead(&mut candidacies[0]).await.check().expect("in office");
@@ -252,49 +252,49 @@ pub async fn the_next_in_line_follows_in_a_frozen_office(harness: &impl Harness)
 
 /// The leader takes it out of the record, and nobody has to think of it.
 pub async fn a_freeze_is_over_when_its_time_is(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let (_candidacies, office) = stage.line_of(&["a"]).await;
-    let operator = stage.election().await.operator();
+    let (_candidacies, office) = fixture.line_of(&["a"]).await;
+    let operator = fixture.election().await.operator();
     operator.freeze(Some(Duration::from_secs(3600)), WITHIN).await.expect("frozen");
-    assert!(stage.line().await.office.frozen.is_some());
+    assert!(fixture.line().await.office.frozen.is_some());
     operator.freeze(Some(Duration::from_millis(50)), WITHIN).await.expect("frozen for less");
-    stage.until("the end of the freeze", |line| line.office.frozen.is_none()).await;
+    fixture.until("the end of the freeze", |line| line.office.frozen.is_none()).await;
     office.check().expect("undisturbed");
 }
 
 /// They will not obey, so the pause does not pretend.
 pub async fn a_pause_names_the_foreign_candidates(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let operator = stage.election().await.operator();
-    let Some(foreign) = harness.enlist_foreign(&stage.election, "theirs".into()).await else {
+    let operator = fixture.election().await.operator();
+    let Some(foreign) = harness.enlist_foreign(&fixture.election, "theirs".into()).await else {
         operator.pause(WITHIN).await.expect("paused");
         return;
     };
     let refused = operator.clone().reason("maintenance").pause(WITHIN).await;
     let Err(OperatorError::Foreign { entries }) = refused else { panic!("{refused:?}") };
     assert_eq!(entries, [foreign.id.as_str()]);
-    assert!(stage.line().await.office.paused.is_none(), "nothing is changed");
-    stage.store.evict(&stage.election, &foreign).await.expect("evicted");
+    assert!(fixture.line().await.office.paused.is_none(), "nothing is changed");
+    fixture.store.evict(&fixture.election, &foreign).await.expect("evicted");
 }
 
 /// Independent fields, changed by compare-and-set: neither notice is lost.
 pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_line().await {
-        return stage.until_empty().await;
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_line().await {
+        return fixture.until_empty().await;
     }
-    let (mut candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b", "c"]).await;
     let working = tokio::spawn(async move {
         office.stopping().await;
         drop(office);
     });
-    let (pausing, transferring) = (stage.election().await.operator(), stage.election().await.operator());
+    let (pausing, transferring) = (fixture.election().await.operator(), fixture.election().await.operator());
     let handovers = async {
         // The heir drains and leaves when the pause comes, whether it leads by then or not.
         transferring.transfer("c", harness.ttl()).await
@@ -314,27 +314,27 @@ pub async fn a_pause_and_a_transfer_that_race_do_not_erase_each_other(harness: &
         () = leaders => {}
     }
     working.await.expect("no panic");
-    assert!(stage.line().await.office.paused.is_some());
+    assert!(fixture.line().await.office.paused.is_some());
     // A candidate that was on its way back into the line when the pause came reads it there, and
     // leaves again.
-    stage.until_empty().await;
+    fixture.until_empty().await;
 }
 
 /// Leader, followers and observers hear of it, nothing is left, and a new handle is a new election.
 pub async fn an_end_reaches_everyone_and_those_who_come_later_start_afresh(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let election = stage.election().await;
-    let (mut candidacies, office) = stage.line_of(&["a", "b", "c"]).await;
+    let election = fixture.election().await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b", "c"]).await;
     let token = office.token().get();
     let stopping = tokio::spawn(async move {
         let why = office.stopping().await.reason();
         drop(office);
         why
     });
-    let old = stage.election().await;
+    let old = fixture.election().await;
     old.leader().await.expect("first contact");
     let mut old_candidacy = old.candidate("old").stand().await.expect("a place");
     election.operator().end(WITHIN).await.expect("ended");
@@ -343,10 +343,10 @@ pub async fn an_end_reaches_everyone_and_those_who_come_later_start_afresh(harne
         assert!(candidacy.elected().await.expect("an orderly end").is_none());
     }
     assert!(old_candidacy.elected().await.expect("an orderly end").is_none());
-    assert!(stage.names().await.is_empty());
+    assert!(fixture.names().await.is_empty());
     let again = old.candidate("old").stand().await;
     assert!(again.is_err(), "the handle that knew the election before: {again:?}");
-    let mut candidacy = stage.stand("new").await;
+    let mut candidacy = fixture.stand("new").await;
     let office = lead(&mut candidacy).await;
     assert!(office.token().get() > token, "tokens never start again");
 }

@@ -7,7 +7,7 @@ use incumbent::store::TokioClock;
 use incumbent::{Candidacy, Client};
 use tokio::task::JoinSet;
 
-use super::stage::{Stage, WITHIN, lead};
+use super::fixture::{Fixture, WITHIN, lead};
 use crate::conformance::Harness;
 
 const CLIENTS: usize = 6;
@@ -25,15 +25,15 @@ struct Resource {
 /// A store is made once in a process, and everybody uses it: each office is held by one client at a
 /// time, tokens grow, every candidate gets its terms, and nothing is left.
 pub async fn clients_that_share_a_store_on_threads_hold_each_office_alone(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
+    let fixture = Fixture::new(harness).await;
     let resources: [Arc<Resource>; ELECTIONS] = Default::default();
     let mut clients = Vec::new();
     let mut candidates = JoinSet::new();
     for number in 0..CLIENTS {
         let builder = Client::builder().ttl(harness.ttl()).clock(Arc::new(TokioClock::new()));
-        let client = builder.with_store(stage.store.clone()).await.expect("a client");
+        let client = builder.with_store(fixture.store.clone()).await.expect("a client");
         for (place, resource) in resources.iter().enumerate() {
-            let election = client.election(&format!("{}/{place}", stage.election)).expect("a well-formed name");
+            let election = client.election(&format!("{}/{place}", fixture.election)).expect("a well-formed name");
             let resource = resource.clone();
             candidates.spawn(async move {
                 let candidacy = election.candidate(format!("c{number}")).stand().await.expect("a place in line");

@@ -3,15 +3,15 @@
 use bytes::Bytes;
 use incumbent::{Candidacy, CandidacyEvent, Leadership, LossReason, Observation, Observer, Role};
 
-use super::stage::{Stage, WITHIN, lead};
+use super::fixture::{Fixture, WITHIN, lead};
 use crate::conformance::Harness;
 
 /// Who leads, with which value, and that nobody does.
 pub async fn an_observer_sees_leaders_values_and_vacancy(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let mut observer = stage.election().await.observe();
+    let fixture = Fixture::new(harness).await;
+    let mut observer = fixture.election().await.observe();
     assert_eq!(observer.next().await, Some(Observation::Vacant));
-    let (candidacies, office) = stage.line_of(&["a"]).await;
+    let (candidacies, office) = fixture.line_of(&["a"]).await;
     let leader = next_leader(&mut observer).await;
     assert_eq!(leader.name.as_deref(), Some("a"));
     assert_eq!(leader.value, "value of a");
@@ -23,11 +23,11 @@ pub async fn an_observer_sees_leaders_values_and_vacancy(harness: &impl Harness)
 
 /// A pause is no vacancy, and the end is the end.
 pub async fn an_observer_is_told_of_pause_and_end(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    if !stage.has_office_record().await {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
         return;
     }
-    let election = stage.election().await;
+    let election = fixture.election().await;
     let mut observer = election.observe();
     assert_eq!(observer.next().await, Some(Observation::Vacant));
     let operator = election.operator();
@@ -39,13 +39,13 @@ pub async fn an_observer_is_told_of_pause_and_end(harness: &impl Harness) {
     assert_eq!(observer.next().await, Some(Observation::Ended));
     assert_eq!(observer.next().await, None);
     // Those who come later do not see the old end.
-    assert_eq!(stage.election().await.observe().next().await, Some(Observation::Vacant));
+    assert_eq!(fixture.election().await.observe().next().await, Some(Observation::Vacant));
 }
 
 /// Whatever an observer misses, what it sees is in order.
 pub async fn tokens_never_go_back_for_an_observer(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let election = stage.election().await;
+    let fixture = Fixture::new(harness).await;
+    let election = fixture.election().await;
     let mut observer = election.observe();
     let watching = tokio::spawn(async move {
         let (mut highest, mut seen) = (None, 0);
@@ -64,7 +64,7 @@ pub async fn tokens_never_go_back_for_an_observer(harness: &impl Harness) {
             }
         }
     });
-    let mut candidacies = vec![stage.stand("a").await, stage.stand("b").await];
+    let mut candidacies = vec![fixture.stand("a").await, fixture.stand("b").await];
     // The first to be back in line leads next: which one it is, is the store's to say.
     for _ in 0..6 {
         lead_any(&mut candidacies).await.resign().await.expect("certain");
@@ -85,9 +85,9 @@ async fn lead_any(candidacies: &mut [Candidacy]) -> Leadership {
 
 /// Values change under one token, and nobody else is disturbed.
 pub async fn a_proclamation_changes_the_value_and_not_the_leader(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (_candidacies, office) = stage.line_of(&["a", "b"]).await;
-    let election = stage.election().await;
+    let fixture = Fixture::new(harness).await;
+    let (_candidacies, office) = fixture.line_of(&["a", "b"]).await;
+    let election = fixture.election().await;
     let mut observer = election.observe();
     let before = next_leader(&mut observer).await;
     office.proclaim("10.0.0.8:80").await.expect("proclaimed");
@@ -104,10 +104,10 @@ pub async fn a_proclamation_changes_the_value_and_not_the_leader(harness: &impl 
 
 /// An answer says how old it may be.
 pub async fn readings_have_an_age(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let election = stage.election().await;
+    let fixture = Fixture::new(harness).await;
+    let election = fixture.election().await;
     assert!(election.leader().await.expect("a reading").get().is_none());
-    let (_candidacies, office) = stage.line_of(&["a"]).await;
+    let (_candidacies, office) = fixture.line_of(&["a"]).await;
     let reading = election.leader().await.expect("a reading");
     let young = reading.age();
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -119,8 +119,8 @@ pub async fn readings_have_an_age(harness: &impl Harness) {
 
 /// Elected, unelected and why, and who leads now.
 pub async fn events_tell_of_election_and_loss(harness: &impl Harness) {
-    let stage = Stage::new(harness).await;
-    let (mut candidacies, office) = stage.line_of(&["a", "b"]).await;
+    let fixture = Fixture::new(harness).await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b"]).await;
     let mut events = candidacies[1].events();
     let first = loop {
         if let CandidacyEvent::NewLeader(leader) = events.next().await.expect("an event to come") {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use incumbent::CandidacyError;
 use incumbent_store::{Cas, StoreError};
 
-use super::stage::{Link, Stage, is_over, leads_on, leads_soon};
+use super::fixture::{Fixture, Link, is_over, leads_on, leads_soon};
 use super::{Host, Outcome, Unmet, ensure};
 use crate::candidates::{entry, held};
 use crate::patience::{until, within};
@@ -13,10 +13,10 @@ use crate::proxy::Way;
 
 /// [`Claim::HungEndpoint`](super::Claim::HungEndpoint): two ways to the same server, of which one
 /// hangs, and then the other. The one in use is among them.
-pub async fn an_endpoint_hangs<H: Host>(stage: Stage<H>) -> Outcome {
-    let (first, second) = (stage.link().await?, stage.link().await?);
+pub async fn an_endpoint_hangs<H: Host>(fixture: Fixture<H>) -> Outcome {
+    let (first, second) = (fixture.link().await?, fixture.link().await?);
     let both = [first.addresses(), second.addresses()].concat();
-    let mut leading = stage.stand(&both, "leader").await?;
+    let mut leading = fixture.stand(&both, "leader").await?;
     let office = leads_soon::<H>(Instant::now(), &mut [&mut leading]).await?;
     for hung in [&first, &second] {
         hung.set(Way::Stall);
@@ -27,24 +27,24 @@ pub async fn an_endpoint_hangs<H: Host>(stage: Stage<H>) -> Outcome {
 }
 
 /// [`Claim::CutOff`](super::Claim::CutOff).
-pub async fn a_leader_is_cut_off<H: Host>(stage: Stage<H>) -> Outcome {
-    is_replaced(stage, Way::Stall).await
+pub async fn a_leader_is_cut_off<H: Host>(fixture: Fixture<H>) -> Outcome {
+    is_replaced(fixture, Way::Stall).await
 }
 
 /// [`Claim::AnswersLost`](super::Claim::AnswersLost).
-pub async fn answers_are_lost<H: Host>(stage: Stage<H>) -> Outcome {
-    is_replaced(stage, Way::HoldAnswers).await
+pub async fn answers_are_lost<H: Host>(fixture: Fixture<H>) -> Outcome {
+    is_replaced(fixture, Way::HoldAnswers).await
 }
 
 /// [`Claim::QuestionsLost`](super::Claim::QuestionsLost).
-pub async fn questions_are_lost<H: Host>(stage: Stage<H>) -> Outcome {
-    is_replaced(stage, Way::HoldQuestions).await
+pub async fn questions_are_lost<H: Host>(fixture: Fixture<H>) -> Outcome {
+    is_replaced(fixture, Way::HoldQuestions).await
 }
 
 /// The leader's link goes bad. Another leads, not before the first has stopped believing in itself;
 /// and when the link is well again the first is back in line.
-async fn is_replaced<H: Host>(stage: Stage<H>, way: Way) -> Outcome {
-    let mut pair = stage.pair().await?;
+async fn is_replaced<H: Host>(fixture: Fixture<H>, way: Way) -> Outcome {
+    let mut pair = fixture.pair().await?;
     let token = pair.office.token().clone();
     pair.link.set(way);
     let next = leads_soon::<H>(Instant::now(), &mut [&mut pair.waiting]).await?;
@@ -52,33 +52,33 @@ async fn is_replaced<H: Host>(stage: Stage<H>, way: Way) -> Outcome {
     assert!(next.token().token > token.token, "tokens grow");
     drop(pair.office);
     pair.link.set(Way::Forward);
-    stage.until_in_line(2).await;
+    fixture.until_in_line(2).await;
     within(next.resign()).await.map_err(|error| Unmet(error.to_string()))?;
     leads_soon::<H>(Instant::now(), &mut [&mut pair.leading]).await?;
     Ok(())
 }
 
 /// [`Claim::CutAfterTheRequest`](super::Claim::CutAfterTheRequest).
-pub async fn a_connection_is_cut_after_the_request_went_through<H: Host>(stage: Stage<H>) -> Outcome {
-    stage.needs_line().await?;
-    let (link, onlooker) = (stage.link().await?, stage.onlooker());
-    let store = stage.store(&link.addresses())?;
+pub async fn a_connection_is_cut_after_the_request_went_through<H: Host>(fixture: Fixture<H>) -> Outcome {
+    fixture.needs_line().await?;
+    let (link, onlooker) = (fixture.link().await?, fixture.onlooker());
+    let store = fixture.store(&link.addresses())?;
     // Nothing expires meanwhile.
     let open = async || within(store.open_session(H::TTL * 20)).await.expect("a session");
     let (other, session) = (open().await, open().await);
     // Another leads: a store may tell others of a new leader, and a hint that is not answered would
     // be in the way of what follows.
     let leader = within(onlooker.open_session(H::TTL * 20)).await.expect("a session");
-    within(leader.enlist(&stage.election, &entry(3))).await.expect("a standing");
+    within(leader.enlist(&fixture.election, &entry(3))).await.expect("a standing");
     // What a store has to find out first about an election it knows.
-    within(other.enlist(&stage.election, &entry(1))).await.expect("a standing");
+    within(other.enlist(&fixture.election, &entry(1))).await.expect("a standing");
     within(session.renew(&[])).await.expect("a renewal");
     link.set(Way::HoldAnswers);
     let enlisting = tokio::spawn({
-        let (session, election) = (session.clone(), stage.election.clone());
+        let (session, election) = (session.clone(), fixture.election.clone());
         async move { session.enlist(&election, &entry(2)).await }
     });
-    stage.until_in_line(3).await;
+    fixture.until_in_line(3).await;
     link.reset();
     link.set(Way::Forward);
     let lost = within(enlisting).await.expect("a task");
@@ -95,17 +95,17 @@ pub async fn a_connection_is_cut_after_the_request_went_through<H: Host>(stage: 
     .await;
     let named: Vec<_> = strays.iter().map(|stray| stray.incarnation).collect();
     ensure(named == [entry(2).incarnation], || format!("a renewal names what nobody was told of: {strays:?}"))?;
-    let again = held(&within(session.enlist(&stage.election, &entry(2))).await.expect("a standing"));
-    let line = within(onlooker.line(&stage.election, 9)).await.expect("a line").entries;
+    let again = held(&within(session.enlist(&fixture.election, &entry(2))).await.expect("a standing"));
+    let line = within(onlooker.line(&fixture.election, 9)).await.expect("a line").entries;
     assert!(line.len() == 3 && line[2].is(&again), "it is in line once: {line:?}");
     assert_eq!(within(session.withdraw(&again, None)).await.expect("an answer"), Cas::Done);
-    stage.until_in_line(2).await;
+    fixture.until_in_line(2).await;
     Ok(())
 }
 
 /// [`Claim::LateAnswers`](super::Claim::LateAnswers).
-pub async fn answers_come_late<H: Host>(stage: Stage<H>) -> Outcome {
-    let mut pair = stage.pair().await?;
+pub async fn answers_come_late<H: Host>(fixture: Fixture<H>) -> Outcome {
+    let mut pair = fixture.pair().await?;
     let token = pair.office.token().clone();
     pair.link.set(Way::HoldAnswers);
     let since = Instant::now();
@@ -118,13 +118,13 @@ pub async fn answers_come_late<H: Host>(stage: Stage<H>) -> Outcome {
     let next = leads_soon::<H>(since, &mut [&mut pair.leading, &mut pair.waiting]).await?;
     assert!(term.check().is_err(), "a term that was over is back");
     assert!(next.token().token > token.token, "tokens grow");
-    stage.until_in_line(2).await;
+    fixture.until_in_line(2).await;
     Ok(())
 }
 
 /// [`Claim::AnotherCluster`](super::Claim::AnotherCluster).
-pub async fn another_cluster_is_behind_the_same_address<H: Host>(stage: Stage<H>) -> Outcome {
-    let mut pair = stage.pair().await?;
+pub async fn another_cluster_is_behind_the_same_address<H: Host>(fixture: Fixture<H>) -> Outcome {
+    let mut pair = fixture.pair().await?;
     let other = H::start().await;
     let token = pair.office.token().clone();
     let since = Instant::now();
@@ -143,13 +143,13 @@ pub async fn another_cluster_is_behind_the_same_address<H: Host>(stage: Stage<H>
 }
 
 /// [`Claim::SlowServer`](super::Claim::SlowServer).
-pub async fn a_server_is_slow<H: Host>(stage: Stage<H>) -> Outcome {
+pub async fn a_server_is_slow<H: Host>(fixture: Fixture<H>) -> Outcome {
     let slow = Way::Delay(H::TTL / 40);
-    let (link, links) = (stage.link().await?, stage.link().await?);
+    let (link, links) = (fixture.link().await?, fixture.link().await?);
     link.set(slow);
     links.set(slow);
-    let (leading, office) = stage.lead_behind(&link).await?;
-    let mut waiting = stage.stand(&links.addresses(), "next").await?;
+    let (leading, office) = fixture.lead_behind(&link).await?;
+    let mut waiting = fixture.stand(&links.addresses(), "next").await?;
     leads_on::<H>(&office, 2).await?;
     let since = Instant::now();
     drop(office);
@@ -160,16 +160,16 @@ pub async fn a_server_is_slow<H: Host>(stage: Stage<H>) -> Outcome {
 
 /// [`Claim::CancelledReads`](super::Claim::CancelledReads). Readers share a client's store, be it
 /// far away or in this process.
-pub async fn a_user_cancels_reads<H: Host>(stage: Stage<H>) -> Outcome {
+pub async fn a_user_cancels_reads<H: Host>(fixture: Fixture<H>) -> Outcome {
     /// So many are given up.
     const READS: u64 = 100;
-    let link = stage.link().await.ok();
-    let store = stage.store(&link.as_ref().map_or_else(Vec::new, Link::addresses))?;
-    let client = stage.client(store.clone()).await;
-    let election = client.election(stage.election.as_str()).expect("a well-formed name");
+    let link = fixture.link().await.ok();
+    let store = fixture.store(&link.as_ref().map_or_else(Vec::new, Link::addresses))?;
+    let client = fixture.client(store.clone()).await;
+    let election = client.election(fixture.election.as_str()).expect("a well-formed name");
     let mut leading = within(election.candidate("leader").stand()).await.expect("a place in line");
     let office = leads_soon::<H>(Instant::now(), &mut [&mut leading]).await?;
-    within(store.line(&stage.election, 1)).await.map_err(|error| Unmet(error.to_string()))?;
+    within(store.line(&fixture.election, 1)).await.map_err(|error| Unmet(error.to_string()))?;
     let connections = || link.as_ref().map_or(0, Link::connections);
     let before = connections();
     for read in 0..READS {

@@ -9,7 +9,7 @@ use incumbent::{Client, Observation};
 use incumbent_core::MAX_LINE;
 use incumbent_store::{Cas, ElectionName, Held, Place, Session, Standing, Store, Token, Watched};
 
-use super::{Host, Outcome, Stage};
+use super::{Fixture, Host, Outcome};
 use crate::candidates::{entry, held, lead};
 use crate::conformance::unique;
 use crate::patience::within;
@@ -22,16 +22,16 @@ const OTHERS: usize = 5;
 /// Candidates stand in a line of ten thousand as in any other: it is read whole, one who leaves
 /// wakes the one behind and nobody else, and the office is observed and handed on.
 /// [`Claim::TenThousand`](super::Claim::TenThousand).
-pub async fn ten_thousand_stand_in_one_line<H: Host>(stage: Stage<H>) -> Outcome {
-    stage.needs_line().await?;
-    let addresses = stage.host.addresses();
-    let (store, name) = (stage.store(&addresses)?, stage.election.clone());
+pub async fn ten_thousand_stand_in_one_line<H: Host>(fixture: Fixture<H>) -> Outcome {
+    fixture.needs_line().await?;
+    let addresses = fixture.host.addresses();
+    let (store, name) = (fixture.store(&addresses)?, fixture.election.clone());
     let election = async || {
-        let store = stage.store(&addresses).unwrap();
+        let store = fixture.store(&addresses).unwrap();
         let client = Client::builder().ttl(FOR_LONG / 5).with_store(store).await.unwrap();
         client.election(name.as_str()).unwrap()
     };
-    let fill = async |count| stage.host.crowd(&name, count).await;
+    let fill = async |count| fixture.host.crowd(&name, count).await;
     let mut leader = election().await.candidate("leader").stand().await.unwrap();
     let office = lead(&mut leader).await;
     let mut heir = election().await.candidate("heir").stand().await.unwrap();

@@ -22,7 +22,7 @@ const IN_LINE_WITHIN_TTLS: u32 = 10;
 /// What one claim of the suite is tried on: the servers, an election that nobody has used, and what
 /// the store gets wrong on purpose.
 #[derive(Debug)]
-pub struct Stage<H> {
+pub struct Fixture<H> {
     pub(super) host: H,
     pub(super) election: ElectionName,
     flaw: Option<Flaw>,
@@ -62,11 +62,11 @@ impl Link {
     }
 }
 
-impl<H: Host> Stage<H> {
+impl<H: Host> Fixture<H> {
     /// Starts servers for one test.
-    pub(super) async fn start(flaw: Option<Flaw>) -> Stage<H> {
+    pub(super) async fn start(flaw: Option<Flaw>) -> Fixture<H> {
         let election = ElectionName::new("hostile").expect("a well-formed name");
-        Stage { host: H::start().await, election, flaw }
+        Fixture { host: H::start().await, election, flaw }
     }
 
     /// What stores on it do wrong.

@@ -1,4 +1,4 @@
-//! Stores that are wrong on purpose: each in one way, which one scene or another must notice.
+//! Stores that are wrong on purpose: each in one way, which one test or another must notice.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

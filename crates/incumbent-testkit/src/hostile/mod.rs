@@ -14,9 +14,9 @@
 
 mod connections;
 mod crowd;
+mod fixture;
 mod flawed;
 mod servers;
-mod stage;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,9 +27,9 @@ use incumbent_store::{ElectionName, Store};
 
 pub use connections::*;
 pub use crowd::*;
+pub use fixture::Fixture;
 pub use flawed::{Flaw, flawed};
 pub use servers::*;
-pub use stage::Stage;
 
 /// The servers of a store, for one test, which may do to them what it likes.
 ///
@@ -155,17 +155,17 @@ fn ensure(so: bool, else_say: impl FnOnce() -> String) -> Outcome {
 /// Nothing here takes longer.
 const BOUND: Duration = Duration::from_secs(300);
 
-fn play<H: Host, F: Future<Output = Outcome>>(flaw: Option<Flaw>, scene: impl Fn(Stage<H>) -> F) -> Outcome {
+fn outcome_of<H: Host, F: Future<Output = Outcome>>(flaw: Option<Flaw>, test: impl Fn(Fixture<H>) -> F) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let story = async { scene(Stage::start(flaw).await).await };
-        tokio::time::timeout(BOUND, story).await.unwrap_or_else(|_| panic!("it did not end within {BOUND:?}"))
+        let run = async { test(Fixture::start(flaw).await).await };
+        tokio::time::timeout(BOUND, run).await.unwrap_or_else(|_| panic!("it did not end within {BOUND:?}"))
     })
 }
 
-/// Plays one scene, and holds the store to its claim or to its exception.
-pub fn run<H: Host, F: Future<Output = Outcome>>(claim: Claim, scene: impl Fn(Stage<H>) -> F) {
-    settle(H::EXCEPTIONS, claim, play::<H, F>(None, scene));
+/// Runs one test, and holds the store to its claim or to its exception.
+pub fn run<H: Host, F: Future<Output = Outcome>>(claim: Claim, test: impl Fn(Fixture<H>) -> F) {
+    settle(H::EXCEPTIONS, claim, outcome_of::<H, F>(None, test));
 }
 
 fn settle(exceptions: &[Exception], claim: Claim, outcome: Outcome) {
@@ -181,9 +181,9 @@ fn settle(exceptions: &[Exception], claim: Claim, outcome: Outcome) {
     }
 }
 
-/// Plays one scene with a store that is wrong on purpose. Panics if nobody notices.
-pub fn must_catch<H: Host, F: Future<Output = Outcome>>(flaw: Flaw, scene: impl Fn(Stage<H>) -> F) {
-    match catch_unwind(AssertUnwindSafe(|| play::<H, F>(Some(flaw), scene))) {
+/// Runs one test with a store that is wrong on purpose. Panics if nobody notices.
+pub fn must_catch<H: Host, F: Future<Output = Outcome>>(flaw: Flaw, test: impl Fn(Fixture<H>) -> F) {
+    match catch_unwind(AssertUnwindSafe(|| outcome_of::<H, F>(Some(flaw), test))) {
         Ok(Ok(())) => panic!("{flaw:?} was not noticed"),
         Ok(Err(Unmet(what))) => println!("{flaw:?} is caught: {what}"),
         Err(_) => println!("{flaw:?} is caught by a panic"),
@@ -222,7 +222,7 @@ macro_rules! hostile {
 }
 
 /// Stores that are wrong on purpose, and what must catch each: `hostile_catches!(module_name,
-/// Host)`, for a host without exceptions in these scenes.
+/// Host)`, for a host without exceptions in these tests.
 #[macro_export]
 macro_rules! hostile_catches {
     ($module:ident, $host:ty) => {
@@ -251,13 +251,13 @@ macro_rules! hostile_catches {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! hostile_each {
-    ($play:ident, $kind:ident, $host:ty;) => {};
-    ($play:ident, $kind:ident, $host:ty; $what:ident $scene:ident $($rest:ident)*) => {
+    ($run:ident, $kind:ident, $host:ty;) => {};
+    ($run:ident, $kind:ident, $host:ty; $what:ident $test:ident $($rest:ident)*) => {
         #[test]
-        fn $scene() {
-            $crate::hostile::$play::<$host, _>($crate::hostile::$kind::$what, $crate::hostile::$scene);
+        fn $test() {
+            $crate::hostile::$run::<$host, _>($crate::hostile::$kind::$what, $crate::hostile::$test);
         }
-        $crate::hostile_each! { $play, $kind, $host; $($rest)* }
+        $crate::hostile_each! { $run, $kind, $host; $($rest)* }
     };
 }
 

@@ -19,7 +19,7 @@ const FOREIGN: [Dialect; 4] =
 
 const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 
-async fn scene(dialect: Dialect) -> (ZooKeeper, ZooKeeperStore, Client) {
+async fn fixture(dialect: Dialect) -> (ZooKeeper, ZooKeeperStore, Client) {
     let servers = shared().await.endpoints();
     let zookeeper = ZooKeeper::at(servers.clone(), dialect);
     let store = zookeeper.open();
@@ -28,7 +28,7 @@ async fn scene(dialect: Dialect) -> (ZooKeeper, ZooKeeperStore, Client) {
 
 #[tokio::test]
 async fn an_entry_of_another_dialect_is_refused_by_name_in_every_dialect() {
-    let (zookeeper, _, client) = scene(Dialect::Incumbent).await;
+    let (zookeeper, _, client) = fixture(Dialect::Incumbent).await;
     let name = name("mixed");
     let path = format!("{}/mixed", zookeeper.chroot);
     client.mkdir(&path, &PERSISTENT).await.unwrap();
@@ -61,7 +61,7 @@ async fn an_entry_of_another_dialect_is_refused_by_name_in_every_dialect() {
 
 #[tokio::test]
 async fn a_stranger_that_comes_later_is_met_at_the_next_look() {
-    let (zookeeper, store, client) = scene(Dialect::Incumbent).await;
+    let (zookeeper, store, client) = fixture(Dialect::Incumbent).await;
     let name = name("later");
     let session = store.open_session(TTL * 5).await.unwrap();
     let held = held(&session.enlist(&name, &entry(1)).await.unwrap());
@@ -78,7 +78,7 @@ async fn a_stranger_that_comes_later_is_met_at_the_next_look() {
 #[tokio::test]
 async fn in_a_foreign_dialect_the_node_holds_the_name_and_everything_of_ours_is_beside_the_election() {
     for dialect in FOREIGN {
-        let (zookeeper, store, client) = scene(dialect).await;
+        let (zookeeper, store, client) = fixture(dialect).await;
         let name = name("jobs/nightly");
         let session = store.open_session(TTL * 5).await.unwrap();
         let held = held(&session.enlist(&name, &entry(7)).await.unwrap());
@@ -106,7 +106,7 @@ async fn in_a_foreign_dialect_the_node_holds_the_name_and_everything_of_ours_is_
 /// Curator's followers set a watch that any change uses up, and act only on a deletion.
 #[tokio::test]
 async fn a_proclamation_does_not_use_up_the_watch_of_a_curator_latch() {
-    let (zookeeper, store, client) = scene(Dialect::CuratorLatch).await;
+    let (zookeeper, store, client) = fixture(Dialect::CuratorLatch).await;
     let name = name("latch");
     let mut candidacy = stand(&store, &name, "ours").await;
     let office = lead(&mut candidacy).await;
@@ -124,7 +124,7 @@ async fn a_proclamation_does_not_use_up_the_watch_of_a_curator_latch() {
 #[tokio::test]
 async fn those_who_watch_an_entry_are_told_of_what_is_said_beside_it() {
     for dialect in FOREIGN {
-        let (_, store, _) = scene(dialect).await;
+        let (_, store, _) = fixture(dialect).await;
         let name = name("beside");
         let session = store.open_session(TTL * 5).await.unwrap();
         let held = held(&session.enlist(&name, &entry(1)).await.unwrap());
@@ -145,7 +145,7 @@ async fn those_who_watch_an_entry_are_told_of_what_is_said_beside_it() {
 #[tokio::test]
 async fn ours_and_theirs_stand_in_one_line_and_take_turns() {
     for dialect in FOREIGN {
-        let (zookeeper, store, _) = scene(dialect).await;
+        let (zookeeper, store, _) = fixture(dialect).await;
         let name = name("turns");
         let theirs = zookeeper.enlist_foreign(&name, Bytes::from_static(b"theirs")).await.unwrap();
         assert!(theirs.is_foreign() && theirs.name.as_deref() == Some("theirs"), "{theirs:?}");
@@ -164,7 +164,7 @@ async fn ours_and_theirs_stand_in_one_line_and_take_turns() {
 
 #[tokio::test]
 async fn the_end_in_go_leaderelection_is_the_end_for_ours() {
-    let (zookeeper, store, client) = scene(Dialect::GoLeaderElection).await;
+    let (zookeeper, store, client) = fixture(Dialect::GoLeaderElection).await;
     let name = name("over");
     let mut leading = stand(&store, &name, "leader").await;
     let office = lead(&mut leading).await;
@@ -183,7 +183,7 @@ async fn the_end_in_go_leaderelection_is_the_end_for_ours() {
 
 #[tokio::test]
 async fn the_end_of_ours_is_the_end_in_go_leaderelection_and_leaves_nothing() {
-    let (zookeeper, store, client) = scene(Dialect::GoLeaderElection).await;
+    let (zookeeper, store, client) = fixture(Dialect::GoLeaderElection).await;
     let name = name("ended");
     let mut leading = stand(&store, &name, "leader").await;
     let office = lead(&mut leading).await;
@@ -209,7 +209,7 @@ async fn the_end_of_ours_is_the_end_in_go_leaderelection_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_node_removed_by_go_leaderelection_ends_the_election() {
-    let (zookeeper, store, client) = scene(Dialect::GoLeaderElection).await;
+    let (zookeeper, store, client) = fixture(Dialect::GoLeaderElection).await;
     let name = name("removed");
     let mut candidacy = stand(&store, &name, "leader").await;
     let office = lead(&mut candidacy).await;
@@ -231,7 +231,7 @@ async fn a_node_removed_by_go_leaderelection_ends_the_election() {
 /// million candidates.
 #[tokio::test]
 async fn the_line_keeps_its_order_when_the_sequence_goes_round() {
-    let (zookeeper, store, client) = scene(Dialect::Incumbent).await;
+    let (zookeeper, store, client) = fixture(Dialect::Incumbent).await;
     let name = name("round");
     let path = format!("{}/round", zookeeper.chroot);
     client.mkdir(&path, &PERSISTENT).await.unwrap();
@@ -249,7 +249,7 @@ async fn the_line_keeps_its_order_when_the_sequence_goes_round() {
 
 #[tokio::test]
 async fn an_entry_that_nobodys_death_removes_is_named_and_can_be_deposed() {
-    let (zookeeper, store, client) = scene(Dialect::Incumbent).await;
+    let (zookeeper, store, client) = fixture(Dialect::Incumbent).await;
     let name = name("stuck");
     let path = format!("{}/stuck", zookeeper.chroot);
     client.mkdir(&path, &PERSISTENT).await.unwrap();
@@ -268,7 +268,7 @@ async fn an_entry_that_nobodys_death_removes_is_named_and_can_be_deposed() {
 #[tokio::test]
 async fn a_handover_needs_no_record_that_somebody_has_removed() {
     for dialect in FOREIGN {
-        let (zookeeper, store, client) = scene(dialect).await;
+        let (zookeeper, store, client) = fixture(dialect).await;
         let name = name("handover");
         let (leader, heir) = (store.open_session(TTL * 5).await.unwrap(), store.open_session(TTL * 5).await.unwrap());
         let leading = held(&leader.enlist(&name, &entry(1)).await.unwrap());
@@ -328,7 +328,7 @@ async fn a_line_is_not_entered_through_the_place_of_another_store() {
 #[tokio::test]
 async fn what_our_candidate_says_beside_its_entry_is_said_again_if_somebody_removes_it() {
     for dialect in FOREIGN {
-        let (zookeeper, store, client) = scene(dialect).await;
+        let (zookeeper, store, client) = fixture(dialect).await;
         let name = name("beside");
         let session = store.open_session(TTL * 5).await.unwrap();
         let held = held(&session.enlist(&name, &entry(1)).await.unwrap());

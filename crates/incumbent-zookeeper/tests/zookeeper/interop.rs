@@ -53,19 +53,19 @@ with_candidates_of!(curator_selector, Kind::CuratorSelector);
 with_candidates_of!(kazoo, Kind::Kazoo);
 
 /// One election, as ours and theirs see it.
-struct Scene {
+struct Fixture {
     store: ZooKeeperStore,
     name: ElectionName,
     program: &'static Program,
 }
 
-impl Scene {
-    async fn new(kind: Kind, test: &str) -> Scene {
+impl Fixture {
+    async fn new(kind: Kind, test: &str) -> Fixture {
         let ensemble = shared().await;
         let options = ZooKeeperOptions::new().dialect(kind.dialect()).tick(TICK);
         let store = ZooKeeperStore::connect(&ensemble.endpoints(), &options).unwrap();
         let program = tokio::task::spawn_blocking(move || Program::shared(kind, ensemble)).await.unwrap();
-        Scene { store, name: name(&format!("{test}-{kind:?}")), program }
+        Fixture { store, name: name(&format!("{test}-{kind:?}")), program }
     }
 
     fn path(&self) -> String {
@@ -84,12 +84,12 @@ impl Scene {
 }
 
 async fn theirs_leads_and_ours_follows_and_takes_over(kind: Kind) {
-    let scene = Scene::new(kind, "theirs-leads").await;
-    let mut theirs = scene.program.stand(kind, &scene.path());
+    let fixture = Fixture::new(kind, "theirs-leads").await;
+    let mut theirs = fixture.program.stand(kind, &fixture.path());
     theirs.gains().await;
-    let ours = scene.client().await.election(scene.name.as_str()).unwrap();
+    let ours = fixture.client().await.election(fixture.name.as_str()).unwrap();
     let mut candidacy = ours.candidate("ours").stand().await.unwrap();
-    in_line(&scene.store, &scene.name, 2).await;
+    in_line(&fixture.store, &fixture.name, 2).await;
     let leader = ours.leader().await.unwrap().into_inner().unwrap();
     assert_eq!((leader.id, leader.name.as_deref()), (None, Some(&*theirs.id)));
 
@@ -102,13 +102,13 @@ async fn theirs_leads_and_ours_follows_and_takes_over(kind: Kind) {
 }
 
 async fn ours_leads_and_theirs_follows_and_takes_over(kind: Kind) {
-    let scene = Scene::new(kind, "ours-leads").await;
-    let ours = scene.client().await.election(scene.name.as_str()).unwrap();
+    let fixture = Fixture::new(kind, "ours-leads").await;
+    let ours = fixture.client().await.election(fixture.name.as_str()).unwrap();
     let mut candidacy = ours.candidate("ours").stand().await.unwrap();
     let office = lead(&mut candidacy).await;
     let token = office.term().token().token;
-    let mut theirs = scene.program.stand(kind, &scene.path());
-    in_line(&scene.store, &scene.name, 2).await;
+    let mut theirs = fixture.program.stand(kind, &fixture.path());
+    in_line(&fixture.store, &fixture.name, 2).await;
     assert!(theirs.waits());
 
     let ended = monotonic();
@@ -125,15 +125,15 @@ async fn ours_leads_and_theirs_follows_and_takes_over(kind: Kind) {
 /// Some of theirs watch the data of the node before them, once, and act on nothing but its
 /// deletion.
 async fn ours_proclaims_and_theirs_still_wakes(kind: Kind) {
-    let scene = Scene::new(kind, "proclaims").await;
-    let ours = scene.client().await.election(scene.name.as_str()).unwrap();
+    let fixture = Fixture::new(kind, "proclaims").await;
+    let ours = fixture.client().await.election(fixture.name.as_str()).unwrap();
     let mut candidacy = ours.candidate("ours").value("first").stand().await.unwrap();
     let office = lead(&mut candidacy).await;
-    let mut theirs = scene.program.stand(kind, &scene.path());
-    in_line(&scene.store, &scene.name, 2).await;
-    let line = scene.store.line(&scene.name, 1).await.unwrap();
+    let mut theirs = fixture.program.stand(kind, &fixture.path());
+    in_line(&fixture.store, &fixture.name, 2).await;
+    let line = fixture.store.line(&fixture.name, 1).await.unwrap();
     let (node, _) = line.entries[0].id.as_str().split_once('@').unwrap();
-    scene.program.watches(shared().await, &format!("{}/{node}", scene.path())).await;
+    fixture.program.watches(shared().await, &format!("{}/{node}", fixture.path())).await;
     for value in ["second", "third"] {
         office.term().proclaim(value).await.unwrap();
         let leader = ours.leader().await.unwrap().into_inner().unwrap();
@@ -148,16 +148,16 @@ async fn ours_proclaims_and_theirs_still_wakes(kind: Kind) {
 }
 
 async fn theirs_is_killed_and_ours_takes_over(kind: Kind) {
-    let scene = Scene::new(kind, "killed").await;
+    let fixture = Fixture::new(kind, "killed").await;
     let ensemble = shared().await;
     let start = move || Program::start(kind, ensemble, Duration::from_secs(4));
     let mut program = tokio::task::spawn_blocking(start).await.unwrap();
-    let mut theirs = program.stand(kind, &scene.path());
+    let mut theirs = program.stand(kind, &fixture.path());
     theirs.gains().await;
     drop(theirs);
-    let ours = scene.client().await.election(scene.name.as_str()).unwrap();
+    let ours = fixture.client().await.election(fixture.name.as_str()).unwrap();
     let mut candidacy = ours.candidate("ours").stand().await.unwrap();
-    in_line(&scene.store, &scene.name, 2).await;
+    in_line(&fixture.store, &fixture.name, 2).await;
     let leader = ours.leader().await.unwrap().into_inner().unwrap();
     assert!(leader.id.is_none(), "{leader:?}");
 
@@ -172,22 +172,22 @@ async fn theirs_is_killed_and_ours_takes_over(kind: Kind) {
 type Reign = (Duration, Duration, bool);
 
 async fn terms_of_ours_and_theirs_never_overlap(kind: Kind) {
-    let scene = Scene::new(kind, "overlap").await;
-    let keeper = scene.client().await.election(scene.name.as_str()).unwrap();
+    let fixture = Fixture::new(kind, "overlap").await;
+    let keeper = fixture.client().await.election(fixture.name.as_str()).unwrap();
     // Keeps the office until all are in line.
     let kept = within(keeper.candidate("keeper").try_once()).await.unwrap().expect("nobody else stands");
-    let theirs = || scene.program.stand(kind, &scene.path());
-    let (one, another) = (scene.stand("one").await, scene.stand("another").await);
+    let theirs = || fixture.program.stand(kind, &fixture.path());
+    let (one, another) = (fixture.stand("one").await, fixture.stand("another").await);
     let (theirs, more_of_theirs) = (theirs(), theirs());
-    in_line(&scene.store, &scene.name, 5).await;
+    in_line(&fixture.store, &fixture.name, 5).await;
 
     kept.resign().await.unwrap();
     let reigns = async {
         tokio::join!(
             our_reigns(one),
             our_reigns(another),
-            their_reigns(&scene, kind, theirs),
-            their_reigns(&scene, kind, more_of_theirs)
+            their_reigns(&fixture, kind, theirs),
+            their_reigns(&fixture, kind, more_of_theirs)
         )
     };
     let (a, b, c, d) = within(reigns).await;
@@ -210,7 +210,7 @@ async fn our_reigns(mut candidacy: Candidacy) -> Vec<Reign> {
     reigns
 }
 
-async fn their_reigns(scene: &Scene, kind: Kind, mut candidate: Theirs<'static>) -> Vec<Reign> {
+async fn their_reigns(fixture: &Fixture, kind: Kind, mut candidate: Theirs<'static>) -> Vec<Reign> {
     let mut reigns = Vec::new();
     loop {
         let begun = candidate.gains().await;
@@ -218,6 +218,6 @@ async fn their_reigns(scene: &Scene, kind: Kind, mut candidate: Theirs<'static>)
         if reigns.len() == REIGNS_EACH {
             return reigns;
         }
-        candidate = scene.program.stand(kind, &scene.path());
+        candidate = fixture.program.stand(kind, &fixture.path());
     }
 }

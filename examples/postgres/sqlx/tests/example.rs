@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-#[path = "../../scene.rs"]
-mod scene;
+#[path = "../../booking.rs"]
+mod booking;
 
 #[tokio::test]
 async fn sqlx() {
-    scene::books_only_while_it_leads(|server| {
+    booking::books_only_while_it_leads(|server| {
         let mut example = Command::new(env!("CARGO_BIN_EXE_incumbent-example-sqlx"));
         example.arg(server.url());
         example
