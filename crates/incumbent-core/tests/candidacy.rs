@@ -1110,7 +1110,7 @@ fn a_session_of_which_nothing_is_known_any_more_ends_its_terms_at_once() {
 }
 
 #[test]
-fn whoever_stands_while_a_session_is_being_replaced_waits_for_the_next() {
+fn a_candidate_that_stands_while_a_session_is_being_replaced_waits_for_the_next() {
     let mut driven = Driven::standing(candidate());
     let held = driven.enlisted(5);
     driven.answer(standing(behind(&held, other(3)), Office::default()));

@@ -3,8 +3,8 @@
 //!
 //! A call is one message, which is answered as a whole: the transaction and what is told of it.
 //! Nothing is sent before the answer to the message before has come. A client that goes away with
-//! two answers under way leaves the second one, through pgbouncer before 1.21, to whoever gets the
-//! server's connection next.
+//! two answers under way leaves the second one, through pgbouncer before 1.21, to the client that
+//! gets the server's connection next.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,8 +3,8 @@
 //! # What is in the database
 //! A schema of its own (`incumbent`, or `?schema=`), which the library makes where it may, under a
 //! lock, so that many can start at once; [`schema_ddl`] and `incumbent schema postgres` print it
-//! for those who make it by hand. Whoever takes part needs `USAGE` of the schema and `EXECUTE` of
-//! its functions, and no right to a table.
+//! for those who make it by hand. A role that takes part needs `USAGE` of the schema and `EXECUTE`
+//! of its functions, and no right to a table.
 //!
 //! | table | what |
 //! | --- | --- |

@@ -502,7 +502,7 @@ $$;
 
 -- Tells those who listen, in a transaction of its own behind the one that wrote: inside it, NOTIFY
 -- takes a lock of the whole cluster through the commit. what: g for gone, e for another value, o for
--- the office record, h for another head. The payload is a hint: whoever hears it reads again.
+-- the office record, h for another head. The payload is a hint: a session that hears it reads again.
 CREATE OR REPLACE FUNCTION {schema}.tell_1(e bytea, what text, t bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -544,7 +544,7 @@ $$;
 -- The fence: the first statement of a leader's own transaction. Raises IN409 if a newer leader has
 -- been here; the check and what the transaction writes are then one step, since the mark cannot rise
 -- before it has ended. A shared advisory lock, which queues fairly: a row lock in its place would
--- starve whoever raises the mark. It looks first, since one who has shared a lock cannot have it
+-- starve the one that raises the mark. It looks first, since one who has shared a lock cannot have it
 -- alone without the risk of a deadlock.
 CREATE OR REPLACE FUNCTION {schema}.fence(election text, token bigint, store text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

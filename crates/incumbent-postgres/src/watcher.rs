@@ -3,8 +3,8 @@
 //!
 //! A watch reads first whether there is something to look at, so that what happened before it began
 //! is not missed; then it waits for a notification that concerns it, and for the time at which the
-//! one ahead may end, of which nobody is notified. Everything here is a hint: whoever wakes reads
-//! again.
+//! one ahead may end, of which nobody is notified. Everything here is a hint: a candidate that is
+//! woken reads again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};

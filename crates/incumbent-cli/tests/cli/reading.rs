@@ -167,7 +167,7 @@ fn an_observer_is_told_when_the_store_cannot_be_read_and_when_it_can_again() {
 }
 
 #[test]
-fn whoever_only_reads_does_not_make_a_directory_whose_name_is_mistyped() {
+fn a_reader_does_not_make_a_directory_whose_name_is_mistyped() {
     let host = Host::new();
     let mistyped = host.path("stroe");
     let url = format!("file://{}", mistyped.display());
@@ -191,7 +191,7 @@ fn whoever_only_reads_does_not_make_a_directory_whose_name_is_mistyped() {
 }
 
 #[test]
-fn whoever_only_reads_makes_nothing_of_the_users_own() {
+fn a_reader_makes_nothing_of_the_users_own() {
     let host = Host::new();
     let run = |args: &[&str]| {
         let mut command = host.command(args);

@@ -235,7 +235,7 @@ fn what_is_over_is_taken_out_of_the_office_record_at_the_leaders_next_look_of_it
     let line = Line { entries: vec![], more: false, office: office.clone(), cursor: Cursor(2) };
     driven.answer(Answer::Line(Box::new(line)));
     driven.answer(standing(Place::Leading(held.clone()), office.clone()));
-    assert!(driven.call.is_none(), "whoever it was written for may not have read it yet: {:?}", driven.call);
+    assert!(driven.call.is_none(), "the one that it was written for may not have read it yet: {:?}", driven.call);
     for _ in 0..100 {
         driven.wait(SECOND * 3);
         if driven.renewal.is_some() {
@@ -543,7 +543,7 @@ fn an_unfit_follower_leaves_the_line_of_a_frozen_election() {
 }
 
 #[test]
-fn a_frozen_leader_refuses_to_hand_over_whoever_asks() {
+fn a_frozen_leader_refuses_every_request_to_hand_over() {
     let heir = Heir::new(Incarnation::from_bits(1), EntryId::new("heir"), number(6));
     for heir in [None, Some(heir.clone())] {
         let asked = frozen(2, None).with_handover(Handover::new(number(5), heir, Nonce(1), SECOND));

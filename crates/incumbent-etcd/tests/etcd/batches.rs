@@ -85,7 +85,7 @@ async fn sixty_four_campaigns_at_once_take_five_transactions_and_so_do_their_wit
 }
 
 #[tokio::test]
-async fn whoever_gives_up_does_not_harm_those_in_its_batch() {
+async fn a_write_that_is_given_up_does_not_harm_the_others_in_its_batch() {
     let (proxy, store, session) = warm().await;
     let elections = names("gives-up", 12);
     proxy.set(Way::Stall);

@@ -118,7 +118,7 @@ async fn a_renewal_goes_on_to_the_next_member_by_itself() {
 }
 
 #[tokio::test]
-async fn whoever_only_changes_its_mind_moves_nobody_to_another_endpoint() {
+async fn a_call_that_is_dropped_moves_nobody_to_another_endpoint() {
     let server = &shared().await.endpoints()[0];
     let proxies = [Proxy::start(server).await, Proxy::start(server).await];
     let store = EtcdStore::connect(&[proxies[0].endpoint(), proxies[1].endpoint()], &EtcdOptions::new()).unwrap();

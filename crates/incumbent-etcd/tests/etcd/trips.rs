@@ -45,7 +45,7 @@ async fn enlisting_behind_somebody_is_one_round_trip_too() {
 }
 
 #[tokio::test]
-async fn in_a_crowd_whoever_is_met_is_known_at_once() {
+async fn in_a_crowd_every_candidate_is_known_at_once() {
     let (proxy, store) = counted_apart("crowd").await;
     let ours = store.open_session(TTL * 5).await.unwrap();
     for number in 0..40 {
@@ -140,7 +140,7 @@ async fn after_an_empty_line_another_empty_one_is_one_round_trip_and_a_taken_one
 }
 
 #[tokio::test]
-async fn whoever_watches_the_head_of_a_line_is_not_woken_by_those_behind_it() {
+async fn a_watch_of_the_head_of_a_line_is_not_woken_by_those_behind_it() {
     let ours = store(shared().await);
     let (first, second) = (ours.open_session(TTL).await.unwrap(), ours.open_session(TTL).await.unwrap());
     let election = name("head");
