@@ -1,4 +1,5 @@
-//! What goes into a [`Participant`](crate::Participant) and what comes out of it.
+//! What goes into a [`Participant`](crate::Participant) and what comes out of it; and the commands
+//! and events that a member of a group shares with it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -124,14 +124,12 @@ fn kind_of(body: &Body) -> &'static str {
         Body::Bully(bully::Message::Alive) => "alive",
         Body::Ring(ring::Message::Passed { .. }) => "passed",
         Body::Bully(bully::Message::Coordinator) | Body::Ring(ring::Message::Coordinator { .. }) => "coordinator",
-        Body::Bully(bully::Message::Rank(message)) | Body::Ring(ring::Message::Rank(message)) => {
-            match message {
-                RankMessage::Beat { .. } => "beat",
-                RankMessage::Heard { .. } => "heard",
-                RankMessage::Leaving { .. } => "leaving",
-                RankMessage::Left => "left",
-            }
-        }
+        Body::Bully(bully::Message::Rank(message)) | Body::Ring(ring::Message::Rank(message)) => match message {
+            RankMessage::Beat { .. } => "beat",
+            RankMessage::Heard { .. } => "heard",
+            RankMessage::Leaving { .. } => "leaving",
+            RankMessage::Left => "left",
+        },
     }
 }
 

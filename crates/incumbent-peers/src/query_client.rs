@@ -1,4 +1,7 @@
 //! Someone who is not a member, and asks the members: who leads, what are you, would you resign?
+//!
+//! Any member can be asked. Who leads a consensus group is the newest term of a majority's answers.
+//! A request goes once, to the leader; without an answer its outcome is unknown.
 
 use std::collections::BTreeMap;
 use std::fmt;

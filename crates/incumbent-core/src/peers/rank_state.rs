@@ -1,5 +1,10 @@
 //! What bully and ring elections share: the leader's heartbeats, who suspects it, the majority
 //! rule, and what the user is told. How a leader is chosen is not known here.
+//!
+//! A member that takes over is chosen at once and in office later: when those that led before have
+//! left, or have had their grace (it is in their heartbeats) and a timeout, and not before it has
+//! listened for a timeout or all have answered. The former leader drains as always. A member that
+//! has resigned leaves the next leader alone, whatever its rank.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;

@@ -1,5 +1,10 @@
 //! The term: how it begins, the lease that it lives on, what followers make of it, and every way in
 //! which it ends.
+//!
+//! Every acknowledgement says whether its sender could stand now. A leader that resigns hands the
+//! office to a member that could, or to none, and stands again after all others. An heir that has
+//! not answered yet, or could not stand, is waited for, eight heartbeats at most; then the
+//! user's transfer is refused, and an operator's goes to a member that can stand.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
