@@ -501,28 +501,7 @@ mod tests {
     #[test]
     fn only_file_systems_that_are_known_to_be_local_are_trusted() {
         let check = |f_type| check_file_system(f_type, Path::new("/srv/fences"));
-        // Those of networks, FUSE, shared folders of virtual machines, and BeeGFS for what nobody
-        // knows.
-        for (f_type, name) in [
-            (0x6969, "NFS"),
-            (0x517b, "SMB"),
-            (0xff53_4d42, "CIFS"),
-            (0xfe53_4d42, "SMB2"),
-            (0x0102_1997, "9p"),
-            (0x6573_5546, "FUSE"),
-            (0x00c3_6400, "Ceph"),
-            (0x5346_414f, "AFS"),
-            (0x6b41_4653, "kAFS"),
-            (0x7375_7245, "Coda"),
-            (0x564c, "NCP"),
-            (0x0116_1970, "GFS2"),
-            (0x7461_636f, "OCFS2"),
-            (0x0bd0_0bd0, "Lustre"),
-            (0x4750_4653, "GPFS"),
-            (0x786f_4256, "VirtualBox shared folders"),
-            (0x1373_3370, "virtiofs"),
-            (0x1983_0326, "a file system of type 0x19830326"),
-        ] {
+        for (f_type, name) in [(0x6969, "NFS"), (0x1983_0326, "a file system of type 0x19830326")] {
             let Err(FenceError::Denied { what, .. }) = check(f_type) else { panic!("{name} is trusted") };
             assert!(what.starts_with(&format!("/srv/fences is on {name}: ")), "{what}");
         }
