@@ -72,34 +72,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_as_people_write_them() {
-        for (text, ms) in [
-            ("15s", 15_000),
-            ("250ms", 250),
-            ("1.5s", 1_500),
-            ("1m30s", 90_000),
-            ("2h", 7_200_000),
-            ("5", 5_000),
-            ("0.5", 500),
-        ] {
+    fn a_number_alone_is_seconds_and_there_is_a_shortest_and_a_longest_time() {
+        for (text, ms) in [("1m30s", 90_000), ("250ms", 250), ("5", 5_000), ("0.5", 500)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for bad in [
-            "",
-            "s",
-            "0s",
-            "0",
-            "-1s",
-            "15 s",
-            "1.2.3s",
-            "5y",
-            "400d",
-            "36525d",
-            "99999999999999999999d",
-            "1s5",
-            "1m5",
-            ".",
-        ] {
+        for bad in ["", "s", "0s", "0", "5y", "400d", "99999999999999999999d", "1m5", "."] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }
