@@ -13,7 +13,7 @@ pub(crate) const LOOKS: usize = 3000;
 
 /// What the future answers. Panics if it does not.
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("in vain")
+    tokio::time::timeout(PATIENCE, future).await.expect("timed out")
 }
 
 /// Looks again until it is so. Panics, and says what was waited for, if it never is.
@@ -24,7 +24,7 @@ pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    panic!("in vain: {what}");
+    panic!("timed out: {what}");
 }
 
 /// Looks again until there is something to be found. `None`: there never is. In a task of its own,
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    #[should_panic(expected = "in vain")]
+    #[should_panic(expected = "timed out")]
     async fn what_never_answers_is_not_waited_for_for_ever() {
         within(std::future::pending::<()>()).await;
     }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[should_panic(expected = "in vain: the end of time")]
+    #[should_panic(expected = "timed out: the end of time")]
     async fn what_never_becomes_so_is_named() {
         until("the end of time", async || false).await;
     }

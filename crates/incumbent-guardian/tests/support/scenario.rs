@@ -168,7 +168,7 @@ pub(crate) fn kinds(tag: &str) -> Vec<String> {
 pub(crate) fn comes_true(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
+        assert!(start.elapsed() < PATIENCE, "timed out: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) const SECRET: &str = "a secret that the members share";
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
-        Err(_) => panic!("waited in vain: {what}"),
+        Err(_) => panic!("timed out: {what}"),
     }
 }
 

@@ -119,7 +119,7 @@ impl Fixture {
                 tokio::time::sleep(pause).await;
             }
         });
-        assert!(held.await.is_ok(), "in vain: {what}");
+        assert!(held.await.is_ok(), "timed out: {what}");
     }
 
     /// The watch resolves. An error means that it was lost, which is a wake, too.

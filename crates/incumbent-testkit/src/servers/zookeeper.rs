@@ -421,7 +421,7 @@ mod tests {
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        panic!("in vain: {what}: {}", ensemble.logs());
+        panic!("timed out: {what}: {}", ensemble.logs());
     }
 
     #[tokio::test]
