@@ -41,6 +41,8 @@ pub struct Candidate {
     /// Whether the entry stays until the user has confirmed that the work has stopped, however long
     /// that takes. Otherwise the entry goes at the hard stop, with or without that confirmation.
     pub hold_until_stopped: bool,
+    /// Whether it is unfit to begin with: then it gets in line once it is said to be fit.
+    pub unfit: bool,
     /// The tombstone that was there at first contact with this election, if first contact has been
     /// made.
     pub first_contact: Option<Option<Nonce>>,

@@ -49,8 +49,20 @@ fn candidate() -> Candidate {
         value: Bytes::from("value"),
         fenced: false,
         hold_until_stopped: false,
+        unfit: false,
         first_contact: None,
     }
+}
+
+#[test]
+fn a_candidate_that_is_unfit_to_begin_with_gets_in_line_once_it_is_fit() {
+    let mut driven = Driven::standing(Candidate { unfit: true, ..candidate() });
+    assert_eq!(driven.events(), [Event::Out(LossReason::Unhealthy)]);
+    assert_eq!(driven.calls(), 0, "it is not in line for a moment");
+    driven.handle(Input::Command(CANDIDACY, Command::Healthy(true)));
+    let held = driven.enlisted(5);
+    driven.answer(standing(Place::Leading(held), Office::default()));
+    assert!(driven.events().iter().any(|event| matches!(event, Event::Elected { .. })));
 }
 
 fn token(number: u64) -> Token {

@@ -99,6 +99,7 @@ impl<F: Fencing> Candidate<F> {
             value: self.value,
             fenced: !self.fences.is_empty(),
             hold_until_stopped: self.hold_until_stopped,
+            unfit: false,
             first_contact: self.election.first_contact.get().copied(),
         };
         let request = Request::Stand(Box::new(Stand { id, candidate, fences: self.fences, shared: shared.clone() }));

@@ -184,6 +184,7 @@ pub(crate) enum CandidacyInput {
 impl Candidacy {
     pub(crate) fn new(id: CandidacyId, who: Candidate, settings: Arc<Settings>, mut rng: Rng) -> Candidacy {
         let rules = Rules { grace: settings.grace, hold_until_stopped: who.hold_until_stopped };
+        let unhealthy = who.unfit;
         Candidacy {
             id,
             who,
@@ -215,7 +216,7 @@ impl Candidacy {
             requested: Requested {
                 leave: false,
                 close: false,
-                unhealthy: false,
+                unhealthy,
                 proclaim: None,
                 proclaiming: 0,
                 transfer: None,
@@ -233,6 +234,7 @@ impl Candidacy {
             value: Bytes::new(),
             fenced: false,
             hold_until_stopped: false,
+            unfit: false,
             first_contact: None,
         };
         let mut sweeper = Candidacy::new(id, who, settings, rng);
@@ -320,6 +322,10 @@ impl Candidacy {
                 self.tenure.set_grace(session.settings.grace);
                 self.settings = session.settings;
                 self.rest = session.rest;
+                // A session is there, and all the same it does not get in line.
+                if self.state == State::Out && self.barred() == Some(LossReason::Unhealthy) {
+                    self.event(Event::Out(LossReason::Unhealthy), out);
+                }
             }
             CandidacyInput::SessionDown => self.on_session_down(now, out),
             CandidacyInput::Proven(deadline) => self.on_proven(deadline, out),

@@ -52,6 +52,7 @@ impl Driven {
             value: Bytes::new(),
             fenced,
             hold_until_stopped: false,
+            unfit: false,
             first_contact: None,
         };
         driven.feed(Input::Stand(CANDIDACY, candidate));

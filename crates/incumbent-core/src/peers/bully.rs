@@ -319,6 +319,21 @@ mod tests {
         assert_eq!(shown(&mut fourth), [Output::Event(Event::Out(LossReason::Unhealthy))]);
     }
 
+    #[test]
+    fn a_candidate_that_is_unfit_to_begin_with_is_elected_once_it_is_fit() {
+        let mut first = member(1, PATIENT);
+        let unfit = TermRules { unfit: true, ..TermRules::default() };
+        first.handle(at(1), Input::Stand(unfit, Bytes::new()));
+        assert_eq!(shown(&mut first).last(), Some(&Output::Event(Event::Out(LossReason::Unhealthy))));
+        for now in (100..10_000).step_by(100) {
+            first.handle(at(now), Input::Tick);
+            assert!(!first.leads(), "at {now} ms");
+        }
+        first.handle(at(10_000), Input::Command(Command::Healthy(true)));
+        (10_100..20_000).step_by(100).for_each(|now| first.handle(at(now), Input::Tick));
+        assert!(first.leads());
+    }
+
     /// What the member was told.
     fn events(outputs: &[Output<Message>]) -> Vec<&Event> {
         outputs.iter().filter_map(|output| if let Output::Event(event) = output { Some(event) } else { None }).collect()

@@ -18,6 +18,9 @@ pub struct TermRules {
     /// Whether the office is kept until the user has confirmed that the work has stopped, however
     /// long that takes. Otherwise it goes at the hard stop, with or without that confirmation.
     pub hold_until_stopped: bool,
+    /// Whether it is unfit to begin with: then it stands once it is said to be fit. It votes all
+    /// the same.
+    pub unfit: bool,
 }
 
 /// What happened. What is of no use to an algorithm is passed over.

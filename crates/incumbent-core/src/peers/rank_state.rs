@@ -224,7 +224,7 @@ impl<M: From<RankMessage>> RankState<M> {
             tenure: Tenure::new(Rules { grace: settings.grace, hold_until_stopped }),
             stands: candidate.is_some(),
             leaving: false,
-            healthy: true,
+            healthy: candidate.is_none_or(|rules| !rules.unfit),
             closing: false,
             closed: false,
             rests_until: now,
@@ -260,7 +260,7 @@ impl<M: From<RankMessage>> RankState<M> {
                 return known.then_some(Due::Message(from, message));
             }
             Input::Stand(rules, value) => {
-                (self.stands, self.leaving, self.healthy) = (true, false, true);
+                (self.stands, self.leaving, self.healthy) = (true, false, !rules.unfit);
                 self.tenure.set_hold(rules.hold_until_stopped);
                 self.set_value(now, value);
                 return Some(Due::Stand);

@@ -117,7 +117,6 @@ pub struct Node {
     value: Bytes,
     /// How the candidate stands, if there is one.
     candidate: Option<TermRules>,
-    healthy: bool,
     persistence: Option<Persistence>,
     view: View,
     /// Events that come from the node itself, not from its machine.
@@ -203,7 +202,6 @@ impl Node {
     pub fn stand(&mut self, rules: TermRules, value: Bytes) -> Result<(), NameError> {
         check_value(&value)?;
         self.candidate = Some(rules);
-        self.healthy = true;
         self.value = value.clone();
         self.input(Input::Stand(rules, value));
         self.show_role();
@@ -213,10 +211,10 @@ impl Node {
     /// Shows the candidate of a group that has not been founded that nobody leads. Later the
     /// machine shows it whom it follows.
     pub(super) fn show_role(&mut self) {
-        if let (Phase::Forming(_), Some(_)) = (&self.phase, self.candidate) {
-            self.events.push_back(NodeEvent::Event(match self.healthy {
-                true => Event::Follows { leader: None, term: None },
-                false => Event::Out(LossReason::Unhealthy),
+        if let (Phase::Forming(_), Some(rules)) = (&self.phase, self.candidate) {
+            self.events.push_back(NodeEvent::Event(match rules.unfit {
+                false => Event::Follows { leader: None, term: None },
+                true => Event::Out(LossReason::Unhealthy),
             }));
         }
     }
@@ -231,7 +229,9 @@ impl Node {
                 self.value = value.clone();
             }
             Command::Healthy(healthy) => {
-                self.healthy = *healthy;
+                if let Some(rules) = &mut self.candidate {
+                    rules.unfit = !healthy;
+                }
                 self.show_role();
             }
             Command::Leave => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use incumbent_core::peers::consensus::{Boot, PeerRole, PersistId, Stored};
 use incumbent_core::peers::{Abstention, Input, MemberId};
-use incumbent_core::{Command, Event, Timestamp};
+use incumbent_core::{Event, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -231,9 +231,6 @@ impl Node {
         match consensus(self.now(), self.group.clone(), &self.rules, boot, parts) {
             Ok(machine) => {
                 self.phase = Phase::Running(machine);
-                if !self.healthy {
-                    self.input(Input::Command(Command::Healthy(false)));
-                }
                 // The others need not ask again.
                 if let Some(report) = self.own_report() {
                     self.send_report(&report);

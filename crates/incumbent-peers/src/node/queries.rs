@@ -56,7 +56,7 @@ impl Node {
             led_term,
             leader: leader.filter(|leader| in_office || leader.member != self.shared.me),
             in_office,
-            stands: self.candidate.is_some() && self.healthy,
+            stands: self.candidate.is_some_and(|rules| !rules.unfit),
             not_voting: self.view.not_voting,
             forming: matches!(self.phase, Phase::Forming(_)),
             waits_for: if let Phase::Forming(founding) = &self.phase { founding.missing() } else { Vec::new() },

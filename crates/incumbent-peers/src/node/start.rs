@@ -80,7 +80,6 @@ impl Node {
             phase,
             value: config.value,
             candidate: config.stands,
-            healthy: true,
             persistence,
             view: View::default(),
             events: VecDeque::new(),

@@ -104,7 +104,8 @@ impl Member {
     /// Half of all candidates have fences, and a third hold on to their office until their work has
     /// stopped.
     fn draw_rules(&mut self) -> TermRules {
-        self.rules = TermRules { fenced: self.rng.below(2) == 0, hold_until_stopped: self.rng.below(3) == 0 };
+        self.rules =
+            TermRules { fenced: self.rng.below(2) == 0, hold_until_stopped: self.rng.below(3) == 0, unfit: false };
         self.rules
     }
 }

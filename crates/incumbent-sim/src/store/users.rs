@@ -147,6 +147,7 @@ impl World {
             value: Bytes::from_static(b"value"),
             fenced,
             hold_until_stopped,
+            unfit: false,
             first_contact,
         };
         self.command(process, Input::Stand(id, candidate));

@@ -321,6 +321,7 @@ impl Model for Bounds {
                 value: Bytes::new(),
                 fenced: false,
                 hold_until_stopped: false,
+                unfit: false,
                 first_contact: None,
             };
             world.feed(index, Input::Stand(CANDIDACY, candidate));

@@ -290,8 +290,8 @@ impl Side for GroupSide {
         let Stand { id, candidate, fences, shared } = stand;
         self.check(&candidate)?;
         shared.on_first_contact(None);
-        let Candidate { election, name, value, fenced, hold_until_stopped, .. } = candidate;
-        let rules = TermRules { fenced, hold_until_stopped };
+        let Candidate { election, name, value, fenced, hold_until_stopped, unfit, .. } = candidate;
+        let rules = TermRules { fenced, hold_until_stopped, unfit };
         let fences = Fences::new(election.clone(), fences);
         if let Membership::Yes(node) = &mut self.membership {
             node.stand(rules, value).map_err(StoreError::from)?;

@@ -98,6 +98,7 @@ fn leading(when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<SharedCandida
         value: Bytes::new(),
         fenced: false,
         hold_until_stopped: false,
+        unfit: false,
         first_contact: None,
     };
     let stand = Stand { id: ID, candidate, fences: Vec::new(), shared: candidacy.clone() };

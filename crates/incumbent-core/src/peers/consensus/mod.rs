@@ -186,7 +186,7 @@ impl Consensus {
             raise: None,
             candidate,
             leaving: false,
-            healthy: true,
+            healthy: candidate.is_none_or(|rules| !rules.unfit),
             closing: false,
             said: None,
             shown: ShownRole::default(),
@@ -358,7 +358,7 @@ impl Consensus {
     fn on_stand(&mut self, now: Timestamp, rules: TermRules, value: Bytes) {
         self.candidate = Some(rules);
         self.leaving = false;
-        self.healthy = true;
+        self.healthy = !rules.unfit;
         self.tenure.set_hold(rules.hold_until_stopped);
         self.set_value(now, value);
     }

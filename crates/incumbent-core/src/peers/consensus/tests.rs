@@ -382,6 +382,27 @@ fn an_unhealthy_leader_drains_and_does_not_stand_but_votes() {
 }
 
 #[test]
+fn a_candidate_that_is_unfit_to_begin_with_stands_once_it_is_fit_and_votes_before() {
+    let unfit = TermRules { unfit: true, ..TermRules::default() };
+    let (mut members, now) = with_leader();
+    for index in 0..members.len() {
+        members[index].handle(now, Input::Stand(unfit, Bytes::new()));
+    }
+    let told = talk(&mut members, now);
+    assert!(told.contains(&(1, Event::Out(LossReason::Unhealthy))), "{told:?}");
+    members[0].handle(now, Input::Command(Command::Release));
+    talk(&mut members, now);
+    members[1].handle(now, Input::Command(Command::Healthy(true)));
+    let later = members[1].poll_timeout().unwrap() + ConsensusSettings::default().election_max;
+    for member in &mut members {
+        member.handle(later, Input::Tick);
+    }
+    talk(&mut members, later);
+    let offices: Vec<_> = members.iter().map(|member| member.office().is_some()).collect();
+    assert_eq!(offices.iter().position(|leads| *leads), Some(1), "{offices:?}");
+}
+
+#[test]
 fn closing_drains_ends_the_term_and_is_the_last_that_is_heard() {
     let (mut members, now) = with_leader();
     members[0].handle(now, Input::Close);
@@ -602,8 +623,8 @@ fn with_leader_that(rules: TermRules) -> (Vec<Consensus>, Timestamp) {
     (members, now)
 }
 
-const FENCED: TermRules = TermRules { fenced: true, hold_until_stopped: false };
-const HOLDS: TermRules = TermRules { fenced: false, hold_until_stopped: true };
+const FENCED: TermRules = TermRules { fenced: true, hold_until_stopped: false, unfit: false };
+const HOLDS: TermRules = TermRules { fenced: false, hold_until_stopped: true, unfit: false };
 
 /// Lets everybody beat and answer for so long. What the users were told.
 fn pass(members: &mut [Consensus], now: &mut Timestamp, time: Duration) -> Vec<(u16, Event)> {
