@@ -15,6 +15,9 @@ mod choosing_a_store {}
 #[doc = include_str!("../docs/fencing.md")]
 mod fencing {}
 
+#[doc = include_str!("../docs/health.md")]
+mod health {}
+
 #[doc = include_str!("../docs/operating.md")]
 mod operating {}
 

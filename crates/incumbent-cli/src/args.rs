@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use incumbent::health::HttpCheck;
 use incumbent::store::check_candidate_name;
 use incumbent::{ElectionName, NameError, Token};
 
 use crate::duration::{parse_duration, parse_ttl, parse_wait};
+use crate::health::{At, Sizes, parse_address, parse_http, parse_sizes, parse_sizes_at, parse_time_at};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -219,6 +221,46 @@ pub(crate) struct CandidateArgs {
     /// timeout]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) grace: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) health: HealthArgs,
+}
+
+/// Under which its options are listed.
+const HEALTH: &str = "Health";
+
+/// What tells whether this candidate is fit to lead.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// Run this with /bin/sh -c: exit code 0 is fit, 1 unwell, all else unfit; the first line that
+    /// it writes is the reason. May be given several times, like most of these
+    #[arg(help_heading = HEALTH, long, value_name = "LINE", value_hint = ValueHint::CommandString)]
+    pub(crate) health_cmd: Vec<String>,
+    /// Unwell unless this http:// URL answers with a status of 200 to 399
+    #[arg(help_heading = HEALTH, long, value_name = "URL", value_parser = parse_http, value_hint = ValueHint::Url)]
+    pub(crate) health_http: Vec<HttpCheck>,
+    /// Unwell unless connections are taken there
+    #[arg(help_heading = HEALTH, long, value_name = "HOST:PORT", value_parser = parse_address)]
+    pub(crate) health_tcp: Vec<String>,
+    /// Unfit if less memory is available, on this host or to this container; unwell below the
+    /// second size, or twice the first
+    #[arg(help_heading = HEALTH, long, value_name = "SIZE[,SIZE]", value_parser = parse_sizes)]
+    pub(crate) min_memory: Option<Sizes>,
+    /// The same for the free space where DIR is, or here
+    #[arg(help_heading = HEALTH, long, value_name = "[DIR=]SIZE[,SIZE]", value_parser = parse_sizes_at)]
+    pub(crate) min_disk: Vec<At<Sizes>>,
+    /// Unwell if a small file takes longer to be on the disk where DIR is, or here; unfit if it
+    /// cannot be written
+    #[arg(help_heading = HEALTH, long, value_name = "[DIR=]TIME", value_parser = parse_time_at)]
+    pub(crate) max_write_time: Vec<At<Duration>>,
+    /// How often each check runs [default: 5s]
+    #[arg(help_heading = HEALTH, long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) health_interval: Option<Duration>,
+    /// How long a check may take [default: 2s]
+    #[arg(help_heading = HEALTH, long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) health_timeout: Option<Duration>,
+    /// How long all must have been well before it counts as well again [default: 30s]
+    #[arg(help_heading = HEALTH, long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) health_well_for: Option<Duration>,
 }
 
 /// What every act of an operator takes.
@@ -265,6 +307,13 @@ pub(crate) struct ActArgs {
 /// and is passed over once it has been silent for the TTL. Under systemd, Type=notify works: a
 /// follower counts as ready.
 ///
+/// With health checks (--health-cmd, --min-memory and so on) this process gets in line once each
+/// has said something and none that it is unfit. When one says so three times in a row, COMMAND is
+/// stopped and the office goes to the next in line; it gets back in line when all has been well for
+/// five results and --health-well-for. One that hangs counts as unfit, and is not run a second time
+/// meanwhile. Unwell (somebody else would be better) is said, and changes nothing else. Probes over
+/// the network say no more than that: what they ask is mostly shared by all candidates.
+///
 /// COMMAND has to stay in the foreground: anything it leaves running when it exits is stopped.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -273,6 +322,7 @@ Examples:
     incumbent run --try jobs/nightly -- ./nightly.sh   for cron
     incumbent run --shell db/primary -- 'promote && exec serve'
     incumbent run --forever --value 10.0.0.7:80 api/leader -- ./serve
+    incumbent run --forever --min-disk /var=1G --health-cmd ./fit x -- ./work
 
 Exit codes:
     COMMAND's own, or 128 + the signal that ended it
@@ -304,7 +354,8 @@ pub(crate) struct RunArgs {
     /// Restart COMMAND whenever it exits
     #[arg(long)]
     pub(crate) forever: bool,
-    /// Keep this file up to date while in line or in office: `following` or `leading TOKEN`
+    /// Keep this file up to date while in line or in office: `following` or `leading TOKEN`;
+    /// `unfit` while a health check keeps this process out of the line
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ready_file: Option<PathBuf>,
     /// Run COMMAND with /bin/sh -c

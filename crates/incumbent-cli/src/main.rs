@@ -4,6 +4,7 @@ mod args;
 mod claims;
 mod duration;
 mod failure;
+mod health;
 mod json;
 mod logging;
 mod output;

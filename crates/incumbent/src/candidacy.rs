@@ -1,12 +1,13 @@
 //! A candidacy: a place in line that looks after itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use incumbent_core::{CandidacyId, Command, Incarnation, LossReason, Token};
 use tokio::sync::broadcast;
 
 use crate::election::{Election, Fenced, Fencing};
-use crate::error::CandidacyError;
+use crate::error::{CandidacyError, StandError};
+use crate::health::{Fitness, Health, HealthChecks, Monitor};
 use crate::leadership::Leadership;
 use crate::observer::{CandidateInfo, Observation, Observer};
 use crate::port::{SharedCandidacy, TermState};
@@ -78,6 +79,8 @@ pub enum CandidacyEvent {
     Unelected(LossReason),
     /// It is out of the line, or in it behind another.
     Role(Role),
+    /// It is less fit than before, or fitter.
+    Health(Health),
     /// Somebody leads now, perhaps this candidate itself. It coalesces, as an
     /// [`Observer`](crate::Observer) does.
     NewLeader(CandidateInfo),
@@ -162,6 +165,28 @@ impl<F: Fencing> Candidacy<F> {
         Candidacy { election, name, id, shared }
     }
 
+    /// Runs these checks until the candidacy is over. A `Leadership` that was taken from it is
+    /// checked as long as it lasts.
+    pub(crate) fn start_checks(&self, checks: HealthChecks) -> Result<(), StandError> {
+        self.shared.state().checked = None;
+        let (name, election) = (self.name.clone(), self.election.name.clone());
+        let (shared, port, id): (Weak<_>, _, _) =
+            (Arc::downgrade(&self.shared), self.election.client.port.downgrade(), self.id);
+        let monitor = Monitor::start(checks, self.election.client.port.rng(), move |found| {
+            let (Some(shared), Some(port)) = (shared.upgrade(), port.upgrade()) else { return };
+            match shared.change_health(&port, id, |state| state.checked = Some(found.clone())) {
+                Some((Some(_), health)) if health.fitness == Fitness::Fit => {
+                    tracing::info!(%election, "{name} is fit again");
+                }
+                Some((_, health)) if health.fitness != Fitness::Fit => tracing::warn!(%election, "{name} is {health}"),
+                _ => {}
+            }
+        });
+        let monitor = monitor.map_err(|error| StandError::Checks(Arc::new(error)))?;
+        self.shared.change(|state| state.monitor = state.done.is_none().then_some(monitor));
+        Ok(())
+    }
+
     /// The name under which others see this candidate: its own, or that of the member that it is in
     /// a group of peers.
     pub fn name(&self) -> &str {
@@ -210,10 +235,18 @@ impl<F: Fencing> Candidacy<F> {
         Roles { shared: self.shared.clone(), seen: None }
     }
 
+    /// How fit this candidate is: what the worst of its checks says, and its program. One that
+    /// nobody checks is fit.
+    pub fn health(&self) -> Health {
+        // A candidacy that can be asked has been waited for, until its health was known.
+        self.shared.state().health().unwrap_or_else(Health::fit)
+    }
+
     /// Whether this candidate is fit to lead. An unfit one leaves the line, and an unfit leader its
-    /// office, after draining; a fit one gets back in line.
+    /// office, after draining; a fit one gets back in line. One that has checks has to be fit by
+    /// those, too.
     pub fn set_healthy(&self, healthy: bool) {
-        self.election.client.port.command(self.id, Command::Healthy(healthy));
+        self.shared.change_health(&self.election.client.port, self.id, |state| state.said_unfit = !healthy);
     }
 
     /// Leaves the line for good, and waits until nothing is left in it. A leadership that was taken

@@ -4,12 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use incumbent_core::{check_candidate_name, check_value};
+use incumbent_core::{LossReason, check_candidate_name, check_value};
 
 use crate::candidacy::{Candidacy, Role};
 use crate::election::{Election, Fenced, Fencing};
 use crate::error::{CandidacyError, LeadershipLost, StandError};
 use crate::fence::Fence;
+use crate::health::HealthChecks;
 use crate::leadership::Leadership;
 use crate::port::{Request, SharedCandidacy, Stand};
 use crate::term::Term;
@@ -51,6 +52,7 @@ pub struct Candidate<F: Fencing = Fenced> {
     value: Bytes,
     fences: Vec<Arc<dyn Fence>>,
     hold_until_stopped: bool,
+    health: HealthChecks,
 }
 
 impl Candidate<Fenced> {
@@ -65,7 +67,8 @@ impl Candidate<Fenced> {
 
 impl<F: Fencing> Candidate<F> {
     pub(crate) fn new(election: Election<F>, name: String) -> Candidate<F> {
-        Candidate { election, name, value: Bytes::new(), fences: Vec::new(), hold_until_stopped: false }
+        let (value, fences, health) = (Bytes::new(), Vec::new(), HealthChecks::new());
+        Candidate { election, name, value, fences, hold_until_stopped: false, health }
     }
 
     /// What it advertises: an address, for instance. At most 64 KiB.
@@ -82,7 +85,15 @@ impl<F: Fencing> Candidate<F> {
         self
     }
 
-    /// Enters the line, and answers once it is there (or the election turns out to be paused).
+    /// Checks that tell whether this candidate is fit to lead, from now until its candidacy is
+    /// over: see [`health`](crate::health).
+    pub fn health(mut self, checks: HealthChecks) -> Candidate<F> {
+        self.health = checks;
+        self
+    }
+
+    /// Enters the line, and answers once it is there (or the election turns out to be paused, or
+    /// this candidate unfit).
     ///
     /// While the store cannot be reached this waits; dropping the future leaves the line. Among
     /// peers it makes this process a member of the group, and answers once it listens.
@@ -93,13 +104,14 @@ impl<F: Fencing> Candidate<F> {
         let shared = SharedCandidacy::new(self.election.first_contact.clone());
         let id = client.port.next_candidacy();
         let name: Arc<str> = self.name.into();
+        let is_checked = !self.health.checks.is_empty();
         let candidate = incumbent_core::Candidate {
             election: self.election.name.clone(),
             name: name.clone(),
             value: self.value,
             fenced: !self.fences.is_empty(),
             hold_until_stopped: self.hold_until_stopped,
-            unfit: false,
+            unfit: is_checked,
             first_contact: self.election.first_contact.get().copied(),
         };
         let request = Request::Stand(Box::new(Stand { id, candidate, fences: self.fences, shared: shared.clone() }));
@@ -108,10 +120,16 @@ impl<F: Fencing> Candidate<F> {
         }
         // From here on dropping the future drops the candidacy, which leaves the line.
         let candidacy = Candidacy::new(self.election, name, id, shared.clone());
+        if is_checked {
+            candidacy.start_checks(self.health)?;
+        }
         let standing = shared.wait(|state| match (&state.failed, state.done, &state.role) {
             (Some(error), _, _) => Some(Err(error.clone())),
             (None, Some(_), _) => Some(Err(if state.ended { CandidacyError::Ended } else { CandidacyError::Closed })),
-            (None, None, Role::Out(incumbent_core::LossReason::NoSession)) => None,
+            (None, None, _) if state.health().is_none() => None,
+            (None, None, Role::Out(LossReason::NoSession)) => None,
+            // It has just been found fit, and is about to get in line.
+            (None, None, Role::Out(LossReason::Unhealthy)) if !state.is_unfit() => None,
             (None, None, _) => Some(Ok(())),
         });
         standing.await?;
@@ -119,21 +137,24 @@ impl<F: Fencing> Candidate<F> {
     }
 
     /// Leads if nobody else does. `None`: somebody else leads, and nothing is left in the line.
-    /// Among peers it waits until somebody leads, which takes a majority.
+    /// Among peers it waits until somebody leads, which takes a majority. One that is unfit leaves
+    /// nothing behind either, and is an error.
     pub async fn try_once(self) -> Result<Option<Leadership<F>>, StandError> {
         let mut candidacy = self.stand().await?;
         let elected = candidacy.shared.wait(|state| match &state.role {
-            _ if state.failed.is_some() || state.done.is_some() || state.elected.is_some() => Some(true),
+            _ if state.failed.is_some() || state.done.is_some() || state.elected.is_some() => Some(Ok(true)),
             // Among peers: nobody leads yet, and it may be this one.
             Role::Following { ahead: None, token: None } => None,
-            Role::Following { .. } | Role::Out(incumbent_core::LossReason::Paused) => Some(false),
+            Role::Following { .. } | Role::Out(LossReason::Paused) => Some(Ok(false)),
+            Role::Out(LossReason::Unhealthy) if state.is_unfit() => state.health().map(Err),
             Role::Out(_) | Role::Leading { .. } => None,
         });
-        if elected.await {
+        let elected = elected.await;
+        if elected == Ok(true) {
             return candidacy.elected().await.map_err(StandError::from);
         }
         match candidacy.withdraw().await {
-            Ok(()) | Err(CandidacyError::Ended) => Ok(None),
+            Ok(()) | Err(CandidacyError::Ended) => elected.map(|_| None).map_err(StandError::Unfit),
             Err(error) => Err(error.into()),
         }
     }

@@ -9,6 +9,7 @@ use incumbent_store::{StoreError, TokenStrength};
 
 use crate::election::{Fenced, Fencing};
 use crate::fence::FenceError;
+use crate::health::Health;
 use crate::leadership::Leadership;
 use crate::observer::CandidateInfo;
 
@@ -165,6 +166,12 @@ pub enum StandError {
     /// What the candidacy says.
     #[error(transparent)]
     Candidacy(#[from] CandidacyError),
+    /// It was to lead at once or not at all, and its checks say that it may not.
+    #[error("the candidate is {0}")]
+    Unfit(Health),
+    /// Its checks cannot be run.
+    #[error("cannot start a thread for the health checks: {0}")]
+    Checks(#[source] Arc<io::Error>),
 }
 
 /// Why a candidacy is over.

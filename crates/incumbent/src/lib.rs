@@ -102,6 +102,7 @@ mod election;
 mod error;
 pub mod fence;
 mod flaw;
+pub mod health;
 mod hooks;
 mod leadership;
 mod observer;

@@ -15,6 +15,7 @@ use crate::deadline::{Deadline, Lapse};
 use crate::error::{CandidacyError, TransferRefused};
 use crate::fence::{Fence, FencingToken};
 use crate::flaw::Flaws;
+use crate::health::{Fitness, Health, Monitor};
 
 /// How many events a slow listener may be behind before it is told that it missed some.
 const EVENTS: usize = 64;
@@ -77,6 +78,16 @@ impl Port {
         lock(&self.0.nonces).nonce()
     }
 
+    /// A source of randomness of its own.
+    pub(crate) fn rng(&self) -> Rng {
+        lock(&self.0.nonces).fork()
+    }
+
+    /// For those who must not keep the driver from ending.
+    pub(crate) fn downgrade(&self) -> WeakPort {
+        WeakPort(Arc::downgrade(&self.0))
+    }
+
     #[inline]
     pub(crate) fn flaws(&self) -> Flaws {
         self.0.flaws
@@ -110,6 +121,16 @@ impl Port {
     }
 }
 
+/// The same, as long as somebody else has it.
+#[derive(Debug)]
+pub(crate) struct WeakPort(Weak<Inner>);
+
+impl WeakPort {
+    pub(crate) fn upgrade(&self) -> Option<Port> {
+        self.0.upgrade().map(Port)
+    }
+}
+
 /// What a candidacy's handles and the driver share.
 #[derive(Debug)]
 pub(crate) struct SharedCandidacy {
@@ -135,6 +156,29 @@ pub(crate) struct CandidacyState {
     pub(crate) proclaims: u64,
     /// Why the last transfer was refused, and how many have been.
     pub(crate) refused: (u64, Option<TransferRefused>),
+    /// What its checks have found. `None`: not known yet.
+    pub(crate) checked: Option<Health>,
+    /// Its program says that it is unfit.
+    pub(crate) said_unfit: bool,
+    /// Runs its checks.
+    pub(crate) monitor: Option<Monitor>,
+}
+
+impl CandidacyState {
+    /// `None`: not known yet.
+    pub(crate) fn health(&self) -> Option<Health> {
+        if self.said_unfit { Some(Health::unfit("its program says so")) } else { self.checked.clone() }
+    }
+
+    pub(crate) fn is_unfit(&self) -> bool {
+        self.health().is_some_and(|health| health.fitness == Fitness::Unfit)
+    }
+
+    /// The candidacy is over, and nothing is left in the store if `certain`.
+    pub(crate) fn finish(&mut self, certain: bool) {
+        self.done = Some(certain);
+        self.monitor = None;
+    }
 }
 
 impl SharedCandidacy {
@@ -147,6 +191,9 @@ impl SharedCandidacy {
             done: None,
             proclaims: 0,
             refused: (0, None),
+            checked: Some(Health::fit()),
+            said_unfit: false,
+            monitor: None,
         };
         Arc::new(SharedCandidacy {
             state: Mutex::new(state),
@@ -164,6 +211,32 @@ impl SharedCandidacy {
     pub(crate) fn change(&self, change: impl FnOnce(&mut CandidacyState)) {
         change(&mut self.state());
         self.changed.notify_waiters();
+    }
+
+    /// Something else is said about the health of this candidate. What it was and what it is now,
+    /// if it is not as fit as before.
+    pub(crate) fn change_health(
+        &self,
+        port: &Port,
+        id: CandidacyId,
+        change: impl FnOnce(&mut CandidacyState),
+    ) -> Option<(Option<Health>, Health)> {
+        let mut state = self.state();
+        let was = state.health();
+        change(&mut state);
+        let is = state.health()?;
+        let may_stand = |health: &Health| health.fitness != Fitness::Unfit;
+        if was.as_ref().is_some_and(may_stand) != may_stand(&is) {
+            // With the lock in hand: the driver hears of it in the order in which it was said.
+            port.command(id, Command::Healthy(may_stand(&is)));
+        }
+        drop(state);
+        self.changed.notify_waiters();
+        if was.as_ref().map(|was| was.fitness) == Some(is.fitness) {
+            return None;
+        }
+        self.tell(|| CandidacyEvent::Health(is.clone()));
+        Some((was, is))
     }
 
     /// Waits until `ready` answers something. Safe to cancel.

@@ -13,6 +13,7 @@ use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_
 use crate::args::CampaignArgs;
 use crate::claims::{Claim, ClaimKeeper};
 use crate::failure::{Code, Failure};
+use crate::health;
 use crate::json::reason;
 use crate::output::{Console, out, out_json, printable};
 use crate::reader_gone::reader_gone;
@@ -95,7 +96,8 @@ pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Cons
     let client = standing_client(&args.candidate, &store).await?;
     let name = candidate_name(&args.candidate);
     let election = client.election(args.target.election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
-    let candidate = election.candidate(name).value(value_bytes(&args.candidate));
+    let checks = health::checks(&args.candidate.health);
+    let candidate = election.candidate(name).value(value_bytes(&args.candidate)).health(checks);
     let mut quit = Quit::new()?;
     let mut writer = EventWriter { json: args.format.json, last: None };
     let outcome = async {

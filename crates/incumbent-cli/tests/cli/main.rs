@@ -8,6 +8,7 @@ mod crowd;
 mod demo;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod health;
 mod host;
 mod monitoring;
 mod operating;

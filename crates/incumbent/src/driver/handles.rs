@@ -73,6 +73,6 @@ impl Handles {
             term.end(LossReason::Closing);
         }
         self.released(certain);
-        self.shared.change(|state| state.done = Some(certain));
+        self.shared.change(|state| state.finish(certain));
     }
 }

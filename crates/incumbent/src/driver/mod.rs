@@ -226,7 +226,7 @@ impl<S: Side> Driver<S> {
             }
             Err(error) => shared.change(|state| {
                 state.failed = Some(error);
-                state.done = Some(true);
+                state.finish(true);
             }),
         }
     }
@@ -341,7 +341,7 @@ impl<S> Drop for Driver<S> {
         self.requests.close();
         while let Ok(request) = self.requests.try_recv() {
             if let Request::Stand(stand) = request {
-                stand.shared.change(|state| state.done = Some(true));
+                stand.shared.change(|state| state.finish(true));
             }
         }
         for handles in std::mem::take(&mut self.candidacies).into_values() {

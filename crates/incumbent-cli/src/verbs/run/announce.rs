@@ -38,6 +38,10 @@ impl Announcer {
         }
     }
 
+    pub(super) fn unfit(&mut self) {
+        self.announce("unfit, and not in line", "unfit\n");
+    }
+
     /// Nothing is ready any more.
     pub(super) fn leave(&mut self) {
         self.tell("STOPPING=1");

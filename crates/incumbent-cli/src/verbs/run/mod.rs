@@ -22,6 +22,7 @@ use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_
 use crate::args::RunArgs;
 use crate::claims::ClaimKeeper;
 use crate::failure::Failure;
+use crate::health;
 use crate::logging;
 use crate::output::{Console, printable};
 use crate::store_url::StoreUrl;
@@ -170,8 +171,11 @@ impl Supervisor<'_> {
     async fn run(&mut self, client: &Client<Unfenced>) -> Result<u8, Failure> {
         let election = &self.args.target.election;
         let handle = client.election(election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
-        let candidate =
-            handle.candidate(self.name.as_str()).value(value_bytes(&self.args.candidate)).hold_until_stopped();
+        let candidate = handle
+            .candidate(self.name.as_str())
+            .value(value_bytes(&self.args.candidate))
+            .health(health::checks(&self.args.candidate.health))
+            .hold_until_stopped();
         let mut limit = self.limit(client);
         let mut candidacy = match self.stand(candidate.stand(), limit).await? {
             Ok(candidacy) => candidacy,
@@ -262,9 +266,12 @@ impl Supervisor<'_> {
                 // work may be undone everywhere: that is a failure.
                 () = until(limit) => return match Obstacle::of(&candidacy.role()) {
                     Some(obstacle) => Ok(Waited::Exit(self.not_elected(election, &obstacle).await)),
-                    None => Err(self.no_answer()),
+                    None => Err(self.unfit(candidacy, &candidacy.role()).unwrap_or_else(|| self.no_answer())),
                 },
                 role = roles.next() => {
+                    if only_try && let Some(failure) = self.unfit(candidacy, &role) {
+                        return Err(failure);
+                    }
                     if only_try && let Some(obstacle) = Obstacle::of(&role) {
                         return Ok(Waited::Exit(self.not_elected(election, &obstacle).await));
                     }
@@ -292,6 +299,11 @@ impl Supervisor<'_> {
                 let resume = format!("`incumbent resume {}` resumes it", quoted(election));
                 self.console.note(format!("{election} is paused: nobody leads; {resume}"));
                 self.announcer.following("nobody: the election is paused");
+            }
+            // Why has been said when it was found out.
+            Role::Out(LossReason::Unhealthy) => {
+                self.console.note(format!("{} is unfit and not in line; it goes back once it is fit", self.name));
+                self.announcer.unfit();
             }
             Role::Out(why @ (LossReason::Expired | LossReason::EntryDeleted | LossReason::LocalDeadline)) => {
                 self.console.note(format!("{} is out of line, and goes back: {why}", self.name));
@@ -424,6 +436,13 @@ impl Supervisor<'_> {
         let status = format!("`incumbent status {}`", quoted(&self.args.target.election));
         Failure::error(format!("the group elected nobody in time{}", last_error()))
             .next(format!("{status}, with the same --store, says which members are missing"))
+    }
+
+    /// Its own health keeps this candidate out of the line, so whether another one does the work is
+    /// as unknown as if the store had not answered.
+    fn unfit(&self, candidacy: &Candidacy<Unfenced>, role: &Role) -> Option<Failure> {
+        let is_out = *role == Role::Out(LossReason::Unhealthy);
+        is_out.then(|| Failure::error(format!("{} was not elected: it is {}", self.name, candidacy.health())))
     }
 
     /// No command runs, so a dead guardian does no harm; but the next command needs one.

@@ -1,0 +1,139 @@
+//! Health checks of `run`: what is said, and who leads.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::host::{Host, Process, Spoken, eventually};
+
+/// Checks often, and is patient with a busy machine.
+const OFTEN: [&str; 6] = ["--health-interval", "20ms", "--health-timeout", "60s", "--health-well-for", "20ms"];
+
+/// A check that exits with the code in a file, and says why.
+const CODE: &str = "echo as told; exit $(cat $FOLDER/code)";
+
+fn start_checked(host: &Host, name: &str, more: &[&str]) -> Process {
+    host.start_lonely(name, &[&OFTEN, more].concat())
+}
+
+fn tell(host: &Host, code: &str) {
+    fs::write(host.path("new"), code).unwrap();
+    fs::rename(host.path("new"), host.path("code")).unwrap();
+}
+
+#[test]
+fn an_unfit_leader_is_replaced_and_gets_back_in_line_and_an_unwell_one_stays() {
+    let host = Host::new();
+    tell(&host, "0");
+    let ready = host.path("ready");
+    let mut first = start_checked(&host, "a", &["--health-cmd", CODE, "--ready-file", ready.to_str().unwrap()]);
+    host.until_logged("start 1 a");
+    let _second = host.start_lonely("b", &[]);
+    host.until_in_line("jobs/x", &["a", "b"]);
+
+    tell(&host, "1");
+    first.until_said("a is unwell: ");
+    assert_eq!(host.line("jobs/x"), ["a", "b"], "it stays where it is");
+    tell(&host, "2");
+    let said = first.until_said("a is unfit: ");
+    assert!(said.contains(&format!("{CODE}: as told")), "{said}");
+    first.until_said("stopping the command: the candidate is unhealthy");
+    host.until_logged("start 2 b");
+    first.until_said("a is unfit and not in line");
+    assert_eq!(host.line("jobs/x"), ["b"]);
+    eventually("the ready file", || (fs::read_to_string(&ready).ok()? == "unfit\n").then_some(()));
+
+    tell(&host, "0");
+    first.until_said("a is fit again");
+    host.until_in_line("jobs/x", &["b", "a"]);
+    eventually("the ready file", || (fs::read_to_string(&ready).ok()? == "following\n").then_some(()));
+    assert_eq!(host.log().iter().filter(|line| line.starts_with("overlap")).count(), 0);
+}
+
+#[test]
+fn one_that_is_unfit_from_the_start_is_never_in_line() {
+    let host = Host::new();
+    tell(&host, "3");
+    let said = host.run(["run", "--try", "--name", "a", "--health-cmd", CODE, "jobs/x", "--", "echo", "ran"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(125), ""), "{said:?}");
+    assert!(said.err.contains("a was not elected: it is unfit: ") && said.err.contains("as told"), "{said:?}");
+    let mut waits = start_checked(&host, "a", &["--health-cmd", CODE]);
+    waits.until_said("a is unfit and not in line");
+    assert_eq!(host.line("jobs/x"), [""; 0]);
+    tell(&host, "0");
+    host.until_logged("start 1 a");
+    waits.signal(Signal::TERM);
+    waits.wait();
+}
+
+#[test]
+fn a_full_disk_costs_the_office_until_there_is_space_again() {
+    let host = Host::new();
+    let disk = host.path("disk");
+    fs::create_dir(&disk).unwrap();
+    // A small file system that only this process sees. The command fills it, and frees it when it
+    // is stopped.
+    let script = r#"mount -t tmpfs -o size=4m small "$FOLDER/disk" && exec "$0" "$@""#;
+    let line = r#"trap 'rm "$FOLDER/disk/fill"; exit 0' TERM
+        echo leads $INCUMBENT_TOKEN; head -c 3500K /dev/zero >"$FOLDER/disk/fill"; sleep 1000 & wait"#;
+    let limit = format!("{}=1M,2M", disk.display());
+    let args = ["run", "--name", "a", "--ttl", "10m", "--min-disk", &limit].into_iter().chain(OFTEN);
+    let args = args.chain(["jobs/x", "--shell", "--", line]);
+    let options = ["--user", "--map-root-user", "--mount", "/bin/sh", "-c", script];
+    let mut run = Process::start(host.by_way_of("unshare", &options, args));
+    assert_eq!(run.line(), "leads 1");
+    let said = run.until_said("a is unfit: ");
+    assert!(said.contains("KiB free, 1 MiB wanted"), "{said}");
+    run.until_said("a is fit again");
+    assert_eq!(run.line(), "leads 2");
+    run.signal(Signal::TERM);
+    run.wait();
+}
+
+#[test]
+fn a_check_that_does_not_end_is_killed_and_costs_the_office() {
+    let host = Host::new();
+    let line = "test ! -e $FOLDER/hang || exec sleep 1000";
+    let args = ["--health-interval", "20ms", "--health-timeout", "5s", "--health-cmd", line];
+    let mut first = host.start_lonely("a", &args);
+    host.until_logged("start 1 a");
+    let _second = host.start_lonely("b", &[]);
+    host.until_in_line("jobs/x", &["a", "b"]);
+    fs::write(host.path("hang"), "").unwrap();
+    let said = first.until_said("a is unfit: ");
+    assert!(said.contains("not done within 5s, and killed") || said.contains("no answer for"), "{said}");
+    host.until_logged("start 2 b");
+}
+
+#[test]
+fn probes_say_unwell_and_move_nothing() {
+    let host = Host::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut run = start_checked(&host, "a", &["--health-tcp", &address]);
+    host.until_logged("start 1 a");
+    drop(listener);
+    let said = run.until_said("a is unwell: ");
+    assert!(said.contains(&format!("TCP {address}: Connection refused")), "{said}");
+    let listener = std::net::TcpListener::bind(&address).unwrap();
+    run.until_said("a is fit again");
+    drop(listener);
+    assert_eq!(host.log(), ["start 1 a"], "one term, all the while");
+    assert!(!run.everything().iter().any(|spoken| matches!(spoken, Spoken::Err(line) if line.contains("unfit"))));
+}
+
+#[test]
+fn what_cannot_be_checked_is_refused_with_the_way_out() {
+    let host = Host::new();
+    for (args, words) in [
+        (["--health-http", "https://a/"], "curl -fsS"),
+        (["--health-tcp", "db"], "HOST:PORT"),
+        (["--min-memory", "lots"], "512M"),
+        (["--min-disk", "/var=2G,1G"], "the smaller one"),
+        (["--max-write-time", "/var"], "15s"),
+    ] {
+        let said = host.run(["run", "jobs/x"].into_iter().chain(args).chain(["--", "true"]));
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains(words), "{said:?}");
+    }
+}

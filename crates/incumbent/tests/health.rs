@@ -1,0 +1,262 @@
+//! Candidates that are checked: who stands and who leads, on two stores.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use incumbent::health::{Fitness, Health, HealthCheck, HealthChecks};
+use incumbent::{Candidacy, CandidacyEvent, Candidate, Client, Leadership, LossReason, Role, StandError};
+use incumbent_testkit::TempDir;
+use incumbent_testkit::patience::{until, within};
+
+/// A check that says what it is told, and counts its runs.
+#[derive(Clone, Debug)]
+struct Told {
+    says: Arc<Mutex<Health>>,
+    panics: Arc<AtomicBool>,
+    runs: Arc<AtomicU64>,
+}
+
+impl Told {
+    fn new(says: Health) -> Told {
+        Told { says: Arc::new(Mutex::new(says)), panics: Arc::default(), runs: Arc::default() }
+    }
+
+    fn say(&self, health: Health) {
+        *self.says.lock().unwrap() = health;
+    }
+}
+
+impl HealthCheck for Told {
+    fn name(&self) -> String {
+        "told".into()
+    }
+
+    fn check(&mut self, _within: Duration) -> Health {
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics.load(Ordering::SeqCst), "a check that panics");
+        self.says.lock().unwrap().clone()
+    }
+}
+
+/// A check that hangs while it is told to.
+#[derive(Clone, Default)]
+struct Hanging {
+    hangs: Arc<(Mutex<bool>, Condvar)>,
+    /// How many runs have begun to hang.
+    hung: Arc<AtomicU64>,
+}
+
+impl Hanging {
+    fn hang(&self, hangs: bool) {
+        *self.hangs.0.lock().unwrap() = hangs;
+        self.hangs.1.notify_all();
+    }
+}
+
+impl HealthCheck for Hanging {
+    fn name(&self) -> String {
+        "hanging".into()
+    }
+
+    fn check(&mut self, _within: Duration) -> Health {
+        let hangs = self.hangs.0.lock().unwrap();
+        self.hung.fetch_add(u64::from(*hangs), Ordering::SeqCst);
+        drop(self.hangs.1.wait_while(hangs, |hangs| *hangs).unwrap());
+        Health::fit()
+    }
+}
+
+/// Often, and patient with a busy machine.
+fn often(check: impl HealthCheck) -> HealthChecks {
+    let (short, long) = (Duration::from_millis(10), Duration::from_secs(60));
+    HealthChecks::new().check(check).every(short).timeout(long).well_for(short)
+}
+
+/// A store, and what keeps it.
+struct Scene {
+    url: String,
+    _directory: TempDir,
+}
+
+impl Scene {
+    fn all(name: &str) -> [Scene; 2] {
+        let directory = || TempDir::new(name);
+        let file = directory();
+        let url = format!("file://{}", file.path().display());
+        [Scene { url: format!("memory://{name}"), _directory: directory() }, Scene { url, _directory: file }]
+    }
+
+    async fn candidate(&self, name: &str) -> Candidate {
+        Client::connect(&self.url).await.unwrap().election("e").unwrap().candidate(name)
+    }
+
+    async fn line(&self) -> Vec<String> {
+        let election = Client::connect(&self.url).await.unwrap().election("e").unwrap();
+        let line = election.candidates().await.unwrap().into_inner();
+        line.iter().map(|one| one.name.as_deref().unwrap().to_owned()).collect()
+    }
+}
+
+async fn lead(candidacy: &mut Candidacy) -> Leadership {
+    within(candidacy.elected()).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn an_unfit_leader_leaves_its_office_and_gets_back_in_line_once_it_is_fit() {
+    for scene in Scene::all("unfit") {
+        let told = Told::new(Health::fit());
+        let mut first = scene.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+        let office = lead(&mut first).await;
+        let mut second = scene.candidate("b").await.stand().await.unwrap();
+
+        told.say(Health::unfit("full"));
+        assert_eq!(within(office.term().stopping()).await.reason(), LossReason::Unhealthy);
+        assert_eq!(first.health().to_string(), "unfit: told: full");
+        drop(office);
+        let _next = lead(&mut second).await;
+        until("out of the line", async || first.role() == Role::Out(LossReason::Unhealthy)).await;
+        told.say(Health::fit());
+        until("behind the other", async || matches!(first.role(), Role::Following { .. })).await;
+        assert_eq!(first.health(), Health::fit());
+    }
+}
+
+#[tokio::test]
+async fn an_unwell_leader_stays_and_says_so() {
+    for scene in Scene::all("unwell") {
+        let told = Told::new(Health::fit());
+        let mut first = scene.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+        let office = lead(&mut first).await;
+        let second = scene.candidate("b").await.stand().await.unwrap();
+        let mut events = first.events();
+        for (said, fitness) in [(Health::unwell("slow"), Fitness::Unwell), (Health::fit(), Fitness::Fit)] {
+            told.say(said);
+            let health = within(async {
+                loop {
+                    match events.next().await.unwrap() {
+                        CandidacyEvent::Health(health) => return health,
+                        CandidacyEvent::NewLeader(_) => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+            });
+            assert_eq!(health.await.fitness, fitness);
+            assert_eq!(first.health().fitness, fitness);
+        }
+        office.check().expect("it has led all the while");
+        assert!(matches!(second.role(), Role::Following { .. }));
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_in_line_before_every_check_has_spoken() {
+    for scene in Scene::all("unknown") {
+        let hanging = Hanging::default();
+        hanging.hang(true);
+        let checks = often(hanging.clone()).check(Told::new(Health::fit()));
+        let candidate = scene.candidate("a").await.health(checks);
+        let standing = tokio::spawn(candidate.stand());
+        until("a run", async || hanging.hung.load(Ordering::SeqCst) == 1).await;
+        // Somebody else comes and goes: by then it would have been in line.
+        let other = scene.candidate("b").await.stand().await.unwrap();
+        assert_eq!(scene.line().await, ["b"]);
+        assert!(!standing.is_finished());
+        hanging.hang(false);
+        let first = within(standing).await.unwrap().unwrap();
+        assert!(matches!(first.role(), Role::Following { .. }), "{:?}", first.role());
+        drop(other);
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_unfit_stands_and_waits_outside_or_fails_if_it_cannot_wait() {
+    for scene in Scene::all("outside") {
+        let told = Told::new(Health::unfit("no licence"));
+        let candidate = scene.candidate("a").await.health(often(told.clone()));
+        match candidate.clone().try_once().await {
+            Err(StandError::Unfit(health)) => assert_eq!(health.to_string(), "unfit: told: no licence"),
+            other => panic!("{other:?}"),
+        }
+        let mut waits = within(scene.candidate("a").await.health(often(told.clone())).stand()).await.unwrap();
+        assert_eq!(waits.role(), Role::Out(LossReason::Unhealthy));
+        assert_eq!(scene.line().await, [""; 0]);
+        told.say(Health::fit());
+        lead(&mut waits).await;
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_hangs_costs_the_office_of_its_election_and_no_other_and_runs_once() {
+    for scene in Scene::all("hangs") {
+        let hanging = Hanging::default();
+        let client = Client::builder().ttl(Duration::from_secs(60)).connect(&scene.url).await.unwrap();
+        let checks = often(hanging.clone()).timeout(Duration::from_secs(5)).down_after(1);
+        let candidate = client.election("e").unwrap().candidate("a").health(checks);
+        let mut candidacy = within(candidate.stand()).await.unwrap();
+        let office = lead(&mut candidacy).await;
+        let mut other = within(client.election("other").unwrap().candidate("a").stand()).await.unwrap();
+        let elsewhere = lead(&mut other).await;
+
+        hanging.hang(true);
+        assert_eq!(within(office.term().stopping()).await.reason(), LossReason::Unhealthy);
+        let why = candidacy.health().to_string();
+        assert!(why.starts_with("unfit: hanging: no answer for "), "{why}");
+        drop(office);
+        until("out of the line", async || candidacy.role() == Role::Out(LossReason::Unhealthy)).await;
+        elsewhere.check().expect("its session is renewed as ever");
+        assert_eq!(hanging.hung.load(Ordering::SeqCst), 1, "no other run was begun");
+        hanging.hang(false);
+        lead(&mut candidacy).await;
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_panics_says_unfit_and_is_run_again() {
+    let [scene, _] = Scene::all("panics");
+    let told = Told::new(Health::fit());
+    let mut candidacy = scene.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+    let office = lead(&mut candidacy).await;
+    told.panics.store(true, Ordering::SeqCst);
+    within(office.term().stopping()).await;
+    assert_eq!(candidacy.health().to_string(), "unfit: told: the check panicked");
+    drop(office);
+    told.panics.store(false, Ordering::SeqCst);
+    lead(&mut candidacy).await;
+}
+
+#[tokio::test]
+async fn its_program_and_its_checks_have_to_agree() {
+    let [scene, _] = Scene::all("agree");
+    let told = Told::new(Health::fit());
+    let mut candidacy = scene.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+    lead(&mut candidacy).await.resign().await.unwrap();
+    let out = Role::Out(LossReason::Unhealthy);
+    candidacy.set_healthy(false);
+    until("out, as its program says", async || candidacy.role() == out).await;
+    assert_eq!(candidacy.health().to_string(), "unfit: its program says so");
+    told.say(Health::unfit("full"));
+    let runs = told.runs.load(Ordering::SeqCst);
+    until("three results", async || told.runs.load(Ordering::SeqCst) > runs + 4).await;
+    candidacy.set_healthy(true);
+    assert_eq!(candidacy.health().to_string(), "unfit: told: full");
+    assert_eq!(candidacy.role(), out);
+    told.say(Health::fit());
+    lead(&mut candidacy).await;
+}
+
+#[tokio::test]
+async fn a_leadership_is_checked_as_long_as_it_lasts_and_no_longer() {
+    let [scene, _] = Scene::all("lasts");
+    let told = Told::new(Health::fit());
+    // Its candidacy is gone.
+    let candidate = scene.candidate("a").await.health(often(told.clone()));
+    let office = candidate.try_once().await.unwrap().unwrap();
+    told.say(Health::unfit("full"));
+    assert_eq!(within(office.term().stopping()).await.reason(), LossReason::Unhealthy);
+    let alive = Arc::downgrade(&told.runs);
+    drop((office, told));
+    until("the checks have ended", async || alive.upgrade().is_none()).await;
+}
