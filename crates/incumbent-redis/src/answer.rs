@@ -95,6 +95,6 @@ impl Answer {
     }
 }
 
-fn strange(what: &str) -> StoreError {
+pub(crate) fn strange(what: &str) -> StoreError {
     StoreError::Corrupt { what: format!("{what}: the answer cannot be read") }
 }

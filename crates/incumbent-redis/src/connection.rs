@@ -84,7 +84,6 @@ impl Connection {
         caller: Caller<'_>,
         args: &[&[u8]],
     ) -> Result<Answer, StoreError> {
-        let keys: Vec<_> = self.keys.all().collect();
         let (known, change, lineage) = self.known();
         let fresh = self.fresh.next();
         let session_store = caller.store.map_or("", StoreId::as_str);
@@ -97,7 +96,7 @@ impl Connection {
         let ours = ours.map(str::as_bytes);
         let args = [&ours, args].concat();
         let wait = self.wait_within(caller.ttl.map_or(WAIT_AT_MOST, |ttl| ttl / 4));
-        let answer = self.eval_and_wait(&step.script, &keys, &args, wait).await?;
+        let answer = self.eval_and_wait(&step.script, self.keys.all(), &args, wait).await?;
         let (answer, confirmed_by) = answer.map_err(|error| classify(error, step.effect, step.what))?;
         let mut answer = Answer::read(answer, step.what)?;
         self.note(&mut answer)?;

@@ -19,6 +19,7 @@ pub(crate) const TYPES: [&str; 8] = ["hash", "zset", "zset", "hash", "zset", "ha
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: String,
+    all: [String; 8],
 }
 
 impl Keys {
@@ -29,12 +30,13 @@ impl Keys {
             let what = "a prefix has 1 to 255 bytes, no control characters and no braces".to_owned();
             return Err(StoreError::Misuse { what });
         }
-        Ok(Keys { prefix: format!("{{{name}}}:") })
+        let prefix = format!("{{{name}}}:");
+        Ok(Keys { all: KEYS.map(|key| format!("{prefix}{key}")), prefix })
     }
 
     /// All of them, for a script.
-    pub(crate) fn all(&self) -> impl Iterator<Item = String> {
-        KEYS.iter().map(|key| format!("{}{key}", self.prefix))
+    pub(crate) fn all(&self) -> &[String] {
+        &self.all
     }
 
     /// The one key of a server of a Redlock.
@@ -42,7 +44,7 @@ impl Keys {
         format!("{}redlock", self.prefix)
     }
 
-    /// Tells nothing: whoever may subscribe to it may subscribe to the others.
+    /// Tells nothing: a user who may subscribe to it may subscribe to the others.
     pub(crate) fn test_channel(&self) -> Vec<u8> {
         format!("{}-", self.prefix).into_bytes()
     }
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_prefix_cannot_break_out_of_its_hash_tag() {
-        assert_eq!(Keys::new("incumbent").unwrap().all().next().unwrap(), "{incumbent}:m");
+        assert_eq!(Keys::new("incumbent").unwrap().all()[0], "{incumbent}:m");
         for bad in ["", "a}b", "{", "a\0b"] {
             assert!(Keys::new(bad).is_err(), "{bad:?}");
         }

@@ -11,11 +11,11 @@
 //!
 //! | key | type | what |
 //! | --- | --- | --- |
-//! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `longest` (the longest TTL that was granted), `taken_over` (when this history began), `hold` (until when nobody new takes office) |
-//! | `{incumbent}:s` | sorted set | sessions, by when they expire. A session is called after a change and its TTL |
+//! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `longest` (the longest TTL that was granted), `shortest` (no open session has a shorter one), `taken_over` (when this history began), `hold` (until when nobody new takes office) |
+//! | `{incumbent}:s` | sorted set | sessions, by when they expire. A session is called after a change and its TTL. And `R session` for one that has not been heard of since another history began |
 //! | `{incumbent}:l` | sorted set, all scores 0 | the lines: `election \0 token` |
 //! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, readiness and value |
-//! | `{incumbent}:p` | sorted set, all scores 0 | what a session holds: `session \0 election \0 token incarnation`; `T ttl session`, for the shortest and the longest TTL; and `R session` for one that has not been heard of since another history began |
+//! | `{incumbent}:p` | sorted set, all scores 0 | what a session holds: `session \0 election \0 token incarnation`; and `T ttl session`, for the shortest and the longest TTL |
 //! | `{incumbent}:o` | hash | the office records: version, end of the tombstone, record with the tombstone and without |
 //! | `{incumbent}:z` | sorted set | tombstones, by when they go |
 //! | `{incumbent}:h` | hash | the entry of each election that was last told that it leads |
@@ -30,7 +30,8 @@
 //! # From the seam to Redis
 //! | method | requests |
 //! | --- | --- |
-//! | `open_session`, `renew`, `enlist`, `standing`, `publish`, `withdraw`, `close`, `set_office`, `evict`, `identity` | one script each (`src/scripts`), sent once; the text of a script only where the server does not know it yet |
+//! | `open_session`, `enlist`, `standing`, `publish`, `withdraw`, `close`, `set_office`, `evict`, `identity` | one script each (`src/scripts`), sent once; the text of a script only where the server does not know it yet |
+//! | `renew` | a script for each page of 500 places that the session holds |
 //! | `line` | a script for each page of 500 entries or 1 MiB. If anything changes in between, it begins again with pages of twice the size |
 //! | `elections` | a script for each page of 500 |
 //! | `watch` | `SUBSCRIBE` on a connection of its own, then one script that asks what has changed since |
@@ -67,8 +68,9 @@
 //!   renews in time; one that jumps back gives the dead no more time. Redis shows scripts no clock
 //!   that does not jump, so a night in which nobody asked looks like a jump: the first who asks may
 //!   be shown a dead leader, for its TTL less half the shortest (half a TTL where all are alike).
-//! - **Who is due to go?** Up to 200 sessions and tombstones. Whoever depends on one looks at that
-//!   one itself: nobody leads past an expired entry that is still there.
+//! - **Who is due to go?** Up to 200 sessions and tombstones. `enlist` and `standing` leave that to
+//!   the others, since they look themselves at what they depend on: nobody leads past an expired
+//!   entry that is still there, and no tombstone counts whose time has passed.
 //!
 //! # What it takes care of
 //! - **Nothing fails half-way.** A script is not rolled back. So nothing that can fail comes after
@@ -95,8 +97,8 @@
 //!
 //! # Rights
 //! The least that a user needs: `~{incumbent}* &{incumbent}* +evalsha +eval +info +time +exists
-//! +type +del +hmget +hget +hset +hdel +hexists +zadd +zrem +zscore +zrangebylex +zrevrangebylex
-//! +zrangebyscore +publish +subscribe +unsubscribe +hello +ping`, with `+select` for another
+//! +type +del +hmget +hget +hset +hdel +hexists +zadd +zrem +zscore +zmscore +zrangebylex
+//! +zrevrangebylex +zrangebyscore +publish +subscribe +unsubscribe +hello +ping`, with `+select` for another
 //! database than 0, and `+config|get` for promises that are better than the weakest. A fence needs
 //! its mark's key, what it guards, and the commands on them.
 //!

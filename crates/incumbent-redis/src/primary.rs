@@ -166,8 +166,8 @@ async fn look_at(
     is_cluster: bool,
 ) -> Result<Looked, StoreError> {
     let what = "looking at the server";
-    for (key, should) in keys.all().zip(TYPES) {
-        let is: Result<String, RedisError> = redis::cmd("TYPE").arg(&key).query_async(connection).await;
+    for (key, should) in keys.all().iter().zip(TYPES) {
+        let is: Result<String, RedisError> = redis::cmd("TYPE").arg(key).query_async(connection).await;
         match is {
             Ok(is) if is == "none" || is == should => {}
             Ok(is) => {

@@ -12,7 +12,7 @@ use incumbent_store::{
     check_value, lock,
 };
 
-use crate::answer::Answer;
+use crate::answer::{Answer, strange};
 use crate::connection::Caller;
 use crate::entry::{encode_name, encode_said};
 use crate::keys;
@@ -21,6 +21,8 @@ use crate::store::Inner;
 
 /// By one part in so many a server's clock may be faster than ours.
 const DRIFT: u32 = 1_000;
+/// How many places a renewal reads at a time: the server stands still meanwhile.
+const PAGE_PLACES: usize = 500;
 
 /// Dropping it without closing it is what a process does that dies: its entries stay until the TTL
 /// has passed.
@@ -81,14 +83,16 @@ impl RedisSession {
 
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let sent = BootClock.now();
-        let mut answer = self.living_step(&step::RENEW, &[]).await?;
-        let mut renewed = lock(&self.renewed);
-        *renewed = sent.max(*renewed);
-        drop(renewed);
-        let mut places = Vec::new();
-        for place in answer.list()? {
-            places.push(keys::parse_place(&place).ok_or_else(|| answer.strange())?);
+        let mut places = self.places_after(&[]).await?;
+        self.note_renewed(sent);
+        let mut page = places.len();
+        while let Some(last) = places.last().filter(|_| page == PAGE_PLACES) {
+            let next = self.places_after(&last.clone()).await?;
+            page = next.len();
+            places.extend(next);
         }
+        let places: Option<Vec<Held>> = places.iter().map(|place| keys::parse_place(place)).collect();
+        let places = places.ok_or_else(|| strange(step::RENEW.what))?;
         let owned: HashSet<(&ElectionName, Token)> =
             places.iter().map(|place| (&place.election, place.token)).collect();
         let named: HashSet<(&ElectionName, Token)> = held.iter().map(|held| (&held.election, held.token)).collect();
@@ -97,6 +101,18 @@ impl RedisSession {
         let stray = places.iter().filter(|place| !named.contains(&(&place.election, place.token)));
         renewal.stray.extend(stray.cloned());
         Ok(renewal)
+    }
+
+    fn note_renewed(&self, sent: Timestamp) {
+        let mut renewed = lock(&self.renewed);
+        *renewed = sent.max(*renewed);
+    }
+
+    /// Renews the session: a page of its places, as scripts write them. One that goes while others
+    /// are read was there, and one that is not there has gone.
+    async fn places_after(&self, last: &[u8]) -> Result<Vec<Vec<u8>>, StoreError> {
+        let limit = PAGE_PLACES.to_string();
+        self.living_step(&step::RENEW, &[last, limit.as_bytes()]).await?.list()
     }
 
     async fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {

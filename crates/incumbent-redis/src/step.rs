@@ -30,29 +30,33 @@ impl Code {
     }
 }
 
+/// What every script begins with.
+pub(crate) const SERVER: &str = include_str!("scripts/server.lua");
+const PRELUDE: &str = include_str!("scripts/prelude.lua");
+
 /// A step that a server without memory refuses: it would need more.
 macro_rules! refused_when_full {
-    ($what:literal, $effect:ident, $needs_confirmation:ident, $file:literal) => {
-        step!($what, $effect, $needs_confirmation, "#!lua\n", $file)
+    ($($step:tt)*) => {
+        step!("#!lua\n", $($step)*)
     };
 }
 
 /// A step that is made even then: leaders must be able to renew, and everybody to leave.
 macro_rules! allowed_when_full {
-    ($what:literal, $effect:ident, $needs_confirmation:ident, $file:literal) => {
-        step!($what, $effect, $needs_confirmation, "#!lua flags=allow-oom\n", $file)
+    ($($step:tt)*) => {
+        step!("#!lua flags=allow-oom\n", $($step)*)
     };
 }
 
 macro_rules! step {
-    ($what:literal, $effect:ident, $needs_confirmation:ident, $flags:literal, $file:literal) => {
+    ($flags:literal, $what:literal, $effect:ident, $needs_confirmation:ident, [$($part:literal),+]) => {
         Step {
             what: $what,
             effect: Effect::$effect,
             needs_confirmation: $needs_confirmation,
             script: LazyLock::new(|| {
-                let prelude = include_str!("scripts/prelude.lua");
-                Code::new(&[$flags, prelude, include_str!(concat!("scripts/", $file))])
+                let parts = [$(include_str!(concat!("scripts/", $part, ".lua"))),+];
+                Code::new(&[&[$flags, SERVER, PRELUDE][..], &parts].concat())
             }),
         }
     };
@@ -61,17 +65,21 @@ macro_rules! step {
 const CONFIRMED: bool = true;
 const UNCONFIRMED: bool = false;
 
-pub(crate) static IDENTITY: Step = allowed_when_full!("asking which store it is", None, UNCONFIRMED, "identity.lua");
-pub(crate) static OPEN: Step = refused_when_full!("opening a session", Write, UNCONFIRMED, "open.lua");
-pub(crate) static RENEW: Step = allowed_when_full!("renewing a session", None, CONFIRMED, "renew.lua");
-pub(crate) static ENLIST: Step = refused_when_full!("enlisting", Write, CONFIRMED, "enlist.lua");
-pub(crate) static STANDING: Step = allowed_when_full!("asking for the standing", None, CONFIRMED, "standing.lua");
-pub(crate) static PUBLISH: Step = refused_when_full!("publishing", Write, UNCONFIRMED, "publish.lua");
-pub(crate) static WITHDRAW: Step = allowed_when_full!("withdrawing", Write, CONFIRMED, "withdraw.lua");
-pub(crate) static CLOSE: Step = allowed_when_full!("closing a session", Write, CONFIRMED, "close.lua");
-pub(crate) static LINE: Step = allowed_when_full!("reading the line", None, UNCONFIRMED, "line.lua");
-pub(crate) static ELECTIONS: Step = allowed_when_full!("listing the elections", None, UNCONFIRMED, "elections.lua");
-pub(crate) static CHANGED: Step = allowed_when_full!("asking what has changed", None, UNCONFIRMED, "changed.lua");
+pub(crate) static IDENTITY: Step =
+    allowed_when_full!("asking which store it is", None, UNCONFIRMED, ["sweep", "identity"]);
+pub(crate) static OPEN: Step = refused_when_full!("opening a session", Write, UNCONFIRMED, ["sweep", "open"]);
+pub(crate) static RENEW: Step = allowed_when_full!("renewing a session", None, CONFIRMED, ["sweep", "living", "renew"]);
+pub(crate) static ENLIST: Step = refused_when_full!("enlisting", Write, CONFIRMED, ["place", "living", "enlist"]);
+pub(crate) static STANDING: Step =
+    allowed_when_full!("asking for the standing", None, CONFIRMED, ["place", "living", "standing"]);
+pub(crate) static PUBLISH: Step = refused_when_full!("publishing", Write, UNCONFIRMED, ["sweep", "place", "publish"]);
+pub(crate) static WITHDRAW: Step = allowed_when_full!("withdrawing", Write, CONFIRMED, ["sweep", "place", "withdraw"]);
+pub(crate) static CLOSE: Step = allowed_when_full!("closing a session", Write, CONFIRMED, ["sweep", "close"]);
+pub(crate) static LINE: Step = allowed_when_full!("reading the line", None, UNCONFIRMED, ["sweep", "line"]);
+pub(crate) static ELECTIONS: Step =
+    allowed_when_full!("listing the elections", None, UNCONFIRMED, ["sweep", "elections"]);
+pub(crate) static CHANGED: Step =
+    allowed_when_full!("asking what has changed", None, UNCONFIRMED, ["sweep", "changed"]);
 pub(crate) static SET_OFFICE: Step =
-    refused_when_full!("writing the office record", Write, CONFIRMED, "set_office.lua");
-pub(crate) static EVICT: Step = allowed_when_full!("evicting", Write, CONFIRMED, "evict.lua");
+    refused_when_full!("writing the office record", Write, CONFIRMED, ["sweep", "set_office"]);
+pub(crate) static EVICT: Step = allowed_when_full!("evicting", Write, CONFIRMED, ["sweep", "evict"]);

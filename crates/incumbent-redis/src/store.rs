@@ -58,7 +58,7 @@ pub struct RedisStore {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) connection: Arc<Connection>,
-    /// Where steps are made that replicas are to confirm: whoever waits there waits for all before.
+    /// Where steps are made that replicas are to confirm: a step there waits for all before it.
     waited: Option<Connection>,
     /// The same for marks and what is written behind them: no renewal waits for that.
     guarded: Option<Connection>,
@@ -159,8 +159,8 @@ impl Inner {
             promises.tokens = TokenStrength::Volatile;
         }
         promises.smallest_ttl = SMALLEST_TTL;
-        // Scripts count whole milliseconds, and whoever waits looks when the time of the one ahead
-        // has passed.
+        // Scripts count whole milliseconds, and a follower looks when the time of the one ahead has
+        // passed.
         promises.granularity = Duration::from_millis(1);
         promises.caveats = server.caveats();
         Ok(promises)

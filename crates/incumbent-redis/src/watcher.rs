@@ -2,7 +2,7 @@
 //! changed.
 //!
 //! A connection with subscriptions is one that the server closes when too much waits on it, and
-//! what comes on it says only that something happened. So steps have another one, and whoever waits
+//! what comes on it says only that something happened. So steps have another one, and a watch
 //! asks what has changed once the server has confirmed that news would come. When the connection is
 //! lost, everybody is told, and reads again.
 

@@ -1,5 +1,5 @@
 -- Is anything no longer as it was seen? Asked once the news would come.
-local election, office, from, head, said = unpack(arguments)
+local election, office, from, head, said = unpack(ARGV, FIRST)
 local changed = office_of(election) ~= office
 -- '': it does not matter.
 if head == 'nobody' then
@@ -9,9 +9,9 @@ elseif head ~= '' then
 end
 if said ~= '' then
   local entry = call('HGET', ENTRIES, election .. '\0' .. said)
-  changed = changed or not entry or version_of(entry) > from
+  changed = changed or not entry or sub(entry, 1, TOKEN) > from
 end
-for number = 6, #arguments do
-  changed = changed or call('HEXISTS', ENTRIES, election .. '\0' .. arguments[number]) == 0
+for number = FIRST + 5, #ARGV do
+  changed = changed or call('HEXISTS', ENTRIES, election .. '\0' .. ARGV[number]) == 0
 end
 return {changed and 'changed' or 'same', id, change}

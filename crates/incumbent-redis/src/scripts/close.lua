@@ -1,3 +1,3 @@
 -- Ends a session, and takes all its entries out of line.
-drop_session(arguments[1])
+drop_session(ARGV[FIRST])
 return {'ok', id, change}

@@ -1,6 +1,6 @@
 -- A page of the elections: the names after this one in the lines, so many at most, and on the first
 -- page also those that have an office record. What follows a name in the lines begins with \0.
-local after, limit = arguments[1], tonumber(arguments[2])
+local after, limit = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
 local names = {}
 local from = '(' .. after .. (after == '' and '' or '\1')
 while #names < limit do
@@ -8,7 +8,7 @@ while #names < limit do
   if not next then
     break
   end
-  names[#names + 1] = string.sub(next, 1, -TOKEN - 2)
+  names[#names + 1] = sub(next, 1, -TOKEN - 2)
   from = '(' .. names[#names] .. '\1'
 end
 local offices = {}

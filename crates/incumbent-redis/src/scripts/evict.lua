@@ -1,7 +1,7 @@
 -- Removes exactly the entry that was seen.
-local election, token, seen = unpack(arguments)
+local election, token, seen = unpack(ARGV, FIRST)
 local entry = call('HGET', ENTRIES, election .. '\0' .. token)
-if entry and version_of(entry) ~= seen then
+if entry and sub(entry, 1, TOKEN) ~= seen then
   return {'refused', id, change}
 end
 remove(election, token)

@@ -1,6 +1,7 @@
 -- A page of the line: so many entries after this token, and no more bytes than that. The server
 -- stands still meanwhile.
-local election, after, limit, bytes = arguments[1], arguments[2], tonumber(arguments[3]), tonumber(arguments[4])
+local election, after, limit, bytes = unpack(ARGV, FIRST)
+limit, bytes = tonumber(limit), tonumber(bytes)
 local first = first_of(election)
 -- A leader that is forgotten may be in office: neither the first in line nor nobody is shown as if it
 -- could be known.
@@ -17,7 +18,7 @@ for _, key in ipairs(keys) do
     break
   end
   local entry = call('HGET', ENTRIES, key)
-  entries[#entries + 1] = string.sub(key, -TOKEN)
+  entries[#entries + 1] = sub(key, -TOKEN)
   entries[#entries + 1] = entry
   taken, bytes = taken + 1, bytes - #entry
 end

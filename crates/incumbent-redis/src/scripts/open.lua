@@ -1,10 +1,9 @@
 -- Opens a session. Its name says its TTL. If that is the shortest, the next step cuts off more of
 -- what has passed by then: what has passed until now counts.
-set_clock()
-local session = draw() .. arguments[1]
+local ttl = tonumber(ARGV[FIRST])
+local session = draw() .. ARGV[FIRST]
+longest, shortest = math.max(longest, ttl), shortest > 0 and math.min(shortest, ttl) or ttl
+call('HSET', META, 'clock', whole(clock), 'wall', whole(wall), 'longest', whole(longest), 'shortest', whole(shortest))
 extend(session)
 call('ZADD', PLACES, 0, 'T' .. ttl_of(session) .. session)
-if tonumber(ttl_of(session)) > longest then
-  call('HSET', META, 'longest', whole(tonumber(ttl_of(session))))
-end
 return {'ok', id, change, session}

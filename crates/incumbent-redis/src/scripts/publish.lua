@@ -1,12 +1,15 @@
 -- Replaces what an entry says, if it still says what it said.
-local session, election, token, was, said = unpack(arguments)
+local session, election, token, was, said = unpack(ARGV, FIRST)
 local key = election .. '\0' .. token
 local entry = place_in(session, election) == token and call('HGET', ENTRIES, key)
-if not entry or version_of(entry) ~= was then
+if not entry or sub(entry, 1, TOKEN) ~= was then
   return {'refused', id, change}
 end
 local version = draw()
-call('HSET', ENTRIES, key, version .. owner_and_name_of(entry) .. said)
+-- What never changes of it: the owner, and the name, with its length before it.
+local name = TOKEN + SESSION + INCARNATION + 4
+local owner_and_name = sub(entry, TOKEN + 1, name + tonumber(sub(entry, name - 3, name), 16))
+call('HSET', ENTRIES, key, version .. owner_and_name .. said)
 tell('e', key, 'said')
 if first_of(election) == token then
   tell('h', election, 'said')

@@ -1,8 +1,9 @@
--- Proves that a session lives, and names all its places.
-local session = arguments[1]
+-- Proves that a session lives, and names a page of its places: so many after this one.
+local session, after, limit = unpack(ARGV, FIRST)
 local refusal = refusal_of(session)
 if refusal then
   return refusal
 end
 extend(session)
-return {'ok', id, change, places_of(session)}
+local from = after == '' and '[' .. session .. '\0' or '(' .. after
+return {'ok', id, change, call('ZRANGEBYLEX', PLACES, from, '(' .. session .. '\1', 'LIMIT', 0, limit)}

@@ -1,5 +1,5 @@
 -- Where an entry stands.
-local session, election, token = unpack(arguments)
+local session, election, token = unpack(ARGV, FIRST)
 local refusal = refusal_of(session)
 if refusal then
   return refusal
@@ -9,4 +9,4 @@ if held ~= token then
   local version, record = office_of(election)
   return {'lost', id, change, version, record}
 end
-return standing(session, election, token, incarnation)
+return stand(session, election, token, incarnation)

@@ -1,5 +1,5 @@
 -- Takes our entry out of line; with an heir, only while the heir's is there.
-local session, election, token, heir = unpack(arguments)
+local session, election, token, heir = unpack(ARGV, FIRST)
 if place_in(session, election) ~= token then
   return {'ok', id, change}
 end

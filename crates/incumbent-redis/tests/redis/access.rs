@@ -8,7 +8,8 @@ use crate::harness::{LONG, client, entry, held, jobs, lead, within};
 
 /// As the head of the crate says it.
 const RIGHTS: &str = "+evalsha +eval +info +time +exists +type +del +hmget +hget +hset +hdel +hexists +zadd +zrem \
-    +zscore +zrangebylex +zrevrangebylex +zrangebyscore +publish +subscribe +unsubscribe +hello +ping +select";
+    +zscore +zmscore +zrangebylex +zrevrangebylex +zrangebyscore +publish +subscribe +unsubscribe +hello +ping \
+    +select";
 
 fn add_user(server: &RedisServer, name: &str, rights: &str) {
     let rule = format!("ACL SETUSER {name} on >pass ~{{incumbent}}* {rights}");

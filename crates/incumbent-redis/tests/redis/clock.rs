@@ -7,7 +7,7 @@ use incumbent_store::{Place, Store, StoreError};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{Redis, TTL, entry, held, jobs, shared, until, within};
+use crate::harness::{LONG, Redis, TTL, entry, held, jobs, shared, until, within};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -48,6 +48,19 @@ async fn a_wall_clock_that_jumps_expires_nobody_who_renews_and_gives_the_dead_no
         .await;
         assert!(matches!(dead.renew(&[]).await, Err(StoreError::SessionGone)), "ahead: {ahead}");
     }
+}
+
+#[tokio::test]
+async fn a_jump_that_is_short_beside_the_ttls_so_far_expires_no_later_session_with_a_shorter_one() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    let long = store.open_session(LONG).await.unwrap();
+    let short = store.open_session(TTL).await.unwrap();
+    short.renew(&[]).await.unwrap();
+    let_pass(server, &redis, LONG / 10);
+    long.renew(&[]).await.unwrap();
+    short.renew(&[]).await.unwrap();
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use incumbent_store::{Store, StoreError, Watched};
+use futures_util::future::join_all;
+use incumbent_store::{ElectionName, Store, StoreError, Watched};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
@@ -16,7 +17,7 @@ async fn a_write_whose_answer_is_lost_has_an_unknown_outcome_and_can_be_repeated
     let (store, onlooker) = (redis.open(), redis.moved_to(&server.endpoint()).open());
     let session = store.open_session(LONG).await.unwrap();
     // The server knows the script: it does not ask for it while its answers are held.
-    let elsewhere = incumbent_store::ElectionName::new("elsewhere").unwrap();
+    let elsewhere = ElectionName::new("elsewhere").unwrap();
     session.enlist(&elsewhere, &entry(2)).await.unwrap();
     proxy.set(Way::HoldAnswers);
     let (election, new) = (jobs(), entry(1));
@@ -66,8 +67,29 @@ async fn a_connection_that_went_silent_is_not_used_again() {
     assert_eq!(proxy.connections(), before + 1);
 }
 
+/// The server stands still for each request: none is long.
 #[tokio::test]
-async fn whoever_waits_is_told_when_the_news_are_lost() {
+async fn a_renewal_names_all_places_page_by_page() {
+    let server = RedisServer::start().await;
+    let session = Redis::on(&server).open().open_session(LONG).await.unwrap();
+    let names: Vec<_> = (0..1_001).map(|number| ElectionName::new(&format!("many-{number}")).unwrap()).collect();
+    let all = join_all(names.iter().map(async |name| held(&session.enlist(name, &entry(1)).await.unwrap()))).await;
+    session.withdraw(&all[7], None).await.unwrap();
+    // So that the server knows the script.
+    session.renew(&[]).await.unwrap();
+    let requests = || server.cli(&["INFO", "commandstats"]);
+    assert_eq!(server.cli(&["CONFIG", "RESETSTAT"]), "OK");
+    let renewal = session.renew(&all[..8]).await.unwrap();
+    assert_eq!(renewal.gone, [all[7].clone()]);
+    assert_eq!(renewal.stray.len(), 993);
+    assert!(requests().contains("cmdstat_evalsha:calls=3,"), "{}", requests());
+    session.enlist(&names[7], &entry(2)).await.unwrap();
+    assert_eq!(session.renew(&all[..8]).await.unwrap().stray.len(), 994);
+    assert!(requests().contains("cmdstat_evalsha:calls=7,"), "{}", requests());
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_an_error_when_its_connection_is_lost() {
     let proxy = Proxy::start(&shared().await.endpoint()).await;
     let store = Redis::at(&proxy.endpoint()).open();
     let session = store.open_session(LONG).await.unwrap();
@@ -88,13 +110,13 @@ async fn whoever_waits_is_told_when_the_news_are_lost() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_when_the_end_of_another_watch_is_not_confirmed() {
+async fn a_watch_ends_with_an_error_when_the_end_of_another_is_not_confirmed() {
     let proxy = Proxy::start(&shared().await.endpoint()).await;
     let store = Redis::at(&proxy.endpoint()).open();
     let session = store.open_session(LONG).await.unwrap();
     let mut wakes = Vec::new();
     for name in ["one", "other"] {
-        let election = incumbent_store::ElectionName::new(name).unwrap();
+        let election = ElectionName::new(name).unwrap();
         let standing = session.enlist(&election, &entry(1)).await.unwrap();
         let watched = Watched::new(held(&standing), standing.office.version);
         let asked = |server: &RedisServer| server.cli(&["PUBSUB", "CHANNELS", "*"]).lines().count();

@@ -1,0 +1,74 @@
+-- What a session needs that wants to lead.
+
+-- How long it waits yet before it may take office. A leader that is forgotten may have a longer TTL
+-- than all that are known; its rivals, as a rule, have the same.
+local function hold_for(session)
+  return math.max(hold, taken_over + ttl_of(session)) - clock
+end
+
+-- What a step answers that belongs to a session which cannot make it; nil: it lives. One whose time
+-- has passed is never revived. After a change of history its owner says that it was renewed in time,
+-- in a message that it sent knowing of the change: else another may have led since.
+local function refusal_of(session)
+  local ends, is_unheard = unpack(call('ZMSCORE', SESSIONS, session, 'R' .. session))
+  local is_living = ends and ends + 0 > clock
+  if is_living and not is_unheard then
+    return
+  end
+  if is_living and KNOWN_LINEAGE ~= lineage then
+    return {'again', id, change, lineage}
+  end
+  if is_living and PROVEN then
+    call('ZREM', SESSIONS, 'R' .. session)
+    return
+  end
+  if ends then
+    drop_session(session)
+  end
+  return {'gone', id, change}
+end
+
+-- The newest of those in line before this point, what it says, and how long its session has yet. Those
+-- who are due go first: nobody leads past one of them while it is there.
+local function ahead_of(election, point)
+  while true do
+    local key = call('ZREVRANGEBYLEX', LINES, '(' .. election .. point, '[' .. election .. '\0', 'LIMIT', 0, 1)[1]
+    if not key then
+      return
+    end
+    local entry = call('HGET', ENTRIES, key)
+    local ends = entry and call('ZSCORE', SESSIONS, session_of(entry))
+    if ends and ends + 0 > clock then
+      return sub(key, -TOKEN), entry, ends - clock
+    end
+    if ends then
+      drop_session(session_of(entry))
+    end
+    remove(election, sub(key, -TOKEN))
+  end
+end
+
+-- What is answered to an entry: who is ahead, if anybody is, what that one says, and for how long it
+-- may be silent.
+local function standing(election, token, incarnation, published, ahead, said, remaining)
+  local office, record = office_of(election)
+  if not ahead then
+    return {'leads', id, change, office, record, published, token, incarnation}
+  end
+  return {'behind', id, change, office, record, published, token, incarnation, ahead, said, whole(remaining)}
+end
+
+-- Where an entry stands that is in line. Leaders are made here, and where an entry is put at the end
+-- of a line in which nobody is.
+local function stand(session, election, token, incarnation)
+  local ahead, said, remaining = ahead_of(election, '\0' .. token)
+  if not ahead and call('HGET', LED, election) ~= token then
+    if hold_for(session) > 0 then
+      return {'hold', id, change, whole(hold_for(session))}
+    end
+    -- Survives a change of lineage.
+    call('HSET', LED, election, token)
+  end
+  local published = sub(call('HGET', ENTRIES, election .. '\0' .. token), 1, TOKEN)
+  return standing(election, token, incarnation, published, ahead, said, remaining)
+end
