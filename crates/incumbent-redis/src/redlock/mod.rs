@@ -10,7 +10,7 @@
 //! | `server` | what the server calls itself: another name each time that it is emptied |
 //! | `store` | the identity of the store that it belongs to: the names of the servers with which it was founded |
 //! | `counter` | no token is higher that was given here |
-//! | `longest`, `wait`, `age`, `aged` | the longest TTL that was granted; how long it gives no locks after it was emptied, and how much of that has passed |
+//! | `longest`, `wait`, `age`, `aged`, `asked` | the longest TTL that was granted; how long it gives no locks after it was emptied, and how much of that has passed; the longest TTL of those who were told to wait |
 //! | `/election` | the lock of an election: what is left of its time, its TTL, the counter when it was taken, the newest attempt that asked for it, token, version, session, incarnation, name, readiness and value |
 //!
 //! # From the seam to the servers
@@ -24,8 +24,8 @@
 //! | `standing`, `line` | one: who has the lock? |
 //! | `publish`, `withdraw`, `evict`, `close` | one |
 //!
-//! There is no line: whoever is quick gets the office, and those who wait look again after a tenth
-//! of the TTL. Nor is there an office record, for which a majority of locks is no compare-and-set:
+//! There is no line: the quickest gets the office, and those who wait look again after a tenth of the
+//! TTL. Nor is there an office record, for which a majority of locks is no compare-and-set:
 //! [`Unsupported`](incumbent_store::StoreError::Unsupported) is what pause, freeze, end, transfer,
 //! resign and depose come to, and a list of the elections.
 //!
@@ -51,10 +51,13 @@
 //!   names the servers which still have something, too: they are emptied, and no others. An old
 //!   copy of a server's data must not be put back: what it says would be taken at its word.
 //! - **Founding.** Where all servers are there and empty the store is founded by itself. Its
-//!   identity lists the names of the servers, so whoever finds it half founded knows which of
-//!   them were never part of it, and completes it. Nobody leads for the TTL of the one who
+//!   identity lists the names of the servers, so a client that finds it half founded knows which
+//!   of them were never part of it, and completes it. Nobody leads for the TTL of the one who
 //!   asks. An older leader whose TTL was longer may still believe in it: what its TTL was is
 //!   lost with the servers.
+//!   A server that is emptied in the middle of it may leave all of them in stores of which none has
+//!   a majority: then, too, the error says which word of an operator empties them all and begins
+//!   again.
 //! - **Wall clocks.** What is left of a lock is counted in steps of at most half its TTL, so that a
 //!   clock that jumps ends no lock which is renewed in time.
 //! - **Addresses.** One server that is behind two addresses counts once, in every round: where an

@@ -171,7 +171,13 @@ impl Rounds {
     /// emptied servers what the others know.
     pub(super) async fn settle(&self, within: Duration) -> Result<String, StoreError> {
         let seen = self.look(within).await?;
-        let Some(store) = store_of_majority(&seen, self.majority()) else { return self.found(within, &seen).await };
+        let Some(store) = store_of_majority(&seen, self.majority()) else {
+            let longest = longest_of(seen.iter().flatten());
+            if !self.is_split(&seen) {
+                return self.found(within, &seen, longest).await;
+            }
+            return self.found(within, &self.empty_all(within, &seen).await?, longest).await;
+        };
         let (count, founders) = (self.count(), store.split('-').skip(1).count());
         if founders != count {
             let what = format!("{count} servers are named, and the store that they belong to has {founders}");
@@ -192,21 +198,54 @@ impl Rounds {
         Ok(seen)
     }
 
+    /// Whether no store has a majority, nor ever will: all servers are there, most of them belong to
+    /// a store, and none of these is being founded.
+    fn is_split(&self, seen: &Answers) -> bool {
+        let is_founding = begun(seen).is_some() || empty_servers(seen).count() >= self.majority();
+        seen.iter().all(Result::is_ok) && !is_founding
+    }
+
+    /// Lets servers that belong to several stores forget them, if an operator says so: nobody can
+    /// lead by any of these stores.
+    async fn empty_all(&self, within: Duration, seen: &Answers) -> Result<Answers, StoreError> {
+        let word = self.fresh(seen);
+        if self.refound.as_deref() != Some(&word) {
+            let what = format!(
+                "the {} servers belong to several stores, and none has a majority: a server was emptied while the store \
+                 was founded, or an address is wrong. If all the addresses ({}) are right, an operator founds the store \
+                 anew by adding refound={word} to the URL: all of them will be emptied",
+                self.count(),
+                self.addresses()
+            );
+            return Err(StoreError::Unavailable { what, source: None });
+        }
+        for (number, answer) in seen.iter().enumerate() {
+            if let Ok(Answer { store: Some(of), .. }) = answer {
+                _ = self.ask_one(number, within, &request("", Verb::Empty { of: of.clone() })).await;
+            }
+        }
+        self.look(within).await
+    }
+
+    /// The identity of a store that is founded now. Servers that have something still are named, too:
+    /// an operator's word lets them be emptied.
+    fn fresh(&self, seen: &Answers) -> String {
+        let named: Vec<&str> = seen.iter().flatten().map(|answer| answer.server.as_str()).collect();
+        identity(&named, self.count())
+    }
+
     /// No store has a majority. It is founded if all servers are there and empty; if it was being
-    /// founded, with these very servers; or if an operator says that what is lost is lost.
-    async fn found(&self, within: Duration, seen: &Answers) -> Result<String, StoreError> {
+    /// founded, with these very servers; or if an operator says that what is lost is lost. Until the
+    /// longest TTL has passed nobody leads.
+    async fn found(&self, within: Duration, seen: &Answers, longest: Duration) -> Result<String, StoreError> {
         let empty: Vec<&str> = empty_servers(seen).map(|(_, name)| name).collect();
-        let known: BTreeSet<&str> = seen.iter().flatten().filter_map(|answer| answer.store.as_deref()).collect();
-        // Those that have something still are named, too: an operator's word lets them be emptied.
-        let behind = seen.iter().flatten().filter(|answer| answer.store.is_some());
-        let named: Vec<&str> = empty.iter().copied().chain(behind.map(|answer| answer.server.as_str())).collect();
-        let fresh = identity(&named, self.count());
+        let fresh = self.fresh(seen);
         let all_are_empty = empty.len() == self.count();
         let may_found = all_are_empty || !self.rules.keep(Rule::FoundWhenAllAreEmpty);
         let store = if may_found && empty.len() >= self.majority() {
             fresh
-        } else if let Some(begun) = known.iter().find(|store| empty.iter().any(|name| founded_with(store, name))) {
-            (*begun).to_owned()
+        } else if let Some(begun) = begun(seen) {
+            begun.to_owned()
         } else if self.refound.as_deref() == Some(&fresh) && empty.len() >= self.majority() {
             fresh
         } else if empty.len() >= self.majority() {
@@ -221,7 +260,6 @@ impl Rounds {
         } else {
             return Err(self.too_few("asking which store it is", "", seen));
         };
-        let longest = seen.iter().flatten().map(|answer| answer.longest).max().unwrap_or_default();
         let founders = empty_servers(seen).filter(|(_, name)| founded_with(&store, name));
         self.seed(within, &store, None, longest, founders).await;
         let seen = self.look(within).await?;
@@ -256,15 +294,15 @@ impl Rounds {
         }
         let leap = if self.rules.keep(Rule::LeapAfterLoss) { LEAP } else { 0 };
         let counter = intact().map(|answer| answer.counter + leap).max();
-        let longest = intact().map(|answer| answer.longest).max().unwrap_or_default();
+        let longest = longest_of(intact());
         let counter = if self.rules.keep(Rule::CounterAfterLoss) { counter } else { Some(0) };
         let longest = if self.rules.keep(Rule::WaitAfterLoss) { longest } else { Duration::ZERO };
         self.seed(within, store, counter, longest, empty_servers(loss)).await;
         Ok(())
     }
 
-    /// Each of these becomes a server of the store, unless it was emptied once more. Whoever looks
-    /// next sees what has become of it.
+    /// Each of these becomes a server of the store, unless it was emptied once more. The next look
+    /// shows what has become of it.
     async fn seed(
         &self,
         within: Duration,
@@ -411,7 +449,12 @@ impl Rounds {
             // If it can be founded, nobody leads yet.
             return self.settle(within).await.map(|_| None);
         };
-        Ok(self.leading(store, &answers).and_then(|lock| lock.entry.clone()))
+        let leader = self.leading(store, &answers).and_then(|lock| lock.entry.clone());
+        let giving = of_store(&answers, store).filter(|answer| matches!(answer.reply, Reply::Locks(_)));
+        if leader.is_none() && giving.count() < self.majority() {
+            return Err(self.too_few("asking who leads", store, &answers));
+        }
+        Ok(leader)
     }
 
     /// Whether a majority has the lock with our token, and which version of what we say is there.
@@ -627,9 +670,20 @@ fn empty_servers(answers: &Answers) -> impl Iterator<Item = (usize, &str)> {
     known.filter(|(_, answer)| answer.store.is_none()).map(|(number, answer)| (number, answer.server.as_str()))
 }
 
+/// The longest TTL that they know to have been granted.
+fn longest_of<'a>(answers: impl Iterator<Item = &'a Answer>) -> Duration {
+    answers.map(|answer| answer.longest).max().unwrap_or_default()
+}
+
+/// A store that is being founded with a server which is empty yet.
+fn begun(answers: &Answers) -> Option<&str> {
+    let stores: BTreeSet<&str> = answers.iter().flatten().filter_map(|answer| answer.store.as_deref()).collect();
+    stores.into_iter().find(|store| empty_servers(answers).any(|(_, name)| founded_with(store, name)))
+}
+
 /// The identity of a store that is founded with these servers: it lists what they call themselves,
-/// and so tells whoever looks which empty servers were empty when it was founded, and which others
-/// were to be emptied.
+/// and so tells which empty servers were empty when it was founded, and which others were to be
+/// emptied.
 fn identity(servers: &[&str], count: usize) -> String {
     let mut names = servers.to_vec();
     names.sort_unstable();

@@ -15,13 +15,13 @@ use crate::error::classify;
 use crate::info::NO_FSYNC_ON_REWRITE;
 use crate::keys::{self, DIGITS, INCARNATION_BYTES, Keys, SESSION_BYTES};
 use crate::primary::PrimaryLookup;
-use crate::step::Code;
+use crate::step::{Code, SERVER};
 use crate::{entry, options};
 
-/// It runs when memory is full, too: an election has one lock, whoever has it, and somebody must be
-/// able to take it.
+/// It runs when memory is full, too: an election has one lock in all, and a candidate must be able
+/// to take it.
 static SCRIPT: LazyLock<Code> =
-    LazyLock::new(|| Code::new(&["#!lua flags=allow-oom\n", include_str!("../scripts/redlock.lua")]));
+    LazyLock::new(|| Code::new(&["#!lua flags=allow-oom\n", SERVER, include_str!("../scripts/redlock.lua")]));
 
 /// A server, which does what it is asked in one step, or not at all.
 pub(crate) trait Server: fmt::Debug + Send + Sync + 'static {

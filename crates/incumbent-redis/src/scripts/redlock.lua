@@ -1,6 +1,5 @@
 -- One server of a Redlock, which keeps everything in one hash: whether it belongs to a store, the
--- counter that tokens are drawn above, and a lock for each election that has one. Nothing here may
--- fail once something was written: a script is not rolled back.
+-- counter that tokens are drawn above, and a lock for each election that has one.
 
 local KEY = KEYS[1]
 -- What to call this server if it turns out to be empty; whether it writes to its disk before it
@@ -14,50 +13,36 @@ local LEFT, WALL, TTL, BASE, ATTEMPT, TOKEN, VERSION, SESSION, INCARNATION = 11,
 -- By so much one clock may be faster than another while something is waited for.
 local DRIFT = 1.01
 
-local call = redis.call
-
 local function argument(number)
   return ARGV[4 + number]
 end
 
-local function digits(number)
-  return string.format('%016.0f', number)
-end
-
 local function millis(number)
-  return string.format('%011.0f', number)
+  return format('%011.0f', number)
 end
 
-local function whole(number)
-  return string.format('%.0f', number)
-end
-
-local replication = call('INFO', 'replication')
-if not string.find(replication, 'role:master', 1, true) then
-  return redis.error_reply('INCREPLICA this server is a replica')
-end
 -- One that takes over would not know the newest locks.
-if not string.find(replication, 'connected_slaves:0', 1, true) then
+if not find(replication, 'connected_slaves:0', 1, true) then
   return redis.error_reply('INCREPLICATED this server has replicas, and a server of a Redlock must have none')
 end
-local lineage = string.match(replication, 'master_replid:(%x+)')
-local time = call('TIME')
-local wall = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 local meta = call('HMGET', KEY, 'format', 'server', 'store', 'counter', 'longest', 'wait', 'age', 'aged',
-  'lineage', 'kept')
+  'lineage', 'kept', 'asked')
 if meta[1] and meta[1] ~= FORMAT then
   return redis.error_reply('INCFORMAT ' .. meta[1])
 end
 local server, store, counter, longest, wait, age, aged = unpack(meta, 2, 8)
+-- The longest TTL of those who were told to wait: it decides nothing, and is for those who look.
+local asked = meta[11]
 
 -- It knows nothing, and says so until it is told which store it belongs to. Each emptiness has a
 -- name of its own: what was meant for an earlier one does not end this one.
 local function empty()
   call('DEL', KEY)
   server, store, counter, longest, wait, age, aged = FRESH, '', digits(0), millis(0), '0', '0', whole(wall)
+  asked = '0'
   call('HSET', KEY, 'format', FORMAT, 'server', server, 'store', store, 'counter', counter, 'longest', longest,
-    'wait', wait, 'age', age, 'aged', aged, 'lineage', lineage, 'kept', KEPT)
+    'wait', wait, 'age', age, 'aged', aged, 'lineage', lineage, 'kept', KEPT, 'asked', asked)
 end
 
 local is_whole = true
@@ -96,11 +81,11 @@ local function load(election)
   local at = 0
   local function take(bytes)
     at = at + bytes
-    return string.sub(row, at - bytes + 1, at)
+    return sub(row, at - bytes + 1, at)
   end
   local lock = {left = tonumber(take(LEFT)), wall = tonumber(take(WALL)), ttl = tonumber(take(TTL))}
   lock.base, lock.attempt, lock.token, lock.version = take(BASE), take(ATTEMPT), take(TOKEN), take(VERSION)
-  lock.session, lock.incarnation, lock.said = take(SESSION), take(INCARNATION), string.sub(row, at + 1)
+  lock.session, lock.incarnation, lock.said = take(SESSION), take(INCARNATION), sub(row, at + 1)
   local passed = passed_since(lock.wall, lock.ttl)
   if passed >= lock.left then
     call('HDEL', KEY, '/' .. election)
@@ -161,7 +146,13 @@ if store == '' or (STORE ~= '' and STORE ~= store) then
 end
 
 if VERB == 'read' then
-  return answer('locks', {shown(load(argument(1)))})
+  local lock = load(argument(1))
+  local needed = math.max(wait, asked) * DRIFT
+  local counted = age + passed_since(aged, needed)
+  if not lock and counted < needed then
+    return answer('wait', whole(needed - counted))
+  end
+  return answer('locks', {shown(lock)})
 end
 
 if VERB == 'acquire' then
@@ -172,15 +163,16 @@ if VERB == 'acquire' then
   local needed = math.max(tonumber(wait), ttl_millis) * DRIFT
   if tonumber(age) < needed then
     age, aged = whole(tonumber(age) + passed_since(tonumber(aged), needed)), whole(wall)
-    call('HSET', KEY, 'age', age, 'aged', aged)
+    asked = whole(math.max(asked, ttl_millis))
+    call('HSET', KEY, 'age', age, 'aged', aged, 'asked', asked)
     if tonumber(age) < needed then
       return answer('wait', whole(needed - tonumber(age)))
     end
   end
   -- Locks of elections that nobody asks for any more.
   for _, field in ipairs(call('HRANDFIELD', KEY, 3)) do
-    if string.sub(field, 1, 1) == '/' then
-      load(string.sub(field, 2))
+    if sub(field, 1, 1) == '/' then
+      load(sub(field, 2))
     end
   end
   local lock = load(election)
@@ -258,8 +250,8 @@ if VERB == 'publish' then
     return answer('refused')
   end
   -- A name stays, with its length before it.
-  local name = 4 + tonumber(string.sub(lock.said, 1, 4), 16)
-  lock.version, lock.said = argument(5), string.sub(lock.said, 1, name) .. argument(6)
+  local name = 4 + tonumber(sub(lock.said, 1, 4), 16)
+  lock.version, lock.said = argument(5), sub(lock.said, 1, name) .. argument(6)
   save(election, lock)
   return answer('ok')
 end

@@ -295,6 +295,49 @@ async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word_only()
 }
 
 #[tokio::test(start_paused = true)]
+async fn servers_that_belong_to_several_stores_are_founded_anew_by_an_operators_word_only() {
+    let scene = Scene::new(Rules::default(), None);
+    let longest = TTL * 5;
+    for (number, store) in [(0, "a"), (1, "a"), (2, "b"), (3, "b"), (4, "c")] {
+        let (server, store) = (format!("{number:04x}0000"), format!("redlock-{store}-{store}-{store}-{store}-{store}"));
+        let verb = Verb::Seed { server, counter: None, longest };
+        let seeded = lock(&scene.group.servers[number]).ask(Duration::ZERO, &Request { store, verb });
+        assert_eq!(seeded.reply, Reply::Done);
+    }
+    let said = scene.store(0).identity().await.unwrap_err().to_string();
+    assert!(said.contains("none has a majority"), "{said}");
+    let word = said.split("refound=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert_eq!(word, "redlock-00000000-00010000-00020000-00030000-00040000");
+    // Not while one of them is away: it might complete a majority.
+    scene.cut(1, &[4]);
+    assert!(scene.store_with(1, Some(word)).identity().await.is_err());
+    assert!(scene.group.servers.iter().all(|server| !lock(server).store().is_empty()));
+    scene.mend(1);
+    let anew = scene.store_with(1, Some(word)).open_session(TTL).await.unwrap();
+    assert!(scene.group.servers.iter().all(|server| lock(server).store() == anew.store_id().as_str()));
+    // Somebody may have led by one of them before: what the longest TTL was is known.
+    assert!(leads_within(&*anew, 1, longest).await.is_none());
+    assert!(leads_within(&*anew, 1, longest).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_while_servers_give_no_locks_is_told_what_is_waited_for() {
+    let scene = Scene::new(Rules::default(), None);
+    let session = scene.session(0, TTL).await;
+    assert!(enlist(&*session, 0).await.is_err());
+    let said = scene.store(1).line(&jobs(), 1).await.unwrap_err().to_string();
+    assert!(said.contains("counts again in"), "{said}");
+    let held = leads_within(&*session, 0, TTL * 2).await.unwrap();
+    let line = scene.store(1).line(&jobs(), 1).await.unwrap();
+    assert_eq!(line.entries[0].token, held.token);
+    // Two that wait keep nobody from leading, and are no reason to say anything.
+    session.withdraw(&held, None).await.unwrap();
+    scene.lose(&[0, 1]);
+    assert!(scene.store(1).identity().await.is_ok());
+    assert_eq!(scene.store(1).line(&jobs(), 1).await.unwrap().entries, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_taken_in_vain_is_given_back() {
     for (rules, is_free) in [(Rules::default(), true), (Rules::without(Rule::ReleaseAfterFailure), false)] {
         let scene = Scene::new(rules, None);

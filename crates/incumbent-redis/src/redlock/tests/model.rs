@@ -63,6 +63,7 @@ struct Hash {
     wait: i64,
     age: i64,
     aged: i64,
+    asked: i64,
     locks: BTreeMap<ElectionName, Held>,
 }
 
@@ -188,6 +189,11 @@ impl Model {
             Verb::Look | Verb::Seed { .. } | Verb::Empty { .. } => Reply::Done,
             Verb::Read(election) => {
                 let lock = self.load(wall, election);
+                let needed = self.hash.wait.max(self.hash.asked) * 101 / 100;
+                let counted = self.hash.age + self.passed_since(wall, self.hash.aged, needed);
+                if lock.is_none() && counted < needed {
+                    return Reply::Wait(Duration::from_millis((needed - counted) as u64));
+                }
                 Reply::Locks(vec![shown(lock.as_ref())])
             }
             Verb::Acquire { stay, attempt, ttl, said } => {
@@ -272,6 +278,7 @@ impl Model {
         if self.hash.age < needed {
             self.hash.age += self.passed_since(wall, self.hash.aged, needed);
             self.hash.aged = wall;
+            self.hash.asked = self.hash.asked.max(asked);
             if self.hash.age < needed {
                 return Reply::Wait(Duration::from_millis((needed - self.hash.age) as u64));
             }
@@ -461,7 +468,7 @@ impl Server for Arc<Link> {
         Box::pin(async move {
             match answer.await {
                 Ok(answer) => Ok(answer),
-                // Nothing comes back: whoever waits has a limit.
+                // Nothing comes back: the caller has a limit.
                 Err(_) => std::future::pending::<Result<Answer, StoreError>>().await,
             }
         })

@@ -66,6 +66,9 @@ impl Pair {
         let acquire = self.acquire();
         let waits = self.ask(STORE, acquire.clone(), acquire).await;
         assert!(matches!((waits.0.reply, waits.1.reply), (Reply::Wait(_), Reply::Wait(_))));
+        let read = Verb::Read(self.election());
+        let waits = self.ask(STORE, read.clone(), read).await;
+        assert!(matches!((waits.0.reply, waits.1.reply), (Reply::Wait(_), Reply::Wait(_))));
         // And all of that is long ago.
         assert_eq!(self.process.cli(&["HSET", "{test}:redlock", "age", "99999999999"]), "0");
         self.model.season();
