@@ -150,7 +150,7 @@ bench-page: ## Put the tables and charts of the benchmarks that were run here in
 
 .PHONY: campaign
 campaign: ## Put candidates on STORE=etcd through FAULTS=1000 faults, from SEED=1; the chart is target/campaign-STORE.svg
-	@scripts/setup $(BUILD_NEEDS) $(filter $(STORE),etcd zookeeper redis postgres)
+	@scripts/setup $(BUILD_NEEDS) $(filter $(STORE:redlock=redis),etcd zookeeper redis postgres)
 	@$(CARGO) run --release --quiet --locked -p incumbent-campaign -- $(STORE) $(FAULTS) $(SEED) target/campaign-$(STORE).svg
 
 # For scripts/lint.

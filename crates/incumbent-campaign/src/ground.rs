@@ -23,6 +23,8 @@ pub enum Kind {
     ZooKeeper,
     /// One server of Redis that writes everything down before it answers.
     Redis,
+    /// Five such servers, a majority of which gives the lock.
+    Redlock,
     /// One server of PostgreSQL.
     Postgres,
     /// The candidates themselves.
@@ -31,11 +33,12 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, as they are called.
-    pub const ALL: [(&str, Kind); 6] = [
+    pub const ALL: [(&str, Kind); 7] = [
         ("directory", Kind::Directory),
         ("etcd", Kind::Etcd),
         ("zookeeper", Kind::ZooKeeper),
         ("redis", Kind::Redis),
+        ("redlock", Kind::Redlock),
         ("postgres", Kind::Postgres),
         ("consensus", Kind::Consensus),
     ];
@@ -50,7 +53,7 @@ impl Kind {
     pub fn ttl(self) -> Duration {
         match self {
             Kind::Etcd | Kind::ZooKeeper | Kind::Consensus => Duration::from_secs(2),
-            Kind::Directory | Kind::Redis | Kind::Postgres => Duration::from_millis(1500),
+            Kind::Directory | Kind::Redis | Kind::Redlock | Kind::Postgres => Duration::from_millis(1500),
         }
     }
 
@@ -74,7 +77,7 @@ enum Servers {
     None,
     Etcd(EtcdCluster),
     ZooKeeper(ZooKeeperEnsemble),
-    Redis(Box<RedisServer>),
+    Redis(Vec<RedisServer>),
     Postgres(Box<PostgresServer>),
 }
 
@@ -96,10 +99,8 @@ impl Ground {
             Kind::Directory | Kind::Consensus => Servers::None,
             Kind::Etcd => Servers::Etcd(EtcdCluster::start(3).await),
             Kind::ZooKeeper => Servers::ZooKeeper(ZooKeeperEnsemble::start(3).await),
-            Kind::Redis => {
-                let kept = ["--appendonly", "yes", "--appendfsync", "always"];
-                Servers::Redis(Box::new(RedisServer::start_with(&kept).await))
-            }
+            Kind::Redis => Servers::Redis(redis_servers(1).await),
+            Kind::Redlock => Servers::Redis(redis_servers(5).await),
             Kind::Postgres => Servers::Postgres(Box::new(PostgresServer::start().await)),
         };
         let scratch = Scratch::new("campaign");
@@ -135,7 +136,7 @@ impl Ground {
             Servers::None => Vec::new(),
             Servers::Etcd(cluster) => cluster.endpoints(),
             Servers::ZooKeeper(ensemble) => ensemble.endpoints(),
-            Servers::Redis(server) => vec![server.endpoint()],
+            Servers::Redis(servers) => servers.iter().map(RedisServer::endpoint).collect(),
             Servers::Postgres(server) => vec![server.endpoint()],
         }
     }
@@ -159,6 +160,7 @@ impl Ground {
             Kind::Etcd => format!("etcd://{servers}"),
             Kind::ZooKeeper => format!("zk://{servers}?tick=200ms"),
             Kind::Redis => format!("redis://{servers}"),
+            Kind::Redlock => format!("redlock://{servers}"),
             Kind::Postgres => format!("postgres://postgres@{servers}/postgres"),
             Kind::Consensus => self.member_url(who),
         }
@@ -191,7 +193,7 @@ impl Ground {
             Servers::None => {}
             Servers::Etcd(cluster) => cluster.node(number).kill(),
             Servers::ZooKeeper(ensemble) => ensemble.node(number).kill(),
-            Servers::Redis(server) => server.kill(),
+            Servers::Redis(servers) => servers[number].kill(),
             Servers::Postgres(server) => server.kill(),
         }
     }
@@ -202,7 +204,7 @@ impl Ground {
             Servers::None => {}
             Servers::Etcd(cluster) => cluster.node(number).restart().await,
             Servers::ZooKeeper(ensemble) => ensemble.node(number).restart().await,
-            Servers::Redis(server) => server.restart().await,
+            Servers::Redis(servers) => servers[number].restart().await,
             Servers::Postgres(server) => server.restart().await,
         }
     }
@@ -220,7 +222,7 @@ impl Ground {
             Servers::None => {}
             Servers::Etcd(cluster) => cluster.nodes()[number].pause(),
             Servers::ZooKeeper(ensemble) => ensemble.nodes()[number].pause(),
-            Servers::Redis(server) => server.pause(),
+            Servers::Redis(servers) => servers[number].pause(),
             Servers::Postgres(server) => server.pause(),
         }
     }
@@ -231,10 +233,19 @@ impl Ground {
             Servers::None => {}
             Servers::Etcd(cluster) => cluster.nodes()[number].resume(),
             Servers::ZooKeeper(ensemble) => ensemble.nodes()[number].resume(),
-            Servers::Redis(server) => server.resume(),
+            Servers::Redis(servers) => servers[number].resume(),
             Servers::Postgres(server) => server.resume(),
         }
     }
+}
+
+/// Each writes everything down before it answers.
+async fn redis_servers(count: usize) -> Vec<RedisServer> {
+    let mut servers = Vec::new();
+    for _ in 0..count {
+        servers.push(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await);
+    }
+    servers
 }
 
 /// An address that only this member uses: no outgoing connection can take its port while the

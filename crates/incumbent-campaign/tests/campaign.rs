@@ -41,6 +41,11 @@ async fn on_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_redlock() {
+    twenty_faults(Kind::Redlock).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_postgres() {
     twenty_faults(Kind::Postgres).await;
 }
