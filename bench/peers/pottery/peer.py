@@ -1,4 +1,5 @@
-"""pottery's Redlock on one Redis server, for the benchmark beside our elections.
+"""pottery's Redlock on Redis, for the benchmark beside our elections. URL names one server, or several, with commas
+between them.
 
     python3 peer.py URL campaign|handover|many COUNT
     python3 peer.py URL idle FOLLOWERS
@@ -32,16 +33,16 @@ def main():
     os._exit(0)
 
 
-def lock(client, name):
-    return Redlock(key=name, masters={client}, auto_release_time=TTL_SECONDS, num_extensions=sys.maxsize)
+def lock(clients, name):
+    return Redlock(key=name, masters=clients, auto_release_time=TTL_SECONDS, num_extensions=sys.maxsize)
 
 
 def campaigns(url, rounds):
     """Nobody else asks; the connection is there."""
-    client = connect(url)
+    clients = connect(url)
     times = []
     for number in range(rounds):
-        asked = lock(client, unique("campaign", number))
+        asked = lock(clients, unique("campaign", number))
         started = time.monotonic_ns()
         assert asked.acquire(blocking=False)
         times.append(time.monotonic_ns() - started)
@@ -54,7 +55,7 @@ def handovers(url, rounds):
     one, other = connect(url), connect(url)
     times = []
     for number in range(rounds):
-        held, wanted = (lock(client, unique("handover", number)) for client in (one, other))
+        held, wanted = (lock(clients, unique("handover", number)) for clients in (one, other))
         assert held.acquire()
         ended = []
         waiting = threading.Thread(target=lambda: (wanted.acquire(), ended.append(time.monotonic_ns())))
@@ -71,9 +72,9 @@ def handovers(url, rounds):
 
 def many(url, count):
     """So many locks on one client, a few at a time, until all are held."""
-    client = connect(url)
+    clients = connect(url)
     with ThreadPoolExecutor(16) as threads:
-        locks = [lock(client, unique("many", number)) for number in range(count)]
+        locks = [lock(clients, unique("many", number)) for number in range(count)]
         started = time.monotonic_ns()
         assert all(threads.map(lambda asked: asked.acquire(), locks))
         ended = time.monotonic_ns()
@@ -99,12 +100,12 @@ def renew(leader):
 
 
 def connect(url):
-    """A connection that has been used, and knows the scripts."""
-    client = Redis.from_url(url)
-    first = lock(client, unique("first", 0))
+    """A connection to each server that has been used, and knows the scripts."""
+    clients = {Redis.from_url(server) for server in url.split(",")}
+    first = lock(clients, unique("first", 0))
     assert first.acquire()
     first.release()
-    return client
+    return clients
 
 
 def unique(what, number):

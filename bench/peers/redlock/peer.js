@@ -1,4 +1,5 @@
-// @sesamecare-oss/redlock on one Redis server, for the benchmark beside our elections.
+// @sesamecare-oss/redlock on Redis, for the benchmark beside our elections. URL names one server, or several, with commas
+// between them.
 //
 //     node peer.js URL campaign|handover|many COUNT
 //     node peer.js URL idle FOLLOWERS
@@ -78,7 +79,7 @@ async function idle(url, followers) {
   await stop;
 }
 
-/** It gives up after ten looks. Whoever waits for longer begins again. */
+/** It gives up after ten looks, and begins again. */
 async function wait(redlock, name) {
   for (;;) {
     try {
@@ -89,9 +90,9 @@ async function wait(redlock, name) {
   }
 }
 
-/** A connection that has been used, and knows the scripts. */
+/** A connection to each server that has been used, and knows the scripts. */
 async function connect(url) {
-  const redlock = new Redlock([new Redis(url)]);
+  const redlock = new Redlock(url.split(',').map((server) => new Redis(server)));
   await (await redlock.acquire([unique('first', 0)], TTL_MILLIS)).release();
   return redlock;
 }
