@@ -974,6 +974,191 @@ fn a_handover_to_somebody_who_left_is_refused_and_the_leader_leads_on() {
     assert!(!driven.events().iter().any(|event| matches!(event, Event::Unelected(_))));
 }
 
+/// Leads with token 5, has read this record, and has asked for the line that it speaks of.
+fn asked_with(office: &Office) -> (Driven, Held) {
+    let (mut driven, held) = Driven::leading(candidate());
+    driven.wake();
+    driven.answer(standing(Place::Leading(held.clone()), office.clone()));
+    assert!(matches!(driven.call().2, Op::Line(..)), "{:?}", driven.call());
+    (driven, held)
+}
+
+fn line(entries: Vec<Entry>, more: bool, office: &Office) -> Result<Answer, Fault> {
+    Ok(Answer::Line(Box::new(Line::new(entries, more, office.clone(), Cursor(8)))))
+}
+
+/// What the leader writes down about the handover that it was asked for, if it has answered it.
+fn refusal(driven: &Driven) -> Option<Refusal> {
+    match driven.call().2 {
+        Op::SetOffice(_, _, office) => office.handover.and_then(|handover| handover.refused),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_leader_says_why_it_does_not_hand_over_and_waits_for_an_heir_that_may_still_become_next() {
+    let office = with(handover(5, &held_by_other(7)));
+    let mut foreign = other(6);
+    foreign.incarnation = None;
+    for (behind, more, why) in [
+        (vec![], false, Some(Refusal::HeirGone)),
+        (vec![other(6)], true, Some(Refusal::TooFar)),
+        (vec![foreign, other(7)], false, Some(Refusal::ForeignBetween)),
+        (vec![other(6), other(7)], false, None),
+        (vec![other(7)], false, None),
+    ] {
+        let (mut driven, held) = asked_with(&office);
+        let entries = [vec![seen(&held)], behind].concat();
+        driven.answer(line(entries.clone(), more, &office));
+        assert_eq!(refusal(&driven), why, "{entries:?}");
+        assert!(!driven.events().iter().any(|event| matches!(event, Event::Stopping { .. })));
+    }
+}
+
+#[test]
+fn a_leader_that_is_stopping_answers_a_handover_and_does_not_fail_for_it() {
+    let office = with(handover(5, &held_by_other(7)));
+    for gone in [true, false] {
+        let (mut driven, held) = asked_with(&office);
+        driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+        assert!(matches!(driven.events().last(), Some(Event::Stopping { why: LossReason::Unhealthy, .. })));
+        driven.answer(if gone { line(vec![seen(&held)], false, &office) } else { Err(Fault::Permanent) });
+        assert_eq!(refusal(&driven), Some(if gone { Refusal::HeirGone } else { Refusal::Unable }));
+        driven.answer(Err(Fault::Permanent));
+        assert!(matches!(driven.events().last(), Some(Event::Stopping { .. })), "{:?}", driven.events());
+        driven.handle(Input::Command(CANDIDACY, Command::Release));
+        assert_eq!(driven.call().2, Op::Withdraw(held, None));
+    }
+}
+
+#[test]
+fn a_request_that_takes_the_place_of_another_has_all_of_its_own_time() {
+    let first = with(handover(5, &held_by_other(7)));
+    let mut second = with(handover(5, &held_by_other(8))).with_version(Version(4));
+    second.handover.as_mut().unwrap().nonce = Nonce(43);
+    let (mut driven, held) = asked_with(&first);
+    let entries = vec![seen(&held), other(7), other(8)];
+    driven.answer(line(entries.clone(), false, &first));
+    let wait = |driven: &mut Driven, seconds| {
+        for _ in 0..seconds {
+            driven.pass(Duration::from_secs(1));
+            if driven.recent().iter().any(|output| matches!(output, Output::Renew { .. })) {
+                driven.renewed(Ok(proof()));
+            }
+        }
+    };
+    wait(&mut driven, 7);
+    driven.wake();
+    driven.answer(standing(Place::Leading(held), second.clone()));
+    driven.answer(line(entries, false, &second));
+    wait(&mut driven, 9);
+    assert_eq!(refusal(&driven), None, "it has ten seconds from when it was read");
+    wait(&mut driven, 1);
+    assert_eq!(refusal(&driven), Some(Refusal::TimedOut));
+}
+
+/// The heir with this token, as the user of a leader names it.
+fn successor(number: u64) -> Command {
+    let heir = Heir::of(&other(number)).unwrap();
+    Command::Transfer(Successor::Candidate(heir), Duration::from_secs(10))
+}
+
+/// Leads with token 5, and its user wants to hand over to token 7: the record that says so has been
+/// written, read back, and the line asked for.
+fn hands_over() -> (Driven, Held, Office) {
+    let (mut driven, held) = Driven::leading(candidate());
+    driven.handle(Input::Command(CANDIDACY, successor(7)));
+    let (_, _, Op::SetOffice(_, Version::NONE, asked)) = driven.call() else { panic!("{:?}", driven.call()) };
+    driven.answer(Ok(Answer::Cas(Cas::Done)));
+    let asked = asked.with_version(Version(3));
+    driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
+    assert!(matches!(driven.call().2, Op::Line(..)), "{:?}", driven.call());
+    driven.clear();
+    (driven, held, asked)
+}
+
+#[test]
+fn a_leader_that_hands_over_itself_has_stopped_its_work_already() {
+    let (mut driven, held, asked) = hands_over();
+    let mut heir = other(7);
+    heir.ready = asked.handover.as_ref().map(|handover| handover.nonce);
+    driven.answer(line(vec![seen(&held), heir.clone()], false, &asked));
+    assert_eq!(driven.events(), [Event::Unelected(LossReason::Transferred)]);
+    assert_eq!(driven.call().2, Op::Withdraw(held, Some(heir.id)));
+}
+
+#[test]
+fn a_user_whose_handover_is_refused_is_told_why_once_that_is_on_record() {
+    let (mut driven, held, asked) = hands_over();
+    driven.answer(line(vec![seen(&held)], false, &asked));
+    let (_, _, Op::SetOffice(_, _, refused)) = driven.call() else { panic!("{:?}", driven.call()) };
+    driven.answer(Ok(Answer::Cas(Cas::Done)));
+    assert!(driven.events().is_empty(), "{:?}", driven.events());
+    let calls = driven.calls();
+    driven.answer(standing(Place::Leading(held.clone()), *refused));
+    assert_eq!(driven.events(), [Event::TransferRefused(Refusal::HeirGone)]);
+    assert_eq!(driven.calls(), calls, "{:?}", driven.call());
+    // What is left of it stands in the way of no other.
+    driven.handle(Input::Command(CANDIDACY, successor(8)));
+    assert!(matches!(driven.call().2, Op::SetOffice(_, _, to) if to.handover.as_ref().unwrap().refused.is_none()));
+    assert_eq!(driven.events().len(), 1, "{:?}", driven.events());
+}
+
+#[test]
+fn a_user_cannot_hand_over_while_an_operators_request_is_under_way() {
+    let office = with(handover(5, &held_by_other(7)));
+    let (mut driven, held) = asked_with(&office);
+    driven.answer(line(vec![seen(&held), other(7)], false, &office));
+    driven.clear();
+    driven.handle(Input::Command(CANDIDACY, successor(8)));
+    assert_eq!(driven.events(), [Event::TransferRefused(Refusal::Busy)]);
+}
+
+#[test]
+fn only_one_between_the_leader_that_is_asked_and_its_heir_looks_who_leads() {
+    let asks = |from, heir: &Held| {
+        let mut driven = Driven::standing(candidate());
+        let held = driven.enlisted(5);
+        driven.answer(standing(behind(&held, other(3)), with(handover(from, heir))));
+        matches!(driven.call().2, Op::Line(..))
+    };
+    assert!(asks(1, &held_by_other(7)));
+    assert!(!asks(1, &held_by_other(4)), "the heir is ahead");
+    assert!(!asks(1, &held_by_other(5)), "another store gave somebody the same token");
+    assert!(!asks(6, &held_by_other(7)), "the leader that was asked is behind");
+    assert!(!asks(5, &held_by_other(7)), "and this one does not lead");
+}
+
+#[test]
+fn one_between_stays_unless_the_request_still_stands_when_the_line_is_read() {
+    let asked = handover(1, &held_by_other(7));
+    let mut another = asked.clone();
+    another.nonce = Nonce(43);
+    let mut refused = asked.clone();
+    refused.refused = Some(Refusal::HeirGone);
+    for (now, goes) in [(Some(asked.clone()), true), (Some(another), false), (Some(refused), false), (None, false)] {
+        let mut driven = Driven::standing(candidate());
+        let held = driven.enlisted(5);
+        driven.answer(standing(behind(&held, other(3)), with(asked.clone())));
+        driven.answer(line(vec![other(1)], true, &with(asked.clone()).with_handover(now.clone())));
+        assert_eq!(matches!(driven.call().2, Op::Withdraw(..)), goes, "{now:?}");
+    }
+}
+
+#[test]
+fn one_between_that_may_not_read_the_line_stays_and_asks_no_more() {
+    let mut driven = Driven::standing(candidate());
+    let held = driven.enlisted(5);
+    let office = with(handover(1, &held_by_other(7)));
+    driven.answer(standing(behind(&held, other(3)), office.clone()));
+    assert!(matches!(driven.call().2, Op::Line(..)));
+    driven.clear();
+    driven.answer(Err(Fault::Permanent));
+    driven.wake();
+    driven.answer(standing(behind(&held, other(3)), office));
+    assert_eq!((driven.events(), driven.calls()), (vec![], 1), "{:?}", driven.recent());
+}
+
 #[test]
 fn a_tombstone_met_at_first_contact_is_somebody_elses_and_a_later_one_is_ours() {
     let ended = |id| Office::default().with_version(Version(id)).with_ended(Ended::new(Nonce(id), TTL));

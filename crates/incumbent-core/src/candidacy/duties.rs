@@ -83,7 +83,7 @@ impl Candidacy {
     /// When the freeze in the record has lasted as long as it was to.
     pub(super) fn freeze_ends(&self) -> Option<Timestamp> {
         let (_, until) = self.freeze?;
-        (until < Timestamp::MAX && self.settings.policy.ends_freezes()).then_some(until)
+        self.settings.policy.ends_freezes().then_some(until)
     }
 
     fn freeze_that_is_over(&self, now: Timestamp) -> Option<Op> {
@@ -115,20 +115,17 @@ impl Candidacy {
     pub(super) fn on_duty_failed(&mut self, now: Timestamp, failed: &Op, out: &mut Outbox) {
         let asked = self.office.handover.as_ref().map(|handover| handover.nonce);
         match (&self.state, failed) {
-            (State::Office(held), Op::Line(..))
-                if self.tenure.serves() && self.handover_to_carry_out(held).is_some() =>
-            {
+            (State::Office(_), Op::Line(..)) => {
                 let op = self.refusal(Refusal::Unable);
                 self.call(now, op, out);
             }
-            (State::Office(_), Op::SetOffice(..)) if self.tenure.serves() => {
+            (State::Office(_), _) => {
                 self.notices.unable = asked;
                 // A freeze that it may not take out stays until somebody else does.
                 self.freeze = self.freeze.map(|(id, _)| (id, Timestamp::MAX));
                 self.refuse_own_transfer(Refusal::Unable, out);
             }
             (State::Following(_), _) => self.notices.found_void = asked,
-            (State::Office(_), _) if self.tenure.serves() => {}
             _ => self.fail(now, out),
         }
     }
@@ -177,7 +174,7 @@ impl Candidacy {
     /// while paused.
     pub(super) fn on_line(&mut self, now: Timestamp, line: Line, out: &mut Outbox) {
         match &self.state {
-            State::Office(held) if self.tenure.serves() => {
+            State::Office(held) => {
                 let held = held.clone();
                 self.notices.line_read = true;
                 self.on_line_behind_us(now, &held, &line, out);
