@@ -304,6 +304,86 @@ fn a_hint_is_verified_and_may_be_wrong() {
 }
 
 #[test]
+fn one_in_line_is_told_who_is_ahead_when_that_changes() {
+    let mut driven = Driven::standing(candidate());
+    let held = driven.enlisted(5);
+    for (ahead, version, told) in [(4, 1, true), (4, 2, false), (2, 2, true)] {
+        driven.clear();
+        let ahead = at_version(version, other(ahead));
+        driven.answer(standing(behind(&held, ahead.clone()), Office::default()));
+        assert_eq!(driven.events().contains(&Event::Following(Box::new(ahead))), told, "{:?}", driven.events());
+        driven.wake();
+    }
+}
+
+#[test]
+fn a_wake_up_from_any_but_the_newest_watch_is_ignored() {
+    let mut driven = Driven::standing(candidate());
+    let held = driven.enlisted(5);
+    driven.answer(standing(behind(&held, other(4)), Office::default()));
+    let (first, _) = driven.watch();
+    driven.wake();
+    driven.answer(standing(behind(&held, other(2)), Office::default()));
+    let calls = driven.calls();
+    driven.handle(Input::Wake(CANDIDACY, first, Hint::Changed));
+    assert_eq!(driven.calls(), calls, "{:?}", driven.call());
+    driven.wake();
+    assert_eq!(driven.calls(), calls + 1);
+}
+
+/// In a store without a line, where trying again makes sense in this time.
+fn waiting_without_a_line(again: Duration) -> Driven {
+    let mut driven = Driven::standing(candidate());
+    driven.answer(standing(Place::behind(None, other(4), Some(again)), Office::default()));
+    driven.clear();
+    driven
+}
+
+#[test]
+fn where_there_is_no_line_those_who_wait_watch_who_leads_and_try_again_when_that_makes_sense() {
+    let again = Duration::from_secs(3);
+    let mut driven = waiting_without_a_line(again);
+    let mut seen = Seen::new(Version::NONE);
+    seen.head = Head::Is(EntryId::new("4"));
+    assert_eq!(driven.watch().1, WatchFor::Election(election(), seen));
+    driven.pass(again - Duration::from_nanos(1));
+    assert_eq!(driven.calls(), 0, "{:?}", driven.call());
+    driven.pass(Duration::from_nanos(1));
+    assert!(matches!(driven.call().2, Op::Enlist(..)));
+    assert_eq!(driven.calls(), 1);
+}
+
+#[test]
+fn where_there_is_no_line_one_that_waits_has_nothing_to_leave() {
+    let mut driven = waiting_without_a_line(TTL);
+    driven.handle(Input::Command(CANDIDACY, Command::Leave));
+    assert_eq!((driven.events(), driven.calls()), (vec![Event::Done { certain: true }], 0));
+}
+
+#[test]
+fn one_that_leaves_settles_its_enlistment_first() {
+    let mut driven = Driven::standing(candidate());
+    let held = driven.enlisted(5);
+    driven.clear();
+    driven.handle(Input::Command(CANDIDACY, Command::Leave));
+    driven.answer(Err(Fault::OutcomeUnknown));
+    driven.pass(Duration::from_secs(1));
+    assert_eq!((driven.enlisted(5), driven.events()), (held.clone(), vec![]), "it may be in line");
+    driven.answer(standing(behind(&held, other(4)), Office::default()));
+    assert_eq!(driven.call().2, Op::Withdraw(held, None));
+    driven.answer(Ok(Answer::Cas(Cas::Done)));
+    assert_eq!(driven.events().last(), Some(&Event::Done { certain: true }));
+}
+
+#[test]
+fn an_enlistment_that_is_refused_for_good_is_not_repeated() {
+    let mut driven = Driven::standing(candidate());
+    driven.clear();
+    driven.answer(Err(Fault::Permanent));
+    assert_eq!((driven.events(), driven.calls()), (vec![Event::Failed, Event::Done { certain: true }], 0));
+}
+
+#[test]
 fn an_enlistment_without_an_answer_is_repeated_as_the_same_incarnation() {
     for fault in [Fault::OutcomeUnknown, Fault::Unavailable] {
         let mut driven = Driven::standing(candidate());
@@ -353,6 +433,42 @@ fn an_opening_and_a_renewal_that_are_never_answered_are_given_up_before_the_next
     driven.clear();
     driven.pass(TTL / 3);
     assert!(driven.recent().contains(&Output::GiveUpAttempt(renewal)), "{:?}", driven.recent());
+}
+
+#[test]
+fn a_session_is_opened_only_where_somebody_stands_and_not_again_once_it_was_refused() {
+    let mut driven = Driven::new(Settings::for_ttl(TTL));
+    driven.pass(TTL);
+    assert_eq!((driven.recent(), driven.participant.poll_timeout()), (&[][..], None));
+    driven.handle(Input::Stand(CANDIDACY, candidate()));
+    driven.handle(Input::Opened(Attempt(0), Err(Fault::Permanent)));
+    assert_eq!(driven.events(), [Event::Failed, Event::Done { certain: true }]);
+    driven.clear();
+    driven.pass(TTL);
+    assert_eq!((driven.recent(), driven.participant.poll_timeout()), (&[][..], None));
+}
+
+#[test]
+fn renewals_that_fail_are_repeated_several_times_before_the_work_has_to_stop() {
+    let (mut driven, _) = Driven::leading(candidate());
+    let settings = Settings::for_ttl(TTL);
+    let stop_at = *deadlines(&driven).last().unwrap() - settings.grace;
+    let shortest = settings.renew_every / 2 / 64;
+    let mut last = None;
+    driven.clear();
+    while driven.now < stop_at {
+        driven.now = driven.participant.poll_timeout().unwrap();
+        driven.handle(Input::Tick);
+        if driven.recent().iter().any(|output| matches!(output, Output::Renew { .. })) {
+            let rested = last.map_or(Duration::ZERO, |last| driven.now.since(last));
+            let left = last.map_or(Duration::ZERO, |last| stop_at.since(last));
+            assert!(rested <= shortest.max(left / 4), "rests {rested:?} with {left:?} left");
+            last = Some(driven.now);
+            driven.renewed(Err(Fault::Unavailable));
+        }
+        driven.clear();
+    }
+    assert!(last.is_some());
 }
 
 #[test]
@@ -435,6 +551,43 @@ fn nobody_is_in_office_before_the_fences_are_raised() {
     assert_eq!(driven.call().2, Op::RaiseFences(token(5)));
     driven.answer(Ok(Answer::Raised));
     assert!(driven.events().iter().any(|event| matches!(event, Event::Elected { .. })));
+}
+
+#[test]
+fn while_fences_are_raised_nothing_is_watched() {
+    let proof = Proof::Earlier { apart: Duration::from_secs(1), opening_proves: false };
+    let mut driven = Driven::new(Settings::for_ttl(TTL));
+    driven.handle(Input::Stand(CANDIDACY, Candidate { fenced: true, ..candidate() }));
+    driven.open_with(proving(proof));
+    let held = driven.enlisted(5);
+    driven.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert!(matches!(driven.watch().1, WatchFor::Entry(..)), "until its session is proven");
+    driven.pass(Duration::from_secs(1));
+    driven.renewed(Ok(Renewal::alive(TTL)));
+    driven.clear();
+    driven.answer(standing(Place::Leading(held.clone()), Office::default()));
+    assert_eq!(driven.call().2, Op::RaiseFences(held.token));
+    assert!(driven.recent().contains(&Output::Unwatch(CANDIDACY)), "{:?}", driven.recent());
+}
+
+#[test]
+fn only_one_in_office_can_proclaim() {
+    let refused = |driven: &mut Driven| {
+        driven.clear();
+        driven.handle(Input::Command(CANDIDACY, Command::Proclaim(1, "new".into())));
+        driven.events() == [Event::Proclaimed(1, Cas::Refused)]
+    };
+    let mut driven = Driven::standing(Candidate { fenced: true, ..candidate() });
+    let held = driven.enlisted(5);
+    driven.answer(standing(Place::Leading(held), Office::default()));
+    assert!(refused(&mut driven), "its fences are not raised yet");
+    driven.answer(Ok(Answer::Raised));
+    assert!(!refused(&mut driven));
+    let (mut driven, _) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
+    driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.pass(TTL / 5);
+    assert_eq!(driven.events().last(), Some(&Event::Unelected(LossReason::Unhealthy)));
+    assert!(refused(&mut driven), "its place is only kept until its work has stopped");
 }
 
 #[test]
@@ -529,6 +682,17 @@ fn a_paused_election_is_left_and_entered_again_when_it_goes_on() {
     let resumed = Line::new(vec![], false, Office::default(), Cursor(9));
     driven.answer(Ok(Answer::Line(Box::new(resumed))));
     assert!(matches!(driven.call().2, Op::Enlist(..)));
+}
+
+#[test]
+fn one_that_a_pause_keeps_out_looks_now_and_then_whether_it_goes_on() {
+    let mut driven = Driven::standing(candidate());
+    let held = driven.enlisted(5);
+    driven.answer(standing(behind(&held, other(4)), paused()));
+    driven.answer(Ok(Answer::Cas(Cas::Done)));
+    driven.clear();
+    driven.pass(TTL * 2);
+    assert_eq!(driven.call().2, Op::Line(election(), 1));
 }
 
 #[test]
@@ -653,6 +817,23 @@ fn a_stray_entry_of_our_session_is_swept_away() {
     assert_eq!(op, Op::Withdraw(stray, None));
     driven.answer(Ok(Answer::Cas(Cas::Done)));
     assert_eq!(driven.participant.candidacies(), 1);
+}
+
+#[test]
+fn each_stray_entry_is_swept_away_under_a_number_that_no_user_has() {
+    let (mut driven, _) = Driven::leading(candidate());
+    driven.pass(TTL / 3);
+    driven.clear();
+    let mut renewal = proof();
+    renewal.stray.extend([8, 9].map(held_by_other));
+    driven.renewed(Ok(renewal));
+    let withdrawals = driven.recent().iter().filter_map(|output| match output {
+        Output::Call(sweeper, _, _, Op::Withdraw(stray, None)) => Some((*sweeper, stray.clone())),
+        _ => None,
+    });
+    let first = 1 << 63;
+    let expected = [(CandidacyId(first), held_by_other(8)), (CandidacyId(first + 1), held_by_other(9))];
+    assert_eq!(withdrawals.collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -1105,6 +1286,18 @@ fn a_user_whose_handover_is_refused_is_told_why_once_that_is_on_record() {
 }
 
 #[test]
+fn a_user_hands_over_once_at_a_time_and_not_while_the_work_is_stopping() {
+    let (mut driven, _, _) = hands_over();
+    driven.handle(Input::Command(CANDIDACY, successor(8)));
+    assert_eq!(driven.events(), [Event::TransferRefused(Refusal::Busy)]);
+    let (mut driven, _) = Driven::leading(candidate());
+    driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.clear();
+    driven.handle(Input::Command(CANDIDACY, successor(7)));
+    assert_eq!(driven.events(), [Event::TransferRefused(Refusal::Leaving)]);
+}
+
+#[test]
 fn a_user_cannot_hand_over_while_an_operators_request_is_under_way() {
     let office = with(handover(5, &held_by_other(7)));
     let (mut driven, held) = asked_with(&office);
@@ -1216,6 +1409,25 @@ fn a_held_place_stays_after_the_hard_stop_until_the_work_has_stopped() {
 }
 
 #[test]
+fn a_look_that_is_answered_when_the_term_is_over_gives_no_held_place_back_and_begins_no_term() {
+    for healthy in [true, false] {
+        let (mut driven, held) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
+        driven.wake();
+        driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+        driven.pass(TTL / 5);
+        driven.handle(Input::Command(CANDIDACY, Command::Healthy(healthy)));
+        assert!(driven.events().contains(&Event::Unelected(LossReason::Unhealthy)));
+        let (_, id, op) = driven.call();
+        assert_eq!(op, Op::Standing(held.clone(), None));
+        driven.clear();
+        driven.handle(Input::Answer(CANDIDACY, id, standing(Place::Leading(held.clone()), Office::default())));
+        assert_eq!(driven.recent(), [], "the work has not stopped");
+        driven.handle(Input::Command(CANDIDACY, Command::Release));
+        assert_eq!(driven.call().2, Op::Withdraw(held, None));
+    }
+}
+
+#[test]
 fn a_ttl_that_the_store_cannot_grant_safely_is_refused() {
     let mut driven = Driven::new(settings(TTL, |settings| settings.grace_is_share = false));
     driven.handle(Input::Stand(CANDIDACY, candidate()));
@@ -1307,6 +1519,21 @@ fn a_session_of_which_nothing_is_known_any_more_ends_its_terms_at_once() {
 }
 
 #[test]
+fn a_session_is_replaced_when_its_time_has_come_though_nothing_else_is_due() {
+    let mut driven = Driven::standing(candidate());
+    let held = driven.enlisted(5);
+    driven.answer(standing(behind(&held, other(3)), Office::default()));
+    driven.handle(Input::Shortened(Epoch(0), TTL / 6));
+    driven.answer(Ok(Answer::Cas(Cas::Done)));
+    driven.clear();
+    let opened = driven.now;
+    driven.now = driven.participant.poll_timeout().unwrap();
+    driven.handle(Input::Tick);
+    assert!(driven.now.since(opened) <= TTL / 6, "{:?}", driven.now.since(opened));
+    assert!(driven.recent().contains(&Output::ReplaceSession(Epoch(0))), "{:?}", driven.recent());
+}
+
+#[test]
 fn a_candidate_that_stands_while_a_session_is_being_replaced_waits_for_the_next() {
     let mut driven = Driven::standing(candidate());
     let held = driven.enlisted(5);
@@ -1367,11 +1594,13 @@ fn those_who_wait_are_not_proven_sooner_than_their_renewal_is_due() {
 fn a_leader_that_stops_its_work_wakes_for_its_deadline_and_not_to_look() {
     let (mut driven, _) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
     driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.clear();
     for _ in 0..8 {
         driven.pass(TTL / 3);
         driven.renewed(Ok(proof()));
         assert!(driven.participant.poll_timeout() > Some(driven.now), "what is due stays due");
     }
+    assert_eq!(driven.calls(), 0, "{:?}", driven.call());
 }
 
 #[test]
@@ -1432,4 +1661,23 @@ fn the_next_candidacy_does_not_begin_before_the_raise_of_the_last_one_is_dropped
     assert!(!driven.participant.may_stand(&election()), "one waits already");
     driven.handle(Input::Answer(CANDIDACY, raise, Err(Fault::OutcomeUnknown)));
     assert!(matches!(driven.call(), (id, _, Op::Enlist(..)) if id == next), "{:?}", driven.recent());
+}
+
+#[test]
+fn another_session_lets_nobody_begin_before_that_raise_is_dropped() {
+    let fenced = || Candidate { fenced: true, ..candidate() };
+    let mut driven = Driven::standing(fenced());
+    let held = driven.enlisted(5);
+    driven.answer(standing(Place::Leading(held), Office::default()));
+    let (_, raise, _) = driven.call();
+    driven.handle(Input::Command(CANDIDACY, Command::Leave));
+    driven.answer(Ok(Answer::Cas(Cas::Done)));
+    driven.handle(Input::Stand(CandidacyId(2), fenced()));
+    driven.pass(TTL / 3);
+    driven.clear();
+    driven.renewed(Err(Fault::SessionGone));
+    driven.open();
+    assert_eq!((driven.calls(), driven.events()), (0, vec![]), "{:?}", driven.recent());
+    driven.handle(Input::Answer(CANDIDACY, raise, Err(Fault::OutcomeUnknown)));
+    assert!(matches!(driven.call(), (CandidacyId(2), _, Op::Enlist(..))), "{:?}", driven.recent());
 }

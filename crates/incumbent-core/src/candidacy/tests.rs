@@ -175,6 +175,23 @@ fn after_an_eviction_the_next_thing_is_a_look() {
 }
 
 #[test]
+fn one_ahead_that_was_read_when_its_time_was_up_is_evicted_without_another_look() {
+    let mut driven = Driven::standing(ForgottenBy::Rivals);
+    let held = driven.held(5);
+    let behind = standing(Place::behind(Some(held), rival(4, 1, Some(SECOND * 10)), None), Office::default());
+    driven.answer(behind.clone());
+    for wait in [4, 4, 2] {
+        driven.wait(SECOND * wait);
+        if driven.renewal.is_some() {
+            driven.renewed();
+        }
+    }
+    assert!(matches!(driven.asks(), Op::Standing(..)), "{:?}", driven.asks());
+    driven.answer(behind);
+    assert!(matches!(driven.asks(), Op::Evict(..)), "{:?}", driven.asks());
+}
+
+#[test]
 fn a_handover_that_was_refused_leaves_no_alarm_behind() {
     let (mut driven, held) = Driven::leading();
     let heir = Heir::new(Incarnation::from_bits(1), EntryId::new("heir"), number(6));
