@@ -385,8 +385,8 @@ fn an_unhealthy_leader_drains_and_does_not_stand_but_votes() {
 fn a_candidate_that_is_unfit_to_begin_with_stands_once_it_is_fit_and_votes_before() {
     let unfit = TermRules { unfit: true, ..TermRules::default() };
     let (mut members, now) = with_leader();
-    for index in 0..members.len() {
-        members[index].handle(now, Input::Stand(unfit, Bytes::new()));
+    for member in &mut members {
+        member.handle(now, Input::Stand(unfit, Bytes::new()));
     }
     let told = talk(&mut members, now);
     assert!(told.contains(&(1, Event::Out(LossReason::Unhealthy))), "{told:?}");
