@@ -74,22 +74,7 @@ pub(crate) fn name(leader: &CandidateInfo) -> String {
 
 /// Why a term ended, for programs. The words are part of the format.
 pub(crate) fn reason(loss: LossReason) -> &'static str {
-    match loss {
-        LossReason::NoSession => "no_session",
-        LossReason::Expired => "expired",
-        LossReason::LocalDeadline => "local_deadline",
-        LossReason::EntryDeleted => "entry_deleted",
-        LossReason::Deposed => "deposed",
-        LossReason::Superseded => "superseded",
-        LossReason::Ended => "ended",
-        LossReason::Paused => "paused",
-        LossReason::Unhealthy => "unhealthy",
-        LossReason::Resigned => "resigned",
-        LossReason::Transferred => "transferred",
-        LossReason::Closing => "closing",
-        LossReason::Refused => "refused",
-        _ => "other",
-    }
+    loss.word()
 }
 
 fn base64(bytes: &[u8]) -> String {

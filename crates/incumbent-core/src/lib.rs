@@ -27,6 +27,7 @@ mod rng;
 mod settings;
 mod standing;
 mod tenure;
+mod terms;
 mod time;
 
 pub use entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Observed, Token, TokenOutOfRange, Version};
@@ -47,4 +48,5 @@ pub use standing::{
     Cas, Cursor, Fault, ForgottenBy, Head, Line, Liveness, Place, Proof, Renewal, Seen, Standing, StillBehind, StoreId,
     Watched,
 };
+pub use terms::{MAX_TERMS, MAX_TERMS_BYTES, Origin, TermEnd, TermRecord, Terms};
 pub use time::Timestamp;

@@ -365,3 +365,45 @@ pub enum LossReason {
     #[error("the store refused for good")]
     Refused,
 }
+
+impl LossReason {
+    const ALL: [LossReason; 13] = [
+        LossReason::NoSession,
+        LossReason::Expired,
+        LossReason::LocalDeadline,
+        LossReason::EntryDeleted,
+        LossReason::Deposed,
+        LossReason::Superseded,
+        LossReason::Ended,
+        LossReason::Paused,
+        LossReason::Unhealthy,
+        LossReason::Resigned,
+        LossReason::Transferred,
+        LossReason::Closing,
+        LossReason::Refused,
+    ];
+
+    /// The word for it in a record.
+    pub fn word(self) -> &'static str {
+        match self {
+            LossReason::NoSession => "no_session",
+            LossReason::Expired => "expired",
+            LossReason::LocalDeadline => "local_deadline",
+            LossReason::EntryDeleted => "entry_deleted",
+            LossReason::Deposed => "deposed",
+            LossReason::Superseded => "superseded",
+            LossReason::Ended => "ended",
+            LossReason::Paused => "paused",
+            LossReason::Unhealthy => "unhealthy",
+            LossReason::Resigned => "resigned",
+            LossReason::Transferred => "transferred",
+            LossReason::Closing => "closing",
+            LossReason::Refused => "refused",
+        }
+    }
+
+    /// What [`word`](LossReason::word) stands for.
+    pub fn from_word(word: &str) -> Option<LossReason> {
+        LossReason::ALL.into_iter().find(|reason| reason.word() == word)
+    }
+}

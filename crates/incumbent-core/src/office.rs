@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::entry::{Entry, EntryId, Held, Incarnation, Nonce, Token, Version};
 use crate::name::MAX_LINE;
+use crate::terms::Terms;
 
 /// The longest reason for an order, in bytes.
 pub const MAX_REASON_BYTES: usize = 1024;
@@ -31,6 +32,8 @@ pub struct Office {
     pub deposed: Option<Deposed>,
     /// Nothing but a crash moves the office, until an operator says otherwise or its time is over.
     pub frozen: Option<Frozen>,
+    /// The last terms, in elections that keep a record of them.
+    pub terms: Terms,
 }
 
 impl Office {
@@ -64,12 +67,18 @@ impl Office {
         Office { frozen: frozen.into(), ..self }
     }
 
+    /// The same, with these terms on record.
+    pub fn with_terms(self, terms: Terms) -> Office {
+        Office { terms, ..self }
+    }
+
     /// Whether it says nothing: stores keep no record then.
     pub fn is_blank(&self) -> bool {
         // All fields by name. A new one needs its words in `incumbent-store`'s record, too, where
         // the compiler does not ask for them.
-        let Office { version: _, handover, paused, ended, deposed, frozen } = self;
-        handover.is_none() && paused.is_none() && ended.is_none() && deposed.is_none() && frozen.is_none()
+        let Office { version: _, handover, paused, ended, deposed, frozen, terms } = self;
+        let nothing_ordered = handover.is_none() && paused.is_none() && ended.is_none() && frozen.is_none();
+        nothing_ordered && deposed.is_none() && terms.is_empty()
     }
 
     /// What an operator has ordered that the leader with this token has not read before.

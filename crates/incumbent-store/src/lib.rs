@@ -31,8 +31,8 @@ pub use error::{Effect, StoreError, with_causes};
 pub use incumbent_core::{
     Cas, Cursor, Deposed, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Frozen, Handover, Head, Heir, Held,
     Incarnation, LONGEST, Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry,
-    Nonce, Observed, Office, Order, Paused, Place, Proof, Refusal, Renewal, Seen, Standing, StillBehind, StoreId,
-    Timestamp, Token, Version, Watched, binary, check_candidate_name, check_value,
+    Nonce, Observed, Office, Order, Origin, Paused, Place, Proof, Refusal, Renewal, Seen, Standing, StillBehind,
+    StoreId, TermEnd, TermRecord, Terms, Timestamp, Token, Version, Watched, binary, check_candidate_name, check_value,
 };
 pub use local_fs::not_local;
 pub use lock::lock;

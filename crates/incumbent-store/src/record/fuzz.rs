@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use incumbent_core::{
-    Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, Office, Order, Paused, Refusal, Rng, StoreId, Token,
-    Version,
+    Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, LossReason, Office, Order, Origin, Paused, Refusal,
+    Rng, StoreId, TermEnd, TermRecord, Terms, Token, Version,
 };
 use incumbent_testkit::fuzz::fuzz;
 
@@ -41,6 +41,19 @@ fn office(rng: &mut Rng) -> Office {
         .with_ended(maybe(rng, |rng| Ended::new(rng.nonce(), millis(rng)).ordered(order(rng))))
         .with_deposed(maybe(rng, |rng| Deposed::new(token(rng)).ordered(order(rng))))
         .with_frozen(maybe(rng, |rng| Frozen::new(rng.nonce(), maybe(rng, millis), order(rng))))
+        .with_terms((0..rng.below(4)).fold(Terms::default(), |terms, _| terms.with(term(rng))))
+}
+
+fn term(rng: &mut Rng) -> TermRecord {
+    let end = match rng.below(4) {
+        0 => TermEnd::Open,
+        1 => TermEnd::Closed { why: LossReason::Paused, order: order(rng), at_ms: rng.below(3) },
+        2 => TermEnd::Died { at_ms: rng.below(3) },
+        _ => TermEnd::Unknown,
+    };
+    let term = TermRecord::unknown(token(rng), maybe(rng, Rng::incarnation), text(rng).into());
+    let origin = Origin::new(text(rng), text(rng), text(rng)).with_target(text(rng));
+    term.of(origin).opened_at(rng.below(3)).ended(end)
 }
 
 fn order(rng: &mut Rng) -> Order {

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{
-    Deposed, Ended, EntryId, Frozen, Handover, Heir, Incarnation, Nonce, Office, Order, Paused, Refusal, Token, Version,
+    Deposed, Ended, EntryId, Frozen, Handover, Heir, Incarnation, LossReason, Nonce, Office, Order, Origin, Paused,
+    Refusal, TermEnd, TermRecord, Terms, Token, Version,
 };
 
 pub use text::{Lines, parse};
@@ -94,16 +95,48 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
         }
         add_order(&mut lines, "frozen", order);
     }
+    office.terms.iter().for_each(|term| add_term(&mut lines, term));
     lines.finish()
+}
+
+fn add_term(lines: &mut Lines, TermRecord { token, incarnation, name, origin, opened_ms, end, .. }: &TermRecord) {
+    let of = format!("term.{token}");
+    lines.add(&of, end.word());
+    if let Some(incarnation) = incarnation {
+        lines.add(&format!("{of}.incarnation"), incarnation);
+    }
+    let Origin { host, boot, process, target, .. } = origin;
+    for (word, said) in [("name", name), ("host", host), ("boot", boot), ("process", process), ("target", target)] {
+        add_text(lines, &format!("{of}.{word}"), said);
+    }
+    add_time(lines, &format!("{of}.opened"), *opened_ms);
+    match end {
+        TermEnd::Closed { why, order, at_ms } => {
+            lines.add(&format!("{of}.why"), why.word());
+            add_time(lines, &format!("{of}.ended"), *at_ms);
+            add_order(lines, &of, order);
+        }
+        TermEnd::Died { at_ms } => add_time(lines, &format!("{of}.ended"), *at_ms),
+        _ => {}
+    }
 }
 
 /// What was not said has no word.
 fn add_order(lines: &mut Lines, of: &str, Order { by, at_ms, reason, .. }: &Order) {
-    let at = if *at_ms == 0 { String::new() } else { at_ms.to_string() };
-    for (word, said) in [("by", &**by), ("at", &at), ("reason", &**reason)] {
-        if !said.is_empty() {
-            lines.add(&format!("{of}.{word}"), said);
-        }
+    add_text(lines, &format!("{of}.by"), by);
+    add_time(lines, &format!("{of}.at"), *at_ms);
+    add_text(lines, &format!("{of}.reason"), reason);
+}
+
+fn add_text(lines: &mut Lines, word: &str, said: &str) {
+    if !said.is_empty() {
+        lines.add(word, said);
+    }
+}
+
+fn add_time(lines: &mut Lines, word: &str, at_ms: u64) {
+    if at_ms != 0 {
+        lines.add(word, at_ms);
     }
 }
 
@@ -116,7 +149,8 @@ pub fn decode_office(record: &[u8], version: Version) -> Option<Office> {
         .with_paused(words.paused()?)
         .with_ended(words.ended()?)
         .with_deposed(words.deposed()?)
-        .with_frozen(words.frozen()?);
+        .with_frozen(words.frozen()?)
+        .with_terms(words.terms()?);
     words.is_empty().then_some(office)
 }
 
@@ -180,11 +214,13 @@ impl<'a> Words<'a> {
 
     fn order(&mut self, of: &str) -> Option<Order> {
         let by = self.text(&format!("{of}.by")).unwrap_or_default();
-        let at_ms = match self.take(&format!("{of}.at")) {
-            None => 0,
-            Some(at) => at?,
-        };
+        let at_ms = self.time(&format!("{of}.at"))?;
         Some(Order::new(by, at_ms, self.text(&format!("{of}.reason")).unwrap_or_default()))
+    }
+
+    /// Zero: it was not said.
+    fn time(&mut self, word: &str) -> Option<u64> {
+        self.take(word).unwrap_or(Some(0))
     }
 
     fn paused(&mut self) -> Option<Option<Paused>> {
@@ -208,6 +244,38 @@ impl<'a> Words<'a> {
             false => None,
         };
         Some(Some(Frozen::new(Nonce(id?), lasts, self.order("frozen")?)))
+    }
+
+    fn terms(&mut self) -> Option<Terms> {
+        let number = |word: &&'a str| word.strip_prefix("term.").filter(|rest| !rest.contains('.'));
+        let numbers: Vec<&str> = self.0.keys().filter_map(number).collect();
+        numbers.into_iter().try_fold(Terms::default(), |terms, number| Some(terms.with(self.term(number)?)))
+    }
+
+    fn term(&mut self, number: &str) -> Option<TermRecord> {
+        let of = format!("term.{number}");
+        let token = Token::new(number.parse().ok()?).filter(|token| token.to_string() == number)?;
+        let mut text = |word: &str| self.text(&format!("{of}.{word}")).unwrap_or_default();
+        let name = text("name").into();
+        let origin = Origin::new(text("host"), text("boot"), text("process")).with_target(text("target"));
+        let incarnation = match self.take(&format!("{of}.incarnation")) {
+            None => None,
+            Some(incarnation) => Some(incarnation?),
+        };
+        let opened_ms = self.time(&format!("{of}.opened"))?;
+        let end = match self.text(&of)?.as_str() {
+            "open" => TermEnd::Open,
+            "closed" => TermEnd::Closed {
+                why: LossReason::from_word(&self.text(&format!("{of}.why"))?)?,
+                at_ms: self.time(&format!("{of}.ended"))?,
+                order: self.order(&of)?,
+            },
+            "died" => TermEnd::Died { at_ms: self.time(&format!("{of}.ended"))? },
+            "unknown" => TermEnd::Unknown,
+            _ => return None,
+        };
+        let term = TermRecord::unknown(token, incarnation, name).opened_at(opened_ms).ended(end);
+        Some(term.of(origin))
     }
 
     fn ended(&mut self) -> Option<Option<Ended>> {
@@ -252,6 +320,19 @@ mod tests {
             .with_ended(Ended::new(Nonce(0), Duration::MAX).ordered(Order::new("", 0, "why")))
             .with_deposed(Deposed::new(token(Token::MAX)).ordered(Order::new("d", 0, "")))
             .with_frozen(Frozen::new(Nonce(7), Some(Duration::new(7200, 1)), Order::new("", 8, "")))
+            .with_terms(terms())
+    }
+
+    /// One that ended in each way.
+    fn terms() -> Terms {
+        let origin = Origin::new("node 1", "5d1f", "4711 at 99").with_target("plug-7");
+        let open = |number| TermRecord::open(token(number), Incarnation::from_bits(9), "a".into(), origin.clone());
+        let order = Order::new("ada@ops1", 1, "two\nlines");
+        let closed = TermEnd::Closed { why: LossReason::Transferred, order, at_ms: 9 };
+        let unknown = TermRecord::unknown(token(1), None, "".into());
+        let died = open(7).opened_at(8).ended(TermEnd::Died { at_ms: 0 });
+        let terms = [unknown, open(5).opened_at(8).ended(closed), died, open(Token::MAX)];
+        terms.into_iter().fold(Terms::default(), |terms, term| terms.with(term))
     }
 
     fn sparse() -> Office {
@@ -294,6 +375,12 @@ mod tests {
             good.replace("frozen.id 7", "frozen.id seven"),
             good.replace("frozen.id 7\n", ""),
             good.replace("handover.at 1", "handover.at once"),
+            good.replace("term.7 died", "term.7 lives"),
+            good.replace("term.7 died\n", ""),
+            good.replace("term.7 died", "term.07 died"),
+            good.replace("term.5.why transferred", "term.5.why not"),
+            format!("{good}term.7.why resigned\n"),
+            format!("{good}term.0 open\n"),
         ];
         for record in bad {
             assert_eq!(decode_office(record.as_bytes(), Version(1)), None, "{record}");
