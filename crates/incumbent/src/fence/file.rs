@@ -102,6 +102,12 @@ impl FileFence {
         Ok(self.inner.files.lock()?.read()?.as_ref().and_then(Mark::fencing_token))
     }
 
+    /// The mark of `election` in this directory, for those who only look: nothing is made or
+    /// locked, and whose directory it is does not matter. `None`: there is none.
+    pub fn look(directory: impl AsRef<Path>, election: &ElectionName) -> Result<Option<FencingToken>, FenceError> {
+        Ok(MarkFile::look(directory.as_ref(), election)?.as_ref().and_then(Mark::fencing_token))
+    }
+
     /// An operator's act, for a store that was replaced or restored: from now on the tokens of
     /// `store` count, from the first one, and those of any other store are refused.
     ///
@@ -197,6 +203,25 @@ pub(super) mod tests {
 
     fn mark_path(folder: &TempDir) -> PathBuf {
         folder.path().join("jobs%2Fnightly.mark")
+    }
+
+    #[test]
+    fn one_who_only_looks_makes_nothing_and_sees_the_mark() {
+        let folder = TempDir::new("file-fence");
+        let look = || FileFence::look(folder.path(), &election());
+        assert_eq!(look().unwrap(), None);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let fence = open(&folder);
+        fence.write(&token(5), || ()).unwrap();
+        let _held = fence.inner.files.lock().unwrap();
+        assert_eq!(look().unwrap(), Some(token(5)), "whoever has the lock");
+        fs::write(mark_path(&folder), "nonsense").unwrap();
+        assert!(matches!(look(), Err(FenceError::Corrupt { .. })));
+        let long = ElectionName::new(&"ü".repeat(120)).unwrap();
+        FileFence::open(folder.path(), &long).unwrap().write(&token(7), || ()).unwrap();
+        assert_eq!(FileFence::look(folder.path(), &long).unwrap(), Some(token(7)));
+        let nowhere = FileFence::look(folder.path().join("nowhere"), &election());
+        assert!(matches!(nowhere, Err(FenceError::Unavailable { .. })), "{nowhere:?}");
     }
 
     #[tokio::test]

@@ -64,6 +64,22 @@ impl MarkFile {
         Ok(MarkFile { election: election.clone(), dir, dir_path, stem })
     }
 
+    /// The mark as it is, of a file that is only ever replaced as a whole.
+    pub(super) fn look(root: &Path, election: &ElectionName) -> Result<Option<Mark>, FenceError> {
+        let mut path = root.to_owned();
+        path.extend(file_name_pieces(&stem_of(election), PIECE_BYTES));
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".mark");
+        path.set_file_name(name);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let opened = rustix::fs::open(&path, flags, Mode::empty()).map(File::from).map_err(io::Error::from);
+        match opened {
+            // One that was never raised has no mark; a directory that is not there is another's.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && root.is_dir() => Ok(None),
+            opened => read_mark(opened, election, &path).map(Some),
+        }
+    }
+
     /// Waits for the lock, for a second at most: its holder has a few small writes to make.
     pub(super) fn lock(&self) -> Result<Locked<'_>, FenceError> {
         let path = self.path("lock");
@@ -122,21 +138,9 @@ impl MarkFile {
 impl Locked<'_> {
     /// The mark, or `None` if there has never been one.
     pub(super) fn read(&self) -> Result<Option<Mark>, FenceError> {
-        let path = self.files.path("mark");
-        let mut text = String::new();
-        let read = self
-            .files
-            .open_at("mark", OFlags::RDONLY)
-            .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
-        match read {
-            Ok(_) => decode(&self.files.election, &text)
-                .map(Some)
-                .map_err(|why| FenceError::Corrupt { what: format!("{}: {why}", path.display()) }),
+        match self.files.open_at("mark", OFlags::RDONLY) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                Err(FenceError::Corrupt { what: format!("{}: it is not text", path.display()) })
-            }
-            Err(error) => Err(io_error(about("reading", &path), error)),
+            opened => read_mark(opened, &self.files.election, &self.files.path("mark")).map(Some),
         }
     }
 
@@ -155,6 +159,19 @@ impl Drop for Locked<'_> {
         // Closing would do, but for a child that was forked a moment ago and has not yet closed its
         // copy. Nothing can be done if it fails: closing follows.
         let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+fn read_mark(opened: io::Result<File>, election: &ElectionName, path: &Path) -> Result<Mark, FenceError> {
+    let mut text = String::new();
+    match opened.and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)) {
+        Ok(_) => {
+            decode(election, &text).map_err(|why| FenceError::Corrupt { what: format!("{}: {why}", path.display()) })
+        }
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(FenceError::Corrupt { what: format!("{}: it is not text", path.display()) })
+        }
+        Err(error) => Err(io_error(about("reading", path), error)),
     }
 }
 
