@@ -18,6 +18,7 @@ use crate::election::{Election, Fenced, Fencing, Unfenced};
 use crate::error::{CloseError, ConnectError, ReadError};
 use crate::hooks::{Hooks, Spawn};
 use crate::port::{Port, Request};
+use crate::witness::Witness;
 
 /// How long a session outlives its last proof of life, unless somebody says otherwise.
 const DEFAULT_TTL: Duration = Duration::from_secs(15);
@@ -59,6 +60,7 @@ pub struct Client<F: Fencing = Fenced> {
     pub(crate) port: Port,
     pub(crate) backend: Backend,
     pub(crate) settings: Settings,
+    pub(crate) witness: Option<Witness>,
     fencing: PhantomData<fn() -> F>,
 }
 
@@ -72,6 +74,7 @@ impl Client<Fenced> {
             drift_ppm: None,
             tokens: None,
             must_exist: false,
+            witness: None,
             clock: None,
             hooks: Hooks::default(),
         }
@@ -168,6 +171,7 @@ pub struct ClientBuilder {
     drift_ppm: Option<u32>,
     tokens: Option<TokenStrength>,
     must_exist: bool,
+    witness: Option<Witness>,
     clock: Option<Arc<dyn Clock>>,
     hooks: Hooks,
 }
@@ -209,6 +213,13 @@ impl ClientBuilder {
     /// only read, and may have mistyped its name.
     pub fn must_exist(mut self) -> ClientBuilder {
         self.must_exist = true;
+        self
+    }
+
+    /// Remembers on this host who led, and compares: its observers say
+    /// [`StoreReset`](crate::Observation::StoreReset) of a store that is older than what was seen.
+    pub fn witness(mut self, witness: Witness) -> ClientBuilder {
+        self.witness = Some(witness);
         self
     }
 
@@ -293,7 +304,8 @@ impl ClientBuilder {
         let (side, group_client) = crate::peers::open(group, clock.clone(), self.hooks.clone());
         let driver = Driver::new(side, clock, requests, settings, self.hooks.flaws).map_err(no_means)?;
         self.hooks.spawn(driver.run());
-        Ok(Client { port, backend: Backend::Peers(group_client), settings, fencing: PhantomData })
+        let witness = self.witness;
+        Ok(Client { port, backend: Backend::Peers(group_client), settings, witness, fencing: PhantomData })
     }
 
     /// Uses a store that the caller made, or an [`Arc`] of one.
@@ -326,7 +338,8 @@ impl ClientBuilder {
         let side = StoreSide::new(settings, seed, store.clone(), clock.clone(), self.hooks.clone());
         let driver = Driver::new(side, clock, requests, settings, self.hooks.flaws).map_err(no_means)?;
         self.hooks.spawn(driver.run());
-        Ok(Client { port, backend: Backend::Store(store), settings, fencing: PhantomData })
+        let witness = self.witness;
+        Ok(Client { port, backend: Backend::Store(store), settings, witness, fencing: PhantomData })
     }
 }
 

@@ -2,15 +2,17 @@
 
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use incumbent_core::{ElectionName, Nonce};
 
-use crate::backend::{ElectionReader, Snapshot};
+use crate::backend::{ElectionReader, PATIENCE, Snapshot, cut_off};
 use crate::candidate::Candidate;
 use crate::client::Client;
 use crate::error::ReadError;
-use crate::observer::{CandidateInfo, Observer, Reading, Status};
+use crate::observer::{CandidateInfo, LOOKS_BACKWARD, Observer, Reading, Status, seen_by};
 use crate::operator::Operator;
+use crate::witness::Sighting;
 
 /// Whether an election gives fencing tokens. Sealed: there are only these two.
 pub trait Fencing: sealed::Sealed + Clone + Debug + Send + Sync + 'static {}
@@ -54,6 +56,9 @@ pub(crate) mod sealed {
         }
     }
 }
+
+/// The rest before a look that may show more than the last one did.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A named contest: one office, one line of candidates. Cheap to clone.
 ///
@@ -100,7 +105,7 @@ impl<F: Fencing> Election<F> {
 
     /// Watches who leads, without being a candidate.
     pub fn observe(&self) -> Observer {
-        Observer::new(self.reader(), self.first_contact.clone())
+        Observer::new(self.reader(), self.first_contact.clone(), self.client.witness.clone())
     }
 
     /// Who leads now, read from the store, or asked of the group.
@@ -120,6 +125,25 @@ impl<F: Fencing> Election<F> {
     pub async fn status(&self) -> Result<Reading<Status>, ReadError> {
         let reading = self.reader().reading(incumbent_core::MAX_LINE).await?;
         Ok(reading.map(Status::from))
+    }
+
+    /// What the client's [`Witness`](crate::Witness) has seen that came after the one who leads
+    /// now: then the store is older than it was, and gives tokens a second time. `None`: it is not,
+    /// or nobody can tell. An answer from the past is told from that by looking again.
+    pub async fn seen_later(&self) -> Result<Option<Sighting>, ReadError> {
+        let Some(witness) = &self.client.witness else { return Ok(None) };
+        for look in 0.. {
+            let leads = self.leader().await?.get().as_ref().and_then(Sighting::of);
+            let Some(leads) = leads else { return Ok(None) };
+            let store = cut_off(PATIENCE, self.client.backend.identity()).await?;
+            let seen = seen_by(witness.clone(), store, self.name.clone()).await;
+            let later = seen.filter(|seen| seen.is_later_than(&leads));
+            if later.is_none() || look == LOOKS_BACKWARD {
+                return Ok(later);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(None)
     }
 
     /// Acts on the election from outside.

@@ -114,6 +114,7 @@ mod port;
 mod term;
 #[cfg(feature = "test-util")]
 pub mod testing;
+mod witness;
 
 /// What `deadline` is made of. Its model check has others.
 mod atomics {
@@ -144,3 +145,4 @@ pub use leadership::Leadership;
 pub use observer::{CandidateInfo, GroupStatus, Observation, Observer, Reading, Silence, Status};
 pub use operator::{CandidateRef, Operator};
 pub use term::Term;
+pub use witness::{Sighting, Witness};

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
-use incumbent_core::{Deposed, Entry, Frozen, Handover, Incarnation, Nonce, Order, Timestamp, Token};
+use incumbent_core::{Deposed, ElectionName, Entry, Frozen, Handover, Incarnation, Nonce, Order, Timestamp, Token};
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
 
 use crate::backend::{ElectionReader, Snapshot, cut_off};
 use crate::port::Port;
+use crate::witness::{Sighting, Witness};
 
 /// How many looks in a row may show a lower token than an earlier one before that is believed.
-const LOOKS_BACKWARD: u32 = 3;
+pub(crate) const LOOKS_BACKWARD: u32 = 3;
 
 /// Somebody in line, or a member of a group of peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,7 +182,8 @@ pub enum Observation {
     Stale,
     /// The store can be read again, and what was seen last is still so, or what follows is.
     Current,
-    /// Another store answers now: tokens start anew, and may be lower than before.
+    /// Another store answers now, or one that is older than it was: tokens start anew, and may be
+    /// lower than before.
     StoreReset,
 }
 
@@ -218,8 +220,10 @@ pub enum Observation {
 pub struct Observer {
     reader: ElectionReader,
     first_contact: Arc<OnceLock<Option<Nonce>>>,
+    witness: Option<Witness>,
     last: Option<Observation>,
-    highest: Option<Token>,
+    /// The latest leader that was seen, by this observer or by the witness.
+    latest: Option<Sighting>,
     store_id: Option<StoreId>,
     /// A read failed or a watch was lost since the store last said who it is: it may be another
     /// one.
@@ -237,12 +241,19 @@ pub struct Observer {
 /// A question that the observer owns: it outlives the `next` that asked it.
 type Asking<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
+/// Which store it is that gave this answer, and what the witness has seen there.
+struct Identity {
+    store: StoreId,
+    seen: Option<Sighting>,
+    snapshot: Snapshot,
+}
+
 enum Doing {
     /// Read the line next.
     Read,
     Reading(Asking<Snapshot>),
     /// A token went back, or the store could not be read for a while: is it another store?
-    Identifying(Asking<(StoreId, Snapshot)>),
+    Identifying(Asking<Identity>),
     /// Waiting for a hint, and at most so long.
     Waiting(Wake, Pin<Box<Sleep>>),
     Resting(Pin<Box<Sleep>>),
@@ -260,12 +271,17 @@ impl fmt::Debug for Doing {
 }
 
 impl Observer {
-    pub(crate) fn new(reader: ElectionReader, first_contact: Arc<OnceLock<Option<Nonce>>>) -> Observer {
+    pub(crate) fn new(
+        reader: ElectionReader,
+        first_contact: Arc<OnceLock<Option<Nonce>>>,
+        witness: Option<Witness>,
+    ) -> Observer {
         Observer {
             reader,
             first_contact,
+            witness,
             last: None,
-            highest: None,
+            latest: None,
             store_id: None,
             doubted: true,
             backward: 0,
@@ -307,7 +323,7 @@ impl Observer {
                     Err(error) => self.fail(&error),
                 },
                 Doing::Identifying(identity) => match std::task::ready!(identity.as_mut().poll(cx)) {
-                    Ok((id, snapshot)) => self.on_identity(id, &snapshot),
+                    Ok(identity) => self.on_identity(identity),
                     Err(error) => self.fail(&error),
                 },
                 Doing::Waiting(wake, limit) => {
@@ -337,35 +353,46 @@ impl Observer {
     }
 
     fn went_back(&self, snapshot: &Snapshot) -> bool {
-        let token = snapshot.leader().and_then(|leader| leader.token);
-        token.is_some() && token < self.highest
+        let leads = snapshot.leader().and_then(Sighting::of);
+        self.latest.zip(leads).is_some_and(|(latest, leads)| latest.is_later_than(&leads))
     }
 
     fn identify(&mut self, snapshot: Snapshot) {
         let backend = self.reader.backend.clone();
-        let identity = async move { backend.identity().await.map(|id| (id, snapshot)) };
+        // Once: what it has seen since, it has seen from us, or others have, of a store in use.
+        let witness = self.witness.clone().filter(|_| self.store_id.is_none());
+        let election = self.reader.election.clone();
+        let identity = async move {
+            let store = backend.identity().await?;
+            let seen = match witness {
+                Some(witness) => seen_by(witness, store.clone(), election).await,
+                None => None,
+            };
+            Ok(Identity { store, seen, snapshot })
+        };
         self.doing = Doing::Identifying(Box::pin(cut_off(self.reader.attempt(), identity)));
     }
 
-    fn on_identity(&mut self, id: StoreId, snapshot: &Snapshot) {
+    fn on_identity(&mut self, Identity { store, seen, snapshot }: Identity) {
         self.doubted = false;
-        match self.store_id.replace(id.clone()) {
-            Some(before) if before != id => {
+        self.latest = self.latest.or(seen);
+        match self.store_id.replace(store.clone()) {
+            Some(before) if before != store => {
                 self.start_anew();
             }
             // The same store with a lower token: an answer from the past. Look again.
-            Some(_) if self.went_back(snapshot) && self.backward < LOOKS_BACKWARD => {
+            _ if self.went_back(&snapshot) && self.backward < LOOKS_BACKWARD => {
                 self.backward += 1;
                 self.rest();
             }
             // It stays so: its data was wiped or restored, and it goes by the same name.
-            Some(_) if self.went_back(snapshot) => self.start_anew(),
-            _ => self.see(snapshot),
+            _ if self.went_back(&snapshot) => self.start_anew(),
+            _ => self.see(&snapshot),
         }
     }
 
     fn start_anew(&mut self) {
-        self.highest = None;
+        self.latest = None;
         self.last = None;
         self.backward = 0;
         self.next = Some(Observation::StoreReset);
@@ -380,7 +407,7 @@ impl Observer {
         let observation = if snapshot.tombstone.is_some() && snapshot.tombstone != at_first {
             Observation::Ended
         } else if let Some(leader) = snapshot.leader() {
-            self.highest = self.highest.max(leader.token);
+            self.note(leader);
             Observation::Leader(leader.clone())
         } else if let Some(order) = &snapshot.paused {
             Observation::Paused { reason: order.reason.clone() }
@@ -399,6 +426,20 @@ impl Observer {
             self.last = Some(observation.clone());
             self.next = Some(observation);
         }
+    }
+
+    /// Remembers this leader, here and for those who come after us.
+    fn note(&mut self, leader: &CandidateInfo) {
+        let Some(seen) = Sighting::of(leader).filter(|seen| self.latest != Some(*seen)) else { return };
+        self.latest = Some(seen);
+        let (Some(witness), Some(store)) = (self.witness.clone(), self.store_id.clone()) else { return };
+        let election = self.reader.election.clone();
+        // Nobody waits for it: a disk that hangs keeps no observer.
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = witness.note(&store, &election, seen) {
+                tracing::debug!(%error, "cannot write down who leads");
+            }
+        });
     }
 
     fn wait(&mut self, snapshot: &Snapshot) {
@@ -424,6 +465,13 @@ impl Observer {
         self.failures = self.failures.saturating_add(1);
         self.doing = Doing::Resting(Box::pin(sleep(rest)));
     }
+}
+
+/// What the witness has seen. What it cannot say, it does not say.
+pub(crate) async fn seen_by(witness: Witness, store: StoreId, election: ElectionName) -> Option<Sighting> {
+    let seen = tokio::task::spawn_blocking(move || witness.seen(&store, &election)).await;
+    let seen = seen.map_err(std::io::Error::other).and_then(|seen| seen);
+    seen.inspect_err(|error| tracing::debug!(%error, "cannot read who led")).ok().flatten()
 }
 
 impl Stream for Observer {
