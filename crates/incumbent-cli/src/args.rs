@@ -4,6 +4,7 @@
 //! Nothing here does anything. What it says of stores comes from `incumbent::store_kinds`.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use incumbent::health::HttpCheck;
 use incumbent::store::check_candidate_name;
+use incumbent::store::escape::unescape;
 use incumbent::{ElectionName, NameError, Token};
 
 use crate::duration::{parse_duration, parse_ttl, parse_wait};
@@ -139,6 +141,7 @@ pub(crate) enum Verb {
     Check(CheckArgs),
     Metrics(MetricsArgs),
     Claims(ClaimsArgs),
+    Doctor(DoctorArgs),
     Transfer(TransferArgs),
     Resign(ResignArgs),
     Depose(DeposeArgs),
@@ -178,6 +181,7 @@ impl Verb {
             | Verb::Check(_)
             | Verb::Metrics(_)
             | Verb::Claims(_)
+            | Verb::Doctor(_)
             | Verb::Explain(_)
             | Verb::Schema(_)
             | Verb::Demo(_)
@@ -445,7 +449,7 @@ Events with --json, one object a line:
     {\"event\":\"ended\"}          nothing follows; exits with 0
     {\"event\":\"stale\"}          the store cannot be read: may be out of date
     {\"event\":\"current\"}        it can be read again
-    {\"event\":\"store_reset\"}    another store answers: tokens start anew")]
+    {\"event\":\"store_reset\"}    another store, or an older one: tokens start anew")]
 pub(crate) struct ObserveArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
@@ -472,7 +476,8 @@ refused or electing. With a directory, \"silent_ms\" says how long ago the
 leader was last heard from. With peers there is also
 \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, with \"waits_for\",
 \"not_voting\" and \"refusing\" where members are missing, have lost their votes
-or hold another election.")]
+or hold another election. \"seen_token\" is there when this host has seen that
+higher token in this store: then the store is older than it was.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
@@ -575,8 +580,9 @@ pub(crate) struct MetricsArgs {
 /// List the processes of this host that say they lead
 ///
 /// Each `incumbent run` and `incumbent campaign` in office says so in a file, with how long it may
-/// believe it; what a killed process left behind is not shown. No store is asked. Without root's
-/// rights the claims of other users cannot be read, and that is said.
+/// believe it; what a killed process left behind is not shown. It is read, and no store is asked:
+/// two claims to one office, or one that the store does not know, are what `incumbent doctor` looks
+/// for. Without root's rights the claims of other users cannot be read, and that is said.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 With --json, on one line:
@@ -591,6 +597,65 @@ work was asked to stop. \"suspended\": the process is stopped by a signal.
 Claims are kept in $XDG_RUNTIME_DIR/incumbent; without that variable in
 /run/incumbent (root) or in /tmp/incumbent-UID.")]
 pub(crate) struct ClaimsArgs {
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Look for what is wrong with an election, with everybody asked
+///
+/// Reads the store, asks which processes claim to lead, and reads the store again; what is odd is
+/// looked at again before it is said. Each finding comes with what was seen, what it means, what it
+/// cannot be told from and what to do next; docs/runbooks.md has the rest. It writes nothing, and
+/// is no candidate.
+///
+/// Without --host the processes of this host are asked. That is everybody with a directory as the
+/// store; elsewhere it is not, and that is said.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+    incumbent doctor jobs/nightly
+    incumbent doctor db/main --host db1 --host db2 --fence file:///srv/marks \\
+        --claims 'ssh {host} incumbent claims --json'
+    incumbent doctor db/main --claims 'cat /tmp/claims-of-*.json'
+
+Findings:
+    D01  two processes say that they lead        D02  one that the store denies
+    D03  work goes on after its term             D05  a leader that is silent
+    D06  the store is older than it was, or another
+    D07  a fence behind the leader: usual        D08  tokens went back
+    D10  nobody stands where somebody led        D11  an order was forgotten
+    D13  members lost their votes, or differ     D14  too few members answer
+    D16  the store promises too little           D17  led in two stores
+With --json, one object a line for each: {\"v\":1,\"finding\":\"D01\",
+\"severity\":\"wrong\",\"what\":...,\"seen\":[...],\"means\":...,\"not_told_from\":...,
+\"next\":...,\"runbook\":...}; and at last {\"v\":1,\"election\":...,\"findings\":1,
+\"looked_at\":[...],\"not_looked_at\":[...],\"exit\":11}. With --watch there is no
+such last line, and what is found no longer comes again with \"gone\":true.
+
+Exit codes:
+    0   everybody was asked, and nothing was found
+    4   nothing is known to be wrong, but not everybody was asked
+    10  warnings
+    11  something is wrong
+    5   the store is unavailable
+    2   the command line is wrong")]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) target: ElectionArg,
+    /// A host to ask, by way of --claims; can be given several times
+    #[arg(long = "host", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) hosts: Vec<String>,
+    /// How to ask: a shell command that prints what `incumbent claims --json` prints there. {host}
+    /// stands for each --host; without it, it is run once and may print a line for each host
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) claims: Option<String>,
+    /// A directory of file fences whose mark is to be compared, e.g. file:///srv/marks; can be
+    /// given several times
+    #[arg(long = "fence", value_name = "URL", value_parser = parse_fence)]
+    pub(crate) fences: Vec<PathBuf>,
+    /// Look every five seconds, and say what appears and what goes, until interrupted
+    #[arg(long)]
+    pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -898,6 +963,12 @@ pub(crate) struct ManArgs {
 
 fn parse_name(text: &str) -> Result<String, NameError> {
     check_candidate_name(text).map(|()| text.to_owned())
+}
+
+fn parse_fence(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("file://").and_then(unescape).filter(|path| path.starts_with(b"/"));
+    path.map(|path| PathBuf::from(OsString::from_vec(path)))
+        .ok_or_else(|| "the mark of a file fence is in a directory: file:///path/to/directory".to_owned())
 }
 
 fn parse_token(text: &str) -> Result<Token, String> {

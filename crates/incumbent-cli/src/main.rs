@@ -79,6 +79,7 @@ fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> R
         Verb::Check(args) => block_on(verbs::check::check(args, at(console)?)),
         Verb::Metrics(args) => block_on(verbs::metrics::metrics(args, at(console)?)),
         Verb::Claims(args) => verbs::claims::claims(args, console),
+        Verb::Doctor(args) => block_on(verbs::doctor::doctor(args, at(console)?, console)),
         Verb::Transfer(args) => block_on(verbs::operate::transfer(args, at(console)?, console)),
         Verb::Resign(args) => block_on(verbs::operate::resign(args, at(console)?, console)),
         Verb::Depose(args) => block_on(verbs::operate::depose(args, at(console)?, console)),

@@ -4,12 +4,12 @@
 use std::io;
 use std::time::Duration;
 
-use incumbent::{Candidacy, Leadership, LossReason, Role, Timestamp, Unfenced};
+use incumbent::{Candidacy, Election, Leadership, LossReason, Role, Timestamp, Unfenced};
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
 
-use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes};
+use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes, witness_term};
 use crate::args::CampaignArgs;
 use crate::claims::{Claim, ClaimKeeper};
 use crate::failure::{Code, Failure};
@@ -106,7 +106,7 @@ pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Cons
             () = quit.asked() => return left_before_it_was_in_line(),
             never = say_what_is_waited_for(console) => match never {},
         };
-        hold(candidacy, console, &mut writer, &mut quit).await
+        hold(&election, candidacy, console, &mut writer, &mut quit).await
     };
     let outcome = outcome.await;
     // Also when the reader has gone, or something broke: the office is not left to expire.
@@ -126,6 +126,7 @@ fn left_before_it_was_in_line() -> Result<Event, Failure> {
 
 /// Stands, leads, loses and stands again, until there is a reason to leave for good.
 async fn hold(
+    election: &Election<Unfenced>,
     mut candidacy: Candidacy<Unfenced>,
     console: &Console,
     writer: &mut EventWriter,
@@ -139,6 +140,7 @@ async fn hold(
             () = quit.asked() => return Ok(Event::Resigned),
             elected = candidacy.elected() => match elected? {
                 Some(leadership) => {
+                    witness_term(election, &leadership, console);
                     let claim = claims.claim(&leadership.term(), candidacy.name());
                     if !lead(leadership, claim, writer, quit).await? {
                         return Ok(Event::Resigned);

@@ -18,7 +18,7 @@ use crate::output::{Console, out, printable};
 use crate::store_url::StoreUrl;
 
 /// After how long an order is called forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
+pub(super) const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
 /// How often a vacancy is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 

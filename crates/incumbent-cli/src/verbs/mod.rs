@@ -4,6 +4,7 @@ pub(crate) mod campaign;
 pub(crate) mod check;
 pub(crate) mod claims;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod generate;
 pub(crate) mod list;
@@ -21,8 +22,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use incumbent::store::random;
-use incumbent::{Client, ClientBuilder, ConnectError, Election, ElectionName, Unfenced};
+use incumbent::store::{random, state_directory};
+use incumbent::{Client, ClientBuilder, ConnectError, Election, ElectionName, Leadership, Sighting, Unfenced, Witness};
 
 use crate::args::CandidateArgs;
 use crate::failure::{Code, Failure};
@@ -124,7 +125,54 @@ async fn awaited_election(
 
 /// The client of a verb that only reads: it creates no directory, whose name may be mistyped.
 async fn seeing_client(builder: ClientBuilder, store: &StoreUrl) -> Result<Client<Unfenced>, ConnectError> {
+    let builder = match witness_of_this_user() {
+        Some(witness) => builder.witness(witness),
+        None => builder,
+    };
     builder.must_exist().connect_unfenced(store.url()).await
+}
+
+/// What this user has seen from this host: beside the user's own store, not in it.
+fn witness_of_this_user() -> Option<Witness> {
+    state_directory().map(|directory| Witness::new(directory.with_file_name("incumbent-witness")))
+}
+
+/// Remembers who leads now, and warns if the store is older than what this host has seen. The term
+/// goes on meanwhile, and whatever comes of this.
+fn witness_term(election: &Election<Unfenced>, leadership: &Leadership<Unfenced>, console: &Console) {
+    let (Some(witness), Some(token)) = (witness_of_this_user(), leadership.token_if_any().cloned()) else { return };
+    let (election, console) = (election.clone(), console.clone());
+    tokio::spawn(async move {
+        // The store knows under which id.
+        let Ok(reading) = election.leader().await else { return };
+        let leads = reading.get().as_ref().and_then(Sighting::of).filter(|leads| leads.token == token.token);
+        let Some(leads) = leads else { return };
+        let name = election.name().clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let seen = witness.seen(&token.store, &name);
+            let noted = witness.note(&token.store, &name, leads);
+            (seen, noted)
+        });
+        let Ok((seen, noted)) = looked.await else { return };
+        if let Err(error) = noted {
+            tracing::debug!(%error, "cannot write down who leads");
+        }
+        if let Ok(Some(seen)) = seen
+            && seen.is_later_than(&leads)
+        {
+            console.warn(older_than_seen(election.name(), seen));
+        }
+    });
+}
+
+/// What is wrong with a store in which somebody leads that came before this one.
+fn older_than_seen(election: &ElectionName, seen: Sighting) -> String {
+    format!(
+        "this host has seen token {} in this store: it is older than it was, and gives tokens again; \
+         `incumbent doctor {}` looks closer, docs/runbooks.md#the-store-was-restored says what to do",
+        seen.token,
+        read::quoted(election)
+    )
 }
 
 /// The client of a candidate.

@@ -81,7 +81,9 @@ fn words(observation: &Observation, paint: Paint) -> String {
         Observation::Ended => paint.bold("ended"),
         Observation::Stale => format!("{}   the store cannot be read: this may be out of date", paint.red("stale")),
         Observation::Current => format!("{}  the store can be read again", paint.green("current")),
-        Observation::StoreReset => format!("{}  another store answers now: tokens start anew", paint.red("reset")),
+        Observation::StoreReset => {
+            format!("{}  another store answers, or an older one: tokens start anew", paint.red("reset"))
+        }
         other => format!("{other:?}"),
     }
 }

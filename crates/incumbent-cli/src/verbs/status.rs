@@ -4,13 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use incumbent::{CandidateInfo, ElectionName, GroupStatus, Order, Reading, Silence, Status};
+use incumbent::{
+    CandidateInfo, Election, ElectionName, GroupStatus, Order, Reading, Sighting, Silence, Status, Unfenced,
+};
 use serde::Serialize;
 
 use super::list::followers;
 use super::read::{described, quoted};
 use super::screen::{self, Shown};
-use super::{awaited_election, seen_election};
+use super::{awaited_election, older_than_seen, seen_election};
 use crate::args::StatusArgs;
 use crate::duration::show;
 use crate::failure::{Code, Failure};
@@ -43,6 +45,9 @@ pub(super) struct StatusJson<'a> {
     silent_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<GroupJson>,
+    /// This host has seen this token there: the store is older than it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen_token: Option<u64>,
     age_ms: u64,
 }
 
@@ -225,21 +230,40 @@ fn has_lost_votes(group: &GroupStatus, name: &str) -> String {
 
 pub(crate) async fn status(args: StatusArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let name = &args.target.election;
-    let shown = |reading: &Reading<Status>| match args.format.json {
-        true => json_text(&to_json(name, &store, reading)),
-        false => Ok(page(name, &store, reading.get()).join("\n")),
+    let shown = |reading: &Reading<Status>, seen: Option<Sighting>| match args.format.json {
+        true => {
+            json_text(&StatusJson { seen_token: seen.map(|seen| seen.token.get()), ..to_json(name, &store, reading) })
+        }
+        false => {
+            let warning = seen.map(|seen| warning(&older_than_seen(name, seen)));
+            Ok(page(name, &store, reading.get()).into_iter().chain(warning).collect::<Vec<_>>().join("\n"))
+        }
     };
     if args.watch.watch {
         let election = awaited_election(name, &store, console).await?;
         let read = async || {
             let reading = election.status().await?;
-            Ok(Shown { text: shown(&reading)?, news: format!("{:?}", without_ages(reading.get())) })
+            let seen = seen_later(&election, reading.get()).await;
+            Ok(Shown { text: shown(&reading, seen)?, news: format!("{:?}{seen:?}", without_ages(reading.get())) })
         };
         return screen::watch(console, read).await;
     }
-    let reading = seen_election(name, &store).await?.status().await?;
-    out(&shown(&reading)?)?;
+    let election = seen_election(name, &store).await?;
+    let reading = election.status().await?;
+    out(&shown(&reading, seen_later(&election, reading.get()).await)?)?;
     Ok(if Vacancy::of(reading.get()).is_some() { Code::No as u8 } else { 0 })
+}
+
+/// Whom this host has seen that came after the one who leads. It is asked for beside the status,
+/// and its failure is none of the status.
+async fn seen_later(election: &Election<Unfenced>, status: &Status) -> Option<Sighting> {
+    status.leader()?;
+    election.seen_later().await.ok().flatten()
+}
+
+fn warning(text: &str) -> String {
+    let paint = Paint::for_stream(&io::stdout());
+    paint.row(9, "warning", &paint.red(text))
 }
 
 /// What was read, without what is another at every look.
@@ -279,6 +303,7 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
             not_voting: group.not_voting.iter().map(ToString::to_string).collect(),
             refusing: group.refusing.iter().map(|(name, _)| name.to_string()).collect(),
         }),
+        seen_token: None,
         age_ms: u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX),
     }
 }

@@ -71,8 +71,8 @@ impl Host {
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
         command.args(args).env("INCUMBENT_STORE", self.store()).env("FOLDER", &self.folder);
-        // What other tests claim is another host's.
-        command.env("XDG_RUNTIME_DIR", &self.folder);
+        // What other tests claim and have seen is another host's.
+        command.env("XDG_RUNTIME_DIR", &self.folder).env("HOME", &self.folder);
         for name in ["KUBERNETES_SERVICE_HOST", "NOTIFY_SOCKET", "NO_COLOR", "container", "XDG_STATE_HOME"] {
             command.env_remove(name);
         }

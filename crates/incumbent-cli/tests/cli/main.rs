@@ -6,6 +6,7 @@ mod claiming;
 #[cfg(feature = "faults")]
 mod crowd;
 mod demo;
+mod doctoring;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod health;

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::read::quoted;
-use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes};
+use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes, witness_term};
 use crate::args::RunArgs;
 use crate::claims::ClaimKeeper;
 use crate::failure::Failure;
@@ -190,6 +190,7 @@ impl Supervisor<'_> {
                     Waited::Elected(leadership) => *leadership,
                     Waited::Exit(code) => return Ok(code),
                 };
+            witness_term(&handle, &leadership, self.console);
             let claim = self.claims.claim(&leadership.term(), &self.name);
             let ended = self.serve(&leadership).await?;
             if let Some(claim) = claim {

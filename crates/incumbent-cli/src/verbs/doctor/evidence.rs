@@ -1,0 +1,249 @@
+//! What was seen of an election: the store's word before and after everybody was asked, and what
+//! everybody said. Plain values: nothing here asks, and nothing judges.
+
+use std::time::Duration;
+
+use incumbent::{Incarnation, Order, Sighting, Status, Token, TokenStrength};
+
+use crate::claims::{HostClaims, LivingClaim};
+
+/// All that was seen.
+#[derive(Clone, Debug)]
+pub(super) struct Evidence {
+    pub(super) election: String,
+    /// The identity of the store, where numbers of one store have to be told from those of another.
+    pub(super) identity: Option<String>,
+    /// What the store's tokens survive, if it was asked, and what else it says of itself.
+    pub(super) tokens: Option<(TokenStrength, Vec<String>)>,
+    /// All candidates are processes of this host: the store is a directory.
+    pub(super) one_host: bool,
+    /// Hosts were named, or a command that knows them.
+    pub(super) hosts_named: bool,
+    /// Oldest first. There is always one.
+    pub(super) rounds: Vec<Round>,
+    /// The latest leader that this host has seen, and in which file that is; or why nobody knows.
+    pub(super) witness: Result<Option<(Sighting, String)>, String>,
+    pub(super) fences: Vec<FenceSeen>,
+}
+
+/// Everybody asked once, between two looks at the store.
+#[derive(Clone, Debug)]
+pub(super) struct Round {
+    pub(super) before: Look,
+    pub(super) answers: Vec<Answer>,
+    pub(super) after: Look,
+}
+
+/// What the store said. Moments count from when the doctor began.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Look {
+    pub(super) at: Duration,
+    pub(super) head: Option<Head>,
+    /// How many are in line, or are members that answer.
+    pub(super) in_line: usize,
+    pub(super) paused: Option<Ordered>,
+    pub(super) frozen: Option<Ordered>,
+    pub(super) ended: bool,
+    pub(super) deposed: Option<u64>,
+    /// For how long nothing was heard of the head, and how long that may last.
+    pub(super) silence: Option<(Duration, Duration)>,
+    pub(super) group: Option<Members>,
+}
+
+/// Who leads, as the store says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Head {
+    pub(super) name: Option<String>,
+    pub(super) token: Option<u64>,
+    pub(super) id: Option<Incarnation>,
+}
+
+/// What an operator has ordered.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ordered {
+    pub(super) text: String,
+    pub(super) age: Option<Duration>,
+}
+
+/// A group of peers, as it answers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Members {
+    pub(super) members: usize,
+    pub(super) answering: usize,
+    pub(super) needed: usize,
+    pub(super) waits_for: Vec<String>,
+    pub(super) not_voting: Vec<String>,
+    pub(super) refusing: Vec<String>,
+}
+
+/// What one host, or the command that was to ask it, answered.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) host: String,
+    pub(super) at: Duration,
+    pub(super) claims: Result<HostClaims, String>,
+}
+
+/// The mark of a fence: the token, and the identity of its store.
+#[derive(Clone, Debug)]
+pub(super) struct FenceSeen {
+    pub(super) place: String,
+    pub(super) mark: Result<Option<(u64, String)>, String>,
+}
+
+/// A claim, by whom, and when it was heard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard<'a> {
+    pub(super) host: &'a str,
+    pub(super) at: Duration,
+    pub(super) claim: &'a LivingClaim,
+}
+
+impl Heard<'_> {
+    /// What tells this claim from every other.
+    pub(super) fn key(&self) -> (&str, u32, Option<u64>) {
+        (self.host, self.claim.pid, self.claim.token)
+    }
+}
+
+impl Look {
+    pub(super) fn new(status: &Status, at: Duration, age: impl Fn(&Order) -> Option<Duration>) -> Look {
+        let ordered = |order: &Order| Ordered { text: order.to_string(), age: age(order) };
+        let names = |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect();
+        Look {
+            at,
+            head: status.leader().map(|leader| Head {
+                name: leader.name.as_deref().map(str::to_owned),
+                token: leader.token.map(Token::get),
+                id: leader.id,
+            }),
+            in_line: status.candidates.len(),
+            paused: status.paused.as_ref().map(ordered),
+            frozen: status.frozen.as_ref().map(|frozen| ordered(&frozen.order)),
+            ended: status.ended,
+            deposed: status.deposed.as_ref().map(|deposed| deposed.token.get()),
+            silence: status.silence.map(|silence| (silence.lasts, silence.ttl)),
+            group: status.group.as_ref().map(|group| Members {
+                members: group.members,
+                answering: group.answering,
+                needed: group.needed,
+                waits_for: names(&group.waits_for),
+                not_voting: names(&group.not_voting),
+                refusing: group.refusing.iter().map(|(name, why)| format!("{name}: {why}")).collect(),
+            }),
+        }
+    }
+
+    pub(super) fn head_token(&self) -> Option<u64> {
+        self.head.as_ref()?.token
+    }
+}
+
+impl Head {
+    /// As it is shown to people.
+    pub(super) fn shown(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("a candidate of another library");
+        self.token.map_or_else(|| name.to_owned(), |token| format!("{name} (token {token})"))
+    }
+
+    /// Whether it is of this library, and so may be expected to claim its office.
+    pub(super) fn is_ours(&self, among_peers: bool) -> bool {
+        self.id.is_some() || among_peers
+    }
+}
+
+impl Round {
+    /// Nobody else came to lead while everybody was asked: a token is given once.
+    pub(super) fn is_settled(&self) -> bool {
+        self.before.head == self.after.head
+    }
+
+    /// What the processes that were asked claim of this election.
+    pub(super) fn heard<'a>(&'a self, election: &str) -> Vec<Heard<'a>> {
+        let mut heard = Vec::new();
+        for answer in &self.answers {
+            for claim in answer.claims.iter().flat_map(|host| &host.claims).filter(|claim| claim.election == election) {
+                heard.push(Heard { host: &answer.host, at: answer.at, claim });
+            }
+        }
+        heard
+    }
+}
+
+impl Evidence {
+    /// The newest round.
+    pub(super) fn last(&self) -> &Round {
+        self.rounds.last().unwrap_or_else(|| unreachable!("somebody was asked at least once"))
+    }
+
+    /// The two newest rounds, if nobody else came to lead in either, nor between them.
+    pub(super) fn last_two(&self) -> Option<(&Round, &Round)> {
+        let [.., earlier, later] = &self.rounds[..] else { return None };
+        let same = earlier.is_settled() && later.is_settled() && earlier.after.head == later.before.head;
+        same.then_some((earlier, later))
+    }
+
+    /// The claims to this very office: of this election, in this store as far as that is known.
+    pub(super) fn claims_in<'a>(&'a self, round: &'a Round) -> Vec<Heard<'a>> {
+        let elsewhere = |heard: &Heard<'_>| self.is_elsewhere(heard);
+        round.heard(&self.election).into_iter().filter(|heard| !elsewhere(heard)).collect()
+    }
+
+    /// Whether it claims the office of an election of the same name, in another store.
+    pub(super) fn is_elsewhere(&self, heard: &Heard<'_>) -> bool {
+        heard.claim.store.as_ref().zip(self.identity.as_ref()).is_some_and(|(theirs, ours)| theirs != ours)
+    }
+
+    /// The same claims, of those that `suspect` picks, in both of the two newest rounds: as they
+    /// were said first, and last. What was said once may have been out of date already.
+    pub(super) fn lasting<'a>(&'a self, suspect: impl Fn(&'a Round) -> Vec<Heard<'a>>) -> Vec<(Heard<'a>, Heard<'a>)> {
+        let Some((earlier, later)) = self.last_two() else { return Vec::new() };
+        let earlier = suspect(earlier);
+        let pair = |now: Heard<'a>| Some((earlier.iter().copied().find(|then| then.key() == now.key())?, now));
+        suspect(later).into_iter().filter_map(pair).collect()
+    }
+
+    /// Claims that are valid although the store shows another leader, or nobody.
+    pub(super) fn contradictions<'a>(&'a self, round: &'a Round) -> Vec<Heard<'a>> {
+        let minority = |look: &Look| look.group.as_ref().is_some_and(|group| group.answering < group.needed);
+        // A group of which too few answer here may well be led.
+        if !round.is_settled() || minority(&round.before) || minority(&round.after) {
+            return Vec::new();
+        }
+        let contradicts = |heard: &Heard<'_>| heard.claim.is_valid() && !agrees(heard.claim, round.after.head.as_ref());
+        self.claims_in(round).into_iter().filter(contradicts).collect()
+    }
+
+    /// Claims of terms that are over, whose work has not stopped.
+    pub(super) fn overdue<'a>(&'a self, round: &'a Round) -> Vec<Heard<'a>> {
+        self.claims_in(round).into_iter().filter(|heard| !heard.claim.is_valid()).collect()
+    }
+
+    /// Who leads in the newest round, if it should claim its office and nobody who was asked does.
+    pub(super) fn unclaimed(&self) -> Option<&Head> {
+        let last = self.last();
+        let head = last.after.head.as_ref().filter(|head| head.is_ours(last.after.group.is_some()))?;
+        let claimed = self.claims_in(last).iter().any(|heard| agrees(heard.claim, Some(head)));
+        (!claimed).then_some(head)
+    }
+
+    /// Whether the leader that this host has seen last came after the one that each look of the two
+    /// newest rounds shows.
+    pub(super) fn seen_later(&self) -> Option<&(Sighting, String)> {
+        let seen = self.witness.as_ref().ok()?.as_ref()?;
+        let later_than = |look: &Look| {
+            let head = look.head.as_ref()?;
+            Some(seen.0.is_later_than(&Sighting::new(Token::new(head.token?)?, head.id)))
+        };
+        let looks = self.rounds.iter().rev().take(2).flat_map(|round| [&round.before, &round.after]);
+        looks.map(later_than).all(|later| later == Some(true)).then_some(seen)
+    }
+}
+
+/// Whether the claim is that of the leader that the store shows.
+fn agrees(claim: &LivingClaim, head: Option<&Head>) -> bool {
+    head.is_some_and(|head| match claim.token {
+        Some(token) => head.token == Some(token),
+        None => head.token.is_none() && head.name.as_deref() == Some(&*claim.name),
+    })
+}
