@@ -37,6 +37,7 @@ macro_rules! elections {
             running_goes_on_with_the_next_term_after_a_loss
             fences_are_raised_before_anybody_is_in_office
             a_fence_that_refuses_for_good_keeps_the_candidate_out_of_office
+            a_fence_of_another_store_keeps_the_candidate_out_of_office_until_it_is_reset
             an_unhealthy_candidate_leaves_the_line_and_comes_back
             bad_names_and_large_values_are_refused_before_anything_is_written
             an_observer_sees_leaders_values_and_vacancy

@@ -1,5 +1,6 @@
 //! Standing, leading, losing and coming back.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -189,31 +190,64 @@ pub async fn fences_are_raised_before_anybody_is_in_office(harness: &impl Harnes
     assert_eq!(fence.write(second.token(), |log| log.clone()).expect("the leader reads"), ["first", "second"]);
 }
 
-/// A fence whose mark comes from another store is an error that an operator has to settle, and
-/// nobody leads.
+/// A fence that cannot be used is an error that ends the candidacy, and nobody leads.
 pub async fn a_fence_that_refuses_for_good_keeps_the_candidate_out_of_office(harness: &impl Harness) {
     /// Counts how often it was asked.
     #[derive(Debug)]
-    struct Elsewhere(AtomicU64);
-    impl Fence for Elsewhere {
-        fn raise<'a>(&'a self, _: &'a ElectionName, to: FencingToken) -> BoxFuture<'a, Result<(), FenceError>> {
+    struct Closed(AtomicU64);
+    impl Fence for Closed {
+        fn raise<'a>(&'a self, _: &'a ElectionName, _: FencingToken) -> BoxFuture<'a, Result<(), FenceError>> {
             self.0.fetch_add(1, Ordering::Relaxed);
-            let mark_store = StoreId::new("another store");
-            let error = FenceError::StoreReplaced { mark: Token::new(9), mark_store, token: to.token, store: to.store };
-            Box::pin(async move { Err(error) })
+            Box::pin(async { Err(FenceError::Denied { what: "nobody may raise it".to_owned(), source: None }) })
         }
     }
     let fixture = Fixture::new(harness).await;
-    let fence = Arc::new(Elsewhere(AtomicU64::new(0)));
+    let fence = Arc::new(Closed(AtomicU64::new(0)));
     let candidate = fixture.election().await.candidate("a").fence(fence.clone());
     let error = match candidate.stand().await {
         Ok(mut candidacy) => candidacy.elected().await.expect_err("not in office"),
         Err(StandError::Candidacy(error)) => error,
         Err(other) => panic!("{other:?}"),
     };
-    assert!(matches!(error, CandidacyError::Fence(FenceError::StoreReplaced { .. })), "{error:?}");
+    assert!(matches!(error, CandidacyError::Fence(FenceError::Denied { .. })), "{error:?}");
     assert_eq!(fence.0.load(Ordering::Relaxed), 1);
     fixture.until_empty().await;
+}
+
+/// A fence whose mark comes from another store is for an operator to settle. Nobody leads until
+/// that is done, and then the candidate that has waited does.
+pub async fn a_fence_of_another_store_keeps_the_candidate_out_of_office_until_it_is_reset(harness: &impl Harness) {
+    /// Counts how often it was asked.
+    #[derive(Debug)]
+    struct Counted {
+        fence: MemoryFence<()>,
+        asked: AtomicU64,
+    }
+    impl Fence for Counted {
+        fn raise<'a>(&'a self, election: &'a ElectionName, to: FencingToken) -> BoxFuture<'a, Result<(), FenceError>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.fence.raise(election, to)
+        }
+    }
+    let fixture = Fixture::new(harness).await;
+    let election = fixture.election().await;
+    let fence = Arc::new(Counted { fence: MemoryFence::new(election.name(), ()), asked: AtomicU64::new(0) });
+    let elsewhere = FencingToken::new(Token::new(9).expect("a token"), StoreId::new("another store"));
+    fence.fence.write(&elsewhere, |()| ()).expect("the first one is let in");
+    let candidate = election.candidate("a").fence(fence.clone());
+    let mut elected = pin!(async {
+        let mut candidacy = candidate.stand().await.expect("in line");
+        let office = lead(&mut candidacy).await;
+        (candidacy, office)
+    });
+    while fence.asked.load(Ordering::Relaxed) < 3 {
+        let elected = tokio::time::timeout(harness.ttl() / 20, elected.as_mut()).await;
+        assert!(elected.is_err(), "{elected:?}");
+    }
+    let store = fixture.store.identity().await.expect("it says who it is");
+    fence.fence.reset(&store, "the other store is gone").expect("reset");
+    let (_candidacy, office) = elected.await;
+    office.check().expect("in office");
 }
 
 /// An unfit leader drains and leaves; fit again, it stands again.

@@ -21,6 +21,8 @@ pub(super) struct Fences {
     fences: Arc<[Arc<dyn Fence>]>,
     /// The token that a fence has called stale.
     called_stale: Option<Token>,
+    /// The token of which it was logged that an operator has to settle it.
+    told_of: Option<Token>,
 }
 
 /// Ends a task when it is dropped.
@@ -34,7 +36,7 @@ impl Drop for Abort {
 
 impl Fences {
     pub(super) fn new(election: ElectionName, fences: Vec<Arc<dyn Fence>>) -> Fences {
-        Fences { election, fences: fences.into(), called_stale: None }
+        Fences { election, fences: fences.into(), called_stale: None, told_of: None }
     }
 
     /// Another leader is known: what a fence said of the last token is of no interest.
@@ -81,14 +83,26 @@ impl Fences {
     ///
     /// One that calls us stale knows a newer leader, or the history of another store. The machine
     /// makes sure once more that we are the one: if we are, then there is no newer leader.
+    ///
+    /// A store that was replaced is for an operator to settle, who resets the fence. Until then
+    /// nobody is in office, and somebody has to be left who can be elected afterwards: it is tried
+    /// again, like a fence that does not answer.
     pub(super) fn on_error(&mut self, store: &StoreId, token: Token, error: FenceError) -> (Fault, CandidacyError) {
         let stale = matches!(error, FenceError::Stale { .. });
         let again = std::mem::replace(&mut self.called_stale, stale.then_some(token)) == Some(token);
-        match (stale, again) {
-            (true, false) => (Fault::Unavailable, CandidacyError::Fence(error)),
-            (true, true) => (Fault::Permanent, CandidacyError::Fence(error.seen_leading(store))),
-            (false, _) => (error.fault(), CandidacyError::Fence(error)),
-        }
+        let error = if stale && again { error.seen_leading(store) } else { error };
+        let fault = match &error {
+            FenceError::Stale { .. } => Fault::Unavailable,
+            FenceError::StoreReplaced { .. } => {
+                if self.told_of.replace(token) != Some(token) {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(error, "nobody is in office until an operator has reset the fence");
+                }
+                Fault::Unavailable
+            }
+            other => other.fault(),
+        };
+        (fault, CandidacyError::Fence(error))
     }
 }
 
@@ -169,6 +183,10 @@ mod tests {
         assert_eq!(fences.on_error(&store, token(5), stale()).0, Fault::Unavailable);
         // Said late, of an earlier term: the next one has been called stale by nobody yet.
         assert_eq!(fences.on_error(&store, token(6), stale()).0, Fault::Unavailable);
-        assert_eq!(fences.on_error(&store, token(6), stale()).0, Fault::Permanent);
+        let (fault, error) = fences.on_error(&store, token(6), stale());
+        assert!(matches!(error, CandidacyError::Fence(FenceError::StoreReplaced { .. })), "{error:?}");
+        assert_eq!(fault, Fault::Unavailable, "an operator may reset the fence, and then it is let in");
+        let denied = FenceError::Denied { what: "no".to_owned(), source: None };
+        assert_eq!(fences.on_error(&store, token(6), denied).0, Fault::Permanent);
     }
 }
