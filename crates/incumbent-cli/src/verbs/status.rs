@@ -353,7 +353,10 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
             &paint.yellow("yes: candidates from before leave as they hear of it; those that came later stay"),
         ));
     }
-    page.extend(Vacancy::of(status).map(|vacancy| format!("\n{}", vacancy.sentence(name))));
+    if let Some(vacancy) = Vacancy::of(status) {
+        let runbook = if vacancy.is_ordered() { "" } else { "\nStep by step: docs/runbooks.md#nobody-leads" };
+        page.push(format!("\n{}{runbook}", vacancy.sentence(name)));
+    }
     page
 }
 

@@ -12,7 +12,11 @@ use crate::host::{Host, Process, Said, eventually, stop};
 
 /// Starts a campaign, and waits until it leads. Nothing expires while the test looks.
 fn lead(host: &Host, name: &str) -> (Process, u64) {
-    let mut campaign = host.start(["campaign", "--name", name, "--ttl", "10m", "jobs/x", "--json"]);
+    lead_in(host, &host.store(), name)
+}
+
+fn lead_in(host: &Host, store: &str, name: &str) -> (Process, u64) {
+    let mut campaign = host.start(["--store", store, "campaign", "--name", name, "--ttl", "10m", "jobs/x", "--json"]);
     let event = eventually("an election", || Some(campaign.json()).filter(|event| event["event"] == "elected"));
     let token = event["token"].as_u64().unwrap();
     eventually("its claim", || claims(host).iter().any(|claim| claim["token"] == token).then_some(()));
@@ -214,4 +218,45 @@ fn what_appears_and_goes_is_told_to_those_who_watch() {
     assert_eq!((&finding["finding"], finding.get("gone")), (&json!("D02"), None), "{finding}");
     stopped.signal(Signal::CONT);
     assert_eq!(watch.json()["gone"], true);
+}
+
+/// Whether a leader that does not know yet that it was deposed is found on this store, beside what
+/// is always found there.
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+fn two_leaders_are_found(store: &str, always: &[&str]) {
+    let host = Host::new();
+    let all = format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"));
+    let codes = || diagnosis(&host, &["--store", store, "--claims", &all]).0;
+    let (stopped, _) = lead_in(&host, store, "a");
+    assert_eq!(codes(), always);
+    stop(stopped.pid());
+    host.ok(["--store", store, "depose", "jobs/x"]);
+    let _next = lead_in(&host, store, "b");
+    assert_eq!(codes(), [&["D01"], always].concat());
+    // Without a word of the other hosts, nobody knows.
+    assert_eq!(diagnosis(&host, &["--store", store]).1, Some(11));
+    drop(stopped);
+    assert_eq!(diagnosis(&host, &["--store", store]).1, Some(4));
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn two_leaders_are_found_on_etcd() {
+    let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
+    two_leaders_are_found(&cluster.url(), &[]);
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn two_leaders_are_found_on_postgres() {
+    let server = incumbent_testkit::servers::PostgresServer::start().await;
+    two_leaders_are_found(&server.url(), &[]);
+}
+
+/// One that keeps nothing across a restart.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn two_leaders_and_weak_promises_are_found_on_redis() {
+    let server = incumbent_testkit::servers::RedisServer::start().await;
+    two_leaders_are_found(&server.url(), &["D16"]);
 }
