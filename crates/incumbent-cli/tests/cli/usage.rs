@@ -10,7 +10,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::host::{Host, Said, finish};
 
-const VERBS: [&str; 23] = [
+const VERBS: [&str; 25] = [
     "run",
     "campaign",
     "leader",
@@ -20,6 +20,8 @@ const VERBS: [&str; 23] = [
     "list",
     "check",
     "metrics",
+    "claims",
+    "doctor",
     "transfer",
     "resign",
     "depose",
