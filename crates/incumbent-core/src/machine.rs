@@ -13,6 +13,7 @@ use crate::office::{Act, Heir, Office, Order, Refusal};
 use crate::peers::{Abstention, MemberId};
 use crate::settings::SettingsError;
 use crate::standing::{Cas, Cursor, Fault, Line, Liveness, Renewal, Seen, Standing, Watched};
+use crate::terms::Origin;
 use crate::time::Timestamp;
 
 /// Numbers the candidacies of one process.
@@ -43,6 +44,11 @@ pub struct Candidate {
     pub hold_until_stopped: bool,
     /// Whether it is unfit to begin with: then it gets in line once it is said to be fit.
     pub unfit: bool,
+    /// Whether the election is to keep a record of its terms. One that keeps one goes on with it,
+    /// whoever stands.
+    pub recorded: bool,
+    /// What is put on record of where its work is done.
+    pub origin: Arc<Origin>,
     /// The tombstone that was there at first contact with this election, if first contact has been
     /// made.
     pub first_contact: Option<Option<Nonce>>,

@@ -134,6 +134,14 @@ policy! {
         FreezeForEver breaks ends_freezes,
         /// Of several that stopped in a row, each is timed only once the one behind it is gone.
         SilenceCountedInTurn breaks counts_silence_at_once,
+        /// A leader is elected before its term is open in the record.
+        ElectedBeforeOpening breaks opens_before_office,
+        /// A term is closed in the record when its work is asked to stop.
+        ClosesBeforeStop breaks closes_after_stop,
+        /// The hard stop is taken for the word that the work has stopped, and the term is closed.
+        HardStopCloses breaks hard_stop_is_no_close,
+        /// The entry goes before the term is closed.
+        WithdrawsBeforeClosing breaks closes_before_withdrawing,
     }
 }
 

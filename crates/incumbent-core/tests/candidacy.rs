@@ -50,6 +50,8 @@ fn candidate() -> Candidate {
         fenced: false,
         hold_until_stopped: false,
         unfit: false,
+        recorded: false,
+        origin: Default::default(),
         first_contact: None,
     }
 }

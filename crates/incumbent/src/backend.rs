@@ -4,7 +4,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cursor, Deposed, ElectionName, Frozen, Handover, LONGEST, Line, Nonce, Order, Seen, Settings};
+use incumbent_core::{
+    Cursor, Deposed, ElectionName, Frozen, Handover, LONGEST, Line, Nonce, Order, Seen, Settings, Terms,
+};
 use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -34,6 +36,7 @@ pub(crate) struct Snapshot {
     pub(crate) handover: Option<Handover>,
     pub(crate) deposed: Option<Deposed>,
     pub(crate) frozen: Option<Frozen>,
+    pub(crate) terms: Terms,
     pub(crate) silence: Option<Silence>,
     /// Among peers: how many of them there are.
     pub(crate) group: Option<GroupStatus>,
@@ -66,6 +69,7 @@ impl From<Line> for Snapshot {
             tombstone: line.office.ended.map(|ended| ended.id),
             deposed: line.office.deposed,
             frozen: line.office.frozen,
+            terms: line.office.terms,
             silence,
             group: None,
             seen: Some(seen),

@@ -12,6 +12,7 @@ use crate::error::{CandidacyError, LeadershipLost, StandError};
 use crate::fence::Fence;
 use crate::health::HealthChecks;
 use crate::leadership::Leadership;
+use crate::origin::{this_host, this_process};
 use crate::port::{Request, SharedCandidacy, Stand};
 use crate::term::Term;
 
@@ -53,6 +54,8 @@ pub struct Candidate<F: Fencing = Fenced> {
     fences: Vec<Arc<dyn Fence>>,
     hold_until_stopped: bool,
     health: HealthChecks,
+    recorded: bool,
+    work_outlives_process: bool,
 }
 
 impl Candidate<Fenced> {
@@ -68,7 +71,16 @@ impl Candidate<Fenced> {
 impl<F: Fencing> Candidate<F> {
     pub(crate) fn new(election: Election<F>, name: String) -> Candidate<F> {
         let (value, fences, health) = (Bytes::new(), Vec::new(), HealthChecks::new());
-        Candidate { election, name, value, fences, hold_until_stopped: false, health }
+        Candidate {
+            election,
+            name,
+            value,
+            fences,
+            hold_until_stopped: false,
+            recorded: false,
+            work_outlives_process: false,
+            health,
+        }
     }
 
     /// What it advertises: an address, for instance. At most 64 KiB.
@@ -92,6 +104,27 @@ impl<F: Fencing> Candidate<F> {
         self
     }
 
+    /// Keeps a record of the election's terms: each is opened in the store before its leader is
+    /// elected, and closed after its work has stopped and before its place in line goes. So the next
+    /// leader knows whether the work of the last one has certainly stopped, and people see in
+    /// [`Status::terms`](crate::Status::terms) who led, from when to when, and why it ended.
+    ///
+    /// Once one candidate has asked for it, the election keeps it up, whoever leads. The work of a
+    /// term has stopped when its [`Leadership`] is dropped or given back; one that the hard stop
+    /// ended before that stays open until then. It takes two more writes for each term. Where there
+    /// is no office record (a Redlock, a group of peers) such a candidate is refused.
+    pub fn recorded(mut self) -> Candidate<F> {
+        self.recorded = true;
+        self
+    }
+
+    /// Says in the record of terms that the work does not end with this process: a supervisor's
+    /// command may outlive it, if the supervisor is killed.
+    pub fn work_outlives_process(mut self) -> Candidate<F> {
+        self.work_outlives_process = true;
+        self
+    }
+
     /// Enters the line, and answers once it is there (or the election turns out to be paused, or
     /// this candidate unfit).
     ///
@@ -112,6 +145,8 @@ impl<F: Fencing> Candidate<F> {
             fenced: !self.fences.is_empty(),
             hold_until_stopped: self.hold_until_stopped,
             unfit: is_checked,
+            recorded: self.recorded,
+            origin: if self.work_outlives_process { this_host() } else { this_process() },
             first_contact: self.election.first_contact.get().copied(),
         };
         let request = Request::Stand(Box::new(Stand { id, candidate, fences: self.fences, shared: shared.clone() }));

@@ -108,6 +108,7 @@ mod leadership;
 mod observer;
 mod office_record;
 mod operator;
+mod origin;
 #[cfg(feature = "peers")]
 pub mod peers;
 mod port;
@@ -136,8 +137,8 @@ pub use flaw::DriverFlaw;
 #[doc(hidden)]
 pub use hooks::Spawn;
 pub use incumbent_core::{
-    Deposed, ElectionName, Frozen, Handover, Incarnation, LossReason, NameError, Order, Refusal, Settings,
-    SettingsError, Shortfall, Timestamp, Token, TokenOutOfRange,
+    Deposed, ElectionName, Frozen, Handover, Incarnation, LossReason, NameError, Order, Origin, Refusal, Settings,
+    SettingsError, Shortfall, TermEnd, TermRecord, Terms, Timestamp, Token, TokenOutOfRange,
 };
 pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
-use incumbent_core::{Deposed, ElectionName, Entry, Frozen, Handover, Incarnation, Nonce, Order, Timestamp, Token};
+use incumbent_core::{
+    Deposed, ElectionName, Entry, Frozen, Handover, Incarnation, Nonce, Order, Terms, Timestamp, Token,
+};
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
 
@@ -73,6 +75,9 @@ pub struct Status {
     pub deposed: Option<Deposed>,
     /// Nothing but a crash moves the office: since when, by whom and why.
     pub frozen: Option<Frozen>,
+    /// The last terms, oldest first, where the election [keeps a record of
+    /// them](crate::Candidate::recorded).
+    pub terms: Terms,
     /// For how long nothing has been heard from the leader. A directory can say that, other stores
     /// cannot.
     pub silence: Option<Silence>,
@@ -123,9 +128,21 @@ impl Status {
 
 impl From<Snapshot> for Status {
     fn from(snapshot: Snapshot) -> Status {
-        let Snapshot { candidates, vacant, paused, tombstone, handover, deposed, frozen, silence, group, seen: _ } =
-            snapshot;
-        Status { candidates, vacant, paused, ended: tombstone.is_some(), handover, deposed, frozen, silence, group }
+        let Snapshot {
+            candidates,
+            vacant,
+            paused,
+            tombstone,
+            handover,
+            deposed,
+            frozen,
+            terms,
+            silence,
+            group,
+            seen: _,
+        } = snapshot;
+        let ended = tombstone.is_some();
+        Status { candidates, vacant, paused, ended, handover, deposed, frozen, terms, silence, group }
     }
 }
 

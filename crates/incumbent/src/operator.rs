@@ -6,7 +6,7 @@
 //! trusted: the store's guards decide. A group of peers has no office record: there the leader
 //! itself is asked, and most acts do not exist.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use incumbent_core::{
     Cas, Deposed, Ended, Entry, Frozen, Handover, Heir, Incarnation, LONGEST, Line, MAX_LINE, MAX_NAME_BYTES,
@@ -18,6 +18,7 @@ use crate::backend::{Backend, ElectionReader, PATIENCE, end_of};
 use crate::error::{OperatorError, TransferRefused, Unfinished};
 use crate::observer::CandidateInfo;
 use crate::office_record::OfficeRecord;
+use crate::origin::now_ms;
 
 /// A candidate, named by its name or its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,9 +122,7 @@ impl Operator {
         if !says(&self.by, MAX_NAME_BYTES) || !says(&self.reason, MAX_REASON_BYTES) {
             return Err(OperatorError::Reason);
         }
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let at_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
-        Ok(Order::new(self.by.as_str(), at_ms, self.reason.as_str()))
+        Ok(Order::new(self.by.as_str(), now_ms(), self.reason.as_str()))
     }
 
     /// The election's records in its store. Peers have none.

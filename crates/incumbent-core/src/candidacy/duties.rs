@@ -113,6 +113,14 @@ impl Candidacy {
     /// A notice cannot be acted on, and trying again cannot cure it. Our own place does not depend
     /// on it: the request is refused, and we stay where we are.
     pub(super) fn on_duty_failed(&mut self, now: Timestamp, failed: &Op, out: &mut Outbox) {
+        // A term that cannot be opened is not taken; one that cannot be closed is in nobody's way.
+        let opens = self.tenure.is_taking();
+        if (opens || !matches!(self.state, State::Office(_))) && self.drop_closing() {
+            if opens {
+                self.fail(now, out);
+            }
+            return;
+        }
         let asked = self.office.handover.as_ref().map(|handover| handover.nonce);
         match (&self.state, failed) {
             (State::Office(_), Op::Line(..)) => {
@@ -166,7 +174,7 @@ impl Candidacy {
         self.set_office(office)
     }
 
-    fn set_office(&self, to: Office) -> Op {
+    pub(super) fn set_office(&self, to: Office) -> Op {
         Op::SetOffice(self.who.election.clone(), self.office.version, Box::new(to))
     }
 
@@ -183,7 +191,7 @@ impl Candidacy {
                 let held = held.clone();
                 self.on_head_known(&held, &line, out);
             }
-            State::Out => {
+            State::Out | State::Withdrawing(..) => {
                 self.cursor = line.cursor;
                 self.look = false;
                 self.on_office(now, line.office, out);

@@ -12,4 +12,13 @@ impl Candidacy {
             self.on_first_in_line(now, held, out);
         }
     }
+
+    /// Closes a term whose work was only asked to stop.
+    pub(super) fn close_early(&mut self, now: Timestamp, out: &mut Outbox) {
+        if !self.look
+            && let Some(closing) = self.closing()
+        {
+            self.call(now, closing, out);
+        }
+    }
 }

@@ -10,6 +10,7 @@
 mod duties;
 mod flawed;
 mod progress;
+mod record;
 mod term;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,9 @@ use crate::rng::Rng;
 use crate::settings::{Settings, stretch};
 use crate::standing::{Cursor, Fault, Head, Seen, StillBehind, Watched};
 use crate::tenure::{Rules, Tenure};
+use crate::terms::TermRecord;
 use crate::time::Timestamp;
+use record::Unclosed;
 
 /// One candidate in one line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -69,8 +72,12 @@ pub(crate) struct Candidacy {
     /// The raise of fences that is out. It may have been given up, and is then being dropped: the
     /// next one waits for it, and so does the next entry.
     raise: Option<CallId>,
-    /// When to make room for the next in line, if the fences are not raised by then.
-    raise_by: Option<Timestamp>,
+    /// When to make room for the next in line, if the fences are not raised by then, and the term
+    /// is not open in the record.
+    take_office_by: Option<Timestamp>,
+    unclosed: Option<Box<Unclosed>>,
+    /// Whom we followed before we were first, if no record says that it led.
+    led_before: Option<Box<TermRecord>>,
     backoff: Backoff,
     watch: Option<WatchId>,
     /// From watches that were lost. Reads go well meanwhile, and must not end it: each would arm a
@@ -206,7 +213,9 @@ impl Candidacy {
             call: None,
             next_call: 0,
             raise: None,
-            raise_by: None,
+            take_office_by: None,
+            unclosed: None,
+            led_before: None,
             backoff: Backoff::default(),
             watch: None,
             watch_backoff: Backoff::default(),
@@ -235,6 +244,8 @@ impl Candidacy {
             fenced: false,
             hold_until_stopped: false,
             unfit: false,
+            recorded: false,
+            origin: Arc::default(),
             first_contact: None,
         };
         let mut sweeper = Candidacy::new(id, who, settings, rng);
@@ -350,7 +361,7 @@ impl Candidacy {
                 self.backoff.until().or_else(|| [watch, self.next_look()].into_iter().flatten().min())
             }
         };
-        [self.tenure.next_timeout(), self.raise_by, work].into_iter().flatten().min()
+        [self.tenure.next_timeout(), self.take_office_by, work].into_iter().flatten().min()
     }
 
     /// When to look again although nothing told us to.
@@ -427,7 +438,9 @@ impl Candidacy {
         self.next_call += 1;
         if let Op::RaiseFences(_) = op {
             self.raise = Some(id);
-            self.raise_by.get_or_insert(now + self.settings.ttl);
+        }
+        if self.tenure.is_taking() {
+            self.take_office_by.get_or_insert(now + self.settings.ttl);
         }
         out.push(Output::Call(self.id, id, self.session, op.clone()));
         self.call = Some(Call { id, op, sent_at: now, until: now + self.settings.renew_every });

@@ -35,14 +35,20 @@ impl Candidacy {
                 self.call(now, Op::RaiseFences(held.token), out);
             }
             State::Office(_) if self.tenure.serves() => self.step_leading(now, out),
+            State::Office(_) if !self.settings.policy.closes_after_stop() => self.close_early(now, out),
             State::Office(_) | State::Done => {}
-            State::Withdrawing(held, heir) => self.call(now, Op::Withdraw(held.clone(), heir.clone()), out),
+            State::Withdrawing(held, heir) => {
+                let withdrawal = Op::Withdraw(held.clone(), heir.clone());
+                let closes_first = self.settings.policy.closes_before_withdrawing();
+                let closing = if closes_first { self.closing() } else { None };
+                self.call(now, closing.unwrap_or(withdrawal), out);
+            }
         }
     }
 
     fn heed_bars(&mut self, now: Timestamp, out: &mut Outbox) {
         // Fences that answer nobody here may answer the next in line.
-        let too_late = self.raise_by.is_some_and(|by| now >= by).then_some(LossReason::Refused);
+        let too_late = self.take_office_by.is_some_and(|by| now >= by).then_some(LossReason::Refused);
         let Some(why) = self.must_leave_line().or(too_late) else { return };
         match &self.state {
             // A candidacy that was let go leads on until its term is over, and so does one on a
@@ -68,11 +74,15 @@ impl Candidacy {
     }
 
     fn step_out(&mut self, now: Timestamp, out: &mut Outbox) {
-        if self.has_ended() {
+        if let Some(closing) = self.closing() {
+            return self.call(now, closing, out);
+        }
+        // One that owes the closing of a term stays until its user says that the work has stopped.
+        if self.has_ended() && !self.owes_closing() {
             self.event(Event::Ended, out);
             return self.finish(true, out);
         }
-        if self.requested.leave {
+        if self.requested.leave && !self.owes_closing() {
             return self.finish(true, out);
         }
         if let Some(why) = self.barred() {
@@ -121,7 +131,8 @@ impl Candidacy {
             let op = Op::Evict(self.who.election.clone(), Box::new(following.ahead.clone()));
             return self.call(now, op, out);
         }
-        if let Some(op) = self.follower_duty() {
+        // We were first, and are no longer.
+        if let Some(op) = self.closing().or_else(|| self.follower_duty()) {
             return self.call(now, op, out);
         }
         self.arm(now, out);
@@ -221,7 +232,7 @@ impl Candidacy {
             }
             (Op::Withdraw(held, heir), Answer::Cas(cas)) => self.on_withdrawal(now, held, heir.is_some(), cas, out),
             (Op::Publish(.., ready), Answer::Published(published)) => self.on_published(*ready, published, out),
-            (Op::SetOffice(..), Answer::Cas(_)) => self.look = true,
+            (Op::SetOffice(_, _, to), Answer::Cas(cas)) => self.on_office_set(now, to, cas, out),
             (Op::Evict(..), Answer::Cas(cas)) => self.on_evicted(now, cas),
             (Op::Line(..), Answer::Line(line)) => self.on_line(now, *line, out),
             (Op::RaiseFences(_), Answer::Raised) => self.take_office(now, out),
@@ -252,7 +263,10 @@ impl Candidacy {
     fn on_place(&mut self, now: Timestamp, call: &Call, place: Place, out: &mut Outbox) {
         match place {
             Place::Leading(_) if self.term().is_some() => {}
-            Place::Leading(held) => self.on_first_in_line(now, held, out),
+            Place::Leading(held) => {
+                self.note_predecessor();
+                self.on_first_in_line(now, held, out);
+            }
             Place::Behind { held, ahead, look_again } => {
                 if self.term().is_some() {
                     return self.lose(LossReason::Superseded, out);
@@ -263,7 +277,7 @@ impl Candidacy {
                 if news {
                     self.event(Event::Following(Box::new(ahead.clone())), out);
                 }
-                self.raise_by = None;
+                self.take_office_by = None;
                 let look_again_at = look_again.map(|wait| now + wait);
                 self.state =
                     State::Following(Following { held, ahead, since, read_at: now, look_again_at, trying: false });
@@ -394,19 +408,23 @@ impl Candidacy {
             }
             (op @ (Op::Line(..) | Op::SetOffice(..)), Fault::Permanent) => self.on_duty_failed(now, &op, out),
             (_, Fault::Permanent) => self.fail(now, out),
-            (Op::RaiseFences(_), _) => {
-                // A fence that refuses may know a newer leader: see whether we are still first
-                // before trying again.
-                if let State::Office(held) = &self.state
-                    && self.tenure.is_taking()
-                {
-                    self.tenure.step_back();
-                    self.state = State::Unproven(held.clone());
-                    self.look = true;
-                }
+            (_, Fault::Unavailable | Fault::OutcomeUnknown | Fault::AlreadyInLine(_)) => {
+                self.step_back();
                 self.back_off(now);
             }
-            (_, Fault::Unavailable | Fault::OutcomeUnknown | Fault::AlreadyInLine(_)) => self.back_off(now),
+        }
+    }
+
+    /// Something stands between us and office. A fence that refuses may know a newer leader, and an
+    /// opening with no answer may have been written: see whether we are still first before trying
+    /// again.
+    pub(super) fn step_back(&mut self) {
+        if let State::Office(held) = &self.state
+            && self.tenure.is_taking()
+        {
+            self.tenure.step_back();
+            self.state = State::Unproven(held.clone());
+            self.look = true;
         }
     }
 }

@@ -42,18 +42,23 @@ impl Candidacy {
         }
     }
 
-    /// The fences are raised, or there are none. A term begins if there is still time for one.
+    /// The fences are raised, or there are none. A term begins if it is open in the record, where one
+    /// is kept, and there is still time for one.
     pub(super) fn take_office(&mut self, now: Timestamp, out: &mut Outbox) {
         let State::Office(held) = &self.state else { return };
         let held = held.clone();
         if !self.tenure.is_taking() {
             return;
         }
+        if let Some(opening) = self.opening(&held) {
+            return self.call(now, opening, out);
+        }
         if self.tenure.take_office(now).is_err() {
             self.state = State::Unproven(held);
             return;
         }
-        self.raise_by = None;
+        self.take_office_by = None;
+        self.led_before = None;
         self.disarm(out);
         let (term, claim) = (self.tenure.term(), Claim::Entry(held));
         self.event(Event::Elected { term, claim, deadline: self.tenure.deadline() }, out);
@@ -133,6 +138,7 @@ impl Candidacy {
             }
             Step::Unelected(why, then) => {
                 self.refuse_own_transfer(Refusal::Leaving, out);
+                self.note_end(why);
                 self.event(Event::Unelected(why), out);
                 match then {
                     Then::Kept => self.disarm(out),
@@ -140,7 +146,10 @@ impl Candidacy {
                     Then::Gone => self.leave_line(out),
                 }
             }
-            Step::GiveUp { heir, .. } => self.withdraw(held, heir, out),
+            Step::GiveUp { why, heir } => {
+                self.note_end(why);
+                self.withdraw(held, heir, out);
+            }
         }
     }
 
@@ -186,7 +195,7 @@ impl Candidacy {
         self.disarm(out);
         // A call about the entry that is gone has no answer worth having.
         self.give_up_call(out);
-        self.raise_by = None;
+        self.take_office_by = None;
         self.look = false;
         self.state = State::Out;
     }
@@ -194,7 +203,7 @@ impl Candidacy {
     pub(super) fn withdraw(&mut self, held: Held, heir: Option<EntryId>, out: &mut Outbox) {
         self.disarm(out);
         self.give_up_call(out);
-        self.raise_by = None;
+        self.take_office_by = None;
         self.look = false;
         self.state = State::Withdrawing(held, heir);
     }

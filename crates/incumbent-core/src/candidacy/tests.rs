@@ -53,6 +53,8 @@ impl Driven {
             fenced,
             hold_until_stopped: false,
             unfit: false,
+            recorded: false,
+            origin: Default::default(),
             first_contact: None,
         };
         driven.feed(Input::Stand(CANDIDACY, candidate));

@@ -70,6 +70,10 @@ impl User {
         if holds {
             candidate = candidate.hold_until_stopped();
         }
+        // One of the elections keeps a record of its terms.
+        if self.election == 1 {
+            candidate = candidate.recorded();
+        }
         if let Some(resource) = world.resource(self.election) {
             candidate = candidate.fence(resource);
         }

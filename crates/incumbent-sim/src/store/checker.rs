@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use incumbent_core::{CandidacyId, Incarnation, LossReason, Nonce, Office, Timestamp, Token};
+use incumbent_core::{
+    CandidacyId, Held, Incarnation, LossReason, Nonce, Office, TermEnd, TermRecord, Terms, Timestamp, Token,
+};
 
 use crate::clock::LocalClock;
 use crate::trace::Trace;
@@ -38,6 +40,8 @@ struct Record {
     transferred: BTreeMap<Token, bool>,
     /// The leaders that were ever asked to hand over.
     asked: BTreeSet<Token>,
+    /// The terms that were ever open in the record.
+    opened: BTreeSet<Token>,
     changes: u64,
 }
 
@@ -143,9 +147,43 @@ impl Checker {
             (!fields.ended && was.ended != is.ended, "tombstone"),
             (!fields.deposed && was.deposed != is.deposed && !over, "deposition"),
             (!fields.frozen && was.frozen != is.frozen && !thawed, "freeze"),
+            (!fields.terms && was.terms != is.terms, "record of terms"),
         ];
         if let Some((_, field)) = erased.iter().find(|(erased, _)| *erased) {
             self.fail(now, "OFFICE", format!("the {field} of e{election} was overwritten by one who had no say in it"));
+        }
+    }
+
+    /// The record of terms was written. Nobody says anything about another's term, and what is
+    /// closed stays closed: says which terms were closed just now.
+    pub(crate) fn terms_written(&mut self, now: u64, election: usize, was: &Terms, is: &Terms) -> Vec<Token> {
+        let is_open = |term: &&TermRecord| term.end == TermEnd::Open;
+        self.elections[election].opened.extend(is.iter().filter(is_open).map(|term| term.token));
+        let changed = is.iter().filter(|term| was.get(term.token) != Some(term));
+        let changed: Vec<&TermRecord> = changed.collect();
+        for term in changed.iter().filter(|term| was.get(term.token).is_some_and(|known| known.end != TermEnd::Open)) {
+            self.fail(now, "TERMS", format!("{:?} of e{election} had ended, and is written anew", term.token));
+        }
+        let closed = |term: &&&TermRecord| matches!(term.end, TermEnd::Closed { .. });
+        changed.iter().filter(closed).map(|term| term.token).collect()
+    }
+
+    /// A term is closed while its work goes on.
+    pub(crate) fn closed_early(&mut self, now: u64, election: usize, token: Token) {
+        self.fail(now, "TERMS", format!("{token:?} of e{election} is closed, and its work has not stopped"));
+    }
+
+    /// A leader whose terms are to be on record takes office: is its term open there?
+    pub(crate) fn opened(&mut self, now: u64, election: usize, token: Token) {
+        if !self.elections[election].opened.contains(&token) {
+            self.fail(now, "TERMS", format!("{token:?} of e{election} takes office, and was never on record"));
+        }
+    }
+
+    /// One whose work has stopped gives its entry back: nobody may find its term open after that.
+    pub(crate) fn withdraws(&mut self, now: u64, election: usize, held: &Held, terms: &Terms) {
+        if terms.get(held.token).is_some_and(|term| term.is_open_of(held.incarnation)) {
+            self.fail(now, "TERMS", format!("{:?} of e{election} is withdrawn before it is closed", held.token));
         }
     }
 
@@ -325,4 +363,5 @@ pub(crate) struct Fields {
     pub(crate) ended: bool,
     pub(crate) deposed: bool,
     pub(crate) frozen: bool,
+    pub(crate) terms: bool,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{CandidacyId, Entry, Epoch, ForgottenBy, Hint, Input, Office};
+use incumbent_core::{CandidacyId, Entry, Epoch, ForgottenBy, Hint, Input, Office, TermEnd};
 
 use super::scenario::{Kind, Weather};
 use super::server::at;
@@ -276,7 +276,9 @@ impl World {
         let drift = u64::from(self.scenario.settings.drift_ppm);
         // A hint, a look, the fences: each there and back; an eviction and a look for each that is
         // silent.
-        let trips = (8 + 4 * silent) * self.weather.delay.1;
+        // Where terms are on record, one more: the opening.
+        let opening = if self.recorded.contains(&true) { 2 } else { 0 };
+        let trips = (8 + opening + 4 * silent) * self.weather.delay.1;
         let silence = match self.scenario.shape.forgotten_by {
             ForgottenBy::Store => granted * silent.min(1),
             // Their last signs of life were before the death, and everyone can read how long
@@ -495,7 +497,14 @@ impl World {
                     self.fail("CLOSE", format!("everyone has left e{election}, but {:?} is in line", entry.token));
                 }
             }
-            let version = self.server.office(self.now, &name).version;
+            let office = self.server.office(self.now, &name);
+            for term in office.terms.iter().filter(|term| term.end == TermEnd::Open) {
+                let maker = self.checker.maker(election, term.token);
+                if maker.is_some_and(|(process, boot, ..)| self.processes[process].boot == boot) {
+                    self.fail("TERMS", format!("everyone has left e{election}, and {:?} is open", term.token));
+                }
+            }
+            let version = office.version;
             self.server.table.set_office(at(self.now), &name, version, &Office::default());
         }
         self.server.table.expire(at(self.now));

@@ -143,9 +143,14 @@ impl World {
         let is = self.server.office(self.now, name);
         let fields = match from {
             Sender::Operator(operator) => self.operators[operator].fields(),
-            Sender::Process { .. } => Fields { handover: true, ..Fields::default() },
+            Sender::Process { .. } => Fields { handover: true, terms: true, ..Fields::default() },
         };
         self.checker.office_written(self.now, election, fields, &was, &is);
+        for token in self.checker.terms_written(self.now, election, &was.terms, &is.terms) {
+            if self.work_goes_on(election, token) {
+                self.checker.closed_early(self.now, election, token);
+            }
+        }
         reply
     }
 
@@ -248,6 +253,11 @@ impl World {
             state.raise = matches!(op, Op::RaiseFences(_)).then_some(call);
             if let Op::Withdraw(held, _) = &op {
                 state.last_withdrawn = Some(held.clone());
+                let (election, stopped) = (state.election, state.unconfirmed != Some(held.token));
+                if stopped {
+                    let terms = self.server.office(self.now, &held.election).terms;
+                    self.checker.withdraws(self.now, election, held, &terms);
+                }
             }
         }
         if let Some(epoch) = epoch {
@@ -325,7 +335,8 @@ impl World {
             // time.
             let ended = ended.filter(|id| state.first_contact.is_some() && Some(*id) != met);
             let paused = standing.office.paused.is_some();
-            state.first_in_line = Some(FirstInLine { token: held.token, paused, ended });
+            let recorded = !standing.office.terms.is_empty();
+            state.first_in_line = Some(FirstInLine { token: held.token, paused, ended, recorded });
         }
     }
 }

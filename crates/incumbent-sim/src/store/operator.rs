@@ -76,7 +76,7 @@ impl Operator {
     pub(crate) fn fields(&self) -> Fields {
         match self.act {
             Act::Pause | Act::Resume => Fields { paused: true, ..Fields::default() },
-            Act::End => Fields { handover: true, paused: true, ended: true, deposed: true, frozen: true },
+            Act::End => Fields { handover: true, paused: true, ended: true, deposed: true, frozen: true, terms: true },
             Act::Freeze | Act::Unfreeze => Fields { frozen: true, ..Fields::default() },
             Act::Transfer | Act::Resign => Fields { handover: true, ..Fields::default() },
             Act::Depose => Fields { deposed: true, ..Fields::default() },

@@ -22,6 +22,8 @@ pub(crate) enum Message {
 pub(crate) struct User {
     pub(crate) election: usize,
     pub(crate) fenced: bool,
+    /// It asks for its terms to be on record.
+    pub(crate) recorded: bool,
     pub(crate) term: Option<Term>,
     /// The token of a term whose stop the user has still to confirm.
     pub(crate) unconfirmed: Option<Token>,
@@ -61,6 +63,8 @@ pub(crate) struct FirstInLine {
     pub(crate) token: Token,
     pub(crate) paused: bool,
     pub(crate) ended: Option<Nonce>,
+    /// The election keeps a record of its terms.
+    pub(crate) recorded: bool,
 }
 
 pub(crate) struct Process {

@@ -98,6 +98,12 @@ impl World {
         }
     }
 
+    /// Whether a user that lives has not confirmed yet that the work of this term has stopped.
+    pub(crate) fn work_goes_on(&self, election: usize, token: Token) -> bool {
+        let users = self.processes.iter().flat_map(|process| process.users.values());
+        users.filter(|user| user.election == election).any(|user| user.unconfirmed == Some(token))
+    }
+
     fn runs(&self, process: usize, boot: u32) -> bool {
         let state = &self.processes[process];
         state.boot == boot && state.machine.is_some()
@@ -117,12 +123,14 @@ impl World {
         state.next_candidacy += 1;
         let fenced = self.fences[election].is_some();
         let hold_until_stopped = self.rng.below(3) == 0;
+        let recorded = self.recorded[election] && self.dice.below(3) > 0;
         // Some stand again through the handle that they have; others open the election anew.
         let known = self.chance(500);
         let first_contact = self.processes[process].contacts.get(&election).copied().filter(|_| known);
         let user = User {
             election,
             fenced,
+            recorded,
             term: None,
             unconfirmed: None,
             stopping: false,
@@ -148,6 +156,8 @@ impl World {
             fenced,
             hold_until_stopped,
             unfit: false,
+            recorded,
+            origin: Default::default(),
             first_contact,
         };
         self.command(process, Input::Stand(id, candidate));
@@ -389,6 +399,7 @@ impl World {
         let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
         let election = user.election;
         let (twice, unconfirmed, fenced) = (user.term.is_some(), user.unconfirmed, user.fenced);
+        let asked = user.recorded;
         user.term = Some(Term { number, token: held.token, deadline });
         user.unconfirmed = Some(held.token);
         user.stopping = false;
@@ -404,7 +415,12 @@ impl World {
             );
         }
         match said {
-            Some(said) => self.checker.barred(self.now, said.paused, said.ended),
+            Some(said) => {
+                self.checker.barred(self.now, said.paused, said.ended);
+                if asked || said.recorded {
+                    self.checker.opened(self.now, election, held.token);
+                }
+            }
             None => self.fail("WINNING", format!("p{process} leads with {:?}, but no answer said so", held.token)),
         }
         if fenced {

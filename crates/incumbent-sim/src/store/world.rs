@@ -104,6 +104,10 @@ pub(crate) struct World {
     /// Which elections have a resource that compares tokens, and the largest token that it has
     /// seen.
     pub(crate) fences: Vec<Option<u64>>,
+    /// In which elections candidates ask for a record of terms. Most do.
+    pub(crate) recorded: Vec<bool>,
+    /// For what is drawn beside everything else.
+    pub(crate) dice: Rng,
     pub(crate) server: Server,
     pub(crate) processes: Vec<Process>,
     pub(crate) operators: Vec<Operator>,
@@ -138,12 +142,15 @@ impl World {
             true => LocalClock::new(0, 0),
             false => LocalClock::new(1 + rng.below(1 << 40), rng.below(2 * drift as u64 + 1) as i64 - drift),
         };
+        let mut dice = Rng::from_number(!seed);
         let names =
             ["jobs/a", "jobs/b", "c"].iter().take(scenario.elections).filter_map(|name| ElectionName::new(name).ok());
         World {
             now: 0,
             names: names.collect(),
             fences: (0..scenario.elections).map(|_| (rng.below(3) > 0).then_some(0)).collect(),
+            recorded: (0..scenario.elections).map(|_| dice.below(2) == 0).collect(),
+            dice,
             server: Server::new(scenario.shape, scenario.granted, scenario.proof, variant),
             processes: (0..scenario.processes).map(|_| Process::new(clock(&mut rng))).collect(),
             operators: Vec::new(),

@@ -322,6 +322,8 @@ impl Model for Bounds {
                 fenced: false,
                 hold_until_stopped: false,
                 unfit: false,
+                recorded: false,
+                origin: Default::default(),
                 first_contact: None,
             };
             world.feed(index, Input::Stand(CANDIDACY, candidate));

@@ -9,12 +9,14 @@
 mod fixture;
 mod leaving;
 mod notices;
+mod recording;
 mod sharing;
 mod standing;
 mod watching;
 
 pub use leaving::*;
 pub use notices::*;
+pub use recording::*;
 pub use sharing::*;
 pub use standing::*;
 pub use watching::*;
@@ -69,6 +71,10 @@ macro_rules! elections {
             a_freeze_is_over_when_its_time_is
             a_pause_and_a_transfer_that_race_do_not_erase_each_other
             an_end_reaches_everyone_and_those_who_come_later_start_afresh
+            terms_on_record_are_opened_before_office_and_closed_before_the_next_one_leads
+            the_record_says_by_whose_order_a_term_ended
+            a_leader_that_lost_its_entry_closes_its_term_late
+            an_election_keeps_no_record_of_terms_unless_it_is_asked_to
         }
     };
 }

@@ -97,6 +97,10 @@ impl GroupSide {
         if self.candidacy.is_some() {
             return Err(CandidacyError::AlreadyInLine);
         }
+        if candidate.recorded {
+            let what = "a group of peers keeps no record of terms: use a store for that".to_owned();
+            return Err(CandidacyError::Store(StoreError::Unsupported { what }));
+        }
         let members = self.group_election.group.members();
         if let Membership::Yes(node) = &self.membership
             && members.by_name(&candidate.name).is_some_and(|named| named.id != node.me())

@@ -27,6 +27,7 @@ use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
 use crate::flaw::Flaws;
 use crate::hooks::Hooks;
+use crate::origin::now_ms;
 use crate::port::Stand;
 
 #[cfg(feature = "flaws")]
@@ -493,7 +494,12 @@ async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Re
         Op::Withdraw(held, heir) => Answer::Cas(session()?.withdraw(&held, heir.as_ref()).await?),
         Op::Publish(held, was, value, ready) => Answer::Published(session()?.publish(&held, was, &value, ready).await?),
         Op::Line(election, limit) => Answer::Line(Box::new(store.line(&election, limit).await?)),
-        Op::SetOffice(election, was, to) => Answer::Cas(store.set_office(&election, was, &to).await?),
+        Op::SetOffice(election, was, mut to) => {
+            if !to.terms.is_empty() {
+                to.terms = to.terms.stamped(now_ms());
+            }
+            Answer::Cas(store.set_office(&election, was, &to).await?)
+        }
         Op::Evict(election, seen) => Answer::Cas(store.evict(&election, &seen).await?),
         // Only a candidacy that we know has fences, and only with a session that told us which
         // store it is.

@@ -99,6 +99,8 @@ fn leading(when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<SharedCandida
         fenced: false,
         hold_until_stopped: false,
         unfit: false,
+        recorded: false,
+        origin: Default::default(),
         first_contact: None,
     };
     let stand = Stand { id: ID, candidate, fences: Vec::new(), shared: candidacy.clone() };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent_core::peers::Abstention;
-use incumbent_core::{ElectionName, Refusal};
+use incumbent_core::{ElectionName, Refusal, Terms};
 use incumbent_peers::{
     Algorithm, AskError, LeaderView, Member as Peer, MemberId, OperatorRequest, QueryClient, Refused, Status, Survey,
     leader_of,
@@ -126,6 +126,7 @@ impl GroupClient {
             handover: None,
             deposed: None,
             frozen: None,
+            terms: Terms::default(),
             silence: None,
             group: Some(group),
             seen: None,

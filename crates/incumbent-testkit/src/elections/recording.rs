@@ -1,0 +1,106 @@
+//! Terms on record: opened before anybody is in office, closed before the entry goes.
+
+use incumbent::{LossReason, StandError, TermEnd, TermRecord};
+use incumbent_store::Version;
+
+use super::fixture::{Fixture, WITHIN, lead};
+use crate::conformance::Harness;
+
+impl<H: Harness> Fixture<'_, H> {
+    async fn terms(&self) -> Vec<TermRecord> {
+        self.line().await.office.terms.iter().cloned().collect()
+    }
+}
+
+fn names(terms: &[TermRecord]) -> Vec<(&str, &str)> {
+    terms.iter().map(|term| (&*term.name, term.end.word())).collect()
+}
+
+/// A term is on record before its leader is elected, and closed before the next one leads, who goes
+/// on with the record although it has not asked for one.
+pub async fn terms_on_record_are_opened_before_office_and_closed_before_the_next_one_leads(harness: &impl Harness) {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
+        return;
+    }
+    let election = fixture.election().await;
+    let mut first = election.candidate("a").recorded().stand().await.expect("a place");
+    let office = lead(&mut first).await;
+    let terms = fixture.terms().await;
+    assert_eq!(names(&terms), [("a", "open")]);
+    assert_eq!(terms[0].token, office.token().token);
+    assert!(terms[0].opened_ms > 0 && !terms[0].origin.host.is_empty(), "{terms:?}");
+    let mut second = fixture.stand("b").await;
+    office.leave().await.expect("certain");
+    drop(first);
+    let office = lead(&mut second).await;
+    let terms = fixture.terms().await;
+    assert_eq!(names(&terms), [("a", "closed"), ("b", "open")]);
+    let TermEnd::Closed { why, at_ms, .. } = terms[0].end else { panic!("{terms:?}") };
+    assert_eq!(why, LossReason::Resigned);
+    assert!(at_ms >= terms[0].opened_ms, "{terms:?}");
+    office.leave().await.expect("certain");
+    let status = election.status().await.expect("an answer").into_inner();
+    assert_eq!(status.terms.iter().map(|term| term.end.word()).collect::<Vec<_>>(), ["closed", "closed"]);
+}
+
+/// Who ordered what ended a term stands beside its end.
+pub async fn the_record_says_by_whose_order_a_term_ended(harness: &impl Harness) {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
+        return;
+    }
+    let election = fixture.election().await;
+    let mut candidacy = election.candidate("a").recorded().stand().await.expect("a place");
+    let office = lead(&mut candidacy).await;
+    let operator = election.operator().by("ada@ops1").reason("new disk");
+    let stopping = tokio::spawn(async move { office.stopping().await });
+    operator.pause(WITHIN).await.expect("paused");
+    drop(stopping);
+    let terms = fixture.terms().await;
+    let [TermRecord { end: TermEnd::Closed { why, order, .. }, .. }] = &terms[..] else { panic!("{terms:?}") };
+    assert_eq!(*why, LossReason::Paused);
+    assert_eq!((&*order.by, &*order.reason), ("ada@ops1", "new disk"));
+}
+
+/// A leader that has lost its entry closes its term when its work has stopped, and not before.
+pub async fn a_leader_that_lost_its_entry_closes_its_term_late(harness: &impl Harness) {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
+        return;
+    }
+    let election = fixture.election().await;
+    let mut candidacy = election.candidate("a").recorded().stand().await.expect("a place");
+    let office = lead(&mut candidacy).await;
+    let head = fixture.line().await.entries.remove(0);
+    fixture.store.evict(&fixture.election, &head).await.expect("evicted");
+    office.lost().await;
+    let mut second = fixture.stand("b").await;
+    let next = lead(&mut second).await;
+    assert_eq!(names(&fixture.terms().await), [("a", "open"), ("b", "open")]);
+    drop(office);
+    fixture.until("the late close", |line| line.office.terms.iter().any(|term| term.end.word() == "closed")).await;
+    assert_eq!(names(&fixture.terms().await), [("a", "closed"), ("b", "open")]);
+    next.check().expect("in office");
+}
+
+/// An election for which nobody asked for a record has none; where none can be kept, a candidate
+/// that asks for one is told so.
+pub async fn an_election_keeps_no_record_of_terms_unless_it_is_asked_to(harness: &impl Harness) {
+    let fixture = Fixture::new(harness).await;
+    let (candidacies, office) = fixture.line_of(&["a"]).await;
+    assert!(fixture.terms().await.is_empty());
+    office.leave().await.expect("certain");
+    drop(candidacies);
+    let line = fixture.line().await;
+    assert_eq!((line.office.version, line.office.terms.is_empty()), (Version::NONE, true));
+    if fixture.has_office_record().await {
+        return;
+    }
+    let asked = match fixture.election().await.candidate("b").recorded().stand().await {
+        Ok(mut candidacy) => candidacy.elected().await.map(|_| ()).map_err(StandError::from),
+        Err(error) => Err(error),
+    };
+    let told = asked.expect_err("refused").to_string();
+    assert!(told.contains("record"), "{told}");
+}
