@@ -137,6 +137,7 @@ pub(crate) enum Verb {
     Candidates(CandidatesArgs),
     Observe(ObserveArgs),
     Status(StatusArgs),
+    History(HistoryArgs),
     List(ListArgs),
     Check(CheckArgs),
     Metrics(MetricsArgs),
@@ -177,6 +178,7 @@ impl Verb {
             | Verb::Candidates(_)
             | Verb::Observe(_)
             | Verb::Status(_)
+            | Verb::History(_)
             | Verb::List(_)
             | Verb::Check(_)
             | Verb::Metrics(_)
@@ -225,6 +227,10 @@ pub(crate) struct CandidateArgs {
     /// timeout]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) grace: Option<Duration>,
+    /// Keep a record of this election's terms, for `incumbent history`: who led, from when to when,
+    /// and whether the work has certainly stopped. Not with Redlock or peers
+    #[arg(long)]
+    pub(crate) record: bool,
     #[command(flatten)]
     pub(crate) health: HealthArgs,
 }
@@ -413,6 +419,37 @@ bully and ring so is \"token\".
 Example:
     incumbent leader api/leader --json | jq -r .leader.value")]
 pub(crate) struct LeaderArgs {
+    #[command(flatten)]
+    pub(crate) target: ElectionArg,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Show the last 32 terms: who led, from when to when, and how each ended
+///
+/// Elections keep a record of their terms once a candidate has stood with --record. A term is opened
+/// before its leader is elected, and closed when its work has stopped. Exits with 3 where no record
+/// is kept.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+How a term ended:
+    leads     it goes on
+    closed    its work has stopped: why the term ended, and by whose order
+    open      nobody has said that its work has stopped: a crash, a process that
+              was cut off, or one that the hard stop overtook
+    died      no process of it is left
+    unknown   it led before the record began, or is of another library
+Times are by the wall clocks of those who led.
+
+With --json, on one line, oldest first:
+    {\"v\":1,\"election\":\"jobs/nightly\",\"terms\":[{\"token\":7,
+    \"name\":\"node-1\",\"id\":\"...\",\"host\":\"a1\",\"boot\":\"...\",\"process\":\"\",
+    \"target\":\"\",\"from_ms\":1794836714000,\"to_ms\":1794836719000,
+    \"end\":\"closed\",\"why\":\"transferred\",\"order\":{\"reason\":\"new disk\",
+    \"by\":\"ada@ops1\",\"at_ms\":1794836713000},\"leads\":false}]}
+What was not said is null or empty; a term that nobody ordered to end has no
+\"order\".")]
+pub(crate) struct HistoryArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
     #[command(flatten)]

@@ -75,6 +75,7 @@ fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> R
         Verb::Candidates(args) => block_on(verbs::read::candidates(args, at(console)?, console)),
         Verb::Observe(args) => block_on(verbs::observe::observe(args, at(console)?, console)),
         Verb::Status(args) => block_on(verbs::status::status(args, at(console)?, console)),
+        Verb::History(args) => block_on(verbs::history::history(args, at(console)?, console)),
         Verb::List(args) => block_on(verbs::list::list(args, at(console)?, console)),
         Verb::Check(args) => block_on(verbs::check::check(args, at(console)?)),
         Verb::Metrics(args) => block_on(verbs::metrics::metrics(args, at(console)?)),

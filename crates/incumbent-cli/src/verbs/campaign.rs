@@ -9,7 +9,9 @@ use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
 
-use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes, witness_term};
+use super::{
+    candidate_name, close, last_error, recorded, say_what_is_waited_for, standing_client, value_bytes, witness_term,
+};
 use crate::args::CampaignArgs;
 use crate::claims::{Claim, ClaimKeeper};
 use crate::failure::{Code, Failure};
@@ -98,6 +100,7 @@ pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Cons
     let election = client.election(args.target.election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
     let checks = health::checks(&args.candidate.health);
     let candidate = election.candidate(name).value(value_bytes(&args.candidate)).health(checks);
+    let candidate = recorded(candidate, &args.candidate);
     let mut quit = Quit::new()?;
     let mut writer = EventWriter { json: args.format.json, last: None };
     let outcome = async {

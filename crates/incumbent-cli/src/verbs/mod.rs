@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod generate;
+pub(crate) mod history;
 pub(crate) mod list;
 mod manual;
 pub(crate) mod metrics;
@@ -23,7 +24,9 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use incumbent::store::{random, state_directory};
-use incumbent::{Client, ClientBuilder, ConnectError, Election, ElectionName, Leadership, Sighting, Unfenced, Witness};
+use incumbent::{
+    Candidate, Client, ClientBuilder, ConnectError, Election, ElectionName, Leadership, Sighting, Unfenced, Witness,
+};
 
 use crate::args::CandidateArgs;
 use crate::failure::{Code, Failure};
@@ -241,6 +244,12 @@ fn numbers_are_the_hosts() -> bool {
     // The kernel's first namespace of process numbers always has this one (PROC_PID_INIT_INO).
     const HOSTS: u64 = 0xeffffffc;
     std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == HOSTS)
+}
+
+/// With what it asks for to be on record. Its work is done by other processes than this one.
+fn recorded(candidate: Candidate<Unfenced>, standing: &CandidateArgs) -> Candidate<Unfenced> {
+    let candidate = candidate.work_outlives_process();
+    if standing.record { candidate.recorded() } else { candidate }
 }
 
 /// What is advertised need not be text.

@@ -67,7 +67,7 @@ struct GroupJson {
 
 /// Who ordered something, and why.
 #[derive(Serialize)]
-struct OrderJson {
+pub(super) struct OrderJson {
     reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     by: String,
@@ -76,7 +76,7 @@ struct OrderJson {
 }
 
 impl OrderJson {
-    fn new(order: &Order) -> OrderJson {
+    pub(super) fn new(order: &Order) -> OrderJson {
         let at_ms = Some(order.at_ms).filter(|at| *at > 0);
         OrderJson { reason: order.reason.to_string(), by: order.by.to_string(), at_ms }
     }

@@ -10,6 +10,7 @@ mod doctoring;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod health;
+mod history;
 mod host;
 mod monitoring;
 mod operating;

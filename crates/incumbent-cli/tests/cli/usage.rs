@@ -10,13 +10,14 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::host::{Host, Said, finish};
 
-const VERBS: [&str; 25] = [
+const VERBS: [&str; 26] = [
     "run",
     "campaign",
     "leader",
     "candidates",
     "observe",
     "status",
+    "history",
     "list",
     "check",
     "metrics",

@@ -18,7 +18,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::read::quoted;
-use super::{candidate_name, close, last_error, say_what_is_waited_for, standing_client, value_bytes, witness_term};
+use super::{
+    candidate_name, close, last_error, recorded, say_what_is_waited_for, standing_client, value_bytes, witness_term,
+};
 use crate::args::RunArgs;
 use crate::claims::ClaimKeeper;
 use crate::failure::Failure;
@@ -176,6 +178,7 @@ impl Supervisor<'_> {
             .value(value_bytes(&self.args.candidate))
             .health(health::checks(&self.args.candidate.health))
             .hold_until_stopped();
+        let candidate = recorded(candidate, &self.args.candidate);
         let mut limit = self.limit(client);
         let mut candidacy = match self.stand(candidate.stand(), limit).await? {
             Ok(candidacy) => candidacy,
