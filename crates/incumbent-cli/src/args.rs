@@ -471,6 +471,9 @@ pub(crate) struct CandidatesArgs {
     pub(crate) target: ElectionArg,
     #[command(flatten)]
     pub(crate) format: Format,
+    /// In the order in which to restart them, the leader last: then the office changes once
+    #[arg(long)]
+    pub(crate) restart_order: bool,
 }
 
 /// Follow who leads, until the election ends

@@ -50,12 +50,21 @@ pub(crate) async fn candidates(args: CandidatesArgs, store: StoreUrl, console: &
     let status = seen_election(name, &store).await?.status().await?.into_inner();
     let line = &status.candidates;
     let leads = |place: usize| place == 0 && !status.vacant;
+    // From the end: whoever is restarted goes there, and the office moves only with the last.
+    let reversed = args.restart_order;
     if args.format.json {
-        let candidates =
+        let mut candidates: Vec<_> =
             line.iter().enumerate().map(|(place, one)| CandidateJson::with_role(one, leads(place))).collect();
+        if reversed {
+            candidates.reverse();
+        }
         out_json(&CandidatesJson { v: VERSION, election: name.as_str(), candidates })?;
     } else {
-        for row in table(line, !status.vacant) {
+        let mut rows = table(line, !status.vacant);
+        if reversed {
+            rows.reverse();
+        }
+        for row in rows {
             out(&row)?;
         }
         if line.is_empty() {

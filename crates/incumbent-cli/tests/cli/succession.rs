@@ -1,5 +1,7 @@
 //! Whatever is killed or stopped, the next command starts, and never beside the one before.
 
+use std::collections::BTreeMap;
+
 use rustix::process::{Signal, kill_process};
 
 use crate::host::{Host, Process, children, eventually, in_time, stop};
@@ -178,4 +180,40 @@ fn what_outlives_its_killed_leader_and_guardian_keeps_the_office_from_the_next()
     eventually("a command of b", || (host.log().len() > 1).then_some(()));
     assert!(host.log()[1].ends_with(" b"), "{:?}", host.log());
     drop(b);
+}
+
+/// Restarts five candidates one after the other, in the order that `candidates` lists them with
+/// these options, and says how often the office has changed.
+fn rolling_restart(options: &[&str]) -> usize {
+    let host = Host::new();
+    let mut line = vec!["a", "b", "c", "d", "e"];
+    let mut running = BTreeMap::new();
+    for (place, name) in line.iter().enumerate() {
+        running.insert(*name, host.start_lonely(name, &[]));
+        host.until_in_line("jobs/x", &line[..=place]);
+    }
+    let listed = host.ok(["candidates", "jobs/x", "--json"].iter().chain(options)).json();
+    for one in listed["candidates"].as_array().unwrap() {
+        let place = line.iter().position(|name| *name == one["name"]).unwrap();
+        let name = line.remove(place);
+        let mut restarted = running.remove(name).unwrap();
+        restarted.signal(Signal::TERM);
+        restarted.wait();
+        host.until_in_line("jobs/x", &line);
+        eventually("the first in line at work", || {
+            let started = host.log().into_iter().rfind(|said| said.starts_with("start"))?;
+            started.ends_with(&format!(" {}", line[0])).then_some(())
+        });
+        running.insert(name, host.start_lonely(name, &[]));
+        line.push(name);
+        host.until_in_line("jobs/x", &line);
+    }
+    assert_never_two(&host);
+    host.log().iter().filter(|said| said.starts_with("start")).count() - 1
+}
+
+#[test]
+fn a_rolling_restart_of_five_moves_the_office_once_with_the_leader_last_and_five_times_in_line_order() {
+    assert_eq!(rolling_restart(&["--restart-order"]), 1);
+    assert_eq!(rolling_restart(&[]), 5);
 }
