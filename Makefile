@@ -13,7 +13,7 @@ FAULT_SEEDS ?= 100000
 # `make fuzz` goes on for so long.
 FUZZ_SECONDS ?= 300
 PEERS_FAULT_SEEDS ?= 20000
-# `make campaign` holds its election on directory, etcd, zookeeper, redis, postgres or consensus.
+# `make campaign` holds its election on directory, etcd, zookeeper, redis, redlock, postgres or consensus.
 STORE ?= etcd
 FAULTS ?= 1000
 SEED ?= 1

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use incumbent_store::{Place, Store, StoreError};
+use incumbent_store::{Cas, Ended, Nonce, Office, Place, Store, StoreError, Version};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
@@ -75,6 +75,20 @@ async fn readers_alone_see_a_dead_leader_go() {
         store.line(&jobs(), 9).await.unwrap();
     }
     assert_eq!(store.line(&jobs(), 9).await.unwrap().entries, []);
+}
+
+#[tokio::test]
+async fn an_entry_that_asks_where_it_stands_meets_no_tombstone_whose_time_has_passed() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let ended = Office::default().with_ended(Ended::new(Nonce(1), TTL));
+    assert_eq!(store.set_office(&jobs(), Version::NONE, &ended).await.unwrap(), Cas::Done);
+    assert!(session.standing(&leading, None).await.unwrap().office.ended.is_some());
+    let_pass(server, &redis, TTL * 2);
+    assert_eq!(session.standing(&leading, None).await.unwrap().office, Office::default());
 }
 
 /// No clock of a caller tells an hour in which nobody asked from a wall clock that jumped by one:
