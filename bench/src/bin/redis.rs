@@ -182,8 +182,8 @@ impl Bench {
         report.aim("a campaign takes at most 1.5 times a bare script", factor, factor <= 1.5);
     }
 
-    /// The same by a majority of five servers. Ours takes two rounds: the second one is for the token, which the others do
-    /// not have.
+    /// The same by a majority of five servers. Ours takes two rounds: the second one is for the
+    /// token, which the others do not have.
     async fn redlock_campaigns(&self, report: &mut Report) {
         let mut servers = Vec::new();
         for _ in 0..SERVERS {
@@ -449,10 +449,10 @@ async fn bare_script(raw: &mut MultiplexedConnection, name: &str) -> bool {
     script.key(format!("bare-{name}")).arg("value").invoke_async(raw).await.expect("an answer")
 }
 
-/// What a campaign asks the server and writes there, with no thought given to the answers: is it the primary, and of which
-/// history; what time is it; what is this store, and is all of it there; does the session live, has it a place, is anybody
-/// ahead, what do operators say; then the token, the entry, its place in the line and in the session, that it leads, and
-/// the news of it.
+/// What a campaign asks the server and writes there, with no thought given to the answers: is it
+/// the primary, and of which history; what time is it; what is this store, and is all of it there;
+/// does the session live, has it a place, is anybody ahead, what do operators say; then the token,
+/// the entry, its place in the line and in the session, that it leads, and the news of it.
 const CAMPAIGN: &str = "
     local call, name, token, session, incarnation = redis.call, unpack(ARGV)
     call('INFO', 'replication')

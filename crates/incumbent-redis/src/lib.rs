@@ -98,9 +98,9 @@
 //! # Rights
 //! The least that a user needs: `~{incumbent}* &{incumbent}* +evalsha +eval +info +time +exists
 //! +type +del +hmget +hget +hset +hdel +hexists +zadd +zrem +zscore +zmscore +zrangebylex
-//! +zrevrangebylex +zrangebyscore +publish +subscribe +unsubscribe +hello +ping`, with `+select` for another
-//! database than 0, and `+config|get` for promises that are better than the weakest. A fence needs
-//! its mark's key, what it guards, and the commands on them.
+//! +zrevrangebylex +zrangebyscore +publish +subscribe +unsubscribe +hello +ping`, with
+//! `+select` for another database than 0, and `+config|get` for promises that are better than the
+//! weakest. A fence needs its mark's key, what it guards, and the commands on them.
 //!
 //! `?wait=N` needs `+wait`, and listing elections `+hkeys`.
 //!

@@ -24,8 +24,8 @@
 //! | `standing`, `line` | one: who has the lock? |
 //! | `publish`, `withdraw`, `evict`, `close` | one |
 //!
-//! There is no line: the quickest gets the office, and those who wait look again after a tenth of the
-//! TTL. Nor is there an office record, for which a majority of locks is no compare-and-set:
+//! There is no line: the quickest gets the office, and those who wait look again after a tenth of
+//! the TTL. Nor is there an office record, for which a majority of locks is no compare-and-set:
 //! [`Unsupported`](incumbent_store::StoreError::Unsupported) is what pause, freeze, end, transfer,
 //! resign and depose come to, and a list of the elections.
 //!

@@ -198,8 +198,8 @@ impl Rounds {
         Ok(seen)
     }
 
-    /// Whether no store has a majority, nor ever will: all servers are there, most of them belong to
-    /// a store, and none of these is being founded.
+    /// Whether no store has a majority, nor ever will: all servers are there, most of them belong
+    /// to a store, and none of these is being founded.
     fn is_split(&self, seen: &Answers) -> bool {
         let is_founding = begun(seen).is_some() || empty_servers(seen).count() >= self.majority();
         seen.iter().all(Result::is_ok) && !is_founding
@@ -227,16 +227,16 @@ impl Rounds {
         self.look(within).await
     }
 
-    /// The identity of a store that is founded now. Servers that have something still are named, too:
-    /// an operator's word lets them be emptied.
+    /// The identity of a store that is founded now. Servers that have something still are named,
+    /// too: an operator's word lets them be emptied.
     fn fresh(&self, seen: &Answers) -> String {
         let named: Vec<&str> = seen.iter().flatten().map(|answer| answer.server.as_str()).collect();
         identity(&named, self.count())
     }
 
     /// No store has a majority. It is founded if all servers are there and empty; if it was being
-    /// founded, with these very servers; or if an operator says that what is lost is lost. Until the
-    /// longest TTL has passed nobody leads.
+    /// founded, with these very servers; or if an operator says that what is lost is lost. Until
+    /// the longest TTL has passed nobody leads.
     async fn found(&self, within: Duration, seen: &Answers, longest: Duration) -> Result<String, StoreError> {
         let empty: Vec<&str> = empty_servers(seen).map(|(_, name)| name).collect();
         let fresh = self.fresh(seen);

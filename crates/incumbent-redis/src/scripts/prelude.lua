@@ -224,7 +224,8 @@ local function office_of(election)
     write_office(election, sub(row, 49 + ended_bytes + record_bytes), '', digits(0), '')
     return office_of(election)
   end
-  return sub(row, 1, 16), sub(row, 49 + ended_bytes, 48 + ended_bytes + record_bytes), sub(row, 49, 48 + ended_bytes), ends
+  local ended, record = sub(row, 49, 48 + ended_bytes), sub(row, 49 + ended_bytes, 48 + ended_bytes + record_bytes)
+  return sub(row, 1, 16), record, ended, ends
 end
 
 if SESSION_STORE ~= '' and SESSION_STORE ~= id then
