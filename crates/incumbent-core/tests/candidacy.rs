@@ -671,6 +671,33 @@ fn the_term_ends_before_the_withdrawal_is_sent() {
 }
 
 #[test]
+fn an_entry_that_is_no_longer_ours_to_withdraw_has_left_the_line() {
+    let (mut driven, _) = Driven::leading(candidate());
+    driven.handle(Input::Command(CANDIDACY, Command::Release));
+    driven.clear();
+    driven.answer(Ok(Answer::Cas(Cas::Refused)));
+    assert_eq!(driven.events(), [Event::Released]);
+    assert!(matches!(driven.call().2, Op::Enlist(..)), "{:?}", driven.call());
+}
+
+#[test]
+fn a_withdrawal_that_is_refused_for_good_leaves_it_open_whether_the_entry_is_gone() {
+    let (mut driven, held) = Driven::leading(candidate());
+    driven.handle(Input::Command(CANDIDACY, Command::Release));
+    driven.clear();
+    driven.answer(Err(Fault::Permanent));
+    assert_eq!(driven.events(), [Event::Failed, Event::Done { certain: false }]);
+    let mut driven = Driven::standing(candidate());
+    driven.answer(standing(behind(&held, other(4)), Office::default()));
+    driven.wake();
+    driven.answer(Err(Fault::Permanent));
+    driven.answer(Err(Fault::Permanent));
+    let failed = |event: &&Event| **event == Event::Failed;
+    assert_eq!(driven.events().iter().filter(failed).count(), 1, "{:?}", driven.events());
+    assert_eq!(driven.events().last(), Some(&Event::Done { certain: false }));
+}
+
+#[test]
 fn a_paused_election_is_left_and_entered_again_when_it_goes_on() {
     let mut driven = Driven::standing(candidate());
     let held = driven.enlisted(5);
@@ -890,6 +917,26 @@ fn a_silent_rival_is_evicted_when_its_ttl_has_passed_since_its_last_sign_of_life
     assert_eq!(driven.call().2, Op::Evict(election(), Box::new(renewed)));
 }
 
+#[test]
+fn silence_counts_from_when_this_version_of_this_entry_was_first_seen() {
+    let observed = |number, version| {
+        let mut entry = at_version(version, other(number));
+        entry.observed = Some(Observed::new(TTL));
+        entry
+    };
+    for (number, version, is_silent) in [(4, 1, true), (4, 2, false), (3, 1, false)] {
+        let mut driven = Driven::standing(candidate());
+        let held = driven.enlisted(5);
+        driven.answer(standing(behind(&held, observed(4, 1)), Office::default()));
+        driven.pass(TTL / 2);
+        driven.wake();
+        driven.answer(standing(behind(&held, observed(number, version)), Office::default()));
+        driven.clear();
+        driven.pass(TTL / 2 + Duration::from_millis(100));
+        assert_eq!(driven.calls() > 0, is_silent, "{number} at version {version}: {:?}", driven.recent());
+    }
+}
+
 /// Somebody ahead who had been silent for so long when it was read.
 fn silent(token: u64, silent: Duration) -> Entry {
     let mut observed = Observed::new(TTL);
@@ -1031,6 +1078,18 @@ fn one_ahead_that_falls_silent_is_timed_from_its_last_beat_whatever_renewals_say
     let ahead = silent(4, driven.now.since(began));
     assert_eq!(driven.call().2, Op::Standing(held.clone(), Some(EntryId::new("4"))));
     driven.answer(standing(behind(&held, ahead.clone()), Office::default()));
+    assert_eq!(driven.call().2, Op::Evict(election(), Box::new(ahead)));
+}
+
+#[test]
+fn one_ahead_that_a_renewal_shows_to_be_silent_for_too_long_is_evicted_as_it_was_seen() {
+    let mut driven = Driven::standing(candidate());
+    let held = driven.enlisted(5);
+    driven.answer(standing(behind(&held, silent(4, Duration::ZERO)), Office::default()));
+    driven.pass(TTL / 3);
+    driven.clear();
+    let ahead = at_version(77, silent(4, TTL + Duration::from_millis(100)));
+    driven.renewed(Ok(showing(TTL, StillBehind::new(held, ahead.clone(), Version::NONE))));
     assert_eq!(driven.call().2, Op::Evict(election(), Box::new(ahead)));
 }
 

@@ -1,7 +1,7 @@
 //! What to do next, and what answers, faults, hints and commands change.
 
 use super::{Call, Candidacy, Following, State};
-use crate::entry::{Entry, Held, Nonce, Version};
+use crate::entry::{Entry, Nonce, Version};
 use crate::machine::{Answer, CallId, Command, Event, Hint, LossReason, Op, Successor, WatchId};
 use crate::office::{Office, Refusal};
 use crate::outbox::Outbox;
@@ -230,7 +230,7 @@ impl Candidacy {
             (Op::Enlist(..) | Op::Standing(..), Answer::Standing(standing)) => {
                 self.on_standing(now, &call, *standing, out)
             }
-            (Op::Withdraw(held, heir), Answer::Cas(cas)) => self.on_withdrawal(now, held, heir.is_some(), cas, out),
+            (Op::Withdraw(..), Answer::Cas(cas)) => self.on_withdrawal(now, cas, out),
             (Op::Publish(.., ready), Answer::Published(published)) => self.on_published(*ready, published, out),
             (Op::SetOffice(_, _, to), Answer::Cas(cas)) => self.on_office_set(now, to, cas, out),
             (Op::Evict(..), Answer::Cas(cas)) => self.on_evicted(now, cas),
@@ -341,16 +341,13 @@ impl Candidacy {
         self.reread_at = if self.settings.policy.rereads() { reread_at } else { Timestamp::MAX };
     }
 
-    fn on_withdrawal(&mut self, now: Timestamp, withdrawn: &Held, guarded: bool, cas: Cas, out: &mut Outbox) {
-        match &mut self.state {
-            State::Enlisting { stray, .. } if stray.as_ref() == Some(withdrawn) => *stray = None,
-            State::Withdrawing(held, heir) if held == withdrawn => match cas {
-                Cas::Done => self.on_withdrawn(now, out),
-                // The heir is gone. The term is over all the same, and a token never becomes valid
-                // again: make room.
-                Cas::Refused if guarded => *heir = None,
-                Cas::Refused => self.on_withdrawn(now, out),
-            },
+    fn on_withdrawal(&mut self, now: Timestamp, cas: Cas, out: &mut Outbox) {
+        match (&mut self.state, cas) {
+            (State::Enlisting { stray, .. }, _) => *stray = None,
+            // The heir is gone. The term is over all the same, and a token never becomes valid
+            // again: make room.
+            (State::Withdrawing(_, heir @ Some(_)), Cas::Refused) => *heir = None,
+            (State::Withdrawing(..), _) => self.on_withdrawn(now, out),
             _ => {}
         }
     }
@@ -390,11 +387,7 @@ impl Candidacy {
                 self.state = State::Enlisting { stray: Some(held), sent: true };
             }
             (Op::Withdraw(..), Fault::Permanent) => {
-                self.requested.leave = true;
-                if !self.requested.failed {
-                    self.requested.failed = true;
-                    self.event(Event::Failed, out);
-                }
+                self.fail(now, out);
                 self.finish(false, out);
             }
             (Op::Withdraw(..), _) if !self.settings.policy.repeats_withdrawals() => self.on_withdrawn(now, out),
