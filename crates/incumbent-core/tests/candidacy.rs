@@ -736,6 +736,16 @@ fn a_leader_drains_before_a_pause_takes_the_office() {
 }
 
 #[test]
+fn a_leader_that_finds_somebody_older_in_line_leads_no_longer() {
+    let (mut driven, held) = Driven::leading(candidate());
+    driven.wake();
+    driven.clear();
+    driven.answer(standing(behind(&held, other(4)), Office::default()));
+    assert_eq!(driven.events(), [Event::Unelected(LossReason::Superseded)]);
+    assert_eq!(driven.call().2, Op::Withdraw(held, None));
+}
+
+#[test]
 fn an_expired_session_ends_the_term_and_the_candidate_stands_again_once_its_work_has_stopped() {
     let (mut driven, held) = Driven::leading(candidate());
     driven.pass(TTL / 3);
@@ -747,6 +757,63 @@ fn an_expired_session_ends_the_term_and_the_candidate_stands_again_once_its_work
     assert_eq!(driven.calls(), calls, "the work of the last term may still run");
     driven.handle(Input::Command(CANDIDACY, Command::Release));
     assert_ne!(driven.enlisted(9).incarnation, held.incarnation);
+}
+
+/// What the user is told when the session of this one expires, and whether it stands again at once
+/// with the next.
+fn after_expiry(driven: &mut Driven) -> (Vec<Event>, bool) {
+    while driven.renewal().is_none() {
+        driven.now = driven.participant.poll_timeout().unwrap();
+        driven.handle(Input::Tick);
+    }
+    driven.clear();
+    driven.renewed(Err(Fault::SessionGone));
+    let told = driven.events();
+    driven.open();
+    (told, matches!(driven.recent().last(), Some(Output::Call(_, _, _, Op::Enlist(..)))))
+}
+
+#[test]
+fn an_entry_that_was_being_given_up_is_gone_with_its_session() {
+    let (released, out) = (Event::Released, Event::Out(LossReason::NoSession));
+    let (mut driven, _) = Driven::leading(candidate());
+    driven.handle(Input::Command(CANDIDACY, Command::Release));
+    assert_eq!(after_expiry(&mut driven), (vec![released.clone(), out.clone()], true), "it was being withdrawn");
+    let (mut driven, _) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
+    driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.pass(TTL / 5);
+    driven.handle(Input::Command(CANDIDACY, Command::Healthy(true)));
+    assert_eq!(after_expiry(&mut driven), (vec![released, out.clone()], false), "it was kept until the work stops");
+    driven.handle(Input::Command(CANDIDACY, Command::Release));
+    assert!(matches!(driven.call().2, Op::Enlist(..)), "{:?}", driven.call());
+    let mut driven = Driven::standing(Candidate { fenced: true, ..candidate() });
+    let held = driven.enlisted(5);
+    driven.pass(Duration::from_secs(1));
+    driven.answer(standing(Place::Leading(held), Office::default()));
+    let (_, raise, _) = driven.call();
+    assert_eq!(after_expiry(&mut driven), (vec![out], false), "nobody knew of it, and its fences are not free yet");
+    driven.handle(Input::Answer(CANDIDACY, raise, Err(Fault::OutcomeUnknown)));
+    assert!(matches!(driven.call().2, Op::Enlist(..)), "{:?}", driven.call());
+}
+
+#[test]
+fn where_there_is_no_line_one_that_gave_the_office_back_lets_others_have_it_first() {
+    let rest = Duration::from_secs(2);
+    let mut liveness = liveness();
+    liveness.rest = rest;
+    let mut driven = Driven::new(Settings::for_ttl(TTL));
+    driven.handle(Input::Stand(CANDIDACY, candidate()));
+    driven.open_with(liveness);
+    let held = driven.enlisted(5);
+    driven.answer(standing(Place::Leading(held), Office::default()));
+    driven.handle(Input::Command(CANDIDACY, Command::Release));
+    driven.clear();
+    driven.answer(Ok(Answer::Cas(Cas::Done)));
+    driven.pass(rest - Duration::from_nanos(1));
+    assert_eq!(driven.calls(), 0, "{:?}", driven.recent());
+    driven.now = driven.participant.poll_timeout().unwrap();
+    driven.handle(Input::Tick);
+    assert!(matches!(driven.call().2, Op::Enlist(..)), "{:?}", driven.recent());
 }
 
 #[test]

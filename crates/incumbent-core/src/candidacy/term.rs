@@ -172,16 +172,13 @@ impl Candidacy {
         self.backoff.succeeded();
         self.on_claim_gone(now, LossReason::Expired, out);
         self.tenure.prove(Timestamp::ZERO);
-        if !self.is_done() {
-            self.event(Event::Out(LossReason::NoSession), out);
-        }
+        self.event(Event::Out(LossReason::NoSession), out);
     }
 
     /// Nothing of ours is in line any more.
     fn on_claim_gone(&mut self, now: Timestamp, why: LossReason, out: &mut Outbox) {
         let step = self.tenure.claim_gone(why);
         match &self.state {
-            State::Done => {}
             State::Office(_) if step.is_some() => self.carry_out(step, out),
             // The entry was only kept until the work has stopped.
             State::Office(_) if self.tenure.is_unstopped() => self.on_withdrawn(now, out),
