@@ -8,6 +8,7 @@
 //! The words of the protocol ([`Entry`], [`Standing`], [`Office`] and so on) come from
 //! `incumbent-core` and are re-exported here, so that a store depends on this crate alone.
 
+mod awaited;
 mod clock;
 mod durable;
 mod duration;
@@ -24,6 +25,7 @@ mod seam;
 mod state_directory;
 pub mod url;
 
+pub use awaited::Awaited;
 pub use clock::{Alarm, BootClock, Clock, TokioClock};
 pub use durable::{make_dir_durably, replace_durably};
 pub use duration::parse_duration;

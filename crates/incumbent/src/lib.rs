@@ -90,7 +90,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod awaited;
 mod backend;
 mod candidacy;
 mod candidate;

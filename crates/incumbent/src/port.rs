@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use incumbent_core::{CandidacyId, Candidate, Command, LossReason, Nonce, Rng, TermNo, Timestamp};
-use incumbent_store::{Clock, Session, lock};
+use incumbent_store::{Awaited, Clock, Session, lock};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
-use crate::awaited::Awaited;
 use crate::candidacy::{CandidacyEvent, Role};
 use crate::deadline::{Deadline, Lapse};
 use crate::error::{CandidacyError, TransferRefused};

@@ -118,7 +118,7 @@ async fn obey(mut requests: mpsc::UnboundedReceiver<Request>, term: Arc<TermStat
                 term.release(true);
             }
             Request::Command(_, Command::Proclaim(number, _)) => {
-                term.proclaimed.change(|_| Some((number, true)));
+                term.proclaimed.set((number, true));
             }
             Request::Command(_, Command::Transfer(..)) => {
                 candidacy.change(|state| state.refused = (state.refused.0 + 1, Some(Refusal::HeirGone.into())));

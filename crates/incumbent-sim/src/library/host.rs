@@ -3,13 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use incumbent::Client;
-use incumbent_store::lock;
+use incumbent_store::{Awaited, lock};
 
 use super::checker::{BootId, Checker};
 use super::clock::HostClock;
 use super::gate::Gate;
 use super::link::Link;
-use super::signal::Signal;
 
 /// One life of a host.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub(crate) struct Boot {
     pub(crate) checker: Arc<Checker>,
     client: Mutex<Option<Client>>,
     /// A user was told that this client is of no more use.
-    failed: Signal<bool>,
+    failed: Awaited<bool>,
 }
 
 impl Boot {
@@ -33,7 +32,7 @@ impl Boot {
         checker: Arc<Checker>,
         client: Client,
     ) -> Boot {
-        let (client, failed) = (Mutex::new(Some(client)), Signal::new(false));
+        let (client, failed) = (Mutex::new(Some(client)), Awaited::new(false));
         Boot { id, gate, link, clock, checker, client, failed }
     }
 
@@ -55,7 +54,7 @@ impl Boot {
     }
 
     pub(crate) async fn failed(&self) {
-        self.failed.until(|failed| failed).await;
+        self.failed.wait_for(|failed| failed).await;
     }
 
     pub(crate) fn kill(&self) {

@@ -11,14 +11,13 @@ use incumbent_core::{
     Cas, Cursor, ElectionName, Entry, EntryId, Held, Incarnation, Line, Liveness, NewEntry, Nonce, Office, Renewal,
     Rng, Seen, Standing, StoreId, Token, Version, Watched,
 };
-use incumbent_store::{Fut, Promises, Session, Store, StoreError, Wake, lock};
+use incumbent_store::{Awaited, Fut, Promises, Session, Store, StoreError, Wake, lock};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::checker::Checker;
 use super::scenario::Weather;
 use super::server::{Server, at_once};
-use super::signal::Signal;
 
 /// What becomes of every call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +68,7 @@ struct Inner {
     unguarded: bool,
     granted: Duration,
     ttl: Duration,
-    way: Signal<Way>,
+    way: Awaited<Way>,
     state: Mutex<State>,
 }
 
@@ -110,7 +109,7 @@ impl Link {
     pub(crate) fn new(who: String, server: Arc<Server>, checker: Arc<Checker>, rng: Rng, what: LinkOf) -> Link {
         let LinkOf { weather, ttl, granted, operator, counted, unguarded } = what;
         let state = State { rng, weather, under_way: BTreeMap::new(), on_the_way: 0, renewals: 0 };
-        let (way, state) = (Signal::new(Way::Open), Mutex::new(state));
+        let (way, state) = (Awaited::new(Way::Open), Mutex::new(state));
         Link(Arc::new(Inner { who, server, checker, operator, counted, unguarded, granted, ttl, way, state }))
     }
 
@@ -163,7 +162,7 @@ impl Link {
             let _ = answer.send(Err(refused));
             return;
         }
-        self.0.way.until(|way| way != Way::Hung).await;
+        self.0.way.wait_for(|way| way != Way::Hung).await;
         // Connections do not outlive the store, and a caller that waits notices that.
         if self.0.server.generation() != generation {
             let _ = answer.send(Err(StoreError::OutcomeUnknown { what, source: None }));
@@ -343,14 +342,14 @@ impl Link {
                     pending::<()>().await;
                 }
                 sleep(fate.answer).await;
-                link.0.way.until(|way| way != Way::Hung).await;
+                link.0.way.wait_for(|way| way != Way::Hung).await;
                 if fate.lost == Lost::Nothing { Ok(()) } else { Err(gone("the watch broke")) }
             };
             // Connections do not outlive the store, even if the hint is lost.
             tokio::select! {
                 biased;
                 () = link.0.server.replaced(generation) => Err(gone("the watch was lost")),
-                () = link.0.way.until(|way| way == Way::Refused) => Err(gone("the watch was cut")),
+                _ = link.0.way.wait_for(|way| way == Way::Refused) => Err(gone("the watch was cut")),
                 hint = hint => hint,
             }
         })

@@ -16,7 +16,6 @@ mod host;
 mod link;
 mod scenario;
 mod server;
-mod signal;
 mod user;
 mod world;
 

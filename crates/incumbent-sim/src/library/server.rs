@@ -8,9 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use incumbent_core::{ElectionName, Line, MAX_LINE, Office, StoreId};
 use incumbent_store::memory::{MemoryStore, Shape};
-use incumbent_store::{Clock, Store, StoreError, lock};
-
-use super::signal::Signal;
+use incumbent_store::{Awaited, Clock, Store, StoreError, lock};
 
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -18,13 +16,13 @@ pub(crate) struct Server {
     clock: Arc<dyn Clock>,
     store: Mutex<MemoryStore>,
     /// How often it was replaced by another.
-    generation: Signal<u32>,
+    generation: Awaited<u32>,
 }
 
 impl Server {
     pub(crate) fn new(shape: Shape, clock: Arc<dyn Clock>) -> Server {
         let store = Mutex::new(MemoryStore::with_id(shape, clock.clone(), id(0)));
-        Server { shape, clock, store, generation: Signal::new(0) }
+        Server { shape, clock, store, generation: Awaited::new(0) }
     }
 
     pub(crate) fn shape(&self) -> Shape {
@@ -41,7 +39,7 @@ impl Server {
 
     /// Waits until another store answers than this one.
     pub(crate) async fn replaced(&self, generation: u32) {
-        self.generation.until(|now| now != generation).await;
+        self.generation.wait_for(|now| now != generation).await;
     }
 
     /// Another store answers from now on, with nothing in it and another identity.

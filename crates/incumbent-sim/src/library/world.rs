@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use incumbent::{Client, DriverFlaw};
 use incumbent_core::{ElectionName, Entry, ForgottenBy, Rng, Token};
-use incumbent_store::{Clock, LineKind, TokioClock, lock};
+use incumbent_store::{Awaited, Clock, LineKind, TokioClock, lock};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::bystander::{Orders, observe};
@@ -20,7 +20,6 @@ use super::host::Boot;
 use super::link::{Link, LinkOf, Way};
 use super::scenario::{Kind, Scenario, Weather};
 use super::server::Server;
-use super::signal::Signal;
 use super::user::User;
 use crate::trace::Trace;
 use crate::variant::Variant;
@@ -40,7 +39,7 @@ pub(crate) struct World {
     pub(crate) server: Arc<Server>,
     variant: Variant,
     resources: Vec<Arc<Resource>>,
-    phase: Signal<Phase>,
+    phase: Awaited<Phase>,
     state: Mutex<State>,
 }
 
@@ -90,7 +89,7 @@ impl World {
             names: BTreeMap::new(),
             seen: BTreeMap::new(),
         };
-        let (phase, state) = (Signal::new(Phase::Storm), Mutex::new(state));
+        let (phase, state) = (Awaited::new(Phase::Storm), Mutex::new(state));
         Arc::new(World { scenario, checker, server, variant, resources, phase, state })
     }
 
@@ -391,11 +390,11 @@ impl World {
     }
 
     pub(crate) async fn closing(&self) {
-        self.phase.until(|phase| phase == Phase::Closing).await;
+        self.phase.wait_for(|phase| phase == Phase::Closing).await;
     }
 
     pub(crate) async fn healed(&self) {
-        self.phase.until(|phase| phase != Phase::Storm).await;
+        self.phase.wait_for(|phase| phase != Phase::Storm).await;
     }
 
     pub(crate) fn was_replaced(&self) -> bool {

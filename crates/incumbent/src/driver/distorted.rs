@@ -22,7 +22,7 @@ impl<S: Side> Driver<S> {
             (Some(DriverFlaw::ProclaimedByAnother), Event::Proclaimed(_, cas)) => {
                 if let (Some(handles), Some(term)) = (handles, term) {
                     let all = handles.shared.state().proclaims;
-                    term.proclaimed.change(|_| Some((all, cas == Cas::Done)));
+                    term.proclaimed.set((all, cas == Cas::Done));
                 }
             }
             (Some(DriverFlaw::EventsLate), event) => {

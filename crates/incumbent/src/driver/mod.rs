@@ -306,7 +306,7 @@ impl<S: Side> Driver<S> {
             }
             Event::Proclaimed(number, cas) => {
                 if let Some(term) = &handles.term {
-                    term.proclaimed.change(|_| Some((number, cas == Cas::Done)));
+                    term.proclaimed.set((number, cas == Cas::Done));
                 }
             }
             Event::Ended => {
