@@ -117,8 +117,9 @@ bench-zookeeper: ## Measure elections on ZooKeeper beside Curator's and kazoo's;
 .PHONY: bench-postgres
 bench-postgres: ## Measure elections in PostgreSQL beside loops and tooz; the chart is target/bench-postgres.svg
 	@scripts/setup $(BUILD_NEEDS) postgres tooz
-	@mkdir -p target
-	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features postgres --bin postgres -- bench/peers/tooz/peer.py target/bench-postgres.svg | tee target/bench-postgres.md
+	@mkdir -p target/tooz-peer
+	@cp bench/peers/lock_rounds.py bench/peers/tooz/peer.py target/tooz-peer
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features postgres --bin postgres -- target/tooz-peer/peer.py target/bench-postgres.svg | tee target/bench-postgres.md
 
 .PHONY: bench-redis
 bench-redis: ## Measure elections in Redis beside rslock, redlock and pottery; the chart is target/bench-redis.svg
@@ -133,9 +134,10 @@ target/redlock-peer/peer.js: $(wildcard bench/peers/redlock/*)
 	@npm ci --prefix $(@D) --silent
 	@cp bench/peers/redlock/peer.js $@
 
-target/pottery-peer/peer.py: $(wildcard bench/peers/pottery/*)
+target/pottery-peer/peer.py: bench/peers/lock_rounds.py $(wildcard bench/peers/pottery/*)
 	@/usr/bin/python3 -m venv $(@D)
 	@$(@D)/bin/pip install --quiet --disable-pip-version-check -r bench/peers/pottery/requirements.txt
+	@cp bench/peers/lock_rounds.py $(@D)
 	@cp bench/peers/pottery/peer.py $@
 
 .PHONY: bench-peers

@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import lock_rounds
 from pottery import Redlock
 from redis import Redis
 
@@ -23,12 +24,10 @@ RENEWED_BEFORE_END_SECONDS = 0.5
 
 
 def main():
-    url, what, count = sys.argv[1:4]
-    if what == "idle":
-        idle(url, int(count))
+    if sys.argv[2] == "idle":
+        idle(sys.argv[1], int(sys.argv[3]))
     else:
-        measure = {"campaign": campaigns, "handover": handovers, "many": many}[what]
-        print("times", *measure(url, int(count)), flush=True)
+        lock_rounds.main({"campaign": campaigns, "handover": handovers, "many": many})
     # Threads may wait for ever.
     os._exit(0)
 
@@ -38,36 +37,18 @@ def lock(clients, name):
 
 
 def campaigns(url, rounds):
-    """Nobody else asks; the connection is there."""
     clients = connect(url)
-    times = []
-    for number in range(rounds):
-        asked = lock(clients, unique("campaign", number))
-        started = time.monotonic_ns()
-        assert asked.acquire(blocking=False)
-        times.append(time.monotonic_ns() - started)
-        asked.release()
-    return times
+    return lock_rounds.campaigns(lambda number: lock(clients, unique("campaign", number)), rounds)
 
 
 def handovers(url, rounds):
-    """From when the holder lets go to when the one who waits has it."""
-    one, other = connect(url), connect(url)
-    times = []
-    for number in range(rounds):
-        held, wanted = (lock(clients, unique("handover", number)) for clients in (one, other))
-        assert held.acquire()
-        ended = []
-        waiting = threading.Thread(target=lambda: (wanted.acquire(), ended.append(time.monotonic_ns())))
-        waiting.start()
+    both = connect(url), connect(url)
+    return lock_rounds.handovers(
+        lambda number: [lock(clients, unique("handover", number)) for clients in both],
+        rounds,
         # Until it may look at any time: it does so every 0 to 200 ms.
-        time.sleep(0.3 + 0.2 * (number + 0.5) / rounds)
-        started = time.monotonic_ns()
-        held.release()
-        waiting.join()
-        times.append(ended[0] - started)
-        wanted.release()
-    return times
+        lambda number: 0.3 + 0.2 * (number + 0.5) / rounds,
+    )
 
 
 def many(url, count):

@@ -6,17 +6,9 @@ Prints the nanoseconds that each round took, in one line.
 """
 
 import os
-import sys
-import threading
-import time
 
+import lock_rounds
 from tooz import coordination
-
-
-def main():
-    endpoint, what, rounds = sys.argv[1:4]
-    measure = {"campaign": campaigns, "handover": handovers}[what]
-    print("times", *measure(endpoint, int(rounds)), flush=True)
 
 
 def connect(endpoint):
@@ -25,42 +17,21 @@ def connect(endpoint):
     return coordinator
 
 
+def lock(coordinator, what, number):
+    return coordinator.get_lock(f"{what}-{os.getpid()}-{number}".encode())
+
+
 def campaigns(endpoint, rounds):
-    """Nobody else asks."""
     coordinator = connect(endpoint)
-    times = []
-    for number in range(rounds):
-        lock = coordinator.get_lock(name("campaign", number))
-        started = time.monotonic_ns()
-        assert lock.acquire(blocking=False)
-        times.append(time.monotonic_ns() - started)
-        lock.release()
-    return times
+    return lock_rounds.campaigns(lambda number: lock(coordinator, "campaign", number), rounds)
 
 
 def handovers(endpoint, rounds):
-    """From when the holder lets go to when the one who waits has it."""
-    one, other = connect(endpoint), connect(endpoint)
-    times = []
-    for number in range(rounds):
-        held, wanted = (coordinator.get_lock(name("handover", number)) for coordinator in (one, other))
-        assert held.acquire()
-        ended = []
-        waiting = threading.Thread(target=lambda: (wanted.acquire(), ended.append(time.monotonic_ns())))
-        waiting.start()
-        # Until it waits.
-        time.sleep(0.02)
-        started = time.monotonic_ns()
-        held.release()
-        waiting.join()
-        times.append(ended[0] - started)
-        wanted.release()
-    return times
-
-
-def name(what, number):
-    return f"{what}-{os.getpid()}-{number}".encode()
+    both = connect(endpoint), connect(endpoint)
+    return lock_rounds.handovers(
+        lambda number: [lock(coordinator, "handover", number) for coordinator in both], rounds, lambda number: 0.02
+    )
 
 
 if __name__ == "__main__":
-    main()
+    lock_rounds.main({"campaign": campaigns, "handover": handovers})

@@ -2,7 +2,7 @@
 //! server, turn and turn about: a loop around `pg_try_advisory_lock`, and a loop around a table
 //! with one row for each election, as River's.
 //!
-//! `postgres TOOZ [SVG]`: TOOZ is `bench/peers/tooz/peer.py`; SVG is where to put the chart.
+//! `postgres TOOZ [SVG]`: TOOZ is the program of `bench/peers/tooz`; SVG is where to put the chart.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot measure stops")]
 
