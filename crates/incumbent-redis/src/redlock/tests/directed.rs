@@ -7,6 +7,7 @@ use std::time::Duration;
 use incumbent_store::{
     Clock, ElectionName, Held, Incarnation, NewEntry, Place, Session, Store, StoreError, StoreId, Token, Version,
 };
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::model::{Carry, Drifting, Group, Model, Network, SLOW, ServerRule, lock};
@@ -18,14 +19,14 @@ use crate::redlock::server::{Reply, Request, Stay, Verb};
 const TTL: Duration = Duration::from_secs(1);
 
 /// Five servers, and clients that have true clocks.
-struct Scene {
+struct Fixture {
     group: Group,
     rules: Rules,
 }
 
-impl Scene {
-    fn new(rules: Rules, left_out: Option<ServerRule>) -> Scene {
-        Scene { group: Group::new(5, left_out.as_slice(), Network::new(1, false)), rules }
+impl Fixture {
+    fn new(rules: Rules, left_out: Option<ServerRule>) -> Fixture {
+        Fixture { group: Group::new(5, left_out.as_slice(), Network::new(1, false)), rules }
     }
 
     fn store(&self, client: usize) -> RedlockStore {
@@ -61,6 +62,26 @@ impl Scene {
         let held = leads_within(&*session, client, ttl * 3).await.expect("nobody else is there");
         (session, held)
     }
+
+    /// A session that led on all servers, and leads no more.
+    async fn former_leader(&self, client: usize) -> Arc<dyn Session> {
+        let (session, held) = self.leader(client, TTL).await;
+        session.withdraw(&held, None).await.unwrap();
+        session
+    }
+
+    /// Who leads next where this client gets, if anybody can.
+    async fn next_leader(&self, client: usize) -> Option<Held> {
+        let session = self.store(client).open_session(TTL).await.ok()?;
+        leads_within(&*session, client, TTL * 4).await
+    }
+
+    /// Looks at the servers, slowly.
+    fn look_slowly(&self, client: usize) -> JoinHandle<Result<StoreId, StoreError>> {
+        lock(&self.group.network).slow = Some(client);
+        let store = self.store(client);
+        tokio::spawn(async move { store.identity().await })
+    }
 }
 
 fn jobs() -> ElectionName {
@@ -93,8 +114,8 @@ async fn leads_within(session: &dyn Session, client: usize, within: Duration) ->
 #[tokio::test(start_paused = true)]
 async fn a_store_is_founded_once_by_all_who_come_at_the_same_time_and_nobody_leads_for_a_ttl() {
     for (left_out, waits) in [(None, true), (Some(ServerRule::HoldAfterFounding), false)] {
-        let scene = Scene::new(Rules::default(), left_out);
-        let (one, other) = (scene.store(0), scene.store(1));
+        let fixture = Fixture::new(Rules::default(), left_out);
+        let (one, other) = (fixture.store(0), fixture.store(1));
         let (one, other) = tokio::join!(one.open_session(TTL), other.open_session(TTL));
         let (one, other) = (one.unwrap(), other.unwrap());
         assert_eq!(one.store_id(), other.store_id());
@@ -106,18 +127,16 @@ async fn a_store_is_founded_once_by_all_who_come_at_the_same_time_and_nobody_lea
 
 #[tokio::test(start_paused = true)]
 async fn a_founding_that_was_given_up_half_way_is_completed() {
-    let scene = Scene::new(Rules::default(), None);
+    let fixture = Fixture::new(Rules::default(), None);
     // Its seeds reach two servers of five.
-    lock(&scene.group.network).slow = Some(0);
-    let store = scene.store(0);
-    let founding = tokio::spawn(async move { store.identity().await });
+    let founding = fixture.look_slowly(0);
     sleep(SLOW + SLOW / 2).await;
-    scene.cut(0, &[0, 1, 2]);
+    fixture.cut(0, &[0, 1, 2]);
     sleep(SLOW * 2).await;
     founding.abort();
-    let belong = scene.group.servers.iter().filter(|server| !lock(server).store().is_empty());
+    let belong = fixture.group.servers.iter().filter(|server| !lock(server).store().is_empty());
     assert_eq!(belong.count(), 2);
-    let session = scene.session(1, TTL).await;
+    let session = fixture.session(1, TTL).await;
     let named = |server: usize| session.store_id().as_str().contains(&format!("{server:04x}0000"));
     assert!((0..5).all(named), "{:?}", session.store_id());
     assert!(leads_within(&*session, 1, TTL * 3).await.is_some());
@@ -125,16 +144,16 @@ async fn a_founding_that_was_given_up_half_way_is_completed() {
 
 #[tokio::test(start_paused = true)]
 async fn two_of_five_may_be_away_and_with_three_away_the_error_says_so() {
-    let scene = Scene::new(Rules::default(), None);
-    let (session, held) = scene.leader(0, TTL).await;
-    scene.cut(1, &[0, 1]);
-    let other = scene.session(1, TTL).await;
+    let fixture = Fixture::new(Rules::default(), None);
+    let (session, held) = fixture.leader(0, TTL).await;
+    fixture.cut(1, &[0, 1]);
+    let other = fixture.session(1, TTL).await;
     let behind = enlist(&*other, 1).await.unwrap();
     assert!(matches!(behind, Place::Behind { ref ahead, .. } if ahead.token == held.token), "{behind:?}");
     session.withdraw(&held, None).await.unwrap();
     let next = leads_within(&*other, 1, TTL).await.expect("three will do");
     assert!(next.token > held.token);
-    scene.cut(1, &[2]);
+    fixture.cut(1, &[2]);
     let error = other.renew(std::slice::from_ref(&next)).await.unwrap_err();
     let said = error.to_string();
     assert!(said.contains("it takes 3 of 5 servers") && said.contains("server-2"), "{said}");
@@ -143,19 +162,19 @@ async fn two_of_five_may_be_away_and_with_three_away_the_error_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_is_unproven_while_a_majority_may_have_it_and_gone_when_none_can() {
-    let scene = Scene::new(Rules::default(), None);
-    scene.session(0, TTL).await;
-    scene.cut(0, &[3, 4]);
-    let (session, held) = scene.leader(0, TTL).await;
-    scene.mend(0);
+    let fixture = Fixture::new(Rules::default(), None);
+    fixture.session(0, TTL).await;
+    fixture.cut(0, &[3, 4]);
+    let (session, held) = fixture.leader(0, TTL).await;
+    fixture.mend(0);
     let named = std::slice::from_ref(&held);
     let renewal = session.renew(named).await.unwrap();
     assert_eq!((renewal.gone, renewal.unproven), (vec![], vec![]));
-    scene.cut(0, &[2]);
+    fixture.cut(0, &[2]);
     let renewal = session.renew(named).await.unwrap();
     assert_eq!((renewal.gone, renewal.unproven), (vec![], vec![held.clone()]));
-    scene.mend(0);
-    scene.lose(&[2]);
+    fixture.mend(0);
+    fixture.lose(&[2]);
     let renewal = session.renew(named).await.unwrap();
     assert_eq!((renewal.gone, renewal.unproven), (vec![held.clone()], vec![]));
 }
@@ -163,13 +182,13 @@ async fn a_renewal_is_unproven_while_a_majority_may_have_it_and_gone_when_none_c
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_emptied_waits_for_the_longest_ttl_that_the_others_know() {
     for (rules, overlaps) in [(Rules::default(), false), (Rules::without(Rule::WaitAfterLoss), true)] {
-        let scene = Scene::new(rules, None);
-        scene.session(0, TTL).await;
-        scene.cut(0, &[3, 4]);
+        let fixture = Fixture::new(rules, None);
+        fixture.session(0, TTL).await;
+        fixture.cut(0, &[3, 4]);
         // It renews only once, at the end of its long TTL.
-        let (_session, held) = scene.leader(0, TTL * 10).await;
-        scene.lose(&[2]);
-        let rival = scene.session(1, TTL).await;
+        let (_session, held) = fixture.leader(0, TTL * 10).await;
+        fixture.lose(&[2]);
+        let rival = fixture.session(1, TTL).await;
         let next = leads_within(&*rival, 1, TTL * 8).await;
         assert_eq!(next.is_some(), overlaps, "{held:?} and {next:?}");
     }
@@ -180,27 +199,21 @@ async fn what_others_know_is_read_after_a_loss_was_seen() {
     for (rules, comes_twice) in
         [(Rules::default(), false), (Rules::without_both(Rule::LossSeenFirst, Rule::LeapAfterLoss), true)]
     {
-        let scene = Scene::new(rules, None);
-        let (session, held) = scene.leader(0, TTL).await;
-        session.withdraw(&held, None).await.unwrap();
-        scene.lose(&[4]);
+        let fixture = Fixture::new(rules, None);
+        let session = fixture.former_leader(0).await;
+        fixture.lose(&[4]);
         // A slow one looks: at 4, which is empty, and at the counters of the others.
-        lock(&scene.group.network).slow = Some(1);
-        let slow = scene.store(1);
-        let looking = tokio::spawn(async move { slow.identity().await });
+        let looking = fixture.look_slowly(1);
         sleep(SLOW + SLOW / 4).await;
         // Meanwhile a token is given by 0, 1 and 2, and 2 forgets it.
-        scene.cut(0, &[3, 4]);
+        fixture.cut(0, &[3, 4]);
         let Ok(Place::Leading(newest)) = enlist(&*session, 0).await else { panic!("nobody else is there") };
         session.withdraw(&newest, None).await.unwrap();
-        scene.lose(&[2]);
+        fixture.lose(&[2]);
         looking.await.unwrap().unwrap();
         // Those who do not know it must not elect anybody with the same number.
-        scene.cut(2, &[0, 1]);
-        let last = match scene.store(2).open_session(TTL).await {
-            Ok(last) => leads_within(&*last, 2, TTL * 4).await,
-            Err(_) => None,
-        };
+        fixture.cut(2, &[0, 1]);
+        let last = fixture.next_leader(2).await;
         assert_eq!(last.is_some_and(|last| last.token <= newest.token), comes_twice);
     }
 }
@@ -208,11 +221,11 @@ async fn what_others_know_is_read_after_a_loss_was_seen() {
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_being_written_while_a_server_is_told_what_others_know_is_not_given_again() {
     for (rules, comes_twice) in [(Rules::default(), false), (Rules::without(Rule::LeapAfterLoss), true)] {
-        let scene = Scene::new(rules, None);
-        let session = scene.session(0, TTL).await;
-        scene.group.servers.iter().for_each(|server| lock(server).season());
+        let fixture = Fixture::new(rules, None);
+        let session = fixture.session(0, TTL).await;
+        fixture.group.servers.iter().for_each(|server| lock(server).season());
         // 0, 1 and 2 take the token, 0 and 1 late; the others are out of reach for both clients.
-        lock(&scene.group.network).carry = Some(|client, server, verb| match (client, server, verb) {
+        lock(&fixture.group.network).carry = Some(|client, server, verb| match (client, server, verb) {
             (0, 3 | 4, _) | (2, 0 | 1, _) => Some((TTL * 100, false)),
             (0, 0 | 1, Verb::Number { .. }) => Some((TTL / 20, true)),
             _ => None,
@@ -221,13 +234,13 @@ async fn a_token_that_is_being_written_while_a_server_is_told_what_others_know_i
         let claiming = tokio::spawn(async move { enlist(&*claimant, 0).await });
         // Those out of reach are waited for; then comes the second round.
         sleep(TTL / 10 + TTL / 50).await;
-        scene.lose(&[2]);
-        scene.store(1).identity().await.unwrap();
-        assert!(!lock(&scene.group.servers[2]).store().is_empty(), "it was told what others know");
+        fixture.lose(&[2]);
+        fixture.store(1).identity().await.unwrap();
+        assert!(!lock(&fixture.group.servers[2]).store().is_empty(), "it was told what others know");
         let claimed = claiming.await.unwrap();
         let Ok(Place::Leading(first)) = claimed else { panic!("{claimed:?}") };
         session.withdraw(&first, None).await.unwrap();
-        let (_session, next) = scene.leader(2, TTL).await;
+        let (_session, next) = fixture.leader(2, TTL).await;
         assert_eq!(next.token <= first.token, comes_twice, "{next:?} after {first:?}");
     }
 }
@@ -237,42 +250,36 @@ async fn a_server_that_was_emptied_learns_from_a_majority_of_the_others() {
     for (rules, comes_twice) in
         [(Rules::default(), false), (Rules::without_both(Rule::ReseedFromMajority, Rule::LeapAfterLoss), true)]
     {
-        let scene = Scene::new(rules, None);
-        let (session, held) = scene.leader(0, TTL).await;
-        session.withdraw(&held, None).await.unwrap();
-        scene.cut(0, &[3, 4]);
+        let fixture = Fixture::new(rules, None);
+        let session = fixture.former_leader(0).await;
+        fixture.cut(0, &[3, 4]);
         let Ok(Place::Leading(newest)) = enlist(&*session, 0).await else { panic!("nobody else is there") };
         session.withdraw(&newest, None).await.unwrap();
-        scene.lose(&[2]);
+        fixture.lose(&[2]);
         // It sees 1, 3 and 4, which are a majority; when it looks again, 1 is out of reach.
-        lock(&scene.group.network).slow = Some(1);
-        scene.cut(1, &[0]);
-        let slow = scene.store(1);
-        let looking = tokio::spawn(async move { slow.identity().await });
+        fixture.cut(1, &[0]);
+        let looking = fixture.look_slowly(1);
         sleep(SLOW * 2 - SLOW / 4).await;
-        scene.cut(1, &[1]);
+        fixture.cut(1, &[1]);
         looking.await.unwrap().unwrap();
-        scene.cut(2, &[0, 1]);
-        let last = match scene.store(2).open_session(TTL).await {
-            Ok(last) => leads_within(&*last, 2, TTL * 4).await,
-            Err(_) => None,
-        };
+        fixture.cut(2, &[0, 1]);
+        let last = fixture.next_leader(2).await;
         assert_eq!(last.is_some_and(|last| last.token <= newest.token), comes_twice);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word_only() {
-    let scene = Scene::new(Rules::default(), None);
-    let (session, held) = scene.leader(0, TTL).await;
-    scene.lose(&[1, 2, 3]);
-    let said = scene.store(1).identity().await.unwrap_err().to_string();
+    let fixture = Fixture::new(Rules::default(), None);
+    let (session, held) = fixture.leader(0, TTL).await;
+    fixture.lose(&[1, 2, 3]);
+    let said = fixture.store(1).identity().await.unwrap_err().to_string();
     assert!(said.contains("3 of 5 servers are empty"), "{said}");
     let word = said.split("refound=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     assert!(enlist(&*session, 0).await.is_err());
-    let wrong = scene.store_with(1, Some("redlock-00000001-00000002-00000003-lost-lost"));
+    let wrong = fixture.store_with(1, Some("redlock-00000001-00000002-00000003-lost-lost"));
     assert!(wrong.identity().await.is_err());
-    let anew = scene.store_with(1, Some(word)).open_session(TTL).await.unwrap();
+    let anew = fixture.store_with(1, Some(word)).open_session(TTL).await.unwrap();
     assert_eq!(anew.store_id(), StoreId::new(word));
     // The one who led is told, and nobody leads before it has stopped believing.
     let gone = session.renew(std::slice::from_ref(&held)).await;
@@ -282,39 +289,39 @@ async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word_only()
     // The two that stayed behind, which it names, belong to it by now; the word founds nothing
     // again.
     assert!(word.contains("00000000") && word.contains("00040000"), "{word}");
-    assert!(scene.group.servers.iter().all(|server| lock(server).store() == word));
-    scene.lose(&[1, 2]);
+    assert!(fixture.group.servers.iter().all(|server| lock(server).store() == word));
+    fixture.lose(&[1, 2]);
     sleep(TTL).await;
-    let again = scene.store_with(2, Some(word)).open_session(TTL).await.unwrap();
+    let again = fixture.store_with(2, Some(word)).open_session(TTL).await.unwrap();
     assert_eq!(again.store_id(), StoreId::new(word));
 
-    let scene = Scene::new(Rules::without(Rule::FoundWhenAllAreEmpty), None);
-    scene.leader(0, TTL).await;
-    scene.lose(&[1, 2, 3]);
-    assert!(scene.store(1).identity().await.is_ok(), "without the rule it is founded by itself");
+    let fixture = Fixture::new(Rules::without(Rule::FoundWhenAllAreEmpty), None);
+    fixture.leader(0, TTL).await;
+    fixture.lose(&[1, 2, 3]);
+    assert!(fixture.store(1).identity().await.is_ok(), "without the rule it is founded by itself");
 }
 
 #[tokio::test(start_paused = true)]
 async fn servers_that_belong_to_several_stores_are_founded_anew_by_an_operators_word_only() {
-    let scene = Scene::new(Rules::default(), None);
+    let fixture = Fixture::new(Rules::default(), None);
     let longest = TTL * 5;
     for (number, store) in [(0, "a"), (1, "a"), (2, "b"), (3, "b"), (4, "c")] {
         let (server, store) = (format!("{number:04x}0000"), format!("redlock-{store}-{store}-{store}-{store}-{store}"));
         let verb = Verb::Seed { server, counter: None, longest };
-        let seeded = lock(&scene.group.servers[number]).ask(Duration::ZERO, &Request { store, verb });
+        let seeded = lock(&fixture.group.servers[number]).ask(Duration::ZERO, &Request { store, verb });
         assert_eq!(seeded.reply, Reply::Done);
     }
-    let said = scene.store(0).identity().await.unwrap_err().to_string();
+    let said = fixture.store(0).identity().await.unwrap_err().to_string();
     assert!(said.contains("none has a majority"), "{said}");
     let word = said.split("refound=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     assert_eq!(word, "redlock-00000000-00010000-00020000-00030000-00040000");
     // Not while one of them is away: it might complete a majority.
-    scene.cut(1, &[4]);
-    assert!(scene.store_with(1, Some(word)).identity().await.is_err());
-    assert!(scene.group.servers.iter().all(|server| !lock(server).store().is_empty()));
-    scene.mend(1);
-    let anew = scene.store_with(1, Some(word)).open_session(TTL).await.unwrap();
-    assert!(scene.group.servers.iter().all(|server| lock(server).store() == anew.store_id().as_str()));
+    fixture.cut(1, &[4]);
+    assert!(fixture.store_with(1, Some(word)).identity().await.is_err());
+    assert!(fixture.group.servers.iter().all(|server| !lock(server).store().is_empty()));
+    fixture.mend(1);
+    let anew = fixture.store_with(1, Some(word)).open_session(TTL).await.unwrap();
+    assert!(fixture.group.servers.iter().all(|server| lock(server).store() == anew.store_id().as_str()));
     // Somebody may have led by one of them before: what the longest TTL was is known.
     assert!(leads_within(&*anew, 1, longest).await.is_none());
     assert!(leads_within(&*anew, 1, longest).await.is_some());
@@ -322,32 +329,31 @@ async fn servers_that_belong_to_several_stores_are_founded_anew_by_an_operators_
 
 #[tokio::test(start_paused = true)]
 async fn who_looks_while_servers_give_no_locks_is_told_what_is_waited_for() {
-    let scene = Scene::new(Rules::default(), None);
-    let session = scene.session(0, TTL).await;
+    let fixture = Fixture::new(Rules::default(), None);
+    let session = fixture.session(0, TTL).await;
     assert!(enlist(&*session, 0).await.is_err());
-    let said = scene.store(1).line(&jobs(), 1).await.unwrap_err().to_string();
+    let said = fixture.store(1).line(&jobs(), 1).await.unwrap_err().to_string();
     assert!(said.contains("counts again in"), "{said}");
     let held = leads_within(&*session, 0, TTL * 2).await.unwrap();
-    let line = scene.store(1).line(&jobs(), 1).await.unwrap();
+    let line = fixture.store(1).line(&jobs(), 1).await.unwrap();
     assert_eq!(line.entries[0].token, held.token);
     // Two that wait keep nobody from leading, and are no reason to say anything.
     session.withdraw(&held, None).await.unwrap();
-    scene.lose(&[0, 1]);
-    assert!(scene.store(1).identity().await.is_ok());
-    assert_eq!(scene.store(1).line(&jobs(), 1).await.unwrap().entries, []);
+    fixture.lose(&[0, 1]);
+    assert!(fixture.store(1).identity().await.is_ok());
+    assert_eq!(fixture.store(1).line(&jobs(), 1).await.unwrap().entries, []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_taken_in_vain_is_given_back() {
     for (rules, is_free) in [(Rules::default(), true), (Rules::without(Rule::ReleaseAfterFailure), false)] {
-        let scene = Scene::new(rules, None);
-        let (session, held) = scene.leader(0, TTL).await;
-        session.withdraw(&held, None).await.unwrap();
+        let fixture = Fixture::new(rules, None);
+        let session = fixture.former_leader(0).await;
         // 2, 3 and 4 hear it and are not heard.
-        scene.cut(0, &[2, 3, 4]);
+        fixture.cut(0, &[2, 3, 4]);
         assert!(enlist(&*session, 0).await.is_err());
-        scene.cut(1, &[3, 4]);
-        let other = scene.session(1, TTL).await;
+        fixture.cut(1, &[3, 4]);
+        let other = fixture.session(1, TTL).await;
         let taken = tokio::time::timeout(TTL / 2, enlist(&*other, 1)).await;
         assert_eq!(matches!(taken, Ok(Ok(Place::Leading(_)))), is_free, "{taken:?}");
     }
@@ -358,15 +364,15 @@ const LATE: Duration = Duration::from_millis(500);
 
 /// A call whose token may have been written; what gives it up is late. Then the same stay again, as
 /// the library repeats it.
-async fn repeated(scene: &Scene, first: Carry, again: Carry) -> (Arc<dyn Session>, Held) {
-    let session = scene.session(0, TTL).await;
-    scene.group.servers.iter().for_each(|server| lock(server).season());
-    lock(&scene.group.network).carry = Some(first);
+async fn repeated(fixture: &Fixture, first: Carry, again: Carry) -> (Arc<dyn Session>, Held) {
+    let session = fixture.session(0, TTL).await;
+    fixture.group.servers.iter().for_each(|server| lock(server).season());
+    lock(&fixture.group.network).carry = Some(first);
     let unknown = enlist(&*session, 0).await;
     assert!(matches!(unknown, Err(StoreError::OutcomeUnknown { .. })), "{unknown:?}");
-    lock(&scene.group.network).carry = Some(again);
+    lock(&fixture.group.network).carry = Some(again);
     let Ok(Place::Leading(held)) = enlist(&*session, 0).await else { panic!("nobody else is there") };
-    lock(&scene.group.network).carry = None;
+    lock(&fixture.group.network).carry = None;
     (session, held)
 }
 
@@ -389,10 +395,10 @@ async fn a_release_that_is_late_does_not_end_the_term_that_the_repeated_call_beg
     let without_one: Carry = |_, server, _| (server == 4).then_some((TTL * 100, false));
     for (first, again) in [(on_all, (|_, _, _| None) as Carry), (on_one, without_one)] {
         for (left_out, two_lead) in [(None, false), (Some(ServerRule::ReleaseByAttempt), true)] {
-            let scene = Scene::new(Rules::default(), left_out);
-            let (_session, held) = repeated(&scene, first, again).await;
+            let fixture = Fixture::new(Rules::default(), left_out);
+            let (_session, held) = repeated(&fixture, first, again).await;
             sleep(LATE).await;
-            let rival = scene.session(1, TTL).await;
+            let rival = fixture.session(1, TTL).await;
             let taken = enlist(&*rival, 1).await;
             assert_eq!(matches!(taken, Ok(Place::Leading(_))), two_lead, "{held:?} and {taken:?}");
         }
@@ -412,8 +418,8 @@ async fn a_server_that_heard_only_the_token_of_the_repeated_call_keeps_it() {
         _ => None,
     };
     for (left_out, is_gone) in [(None, false), (Some(ServerRule::TokenByAttempt), true)] {
-        let scene = Scene::new(Rules::default(), left_out);
-        let (session, held) = repeated(&scene, first, again).await;
+        let fixture = Fixture::new(Rules::default(), left_out);
+        let (session, held) = repeated(&fixture, first, again).await;
         sleep(LATE).await;
         let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
         assert_eq!(renewal.gone == [held], is_gone);
@@ -423,10 +429,10 @@ async fn a_server_that_heard_only_the_token_of_the_repeated_call_keeps_it() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_gone_is_not_made_again_by_a_renewal() {
     for (left_out, is_gone) in [(None, true), (Some(ServerRule::RenewalMakesNothing), false)] {
-        let scene = Scene::new(Rules::default(), left_out);
-        let (session, held) = scene.leader(0, TTL).await;
-        let seen = scene.store(1).line(&jobs(), 1).await.unwrap().entries.remove(0);
-        scene.store(1).evict(&jobs(), &seen).await.unwrap();
+        let fixture = Fixture::new(Rules::default(), left_out);
+        let (session, held) = fixture.leader(0, TTL).await;
+        let seen = fixture.store(1).line(&jobs(), 1).await.unwrap().entries.remove(0);
+        fixture.store(1).evict(&jobs(), &seen).await.unwrap();
         let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
         assert_eq!(renewal.gone == [held], is_gone);
     }
@@ -435,11 +441,11 @@ async fn a_lock_that_is_gone_is_not_made_again_by_a_renewal() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_of_one_who_lost_the_lock_takes_it_from_nobody() {
     for (left_out, is_gone) in [(None, true), (Some(ServerRule::RenewalByOwner), false)] {
-        let scene = Scene::new(Rules::default(), left_out);
-        let (session, held) = scene.leader(0, TTL).await;
-        let seen = scene.store(1).line(&jobs(), 1).await.unwrap().entries.remove(0);
-        scene.store(1).evict(&jobs(), &seen).await.unwrap();
-        let (next, taken) = scene.leader(1, TTL).await;
+        let fixture = Fixture::new(Rules::default(), left_out);
+        let (session, held) = fixture.leader(0, TTL).await;
+        let seen = fixture.store(1).line(&jobs(), 1).await.unwrap().entries.remove(0);
+        fixture.store(1).evict(&jobs(), &seen).await.unwrap();
+        let (next, taken) = fixture.leader(1, TTL).await;
         let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
         assert_eq!(renewal.gone == [held], is_gone);
         // Without the rule each of the two is told that it leads.
@@ -450,11 +456,11 @@ async fn a_renewal_of_one_who_lost_the_lock_takes_it_from_nobody() {
 #[tokio::test(start_paused = true)]
 async fn wall_clocks_that_jump_end_no_lock_that_is_renewed_in_time() {
     for (left_out, stays) in [(None, true), (Some(ServerRule::BoundedSteps), false)] {
-        let scene = Scene::new(Rules::default(), left_out);
-        let (session, held) = scene.leader(0, TTL).await;
-        let rival = scene.session(1, TTL).await;
+        let fixture = Fixture::new(Rules::default(), left_out);
+        let (session, held) = fixture.leader(0, TTL).await;
+        let rival = fixture.session(1, TTL).await;
         for step in [3_600_000, -7_200_000] {
-            scene.group.servers.iter().for_each(|server| lock(server).stepped += step);
+            fixture.group.servers.iter().for_each(|server| lock(server).stepped += step);
             let place = enlist(&*rival, 1).await.unwrap();
             assert_eq!(matches!(place, Place::Behind { .. }), stays, "{place:?}");
             if !stays {
@@ -475,15 +481,15 @@ async fn wall_clocks_that_jump_end_no_lock_that_is_renewed_in_time() {
 async fn no_token_is_given_twice_where_a_clock_ends_a_lock_between_the_rounds() {
     for (guards, comes_twice) in [(None, false), (Some(ServerRule::TokenGuarded), true)] {
         let left_out: Vec<_> = guards.into_iter().chain([ServerRule::BoundedSteps]).collect();
-        let scene = Scene { group: Group::new(5, &left_out, Network::new(1, false)), rules: Rules::default() };
-        let slow = scene.session(0, TTL * 10).await;
-        scene.group.servers.iter().for_each(|server| lock(server).season());
-        lock(&scene.group.network).slow = Some(0);
+        let fixture = Fixture { group: Group::new(5, &left_out, Network::new(1, false)), rules: Rules::default() };
+        let slow = fixture.session(0, TTL * 10).await;
+        fixture.group.servers.iter().for_each(|server| lock(server).season());
+        lock(&fixture.group.network).slow = Some(0);
         let enlisting = tokio::spawn(async move { enlist(&*slow, 0).await });
         // It has been given the lock, and has not heard of it yet.
         sleep(SLOW + SLOW / 2).await;
-        scene.group.servers.iter().for_each(|server| lock(server).stepped += 3_600_000);
-        let (quick, held) = scene.leader(1, TTL).await;
+        fixture.group.servers.iter().for_each(|server| lock(server).stepped += 3_600_000);
+        let (quick, held) = fixture.leader(1, TTL).await;
         quick.withdraw(&held, None).await.unwrap();
         let taken = enlisting.await.unwrap();
         let twice = matches!(&taken, Ok(Place::Leading(taken)) if taken.token == held.token);
@@ -509,8 +515,8 @@ async fn a_lock_is_valid_for_its_ttl_less_the_drift() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_was_not_renewed_for_a_ttl_does_not_come_back() {
-    let scene = Scene::new(Rules::default(), None);
-    let (session, held) = scene.leader(0, TTL).await;
+    let fixture = Fixture::new(Rules::default(), None);
+    let (session, held) = fixture.leader(0, TTL).await;
     session.renew(std::slice::from_ref(&held)).await.unwrap();
     sleep(TTL).await;
     let gone = session.renew(std::slice::from_ref(&held)).await;
@@ -519,10 +525,10 @@ async fn a_session_that_was_not_renewed_for_a_ttl_does_not_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn one_server_under_two_addresses_and_another_number_of_servers_are_refused() {
-    let scene = Scene::new(Rules::default(), None);
-    scene.session(0, TTL).await;
+    let fixture = Fixture::new(Rules::default(), None);
+    fixture.session(0, TTL).await;
     let clock = || Arc::new(Drifting { began: Instant::now(), rate: 1_000_000 });
-    let mut links = scene.group.links(1);
+    let mut links = fixture.group.links(1);
     links[4] = links[0].clone();
     let twice = RedlockStore::with_servers(links.clone(), clock(), None, Rules::default());
     let said = twice.identity().await.unwrap_err().to_string();
@@ -536,14 +542,14 @@ async fn one_server_under_two_addresses_and_another_number_of_servers_are_refuse
 #[tokio::test(start_paused = true)]
 async fn one_server_that_two_addresses_lead_to_by_now_counts_once() {
     for (rules, two_lead) in [(Rules::default(), false), (Rules::without(Rule::ServerCountsOnce), true)] {
-        let scene = Scene::new(rules, None);
-        let (session, held) = scene.leader(0, TTL).await;
+        let fixture = Fixture::new(rules, None);
+        let (session, held) = fixture.leader(0, TTL).await;
         // The leader reaches 0 and 1, and 1 by another address, too; the rival reaches the rest.
-        let other = scene.group.servers[1].clone();
-        lock(&scene.group.network).redirected.insert((0, 2), other);
-        scene.cut(0, &[3, 4]);
-        let rival = scene.session(1, TTL).await;
-        scene.cut(1, &[0, 1]);
+        let other = fixture.group.servers[1].clone();
+        lock(&fixture.group.network).redirected.insert((0, 2), other);
+        fixture.cut(0, &[3, 4]);
+        let rival = fixture.session(1, TTL).await;
+        fixture.cut(1, &[0, 1]);
         let (mut proven, mut taken) = (true, None);
         for _ in 0..6 {
             sleep(TTL / 4).await;
@@ -563,7 +569,7 @@ async fn one_server_that_two_addresses_lead_to_by_now_counts_once() {
 #[tokio::test(start_paused = true)]
 async fn a_server_of_another_store_whose_address_was_mistaken_for_ours_keeps_what_it_has() {
     for (rules, stays) in [(Rules::default(), true), (Rules::without(Rule::EmptyOnlyNamed), false)] {
-        let (ours, theirs) = (Scene::new(rules, None), Scene::new(rules, None));
+        let (ours, theirs) = (Fixture::new(rules, None), Fixture::new(rules, None));
         // So that it has another name than ours.
         theirs.lose(&[4]);
         let (session, stranger) = (ours.session(0, TTL).await, theirs.session(0, TTL).await);
