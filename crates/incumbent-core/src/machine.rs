@@ -44,8 +44,8 @@ pub struct Candidate {
     pub hold_until_stopped: bool,
     /// Whether it is unfit to begin with: then it gets in line once it is said to be fit.
     pub unfit: bool,
-    /// Whether the election is to keep a record of its terms. One that keeps one goes on with it,
-    /// whoever stands.
+    /// Whether the election is to keep a record of its terms. One that keeps one goes on with it
+    /// under every later candidate.
     pub recorded: bool,
     /// What is put on record of where its work is done.
     pub origin: Arc<Origin>,

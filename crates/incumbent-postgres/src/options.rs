@@ -119,7 +119,7 @@ fn configure(url: &str) -> Result<Config, StoreError> {
     Ok(config)
 }
 
-/// Whoever asks for TLS says whom to trust: a connection to nobody in particular is none that is
+/// A URL that asks for TLS says whom to trust: a connection to nobody in particular is none that is
 /// safe.
 fn tls(mode: Option<&str>, files: &Files) -> Result<Option<Tls>, StoreError> {
     let asked = match mode {

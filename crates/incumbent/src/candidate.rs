@@ -109,7 +109,7 @@ impl<F: Fencing> Candidate<F> {
     /// leader knows whether the work of the last one has certainly stopped, and people see in
     /// [`Status::terms`](crate::Status::terms) who led, from when to when, and why it ended.
     ///
-    /// Once one candidate has asked for it, the election keeps it up, whoever leads. The work of a
+    /// Once one candidate has asked for it, every later leader keeps it up. The work of a
     /// term has stopped when its [`Leadership`] is dropped or given back; one that the hard stop
     /// ended before that stays open until then. It takes two more writes for each term. Where there
     /// is no office record (a Redlock, a group of peers) such a candidate is refused.

@@ -50,7 +50,8 @@ pub(crate) async fn candidates(args: CandidatesArgs, store: StoreUrl, console: &
     let status = seen_election(name, &store).await?.status().await?.into_inner();
     let line = &status.candidates;
     let leads = |place: usize| place == 0 && !status.vacant;
-    // From the end: whoever is restarted goes there, and the office moves only with the last.
+    // From the end: a candidate that is restarted goes there, and the office moves only with the
+    // last.
     let reversed = args.restart_order;
     if args.format.json {
         let mut candidates: Vec<_> =

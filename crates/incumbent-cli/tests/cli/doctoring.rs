@@ -115,7 +115,7 @@ fn nothing_is_found_while_the_office_changes_hands() {
 }
 
 #[test]
-fn whoever_does_not_answer_is_named_and_nothing_found_is_not_said() {
+fn a_host_that_does_not_answer_is_named_and_nothing_found_is_not_said() {
     let host = Host::new();
     let _leader = lead(&host, "a");
     let program = env!("CARGO_BIN_EXE_incumbent");

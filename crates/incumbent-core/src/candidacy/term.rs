@@ -42,8 +42,8 @@ impl Candidacy {
         }
     }
 
-    /// The fences are raised, or there are none. A term begins if it is open in the record, where one
-    /// is kept, and there is still time for one.
+    /// The fences are raised, or there are none. A term begins if it is open in the record, where
+    /// one is kept, and there is still time for one.
     pub(super) fn take_office(&mut self, now: Timestamp, out: &mut Outbox) {
         let State::Office(held) = &self.state else { return };
         let held = held.clone();

@@ -214,7 +214,7 @@ pub(super) mod tests {
         let fence = open(&folder);
         fence.write(&token(5), || ()).unwrap();
         let _held = fence.inner.files.lock().unwrap();
-        assert_eq!(look().unwrap(), Some(token(5)), "whoever has the lock");
+        assert_eq!(look().unwrap(), Some(token(5)), "although somebody has the lock");
         fs::write(mark_path(&folder), "nonsense").unwrap();
         assert!(matches!(look(), Err(FenceError::Corrupt { .. })));
         let long = ElectionName::new(&"ü".repeat(120)).unwrap();

@@ -271,7 +271,7 @@ fn an_election_that_is_as_it_should_be_shows_nothing() {
 }
 
 #[test]
-fn whoever_was_not_asked_is_named() {
+fn one_that_was_not_asked_is_named() {
     let led = || lasting(&led_by(44), &[&[claim(44, 9000)], &[]]);
     let missing = |evidence: &Evidence, words: &str| {
         let missing = not_looked_at(evidence);
