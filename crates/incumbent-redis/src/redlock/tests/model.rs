@@ -201,48 +201,13 @@ impl Model {
             }
             Verb::Number { stay, attempt, token } => self.number(wall, stay, *attempt, token.get()),
             Verb::Renew { session, ttl, named, tried } => {
-                let mut locks = Vec::new();
-                for held in named {
-                    let mut lock = self.load(wall, &held.election);
-                    if !self.keeps(ServerRule::RenewalMakesNothing) && lock.is_none() {
-                        let (left, ttl) = (0, ttl.as_millis() as i64);
-                        let (base, attempt, token, version) = (0, 0, held.token.get(), 1);
-                        let (session, incarnation) = (session.clone(), held.incarnation);
-                        let said = b"0001a----------------".to_vec();
-                        lock =
-                            Some(Held { left, wall, ttl, base, attempt, token, version, session, incarnation, said });
-                    }
-                    let any = !self.keeps(ServerRule::RenewalByOwner);
-                    if let Some(lock) =
-                        lock.as_mut().filter(|lock| any || (lock.session == *session && lock.token == held.token.get()))
-                    {
-                        (lock.left, lock.wall, lock.ttl) = (ttl.as_millis() as i64, wall, ttl.as_millis() as i64);
-                        if any {
-                            (lock.session, lock.token) = (session.clone(), held.token.get());
-                        }
-                        self.hash.locks.insert(held.election.clone(), lock.clone());
-                    }
-                    locks.push(shown(lock.as_ref()));
-                }
+                let ttl = ttl.as_millis() as i64;
+                let mut locks: Vec<_> = named.iter().map(|held| self.renew(wall, session, ttl, held)).collect();
                 locks.extend(tried.iter().map(|election| shown(self.load(wall, election).as_ref())));
                 Reply::Locks(locks)
             }
             Verb::Release { session, stay, elections } => {
-                for election in elections {
-                    let lock = self.load(wall, election);
-                    let is_meant = lock.is_some_and(|lock| {
-                        let any = !self.keeps(ServerRule::ReleaseByAttempt);
-                        let meant = stay.is_none_or(|GivenUp { incarnation, token, attempt }| {
-                            incarnation == lock.incarnation
-                                && lock.token <= token.map_or(0, |token| token.get())
-                                && (any || lock.attempt <= attempt)
-                        });
-                        lock.session == *session && meant
-                    });
-                    if is_meant {
-                        self.hash.locks.remove(election);
-                    }
-                }
+                elections.iter().for_each(|election| self.release(wall, session, *stay, election));
                 Reply::Done
             }
             Verb::Publish { session, held, was, version, said } => {
@@ -259,16 +224,48 @@ impl Model {
                 Reply::Done
             }
             Verb::Evict { election, token, version } => {
-                let lock = self.load(wall, election).filter(|lock| lock.token == token.get());
-                match lock {
-                    Some(lock) if lock.version > version.0 => Reply::Refused,
-                    Some(_) => {
-                        self.hash.locks.remove(election);
-                        Reply::Done
-                    }
-                    None => Reply::Done,
-                }
+                match self.load(wall, election).filter(|lock| lock.token == token.get()) {
+                    Some(lock) if lock.version > version.0 => return Reply::Refused,
+                    Some(_) => self.hash.locks.remove(election),
+                    None => None,
+                };
+                Reply::Done
             }
+        }
+    }
+
+    fn renew(&mut self, wall: i64, session: &str, ttl: i64, held: &incumbent_store::Held) -> Option<Lock> {
+        let mut lock = self.load(wall, &held.election);
+        if !self.keeps(ServerRule::RenewalMakesNothing) && lock.is_none() {
+            let (left, base, attempt, token, version) = (0, 0, 0, held.token.get(), 1);
+            let (session, incarnation) = (session.to_owned(), held.incarnation);
+            let said = b"0001a----------------".to_vec();
+            lock = Some(Held { left, wall, ttl, base, attempt, token, version, session, incarnation, said });
+        }
+        let any = !self.keeps(ServerRule::RenewalByOwner);
+        let ours = |lock: &&mut Held| any || (lock.session == session && lock.token == held.token.get());
+        if let Some(lock) = lock.as_mut().filter(ours) {
+            (lock.left, lock.wall, lock.ttl) = (ttl, wall, ttl);
+            if any {
+                (lock.session, lock.token) = (session.to_owned(), held.token.get());
+            }
+            self.hash.locks.insert(held.election.clone(), lock.clone());
+        }
+        shown(lock.as_ref())
+    }
+
+    fn release(&mut self, wall: i64, session: &str, stay: Option<GivenUp>, election: &ElectionName) {
+        let any = !self.keeps(ServerRule::ReleaseByAttempt);
+        let is_meant = |lock: Held| {
+            let meant = stay.is_none_or(|GivenUp { incarnation, token, attempt }| {
+                incarnation == lock.incarnation
+                    && lock.token <= token.map_or(0, |token| token.get())
+                    && (any || lock.attempt <= attempt)
+            });
+            lock.session == session && meant
+        };
+        if self.load(wall, election).is_some_and(is_meant) {
+            self.hash.locks.remove(election);
         }
     }
 
