@@ -5,12 +5,17 @@ use std::future::ready;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use super::process::{Process, Scratch, comes_up, free_port};
-use crate::patience::{LOOK_EVERY, LOOKS, found};
+use crate::patience::{LOOK_EVERY, found};
 
 /// How often a start is tried: somebody else may take a port in between.
 const STARTS: usize = 5;
+
+/// How long an immediate stop may take. The server kills those of its processes that do not heed it
+/// after five seconds; PostgreSQL 15 has been seen to wait for them for good then.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 /// The servers refuse to run as root; the packages bring a user for them.
 const USER: &str = "postgres";
@@ -131,23 +136,25 @@ impl PostgresServer {
 
     /// Kills it and all that it has started without warning, as a power failure would.
     pub fn kill(&mut self) {
-        if self.process.is_some() {
-            // The server's own processes would outlive a killed parent for a moment, and keep its
-            // data in use.
-            run_as_server(&tool("pg_ctl"), &["-D", text(&self.data), "-m", "immediate", "-W", "stop"]);
-        }
-        if let Some(process) = self.process.take() {
-            // An immediate stop of a server that was stopped in its tracks takes effect when it
-            // goes on.
-            process.resume();
-            for _ in 0..LOOKS {
-                if !self.data.join("postmaster.pid").exists() {
-                    break;
-                }
-                std::thread::sleep(LOOK_EVERY);
+        self.kill_within(STOP_WITHIN);
+    }
+
+    /// By an immediate stop, if it heeds that: the server's own processes would outlive a killed
+    /// parent for a moment, and keep its data in use.
+    fn kill_within(&mut self, stop: Duration) {
+        let Some(process) = &self.process else { return };
+        run_as_server(&tool("pg_ctl"), &["-D", text(&self.data), "-m", "immediate", "-W", "stop"]);
+        // That of a server which was stopped in its tracks takes effect when it goes on.
+        process.resume();
+        let patience = Instant::now() + stop;
+        while self.data.join("postmaster.pid").exists() {
+            if Instant::now() > patience {
+                self.signal("KILL");
+                break;
             }
-            process.kill();
+            std::thread::sleep(LOOK_EVERY);
         }
+        self.process.take().map(Process::kill);
     }
 
     /// Starts it, after killing it if need be, with the same data on the same port, and waits until
@@ -197,12 +204,17 @@ impl PostgresServer {
 
     /// To the server and to all that it has started: each connection has a process of its own.
     fn signal(&self, signal: &str) {
-        let Some(process) = &self.process else { return };
+        // Those that have ended in between are not there any more.
+        let _ = Command::new("kill").arg(format!("-{signal}")).args(self.pids()).output();
+    }
+
+    /// Each of them leads a process group of its own.
+    fn pids(&self) -> Vec<String> {
+        let Some(process) = &self.process else { return Vec::new() };
         let parent = process.pid().to_string();
         let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-        let pids: Vec<_> = std::iter::once(parent.as_str()).chain(children.split_whitespace()).collect();
-        // Those that have ended in between are not there any more.
-        let _ = Command::new("kill").arg(format!("-{signal}")).args(pids).output();
+        let children = Vec::from_iter(children.split_whitespace().map(str::to_owned));
+        [vec![parent], children].concat()
     }
 
     /// Makes a primary of a standby, and waits until it is one.
@@ -280,9 +292,14 @@ impl PgBouncer {
         panic!("pgbouncer does not start (`scripts/setup pgbouncer`?): {log}");
     }
 
+    /// Where it listens, as `host:port`.
+    pub fn endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// A URL for what is behind it.
     pub fn url(&self) -> String {
-        format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
+        format!("postgres://{USER}@{}/postgres", self.endpoint())
     }
 }
 
@@ -347,6 +364,26 @@ mod tests {
         assert!(!asked.output().unwrap().status.success());
         server.resume();
         assert_eq!(server.sql("SELECT 1"), "1");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_heed_its_stop_is_killed_with_all_that_it_has_started() {
+        let mut server = PostgresServer::start_with(&["fsync=off"]).await;
+        server.sql("CREATE TABLE kept AS SELECT 7 AS number");
+        // The stop goes to a process that there cannot be: its id is above the highest.
+        std::fs::write(server.data.join("postmaster.pid"), "4194305\n").unwrap();
+        let pids = server.pids();
+        assert!(pids.len() > 1, "{pids:?}");
+        server.kill_within(Duration::ZERO);
+        // Nobody may have reaped them.
+        let is_gone = |pid: &String| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
+        };
+        let ended = found(|| ready(pids.iter().all(is_gone).then_some(())));
+        assert!(ended.await.is_some(), "of {pids:?} some are left");
+        server.restart().await;
+        assert_eq!(server.sql("SELECT number FROM kept"), "7");
     }
 
     #[tokio::test]
