@@ -20,7 +20,7 @@ use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryMessage, Sim
 
 use crate::connector::{Connecting, Connector, Messages, named};
 use crate::error::{Refusal, classify};
-use crate::schema::{About, Dialled, Schema};
+use crate::schema::{Dialled, Schema};
 
 /// How long a connection may take to come up, the schema included.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,6 +34,7 @@ const TURNS: usize = 4;
 const GROW_AFTER: Duration = Duration::from_millis(20);
 /// How many connections are kept while there is nothing to do.
 const KEPT: usize = 2;
+const CONNECTING: &str = "connecting to PostgreSQL";
 /// The routine of the server that warns of a commit which no standby has confirmed. The text is
 /// translated.
 const GAVE_UP_WAITING_FOR_STANDBY: &str = "SyncRepWaitForLSN";
@@ -57,7 +58,6 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) client: Client,
-    pub(crate) about: About,
     /// When its last answer came.
     answered: Instant,
     /// How often the server has said that no standby has confirmed a commit.
@@ -155,13 +155,22 @@ impl Link {
             return Ok(open);
         }
         let link = self.clone();
-        let dial = dialling.get_or_insert_with(|| {
-            let (unheard, _) = mpsc::unbounded_channel();
-            tokio::spawn(async move { dial(&*link.connector, link.connector.connect(), &link.schema, unheard).await })
-        });
+        let dial = dialling.get_or_insert_with(|| tokio::spawn(async move { link.dial().await }));
         let dialled = dial.await;
         *dialling = None;
-        dialled.map_err(|error| StoreError::unavailable("connecting to PostgreSQL", error))?
+        dialled.map_err(|error| StoreError::unavailable(CONNECTING, error))?
+    }
+
+    /// Makes a connection to a server that takes writes, and the schema if it is missing.
+    async fn dial(&self) -> Result<Open, StoreError> {
+        let connector = &*self.connector;
+        let (unheard, _) = mpsc::unbounded_channel();
+        let dialled = async {
+            let open = connect(connector, connector.connect(), unheard).await?;
+            self.schema.find_or_make(&Dialled { client: &open.client, connector }).await?;
+            Ok(open)
+        };
+        in_time(connector, dialled).await
     }
 
     /// The next connection that nobody uses.
@@ -287,26 +296,33 @@ pub(crate) async fn ask(
     if completed < expected { Err(Refusal::Foreign) } else { Ok(rows) }
 }
 
-/// Makes a connection to a server that takes writes, and the schema if it is missing. What it is
-/// notified of goes to `heard`.
-pub(crate) async fn dial(
+/// Makes a connection. What it is notified of goes to `heard`.
+pub(crate) async fn connect(
     connector: &dyn Connector,
     connecting: Connecting<'_>,
-    schema: &Schema,
     heard: mpsc::UnboundedSender<Notification>,
 ) -> Result<Open, StoreError> {
-    let what = named("connecting to PostgreSQL", connector);
-    let dialled = timeout(DIAL_TIMEOUT, async {
-        let (client, messages) = connecting.await.map_err(|error| classify(error.into(), Effect::None, &what))?;
-        let unconfirmed = Arc::new(AtomicU64::new(0));
-        let (held, holder) = oneshot::channel();
-        tokio::spawn(drive(messages, unconfirmed.clone(), heard, holder));
-        let about = schema.find_or_make(&Dialled { client: &client, connector }).await?;
-        Ok(Open { client, about, answered: Instant::now(), unconfirmed, _held: held })
+    let connected = connecting.await.map_err(|error| {
+        let what = named(CONNECTING, connector);
+        classify(error.into(), Effect::None, &what)
     });
-    let no_answer =
-        || StoreError::Unavailable { what: format!("{what}: no answer within {DIAL_TIMEOUT:?}"), source: None };
-    dialled.await.map_err(|_| no_answer())?
+    let (client, messages) = connected?;
+    let unconfirmed = Arc::new(AtomicU64::new(0));
+    let (held, holder) = oneshot::channel();
+    tokio::spawn(drive(messages, unconfirmed.clone(), heard, holder));
+    Ok(Open { client, answered: Instant::now(), unconfirmed, _held: held })
+}
+
+/// A connection with what is asked on it before it is used, unless that takes too long.
+pub(crate) async fn in_time<T>(
+    connector: &dyn Connector,
+    dialled: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let no_answer = || {
+        let what = format!("{}: no answer within {DIAL_TIMEOUT:?}", named(CONNECTING, connector));
+        StoreError::Unavailable { what, source: None }
+    };
+    timeout(DIAL_TIMEOUT, dialled).await.map_err(|_| no_answer())?
 }
 
 /// Keeps a connection going until it is lost, or for a moment longer than anybody holds it.
@@ -338,7 +354,6 @@ async fn drive(
 
 #[cfg(test)]
 mod tests {
-    use incumbent_store::StoreId;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
     use tokio_postgres::{Config, NoTls};
 
@@ -382,8 +397,7 @@ mod tests {
         let (held, holder) = oneshot::channel();
         let unconfirmed = Arc::new(AtomicU64::new(0));
         tokio::spawn(drive(messages(connection), unconfirmed.clone(), unheard, holder));
-        let about = About { store: StoreId::new("a") };
-        (Open { client, about, answered: Instant::now(), unconfirmed, _held: held }, server)
+        (Open { client, answered: Instant::now(), unconfirmed, _held: held }, server)
     }
 
     /// The query that comes next.

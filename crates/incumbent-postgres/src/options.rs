@@ -82,19 +82,23 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
             "sslrootcert" => files.root = Some(SCHEME.decoded(value)?),
             "sslcert" => files.certificate = Some(SCHEME.decoded(value)?),
             "sslkey" => files.key = Some(SCHEME.decoded(value)?),
-            _ => others.push(format!("{word}={value}")),
+            _ => others.push((word, value)),
         }
     }
     let tls = tls(ssl_mode, &files)?;
     let ssl_mode = if tls.is_some() { SslMode::Require } else { SslMode::Disable };
-    let configured = |authority: &str| {
-        let mut config = configure(&format!("{}://{authority}{}?{}", parts.scheme, parts.path, others.join("&")))?;
+    let configured = |authority: &str, others: &[(&str, &str)]| {
+        let others = Vec::from_iter(others.iter().map(|(word, value)| format!("{word}={value}"))).join("&");
+        let mut config = configure(&format!("{}://{authority}{}?{others}", parts.scheme, parts.path))?;
         config.ssl_mode(ssl_mode);
         Ok::<_, StoreError>(config)
     };
     let user = parts.authority.rfind('@').map_or("", |at| &parts.authority[..=at]);
-    let listen = listen.map(|hosts| configured(&format!("{user}{hosts}"))).transpose()?;
-    Ok(Parsed { config: configured(parts.authority)?, listen, options, tls })
+    let config = configured(parts.authority, &others)?;
+    // What else says where to go is said of the calls.
+    others.retain(|(word, _)| !matches!(*word, "host" | "hostaddr" | "port"));
+    let listen = listen.map(|hosts| configured(&format!("{user}{hosts}"), &others)).transpose()?;
+    Ok(Parsed { config, listen, options, tls })
 }
 
 /// What a URL says that has none of our own options.
@@ -245,6 +249,11 @@ mod tests {
         assert_eq!((listen.get_user(), listen.get_password()), (config.get_user(), config.get_password()));
         assert_eq!(listen.get_dbname(), config.get_dbname());
         assert_eq!(patient(config).get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        let past = parse_url("postgres:///app?host=a&hostaddr=10.0.0.1&port=6432&listen=10.0.0.2:5432").unwrap();
+        assert_eq!((past.config.get_hostaddrs().len(), past.config.get_ports()), (1, &[6432][..]));
+        let listen = past.listen.unwrap();
+        assert_eq!((listen.get_hosts(), listen.get_ports()), (&[Host::Tcp("10.0.0.2".into())][..], &[5432][..]));
+        assert!(listen.get_hostaddrs().is_empty(), "a pooler's address is not that of the server behind it");
         let plain = parse_url("postgresql://h/app").unwrap();
         assert!(plain.options == PostgresOptions::new() && plain.listen.is_none());
     }

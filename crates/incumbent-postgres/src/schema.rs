@@ -1,8 +1,6 @@
 //! The schema: found, made if it is missing, refused if it is not for us.
 
-use std::sync::Arc;
-
-use incumbent_store::{Effect, StoreError, StoreId};
+use incumbent_store::{Effect, StoreError};
 use tokio_postgres::{Client, SimpleQueryRow};
 
 use crate::answer::{column, one};
@@ -21,12 +19,6 @@ const DDL: &str = include_str!("schema.sql");
 #[derive(Debug)]
 pub(crate) struct Schema {
     name: String,
-}
-
-/// What a schema says of itself.
-#[derive(Clone, Debug)]
-pub(crate) struct About {
-    pub(crate) store: StoreId,
 }
 
 impl Schema {
@@ -67,7 +59,7 @@ impl Schema {
     }
 
     /// Looks first: who may only call its functions finds a schema that others have made.
-    pub(crate) async fn find_or_make(&self, dialled: &Dialled<'_>) -> Result<About, StoreError> {
+    pub(crate) async fn find_or_make(&self, dialled: &Dialled<'_>) -> Result<(), StoreError> {
         let recovers = dialled.ask("looking whether it takes writes", "SELECT pg_catalog.pg_is_in_recovery()").await?;
         if column(one(&recovers)?, 0)? {
             let why = "is a standby, which takes no writes; name all servers, and the primary is found";
@@ -82,6 +74,12 @@ impl Schema {
             None => self.make(dialled).await?,
         };
         found.check(&dialled.named(&format!("the schema {}", self.name)))
+    }
+
+    /// Which store it is, if it is there. Only looks: where a connection leads to another database
+    /// than was meant, nothing is made.
+    pub(crate) async fn find_id(&self, dialled: &Dialled<'_>) -> Result<Option<String>, StoreError> {
+        Ok(self.find(dialled).await?.map(|found| found.id))
     }
 
     /// What is there, if it is not older than what we need.
@@ -129,7 +127,7 @@ impl Schema {
         let rows = dialled.ask(&format!("reading the schema {}", self.name), &self.call("about", &[])).await?;
         let row = one(&rows)?;
         let id: &str = column(row, 0)?;
-        Ok(Found { id: id.into(), version: column(row, 1)?, oldest_library: column(row, 2)? })
+        Ok(Found { id: id.to_owned(), version: column(row, 1)?, oldest_library: column(row, 2)? })
     }
 }
 
@@ -151,13 +149,13 @@ impl Dialled<'_> {
 }
 
 struct Found {
-    id: Arc<str>,
+    id: String,
     version: i64,
     oldest_library: i64,
 }
 
 impl Found {
-    fn check(self, schema: &str) -> Result<About, StoreError> {
+    fn check(&self, schema: &str) -> Result<(), StoreError> {
         if self.oldest_library > VERSION {
             let what = format!(
                 "{schema} has version {}, which this library, with version {VERSION}, is too old for: update it",
@@ -165,7 +163,7 @@ impl Found {
             );
             return Err(StoreError::Misuse { what });
         }
-        Ok(About { store: StoreId::new(self.id) })
+        Ok(())
     }
 }
 

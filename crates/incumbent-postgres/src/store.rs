@@ -18,7 +18,7 @@ use crate::connector::{Configured, Connector};
 use crate::options::{Parsed, PostgresOptions, patient};
 use crate::schema::Schema;
 use crate::session::PostgresSession;
-use crate::watcher::{Wanted, Watcher, wait};
+use crate::watcher::{Listening, Wanted, Watcher, wait};
 
 /// The shortest time that a session is granted.
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
@@ -30,8 +30,10 @@ const LONGEST_TTL: Duration = Duration::from_secs(3_600);
 /// Elections in a PostgreSQL database.
 ///
 /// Cheap to clone; clones share their connections: for calls, for renewals, and one that listens.
-/// Each is made when it is needed: a second one for calls where one has kept another waiting, and
-/// no more than four; the same for renewals. Two of each are kept at most.
+/// Each is made when it is needed: a second one for calls where one has kept another waiting. At
+/// most four calls are out at once, and as many renewals; one that is given up keeps its
+/// connection, beyond those, until it is answered or ten seconds have passed. Two of each kind stay
+/// while there is nothing to do, and for a while one that was made and then not needed.
 ///
 /// ```no_run
 /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -241,9 +243,11 @@ impl Inner {
             waits_for_their_disks: column::<&str>(row, 3)? != "remote_write",
             standbys: column(row, 4)?,
         };
-        promises.watches = self.watcher.listens().await;
+        let listening = self.watcher.listens().await;
+        promises.watches = matches!(listening, Listening::Yes(_));
         promises.smallest_ttl = SMALLEST_TTL;
         server.lower(&mut promises);
+        promises.caveats.extend(listening.caveat().map(Into::into));
         Ok(promises)
     }
 }
@@ -279,13 +283,6 @@ impl Server {
             promises.caveats.push(
                 "Standbys follow without being waited for. When one takes over, tokens leap above all that were given and \
                  nobody leads for the longest TTL that was ever granted; while the old primary goes on beside it, each has a leader."
-                    .into(),
-            );
-        }
-        if !promises.watches {
-            promises.caveats.push(
-                "No connection hears notifications: who waits looks once a second. Is there a pooler in between? \
-                 ?listen=HOST:PORT goes past it."
                     .into(),
             );
         }
@@ -342,5 +339,46 @@ impl Store for PostgresStore {
 
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
         Box::pin(self.inner.evict(election, seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAFE: Server = Server {
+        fsync: true,
+        full_page_writes: true,
+        waits_for_standbys: false,
+        waits_for_their_disks: true,
+        standbys: 0,
+    };
+
+    /// What is promised, and the first words of what is said against it.
+    fn lowered(server: &Server) -> (TokenStrength, Vec<String>) {
+        let mut promises = Promises::new(StoreId::new("postgres-1"));
+        server.lower(&mut promises);
+        let first_words = |caveat: &str| caveat.split(' ').take(3).collect::<Vec<_>>().join(" ");
+        (promises.tokens, promises.caveats.iter().map(|caveat| first_words(caveat)).collect())
+    }
+
+    #[test]
+    fn each_configuration_promises_what_it_keeps() {
+        let clock = "Sessions expire by";
+        for (server, tokens, caveat) in [
+            (SAFE, TokenStrength::Durable, None),
+            (Server { fsync: false, ..SAFE }, TokenStrength::Volatile, Some("fsync is off:")),
+            (Server { full_page_writes: false, ..SAFE }, TokenStrength::Durable, Some("full_page_writes is off:")),
+            (Server { standbys: 1, ..SAFE }, TokenStrength::Durable, Some("Standbys follow without")),
+            (Server { waits_for_standbys: true, standbys: 1, ..SAFE }, TokenStrength::Durable, Some("A failover is")),
+            (
+                Server { waits_for_standbys: true, waits_for_their_disks: false, ..SAFE },
+                TokenStrength::Durable,
+                Some("Standbys follow without"),
+            ),
+        ] {
+            let caveats = Vec::from_iter(caveat.into_iter().chain([clock]).map(str::to_owned));
+            assert_eq!(lowered(&server), (tokens, caveats));
+        }
     }
 }

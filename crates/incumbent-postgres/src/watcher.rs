@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::Notification;
 
-use crate::answer::{Ahead, bytes_of, number_of};
-use crate::connection::{Link, Open, dial};
+use crate::answer::{Ahead, bytes_of, column, number_of, one};
+use crate::connection::{Link, Open, connect, in_time};
 use crate::connector::Connector;
-use crate::schema::Schema;
+use crate::schema::{Dialled, Schema};
 use crate::store::Inner;
 
 /// How long a connection has to hear what another one tells it, and how long that may take to be
@@ -97,6 +97,25 @@ pub(crate) enum Listening {
     Yes(u64),
     /// They are not: there is no connection that hears.
     No,
+    /// They are not: the connection that is to hear them leads to another database.
+    Elsewhere,
+}
+
+impl Listening {
+    /// What those should know who depend on it.
+    pub(crate) fn caveat(self) -> Option<&'static str> {
+        match self {
+            Listening::Yes(_) => None,
+            Listening::Starting | Listening::No => Some(
+                "No connection hears notifications: who waits looks once a second. Is there a pooler in between? \
+                 ?listen=HOST:PORT goes past it.",
+            ),
+            Listening::Elsewhere => Some(
+                "The connection that listens leads to another database than the calls do: who waits looks once a \
+                 second. ?listen=HOST:PORT names the server that is behind the pooler.",
+            ),
+        }
+    }
 }
 
 /// Who waits, and the task that listens for them.
@@ -141,10 +160,10 @@ impl Watcher {
     }
 
     /// Whether changes are told, once that is known. The first to ask begins to listen.
-    pub(crate) async fn listens(&self) -> bool {
+    pub(crate) async fn listens(&self) -> Listening {
         let mut listening = self.listen();
         let known = listening.wait_for(|listening| *listening != Listening::Starting).await;
-        known.is_ok_and(|listening| matches!(*listening, Listening::Yes(_)))
+        known.map_or(Listening::No, |listening| *listening)
     }
 
     fn listen(&self) -> watch::Receiver<Listening> {
@@ -289,14 +308,28 @@ impl Shared {
         }
     }
 
-    /// Listens until the connection is lost.
-    async fn listen_once(&self, generation: u64) -> Result<(), StoreError> {
+    /// Listens until the connection is lost, or proves to be of no use.
+    async fn listen_once(&self, generation: u64) -> Result<Listening, StoreError> {
         let (heard, mut hears) = mpsc::unbounded_channel();
-        let open = dial(&*self.connector, self.connector.connect_to_listen(), &self.schema, heard).await?;
-        if !self.hears(&open, &mut hears).await {
+        let connector = &*self.connector;
+        let dialled = async {
+            let open = connect(connector, connector.connect_to_listen(), heard).await?;
+            let dialled = Dialled { client: &open.client, connector };
+            let mut found = self.schema.find_id(&dialled).await?;
+            if found.is_none() {
+                // Calls make it, where they go.
+                self.store_of_calls().await?;
+                found = self.schema.find_id(&dialled).await?;
+            }
+            Ok((open, found))
+        };
+        let (open, found) = in_time(connector, dialled).await?;
+        let Some(channel) = found else { return Ok(Listening::Elsewhere) };
+        if !self.hears(&open, &channel, &mut hears).await {
             // A pooler gave us a connection that others get, too.
             let _ = timeout(PROOF_WITHIN, open.client.batch_execute("UNLISTEN *")).await;
-            return Ok(());
+            let is_ours = in_time(connector, self.store_of_calls()).await? == channel;
+            return Ok(if is_ours { Listening::No } else { Listening::Elsewhere });
         }
         // A DBA's limit for connections that are idle is not meant for those that listen. Servers
         // before 14 have none. Not before it is known that there is no pooler, which would give the
@@ -306,19 +339,25 @@ impl Shared {
         loop {
             match timeout(CHECK_EVERY, hears.recv()).await {
                 Ok(Some(notification)) => self.tell(notification.payload()),
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(Listening::No),
                 Err(_) if timeout(CHECK_EVERY, open.client.check_connection()).await.is_ok_and(|said| said.is_ok()) => {
                 }
-                Err(_) => return Ok(()),
+                Err(_) => return Ok(Listening::No),
             }
         }
+    }
+
+    /// Which store the calls go to.
+    async fn store_of_calls(&self) -> Result<String, StoreError> {
+        let about = self.schema.call("about", &[]);
+        let rows = self.calls.call("asking who is there", Effect::None, about, None).await?;
+        Ok(column::<&str>(one(&rows)?, 0)?.to_owned())
     }
 
     /// Whether the connection hears what another one tells. (What it tells itself it might hear
     /// through a pooler, too, as long as both statements happen to run on one connection of the
     /// server's.)
-    async fn hears(&self, open: &Open, hears: &mut mpsc::UnboundedReceiver<Notification>) -> bool {
-        let channel = open.about.store.as_str();
+    async fn hears(&self, open: &Open, channel: &str, hears: &mut mpsc::UnboundedReceiver<Notification>) -> bool {
         let Ok([word]) = random_words::<1>() else { return false };
         let word = format!("listening {word:x}");
         let tell = format!("SELECT pg_catalog.pg_notify('{channel}', '{word}')");
@@ -345,10 +384,10 @@ impl Shared {
 /// The task of a store: listens, and begins again when that ends.
 async fn listen(shared: Arc<Shared>) {
     for generation in 1.. {
-        // Why is of no interest: those who wait look for themselves, and the calls that fail say
-        // why.
-        let _ = shared.listen_once(generation).await;
-        shared.listening.send_replace(Listening::No);
+        // Why it failed is of no interest: those who wait look for themselves, and the calls that
+        // fail say why.
+        let ended = shared.listen_once(generation).await.unwrap_or(Listening::No);
+        shared.listening.send_replace(ended);
         sleep(TRY_AGAIN_AFTER).await;
     }
 }

@@ -3,7 +3,7 @@
 
 use incumbent_store::Store;
 use incumbent_testkit::conformance::Time;
-use incumbent_testkit::servers::PgBouncer;
+use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 use tokio::sync::OnceCell;
 
 use crate::harness::{Postgres, shared, store};
@@ -27,5 +27,22 @@ async fn a_connection_that_hears_nothing_is_found_out() {
     assert_eq!(direct.store, pooled.store);
     let past_it = format!("{}?listen={}", pooler().await.url(), shared().await.endpoint());
     assert!(store(&past_it).promises().await.unwrap().watches);
-    assert!(pooled.caveats.iter().any(|caveat| caveat.contains("pooler")), "{:?}", pooled.caveats);
+    assert!(pooled.caveats.iter().any(|caveat| caveat.contains("pooler in between")), "{:?}", pooled.caveats);
+}
+
+/// On a server of somebody else's, whose role may create whatever it likes.
+#[tokio::test]
+async fn a_connection_that_is_to_listen_and_leads_elsewhere_makes_nothing_there_and_says_so() {
+    let elsewhere = PostgresServer::start().await;
+    let url = format!("{}?listen={}", shared().await.url(), elsewhere.endpoint());
+    let says_so = async || {
+        let promises = store(&url).promises().await.unwrap();
+        assert!(!promises.watches);
+        promises.caveats.iter().any(|caveat| caveat.contains("leads to another database"))
+    };
+    assert!(says_so().await);
+    assert_eq!(elsewhere.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'incumbent'"), "0");
+    let theirs = store(&elsewhere.url()).identity().await.unwrap();
+    assert_ne!(theirs, store(&url).identity().await.unwrap());
+    assert!(says_so().await, "another store is not ours, either");
 }
